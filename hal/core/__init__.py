@@ -1,0 +1,1 @@
+"""The device contract: values, errors, hook specification, registry and device handle."""

@@ -1,0 +1,145 @@
+"""What a device says about itself: plain facts, the same for a laptop's CPU and a supercomputer's core group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from hal.core.dtypes import DType
+
+CONTRACT_VERSION = 1
+"""The version of the contract in this package. A plugin declares the inclusive range that it speaks."""
+
+
+class Feature(Enum):
+    """Optional parts of the contract. A device raises `Unsupported` for what it does not declare."""
+
+    MAP = "map"
+    IMPORT_HOST = "import-host"
+    IPC = "ipc"
+    GRAPH = "graph"
+    HOST_CALL = "host-call"
+    TIMESTAMPS = "timestamps"
+    STATS = "stats"
+    RESET = "reset"
+    SUBSCRIBE = "subscribe"
+    INJECT = "inject"
+    PEER_COPY = "peer-copy"
+    COLLECTIVES = "collectives"
+    OPERATORS = "operators"
+
+
+class SpaceKind(Enum):
+    """GLOBAL is what `alloc` serves by default; SCRATCHPAD is private to a program instance and managed by
+    software; HOST is host memory that the device reaches directly."""
+
+    GLOBAL = "global"
+    SCRATCHPAD = "scratchpad"
+    HOST = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySpace:
+    """A memory of the device. `nbytes` is its size; `granularity` the alignment in bytes of every allocation;
+    `dma_only` says that instances reach global memory from it by `copy` statements alone."""
+
+    name: str
+    kind: SpaceKind
+    nbytes: int
+    granularity: int
+    host_visible: bool = False
+    coherent: bool = True
+    dma_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixUnit:
+    """A matrix instruction: a (m, k) by (k, n) product of `inputs` elements accumulated in `accumulate`."""
+
+    m: int
+    n: int
+    k: int
+    inputs: DType
+    accumulate: DType
+
+
+@dataclass(frozen=True, slots=True)
+class NumericProfile:
+    """How the device rounds. `ulp` bounds the error of each function in units in the last place of float32;
+    `accumulate` gives the type in which `dot` adds products of each element type."""
+
+    ulp: Mapping[str, float]
+    denormals: bool
+    fma: bool
+    accumulate: Mapping[DType, DType]
+    deterministic: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A way to another device: bandwidth in bytes/s and latency in s as declared, 0 where not known."""
+
+    peer: str
+    kind: str
+    bandwidth: float
+    latency: float
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Hard limits. A call at the limit works; one past it raises `InvalidCall` (`OutOfMemory` for sizes).
+
+    `instances` is how many program instances run at once; `vector_nbytes` the width of one SIMD register
+    (0: a SIMT device); `lanes` the threads of a SIMT group; `registers` the vector registers of a core;
+    `caches` the bytes of each data-cache level that an instance can use, nearest first.
+    """
+
+    grid: tuple[int, int, int]
+    args: int
+    alloc_nbytes: int
+    queues: int
+    instances: int
+    vector_nbytes: int = 0
+    registers: int = 0
+    lanes: int = 1
+    caches: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """Everything that the stack may know about a device. Immutable while the device is open.
+
+    `name` is "plugin:index"; `fingerprint` identifies the code generation target (equal fingerprints may share
+    compiled programs); `formats` lists accepted program formats, preferred first; `dtypes` maps each element
+    type usable in kernels to its peak rate in operations/s (0: works, rate unknown); `declared` holds measured
+    or vendor-declared performance (bytes/s, s); `facts` whatever else `hal info` should show.
+    """
+
+    name: str
+    plugin: str
+    description: str
+    fingerprint: str
+    contract: int
+    limits: Limits
+    spaces: tuple[MemorySpace, ...]
+    dtypes: Mapping[DType, float]
+    numeric: NumericProfile
+    formats: tuple[str, ...]
+    features: frozenset[Feature]
+    matrix_units: tuple[MatrixUnit, ...] = ()
+    links: tuple[Link, ...] = ()
+    declared: Mapping[str, float] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    def space(self, kind: SpaceKind) -> MemorySpace | None:
+        """The first memory space of that kind, or None."""
+        return next((s for s in self.spaces if s.kind is kind), None)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSummary:
+    """One row of a plugin's enumeration: the index that `open_device` takes, and a line for people."""
+
+    index: int
+    description: str

@@ -1,0 +1,295 @@
+"""Handles and command values of the contract. Handles are opaque: `native` belongs to the plugin that made it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from hal.core.dtypes import DType
+from hal.core.errors import Failure
+
+LLVM_IR = "llvm-ir/1"
+OPENCL_C = "opencl-c/1"
+ATHREAD_C = "athread-c/1"
+PTX = "ptx/1"
+HAL_TILE = "hal-tile/1"
+
+
+class ParamKind(Enum):
+    BUFFER = "buffer"
+    SCALAR = "scalar"
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A parameter of a program. `writes` and `reads` say what the program does to a buffer."""
+
+    name: str
+    kind: ParamKind
+    dtype: DType
+    reads: bool = True
+    writes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """A program as text in a named, versioned format, with the signature of its entry point.
+
+    `options` are build options that the format's documentation names; they are part of the cache key.
+    """
+
+    format: str
+    text: str
+    entry: str
+    params: tuple[Param, ...]
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Handle:
+    """A resource of an open device: the device's name, the epoch in which it was made, the plugin's payload."""
+
+    device: str
+    epoch: int
+    native: Any = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer(Handle):
+    """`nbytes` of device memory in the space named `space`."""
+
+    nbytes: int
+    space: str
+
+    def region(self, offset: int = 0, nbytes: int | None = None) -> Region:
+        """The sub-range of `nbytes` from `offset` (the rest of the buffer without `nbytes`)."""
+        return Region(self, offset, self.nbytes - offset if nbytes is None else nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Bytes [offset, offset + nbytes) of a buffer."""
+
+    buffer: Buffer
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program(Handle):
+    """A loaded program: its source's entry name and parameters."""
+
+    entry: str
+    params: tuple[Param, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A placeholder argument of a recorded launch, given at each `replay` (`Graph.slots` of them)."""
+
+    index: int
+
+
+Argument = Buffer | Region | int | float | bool | Slot
+"""What a program parameter takes: a buffer, a part of one, a scalar, or a slot of a graph."""
+
+Grid = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launchable(Handle):
+    """A program bound to its arguments."""
+
+    program: Program
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph(Handle):
+    """A recorded list of commands that one call replays; `slots` arguments are given at replay."""
+
+    commands: int
+    slots: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline(Handle):
+    """An ordered queue with a counter that only grows. See `create_timeline`."""
+
+    host_driven: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A value of a timeline's counter: reached once the counter is at least `value`, or failed."""
+
+    timeline: Timeline
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchCommand:
+    """Launch in a graph. `after` names earlier commands by index; None means all earlier ones."""
+
+    launchable: Launchable
+    grid: Grid
+    after: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyCommand:
+    """Copy between device regions in a graph."""
+
+    dst: Region
+    src: Region
+    after: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FillCommand:
+    """Fill of a region in a graph; `pattern` as in `fill`."""
+
+    dst: Region
+    pattern: bytes
+    after: tuple[int, ...] | None = None
+
+
+Command = LaunchCommand | CopyCommand | FillCommand
+
+
+@dataclass(frozen=True, slots=True)
+class AllocOptions:
+    """`space` names a memory space (empty: the first GLOBAL one); `zero` asks for zeroed bytes; `shareable` for
+    memory that `export_buffer` can hand to another process; `label` names the owner in out-of-memory reports."""
+
+    space: str = ""
+    zero: bool = False
+    shareable: bool = False
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenOptions:
+    """`cache_dir` is where the plugin may keep compiled programs (empty: nowhere); `settings` are the plugin's
+    own, documented by it and refused when unknown."""
+
+    cache_dir: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedHandle:
+    """A buffer as another process can import it: `kind` names the mechanism ("memfd"), `token` what it needs
+    (for "memfd" the exporter's process id and descriptor number), `nbytes` the size."""
+
+    kind: str
+    token: tuple[int, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStats:
+    """Raw allocations of one space: bytes now, most at once, and the number of `alloc` calls since open."""
+
+    live_nbytes: int
+    peak_nbytes: int
+    allocations: int
+    live_buffers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """When a device operation ran, in ns of the host's monotonic clock; `lane` is the device's own unit."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    lane: int = 0
+
+
+class HealthState(Enum):
+    OK = "ok"
+    HANGING = "hanging"
+    LOST = "lost"
+    RESET_REQUIRED = "reset-required"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """A device's state; `cause` is the first failure if there is one, `epoch` counts resets."""
+
+    state: HealthState
+    epoch: int
+    cause: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault to inject: `failure` happens at the `nth` next call (1: the next one) of the hook named `hook`."""
+
+    failure: Failure
+    hook: str
+    nth: int = 1
+
+
+class CollectiveKind(Enum):
+    ALL_REDUCE = "all-reduce"
+    REDUCE = "reduce"
+    BROADCAST = "broadcast"
+    ALL_GATHER = "all-gather"
+    REDUCE_SCATTER = "reduce-scatter"
+    ALL_TO_ALL = "all-to-all"
+    BARRIER = "barrier"
+
+
+class ReduceKind(Enum):
+    SUM = "sum"
+    PROD = "prod"
+    MIN = "min"
+    MAX = "max"
+    AVG = "avg"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group(Handle):
+    """A device's membership in a communicator: its rank and the group's size."""
+
+    rank: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """`key` is equal on all members and unique per group; `peers` are the members' device names in rank order."""
+
+    key: str
+    rank: int
+    peers: tuple[str, ...]
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One collective call: `count` elements of `dtype` per rank, `root` where the kind has one."""
+
+    kind: CollectiveKind
+    dtype: DType
+    count: int
+    reduce: ReduceKind = ReduceKind.SUM
+    root: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A vendor operator: a named computation ("matmul") with the signature of a program and its data conditions."""
+
+    name: str
+    params: tuple[Param, ...]
+    conditions: Mapping[str, str] = field(default_factory=dict)
+
+
+HostFunction = Callable[[], None]
+Waits = Sequence[Point]
+HostMemory = bytes | bytearray | memoryview

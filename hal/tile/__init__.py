@@ -1,0 +1,1 @@
+"""The portable kernel format: tile IR nodes, kernels, text, verifier, interpreter, rewriting engine."""

@@ -1,0 +1,111 @@
+"""Immutable, hash-consed expression nodes. Tile IR and graph IR are both made of them.
+
+Two nodes with the same operator, type, sources and attributes are one object, so equality is identity and common
+subexpressions are shared by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakValueDictionary
+
+from hal.core.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """The type of a tile or a tensor: its shape (empty: a scalar) and its element type."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+    def __str__(self) -> str:
+        return self.dtype.short + (f"[{','.join(map(str, self.shape))}]" if self.shape else "")
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+    def with_shape(self, shape: Iterable[int]) -> Type:
+        return Type(tuple(shape), self.dtype)
+
+    def with_dtype(self, dtype: DType) -> Type:
+        return Type(self.shape, dtype)
+
+
+Attrs = tuple[tuple[str, Any], ...]
+
+
+class Node:
+    """One operation: `op` names it, `attrs` are sorted (name, value) pairs with hashable values.
+
+    Make nodes with `node()`; never construct or change them directly.
+    """
+
+    __slots__ = ("__weakref__", "attrs", "op", "srcs", "type")
+
+    op: str
+    type: Type
+    srcs: tuple[Node, ...]
+    attrs: Attrs
+
+    def __getitem__(self, name: str) -> Any:
+        """The attribute of that name. Raises KeyError when the node has none."""
+        for key, value in self.attrs:
+            if key == name:
+                return value
+        raise KeyError(f"{self.op} has no attribute {name!r}; it has {[k for k, _ in self.attrs]}")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    def __repr__(self) -> str:
+        inner = ", ".join([*(f"<{s.op}>" for s in self.srcs), *(f"{k}={v!r}" for k, v in self.attrs)])
+        return f"{self.op}({inner}): {self.type}"
+
+
+_interned: WeakValueDictionary[Any, Node] = WeakValueDictionary()
+
+
+def node(op: str, type: Type, srcs: tuple[Node, ...] = (), **attrs: Any) -> Node:
+    """The one node with these parts. Attribute values must be hashable."""
+    pairs = tuple(sorted(attrs.items())) if len(attrs) > 1 else tuple(attrs.items())
+    # repr tells 0.0 from -0.0 and makes one NaN equal to another; == does neither.
+    key = (op, type, srcs, repr(pairs) if op == "const" else pairs)
+    found = _interned.get(key)
+    if found is None:
+        found = Node()
+        found.op, found.type, found.srcs, found.attrs = op, type, srcs, pairs
+        _interned[key] = found
+    return found
+
+
+def rebuild(old: Node, srcs: tuple[Node, ...]) -> Node:
+    """The same operation on other sources."""
+    return old if srcs == old.srcs else node(old.op, old.type, srcs, **dict(old.attrs))
+
+
+def toposort(roots: Iterable[Node]) -> Iterator[Node]:
+    """Every node that the roots depend on, each after its sources, once; deterministic, without recursion."""
+    seen: set[Node] = set()
+    for root in roots:
+        stack: list[tuple[Node, bool]] = [(root, False)]
+        while stack:
+            current, expanded = stack.pop()
+            if expanded:
+                yield current
+            elif current not in seen:
+                seen.add(current)
+                stack.append((current, True))
+                stack.extend((s, False) for s in reversed(current.srcs) if s not in seen)
