@@ -1,0 +1,120 @@
+"""The handle of an opened device: every hook of `DeviceSpec`, bound once, as an attribute."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+from hal.core.description import DeviceInfo
+from hal.core.errors import InvalidCall, PluginError, StaleHandle, Unsupported
+from hal.core.relay import Hook, bound, check_complete, relay
+from hal.core.spec import MANDATORY_DEVICE, OPTIONAL, DeviceSpec, hooks
+
+_BOUND = tuple(hook for hook in hooks(DeviceSpec) if hook != "close")
+
+if TYPE_CHECKING:
+    # For the type checker the bound attributes are the spec's methods, with their signatures.
+    _Hooks = DeviceSpec
+else:
+
+    class _Hooks:
+        """One slot per hook: a call on the device is one attribute read away from the implementation."""
+
+        __slots__ = _BOUND
+
+
+class Device(_Hooks):
+    """An open device. Its hooks are the implementation's own methods where no wrapper is on them.
+
+    `info` is what `describe()` says, `name` its name. An optional hook whose feature is not in `info.features`
+    raises `Unsupported`. Use it as a context manager, or call `close`. A device belongs to the process that
+    opened it: in a forked child every hook raises `StaleHandle`, and it cannot be pickled.
+    """
+
+    __slots__ = ("__weakref__", "_close", "_relay", "info", "name")
+
+    def __init__(self, implementation: object, name: str, wrappers: Sequence[Wrapper] = ()) -> None:
+        """Bind an implementation; `wrappers` go around it, the first one outermost.
+
+        Raises PluginError when the implementation is incomplete or describes another device.
+        """
+        # A wrapper gets the device as it is without wrappers: its facts, and hooks to call itself.
+        around = [wrap(Device(implementation, name)) for wrap in wrappers]
+        self.name = name
+        self._relay = relay(DeviceSpec, implementation, name, around)
+        check_complete(self._relay, DeviceSpec, name, MANDATORY_DEVICE)
+        self.info: DeviceInfo = bound(self._relay, name, "describe")()
+        self._check_info()
+        for hook in _BOUND:
+            setattr(self, hook, self._binding(hook))
+        self._close: Hook | None = bound(self._relay, name, "close")
+        _OPEN.add(self)
+
+    def close(self) -> None:
+        """End the session; a second call does nothing. See `DeviceSpec.close`."""
+        close, self._close = self._close, None
+        if close is not None:
+            close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Device {self.name}{'' if self._close else ' closed'}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise InvalidCall(
+            f"{self.name} cannot be pickled or copied; open it in the process that uses it"
+        )
+
+    def _check_info(self) -> None:
+        if self.info.name != self.name:
+            raise PluginError(f"{self.name} describes itself as {self.info.name!r}")
+        declared = {hook for hook, feature in OPTIONAL.items() if feature in self.info.features}
+        check_complete(self._relay, DeviceSpec, self.name, declared)
+
+    def _binding(self, hook: str) -> Hook:
+        feature = OPTIONAL.get(hook)
+        if feature is None or feature in self.info.features:
+            return bound(self._relay, self.name, hook)
+        features = ", ".join(sorted(f.value for f in self.info.features)) or "none"
+        text = f"{self.name} does not declare the feature {feature.value!r} of {hook}; its features: {features}"
+        return _raising(Unsupported, text)
+
+    def _abandon(self) -> None:
+        text = f"{self.name} was opened by the parent of this process; open it again here"
+        for hook in _BOUND:
+            setattr(self, hook, _raising(StaleHandle, text))
+        self._close = None
+
+
+Wrapper = Callable[[Device], object]
+"""Makes, for one device, a pluggy plugin whose hooks are all marked `hookimpl(wrapper=True)`."""
+
+_OPEN: weakref.WeakSet[Device] = weakref.WeakSet()
+
+
+def _raising(error: type[Exception], text: str) -> Hook:
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise error(text)
+
+    return refuse
+
+
+def _abandon_all() -> None:
+    for device in list(_OPEN):
+        device._abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

@@ -1,0 +1,154 @@
+"""Discovery: which plugins are installed and which contract they speak, without importing one of them.
+
+A plugin's distribution has an entry point in the group `hal.plugins` that names its module, and its top package
+carries a file `hal-plugin.toml`:
+
+    name = "mychip"                # the entry point's name
+    contract = [1, 1]              # the versions of the contract that it speaks, lowest and highest
+    features = ["map", "graph"]    # every feature that one of its devices may declare
+    description = "MyChip accelerators"
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+from hal.core.description import CONTRACT_VERSION, Feature
+from hal.core.errors import PluginError
+
+GROUP = "hal.plugins"
+FILE = "hal-plugin.toml"
+_KEYS = {"name": str, "contract": list, "features": list, "description": str}
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a plugin says about itself before its code runs; `contract` is an inclusive range."""
+
+    name: str
+    contract: tuple[int, int]
+    features: frozenset[Feature]
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An installed plugin: its entry point's name and module, and its distribution with version.
+
+    `cause` says why it cannot be used ("" when it can); then `manifest` may be None.
+    """
+
+    name: str
+    module: str
+    distribution: str
+    version: str
+    manifest: Manifest | None
+    cause: str
+
+
+def parse_manifest(text: str) -> Manifest:
+    """Read a manifest's text. Raises PluginError that names the key and the wrong value."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PluginError(f"{FILE} is not valid TOML: {error}") from error
+    _check_keys(table)
+    return Manifest(
+        table["name"], _range(table["contract"]), _features(table["features"]), table["description"]
+    )
+
+
+def disjoint(contract: tuple[int, int]) -> str:
+    """Why a plugin that speaks this range does not fit this package, "" when it does."""
+    low, high = contract
+    if low <= CONTRACT_VERSION <= high:
+        return ""
+    newer = "a newer hal-accel" if low > CONTRACT_VERSION else "a newer release of the plugin"
+    return (
+        f"the plugin speaks contract versions {low} to {high}, hal-accel speaks versions "
+        f"{CONTRACT_VERSION} to {CONTRACT_VERSION}: install {newer}"
+    )
+
+
+def discover() -> tuple[Found, ...]:
+    """List the installed plugins by name. No vendor module is imported."""
+    by_name: dict[str, list[EntryPoint]] = {}
+    for entry in entry_points(group=GROUP):
+        by_name.setdefault(entry.name, []).append(entry)
+    return tuple(_found(name, entries) for name, entries in sorted(by_name.items()))
+
+
+def _found(name: str, entries: list[EntryPoint]) -> Found:
+    first = entries[0]
+    if len(entries) > 1:
+        owners = " and ".join(f"{_distribution(e)} ({e.value})" for e in entries)
+        return Found(
+            name,
+            first.value,
+            _distribution(first),
+            "",
+            None,
+            f"the name is taken twice, by {owners}",
+        )
+    try:
+        manifest, cause = _manifest(first), ""
+    except PluginError as error:
+        manifest, cause = None, str(error)
+    if manifest is not None:
+        cause = disjoint(manifest.contract)
+    version = first.dist.version if first.dist else ""
+    return Found(name, first.value, _distribution(first), version, manifest, cause)
+
+
+def _manifest(entry: EntryPoint) -> Manifest:
+    path = _manifest_path(entry.module)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PluginError(f"cannot read the manifest {path}: {error}") from error
+    manifest = parse_manifest(text)
+    if manifest.name != entry.name:
+        raise PluginError(
+            f"{path} says name {manifest.name!r}, its entry point says {entry.name!r}"
+        )
+    return manifest
+
+
+def _manifest_path(module: str) -> Path:
+    """The manifest beside the top package's `__init__.py`; finding a top package imports nothing."""
+    package = module.partition(".")[0]
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise PluginError(f"there is no package {package!r}, which the entry point names")
+    return Path(next(iter(spec.submodule_search_locations))) / FILE
+
+
+def _distribution(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist else "an unnamed distribution"
+
+
+def _check_keys(table: Mapping[str, object]) -> None:
+    for key, kind in _KEYS.items():
+        if not isinstance(table.get(key), kind):
+            raise PluginError(f"{FILE}: {key} must be a {kind.__name__}, is {table.get(key)!r}")
+    if unknown := sorted(table.keys() - _KEYS.keys()):
+        raise PluginError(f"{FILE} has unknown keys {unknown}; it may have {sorted(_KEYS)}")
+
+
+def _range(value: list[object]) -> tuple[int, int]:
+    match value:
+        case [int(low), int(high)] if 0 < low <= high:
+            return low, high
+    raise PluginError(f"{FILE}: contract must be [lowest, highest], is {value!r}")
+
+
+def _features(names: list[object]) -> frozenset[Feature]:
+    known = {feature.value: feature for feature in Feature}
+    if unknown := [name for name in names if name not in known]:
+        raise PluginError(f"{FILE}: unknown features {unknown}; known are {sorted(known)}")
+    return frozenset(known[str(name)] for name in names)

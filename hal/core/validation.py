@@ -1,0 +1,8 @@
+"""Argument validation."""
+
+from hal.core.device import Device
+
+
+def validate(device: Device) -> object:
+    """Slice."""
+    return object()
