@@ -1,0 +1,1 @@
+"""The training stack, written once against the device contract; no vendor occurs here."""

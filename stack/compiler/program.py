@@ -1,0 +1,75 @@
+"""What the compiler hands to the runtime: a graph as a list of calls on numbered buffers.
+
+All arrays are contiguous, row-major and begin at offset 0 of their buffer. Calls have sequential meaning; the runtime
+may overlap those that touch no common bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from hal.core.values import Grid, KernelSource
+from hal.tile.node import Node, Type
+
+BufferKind = Literal["input", "output", "temp"]
+
+
+@dataclass(frozen=True, slots=True)
+class BufferRef:
+    """Bytes [offset_nbytes, offset_nbytes + nbytes) of an input, an output or a temporary, by its index.
+
+    An output that updates an input is that input's memory: both names reach the same bytes.
+    """
+
+    kind: BufferKind
+    index: int
+    offset_nbytes: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCall:
+    """Run a program over a grid; what it reads and writes follows from `source.params`."""
+
+    source: KernelSource
+    grid: Grid
+    args: tuple[BufferRef | int | float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyCall:
+    """Copy bytes; both sides have equal `nbytes` and do not overlap."""
+
+    dst: BufferRef
+    src: BufferRef
+
+
+Call = KernelCall | CopyCall
+
+
+@dataclass(frozen=True, slots=True)
+class GraphRequest:
+    """What to compute: `outputs` from `inputs` (nodes of op "input", in the order of `run`'s arguments).
+
+    An update (output, input) writes that output into that input's array after every read of the old value; the two
+    have one type, and no input is updated twice.
+    """
+
+    outputs: tuple[Node, ...]
+    inputs: tuple[Node, ...]
+    updates: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledGraph:
+    """A compiled request: the calls in order, and the size in bytes of each temporary.
+
+    Every byte of every output is written by a call, also where the output is only an input or another output.
+    """
+
+    inputs: tuple[Type, ...]
+    outputs: tuple[Type, ...]
+    updates: tuple[tuple[int, int], ...]
+    temps: tuple[int, ...]
+    calls: tuple[Call, ...]
