@@ -82,7 +82,7 @@ def node(op: str, type: Type, srcs: tuple[Node, ...] = (), **attrs: Any) -> Node
     """The one node with these parts. Attribute values must be hashable."""
     pairs = tuple(sorted(attrs.items())) if len(attrs) > 1 else tuple(attrs.items())
     # repr tells 0.0 from -0.0 and makes one NaN equal to another; == does neither.
-    key = (op, type, srcs, repr(pairs) if op == "const" else pairs)
+    key = (op, type, srcs, repr(pairs) if op in ("const", "pad") else pairs)
     found = _interned.get(key)
     if found is None:
         found = Node()
