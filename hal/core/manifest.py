@@ -11,15 +11,15 @@ carries a file `hal-plugin.toml`:
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
-from pathlib import Path
 
 from hal.core.description import CONTRACT_VERSION, Feature
 from hal.core.errors import PluginError
+from hal.core.installed import EntryPoint, entry_points
 
 GROUP = "hal.plugins"
 FILE = "hal-plugin.toml"
@@ -78,58 +78,46 @@ def disjoint(contract: tuple[int, int]) -> str:
 def discover() -> tuple[Found, ...]:
     """List the installed plugins by name. No vendor module is imported."""
     by_name: dict[str, list[EntryPoint]] = {}
-    for entry in entry_points(group=GROUP):
+    for entry in entry_points(GROUP):
         by_name.setdefault(entry.name, []).append(entry)
     return tuple(_found(name, entries) for name, entries in sorted(by_name.items()))
 
 
 def _found(name: str, entries: list[EntryPoint]) -> Found:
     first = entries[0]
-    if len(entries) > 1:
-        owners = " and ".join(f"{_distribution(e)} ({e.value})" for e in entries)
-        return Found(
-            name,
-            first.value,
-            _distribution(first),
-            "",
-            None,
-            f"the name is taken twice, by {owners}",
-        )
     try:
-        manifest, cause = _manifest(first), ""
+        manifest, cause = _manifest(entries), ""
     except PluginError as error:
         manifest, cause = None, str(error)
     if manifest is not None:
         cause = disjoint(manifest.contract)
-    version = first.dist.version if first.dist else ""
-    return Found(name, first.value, _distribution(first), version, manifest, cause)
+    return Found(name, first.module, first.distribution, first.version, manifest, cause)
 
 
-def _manifest(entry: EntryPoint) -> Manifest:
-    path = _manifest_path(entry.module)
+def _manifest(entries: list[EntryPoint]) -> Manifest:
+    if len(entries) > 1:
+        owners = " and ".join(f"{e.distribution} ({e.module})" for e in entries)
+        raise PluginError(f"the name is taken more than once, by {owners}: uninstall all but one")
+    path = _manifest_path(entries[0].module)
     try:
-        text = path.read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as stream:
+            manifest = parse_manifest(stream.read())
     except (OSError, UnicodeDecodeError) as error:
         raise PluginError(f"cannot read the manifest {path}: {error}") from error
-    manifest = parse_manifest(text)
-    if manifest.name != entry.name:
+    if manifest.name != entries[0].name:
         raise PluginError(
-            f"{path} says name {manifest.name!r}, its entry point says {entry.name!r}"
+            f"{path} says name {manifest.name!r}, its entry point says {entries[0].name!r}"
         )
     return manifest
 
 
-def _manifest_path(module: str) -> Path:
-    """The manifest beside the top package's `__init__.py`; finding a top package imports nothing."""
+def _manifest_path(module: str) -> str:
+    """The manifest beside the top package's `__init__.py`; to find a top package imports nothing."""
     package = module.partition(".")[0]
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise PluginError(f"there is no package {package!r}, which the entry point names")
-    return Path(next(iter(spec.submodule_search_locations))) / FILE
-
-
-def _distribution(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist else "an unnamed distribution"
+    return os.path.join(next(iter(spec.submodule_search_locations)), FILE)
 
 
 def _check_keys(table: Mapping[str, object]) -> None:

@@ -1,0 +1,67 @@
+"""The entry points of the installed distributions, as files.
+
+This reads what the packaging specifications put into every environment: a directory `NAME-VERSION.dist-info` on the
+import path, with a file `entry_points.txt`. `importlib.metadata` reads the same files, but to import it takes longer
+than all of `import hal` may take, because it brings a mail parser and a zip reader along.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+SUFFIX = ".dist-info"
+FILE = "entry_points.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """`name = module` of one group, and the distribution that installed it."""
+
+    name: str
+    module: str
+    distribution: str
+    version: str
+
+
+def entry_points(group: str) -> tuple[EntryPoint, ...]:
+    """The entry points of a group. The first distribution of a name on the import path hides later ones."""
+    seen: set[str] = set()
+    return tuple(point for path in _directories() for point in _of_directory(path, group, seen))
+
+
+def parse_entry_points(text: str, group: str) -> dict[str, str]:
+    """The `name = value` lines of one section of an `entry_points.txt`."""
+    pairs: dict[str, str] = {}
+    section = ""
+    for line in (raw.strip() for raw in text.splitlines()):
+        if line.startswith("["):
+            section = line.strip("[] ")
+        elif section == group and "=" in line and not line.startswith(("#", ";")):
+            name, _, value = line.partition("=")
+            pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _directories() -> list[str]:
+    real = (os.path.realpath(path) for path in sys.path)
+    return [path for path in dict.fromkeys(real) if os.path.isdir(path)]
+
+
+def _of_directory(path: str, group: str, seen: set[str]) -> Iterator[EntryPoint]:
+    for folder in sorted(name for name in os.listdir(path) if name.endswith(SUFFIX)):
+        distribution, _, version = folder.removesuffix(SUFFIX).partition("-")
+        if distribution.lower() in seen:
+            continue
+        seen.add(distribution.lower())
+        file = os.path.join(path, folder, FILE)
+        if os.path.isfile(file):
+            for name, module in _read(file, group).items():
+                yield EntryPoint(name, module, distribution.replace("_", "-"), version)
+
+
+def _read(file: str, group: str) -> dict[str, str]:
+    with open(file, encoding="utf-8", errors="replace") as stream:
+        return parse_entry_points(stream.read(), group)
