@@ -1,7 +1,7 @@
 """What the compiler hands to the runtime: a graph as a list of calls on numbered buffers.
 
-All arrays are contiguous, row-major and begin at offset 0 of their buffer. Calls have sequential meaning; the runtime
-may overlap those that touch no common bytes.
+All arrays are contiguous, row-major and begin at offset 0 of their buffer. Calls have sequential
+meaning; the runtime may overlap those that touch no common bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BufferKind = Literal["input", "output", "temp"]
 
 @dataclass(frozen=True, slots=True)
 class BufferRef:
-    """Bytes [offset_nbytes, offset_nbytes + nbytes) of an input, an output or a temporary, by its index.
+    """Bytes [offset_nbytes, offset_nbytes + nbytes) of an input, output or temporary, by its index.
 
     An output that updates an input is that input's memory: both names reach the same bytes.
     """
@@ -50,10 +50,10 @@ Call = KernelCall | CopyCall
 
 @dataclass(frozen=True, slots=True)
 class GraphRequest:
-    """What to compute: `outputs` from `inputs` (nodes of op "input", in the order of `run`'s arguments).
+    """What to compute: `outputs` from `inputs` (nodes of op "input", in order of `run`'s arguments).
 
-    An update (output, input) writes that output into that input's array after every read of the old value; the two
-    have one type, and no input is updated twice.
+    An update (output, input) writes that output into that input's array after every read of the old
+    value; the two have one type, and no input is updated twice.
     """
 
     outputs: tuple[Node, ...]
@@ -65,7 +65,8 @@ class GraphRequest:
 class CompiledGraph:
     """A compiled request: the calls in order, and the size in bytes of each temporary.
 
-    Every byte of every output is written by a call, also where the output is only an input or another output.
+    Every byte of every output is written by a call, also where the output is only an input or
+    another output.
     """
 
     inputs: tuple[Type, ...]
