@@ -90,7 +90,9 @@ def _by_pressure(blocks: Sequence[Lifetime]) -> list[int]:
 
 
 def _placed(blocks: Sequence[Lifetime], order: Sequence[int]) -> list[int]:
-    """Each block in the smallest gap that fits it, among the placed blocks that share a step with it."""
+    """Each block in the smallest gap that fits it, among the placed blocks that share a step with
+    it.
+    """
     offsets = [0] * len(blocks)
     placed: list[tuple[int, int, int, int]] = []  # (offset, end, first, last), by offset
     for i in order:

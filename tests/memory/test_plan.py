@@ -35,7 +35,7 @@ def test_no_two_blocks_in_use_overlap(blocks, alignment):
     pairs = list(zip(layout.offsets, blocks, strict=True))
     for i, (a, first) in enumerate(pairs):
         assert a % alignment == 0
-        assert 0 <= a
+        assert a >= 0
         assert a + first.nbytes <= layout.arena_nbytes
         for b, second in pairs[:i]:
             assert not (first.nbytes and second.nbytes and overlap(a, b, first, second))

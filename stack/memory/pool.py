@@ -1,0 +1,176 @@
+"""The caching pool over a device's raw slabs.
+
+Freed memory may be handed out again while operations that use it are still to run. That is safe
+because everything that touches the pool's memory is submitted to one timeline, which runs it in
+order: whatever the new owner submits comes after.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hal.core.device import Device
+from hal.core.errors import OutOfMemory
+from hal.core.values import AllocOptions, Buffer, Region
+from stack.memory.slabs import Block, Slabs
+
+SMALL_NBYTES = 1 << 20
+"""Blocks below this come from slabs of their own, so that they do not pin large ones."""
+
+SLAB_NBYTES = 1 << 21
+"""Slab sizes are multiples of this, the size of a huge page."""
+
+LARGEST_GROWTH_NBYTES = 1 << 26
+SHOWN_HOLDERS = 5
+
+PoolBlock = Block[Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStats:
+    """`reserved` bytes are raw slabs, `allocated` bytes of them are in use, `peak` is the most that
+    ever were; `raw_allocations` counts the device's allocations, `cache_hits` the requests without
+    one."""
+
+    reserved_nbytes: int
+    allocated_nbytes: int
+    peak_nbytes: int
+    raw_allocations: int
+    cache_hits: int
+
+
+class Pool:
+    """Memory of the device's first global space. May be used from any thread.
+
+    `reclaim` is called once when the device is out of memory, before the second try; it should end
+    the lives of arrays that nobody can reach and wait until the device is idle.
+    """
+
+    def __init__(self, device: Device, alignment: int, reclaim: Callable[[], None]) -> None:
+        self._device = device
+        self._reclaim = reclaim
+        self._lock = threading.Lock()
+        self._small: Slabs[Buffer] = Slabs(alignment)
+        self._large: Slabs[Buffer] = Slabs(alignment)
+        # A finalizer may run inside any of our calls, so it only appends here; we drain at the next
+        # call.
+        self._returned: deque[PoolBlock] = deque()
+        self._reserved = self._allocated = self._peak = 0
+        self._raw_allocations = self._requests = self._misses = 0
+
+    def allocate(self, nbytes: int, label: str) -> PoolBlock:
+        """A block of at least `nbytes` (at least one granule), aligned to the device's granularity.
+
+        Raises OutOfMemory saying how much was asked for, what is free and who holds the rest.
+        """
+        wanted = self._rounded(nbytes)
+        with self._lock:
+            block = self._take(wanted, label)
+        if block is not None:
+            return block
+        try:
+            return self._grow(wanted, label)
+        except OutOfMemory:
+            self._reclaim()
+            self.trim()
+        try:
+            return self._grow(wanted, label)
+        except OutOfMemory as error:
+            raise self._out_of_memory(nbytes, label, error) from error
+
+    def release(self, block: PoolBlock) -> None:
+        """Give a block back. Never blocks, so it may be called from a finalizer."""
+        self._returned.append(block)
+
+    def region(self, block: PoolBlock, nbytes: int) -> Region:
+        """The first `nbytes` of a block."""
+        return Region(block.slab, block.offset, nbytes)
+
+    def trim(self) -> int:
+        """Give every slab without a block in use back to the device; how many bytes that were."""
+        with self._lock:
+            self._drain()
+            unused = self._small.drop_unused() + self._large.drop_unused()
+            freed = sum(buffer.nbytes for buffer in unused)
+            self._reserved -= freed
+        for buffer in unused:
+            self._device.free(buffer)
+        return freed
+
+    def stats(self) -> PoolStats:
+        with self._lock:
+            self._drain()
+            hits = self._requests - self._misses
+            return PoolStats(
+                self._reserved, self._allocated, self._peak, self._raw_allocations, hits
+            )
+
+    def holders(self) -> Mapping[str, int]:
+        """Bytes in use by label, most first."""
+        with self._lock:
+            self._drain()
+            held: Counter[str] = Counter()
+            for slabs in (self._small, self._large):
+                for block in slabs.used():
+                    held[block.label] += block.nbytes
+        return dict(held.most_common())
+
+    def _rounded(self, nbytes: int) -> int:
+        step = self._small.alignment
+        return max(-(-nbytes // step), 1) * step
+
+    def _slabs(self, wanted: int) -> Slabs[Buffer]:
+        return self._small if wanted < SMALL_NBYTES else self._large
+
+    def _take(self, wanted: int, label: str) -> PoolBlock | None:
+        self._drain()
+        self._requests += 1
+        return self._charged(self._slabs(wanted).take(wanted, label))
+
+    def _charged(self, block: PoolBlock | None) -> PoolBlock | None:
+        if block is not None:
+            self._allocated += block.nbytes
+            self._peak = max(self._peak, self._allocated)
+        return block
+
+    def _drain(self) -> None:
+        while self._returned:
+            block = self._returned.popleft()
+            self._allocated -= block.nbytes
+            # The size of a block is fixed while it is in use, so it still tells the class.
+            self._slabs(block.nbytes).give(block)
+
+    def _grow(self, wanted: int, label: str) -> PoolBlock:
+        size = self._slab_nbytes(wanted)
+        buffer = self._device.alloc(size, AllocOptions(label=label))
+        with self._lock:
+            self._reserved += size
+            self._raw_allocations += 1
+            self._misses += 1
+            slabs = self._slabs(wanted)
+            slabs.add(buffer, size)
+            block = self._charged(slabs.take(wanted, label))
+        assert block is not None, "the new slab holds what it was made for"
+        return block
+
+    def _slab_nbytes(self, wanted: int) -> int:
+        if wanted < SMALL_NBYTES:
+            return SLAB_NBYTES
+        # An eighth of what there is keeps both the number of slabs and the unused rest small.
+        growth = min(self._reserved // 8, LARGEST_GROWTH_NBYTES)
+        return -(-max(wanted, growth) // SLAB_NBYTES) * SLAB_NBYTES
+
+    def _out_of_memory(self, nbytes: int, label: str, cause: OutOfMemory) -> OutOfMemory:
+        stats, held = self.stats(), self.holders()
+        shown = [f"{size:,} {name}" for name, size in list(held.items())[:SHOWN_HOLDERS]]
+        text = (
+            f"{self._device.name} cannot give {nbytes:,} bytes for {label}: "
+            f"{cause.available:,} are free on the device, the pool uses "
+            f"{stats.allocated_nbytes:,} of {stats.reserved_nbytes:,} bytes"
+        )
+        if shown:
+            text += "; the largest holders: " + ", ".join(shown)
+        return OutOfMemory(text, nbytes, cause.available, held)

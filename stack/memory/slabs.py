@@ -1,0 +1,116 @@
+"""The books of a pool: slabs cut into blocks, best fit, neighbours joined when freed. Pure: it
+calls no device.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+S = TypeVar("S")
+
+
+class Block(Generic[S]):
+    """Bytes [offset, offset + nbytes) of a slab; `label` names the owner while it is in use."""
+
+    __slots__ = ("after", "before", "free", "label", "nbytes", "offset", "serial", "slab")
+
+    def __init__(self, slab: S, offset: int, nbytes: int, serial: int) -> None:
+        self.slab = slab
+        self.offset = offset
+        self.nbytes = nbytes
+        self.serial = serial
+        self.label = ""
+        self.free = True
+        self.before: Block[S] | None = None
+        self.after: Block[S] | None = None
+
+
+class Slabs(Generic[S]):
+    """Slabs of one size class. Sizes are multiples of `alignment`; the caller rounds them."""
+
+    def __init__(self, alignment: int) -> None:
+        self.alignment = alignment
+        self._free: list[tuple[int, int, Block[S]]] = []  # by size, then age
+        self._first: dict[int, Block[S]] = {}  # the first block of each slab, by its serial
+        self._serial = 0
+
+    def add(self, slab: S, nbytes: int) -> None:
+        """Add a slab as one free block."""
+        block = self._block(slab, 0, nbytes)
+        self._first[block.serial] = block
+        self._put(block)
+
+    def take(self, nbytes: int, label: str) -> Block[S] | None:
+        """The smallest free block that holds `nbytes`, cut to that size; None when there is none."""
+        at = bisect_left(self._free, (nbytes,))
+        if at == len(self._free):
+            return None
+        block = self._free.pop(at)[2]
+        if block.nbytes > nbytes:
+            self._put(self._cut(block, nbytes))
+        block.free, block.label = False, label
+        return block
+
+    def give(self, block: Block[S]) -> None:
+        """Take a block back and join it with its free neighbours."""
+        assert not block.free, f"a block of {block.label!r} is given back twice"
+        if block.after is not None and block.after.free:
+            self._join(block, self._pop(block.after))
+        if block.before is not None and block.before.free:
+            before = self._pop(block.before)
+            self._join(before, block)
+            block = before
+        self._put(block)
+
+    def drop_unused(self) -> list[S]:
+        """Remove every slab that is one free block; give the slabs."""
+        unused = [b for b in self._first.values() if b.free and b.after is None]
+        for block in unused:
+            self._pop(block)
+            del self._first[block.serial]
+        return [block.slab for block in unused]
+
+    def used(self) -> Iterator[Block[S]]:
+        """Every block that is in use."""
+        for block in self.blocks():
+            if not block.free:
+                yield block
+
+    def blocks(self) -> Iterator[Block[S]]:
+        """Every block, slab by slab, by offset."""
+        for first in self._first.values():
+            block: Block[S] | None = first
+            while block is not None:
+                yield block
+                block = block.after
+
+    def largest_free(self) -> int:
+        return self._free[-1][0] if self._free else 0
+
+    def _block(self, slab: S, offset: int, nbytes: int) -> Block[S]:
+        self._serial += 1
+        return Block(slab, offset, nbytes, self._serial)
+
+    def _cut(self, block: Block[S], nbytes: int) -> Block[S]:
+        rest = self._block(block.slab, block.offset + nbytes, block.nbytes - nbytes)
+        rest.before, rest.after = block, block.after
+        if block.after is not None:
+            block.after.before = rest
+        block.after, block.nbytes = rest, nbytes
+        return rest
+
+    def _join(self, block: Block[S], after: Block[S]) -> None:
+        block.nbytes += after.nbytes
+        block.after = after.after
+        if after.after is not None:
+            after.after.before = block
+
+    def _put(self, block: Block[S]) -> None:
+        block.free, block.label = True, ""
+        insort(self._free, (block.nbytes, block.serial, block))
+
+    def _pop(self, block: Block[S]) -> Block[S]:
+        del self._free[bisect_left(self._free, (block.nbytes, block.serial))]
+        return block
