@@ -1,0 +1,83 @@
+"""The counter-based random generator Philox4x32-10 (Salmon et al., 2011), one word an element."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hal.core.dtypes import DType
+from hal.tile import build as tile
+from hal.tile.node import Node
+from stack.ir.record import NDArray, OpRecord
+from stack.ops.table import elementwise
+
+ROUNDS = 10
+MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+WEYL = (0x9E3779B9, 0xBB67AE85)
+LOW = 0xFFFFFFFF
+
+Block = tuple[Node, Node, Node, Node]
+
+
+def _low(x: Node) -> Node:
+    return tile.binary("and", x, LOW)
+
+
+def _high(x: Node) -> Node:
+    return tile.binary("shr", x, 32)
+
+
+def _round(c: Block, key: tuple[Node, Node]) -> Block:
+    """One round on 32-bit words held in u64 tiles, where a product is a single multiplication."""
+    first, second = tile.mul(c[0], MULTIPLIERS[0]), tile.mul(c[2], MULTIPLIERS[1])
+    even = tile.binary("xor", tile.binary("xor", _high(second), c[1]), key[0])
+    odd = tile.binary("xor", tile.binary("xor", _high(first), c[3]), key[1])
+    return even, _low(second), odd, _low(first)
+
+
+def _lower(n: Node, xs: tuple[Node, ...]) -> Node:
+    counter, key = xs
+    position, zero = tile.binary("shr", counter, 2), tile.const(0, DType.U64)
+    block: Block = (_low(position), _high(position), zero, zero)
+    keys = (_low(key), _high(key))
+    for _ in range(ROUNDS):
+        block = _round(block, keys)
+        keys = (_low(tile.add(keys[0], WEYL[0])), _low(tile.add(keys[1], WEYL[1])))
+    return tile.cast(_pick(block, tile.binary("and", counter, 3)), DType.U32)
+
+
+def _pick(block: Block, word: Node) -> Node:
+    odd = tile.binary("eq", tile.binary("and", word, 1), 1)
+    upper = tile.binary("le", tile.const(2, DType.U64), word)
+    return tile.where(
+        upper, tile.where(odd, block[3], block[2]), tile.where(odd, block[1], block[0])
+    )
+
+
+def _reference(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
+    """All four words of each element's block by Python's unbounded integers."""
+    counters, keys = xs
+    pairs = zip(counters.ravel().tolist(), keys.ravel().tolist(), strict=True)
+    words = [block(c >> 2, k)[c & 3] for c, k in pairs]
+    return np.array(words, np.uint32).reshape(n.shape)
+
+
+def block(counter: int, key: int) -> tuple[int, int, int, int]:
+    """The four words of the block with this 128-bit counter under this 64-bit key."""
+    c = [counter >> 32 * i & LOW for i in range(4)]
+    k = [key & LOW, key >> 32]
+    for _ in range(ROUNDS):
+        first, second = c[0] * MULTIPLIERS[0], c[2] * MULTIPLIERS[1]
+        c = [second >> 32 ^ c[1] ^ k[0], second & LOW, first >> 32 ^ c[3] ^ k[1], first & LOW]
+        k = [(word + step) & LOW for word, step in zip(k, WEYL, strict=True)]
+    return c[0], c[1], c[2], c[3]
+
+
+PHILOX: tuple[OpRecord, ...] = (
+    elementwise(
+        "philox",
+        "word (counter & 3) of Philox4x32-10 block (counter >> 2, 0) under the key (low, high half)",
+        _reference,
+        None,
+        _lower,
+    ),
+)

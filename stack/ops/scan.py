@@ -1,0 +1,71 @@
+"""Inclusive prefix combinations along an axis. The compiler's loop nest lowers them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node
+from stack.ir import build as g
+from stack.ir.record import NDArray, OpKind, OpRecord
+from stack.ops.table import doubled, record, rounded
+
+_NUMPY = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+
+
+def _scan(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
+    x = doubled(xs[0])
+    with np.errstate(all="ignore"):
+        y = _NUMPY[n["kind"]].accumulate(x, axis=n["axis"], dtype=x.dtype)
+    return rounded(y, n.dtype)
+
+
+def _gradient(n: Node, d: Node) -> tuple[Node]:
+    kind, axis = n["kind"], n["axis"]
+    if kind == "sum":
+        return (g.flip(g.scan("sum", g.flip(d, axis), axis), axis),)
+    return (_prod(n, d) if kind == "prod" else _extreme(n, d),)
+
+
+def _prod(n: Node, d: Node) -> Node:
+    """d out[j] / d x[i] is the product of x[:j+1] without x[i], for j >= i; n by n products so that x may hold zeros."""
+    (x,), axis = n.srcs, n["axis"]
+    size = x.shape[axis]
+    square = (*x.shape[:axis], size, size, *x.shape[axis + 1 :])
+    along = g.expand(g.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:])), square)
+    i, j = _position(square, axis), _position(square, axis + 1)
+    products = g.scan("prod", g.where(g.eq(i, j), g.full_like(along, 1), along), axis + 1)
+    weight = g.expand(g.reshape(d, (*x.shape[:axis], 1, *x.shape[axis:])), square)
+    parts = g.where(g.le(i, j), g.mul(products, weight), g.full_like(along, 0))
+    return g.reshape(g.reduce("sum", parts, axis + 1), x.shape)
+
+
+def _extreme(n: Node, d: Node) -> Node:
+    """Each result came from the last element up to it that equals its own prefix's extreme."""
+    (x,), axis = n.srcs, n["axis"]
+    here = _position(x.shape, axis)
+    source = g.scan("max", g.where(g.eq(x, n), here, g.full_like(here, 0)), axis)
+    stride = g.full_like(here, int(np.prod(x.shape[axis + 1 :], dtype=np.int64)))
+    flat = g.reshape(g.arange(x.type.size), x.shape)
+    target = g.sub(flat, g.mul(g.sub(here, source), stride))
+    zeros, every = g.full((x.type.size,), 0, x.dtype), (x.type.size,)
+    return g.reshape(
+        g.scatter_add(zeros, g.reshape(target, every), g.reshape(d, every), 0), x.shape
+    )
+
+
+def _position(shape: tuple[int, ...], axis: int) -> Node:
+    """i64 coordinates along the axis."""
+    line = tuple(n if i == axis else 1 for i, n in enumerate(shape))
+    return g.expand(g.reshape(g.arange(shape[axis], DType.I64), line), shape)
+
+
+SCAN: tuple[OpRecord, ...] = (
+    record(
+        "scan",
+        OpKind.SCAN,
+        "inclusive prefix sum, prod, min or max; f16 and bf16 accumulate in f32, integers wrap",
+        _scan,
+        _gradient,
+    ),
+)
