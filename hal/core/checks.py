@@ -1,0 +1,183 @@
+"""What the contract says about arguments: functions that raise InvalidCall. `where` names the call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from hal.core.description import DeviceInfo
+from hal.core.dtypes import DType
+from hal.core.errors import InvalidCall
+from hal.core.values import (
+    Argument,
+    Buffer,
+    Grid,
+    HostMemory,
+    Param,
+    ParamKind,
+    Region,
+    Slot,
+)
+
+PATTERN_NBYTES = (1, 2, 4, 8)
+_LARGEST = {
+    DType.F16: 65504.0,
+    DType.BF16: (2 - 2**-7) * 2.0**127,
+    DType.F32: (2 - 2**-23) * 2.0**127,
+    DType.F64: math.inf,
+}
+
+
+def check_count(where: str, what: str, value: object, least: int = 0) -> None:
+    """`value` is an int of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InvalidCall(f"{where}: {what} must be an int of at least {least}, is {value!r}")
+
+
+def check_space(where: str, space: str, info: DeviceInfo) -> None:
+    """`space` names a memory space of the device, or is empty."""
+    names = [s.name for s in info.spaces]
+    if space and space not in names:
+        raise InvalidCall(f"{where}: {info.name} has no memory space {space!r}; it has {names}")
+
+
+def check_region(where: str, region: Region) -> None:
+    """The region lies within its buffer."""
+    if not isinstance(region, Region):
+        raise InvalidCall(f"{where}: expected a Region, got {region!r}; use buffer.region()")
+    if region.offset < 0 or region.nbytes < 0:
+        raise InvalidCall(f"{where}: negative region: {region.nbytes} bytes at {region.offset}")
+    if region.offset + region.nbytes > region.buffer.nbytes:
+        raise InvalidCall(
+            f"{where}: {region.nbytes} bytes at {region.offset} end past the buffer of "
+            f"{region.buffer.nbytes} bytes"
+        )
+
+
+def check_grid(where: str, grid: Grid, limit: Grid) -> None:
+    """Three counts, each from 0 to its limit."""
+    if not isinstance(grid, tuple) or len(grid) != 3:
+        raise InvalidCall(f"{where}: a grid is a tuple of three ints, not {grid!r}")
+    for axis, (size, most) in enumerate(zip(grid, limit, strict=True)):
+        if not isinstance(size, int) or not 0 <= size <= most:
+            raise InvalidCall(
+                f"{where}: grid {grid} axis {axis} is {size!r}, allowed are 0 to {most}"
+            )
+
+
+def check_pattern(where: str, dst: Region, pattern: bytes) -> None:
+    """The pattern has an allowed length, which divides the region's offset and size."""
+    nbytes = len(pattern)
+    if nbytes not in PATTERN_NBYTES:
+        raise InvalidCall(f"{where}: a pattern has 1, 2, 4 or 8 bytes, not {nbytes}")
+    if dst.offset % nbytes or dst.nbytes % nbytes:
+        raise InvalidCall(
+            f"{where}: {dst.nbytes} bytes at {dst.offset} are no multiple of the "
+            f"pattern's {nbytes} bytes"
+        )
+
+
+def check_host_memory(where: str, memory: HostMemory, writable: bool) -> int:
+    """Contiguous host memory, writable where asked. Gives its size in bytes."""
+    if not isinstance(memory, bytes | bytearray | memoryview):
+        raise InvalidCall(
+            f"{where}: expected a Region or host memory, got {type(memory).__name__}; "
+            f"wrap an array as memoryview(array)"
+        )
+    view = memoryview(memory)
+    if not view.c_contiguous:
+        raise InvalidCall(
+            f"{where}: host memory of shape {view.shape} is not contiguous; copy it first"
+        )
+    if writable and view.readonly:
+        raise InvalidCall(f"{where}: the destination in host memory is read-only")
+    return view.nbytes
+
+
+def check_copy(where: str, dst: Region | HostMemory, src: Region | HostMemory) -> None:
+    """At most one side is host memory; sizes agree; regions of one buffer do not overlap."""
+    if not isinstance(dst, Region) and not isinstance(src, Region):
+        raise InvalidCall(f"{where}: both sides are host memory; one must be a Region")
+    to, of = _side(where, dst, writable=True), _side(where, src, writable=False)
+    if to != of:
+        raise InvalidCall(f"{where}: dst has {to} bytes, src has {of}; sizes must be equal")
+    if isinstance(dst, Region) and isinstance(src, Region):
+        _check_apart(where, dst, src)
+
+
+def check_timeout(where: str, timeout_s: float) -> None:
+    """A number of seconds, 0 or more (infinity allowed)."""
+    if not isinstance(timeout_s, int | float) or not timeout_s >= 0:
+        raise InvalidCall(f"{where}: timeout_s must be 0 or more seconds, is {timeout_s!r}")
+
+
+def check_after(where: str, after: tuple[int, ...] | None, index: int) -> None:
+    """A command's `after` names earlier commands."""
+    for other in after or ():
+        if not 0 <= other < index:
+            raise InvalidCall(
+                f"{where}: command {index} is after {other}; it may name 0 to {index - 1}"
+            )
+
+
+def check_arguments(where: str, params: Sequence[Param], args: Sequence[Argument]) -> None:
+    """One argument per parameter, each of its kind, scalars within their type's range."""
+    if len(args) != len(params):
+        names = ", ".join(p.name for p in params)
+        raise InvalidCall(
+            f"{where}: got {len(args)} arguments for {len(params)} parameters ({names})"
+        )
+    for param, arg in zip(params, args, strict=True):
+        if not isinstance(arg, Slot):
+            check_argument(where, param, arg)
+
+
+def check_argument(where: str, param: Param, arg: Argument) -> None:
+    """The argument is of the parameter's kind, a scalar within its type's range."""
+    if param.kind is ParamKind.SCALAR:
+        _check_scalar(where, param, arg)
+    elif isinstance(arg, Region):
+        check_region(where, arg)
+    elif not isinstance(arg, Buffer):
+        raise InvalidCall(
+            f"{where}: parameter {param.name!r} takes a buffer or region, got {arg!r}"
+        )
+
+
+def _check_scalar(where: str, param: Param, arg: Argument) -> None:
+    dtype = param.dtype
+    if isinstance(arg, bool) is not (dtype is DType.BOOL) or not isinstance(
+        arg, int | float if dtype.is_float else int
+    ):
+        raise InvalidCall(
+            f"{where}: parameter {param.name!r} takes a {dtype.short} scalar, got {arg!r}"
+        )
+    low, high = _bounds(dtype)
+    if math.isfinite(arg) and not low <= arg <= high:
+        raise InvalidCall(
+            f"{where}: {arg!r} for parameter {param.name!r} is outside {dtype.short}: {low} to {high}"
+        )
+
+
+def _bounds(dtype: DType) -> tuple[float, float]:
+    if dtype.is_float:
+        return -_LARGEST[dtype], _LARGEST[dtype]
+    if dtype.kind == "i":
+        return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
+    return 0, 1 if dtype is DType.BOOL else 2**dtype.bits - 1
+
+
+def _side(where: str, side: Region | HostMemory, writable: bool) -> int:
+    if isinstance(side, Region):
+        check_region(where, side)
+        return side.nbytes
+    return check_host_memory(where, side, writable)
+
+
+def _check_apart(where: str, dst: Region, src: Region) -> None:
+    overlap = src.offset < dst.offset + dst.nbytes and dst.offset < src.offset + src.nbytes
+    if dst.buffer is src.buffer and overlap and dst.nbytes:
+        raise InvalidCall(
+            f"{where}: dst [{dst.offset}, {dst.offset + dst.nbytes}) overlaps "
+            f"src [{src.offset}, {src.offset + src.nbytes}) of the same buffer"
+        )

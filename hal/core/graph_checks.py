@@ -1,0 +1,67 @@
+"""Checks of recorded commands and of the slots that they leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hal.core.checks import check_after, check_copy, check_grid, check_pattern, check_region
+from hal.core.errors import InvalidCall
+from hal.core.handles import Handles
+from hal.core.values import (
+    Argument,
+    Buffer,
+    Command,
+    CopyCommand,
+    FillCommand,
+    Grid,
+    Launchable,
+    LaunchCommand,
+    Param,
+    Slot,
+)
+
+SlotParams = tuple[tuple[int, Param], ...]
+"""The slots that a launchable or graph leaves open: slot index and the parameter that it fills."""
+
+
+def slot_params(where: str, params: Sequence[Param], args: Sequence[Argument]) -> SlotParams:
+    """The slots among a program's arguments. Raises InvalidCall for a negative index."""
+    slots = tuple(
+        (arg.index, param) for param, arg in zip(params, args, strict=True) if isinstance(arg, Slot)
+    )
+    if bad := [index for index, _ in slots if index < 0]:
+        raise InvalidCall(f"{where}: slot {bad[0]}; slots count from 0")
+    return slots
+
+
+def check_commands(
+    where: str,
+    commands: Sequence[Command],
+    handles: Handles,
+    slots: Mapping[int, SlotParams],
+    grid: Grid,
+) -> SlotParams:
+    """Check each command as the call that it stands for; gives the graph's slots."""
+    for index, command in enumerate(commands):
+        at = f"{where}, command {index}"
+        check_after(at, command.after, index)
+        _check_command(at, command, handles, grid)
+    launches = (c.launchable for c in commands if isinstance(c, LaunchCommand))
+    return tuple(slot for launchable in launches for slot in slots[id(launchable)])
+
+
+def _check_command(where: str, command: Command, handles: Handles, grid: Grid) -> None:
+    match command:
+        case LaunchCommand():
+            handles.check(where, command.launchable, Launchable)
+            check_grid(where, command.grid, grid)
+        case CopyCommand():
+            check_region(where, command.dst)
+            check_region(where, command.src)
+            handles.check(where, command.dst.buffer, Buffer)
+            handles.check(where, command.src.buffer, Buffer)
+            check_copy(where, command.dst, command.src)
+        case FillCommand():
+            check_region(where, command.dst)
+            handles.check(where, command.dst.buffer, Buffer)
+            check_pattern(where, command.dst, command.pattern)
