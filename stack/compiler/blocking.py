@@ -1,0 +1,158 @@
+"""The choice of a matmul's block sizes: a pure function of the shape and of the device's limits.
+
+Costs are counted in multiply-adds: what an element costs to pack is what the core could have
+computed meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hal.core.description import DeviceInfo, SpaceKind
+from hal.core.dtypes import DType
+
+COPY_COST = 6
+"""Multiply-adds in the time that one element takes to be packed along its contiguous axis."""
+
+TRANSPOSE_COST = 12
+"""The same for an element that is packed across its contiguous axis."""
+
+LAUNCH_COST = 20_000
+"""The same for starting one program instance."""
+
+DEFAULT_CACHES = (32 << 10, 256 << 10)
+"""The bytes of the two nearest caches where the device does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulShape:
+    """C[batch, m, n] = A[batch, m, k] @ B[batch, k, n]: the sizes, the axis along which each
+    operand's elements are neighbours in memory, the operands' element type and the type of
+    products and sums."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    a_contiguous: str
+    b_contiguous: str
+    dtype: DType
+    accumulate: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Sizes of the levels of a blocked matmul, in elements.
+
+    A register tile is `mr` by `nr`; `kt` is the depth that is packed at once, `unroll` the depth of
+    one step of the innermost loop (it divides `kt`). Panels of packed operands are `kc` deep (a
+    multiple of `kt`). A program instance computes `mp` by `np` results, packing A `mc` rows at a
+    time; `mc` and `mp` are multiples of `mr`, `np` of `nr`.
+    """
+
+    mr: int
+    nr: int
+    kt: int
+    unroll: int
+    kc: int
+    mc: int
+    mp: int
+    np: int
+
+
+def ceil_div(a: int, b: int) -> int:
+    """The least q with q * b >= a."""
+    return -(-a // b)
+
+
+def round_up(a: int, b: int) -> int:
+    """The least multiple of b that is at least a."""
+    return ceil_div(a, b) * b
+
+
+def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
+    """Block sizes for a shape with no empty axis but perhaps k."""
+    mr, nr = register_tile(shape, info)
+    lanes = _lanes(shape, info)
+    kt = min(8, 1 << (shape.k - 1).bit_length()) if shape.k > 1 else 1
+    kc = _panel_depth(shape, info, nr, kt)
+    mc = _resident_rows(shape, info, mr, kc)
+    mp, np = _program_block(shape, info, Blocks(mr, nr, kt, min(4, kt), kc, mc, mr, max(nr, lanes)))
+    return Blocks(mr, nr, kt, min(4, kt), kc, min(mc, mp), mp, np)
+
+
+def register_tile(shape: MatmulShape, info: DeviceInfo) -> tuple[int, int]:
+    """Rows and columns of accumulators: two vectors wide, and as many rows as leave registers for a
+    row of B and one element of A; rows are spread evenly over the tiles that m needs."""
+    lanes = _lanes(shape, info)
+    nr = lanes if shape.n <= lanes else 2 * lanes
+    most = max(1, ((info.limits.registers or 16) - 3) // 2)
+    return ceil_div(shape.m, ceil_div(shape.m, most)), nr
+
+
+def _lanes(shape: MatmulShape, info: DeviceInfo) -> int:
+    return max(1, info.limits.vector_nbytes // shape.accumulate.nbytes)
+
+
+def _cache(info: DeviceInfo, level: int) -> int:
+    return (info.limits.caches + DEFAULT_CACHES[len(info.limits.caches) :])[level]
+
+
+def _panel_depth(shape: MatmulShape, info: DeviceInfo, nr: int, kt: int) -> int:
+    """The depth whose panel of B takes 3/4 of the nearest cache, spread evenly over k."""
+    most = max(kt, _cache(info, 0) * 3 // 4 // (nr * shape.accumulate.nbytes) // kt * kt)
+    parts = max(1, ceil_div(shape.k, most))
+    return max(kt, round_up(ceil_div(shape.k, parts), kt))
+
+
+def _resident_rows(shape: MatmulShape, info: DeviceInfo, mr: int, kc: int) -> int:
+    """The rows of packed A that take half of the second cache."""
+    return max(mr, _cache(info, 1) // 2 // (kc * shape.accumulate.nbytes) // mr * mr)
+
+
+def _program_block(shape: MatmulShape, info: DeviceInfo, blocks: Blocks) -> tuple[int, int]:
+    """The block of one instance with the least estimated time whose scratch memory fits."""
+    fitting = [
+        (mp, np)
+        for mp in _even_sizes(shape.m, blocks.mr)
+        for np in _even_sizes(shape.n, blocks.nr)
+        if _scratch_nbytes(shape, blocks, mp, np) <= _scratch_budget(info)
+    ]
+    return min(
+        fitting or [(blocks.mr, blocks.nr)],
+        key=lambda block: _estimated_time(shape, info, blocks, *block),
+    )
+
+
+def _even_sizes(extent: int, tile: int) -> Iterator[int]:
+    """Every multiple of the tile that some number of equal parts needs, largest first."""
+    tiles = ceil_div(extent, tile)
+    size = tiles
+    while size:
+        yield size * tile
+        parts = ceil_div(tiles, size) + 1
+        size = min(size - 1, ceil_div(tiles, parts)) if size > 1 else 0
+
+
+def _scratch_budget(info: DeviceInfo) -> int:
+    space = info.space(SpaceKind.SCRATCHPAD)
+    return space.nbytes * 3 // 4 if space else 1 << 20
+
+
+def _scratch_nbytes(shape: MatmulShape, blocks: Blocks, mp: int, np: int) -> int:
+    partial = mp * np if shape.k > blocks.kc else 0
+    return (min(mp, blocks.mc) * blocks.kc + blocks.kc * np + partial) * shape.accumulate.nbytes
+
+
+def _estimated_time(
+    shape: MatmulShape, info: DeviceInfo, blocks: Blocks, mp: int, np: int
+) -> float:
+    """Time of the whole grid when instances take turns on the device's cores."""
+    a_cost = COPY_COST
+    b_cost = COPY_COST if shape.b_contiguous == "n" else TRANSPOSE_COST
+    one = mp * np * shape.k + (a_cost * mp + b_cost * np) * shape.k + LAUNCH_COST
+    programs = ceil_div(shape.m, mp) * ceil_div(shape.n, np) * shape.batch
+    waves = ceil_div(programs, max(1, info.limits.instances))
+    # All others wait for an instance that starts late or is interrupted: half of it is at risk.
+    return one * (waves + 0.5)

@@ -1,0 +1,284 @@
+"""Matrix multiplication as a template of tile IR for devices with vector registers and caches.
+
+Each program instance computes a block of C. It packs its operands into panels in scratch memory,
+as wide as a register tile and zero-padded, so that the innermost loop reads consecutive elements
+and needs no masks:
+
+    for k0 in blocks of kc:
+        pack B[k0:, n0:] into panels [kc][nr]
+        for i0 in blocks of mc:
+            pack A[i0:, k0:] into panels [mr][kc], or [kc][mr] where m is contiguous
+            for each panel of B, for each panel of A:
+                tile = partial sums so far
+                for k: tile += outer product of a column of A's panel and a row of B's panel
+                epilogue(tile) after the last k0, else keep it as partial sums
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hal.core.description import DeviceInfo
+from hal.core.values import Grid
+from hal.tile.build import (
+    Builder,
+    Operand,
+    add,
+    binary,
+    cast,
+    const,
+    dot,
+    index,
+    mul,
+    program_id,
+    sub,
+    transpose,
+    unary,
+    where,
+)
+from hal.tile.kernel import Memory
+from hal.tile.node import Node
+from stack.compiler.blocking import Blocks, MatmulShape, ceil_div, choose_blocks, round_up
+
+Limits = tuple[Node | None, Node | None]
+LoadTile = Callable[[Builder, Node, Node, Node, tuple[int, int], Limits], Node]
+"""load(builder, batch, row, column, shape, limits): the tile of the operand at (row, column), zero
+from the limits on (None: all of it is inside), in the operand's element type or already in the
+accumulator's."""
+
+Epilogue = Callable[[Builder, Node, Node, Node, Node, Limits], None]
+"""epilogue(builder, tile, batch, m, n, limits): store the tile of C at (m, n), up to the limits."""
+
+NO_LIMITS: Limits = (None, None)
+
+
+def matmul(
+    b: Builder,
+    shape: MatmulShape,
+    info: DeviceInfo,
+    load_a: LoadTile,
+    load_b: LoadTile,
+    epilogue: Epilogue,
+) -> Grid:
+    """Emit the body of C = A @ B and give its launch grid (with a 0 where C is empty).
+
+    `load_a` is asked for tiles at (m, k), `load_b` at (k, n). The epilogue is called for tiles that
+    cover C once.
+    """
+    if 0 in (shape.batch, shape.m, shape.n):
+        return (0, 1, 1)
+    blocks = choose_blocks(shape, info)
+    _Template(b, shape, blocks, load_a, load_b, epilogue).emit()
+    return ceil_div(shape.m, blocks.mp), ceil_div(shape.n, blocks.np), shape.batch
+
+
+@dataclass(frozen=True)
+class _Block:
+    """What one instance computes: its batch, its corner, and the rows and columns of C in it."""
+
+    batch: Node
+    m0: Node
+    n0: Node
+    rows: Operand
+    cols: Operand
+
+
+@dataclass(frozen=True)
+class _Scratch:
+    """Packed operands, and the partial sums where k takes several blocks."""
+
+    a: Memory
+    b: Memory
+    c: Memory | None
+
+
+@dataclass(frozen=True)
+class _Template:
+    b: Builder
+    shape: MatmulShape
+    blocks: Blocks
+    load_a: LoadTile
+    load_b: LoadTile
+    epilogue: Epilogue
+
+    def emit(self) -> None:
+        block, scratch = self._block(), self._scratch()
+        depth, kc = self.shape.k, self.blocks.kc
+        if depth <= kc:
+            self._depth_block(block, scratch, index(0), round_up(depth, self.blocks.kt))
+            return
+
+        def step(k0: Node) -> None:
+            left = _least(kc, sub(depth, k0), depth % kc == 0)
+            self._depth_block(block, scratch, k0, _round_up(left, self.blocks.kt))
+
+        self.b.loop(0, depth, kc, step)
+
+    def _block(self) -> _Block:
+        s, t = self.shape, self.blocks
+        m0, n0 = mul(program_id(0), t.mp), mul(program_id(1), t.np)
+        rows = _least(t.mp, sub(s.m, m0), s.m % t.mp == 0)
+        cols = _least(t.np, sub(s.n, n0), s.n % t.np == 0)
+        return _Block(program_id(2), m0, n0, rows, cols)
+
+    def _scratch(self) -> _Scratch:
+        t, dtype = self.blocks, self.shape.accumulate
+        a = self.b.alloc("packed_a", dtype, t.mc * t.kc)
+        b = self.b.alloc("packed_b", dtype, t.kc * t.np)
+        several = self.shape.k > t.kc
+        return _Scratch(a, b, self.b.alloc("partial_c", dtype, t.mp * t.np) if several else None)
+
+    def _depth_block(self, block: _Block, scratch: _Scratch, k0: Node, depth: Operand) -> None:
+        """Add A[:, k0:k0+depth] @ B[k0:k0+depth, :]; `depth`, a multiple of `kt`, may exceed k."""
+        t = self.blocks
+        self._pack_b(block, scratch.b, k0, depth)
+
+        def rows_block(i0: Node) -> None:
+            rows = _least(t.mc, sub(block.rows, i0), self.shape.m % t.mp == 0 and t.mp % t.mc == 0)
+            self._pack_a(block, scratch.a, i0, rows, k0, depth)
+            self._tiles(block, scratch, i0, rows, k0, depth)
+
+        if t.mc == t.mp:
+            rows_block(index(0))
+        else:
+            self.b.loop(0, block.rows, t.mc, rows_block)
+
+    def _pack_b(self, block: _Block, panels: Memory, k0: Node, depth: Operand) -> None:
+        s, t, b = self.shape, self.blocks, self.b
+        full_k, full_n = s.k % t.kt == 0, s.n % t.nr == 0
+
+        def panel(j: Node) -> None:
+            n = add(block.n0, j)
+
+            def strip(kk: Node) -> None:
+                k = add(k0, kk)
+                offset = add(mul(j, t.kc), mul(kk, t.nr))
+
+                def pack(limits: Limits) -> None:
+                    tile = cast(
+                        self.load_b(b, block.batch, k, n, (t.kt, t.nr), limits), s.accumulate
+                    )
+                    b.store(panels, offset, tile, (t.nr, 1))
+
+                limits = (None if full_k else sub(s.k, k), None if full_n else sub(s.n, n))
+                _inside_or_masked(b, (t.kt, t.nr), limits, pack)
+
+            b.loop(0, depth, t.kt, strip)
+
+        b.loop(0, block.cols, t.nr, panel)
+
+    def _pack_a(
+        self, block: _Block, panels: Memory, i0: Node, rows: Operand, k0: Node, depth: Operand
+    ) -> None:
+        s, t, b = self.shape, self.blocks, self.b
+        full_m, full_k = s.m % t.mr == 0, s.k % t.kt == 0
+
+        def panel(i: Node) -> None:
+            m = add(add(block.m0, i0), i)
+
+            def strip(kk: Node) -> None:
+                k = add(k0, kk)
+
+                def pack(limits: Limits) -> None:
+                    tile = cast(
+                        self.load_a(b, block.batch, m, k, (t.mr, t.kt), limits), s.accumulate
+                    )
+                    self._store_a(panels, mul(i, t.kc), kk, tile)
+
+                limits = (None if full_m else sub(s.m, m), None if full_k else sub(s.k, k))
+                _inside_or_masked(b, (t.mr, t.kt), limits, pack)
+
+            b.loop(0, depth, t.kt, strip)
+
+        b.loop(0, rows, t.mr, panel)
+
+    def _store_a(self, panels: Memory, panel: Node, kk: Node, tile: Node) -> None:
+        t = self.blocks
+        if self.shape.a_contiguous == "k":
+            self.b.store(panels, add(panel, kk), tile, (t.kc, 1))
+        else:
+            self.b.store(panels, add(panel, mul(kk, t.mr)), transpose(tile, (1, 0)), (t.mr, 1))
+
+    def _tiles(
+        self, block: _Block, scratch: _Scratch, i0: Node, rows: Operand, k0: Node, depth: Operand
+    ) -> None:
+        t, b = self.blocks, self.b
+
+        def tile(j: Node, i: Node) -> None:
+            m, n = add(add(block.m0, i0), i), add(block.n0, j)
+            total = self._accumulate(scratch, mul(i, t.kc), mul(j, t.kc), depth)
+            if scratch.c is None:
+                self._finish(block, total, m, n)
+                return
+            offset = add(mul(add(i0, i), t.np), mul(j, t.mr))
+            before = b.load(scratch.c, offset, (t.mr, t.nr), (t.nr, 1))
+            total = add(total, where(binary("eq", k0, 0), 0, before))
+            last = binary("le", self.shape.k, add(k0, t.kc))
+            with b.when(last):
+                self._finish(block, total, m, n)
+            with b.when(unary("not", last)):
+                b.store(scratch.c, offset, total, (t.nr, 1))
+
+        def column(j: Node) -> None:
+            b.loop(0, rows, t.mr, lambda i: tile(j, i))
+
+        b.loop(0, block.cols, t.nr, column)
+
+    def _accumulate(self, scratch: _Scratch, a0: Node, b0: Node, depth: Operand) -> Node:
+        """The product of a panel of A and a panel of B, in registers."""
+        t, b = self.blocks, self.b
+        a_row, a_col = (t.kc, 1) if self.shape.a_contiguous == "k" else (1, t.mr)
+
+        def step(kk: Node, acc: Node) -> tuple[Node]:
+            for u in range(t.unroll):
+                k = add(kk, u)
+                column = b.load(scratch.a, add(a0, mul(k, a_col)), (t.mr, 1), (a_row, 1))
+                row = b.load(scratch.b, add(b0, mul(k, t.nr)), (1, t.nr), (t.nr, 1))
+                acc = dot(column, row, acc)
+            return (acc,)
+
+        return b.loop(0, depth, t.unroll, step, (const(0, self.shape.accumulate, (t.mr, t.nr)),))[0]
+
+    def _finish(self, block: _Block, total: Node, m: Node, n: Node) -> None:
+        s, t = self.shape, self.blocks
+        limits = (
+            None if s.m % t.mr == 0 else sub(s.m, m),
+            None if s.n % t.nr == 0 else sub(s.n, n),
+        )
+
+        def store(limits: Limits) -> None:
+            self.epilogue(self.b, total, block.batch, m, n, limits)
+
+        _inside_or_masked(self.b, (t.mr, t.nr), limits, store)
+
+
+def _inside_or_masked(
+    b: Builder, shape: tuple[int, int], limits: Limits, emit: Callable[[Limits], None]
+) -> None:
+    """Emit without limits for tiles that are inside, with limits for those at the edge."""
+    inside = [
+        binary("le", size, limit)
+        for size, limit in zip(shape, limits, strict=True)
+        if limit is not None
+    ]
+    if not inside:
+        emit(NO_LIMITS)
+        return
+    condition = inside[0] if len(inside) == 1 else binary("and", *inside)
+    with b.when(condition):
+        emit(NO_LIMITS)
+    with b.when(unary("not", condition)):
+        emit(limits)
+
+
+def _least(size: int, left: Node, exact: bool) -> Operand:
+    """min(size, left), where `exact` says that it is size."""
+    return size if exact else binary("min", size, left)
+
+
+def _round_up(size: Operand, step: int) -> Operand:
+    if not isinstance(size, Node) or step == 1:
+        return size
+    up = add(size, step - 1)
+    return sub(up, binary("rem", up, step))
