@@ -1,1 +1,1 @@
-"""Graph IR: typed tensor operations as hash-consed nodes, with their rules, text and interpreter."""
+"""Graph IR: typed tensor operations as hash-consed nodes; their rules, text and interpreter."""

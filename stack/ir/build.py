@@ -1,7 +1,8 @@
-"""One constructor for each graph operation. Each checks its operands by `stack.ir.types` and raises GraphError.
+"""One constructor for each graph operation; it checks operands by `stack.ir.types`.
 
-Operands of an elementwise operation have one shape and element type: expand and cast are explicit. Axes may be
-negative and count from the end. A movement, cast or reduction that changes nothing gives its operand itself.
+Constructors raise GraphError. Operands of an elementwise operation have one shape and element type: expand and cast are explicit.
+Axes may be negative and count from the end. A movement, cast or reduction that changes nothing
+gives its operand itself.
 """
 
 from __future__ import annotations
@@ -228,7 +229,7 @@ def bitcast(x: Node, dtype: DType) -> Node:
 
 
 def philox(counter: Node, key: Node) -> Node:
-    """u32 random words: word (counter & 3) of Philox4x32-10 block (counter >> 2) under the key; both are u64."""
+    """u32 random words of u64 operands: word (counter & 3) of Philox4x32-10 block (counter >> 2)."""
     return make("philox", (counter, key))
 
 
@@ -285,7 +286,7 @@ def slice_axis(x: Node, axis: int, start: int, stop: int, step: int = 1) -> Node
     a, ones = axis_of(axis, len(x.shape)), (1,) * len(x.shape)
     lo = tuple(start if i == a else 0 for i in range(len(ones)))
     hi = tuple(stop if i == a else n for i, n in enumerate(x.shape))
-    return slice(x, lo, hi, ones[:a] + (step,) + ones[a + 1 :])
+    return slice(x, lo, hi, (*ones[:a], step, *ones[a + 1:]))
 
 
 def flip(x: Node, axes: int | Sequence[int]) -> Node:
@@ -323,12 +324,12 @@ def reduce(kind: str, x: Node, axes: int | Sequence[int] | None = None) -> Node:
 
 
 def argmax(x: Node, axis: int) -> Node:
-    """The i64 position of the first greatest element (a NaN counts as greatest); the axis stays as size 1."""
+    """The i64 position of the first greatest element or NaN; the axis stays as size 1."""
     return make("argmax", (x,), axis=axis_of(axis, len(x.shape)))
 
 
 def argmin(x: Node, axis: int) -> Node:
-    """The i64 position of the first least element (a NaN counts as least); the axis stays as size 1."""
+    """The i64 position of the first least element or NaN; the axis stays as size 1."""
     return make("argmin", (x,), axis=axis_of(axis, len(x.shape)))
 
 
@@ -351,5 +352,5 @@ def gather(x: Node, index: Node, axis: int) -> Node:
 
 
 def scatter_add(base: Node, index: Node, updates: Node, axis: int) -> Node:
-    """base with updates (of the shape that gather would give) added at `index`; out of range is ignored."""
+    """base with updates, of the shape that gather gives, added at `index`; others are ignored."""
     return make("scatter_add", (base, index, updates), axis=axis_of(axis, len(base.shape)))

@@ -1,4 +1,5 @@
-"""Which element types each operation takes: the one definition behind type rules, records and tests."""
+"""Which element types each operation takes: the one definition behind type rules, records and
+tests."""
 
 from __future__ import annotations
 
@@ -33,9 +34,8 @@ def _claims() -> dict[str, frozenset[DType]]:
     claims |= dict.fromkeys(("and", "or", "xor", "not"), BITS)
     claims |= dict.fromkeys(("shl", "shr"), INTS)
     claims |= dict.fromkeys(("input", "const", "eq", "ne", "where", "cast", *MOVEMENT), ALL)
-    claims |= dict.fromkeys(
-        ("arange", "reduce", "argmax", "argmin", "scan", "scatter_add"), NUMBERS
-    )
+    claims |= {"reduce": ALL}
+    claims |= dict.fromkeys(("arange", "argmax", "argmin", "scan", "scatter_add"), NUMBERS)
     claims |= {
         "bitcast": NUMBERS,
         "philox": frozenset({DType.U64}),
@@ -46,4 +46,5 @@ def _claims() -> dict[str, frozenset[DType]]:
 
 
 CLAIMS: Mapping[str, frozenset[DType]] = _claims()
-"""The element types of the data operands (not of where's condition, nor of an index) of every graph operation."""
+"""The element types of the data operands (not of where's condition, nor of an index) of every graph
+operation."""

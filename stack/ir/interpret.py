@@ -18,8 +18,8 @@ def interpret(
 ) -> list[NDArray]:
     """The outputs' values by the records' numpy references.
 
-    `inputs` holds an array of the node's exact shape and element type for every input that the outputs depend on.
-    Raises GraphError for an input that is missing or of another type.
+    `inputs` holds an array of the node's exact shape and element type for every input that the
+    outputs depend on. Raises GraphError for an input that is missing or of another type.
     """
     values: dict[Node, NDArray] = {}
     for n in toposort(outputs):

@@ -29,7 +29,9 @@ NUMPY: Mapping[DType, np.dtype[Any]] = {
 
 
 def int_range(dtype: DType) -> tuple[int, int]:
-    """The least and greatest value of an integer type."""
+    """The least and greatest value of an integer type, or of bool."""
+    if dtype is DType.BOOL:
+        return False, True
     return (
         (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1)
         if dtype.kind == "i"
@@ -53,9 +55,11 @@ def identity(kind: str, dtype: DType) -> float | int:
 
 
 def canonical(value: float | int | bool, dtype: DType) -> float | int | bool:
-    """The Python number that equals `value` rounded to `dtype`: float, int or bool by the type's kind.
+    """The Python number that equals `value` rounded to `dtype`: float, int or bool by the type's
+    kind.
 
-    Raises GraphError for an integer out of range and for a float that is not whole where an integer is due.
+    Raises GraphError for an integer out of range and for a float that is not whole where an integer
+    is due.
     """
     if dtype is DType.BOOL:
         return bool(value)

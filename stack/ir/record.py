@@ -17,12 +17,12 @@ Reference = Callable[[Node, tuple[NDArray, ...]], NDArray]
 """The node's value for its operands' values, by numpy, as the text of the meaning says."""
 
 Gradient = Callable[[Node, Node], "tuple[Node | None, ...]"]
-"""(the node, the loss's derivative by it) to the loss's derivatives by its operands, as graph nodes of the operands'
-types; None for an operand that nothing flows to."""
+"""(the node, the loss's derivative by it) to the loss's derivatives by its operands, as graph nodes
+of the operands' types; None for an operand that nothing flows to."""
 
 Lower = Callable[[Node, tuple[Node, ...]], Node]
-"""(the graph node, its operands as tiles) to the result as a tile expression. Operands of f16 and bf16 come as f32
-tiles and the result is f32 again; operands may have any shapes that broadcast."""
+"""(the graph node, its operands as tiles) to the result as a tile expression. Operands of f16 and
+bf16 come as f32 tiles and the result is f32 again; operands may have any shapes that broadcast."""
 
 
 class OpKind(Enum):
@@ -39,9 +39,9 @@ class OpKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OpRecord:
-    """`dtypes` are the element types that it claims for its data operands; `meaning` says what it computes;
-    `lower` is None for operations that the compiler's loop nest lowers by name; `gradient` is None where no
-    derivative flows."""
+    """`dtypes` are the element types that it claims for its data operands; `meaning` says what it
+    computes; `lower` is None for operations that the compiler's loop nest lowers by name;
+    `gradient` is None where no derivative flows."""
 
     name: str
     kind: OpKind

@@ -23,23 +23,27 @@ def infer(
 ) -> Type:
     """The type of `op` on operands of these types.
 
-    `asked` is the wanted type where operands do not fix it: shape of reshape and expand, element type of cast,
-    bitcast and matmul, all of a leaf. Raises GraphError naming the operation, its operands and the broken rule.
+    `asked` is the wanted type where operands do not fix it: shape of reshape and expand, element
+    type of cast, bitcast and matmul, all of a leaf. Raises GraphError naming the operation, its
+    operands and the broken rule.
     """
     entry = RULES.get(op)
     if entry is None:
         raise GraphError(f"there is no graph operation {op!r}")
     arity, names, rule = entry
     try:
-        if arity >= 0 and arity != len(srcs):
-            raise GraphError(f"needs {arity} operands, got {len(srcs)}")
-        if attrs.keys() != names:
-            raise GraphError(f"needs attributes {sorted(names)}, got {sorted(attrs)}")
+        if len(srcs) != arity >= 0 or attrs.keys() != names:
+            _refuse_form(arity, names)
         _check_dtypes(op, srcs)
         return rule(srcs, attrs, asked)
     except GraphError as error:
         inside = [*map(str, srcs), *(f"{k}={v}" for k, v in sorted(attrs.items()))]
         raise GraphError(f"{op}({', '.join(inside)}): {error}") from None
+
+
+def _refuse_form(arity: int, names: frozenset[str]) -> None:
+    attributes = f"attributes {', '.join(sorted(names))}" if names else "no attributes"
+    raise GraphError(f"needs {arity if arity >= 0 else 'any number of'} operands and {attributes}")
 
 
 def _check_dtypes(op: str, srcs: Sequence[Type]) -> None:
@@ -53,7 +57,8 @@ def _check_dtypes(op: str, srcs: Sequence[Type]) -> None:
 
 
 _DATA = {"where": slice(1, 3), "gather": slice(0, 1), "scatter_add": slice(0, 3, 2)}
-"""The operands that share the element type of `CLAIMS`; all of them for operations not named here."""
+"""The operands that share the element type of `CLAIMS`; all of them for operations not named
+here."""
 
 
 def _elementwise(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
@@ -115,6 +120,7 @@ def _kind(attrs: Attrs) -> None:
 def _reduce(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     (x,), axes = srcs, attrs["axes"]
     _kind(attrs)
+    need(x.dtype is not DType.BOOL or attrs["kind"] in ("min", "max"), "bool has only min and max")
     need_axes(axes, len(x.shape))
     return x.with_shape(1 if i in axes else n for i, n in enumerate(x.shape))
 
@@ -123,7 +129,7 @@ def _arg(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     (x,), axis = srcs, attrs["axis"]
     need_axis(axis, len(x.shape))
     need(x.shape[axis] > 0, f"axis {axis} has no elements to choose from")
-    return Type(x.shape[:axis] + (1,) + x.shape[axis + 1 :], DType.I64)
+    return Type((*x.shape[:axis], 1, *x.shape[axis + 1:]), DType.I64)
 
 
 def _scan(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:

@@ -57,8 +57,8 @@ def _lower_bitcast(n: Node, xs: tuple[Node, ...]) -> Node:
 CONVERT: tuple[OpRecord, ...] = (
     elementwise(
         "cast",
-        "x in another element type: floats to integers truncate and saturate, NaN gives 0; integers "
-        "wrap; to bool is x != 0; to a narrower float rounds to nearest even",
+        "x in another element type: floats to integers truncate and saturate, NaN gives 0; "
+        "integers wrap; to bool is x != 0; to a narrower float rounds to nearest even",
         _cast,
         _cast_gradient,
         _lower_cast,

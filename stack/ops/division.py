@@ -42,7 +42,8 @@ def _lower_floordiv(n: Node, xs: tuple[Node, ...]) -> Node:
 
 
 def _float_floordiv(a: Node, b: Node, r: Node) -> Node:
-    """(a - r) is nearly a multiple of b, so the quotient needs rounding to the nearest whole number."""
+    """(a - r) is nearly a multiple of b, so the quotient needs rounding to the nearest whole
+    number."""
     q = tile.binary("div", tile.sub(a, r), b)
     whole = tile.unary("round", tile.where(_off(r, b), tile.sub(q, 1), q))
     return tile.where(tile.binary("eq", b, 0), tile.binary("div", a, b), whole)
@@ -71,8 +72,8 @@ DIVISION: tuple[OpRecord, ...] = (
     ),
     elementwise(
         "mod",
-        "a - b * floor(a / b), with b's sign; integers by zero give 0, floats by zero NaN; the sign "
-        "of a zero is open",
+        "a - b * floor(a / b), with b's sign; integers by zero give 0, floats by zero NaN; the "
+        "sign of a zero is open",
         by(_mod),
         _mod_gradient,
         _lower_mod,

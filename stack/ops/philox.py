@@ -75,7 +75,7 @@ def block(counter: int, key: int) -> tuple[int, int, int, int]:
 PHILOX: tuple[OpRecord, ...] = (
     elementwise(
         "philox",
-        "word (counter & 3) of Philox4x32-10 block (counter >> 2, 0) under the key (low, high half)",
+        "word (counter & 3) of Philox4x32-10 block (counter >> 2) under the 64-bit key",
         _reference,
         None,
         _lower,

@@ -42,7 +42,8 @@ def _extreme(n: Node, d: Node) -> Node:
 
 
 def _prod(n: Node, d: Node) -> Node:
-    """The product of all others is the product of those before and of those after; x may hold zeros."""
+    """The product of all others is the product of those before and of those after; x may hold
+    zeros."""
     (x,), axes = n.srcs, n["axes"]
     kept = [i for i in range(len(x.shape)) if i not in axes]
     order = [*kept, *axes]
@@ -75,8 +76,9 @@ REDUCE: tuple[OpRecord, ...] = (
     record(
         "reduce",
         OpKind.REDUCE,
-        "x combined over axes by sum, prod, min or max; they stay as size 1; nothing gives the kind's "
-        "identity; f16 and bf16 accumulate in f32, integers wrap, min and max keep NaN",
+        "x combined over axes by sum, prod, min or max (bool: min or max); they stay as size 1; no "
+        "elements give the kind's identity; f16 and bf16 accumulate in f32, integers wrap, min and "
+        "max keep NaN",
         _reduce,
         _gradient,
     ),

@@ -28,7 +28,8 @@ def _gradient(n: Node, d: Node) -> tuple[Node]:
 
 
 def _prod(n: Node, d: Node) -> Node:
-    """d out[j] / d x[i] is the product of x[:j+1] without x[i], for j >= i; n by n products so that x may hold zeros."""
+    """d out[j] / d x[i] is the product of x[:j+1] without x[i], for j >= i; n by n products so that
+    x may hold zeros."""
     (x,), axis = n.srcs, n["axis"]
     size = x.shape[axis]
     square = (*x.shape[:axis], size, size, *x.shape[axis + 1 :])

@@ -37,7 +37,8 @@ def elementwise(
     gradient: Gradient | None = None,
     lower: Lower | None = None,
 ) -> OpRecord:
-    """A record of an elementwise operation; without `lower` it is the tile operation of its name."""
+    """A record of an elementwise operation; without `lower` it is the tile operation of its
+    name."""
     return record(name, OpKind.ELEMENTWISE, meaning, reference, gradient, lower or same_name)
 
 
@@ -68,7 +69,8 @@ def by(function: Function) -> Reference:
 
 
 def exactly(function: Function) -> Reference:
-    """A numpy function as a reference; every float is computed in f64, so that the result is nearly exact."""
+    """A numpy function as a reference; every float is computed in f64, so that the result is nearly
+    exact."""
     return _through(function, doubled)
 
 
