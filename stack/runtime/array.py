@@ -1,0 +1,58 @@
+"""Arrays on a device."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+from hal.core.errors import Failure
+from hal.core.values import Region
+from hal.tile.node import Type
+from stack.memory.pool import PoolBlock
+
+if TYPE_CHECKING:
+    from stack.runtime.engine import Engine
+
+
+class Array:
+    """A contiguous row-major array in an engine's memory; its bytes go back to the pool with it.
+
+    Make one with `Engine.put`, `Engine.empty` or `Plan.run`. Its value may still be being computed.
+    `failure` says why it has no value: an operation that owed it failed. `Engine.write` gives it
+    one again.
+    """
+
+    __slots__ = ("__weakref__", "block", "engine", "failure", "region", "type", "written")
+
+    region: Region
+    """Where the bytes are. Missing while `failure` is set, so that no plan can read what is not
+    there."""
+
+    def __init__(self, engine: Engine, type: Type, block: PoolBlock) -> None:
+        self.engine = engine
+        self.type = type
+        self.block = block
+        self.region = engine.pool.region(block, self.nbytes)
+        self.written = 0  # the point of the engine's timeline at which the newest value is there
+        self.failure: Failure | None = None
+        # At exit the device goes away as a whole; only a living program needs its memory back.
+        weakref.finalize(self, engine.pool.release, block).atexit = False
+
+    @property
+    def nbytes(self) -> int:
+        return self.type.size * self.type.dtype.nbytes
+
+    def poison(self, failure: Failure) -> None:
+        """Take the value away: the operation that owed it failed."""
+        self.failure = failure
+        if hasattr(self, "region"):
+            del self.region
+
+    def revive(self) -> None:
+        """Make the array writable again after `poison`; its bytes are undefined until written."""
+        self.failure = None
+        self.region = self.engine.pool.region(self.block, self.nbytes)
+
+    def __repr__(self) -> str:
+        state = f" failed: {self.failure}" if self.failure else ""
+        return f"<Array {self.type} on {self.engine.device.name}{state}>"

@@ -1,0 +1,45 @@
+"""The structure of a request: equal for two requests that compute the same function."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from hal.core.errors import InvalidCall
+from hal.tile.node import Node, node, rebuild, toposort
+from stack.compiler.program import GraphRequest
+
+
+def structure(request: GraphRequest) -> Hashable:
+    """A key in which inputs are told by their position in `request.inputs`, not by their slot.
+
+    Raises InvalidCall when the outputs depend on an input that `request.inputs` lacks.
+    """
+    at: dict[Node, int] = {n: i for i, n in enumerate(request.inputs)}
+    count = len(at)
+    parts: list[Hashable] = [n.type for n in request.inputs]
+    for n in toposort(request.outputs):
+        if n.op == "input":
+            _check_known(n, at)
+            continue
+        at[n] = count
+        count += 1
+        # repr tells 0.0 from -0.0 and makes one NaN equal to another; == does neither.
+        attrs = repr(n.attrs) if n.op == "const" else n.attrs
+        parts.append((n.op, n.type, attrs, *[at[s] for s in n.srcs]))
+    return tuple(parts), tuple([at[n] for n in request.outputs]), request.updates
+
+
+def renumbered(request: GraphRequest) -> GraphRequest:
+    """The same request with input i in slot i, so that equal structures compile to equal
+    programs."""
+    new: dict[Node, Node] = {n: node("input", n.type, slot=i) for i, n in enumerate(request.inputs)}
+    for n in toposort(request.outputs):
+        if n not in new:
+            new[n] = rebuild(n, tuple([new[s] for s in n.srcs]))
+    outputs = tuple(new[n] for n in request.outputs)
+    return GraphRequest(outputs, tuple(new[n] for n in request.inputs), request.updates)
+
+
+def _check_known(leaf: Node, known: dict[Node, int]) -> None:
+    if leaf not in known:
+        raise InvalidCall(f"the graph reads {leaf!r}, which is not among the request's inputs")

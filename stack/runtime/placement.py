@@ -1,0 +1,77 @@
+"""Where the buffers of a compiled graph are: temporaries in one arena, the rest given at each run.
+Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hal.core.values import ParamKind
+from stack.compiler.program import BufferRef, Call, CompiledGraph, CopyCall
+from stack.memory.plan import Layout, Lifetime, plan
+from stack.runtime.hazards import Access, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Bytes of the arena (`argument` None) or of the array at that position in (*inputs, *outputs);
+    `whole` tells that they are all bytes of that array."""
+
+    argument: int | None
+    offset: int
+    nbytes: int
+    whole: bool = False
+
+
+class Placement:
+    """The places of a graph's buffers. An updated output is at its input's position."""
+
+    def __init__(self, graph: CompiledGraph, alignment: int) -> None:
+        self.layout: Layout = plan(_lifetimes(graph), alignment)
+        count = len(graph.inputs)
+        updated = dict(graph.updates)
+        self._outputs = [updated.get(i, count + i) for i in range(len(graph.outputs))]
+        self._sizes = [t.size * t.dtype.nbytes for t in (*graph.inputs, *graph.outputs)]
+
+    def place(self, ref: BufferRef) -> Place:
+        if ref.kind == "temp":
+            return Place(None, self.layout.offsets[ref.index] + ref.offset_nbytes, ref.nbytes)
+        argument = ref.index if ref.kind == "input" else self._outputs[ref.index]
+        whole = ref.offset_nbytes == 0 and ref.nbytes == self._sizes[argument]
+        return Place(argument, ref.offset_nbytes, ref.nbytes, whole)
+
+    def access(self, call: Call) -> Access:
+        """The bytes that a call reads and writes."""
+        if isinstance(call, CopyCall):
+            return Access((self._span(call.src),), (self._span(call.dst),))
+        reads, writes = [], []
+        for param, arg in zip(call.source.params, call.args, strict=True):
+            if isinstance(arg, BufferRef):
+                assert param.kind is ParamKind.BUFFER, f"{param.name} takes no buffer"
+                span = self._span(arg)
+                reads += [span] * param.reads
+                writes += [span] * param.writes
+        return Access(tuple(reads), tuple(writes))
+
+    def _span(self, ref: BufferRef) -> Span:
+        place = self.place(ref)
+        return Span(place.argument, place.offset, place.offset + place.nbytes)
+
+
+def refs(call: Call) -> Sequence[BufferRef]:
+    """The buffers that a call uses."""
+    if isinstance(call, CopyCall):
+        return (call.dst, call.src)
+    return [arg for arg in call.args if isinstance(arg, BufferRef)]
+
+
+def _lifetimes(graph: CompiledGraph) -> list[Lifetime]:
+    """From the first to the last call that uses each temporary. An unused one takes no bytes."""
+    spans: dict[int, tuple[int, int]] = {}
+    for step, call in enumerate(graph.calls):
+        for ref in refs(call):
+            if ref.kind == "temp":
+                first, _ = spans.get(ref.index, (step, step))
+                spans[ref.index] = first, step
+    sizes = enumerate(graph.temps)
+    return [Lifetime(n if i in spans else 0, *spans.get(i, (0, 0))) for i, n in sizes]

@@ -1,0 +1,132 @@
+"""Plans: compiled graphs that are ready to run again and again."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hal.core.description import Feature
+from hal.core.errors import InvalidCall, error_for
+from hal.core.values import Region
+from hal.tile.node import Type
+from stack.compiler.program import CompiledGraph, KernelCall
+from stack.memory.pool import PoolBlock
+from stack.runtime.array import Array
+from stack.runtime.placement import Placement
+from stack.runtime.recording import Recording
+
+if TYPE_CHECKING:
+    from stack.runtime.engine import Engine
+
+
+class Arena:
+    """Memory for the temporaries of plans. Plans share one, since they run one after the other."""
+
+    __slots__ = ("__weakref__", "block", "nbytes", "region")
+
+    def __init__(self, engine: Engine, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.block: PoolBlock = engine.pool.allocate(nbytes, "temporaries of plans")
+        self.region: Region = engine.pool.region(self.block, nbytes)
+        weakref.finalize(self, engine.pool.release, self.block).atexit = False
+
+
+class Plan:
+    """A compiled graph with its programs loaded, its temporaries placed and its launches recorded.
+
+    `launches` is the number of kernel calls in a run; `live_nbytes` the most memory that inputs,
+    outputs and temporaries need at one time; `arena_nbytes` what the temporaries take.
+    """
+
+    def __init__(self, engine: Engine, graph: CompiledGraph) -> None:
+        self._engine = engine
+        self._inputs = list(graph.inputs)
+        self._updates = dict(graph.updates)
+        self._outputs = [(i, t, f"result {t}") for i, t in enumerate(graph.outputs)]
+        placement = Placement(graph, engine.alignment)
+        # Held, so that the memory lives as long as the launches that are bound to it.
+        self._arena = engine.arena(placement.layout.arena_nbytes)
+        self._recording = Recording(
+            engine.device, engine.programs, graph, placement, self._arena.region
+        )
+        self._segments = self._recording.segments
+        self._recorded = Feature.GRAPH in engine.device.info.features
+        self.launches = sum(isinstance(call, KernelCall) for call in graph.calls)
+        self.arena_nbytes = placement.layout.arena_nbytes
+        self.live_nbytes = placement.layout.live_nbytes + _argument_nbytes(graph)
+        retire = engine.programs.retire
+        weakref.finalize(self, retire, self._recording.handles).atexit = False
+
+    def run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        """Submit one run and give its outputs; nothing is waited for.
+
+        An updated output is its input's own array, written in place; every other one is a new
+        array. Raises InvalidCall for arrays that do not fit, the cause of an input that failed,
+        OutOfMemory.
+        """
+        regions = self._regions(inputs)
+        outputs = self._new_outputs(inputs)
+        regions += [array.region for array in outputs]
+        engine = self._engine
+        if not self._recorded:
+            engine.fallbacks["launches one by one: the device has no graphs"] += 1
+        stream = engine.stream
+        with stream.lock:
+            for segment in self._segments:
+                segment.submit(stream, regions)
+            written = stream.submitted_value
+            for array in outputs:
+                array.written = written
+        stream.throttle()
+        return tuple(outputs)
+
+    def _regions(self, inputs: Sequence[Array]) -> list[Region]:
+        types = [array.type for array in inputs]
+        if types != self._inputs:
+            self._refuse_types(types)
+        # Equal types are found equal sooner when they are the same objects.
+        self._inputs = types
+        if [array.engine for array in inputs].count(self._engine) != len(types):
+            raise InvalidCall(f"an array of another engine was given to a plan of {self._name}")
+        if self._updates and len(set(map(id, inputs))) != len(types):
+            self._refuse_aliases(inputs)
+        try:
+            return [array.region for array in inputs]
+        except AttributeError:
+            self._refuse_failed(inputs)
+            raise
+
+    def _new_outputs(self, inputs: Sequence[Array]) -> list[Array]:
+        engine, updates = self._engine, self._updates
+        return [
+            inputs[updates[i]] if i in updates else engine.allocate(type, label)
+            for i, type, label in self._outputs
+        ]
+
+    @property
+    def _name(self) -> str:
+        return self._engine.device.name
+
+    def _refuse_types(self, types: Sequence[Type]) -> None:
+        if len(types) != len(self._inputs):
+            raise InvalidCall(f"the plan takes {len(self._inputs)} arrays, not {len(types)}")
+        for i, (given, wanted) in enumerate(zip(types, self._inputs, strict=True)):
+            if given != wanted:
+                raise InvalidCall(f"argument {i} of the plan is {wanted}, not {given}")
+
+    def _refuse_aliases(self, inputs: Sequence[Array]) -> None:
+        for i in self._updates.values():
+            if sum(array is inputs[i] for array in inputs) > 1:
+                raise InvalidCall(f"argument {i} of the plan is updated, so it must be given once")
+
+    def _refuse_failed(self, inputs: Sequence[Array]) -> None:
+        for array in inputs:
+            if array.failure is not None:
+                raise error_for(array.failure)
+
+
+def _argument_nbytes(graph: CompiledGraph) -> int:
+    updated = dict(graph.updates)
+    fresh = [t for i, t in enumerate(graph.outputs) if i not in updated]
+    return sum(t.size * t.dtype.nbytes for t in (*graph.inputs, *fresh))

@@ -1,0 +1,109 @@
+"""From the calls of a compiled graph to segments: programs loaded, arguments bound, graphs
+recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from hal.core.description import Feature
+from hal.core.device import Device
+from hal.core.values import (
+    Argument,
+    Command,
+    CopyCommand,
+    Handle,
+    LaunchCommand,
+    Region,
+    Slot,
+)
+from stack.compiler.program import BufferRef, Call, CompiledGraph, CopyCall, KernelCall
+from stack.runtime.hazards import dependencies
+from stack.runtime.placement import Place, Placement, refs
+from stack.runtime.programs import Loaded, Programs
+from stack.runtime.segments import BindAndLaunch, Copy, Launch, Replay, Segment
+
+
+class Recording:
+    """The segments of a plan, and what must live as long as they do."""
+
+    def __init__(
+        self,
+        device: Device,
+        programs: Programs,
+        graph: CompiledGraph,
+        placement: Placement,
+        arena: Region,
+    ) -> None:
+        self._device = device
+        self._placement = placement
+        self._arena = arena
+        self.handles: list[Handle] = []
+        """Graphs and launchables, to be retired with the plan."""
+        sources = dict.fromkeys(c.source for c in graph.calls if isinstance(c, KernelCall))
+        self.loaded = {source: programs.load(source) for source in sources}
+        try:
+            self.segments: list[Segment] = list(self._segments(graph.calls))
+        except BaseException:
+            programs.retire(self.handles)
+            raise
+
+    def _segments(self, calls: Sequence[Call]) -> Iterator[Segment]:
+        for recordable, group in groupby(calls, self._recordable):
+            if recordable:
+                yield self._replay(list(group))
+            else:
+                yield from (self._single(call) for call in group)
+
+    def _recordable(self, call: Call) -> bool:
+        """A graph takes no array of the run as a side of a copy, since copies have no slots."""
+        if Feature.GRAPH not in self._device.info.features:
+            return False
+        return isinstance(call, KernelCall) or all(r.kind == "temp" for r in refs(call))
+
+    def _replay(self, calls: Sequence[Call]) -> Segment:
+        slots: dict[Place, Slot] = {}
+        after = dependencies([self._placement.access(call) for call in calls])
+        commands = [self._command(c, slots, a) for c, a in zip(calls, after, strict=True)]
+        graph = self._device.record(commands)
+        self.handles.append(graph)
+        return Replay(graph, list(slots))
+
+    def _command(self, call: Call, slots: dict[Place, Slot], after: tuple[int, ...]) -> Command:
+        if isinstance(call, CopyCall):
+            dst, src = self._fixed(call.dst), self._fixed(call.src)
+            return CopyCommand(dst, src, after)
+        args = [self._slotted(arg, slots) for arg in call.args]
+        launchable = self._device.bind(self._program(call).program, args)
+        self.handles.append(launchable)
+        return LaunchCommand(launchable, call.grid, after)
+
+    def _slotted(self, arg: BufferRef | int | float, slots: dict[Place, Slot]) -> Argument:
+        found = self._resolved(arg)
+        if isinstance(found, Place):
+            return slots.setdefault(found, Slot(len(slots)))
+        return found
+
+    def _single(self, call: Call) -> Segment:
+        if isinstance(call, CopyCall):
+            return Copy(self._side(call.dst), self._side(call.src))
+        args = [self._resolved(arg) for arg in call.args]
+        fixed = [arg for arg in args if not isinstance(arg, Place)]
+        if len(fixed) < len(args):
+            return BindAndLaunch(self._program(call), args, call.grid)
+        launchable = self._device.bind(self._program(call).program, fixed)
+        self.handles.append(launchable)
+        return Launch(launchable, call.grid)
+
+    def _program(self, call: KernelCall) -> Loaded:
+        return self.loaded[call.source]
+
+    def _resolved(self, arg: BufferRef | int | float) -> int | float | Region | Place:
+        return self._side(arg) if isinstance(arg, BufferRef) else arg
+
+    def _side(self, ref: BufferRef) -> Region | Place:
+        return self._fixed(ref) if ref.kind == "temp" else self._placement.place(ref)
+
+    def _fixed(self, ref: BufferRef) -> Region:
+        place = self._placement.place(ref)
+        return Region(self._arena.buffer, self._arena.offset + place.offset, place.nbytes)

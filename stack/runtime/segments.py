@@ -1,0 +1,93 @@
+"""What a plan submits: recorded graphs where the device has them, single operations elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Protocol
+
+from hal.core.values import Argument, Graph, Grid, Launchable, Region
+from stack.runtime.placement import Place
+from stack.runtime.programs import Loaded
+from stack.runtime.stream import Stream
+
+Regions = Sequence[Region]
+"""The regions of (*inputs, *outputs) in one run."""
+
+
+class Segment(Protocol):
+    """A part of a plan. Segments are submitted in order to one timeline."""
+
+    def submit(self, stream: Stream, regions: Regions) -> None: ...
+
+
+class Replay:
+    """A recorded graph; slot i of it is the place `slots[i]`."""
+
+    def __init__(self, graph: Graph, slots: Sequence[Place]) -> None:
+        self.graph = graph
+        self._chosen = chosen(slots)
+
+    def submit(self, stream: Stream, regions: Regions) -> None:
+        slots = self._chosen(regions)
+        stream.submitted(stream.device.replay(self.graph, slots, stream.timeline, ()))
+
+
+class Launch:
+    """A launch whose arguments are all known."""
+
+    def __init__(self, launchable: Launchable, grid: Grid) -> None:
+        self._launchable = launchable
+        self._grid = grid
+
+    def submit(self, stream: Stream, regions: Regions) -> None:
+        point = stream.device.launch(self._launchable, self._grid, stream.timeline, ())
+        stream.submitted(point)
+
+
+class BindAndLaunch:
+    """A launch that is bound at each run, since some of its arguments are arrays of that run."""
+
+    def __init__(self, loaded: Loaded, args: Sequence[Argument | Place], grid: Grid) -> None:
+        self._loaded = loaded
+        self._args = args
+        self._grid = grid
+
+    def submit(self, stream: Stream, regions: Regions) -> None:
+        args = [region_of(a, regions) if isinstance(a, Place) else a for a in self._args]
+        launchable = stream.device.bind(self._loaded.program, args)
+        try:
+            point = stream.device.launch(launchable, self._grid, stream.timeline, ())
+            stream.submitted(point)
+        finally:
+            stream.device.free(launchable)
+
+
+class Copy:
+    """A copy of which at least one side is an array of the run."""
+
+    def __init__(self, dst: Place | Region, src: Place | Region) -> None:
+        self._dst = dst
+        self._src = src
+
+    def submit(self, stream: Stream, regions: Regions) -> None:
+        dst, src = (
+            region_of(p, regions) if isinstance(p, Place) else p for p in (self._dst, self._src)
+        )
+        stream.copy(dst, src)
+
+
+def region_of(place: Place, regions: Regions) -> Region:
+    """The bytes of a place that is not in the arena."""
+    assert place.argument is not None, "places in the arena are resolved when the plan is made"
+    whole = regions[place.argument]
+    if place.whole:
+        return whole
+    return Region(whole.buffer, whole.offset + place.offset, place.nbytes)
+
+
+def chosen(places: Sequence[Place]) -> Callable[[Regions], Sequence[Region]]:
+    """A function that gives the regions of the places; a quick one where all are whole arrays."""
+    if len(places) > 1 and all(p.whole for p in places):
+        return itemgetter(*[p.argument for p in places])
+    return lambda regions: [region_of(p, regions) for p in places]
