@@ -96,11 +96,12 @@ def _parameters(manager: pluggy.PluginManager, hook: str) -> tuple[str, ...]:
 
 def _positional(hook: str, call: Hook, parameters: tuple[str, ...]) -> Hook:
     """pluggy takes keyword arguments only; callers of a device pass either."""
-    count = len(parameters)
+    expected = frozenset(parameters)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         values = dict(zip(parameters, args, strict=False))
-        if len(args) > count or values.keys() & kwargs.keys() or len(args) + len(kwargs) != count:
+        count = len(args) + len(kwargs)
+        if count != len(expected) or (kwargs and values.keys() | kwargs.keys() != expected):
             raise TypeError(f"{hook} takes {', '.join(parameters) or 'no arguments'}")
         return call(**values, **kwargs)
 

@@ -13,7 +13,6 @@ import json
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace, TracebackType
@@ -119,7 +118,7 @@ class _DeviceTrace:
         self.tracer = tracer
         self.pid = pid
         self._device = device
-        self._pending: deque[_Submitted] = deque()
+        self._pending: list[_Submitted] = []
         self._lanes: set[int] = set()
         self._flows = itertools.count(pid << 40)
         self._lock = threading.Lock()
@@ -134,7 +133,8 @@ class _DeviceTrace:
         self.tracer.add(call(tid, name, start_ns, time.monotonic_ns(), said))
         result = outcome.get("result")
         if isinstance(result, Point) and Feature.TIMESTAMPS in self._device.info.features:
-            self._pending.append(_Submitted(result, name, tid, start_ns))
+            with self._lock:
+                self._pending.append(_Submitted(result, name, tid, start_ns))
 
     def before(self, hook: str) -> None:
         """Read the spans that the call would make unreadable."""
@@ -153,8 +153,7 @@ class _DeviceTrace:
     def drain(self) -> None:
         """Turn reached points into slices; points not reached stay."""
         with self._lock:
-            waiting = [submitted for submitted in self._pending if not self._read(submitted)]
-            self._pending = deque(waiting)
+            self._pending = [one for one in self._pending if not self._read(one)]
 
     def _settle(self) -> None:
         try:

@@ -1,0 +1,23 @@
+"""`import hal` is light: it brings in no vendor module and no array library."""
+
+import json
+import subprocess
+import sys
+
+HEAVY = ("numpy", "ml_dtypes", "torch", "llvmlite", "cffi", "click", "rich", "importlib.metadata")
+
+
+def modules_after(code):
+    """The names of the modules that a fresh interpreter has after running the code."""
+    script = f"import sys, json; before = set(sys.modules)\n{code}\n"
+    script += "print(json.dumps(sorted(set(sys.modules) - before)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, check=True, text=True
+    )
+    return json.loads(done.stdout)
+
+
+def test_import_and_discovery_bring_in_nothing_heavy():
+    names = modules_after("import hal\nhal.registry()")
+    assert "hal.core.registry" in names
+    assert not [n for n in names if n in HEAVY or n.startswith(("hal_plugin_", "stack"))]

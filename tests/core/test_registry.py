@@ -1,0 +1,215 @@
+"""Discovery, isolation of plugins, and opening devices by name."""
+
+import importlib.metadata
+import sys
+
+import hal_plugin_bytes.plugin
+import pytest
+
+import hal
+from hal.core.errors import InvalidCall, PluginError
+from hal.core.installed import entry_points, parse_entry_points
+from hal.core.manifest import discover
+
+WORKING = """
+    from hal.core.description import DeviceSummary
+    from hal.core.spec import hookimpl
+
+    @hookimpl
+    def enumerate_devices():
+        return [DeviceSummary(0, "one")]
+
+    @hookimpl
+    def open_device(index, options):
+        raise OSError("no driver")
+"""
+
+
+def row(name):
+    return next(row for row in hal.Registry().plugins() if row.name == name)
+
+
+def contract(low, high):
+    return f'name = "{{name}}"\ncontract = [{low}, {high}]\nfeatures = []\ndescription = "x"\n'
+
+
+def test_a_working_plugin_lists_its_devices(site):
+    site.install("good", WORKING)
+    plugin = row("good")
+    assert (plugin.status, plugin.cause, plugin.version, plugin.contract) == (
+        "ok",
+        "",
+        "1.5",
+        (1, 1),
+    )
+    devices = [d for d in hal.Registry().devices() if d.plugin == "good"]
+    assert [(d.name, d.status, d.description) for d in devices] == [("good:0", "ok", "one")]
+
+
+def test_discovery_agrees_with_the_standard_library(site):
+    site.install("good", WORKING)
+    standard = importlib.metadata.entry_points(group="hal.plugins")
+    ours = {(e.name, e.module, e.version) for e in entry_points("hal.plugins")}
+    assert ours == {(e.name, e.value, e.dist.version) for e in standard}
+
+
+def test_discovery_imports_no_plugin(site):
+    site.install("trap", "raise SystemExit(3)")
+    assert "trap" in [found.name for found in discover()]
+    assert not [name for name in sys.modules if name.startswith("hal_plugin_trap")]
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        ("raise RuntimeError('driver is too old')", "RuntimeError: driver is too old"),
+        ("import sys; sys.exit('bye')", "SystemExit: bye"),
+        ("import no_such_sdk", "No module named 'no_such_sdk'"),
+        ("def f(:", "SyntaxError"),
+        ("x = 1", "lacks the hooks enumerate_devices, open_device"),
+        (WORKING + "\n    @hookimpl\n    def list_devices():\n        pass\n", "list_devices"),
+    ],
+)
+def test_a_broken_plugin_is_a_row_with_its_cause_and_breaks_nothing(site, code, cause):
+    site.install("broken", code)
+    site.install("good", WORKING)
+    assert row("broken").status == "broken"
+    assert cause in row("broken").cause
+    assert row("good").status == "ok"
+    [device] = [d for d in hal.Registry().devices() if d.plugin == "broken"]
+    assert (device.name, device.status) == ("broken", "broken")
+    assert cause in device.cause
+
+
+def test_ctrl_c_in_a_plugins_import_is_not_swallowed(site):
+    site.install("slow", "raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        hal.Registry().plugins()
+
+
+def test_a_plugin_that_fails_to_enumerate_is_a_row_with_its_cause(site):
+    site.install("sick", WORKING.replace('return [DeviceSummary(0, "one")]', "1 / 0"))
+    [device] = [d for d in hal.Registry().devices() if d.plugin == "sick"]
+    assert device.status == "broken"
+    assert "ZeroDivisionError" in device.cause
+
+
+@pytest.mark.parametrize(("low", "high", "remedy"), [(2, 3, "hal-accel"), (0, 0, "contract")])
+def test_a_contract_range_beside_ours_is_a_cause(site, low, high, remedy):
+    site.install("other", "raise AssertionError('must not be imported')", contract(low, high))
+    assert row("other").status == "broken"
+    assert remedy in row("other").cause
+    assert "AssertionError" not in row("other").cause
+
+
+def test_a_newer_plugin_is_told_both_ranges(site):
+    site.install("other", manifest=contract(5, 7))
+    cause = row("other").cause
+    assert "5 to 7" in cause
+    assert "1 to 1" in cause
+
+
+def test_an_older_plugin_is_told_both_ranges(site, monkeypatch):
+    monkeypatch.setattr("hal.core.manifest.CONTRACT_VERSION", 9)
+    site.install("other", manifest=contract(5, 7))
+    assert "5 to 7" in row("other").cause
+    assert "newer release of the plugin" in row("other").cause
+
+
+def test_a_range_that_includes_ours_is_fine(site):
+    site.install("wide", WORKING, contract(1, 8))
+    assert row("wide").status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "cause"),
+    [
+        (None, "cannot read the manifest"),
+        ("name = ", "not valid TOML"),
+        ('name = "x"\ncontract = [1, 1]\nfeatures = []\n', "description must be a str"),
+        (contract(3, 1), "contract must be [lowest, highest]"),
+        (contract(1, 1).replace("{name}", "bad2"), "says name 'bad2'"),
+        (contract(1, 1).replace("[]", '["fly"]'), "unknown features ['fly']"),
+        (contract(1, 1) + "color = 1\n", "unknown keys ['color']"),
+    ],
+)
+def test_a_bad_manifest_is_a_cause(site, manifest, cause):
+    site.install("bad", WORKING, manifest)
+    assert row("bad").status == "broken"
+    assert cause in row("bad").cause
+
+
+def test_a_missing_package_is_a_cause(site):
+    site.install("gone", WORKING)
+    (site.path / "hal_plugin_gone").rename(site.path / "elsewhere")
+    assert "no package 'hal_plugin_gone'" in row("gone").cause
+
+
+def test_a_name_taken_twice_is_a_cause_that_names_both(site):
+    site.install("twin", WORKING)
+    site.install("twin", WORKING, distribution="other_twin", package="other_twin")
+    assert row("twin").status == "broken"
+    assert "hal-plugin-twin" in row("twin").cause
+    assert "other-twin" in row("twin").cause
+
+
+def test_the_first_distribution_on_the_path_hides_a_later_one(site, tmp_path, monkeypatch):
+    site.install("good", WORKING)
+    later = tmp_path / "later" / "hal_plugin_good-0.9.dist-info"
+    later.mkdir(parents=True)
+    (later / "entry_points.txt").write_text("[hal.plugins]\ngood = hal_plugin_good.plugin\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "later")])
+    assert (row("good").status, row("good").version) == ("ok", "1.5")
+
+
+def test_a_blocked_plugin_is_never_imported(site, monkeypatch):
+    site.install("trap", "raise AssertionError('imported')")
+    monkeypatch.setenv("HAL_PLUGINS_BLOCKED", "other, trap")
+    registry = hal.core.registry.registry_of_environment()
+    [plugin] = [row for row in registry.plugins() if row.name == "trap"]
+    assert plugin.status == "blocked"
+    assert "HAL_PLUGINS_BLOCKED" in plugin.cause
+    with pytest.raises(PluginError, match="HAL_PLUGINS_BLOCKED"):
+        registry.open("trap:0")
+
+
+def test_open_imports_only_the_plugin_it_needs(site):
+    site.install("good", WORKING)
+    site.install("trap", "raise AssertionError('imported')")
+    with pytest.raises(PluginError, match="OSError: no driver"):
+        hal.Registry().open("good:0")
+    assert "hal_plugin_trap.plugin" not in sys.modules
+
+
+def test_an_unknown_device_lists_the_known_and_the_broken_ones(site, registry):
+    site.install("broken", "raise RuntimeError('driver is too old')")
+    registry = hal.Registry(extra={"bytes": hal_plugin_bytes.plugin})
+    for name in ("nochip:0", "bytes:7", "broken:0", "bytes"):
+        with pytest.raises((InvalidCall, PluginError)) as caught:
+            registry.open(name)
+        assert "bytes:0, bytes:1" in str(caught.value)
+        assert "broken plugin broken: RuntimeError: driver is too old" in str(caught.value)
+
+
+def test_a_device_may_not_declare_what_its_manifest_does_not(site):
+    manifest = contract(1, 1).replace("[]", '["map"]').format(name="bytes")
+    site.install("bytes", "", manifest, package="bytes_pkg")
+    code = "from hal_plugin_bytes.plugin import enumerate_devices, open_device"
+    (site.path / "bytes_pkg" / "plugin.py").write_text(code)
+    with pytest.raises(PluginError, match="declares graph, reset, timestamps"):
+        hal.Registry().open("bytes:0")
+
+
+def test_unknown_settings_are_refused_by_the_plugin(registry):
+    with pytest.raises(InvalidCall, match="speed"):
+        registry.open("bytes:0", options=hal.OpenOptions(settings={"speed": "9"}))
+
+
+def test_an_unknown_wrapper_is_refused_before_anything_opens(registry):
+    with pytest.raises(InvalidCall, match="no wrapper 'validat'"):
+        registry.open("bytes:0", wrappers=["validat"])
+
+
+def test_entry_points_files_are_read_as_the_packaging_specification_says():
+    text = "[console_scripts]\nhal = a:b\n\n# note\n[hal.plugins]\n cpu=x.y \ngpu = z\n[other]\nq = r\n"
+    assert parse_entry_points(text, "hal.plugins") == {"cpu": "x.y", "gpu": "z"}
