@@ -162,7 +162,7 @@ class BytesDevice:
 
     def advance(self):
         """Run all that may run; nothing more may once no queue's first operation is ready."""
-        while any([self.step(queue) for queue in self.queues]):
+        while sum(self.step(queue) for queue in self.queues):
             pass
 
     def step(self, queue):

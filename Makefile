@@ -1,0 +1,44 @@
+# Every target makes the environment it needs in .venv; a second run installs nothing.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+TRAIN_ARGS ?= --out runs/gpt
+TEST_ARGS ?= -n 2
+NATIVE := $(wildcard plugins/*/*.py plugins/*/src/*/native/*)
+
+.PHONY: setup train test lint bench clean
+
+setup: $(VENV)/base.stamp
+
+train: $(VENV)/base.stamp
+	$(BIN)/python examples/train_gpt.py $(TRAIN_ARGS)
+
+test: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest $(TEST_ARGS)
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/dev.stamp
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build plugins/*/build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find hal stack plugins tests -name '*.so' -delete -o -name '*.egg-info' -prune -exec rm -r {} +
+
+$(VENV)/base.stamp: pyproject.toml plugins/cpu/pyproject.toml $(NATIVE)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(INSTALL) --editable '.[train]'
+	$(INSTALL) --editable plugins/cpu
+	touch $@
+
+# torch goes first and alone, so that no other package's requirements choose its version or build.
+$(VENV)/dev.stamp: $(VENV)/base.stamp
+	$(INSTALL) torch==2.13.0
+	$(INSTALL) --editable '.[dev]'
+	touch $@
