@@ -15,17 +15,16 @@ def structure(request: GraphRequest) -> Hashable:
     Raises InvalidCall when the outputs depend on an input that `request.inputs` lacks.
     """
     at: dict[Node, int] = {n: i for i, n in enumerate(request.inputs)}
-    count = len(at)
     parts: list[Hashable] = [n.type for n in request.inputs]
     for n in toposort(request.outputs):
         if n.op == "input":
             _check_known(n, at)
             continue
-        at[n] = count
-        count += 1
         # repr tells 0.0 from -0.0 and makes one NaN equal to another; == does neither.
         attrs = repr(n.attrs) if n.op == "const" else n.attrs
-        parts.append((n.op, n.type, attrs, *[at[s] for s in n.srcs]))
+        at_srcs = tuple([at[s] for s in n.srcs])
+        at[n] = len(parts)
+        parts.append((n.op, n.type, attrs, at_srcs))
     return tuple(parts), tuple([at[n] for n in request.outputs]), request.updates
 
 

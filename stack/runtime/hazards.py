@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 
@@ -23,106 +25,111 @@ class Access:
     writes: tuple[Span, ...]
 
 
-@dataclass(slots=True)
-class _Piece:
-    """Bytes with one history: the last call that wrote them, and the calls that read them since."""
-
-    begin: int
-    end: int
-    writer: int | None = None
-    readers: list[int] = field(default_factory=list)
-
-
 def dependencies(calls: Sequence[Access]) -> list[tuple[int, ...]]:
     """For each call the earlier calls that it must wait for.
 
     A call waits for the last writer of what it reads or writes, and for the readers of what it
     writes. Calls that another one in the list waits for anyway are left out.
     """
-    memories: dict[Hashable, list[_Piece]] = {}
+    memories: dict[Hashable, _History] = defaultdict(_History)
     after: list[tuple[int, ...]] = []
     ancestors: list[int] = []  # as bit sets
     for index, call in enumerate(calls):
-        found = _conflicts(memories, call)
-        _note(memories, call, index)
-        kept, covered = _reduced(found, ancestors)
+        kept, covered = _reduced(_conflicts(memories, call), ancestors)
         after.append(kept)
         ancestors.append(covered)
+        for span in call.reads:
+            memories[span.memory].read(span, index)
+        for span in call.writes:
+            memories[span.memory].write(span, index)
     return after
 
 
-def _conflicts(memories: dict[Hashable, list[_Piece]], call: Access) -> set[int]:
+@dataclass(slots=True)
+class _Piece:
+    """Bytes with one history: the last call that wrote them, and those that read them since."""
+
+    begin: int
+    end: int
+    writer: int | None = None
+    readers: list[int] = field(default_factory=list)
+
+    def part(self, begin: int, end: int) -> _Piece:
+        return _Piece(begin, end, self.writer, list(self.readers))
+
+
+class _History:
+    """The history of one memory: disjoint pieces by their begin, none for bytes never touched."""
+
+    def __init__(self) -> None:
+        self._begins: list[int] = []
+        self._pieces: list[_Piece] = []
+
+    def touched(self, span: Span) -> list[_Piece]:
+        low, high = self._range(span)
+        return self._pieces[low:high]
+
+    def read(self, span: Span, index: int) -> None:
+        if span.begin == span.end:
+            return
+        for piece in self._cut(span):
+            piece.readers.append(index)
+
+    def write(self, span: Span, index: int) -> None:
+        if span.begin < span.end:
+            self._cut(span)
+            self._replace(*self._range(span), [_Piece(span.begin, span.end, index)])
+
+    def _range(self, span: Span) -> tuple[int, int]:
+        """The indices of the pieces that share a byte with the span."""
+        if span.begin == span.end:
+            return 0, 0
+        low = bisect_right(self._begins, span.begin)
+        if low and self._pieces[low - 1].end > span.begin:
+            low -= 1
+        return low, bisect_left(self._begins, span.end)
+
+    def _replace(self, low: int, high: int, new: list[_Piece]) -> None:
+        self._pieces[low:high] = new
+        self._begins[low:high] = [p.begin for p in new]
+
+    def _cut(self, span: Span) -> list[_Piece]:
+        """Cut pieces at the span's ends; give those that make up the span, filling its holes."""
+        low, high = self._range(span)
+        old = self._pieces[low:high]
+        before = [p.part(p.begin, span.begin) for p in old[:1] if p.begin < span.begin]
+        behind = [p.part(span.end, p.end) for p in old[-1:] if p.end > span.end]
+        inside = [p.part(max(p.begin, span.begin), min(p.end, span.end)) for p in old]
+        new = [*before, *_filled(inside, span), *behind]
+        self._replace(low, high, new)
+        return new[len(before) : len(new) - len(behind)]
+
+
+def _filled(inside: Sequence[_Piece], span: Span) -> list[_Piece]:
+    pieces, at = [], span.begin
+    for piece in inside:
+        if piece.begin > at:
+            pieces.append(_Piece(at, piece.begin))
+        pieces.append(piece)
+        at = piece.end
+    if at < span.end:
+        pieces.append(_Piece(at, span.end))
+    return pieces
+
+
+def _conflicts(memories: dict[Hashable, _History], call: Access) -> set[int]:
     found: set[int] = set()
-    for span in call.reads:
-        for piece in _touched(memories, span):
-            if piece.writer is not None:
-                found.add(piece.writer)
+    for span in (*call.reads, *call.writes):
+        writers = (p.writer for p in memories[span.memory].touched(span))
+        found.update(w for w in writers if w is not None)
     for span in call.writes:
-        for piece in _touched(memories, span):
+        for piece in memories[span.memory].touched(span):
             found.update(piece.readers)
-            if piece.writer is not None:
-                found.add(piece.writer)
     return found
 
 
-def _touched(memories: dict[Hashable, list[_Piece]], span: Span) -> Iterable[_Piece]:
-    pieces = memories.get(span.memory, ())
-    return [p for p in pieces if p.begin < span.end and span.begin < p.end]
-
-
-def _note(memories: dict[Hashable, list[_Piece]], call: Access, index: int) -> None:
-    for span in call.reads:
-        if span.begin < span.end:
-            for piece in _cover(memories, span):
-                piece.readers.append(index)
-    for span in call.writes:
-        if span.begin < span.end:
-            _overwrite(memories, span, index)
-
-
-def _overwrite(memories: dict[Hashable, list[_Piece]], span: Span, index: int) -> None:
-    inside = {id(p) for p in _cover(memories, span)}
-    rest = [p for p in memories[span.memory] if id(p) not in inside]
-    memories[span.memory] = [*rest, _Piece(span.begin, span.end, index)]
-
-
-def _cover(memories: dict[Hashable, list[_Piece]], span: Span) -> list[_Piece]:
-    """Pieces that make up the span exactly, cut out of those there are, new where there are
-    none."""
-    pieces: list[_Piece] = []
-    inside: list[_Piece] = []
-    for piece in memories.get(span.memory, ()):
-        if piece.end <= span.begin or span.end <= piece.begin:
-            pieces.append(piece)
-        else:
-            inside.append(_cut(piece, span, pieces))
-    inside += _holes(inside, span)
-    memories[span.memory] = pieces + inside
-    return inside
-
-
-def _cut(piece: _Piece, span: Span, rest: list[_Piece]) -> _Piece:
-    """The part of the piece inside the span; what is outside goes to `rest`."""
-    if piece.begin < span.begin:
-        rest.append(_Piece(piece.begin, span.begin, piece.writer, list(piece.readers)))
-    if piece.end > span.end:
-        rest.append(_Piece(span.end, piece.end, piece.writer, list(piece.readers)))
-    begin, end = max(piece.begin, span.begin), min(piece.end, span.end)
-    return _Piece(begin, end, piece.writer, piece.readers)
-
-
-def _holes(inside: Sequence[_Piece], span: Span) -> list[_Piece]:
-    holes, at = [], span.begin
-    for piece in sorted(inside, key=lambda p: p.begin):
-        if piece.begin > at:
-            holes.append(_Piece(at, piece.begin))
-        at = piece.end
-    if at < span.end:
-        holes.append(_Piece(at, span.end))
-    return holes
-
-
 def _reduced(found: set[int], ancestors: Sequence[int]) -> tuple[tuple[int, ...], int]:
+    """The calls that none of the others waits for, and all that they wait for with them."""
     kept, covered = [], 0
     for index in sorted(found, reverse=True):
         if not covered >> index & 1:
