@@ -1,0 +1,130 @@
+"""What the device says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import llvmlite
+import llvmlite.binding as llvm
+from hal.core.description import (
+    DeviceInfo,
+    Feature,
+    Limits,
+    Link,
+    MatrixUnit,
+    NumericProfile,
+)
+from hal.core.dtypes import DType
+
+from hal_plugin_cpu import jit, machine
+from hal_plugin_cpu._native import lib
+from hal_plugin_cpu.launches import MAX_GRID
+from hal_plugin_cpu.memory import spaces
+from hal_plugin_cpu.programs import FORMATS
+from hal_plugin_cpu.timelines import MAX_TIMELINES
+
+MAX_ARGS = 4096
+FEATURES = frozenset(Feature) - {Feature.OPERATORS}
+
+_LIBM = ("exp", "log", "sin", "cos", "tanh", "erf", "pow")
+_WIDTHS = {
+    "avx512f": (64, 32),
+    "avx2": (32, 16),
+    "avx": (32, 16),
+    "sse2": (16, 16),
+    "neon": (16, 32),
+}
+"""(bytes of a vector register, number of them) by the first of these features that the processor has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What an opened device is given: its index among `count` devices, workers and bytes of memory."""
+
+    index: int
+    count: int
+    threads: int
+    capacity: int
+
+
+def device_name(index: int) -> str:
+    """The contract's name of a device."""
+    return f"cpu:{index}"
+
+
+def describe(shape: Shape) -> DeviceInfo:
+    """The description of a device of that shape on this host."""
+    features = jit.features()
+    vector_nbytes, registers = next((w for f, w in _WIDTHS.items() if features.get(f)), (0, 0))
+    return DeviceInfo(
+        name=device_name(shape.index),
+        plugin="cpu",
+        description=summary(shape.threads),
+        fingerprint=jit.fingerprint(),
+        contract=1,
+        limits=Limits(
+            grid=MAX_GRID,
+            args=MAX_ARGS,
+            alloc_nbytes=shape.capacity,
+            queues=MAX_TIMELINES,
+            instances=shape.threads,
+            vector_nbytes=vector_nbytes,
+            registers=registers,
+            caches=machine.caches(),
+        ),
+        spaces=spaces(shape.capacity),
+        dtypes=_rates(shape.threads),
+        numeric=_numeric(features),
+        formats=FORMATS,
+        features=FEATURES,
+        matrix_units=_matrix_units(features),
+        links=tuple(
+            Link(device_name(i), "memory", 0, 0) for i in range(shape.count) if i != shape.index
+        ),
+        facts=_facts(features),
+    )
+
+
+def summary(threads: int) -> str:
+    """The device in a line."""
+    return f"{machine.processor()}, {threads} threads"
+
+
+def _rates(threads: int) -> Mapping[DType, float]:
+    single, double = machine.fma_rates()
+    known = {DType.F32: single * threads, DType.F64: double * threads}
+    return {dtype: known.get(dtype, 0.0) for dtype in DType}
+
+
+def _numeric(features: Mapping[str, bool]) -> NumericProfile:
+    wide = {d: DType.F32 for d in (DType.F16, DType.BF16)}
+    # The GNU C library documents at most 1 ulp for these in float32, correctly rounded for the hardware's own.
+    ulp = dict.fromkeys(_LIBM, 1.0) | dict.fromkeys(("add", "mul", "div", "sqrt", "fma"), 0.5)
+    return NumericProfile(
+        ulp=ulp,
+        denormals=True,
+        fma=features.get("fma", False) or features.get("neon", False),
+        accumulate={d: wide.get(d, d) for d in DType},
+    )
+
+
+def _matrix_units(features: Mapping[str, bool]) -> tuple[MatrixUnit, ...]:
+    if not features.get("amx-tile") or not lib.hc_allow_tiles():
+        return ()
+    units = (
+        ("amx-bf16", MatrixUnit(16, 16, 32, DType.BF16, DType.F32)),
+        ("amx-fp16", MatrixUnit(16, 16, 32, DType.F16, DType.F32)),
+        ("amx-int8", MatrixUnit(16, 16, 64, DType.I8, DType.I32)),
+    )
+    return tuple(unit for name, unit in units if features.get(name))
+
+
+def _facts(features: Mapping[str, bool]) -> Mapping[str, str]:
+    return {
+        "processor": machine.processor(),
+        "target": llvm.get_host_cpu_name(),
+        "llvm": ".".join(map(str, llvm.llvm_version_info)),
+        "llvmlite": llvmlite.__version__,
+        "features": " ".join(sorted(name for name, has in features.items() if has)),
+    }

@@ -1,0 +1,184 @@
+"""Compilation of `llvm-ir/1` for this host, with object code cached on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import re
+import tempfile
+import threading
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+from hal.core.errors import CompileError
+
+from hal_plugin_cpu._native import ffi, lib
+
+CODEGEN = "1"
+"""Part of every cache key; changes when the way of compiling changes."""
+
+_RUNTIME_SYMBOLS = ("__truncdfhf2", "__truncsfhf2", "__extendhfsf2", "__truncsfbf2")
+_LINE = re.compile(r"<string>:(\d+):\d+: error")
+_ENTRY_TYPE = "void (ptr, ptr, i64, i64)"
+_MAGIC = b"HALCPU1\n"
+_compiling = threading.Lock()
+
+
+@cache
+def features() -> dict[str, bool]:
+    """The processor's features under LLVM's names."""
+    _initialise()
+    return dict(llvm.get_host_cpu_features())
+
+
+@cache
+def fingerprint() -> str:
+    """Identifies the processor as a target of code generation, with the compiler's version."""
+    version = ".".join(map(str, llvm.llvm_version_info))
+    facts = [llvm.get_host_cpu_name(), version, llvmlite.__version__, CODEGEN]
+    facts += sorted(name for name, has in features().items() if has)
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()
+
+
+@cache
+def _initialise() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+def _target_machine() -> Any:
+    _initialise()
+    triple = llvm.Target.from_triple(llvm.get_process_triple())
+    flags = ",".join(f"{'+' if has else '-'}{name}" for name, has in sorted(features().items()))
+    return triple.create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=flags, opt=3, reloc="pic", codemodel="jitdefault"
+    )
+
+
+def compile_object(text: str, entry: str) -> bytes:
+    """Object code of a module in `llvm-ir/1`.
+
+    Raises CompileError with LLVM's log and the line for text that is wrong or has no such entry.
+    """
+    if not text.strip():
+        raise CompileError("the program's text is empty")
+    with _compiling:
+        module = _parse(text)
+        _check_entry(module, entry)
+        machine = _target_machine()
+        module.triple = llvm.get_process_triple()
+        module.data_layout = str(machine.target_data)
+        _optimise(module, machine)
+        return bytes(machine.emit_object(module))
+
+
+def _parse(text: str) -> Any:
+    try:
+        module = llvm.parse_assembly(text, llvm.create_context())
+        module.verify()
+    except RuntimeError as error:
+        log = str(error)
+        found = _LINE.search(log)
+        first = next((line for line in log.splitlines() if "error:" in line), log)
+        raise CompileError(
+            f"LLVM refused the program: {first}", log, int(found[1]) if found else 0
+        ) from error
+    return module
+
+
+def _check_entry(module: Any, entry: str) -> None:
+    defined = {f.name: str(f.global_value_type) for f in module.functions if not f.is_declaration}
+    if entry not in defined:
+        raise CompileError(
+            f"the program defines no function {entry!r}; it defines {sorted(defined)}"
+        )
+    if defined[entry] != _ENTRY_TYPE:
+        raise CompileError(f"{entry!r} has type {defined[entry]}; an entry is {_ENTRY_TYPE}")
+
+
+def _optimise(module: Any, machine: Any) -> None:
+    # Programs come vectorised; LLVM's own vectorisers would only cost time.
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+
+
+class ObjectCache:
+    """Object code in files of `folder`, one per program; an empty folder name keeps nothing.
+
+    A file that is damaged or cannot be read or written is as good as absent.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder) / "cpu" if folder else None
+
+    def get(self, key: str) -> bytes | None:
+        """The object code under the key."""
+        if self._folder is None:
+            return None
+        try:
+            data = (self._folder / key).read_bytes()
+        except OSError:
+            return None
+        body = data[len(_MAGIC) + 32 :]
+        return body if data.startswith(_MAGIC + hashlib.sha256(body).digest()) else None
+
+    def put(self, key: str, code: bytes) -> None:
+        """Keep object code; readers see the whole file or none."""
+        if self._folder is None:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
+                file.write(_MAGIC + hashlib.sha256(code).digest() + code)
+            os.replace(file.name, self._folder / key)
+        except OSError:
+            return
+
+
+def cache_key(text: str, entry: str) -> str:
+    """The name of a program's object code for this processor and compiler."""
+    parts = (fingerprint(), entry, text)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+class Jit:
+    """Links object code into the process. Each linked object ends with `unlink` or with this one."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._compiler: Any = None
+
+    def link(self, code: bytes, entry: str) -> tuple[Any, int]:
+        """(library, address of the entry). Raises CompileError for symbols that nobody defines."""
+        with self._lock:
+            if self._compiler is None:
+                self._compiler = llvm.create_lljit_compiler(_target_machine())
+            builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+            for name, address in _runtime_symbols():
+                builder.import_symbol(name, address)
+            try:
+                library = builder.export_symbol(entry).link(
+                    self._compiler, f"program{next(self._numbers)}"
+                )
+            except RuntimeError as error:
+                raise CompileError(f"the program cannot be linked: {error}", str(error)) from error
+            return library, library[entry]
+
+    def unlink(self, library: Any) -> None:
+        """Release the code."""
+        with self._lock:
+            library.close()
+
+
+@cache
+def _runtime_symbols() -> tuple[tuple[str, int], ...]:
+    found = ((name, lib.hc_symbol(name.encode())) for name in _RUNTIME_SYMBOLS)
+    return tuple((n, int(ffi.cast("uintptr_t", p))) for n, p in found if p != ffi.NULL)

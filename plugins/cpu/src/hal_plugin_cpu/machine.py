@@ -1,0 +1,84 @@
+"""Facts of the host: processors, memory, caches, rates."""
+
+from __future__ import annotations
+
+import os
+import platform
+from functools import cache
+from pathlib import Path
+
+from hal_plugin_cpu._native import lib
+
+_CGROUP_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def cores() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+@cache
+def processor() -> str:
+    """The processor's name for people."""
+    for line in _lines(Path("/proc/cpuinfo")):
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            return value.strip()
+    return platform.processor() or platform.machine()
+
+
+def memory_nbytes() -> int:
+    """Bytes of memory that this process can have: the physical size, or less by its control group."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    texts = [line for path in _CGROUP_LIMITS for line in _lines(path)[:1]]
+    limits += [int(text) for text in texts if text.isdecimal()]
+    return min(limits)
+
+
+def caches() -> tuple[int, ...]:
+    """Bytes of each level of data cache, nearest first: an instance's share of what processors have in common."""
+    sizes = {}
+    for index in sorted(_CACHES.glob("index*")):
+        if _text(index / "type") not in ("Data", "Unified"):
+            continue
+        sharers = len(_cpu_list(_text(index / "shared_cpu_list")) & os.sched_getaffinity(0))
+        sizes[int(_text(index / "level"))] = _size(_text(index / "size")) // max(1, sharers)
+    return tuple(size for _, size in sorted(sizes.items())) or _configured_caches()
+
+
+@cache
+def fma_rates() -> tuple[float, float]:
+    """Measured float32 and float64 operations per second of one core; 0 where not known."""
+    return float(lib.hc_fma_rate(32)), float(lib.hc_fma_rate(64))
+
+
+def _configured_caches() -> tuple[int, ...]:
+    names = ("SC_LEVEL1_DCACHE_SIZE", "SC_LEVEL2_CACHE_SIZE", "SC_LEVEL3_CACHE_SIZE")
+    sizes = [os.sysconf(name) for name in names if name in os.sysconf_names]
+    return tuple(size for size in sizes if size > 0)
+
+
+def _size(text: str) -> int:
+    return int(text[:-1]) * _UNITS[text[-1]] if text[-1] in _UNITS else int(text)
+
+
+def _cpu_list(text: str) -> set[int]:
+    """The numbers of "0-3,8"."""
+    ranges = (part.partition("-") for part in text.split(","))
+    return {n for low, _, high in ranges for n in range(int(low), int(high or low) + 1)}
+
+
+def _text(path: Path) -> str:
+    return path.read_text().strip()
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

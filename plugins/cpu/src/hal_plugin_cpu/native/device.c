@@ -1,0 +1,122 @@
+/* Opening, closing, losing and resetting a device. */
+#include "runtime.h"
+
+static void init_locks(hc_device *dev) {
+    pthread_mutexattr_t m;
+    pthread_condattr_t c;
+    pthread_mutexattr_init(&m);
+    pthread_mutexattr_settype(&m, PTHREAD_MUTEX_ADAPTIVE_NP);
+    pthread_mutex_init(&dev->lock, &m);
+    pthread_mutex_init(&dev->memory_lock, &m);
+    pthread_mutexattr_destroy(&m);
+    pthread_condattr_init(&c);
+    pthread_condattr_setclock(&c, CLOCK_MONOTONIC);
+    pthread_cond_init(&dev->idle, &c);
+    pthread_condattr_destroy(&c);
+}
+
+/* NULL when threads or memory cannot be had. */
+hc_device *hc_open(int threads, int index, int64_t capacity) {
+    hc_device *dev = calloc(1, sizeof *dev);
+    if (!dev) return NULL;
+    atomic_init(&dev->refs, 1);
+    dev->index = index;
+    dev->threads = threads;
+    dev->capacity = capacity;
+    dev->todo_end = &dev->todo;
+    dev->ready_end = &dev->ready;
+    init_locks(dev);
+    dev->spans = malloc(HC_SPANS * sizeof *dev->spans);
+    if (dev->spans && !hc_start_workers(dev)) return dev;
+    hc_stop_workers(dev);
+    hc_release_device(dev);
+    return NULL;
+}
+
+/* Waits at most slice_ns until no operation runs or can run; 1 when that is so. */
+int hc_quiesce(hc_device *dev, int64_t slice_ns) {
+    int64_t until_ns = hc_now() + slice_ns;
+    struct timespec until = {until_ns / 1000000000LL, until_ns % 1000000000LL};
+    if (atomic_load(&dev->forked)) return 1;
+    pthread_mutex_lock(&dev->lock);
+    while (dev->active && hc_now() < until_ns) pthread_cond_timedwait(&dev->idle, &dev->lock, &until);
+    int quiet = dev->active == 0;
+    pthread_mutex_unlock(&dev->lock);
+    return quiet;
+}
+
+/* From now on every call that would make a handle or submit is refused as stale. */
+void hc_refuse(hc_device *dev) {
+    if (atomic_load(&dev->forked)) return;
+    pthread_mutex_lock(&dev->lock);
+    dev->refusing = 1;
+    pthread_mutex_unlock(&dev->lock);
+}
+
+static void end_timelines(hc_device *dev) {
+    pthread_mutex_lock(&dev->lock);
+    while (dev->timelines) {
+        hc_timeline *t = dev->timelines;
+        t->ended = 1;
+        hc_host_wake(t);
+        hc_timeline_retire(t);
+    }
+    pthread_mutex_unlock(&dev->lock);
+}
+
+static void fail_everything(hc_device *dev, int64_t failure) {
+    pthread_mutex_lock(&dev->lock);
+    hc_fail_all(dev, failure);
+    hc_drain(dev);
+    while (dev->active) pthread_cond_wait(&dev->idle, &dev->lock);
+    pthread_mutex_unlock(&dev->lock);
+}
+
+/* Ends the device: what is still queued fails with `failure`, what runs is waited for. Idempotent. */
+void hc_shut(hc_device *dev, int64_t failure) {
+    if (atomic_load(&dev->forked) || atomic_load(&dev->state) == HC_STATE_CLOSED) return;
+    hc_refuse(dev);
+    fail_everything(dev, failure);
+    atomic_store(&dev->state, HC_STATE_CLOSED);
+    hc_stop_workers(dev);
+    end_timelines(dev);
+    hc_free_objects(dev);
+}
+
+int hc_lose(hc_device *dev, int64_t failure, int reset_required) {
+    if (atomic_load(&dev->forked)) return HC_FORKED;
+    pthread_mutex_lock(&dev->lock);
+    hc_declare_lost(dev, failure, reset_required);
+    hc_drain(dev);
+    pthread_mutex_unlock(&dev->lock);
+    return 0;
+}
+
+/* The caller has lost the device before; gives the new epoch. */
+int64_t hc_reset(hc_device *dev) {
+    if (atomic_load(&dev->forked)) return HC_FORKED;
+    if (atomic_load(&dev->state) == HC_STATE_CLOSED) return HC_STALE;
+    hc_refuse(dev);
+    fail_everything(dev, atomic_load(&dev->cause));
+    int64_t epoch = atomic_fetch_add(&dev->epoch, 1) + 1;
+    end_timelines(dev);
+    hc_free_objects(dev);
+    pthread_mutex_lock(&dev->lock);
+    atomic_store(&dev->hanging, 0);
+    atomic_store(&dev->cause, 0);
+    dev->refusing = 0;
+    atomic_store(&dev->state, HC_OK);
+    pthread_mutex_unlock(&dev->lock);
+    return epoch;
+}
+
+int hc_health(hc_device *dev, int64_t *failure) {
+    *failure = atomic_load(&dev->cause);
+    return atomic_load(&dev->state);
+}
+
+int hc_hanging(hc_device *dev) { return atomic_load(&dev->hanging); }
+int64_t hc_epoch(hc_device *dev) { return atomic_load(&dev->epoch); }
+
+/* In the child of a fork: the workers are gone and the locks may be held for ever, so nothing is touched again. */
+void hc_mark_forked(hc_device *dev) { atomic_store(&dev->forked, 1); }

@@ -1,0 +1,12 @@
+#include "runtime.h"
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+void hc_futex_wake(uint32_t *word, int n) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0); }
+
+/* Sleeps while *word == seen, at most timeout_ns (< 0: for ever). Wakes early for a signal. */
+int hc_futex_wait(uint32_t *word, uint32_t seen, int64_t timeout_ns) {
+    struct timespec t = {timeout_ns / 1000000000LL, timeout_ns % 1000000000LL};
+    return (int)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, timeout_ns < 0 ? NULL : &t, NULL, 0);
+}

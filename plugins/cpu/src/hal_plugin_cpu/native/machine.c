@@ -1,0 +1,91 @@
+/* What the processor can do, measured or asked; library symbols that generated code may need. */
+#include "call.h"
+#include <sys/syscall.h>
+#include <unistd.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+
+#define ROUNDS 20000
+#define CHAINS 12
+
+#define MEASURE(NAME, TARGET, VEC, ZERO, FMA)                                                    \
+    __attribute__((target(TARGET))) static double NAME(void) {                                   \
+        VEC acc[CHAINS];                                                                         \
+        for (int i = 0; i < CHAINS; i++) acc[i] = ZERO();                                        \
+        VEC x = ZERO();                                                                          \
+        int64_t start_ns = hc_now();                                                             \
+        for (int r = 0; r < ROUNDS; r++) {                                                       \
+            _Pragma("GCC unroll 12") for (int i = 0; i < CHAINS; i++) {                          \
+                acc[i] = FMA(acc[i], x, x);                                                      \
+                __asm__ volatile("" : "+v"(acc[i]));                                             \
+            }                                                                                    \
+        }                                                                                        \
+        return (double)ROUNDS * CHAINS / (double)(hc_now() - start_ns + 1) * 1e9;                \
+    }
+
+MEASURE(fma_256, "avx2,fma", __m256, _mm256_setzero_ps, _mm256_fmadd_ps)
+MEASURE(fma_512, "avx512f", __m512, _mm512_setzero_ps, _mm512_fmadd_ps)
+
+static double vectors_per_s(int *nbytes) {
+    double best = 0;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
+    int wide = __builtin_cpu_supports("avx512f");
+    for (int i = 0; i < 3; i++) {
+        double rate = wide ? fma_512() : fma_256();
+        best = rate > best ? rate : best;
+    }
+    *nbytes = wide ? 64 : 32;
+    return best;
+}
+#else
+static double vectors_per_s(int *nbytes) { return *nbytes = 0; }
+#endif
+
+/* Operations per second of one core with elements of that many bits (a fused multiply-add is two); 0: not known.
+ * The best of three runs of about 50 us each. */
+double hc_fma_rate(int bits) {
+    int nbytes = 0;
+    double rate = vectors_per_s(&nbytes);
+    return rate * nbytes * 8 / bits * 2;
+}
+
+/* Asks the kernel for the tile registers; must come before the worker threads. 1 when they may be used. */
+int hc_allow_tiles(void) {
+#ifdef __x86_64__
+    return syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */) == 0;
+#else
+    return 0;
+#endif
+}
+
+/* The compiler's run-time calls for half precision, for code generated on processors without an instruction for
+ * them. Half values travel in the low bits of an SSE register. */
+#ifdef __x86_64__
+static __m128i from_bits(uint16_t bits) { return _mm_cvtsi32_si128(bits); }
+static __m128i truncdfhf2(double x) { return from_bits(hc_half_from_double(x)); }
+static __m128i truncsfhf2(float x) { return from_bits(hc_half_from_double(x)); }
+
+static float extendhfsf2(__m128i x) {
+    uint16_t bits = (uint16_t)_mm_cvtsi128_si32(x);
+    float out;
+    hc_f16_to_f32(&out, &bits, 1);
+    return out;
+}
+
+static __m128i truncsfbf2(float x) {
+    uint16_t bits;
+    hc_f32_to_bf16(&bits, &x, 1);
+    return from_bits(bits);
+}
+#endif
+
+void *hc_symbol(const char *name) {
+#ifdef __x86_64__
+    if (!strcmp(name, "__truncdfhf2")) return (void *)truncdfhf2;
+    if (!strcmp(name, "__truncsfhf2")) return (void *)truncsfhf2;
+    if (!strcmp(name, "__extendhfsf2")) return (void *)extendhfsf2;
+    if (!strcmp(name, "__truncsfbf2")) return (void *)truncsfbf2;
+#endif
+    (void)name;
+    return NULL;
+}

@@ -1,0 +1,293 @@
+/* Worker threads. They pick ready items themselves; a large item is one `slot` that all idle workers join, each
+ * starting in its own contiguous part of the index range and helping in the others' when that is used up. */
+#include "runtime.h"
+#include <signal.h>
+#include <sched.h>
+#include <sys/mman.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#define STACK_NBYTES (32LL << 20) /* kernels put up to 4 MiB of scratch memory on it */
+#define HUGE_NBYTES (2LL << 20)
+#define SPIN_NS 30000
+#define WORTH_SHARING_NS 6000.0f
+
+static void pause_cpu(void) {
+#ifdef __x86_64__
+    _mm_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* How many workers the item can keep busy for long enough to pay for their waking. */
+static int useful_workers(hc_device *dev, const hc_item *item) {
+    if (item->total == 1) return 1;
+    float cost = item->launchable ? atomic_load_explicit(&item->launchable->cost_ns, memory_order_relaxed) : 0;
+    if (cost > 0 && cost * item->total < WORTH_SHARING_NS) return 1;
+    return item->total < dev->threads ? (int)item->total : dev->threads;
+}
+
+void hc_ready(hc_device *dev, hc_item *item) {
+    item->next = NULL;
+    *dev->ready_end = item;
+    dev->ready_end = &item->next;
+    dev->wanted += useful_workers(dev, item);
+}
+
+/* Wakes workers for what became ready; `helping` of them are awake already (the caller, if it is a worker). */
+void hc_kick(hc_device *dev, int helping) {
+    int more = dev->wanted - helping;
+    dev->wanted = 0;
+    if (more <= 0) return;
+    __atomic_add_fetch(&dev->work_seq, 1, __ATOMIC_SEQ_CST);
+    more -= dev->spinners;
+    if (more > dev->sleepers) more = dev->sleepers;
+    if (more > 0) hc_futex_wake(&dev->work_seq, more);
+}
+
+static hc_item *take_ready(hc_device *dev) {
+    hc_item *item = dev->ready;
+    if (!item) return NULL;
+    dev->ready = item->next;
+    if (!dev->ready) dev->ready_end = &dev->ready;
+    return item;
+}
+
+/* Splits the range so that neighbouring instances stay with one worker, in equal parts. */
+static hc_slot *open_slot(hc_device *dev, hc_item *item, int nranges) {
+    hc_slot *s = dev->slots;
+    while (s->item) s++;
+    s->item = item;
+    s->joined = 0;
+    s->nranges = nranges;
+    s->step = item->total / (nranges * 16);
+    if (s->step < 1) s->step = 1;
+    atomic_store_explicit(&s->busy_ns, 0, memory_order_relaxed);
+    for (int i = 0; i < nranges; i++) {
+        int64_t share = item->total / nranges, rest = item->total % nranges;
+        int64_t begin = share * i + (i < rest ? i : rest);
+        atomic_store_explicit(&s->ranges[i].next, begin, memory_order_relaxed);
+        s->ranges[i].end = begin + share + (i < rest);
+    }
+    dev->open = s;
+    return s;
+}
+
+/* Takes a quarter of what is left of a range, at least `step`: large pieces first, small ones to end together. */
+static int64_t claim(hc_range *r, int64_t step, int64_t *begin) {
+    int64_t at = atomic_load_explicit(&r->next, memory_order_relaxed);
+    for (;;) {
+        int64_t left = r->end - at;
+        if (left <= 0) return 0;
+        int64_t n = left / 4 > step ? left / 4 : step;
+        if (n > left) n = left;
+        *begin = at;
+        if (atomic_compare_exchange_weak_explicit(&r->next, &at, at + n, memory_order_relaxed,
+                                                  memory_order_relaxed))
+            return n;
+    }
+}
+
+static void run_slot(hc_slot *s, int worker) {
+    int64_t begin, n, start_ns = hc_now();
+    for (int i = 0; i < s->nranges; i++) {
+        hc_range *r = &s->ranges[(worker + i) % s->nranges];
+        while ((n = claim(r, s->step, &begin))) hc_run_item(s->item, begin, begin + n);
+    }
+    atomic_fetch_add_explicit(&s->busy_ns, hc_now() - start_ns, memory_order_relaxed);
+}
+
+void hc_note_cost(hc_item *item, int64_t busy_ns) {
+    if (!item->launchable) return;
+    float cost = (float)busy_ns / (float)item->total;
+    atomic_store_explicit(&item->launchable->cost_ns, cost > 0 ? cost : 0.001f, memory_order_relaxed);
+}
+
+static void finish_call(hc_device *dev, hc_call *call, int lane) {
+    pthread_mutex_unlock(&dev->lock);
+    hc_call_finish(call, dev, lane);
+    pthread_mutex_lock(&dev->lock);
+}
+
+/* Under the lock: the item's work is done; what waited for it becomes ready. */
+static void finish_item(hc_device *dev, hc_item *item, int lane) {
+    hc_op *op = item->op;
+    if (op->kind != HC_OP_CALL) hc_add_span(dev, item, hc_now(), lane);
+    if (op->kind == HC_OP_GRAPH) {
+        hc_graph_advance(dev, op, item->command);
+        if (op->state->remaining == 0) hc_op_done(dev, op, 0);
+    } else if (op->kind == HC_OP_CALL) {
+        finish_call(dev, op->call, lane);
+    } else {
+        hc_op_done(dev, op, op->fault >> 3);
+    }
+    hc_drain(dev);
+}
+
+static void join_slot(hc_worker *w, hc_slot *s) {
+    hc_device *dev = w->dev;
+    s->joined++;
+    hc_kick(dev, 1);
+    pthread_mutex_unlock(&dev->lock);
+    run_slot(s, w->index);
+    pthread_mutex_lock(&dev->lock);
+    if (dev->open == s) dev->open = NULL;
+    if (--s->joined) return;
+    hc_item *item = s->item;
+    s->item = NULL;
+    hc_note_cost(item, atomic_load(&s->busy_ns));
+    finish_item(dev, item, w->index);
+}
+
+static void run_alone(hc_worker *w, hc_item *item) {
+    hc_device *dev = w->dev;
+    int skip = item->op->detached;
+    hc_kick(dev, 1);
+    pthread_mutex_unlock(&dev->lock);
+    item->start_ns = hc_now();
+    if (!skip) {
+        hc_run_item(item, 0, item->total);
+        hc_note_cost(item, hc_now() - item->start_ns);
+    }
+    pthread_mutex_lock(&dev->lock);
+    finish_item(dev, item, w->index);
+}
+
+/* A worker that leaves more work behind than spinning workers will take wakes the next one. */
+static void pass_on(hc_device *dev) {
+    if (dev->ready) dev->wanted += 2;
+}
+
+static int work_once(hc_worker *w) {
+    hc_device *dev = w->dev;
+    if (dev->open) {
+        join_slot(w, dev->open);
+        return 1;
+    }
+    hc_item *item = take_ready(dev);
+    if (!item) return 0;
+    pass_on(dev);
+    int workers = item->op->detached ? 1 : useful_workers(dev, item);
+    if (workers > 1) {
+        item->start_ns = hc_now();
+        dev->wanted += workers;
+        join_slot(w, open_slot(dev, item, workers));
+    } else {
+        run_alone(w, item);
+    }
+    return 1;
+}
+
+static int spin(hc_device *dev, uint32_t seen) {
+    int64_t until_ns = hc_now() + SPIN_NS;
+    do {
+        for (int i = 0; i < 64; i++) {
+            if (__atomic_load_n(&dev->work_seq, __ATOMIC_ACQUIRE) != seen) return 1;
+            pause_cpu();
+        }
+        sched_yield(); /* a host thread that shares this core goes first */
+    } while (hc_now() < until_ns);
+    return 0;
+}
+
+/* Under the lock: nothing is ready. Spins for a moment, because the next operation often comes soon, then sleeps. */
+static void rest(hc_device *dev) {
+    uint32_t seen = __atomic_load_n(&dev->work_seq, __ATOMIC_RELAXED);
+    dev->wanted = 0;
+    dev->spinners++;
+    pthread_mutex_unlock(&dev->lock);
+    int news = spin(dev, seen);
+    pthread_mutex_lock(&dev->lock);
+    dev->spinners--;
+    if (news || dev->ready || dev->open || dev->stop) return;
+    seen = __atomic_load_n(&dev->work_seq, __ATOMIC_RELAXED);
+    dev->sleepers++;
+    pthread_mutex_unlock(&dev->lock);
+    hc_futex_wait(&dev->work_seq, seen, -1);
+    pthread_mutex_lock(&dev->lock);
+    dev->sleepers--;
+}
+
+static void *worker_main(void *argument) {
+    hc_worker *w = argument;
+    hc_device *dev = w->dev;
+#ifdef __x86_64__
+    _mm_setcsr(0x1f80); /* denormals as declared, whatever the opening thread had set */
+#endif
+    pthread_mutex_lock(&dev->lock);
+    while (!dev->stop)
+        if (!work_once(w)) rest(dev);
+    pthread_mutex_unlock(&dev->lock);
+    return NULL;
+}
+
+static void *new_stack(void) {
+    char *raw = mmap(NULL, STACK_NBYTES + HUGE_NBYTES, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (raw == MAP_FAILED) return NULL;
+    char *stack = (char *)(((uintptr_t)raw + HUGE_NBYTES - 1) / HUGE_NBYTES * HUGE_NBYTES);
+    if (stack > raw) munmap(raw, stack - raw);
+    munmap(stack + STACK_NBYTES, HUGE_NBYTES - (stack - raw));
+    madvise(stack + HUGE_NBYTES, STACK_NBYTES - HUGE_NBYTES, MADV_HUGEPAGE);
+    mprotect(stack, 4096, PROT_NONE);
+    return stack;
+}
+
+/* Signals stay with the host's threads: a worker never runs a handler. */
+static int start_worker(hc_worker *w) {
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    w->stack = new_stack();
+    if (!w->stack) return -1;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstack(&attributes, w->stack, STACK_NBYTES);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&w->thread, &attributes, worker_main, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    if (error) munmap(w->stack, STACK_NBYTES);
+    return error;
+}
+
+static int make_slots(hc_device *dev) {
+    int n = dev->threads + 1; /* every worker may be the last in its own closed slot, and one is open */
+    dev->slots = calloc(n, sizeof *dev->slots);
+    hc_range *ranges = aligned_alloc(64, (size_t)n * dev->threads * sizeof *ranges);
+    if (!dev->slots || !ranges) return -1;
+    for (int i = 0; i < n; i++) dev->slots[i].ranges = ranges + (size_t)i * dev->threads;
+    return 0;
+}
+
+int hc_start_workers(hc_device *dev) {
+    dev->workers = calloc(dev->threads, sizeof *dev->workers);
+    if (!dev->workers || make_slots(dev)) return -1;
+    int wanted = dev->threads;
+    for (int i = 0; i < wanted; i++) {
+        dev->workers[i] = (hc_worker){.dev = dev, .index = i};
+        if (start_worker(&dev->workers[i])) {
+            dev->threads = i;
+            return -1;
+        }
+    }
+    return 0;
+}
+
+void hc_stop_workers(hc_device *dev) {
+    pthread_mutex_lock(&dev->lock);
+    dev->stop = 1;
+    __atomic_add_fetch(&dev->work_seq, 1, __ATOMIC_SEQ_CST);
+    hc_futex_wake(&dev->work_seq, dev->threads);
+    pthread_mutex_unlock(&dev->lock);
+    for (int i = 0; i < dev->threads; i++) {
+        pthread_join(dev->workers[i].thread, NULL);
+        munmap(dev->workers[i].stack, STACK_NBYTES);
+    }
+    if (dev->slots) free(dev->slots[0].ranges);
+    free(dev->slots);
+    free(dev->workers);
+    dev->slots = NULL;
+    dev->workers = NULL;
+}

@@ -1,0 +1,89 @@
+"""Loading programs and letting their code go."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from hal.core.errors import CompileError, Failure, FailureKind, InvalidCall, UnsupportedFormat
+from hal.core.spec import hookimpl
+from hal.core.values import LLVM_IR, KernelSource, Program
+
+from hal_plugin_cpu._native import ffi, lib
+from hal_plugin_cpu.jit import Jit, ObjectCache, cache_key, compile_object
+from hal_plugin_cpu.memory import strike_now
+from hal_plugin_cpu.session import Session
+
+FORMATS = (LLVM_IR,)
+
+
+class Programs:
+    """The hook `load`. `names` are the entries of all loaded programs, by the number that spans carry."""
+
+    def __init__(self, session: Session, cache_dir: str) -> None:
+        self._session = session
+        self._cache = ObjectCache(cache_dir)
+        self._jit = Jit()
+        self._lock = threading.Lock()
+        self._loaded: list[tuple[Any, Any]] = []
+        self._numbers: dict[str, int] = {}
+        self.names: list[str] = []
+
+    @hookimpl
+    def load(self, source: KernelSource) -> Program:
+        if source.format not in FORMATS:
+            raise UnsupportedFormat(
+                f"load: format {source.format!r}; accepted are {', '.join(FORMATS)}"
+            )
+        if source.options:
+            raise InvalidCall(f"load: {LLVM_IR} has no build options, got {dict(source.options)}")
+        self._strike(source)
+        self._check_usable()
+        library, address = self._jit.link(self._object(source), source.entry)
+        native = self._program(address, source.entry)
+        with self._lock:
+            self._loaded.append((native, library))
+        self.release_freed()
+        session = self._session
+        return Program(session.name, session.epoch, native, source.entry, source.params)
+
+    def release_freed(self) -> None:
+        """Unlink the code of programs that are freed and not in flight."""
+        with self._lock:
+            done = [entry for entry in self._loaded if not lib.hc_in_use(entry[0])]
+            if done:
+                self._loaded = [entry for entry in self._loaded if entry not in done]
+        for _, library in done:
+            self._jit.unlink(library)
+
+    def _object(self, source: KernelSource) -> bytes:
+        key = cache_key(source.text, source.entry)
+        code = self._cache.get(key)
+        if code is None:
+            code = compile_object(source.text, source.entry)
+            self._cache.put(key, code)
+        return code
+
+    def _program(self, address: int, entry: str) -> Any:
+        with self._lock:
+            number = self._numbers.setdefault(entry, len(self.names))
+            if number == len(self.names):
+                self.names.append(entry)
+        pointer = ffi.cast("void *", address)
+        return self._session.own(lib.hc_program_new(self._session.native, pointer, number))
+
+    def _check_usable(self) -> None:
+        code = lib.hc_usable(self._session.native)
+        if code:
+            self._session.refuse(code, "load")
+
+    def _strike(self, source: KernelSource) -> None:
+        failure = self._session.faults.take("load") if self._session.faults.pending else None
+        if failure is not None:
+            _raise_load_fault(self._session, failure, source)
+
+
+def _raise_load_fault(session: Session, failure: Failure, source: KernelSource) -> None:
+    if failure.kind is FailureKind.COMPILE:
+        raise CompileError(f"{source.entry}: {failure.message}", failure.message)
+    strike_now(session, failure)
