@@ -46,7 +46,9 @@ class Affine:
     def bounds(self) -> tuple[int, int]:
         """The least and the greatest value."""
         spans = [c * (a.size - 1) for a, c in self.terms]
-        return self.const + sum(min(s, 0) for s in spans), self.const + sum(max(s, 0) for s in spans)
+        return self.const + sum(min(s, 0) for s in spans), self.const + sum(
+            max(s, 0) for s in spans
+        )
 
     def coefficient(self, axis: Axis) -> int:
         return next((c for a, c in self.terms if a is axis), 0)
@@ -89,7 +91,9 @@ class NeedSplit(Exception):  # noqa: N818 - control flow of one retry loop, not 
 
 
 class NotAffineError(Exception):
-    """The view cannot be expressed by affine index arithmetic; its source needs a buffer of its own."""
+    """An index that affine arithmetic cannot express. `view` is the node that needs a buffer of its own, if any."""
+
+    view: Any = None
 
 
 def axis_index(axes: Iterable[Axis]) -> Index:
@@ -132,7 +136,9 @@ def _digits(value: Affine, dims: tuple[int, ...]) -> list[Affine]:
         stride = prod(dims[k + 1 :])
         if any(c < 0 or (c >= stride and c % stride) for _, c in rest.terms):
             raise NotAffineError
-        digit = Affine(rest.const // stride, tuple((a, c // stride) for a, c in rest.terms if c >= stride))
+        digit = Affine(
+            rest.const // stride, tuple((a, c // stride) for a, c in rest.terms if c >= stride)
+        )
         rest = Affine(rest.const % stride, tuple((a, c) for a, c in rest.terms if c < stride))
         _check_digit(digit, size, first=k == 0)
         _check_rest(rest, stride)
@@ -152,6 +158,11 @@ def _check_rest(rest: Affine, stride: int) -> None:
         return
     for axis, c in rest.terms:
         inner, odd = divmod(stride, c)
-        if c * (axis.size - 1) >= stride and not odd and axis.size % inner == 0 and axis.source is None:
+        if (
+            c * (axis.size - 1) >= stride
+            and not odd
+            and axis.size % inner == 0
+            and axis.source is None
+        ):
             raise NeedSplit(axis, inner)
     raise NotAffineError

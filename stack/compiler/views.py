@@ -58,7 +58,8 @@ def _slice(n: Node, index: Index) -> tuple[Index, tuple[Guard, ...]]:
     groups = runs(len(source), lambda i: not cut[i] and not cut[i - 1])
     out = regroup(index, _merged(n.shape, groups))
     at = tuple(
-        a.times(step[g[0]]).shift(start[g[0]]) if cut[g[0]] else a for g, a in zip(groups, out.at, strict=True)
+        a.times(step[g[0]]).shift(start[g[0]]) if cut[g[0]] else a
+        for g, a in zip(groups, out.at, strict=True)
     )
     return Index(_merged(source, groups), at), ()
 
@@ -69,7 +70,8 @@ def _flip(n: Node, index: Index) -> tuple[Index, tuple[Guard, ...]]:
     shape = _merged(n.shape, groups)
     out = regroup(index, shape)
     at = tuple(
-        a.times(-1).shift(size - 1) if g[0] in axes else a for g, a, size in zip(groups, out.at, shape, strict=True)
+        a.times(-1).shift(size - 1) if g[0] in axes else a
+        for g, a, size in zip(groups, out.at, shape, strict=True)
     )
     return Index(shape, at), ()
 

@@ -1,0 +1,185 @@
+"""What one element of a fused kernel is computed from: reads of buffers, and operations on them.
+
+`Walk` follows a graph node down to the buffers that it is computed from, turning every view on the way into index
+arithmetic. The result is a small DAG that the loop nest and the matrix product turn into tiles alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node
+from stack.compiler.access import Affine, Axis, Guard, Index, NotAffineError, regroup
+from stack.compiler.views import VIEWS
+
+MOVEMENT = frozenset(VIEWS)
+
+
+@dataclass(eq=False, slots=True)
+class Expr:
+    """An element's value. `axes` are the loop axes that it depends on."""
+
+    dtype: DType
+    axes: frozenset[Axis] = field(default=frozenset())
+
+
+@dataclass(eq=False, slots=True)
+class Read(Expr):
+    """An element of a root's buffer, `offset` elements into the root; not touched unless every guard holds."""
+
+    root: Node = None  # type: ignore[assignment]
+    offset: Affine = Affine()
+    guards: tuple[Guard, ...] = ()
+
+
+@dataclass(eq=False, slots=True)
+class Iota(Expr):
+    """A position as a number."""
+
+    value: Affine = Affine()
+
+
+@dataclass(eq=False, slots=True)
+class Constant(Expr):
+    """A number."""
+
+    value: Any = 0
+
+
+@dataclass(eq=False, slots=True)
+class Apply(Expr):
+    """An elementwise graph operation."""
+
+    node: Node = None  # type: ignore[assignment]
+    args: tuple[Expr, ...] = ()
+
+
+@dataclass(eq=False, slots=True)
+class Select(Expr):
+    """`value` where every guard holds, else `fill`."""
+
+    guards: tuple[Guard, ...] = ()
+    value: Expr = None  # type: ignore[assignment]
+    fill: Any = 0
+
+
+Offset = Callable[[Node, Index], Affine]
+
+
+def _axes(affine: Affine) -> frozenset[Axis]:
+    found: frozenset[Axis] = frozenset()
+    for axis, _ in affine.terms:
+        found |= axis.source.axes if axis.source is not None else frozenset((axis,))
+    return found
+
+
+def _guard_axes(guards: tuple[Guard, ...]) -> frozenset[Axis]:
+    found: frozenset[Axis] = frozenset()
+    for guard in guards:
+        found |= _axes(guard.value)
+    return found
+
+
+class Walk:
+    """Expressions of graph nodes at given indices; `roots` are the nodes that have buffers."""
+
+    def __init__(self, roots: Mapping[Node, Any], offset: Offset) -> None:
+        self._roots = roots
+        self._offset = offset
+        self._memo: dict[tuple[Node, Index, tuple[Guard, ...]], Expr] = {}
+
+    def operand(self, n: Node, index: Index, guards: tuple[Guard, ...] = ()) -> Expr:
+        """n's element at `index`, read if n is a root.
+
+        Raises NeedSplit or NotAffineError as `regroup` does.
+        """
+        while n.op == "reshape" and n not in self._roots:
+            n = n.srcs[0]
+        if n not in self._roots:
+            return self.value(n, index, guards)
+        offset = self._offset(n, index)
+        return Read(n.dtype, _axes(offset) | _guard_axes(guards), n, offset, guards)
+
+    def value(self, n: Node, index: Index, guards: tuple[Guard, ...] = ()) -> Expr:
+        """n's element at `index`, computed."""
+        key = (n, index, guards)
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = self._compute(n, index, guards)
+        return found
+
+    def _compute(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
+        try:
+            return self._expression(n, index, guards)
+        except NotAffineError as error:
+            error.view = error.view or n
+            raise
+
+    def _expression(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
+        if n.op in MOVEMENT:
+            return self._view(n, index, guards)
+        if n.op == "const":
+            return Constant(n.dtype, value=n["value"])
+        if n.op == "arange":
+            position = index.flat()
+            return Iota(n.dtype, _axes(position), position)
+        if n.op == "gather":
+            return self._gather(n, index, guards)
+        args = tuple(self.operand(s, index, guards) for s in n.srcs)
+        return Apply(n.dtype, frozenset().union(*(a.axes for a in args)), n, args)
+
+    def _view(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
+        source, own = VIEWS[n.op](n, index)
+        own = tuple(g for g in own if g.value.bounds()[0] < g.lo or g.value.bounds()[1] >= g.hi)
+        inner = self.operand(n.srcs[0], source, guards + own)
+        if not own:
+            return inner
+        return Select(n.dtype, inner.axes | _guard_axes(own), own, inner, n["value"])
+
+    def _gather(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
+        from_, where = n.srcs
+        axis: int = n["axis"]
+        size = from_.shape[axis]
+        before, after = prod(from_.shape[:axis]), prod(from_.shape[axis + 1 :])
+        out = regroup(index, (before, where.type.size, after))
+        chosen = self.operand(where, Index((where.type.size,), (out.at[1],)), guards)
+        dynamic = Affine(0, ((Axis(size, chosen), 1),))
+        own = (Guard(dynamic, 0, size),)
+        inner = self.operand(
+            from_, Index((before, size, after), (out.at[0], dynamic, out.at[2])), guards + own
+        )
+        return Select(n.dtype, inner.axes | chosen.axes, own, inner, 0)
+
+
+def reads(expr: Expr) -> list[Read]:
+    """Every read below an expression, once, data-dependent indices included."""
+    seen: set[int] = set()
+    found: list[Read] = []
+
+    def visit_affine(affine: Affine) -> None:
+        for axis, _ in affine.terms:
+            if axis.source is not None:
+                visit(axis.source)
+
+    def visit(e: Expr) -> None:
+        if id(e) in seen:
+            return
+        seen.add(id(e))
+        if isinstance(e, Read):
+            visit_affine(e.offset)
+            found.append(e)
+        elif isinstance(e, Apply):
+            for a in e.args:
+                visit(a)
+        elif isinstance(e, Select):
+            visit(e.value)
+        if isinstance(e, Read | Select):
+            for g in e.guards:
+                visit_affine(g.value)
+
+    visit(expr)
+    return found

@@ -1,0 +1,288 @@
+"""A cluster as a loop nest: rows over the grid, passes over each row, the innermost axis in vector tiles.
+
+The roots of one row are computed in *passes*: a root that needs a finished reduction of the row waits for the next
+pass. Roots of one pass share its loop. The innermost axis is the vector axis; when it is parallel, an
+instance works on a block of it and reductions keep one accumulator per lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from hal.core.description import DeviceInfo
+from hal.core.dtypes import DType
+from hal.core.values import Grid
+from hal.tile.build import add, binary, broadcast, const, mul, program_id, reduce, sub, where
+from hal.tile.node import Node
+from stack.compiler.access import Axis
+from stack.compiler.expr import Expr, reads
+from stack.compiler.fuse import Space, forward, is_full, stored_from
+from stack.compiler.prepare import identity
+from stack.compiler.tiles import Emission, TileAxis, Tiles, compute_dtype, least
+
+I64 = DType.I64
+UNROLL = 4
+"""Vector registers of one value that a pass works on at once, to hide the latency of arithmetic."""
+ROWS_ON_GRID = 256
+"""Rows from which on further parallel axes become loops of one instance."""
+CHUNK = 1 << 13
+"""Elements that an instance of an elementwise kernel computes."""
+
+COMBINE = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A cluster ready to be emitted: its axes, its roots' expressions, and which roots have to be stored."""
+
+    space: Space
+    exprs: dict[Node, Expr]
+    roots: Sequence[Node]
+    stored: frozenset[Node]
+
+
+def passes(nest: Nest) -> dict[Node, int]:
+    """The pass in which each root is computed."""
+    level: dict[Node, int] = {}
+    for root in nest.roots:
+        own = (
+            [r.root for r in reads(nest.exprs[root]) if r.root in level]
+            if root in nest.exprs
+            else []
+        )
+        permuted = stored_from(root, level)
+        own += [permuted[0]] if permuted else []
+        level[root] = max((level[r] + (r.op == "reduce") for r in own), default=0)
+    return level
+
+
+def emit_loops(nest: Nest, emission: Emission, info: DeviceInfo) -> Grid:
+    """Emit the cluster's body; give its launch grid."""
+    return _Loops(nest, emission, info).emit()
+
+
+class _Loops:
+    def __init__(self, nest: Nest, emission: Emission, info: DeviceInfo) -> None:
+        self.nest, self.emission, self.b = nest, emission, emission.b
+        self.space = nest.space
+        self.level = passes(nest)
+        self.homes = emission.homes
+        axes = self.space.axes
+        self.vector = axes[-1] if axes else None
+        self.rows = [a for a in self.space.parallel if a is not self.vector]
+        self.inner = [a for a in axes if a in self.space.reduced and a is not self.vector]
+        width = max((compute_dtype(e.dtype).nbytes for e in nest.exprs.values()), default=4)
+        lanes = max(1, info.limits.vector_nbytes // max(width, 4))
+        self.width = _width(self.vector.size, lanes) if self.vector else 1
+
+    @property
+    def vector_parallel(self) -> bool:
+        return self.vector is not None and self.vector not in self.space.reduced
+
+    def emit(self) -> Grid:
+        grid_rows, loop_rows = self._rows_on_grid()
+        values = decompose(program_id(1), grid_rows)
+        top = Tiles(self.emission, values)
+        top.hoist(self.nest.exprs.values())
+        chunks = self._over_rows(top, loop_rows)
+        return (chunks, prod(a.size for a in grid_rows), 1)
+
+    def _rows_on_grid(self) -> tuple[list[Axis], list[Axis]]:
+        count, k = 1, 0
+        while k < len(self.rows) and count < ROWS_ON_GRID:
+            count *= self.rows[k].size
+            k += 1
+        return self.rows[:k], self.rows[k:]
+
+    def _over_rows(self, scope: Tiles, axes: list[Axis]) -> int:
+        """Loop over the parallel axes that are not on the grid; give the grid's size along the vector axis."""
+        if not axes:
+            return self._row(scope)
+        chunks = 1
+
+        def body(i: Node) -> None:
+            nonlocal chunks
+            inner = Tiles(self.emission, {axes[0]: i}, scope.tile_axes, scope)
+            inner.hoist(self.nest.exprs.values())
+            chunks = self._over_rows(inner, axes[1:])
+
+        self.b.loop(0, axes[0].size, 1, body)
+        return chunks
+
+    def _row(self, scope: Tiles) -> int:
+        if self.vector is None or not self.vector_parallel:
+            self._passes(scope)
+            return 1
+        if self.inner:
+            return self._column_block(scope, self.vector)
+        return self._vector_chunks(scope, self.vector)
+
+    def _column_block(self, scope: Tiles, v: Axis) -> int:
+        """One block of lanes for each instance."""
+        base = mul(program_id(0), self.width)
+        limit = None if v.size % self.width == 0 else sub(v.size, base)
+        self._passes(self._tiled(scope, v, base, limit))
+        return -(-v.size // self.width)
+
+    def _vector_chunks(self, scope: Tiles, v: Axis) -> int:
+        """A run of blocks of lanes for each instance."""
+        rows = prod(a.size for a in self.rows)
+        whole = v.size <= CHUNK or (rows >= ROWS_ON_GRID and v.size <= 8 * CHUNK)
+        chunk = v.size if whole else CHUNK
+        count = -(-v.size // chunk)
+        start = mul(program_id(0), chunk) if count > 1 else const(0, I64)
+        full = v.size - v.size % self.width
+        stop = const(chunk, I64) if count == 1 else add(start, chunk)
+        if v.size % chunk or count == 1:
+            stop = least(stop, full)
+
+        def body(i: Node) -> None:
+            self._passes(self._tiled(scope, v, i, None))
+
+        if full:
+            self.b.loop(start, stop, self.width, body)
+        if full < v.size:
+            self._tail(scope, v, full, count)
+        return count
+
+    def _tail(self, scope: Tiles, v: Axis, full: int, count: int) -> None:
+        def emit() -> None:
+            self._passes(self._tiled(scope, v, const(full, I64), const(v.size - full, I64)))
+
+        if count == 1:
+            emit()
+            return
+        with self.b.when(binary("eq", program_id(0), count - 1)):
+            emit()
+
+    def _tiled(self, scope: Tiles, v: Axis, base: Node, limit: Node | None) -> Tiles:
+        return Tiles(self.emission, {}, (TileAxis(v, base, self.width, limit),), scope)
+
+    # passes over one row
+
+    def _passes(self, row: Tiles) -> None:
+        for number in range(max(self.level.values()) + 1):
+            here = [r for r in self.nest.roots if self.level[r] == number]
+            full = [r for r in here if self._in_loop(r)]
+            row.hoist(self.nest.exprs[r] for r in full if r in self.nest.exprs)
+            for root in (r for r in here if not self._in_loop(r)):
+                row.local[root] = row.tile(self.nest.exprs[root])
+                self._store(row, root, row.local[root])
+            if full:
+                self._pass(row, full)
+
+    def _in_loop(self, root: Node) -> bool:
+        """Whether the root is computed inside the loops over the row (a pure row has none)."""
+        return root.op == "reduce" or is_full(root, self.space) or root not in self.nest.exprs
+
+    def _pass(self, row: Tiles, roots: list[Node]) -> None:
+        sums = [r for r in roots if r.op == "reduce"]
+        vector_reduced = self.vector is not None and not self.vector_parallel
+        shape = (self.width,) if vector_reduced else row.shape
+        start = [_start(r, shape) for r in sums]
+
+        def block(scope: Tiles, acc: Sequence[Node]) -> list[Node]:
+            return self._block(scope, roots, sums, acc)
+
+        def over_vector(scope: Tiles, acc: Sequence[Node]) -> list[Node]:
+            return self._over_vector(scope, block, acc) if vector_reduced else block(scope, acc)
+
+        total = self._over_inner(row, self.inner, over_vector, start)
+        for root, value in zip(sums, total, strict=True):
+            done = reduce(root["kind"], value, 0) if vector_reduced else value
+            row.local[root] = done
+            self._store(row, root, done)
+
+    def _over_inner(
+        self,
+        scope: Tiles,
+        axes: list[Axis],
+        body: Callable[[Tiles, Sequence[Node]], list[Node]],
+        acc: Sequence[Node],
+    ) -> list[Node]:
+        if not axes:
+            return body(scope, acc)
+
+        def step(i: Node, *carried: Node) -> list[Node]:
+            inner = Tiles(self.emission, {axes[0]: i}, scope.tile_axes, scope)
+            return self._over_inner(inner, axes[1:], body, carried)
+
+        return list(self.b.loop(0, axes[0].size, 1, step, acc))
+
+    def _over_vector(
+        self, scope: Tiles, body: Callable[[Tiles, Sequence[Node]], list[Node]], acc: Sequence[Node]
+    ) -> list[Node]:
+        v = self.vector
+        assert v is not None
+        full = v.size - v.size % self.width
+
+        def step(i: Node, *carried: Node) -> list[Node]:
+            return body(self._tiled(scope, v, i, None), carried)
+
+        out = list(self.b.loop(0, full, self.width, step, acc)) if full else list(acc)
+        if full < v.size:
+            out = body(self._tiled(scope, v, const(full, I64), const(v.size - full, I64)), out)
+        return out
+
+    def _block(
+        self, scope: Tiles, roots: list[Node], sums: list[Node], acc: Sequence[Node]
+    ) -> list[Node]:
+        """One tile of every root of the pass, in order."""
+        carried = dict(zip(sums, acc, strict=True))
+        for root in roots:
+            if root in carried:
+                carried[root] = _combined(root, carried[root], scope, self.nest.exprs[root])
+                continue
+            permuted = stored_from(root, scope.local) if root not in self.nest.exprs else None
+            if permuted:
+                offset = self.homes[root].offset(
+                    forward(permuted[1], self.space.index(permuted[0]))
+                )
+                scope.store(root, offset, scope.local[permuted[0]])
+                continue
+            scope.local[root] = scope.tile(self.nest.exprs[root])
+            self._store(scope, root, scope.local[root])
+        return [carried[r] for r in sums]
+
+    def _store(self, scope: Tiles, root: Node, value: Node) -> None:
+        if root in self.nest.stored:
+            scope.store(root, self.homes[root].offset(self.space.index(root)), value)
+
+
+def _start(root: Node, shape: tuple[int, ...]) -> Node:
+    dtype = compute_dtype(root.dtype)
+    return const(identity(root["kind"], dtype), dtype, shape)
+
+
+def _combined(root: Node, acc: Node, scope: Tiles, expr: Expr) -> Node:
+    """The accumulator with this tile's elements in it; elements beyond the limit do not count."""
+    value = broadcast(scope.tile(expr), scope.shape)
+    for t in scope.tile_axes:
+        if t.limit is not None and acc.shape:
+            neutral = const(identity(root["kind"], value.dtype), value.dtype)
+            value = where(scope.valid(t), value, neutral)
+    return binary(COMBINE[root["kind"]], acc, value)
+
+
+def _width(size: int, lanes: int) -> int:
+    """Elements of a vector tile: as many registers as divide the axis, else a masked tail."""
+    for width in (UNROLL * lanes, 2 * lanes, lanes):
+        if size % width == 0:
+            return width
+    if size >= lanes:
+        return min(UNROLL * lanes, lanes * max(1, size // (4 * lanes)))
+    return size
+
+
+def decompose(number: Node, axes: Sequence[Axis]) -> dict[Axis, Node]:
+    """Row-major positions along the axes of a linear number."""
+    values: dict[Axis, Node] = {}
+    rest = number
+    for axis in reversed(axes[1:]):
+        values[axis] = binary("rem", rest, axis.size)
+        rest = binary("div", rest, axis.size)
+    if axes:
+        values[axes[0]] = rest
+    return values
