@@ -1,0 +1,288 @@
+"""Random cases for every operation: shapes and layouts by hypothesis, values by a seeded generator.
+
+Shapes include scalars, size-0 and size-1 axes. Operands arrive through movement operations, so that they are broadcast,
+strided, reversed and permuted views of the inputs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node, Type
+from stack.ir import build as g
+from stack.ir.claims import HALVES, INDEX, KINDS
+from stack.ops import OPS
+from tests.ops.values import awkward, smooth
+
+
+@dataclass
+class Maker:
+    """Draws the parts of a case. `views` gives operands other layouts than their inputs', `gentle`
+    keeps values where derivatives exist."""
+
+    draw: Callable[[Any], Any]
+    views: bool = True
+    gentle: bool = False
+    inputs: dict[Node, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.rng = np.random.default_rng(self.draw(st.integers(0, 2**32 - 1)))
+
+    def number(self, low, high):
+        return self.draw(st.integers(low, high))
+
+    def pick(self, choices):
+        return self.draw(st.sampled_from(sorted(choices)))
+
+    def shape(self, least=0, most=4, low=0):
+        sizes = st.sampled_from([n for n in (1, 2, 3, 5, 0) if n >= low])
+        return tuple(self.draw(st.lists(sizes, min_size=least, max_size=most)))
+
+    def array(self, shape, dtype, special):
+        return (awkward if special and not self.gentle else smooth)(self.rng, shape, dtype)
+
+    def given(self, array, dtype):
+        """An input of the graph that holds the array."""
+        n = g.input(len(self.inputs), Type(array.shape, dtype))
+        self.inputs[n] = np.ascontiguousarray(array).reshape(array.shape)
+        return n
+
+    def operand(self, shape, dtype, special=False):
+        """An operand of that shape."""
+        layout = self.pick(LAYOUTS) if self.views and shape else "plain"
+        return LAYOUTS[layout](self, shape, dtype, special)
+
+    def within(self, shape, dtype, low, high):
+        """An operand with values in a range, without a view."""
+        return self.given(smooth(self.rng, shape, dtype, low, high), dtype)
+
+
+def _plain(m, shape, dtype, special):
+    return m.given(m.array(shape, dtype, special), dtype)
+
+
+def _permuted(m, shape, dtype, special):
+    perm = m.draw(st.permutations(range(len(shape))))
+    order = [perm.index(i) for i in range(len(shape))]
+    return g.permute(_plain(m, tuple(shape[i] for i in order), dtype, special), perm)
+
+
+def _strided(m, shape, dtype, special):
+    step, start = m.number(1, 2), m.number(0, 1)
+    grown = (start + shape[0] * step, *shape[1:])
+    return g.slice_axis(_plain(m, grown, dtype, special), 0, start, grown[0], step)
+
+
+def _flipped(m, shape, dtype, special):
+    return g.flip(_plain(m, shape, dtype, special), m.number(0, len(shape) - 1))
+
+
+def _broadcast(m, shape, dtype, special):
+    small = tuple(1 if m.number(0, 1) else n for n in shape)
+    return g.expand(_plain(m, small, dtype, special), shape)
+
+
+LAYOUTS = {
+    "plain": _plain,
+    "permuted": _permuted,
+    "strided": _strided,
+    "flipped": _flipped,
+    "broadcast": _broadcast,
+}
+
+
+def _elementwise(arity):
+    def make(m, op, dtype):
+        shape = m.shape()
+        return g.make(op, [m.operand(shape, dtype, special=True) for _ in range(arity)])
+
+    return make
+
+
+def _periodic(m, op, dtype):
+    return g.make(op, [m.operand(m.shape(), dtype)])
+
+
+def _positive(m, op, dtype):
+    if not m.gentle:
+        return _elementwise(1)(m, op, dtype)
+    return g.make(op, [m.within(m.shape(), dtype, 0.5, 2)])
+
+
+def _divides(m, op, dtype):
+    if not m.gentle:
+        return _elementwise(2)(m, op, dtype)
+    shape = m.shape()
+    return g.make(op, [m.operand(shape, dtype), m.within(shape, dtype, 0.5, 2)])
+
+
+def _pow(m, op, dtype):
+    if not m.gentle:
+        return _elementwise(2)(m, op, dtype)
+    shape = m.shape()
+    return g.make(op, [m.within(shape, dtype, 0.5, 2), m.operand(shape, dtype)])
+
+
+def _where(m, op, dtype):
+    shape = m.shape()
+    condition = m.operand(shape, DType.BOOL)
+    return g.where(condition, m.operand(shape, dtype, True), m.operand(shape, dtype, True))
+
+
+def _cast(m, op, dtype):
+    into = m.pick([d for d in DType if d is not dtype and (d.is_float or not m.gentle)])
+    return g.cast(m.operand(m.shape(), dtype, special=True), into)
+
+
+def _bitcast(m, op, dtype):
+    return g.bitcast(
+        m.operand(m.shape(), dtype, special=True),
+        m.pick([d for d in OPS[op].dtypes if d.bits == dtype.bits and d is not dtype]),
+    )
+
+
+def _input(m, op, dtype):
+    return m.operand(m.shape(), dtype, special=True)
+
+
+def _const(m, op, dtype):
+    value = m.array((), dtype, True)
+    return g.broadcast(g.const(value.item() if dtype.is_int else float(value), dtype), m.shape())
+
+
+def _arange(m, op, dtype):
+    return g.arange(m.number(0, 200), dtype)
+
+
+def _reshape(m, op, dtype):
+    shape = m.shape()
+    order = m.draw(st.permutations(shape))
+    grown = (*order, 1) if m.number(0, 1) else order
+    flat = (int(np.prod(shape, dtype=np.int64)),)
+    return g.reshape(m.operand(shape, dtype), flat if m.number(0, 1) else grown)
+
+
+def _permute(m, op, dtype):
+    shape = m.shape(1)
+    return g.permute(m.operand(shape, dtype), m.draw(st.permutations(range(len(shape)))))
+
+
+def _expand(m, op, dtype):
+    shape = m.shape()
+    return g.expand(m.operand(tuple(1 if m.number(0, 1) else n for n in shape), dtype), shape)
+
+
+def _slice(m, op, dtype):
+    x = m.operand(m.shape(1), dtype)
+    start = [m.number(0, n) for n in x.shape]
+    stop = [m.number(lo, n) for lo, n in zip(start, x.shape, strict=True)]
+    return g.slice(x, start, stop, [m.number(1, 3) for _ in x.shape])
+
+
+def _flip(m, op, dtype):
+    x = m.operand(m.shape(1), dtype)
+    return g.flip(x, m.draw(st.sets(st.integers(0, len(x.shape) - 1), min_size=1)))
+
+
+def _pad(m, op, dtype):
+    x = m.operand(m.shape(1, 3), dtype)
+    lo, hi = ([m.number(0, 2) for _ in x.shape] for _ in range(2))
+    return g.pad(x, lo, hi, m.pick((0, 1)))
+
+
+def _concat(m, op, dtype):
+    shape = m.shape(1, 3)
+    axis = m.number(0, len(shape) - 1)
+    parts = [(*shape[:axis], m.number(0, 3), *shape[axis + 1 :]) for _ in range(m.number(1, 3))]
+    return g.concat([m.operand(p, dtype) for p in parts], axis)
+
+
+def _contiguous(m, op, dtype):
+    return g.contiguous(m.operand(m.shape(), dtype))
+
+
+def _reduce(m, op, dtype):
+    kind = m.pick(("min", "max") if dtype is DType.BOOL else KINDS)
+    extreme = kind in ("min", "max")
+    x = m.operand(m.shape(low=int(m.gentle and extreme)), dtype, special=extreme)
+    axes = m.draw(st.sets(st.sampled_from(range(len(x.shape))))) if x.shape else ()
+    return g.reduce(kind, x, tuple(axes))
+
+
+def _arg(m, op, dtype):
+    x = m.operand(m.shape(1, low=1), dtype, special=True)
+    return g.make(op, [x], axis=m.number(0, len(x.shape) - 1))
+
+
+def _scan(m, op, dtype):
+    kind = m.pick(KINDS)
+    x = m.operand(m.shape(1), dtype, special=kind in ("min", "max"))
+    return g.scan(kind, x, m.number(0, len(x.shape) - 1))
+
+
+def _matmul(m, op, dtype):
+    batch, rows, inner, columns = m.shape(0, 2), m.number(0, 4), m.number(0, 9), m.number(0, 4)
+    a, b = m.operand((*batch, rows, inner), dtype), m.operand((*batch, inner, columns), dtype)
+    return g.matmul(a, b, m.pick([dtype, DType.F32]) if dtype in HALVES else None)
+
+
+def _indices(m, size):
+    shape = m.shape(0, 2)
+    return m.given(m.rng.integers(-2, size + 2, shape).astype(np.int64), DType.I64), shape
+
+
+def _gather(m, op, dtype):
+    x = m.operand(m.shape(1, 3), dtype)
+    axis = m.number(0, len(x.shape) - 1)
+    index, _ = _indices(m, x.shape[axis])
+    return g.gather(x, g.cast(index, m.pick(INDEX)), axis)
+
+
+def _scatter_add(m, op, dtype):
+    base = m.operand(m.shape(1, 3), dtype)
+    axis = m.number(0, len(base.shape) - 1)
+    index, shape = _indices(m, base.shape[axis])
+    updates = m.operand((*base.shape[:axis], *shape, *base.shape[axis + 1 :]), dtype)
+    return g.scatter_add(base, g.cast(index, m.pick(INDEX)), updates, axis)
+
+
+CASES: dict[str, Callable[[Maker, str, DType], Node]] = {
+    **dict.fromkeys("neg abs not exp tanh erf recip floor ceil round".split(), _elementwise(1)),
+    **dict.fromkeys("add sub mul min max and or xor shl shr philox".split(), _elementwise(2)),
+    **dict.fromkeys("eq ne lt le".split(), _elementwise(2)),
+    **dict.fromkeys(("sin", "cos"), _periodic),
+    **dict.fromkeys(("log", "sqrt", "rsqrt"), _positive),
+    **dict.fromkeys(("div", "floordiv", "mod"), _divides),
+    **dict.fromkeys(("argmax", "argmin"), _arg),
+    "recip": _positive,
+    "pow": _pow,
+    "where": _where,
+    "cast": _cast,
+    "bitcast": _bitcast,
+    "input": _input,
+    "const": _const,
+    "arange": _arange,
+    "reshape": _reshape,
+    "permute": _permute,
+    "expand": _expand,
+    "slice": _slice,
+    "flip": _flip,
+    "pad": _pad,
+    "concat": _concat,
+    "contiguous": _contiguous,
+    "reduce": _reduce,
+    "scan": _scan,
+    "matmul": _matmul,
+    "gather": _gather,
+    "scatter_add": _scatter_add,
+}
+"""For each operation, how to draw a case of it."""
+
+EVERY = [(op, d) for op, r in OPS.items() for d in sorted(r.dtypes)]
+"""Every operation with every element type that it claims."""
+
+NAMES = [f"{op}-{d.short}" for op, d in EVERY]

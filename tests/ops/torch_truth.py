@@ -1,0 +1,152 @@
+"""What PyTorch computes for each operation, from its own functions."""
+
+import numpy as np
+import torch
+
+from hal.core.dtypes import DType
+
+TYPES = {
+    DType.F64: torch.float64,
+    DType.F32: torch.float32,
+    DType.F16: torch.float16,
+    DType.BF16: torch.bfloat16,
+    DType.I64: torch.int64,
+    DType.I32: torch.int32,
+    DType.I16: torch.int16,
+    DType.I8: torch.int8,
+    DType.U8: torch.uint8,
+    DType.BOOL: torch.bool,
+}
+"""Element types with full arithmetic in PyTorch."""
+
+
+def to_torch(array, dtype):
+    """A tensor of the array's values."""
+    if dtype is DType.BF16:
+        return torch.from_numpy(np.array(array).view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(np.array(array))
+
+
+def from_torch(tensor):
+    """The values as an array; bfloat16 as float32, which holds them exactly."""
+    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).detach().numpy()
+
+
+def _nonzero(function):
+    """Integer division where PyTorch has one; by zero gives 0."""
+
+    def divide(n, a, b):
+        if a.dtype.is_floating_point:
+            return function(a, b)
+        return torch.where(b == 0, 0, function(a, torch.where(b == 0, 1, b)))
+
+    return divide
+
+
+def _shift(function, beyond):
+    def shift(n, a, b):
+        fits = (b >= 0) & (b < n.dtype.bits)
+        return torch.where(fits, function(a, torch.where(fits, b, 0)), beyond(a))
+
+    return shift
+
+
+def _reduce(n, x):
+    """One axis after the other; PyTorch refuses extremes of nothing and has no integer wrap in sum."""
+    for axis in n["axes"]:
+        if n["kind"] in ("min", "max"):
+            x = (torch.amin if n["kind"] == "min" else torch.amax)(x, axis, keepdim=True)
+        else:
+            wide = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+            x = getattr(torch, n["kind"])(x, axis, keepdim=True, dtype=wide)
+    return x.to(TYPES[n.dtype])
+
+
+def _scan(n, x):
+    kind, axis = n["kind"], n["axis"]
+    if kind in ("min", "max"):
+        return getattr(torch, f"cum{kind}")(x, axis).values
+    wide = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
+    return getattr(torch, f"cum{kind}")(x, axis, dtype=wide).to(x.dtype)
+
+
+def _matmul(n, a, b):
+    wide = torch.float32 if a.dtype in (torch.float16, torch.bfloat16) else a.dtype
+    return torch.matmul(a.to(wide), b.to(wide)).to(TYPES[n.dtype])
+
+
+def _rows(index, size):
+    """Positions in a table with one row more, the last, for indices out of range."""
+    flat = index.reshape(-1).long()
+    return torch.where((flat >= 0) & (flat < size), flat, size)
+
+
+def _grown(x, axis):
+    extra = list(x.shape)
+    extra[axis] = 1
+    return torch.cat([x, x.new_zeros(extra)], axis)
+
+
+def _gather(n, x, index):
+    axis = n["axis"]
+    taken = torch.index_select(_grown(x, axis), axis, _rows(index, x.shape[axis]))
+    return taken.reshape(n.shape)
+
+
+def _scatter_add(n, base, index, updates):
+    axis = n["axis"]
+    wide = torch.float32 if base.dtype in (torch.float16, torch.bfloat16) else base.dtype
+    table = _grown(base.to(wide), axis)
+    rows = _rows(index, base.shape[axis])
+    flat = updates.reshape(*base.shape[:axis], rows.shape[0], *base.shape[axis + 1 :])
+    return table.index_add(axis, rows, flat.to(wide)).narrow(axis, 0, base.shape[axis]).to(base.dtype)
+
+
+def _pad(n, x):
+    sides = [side for pair in zip(n["lo"], n["hi"], strict=True) for side in reversed(pair)]
+    return torch.nn.functional.pad(x, sides[::-1], value=n["value"])
+
+
+def _slice(n, x):
+    bounds = zip(n["start"], n["stop"], n["step"], strict=True)
+    return x[tuple(slice(*b) for b in bounds)]
+
+
+def _named(name):
+    return lambda n, *xs: getattr(torch, name)(*xs)
+
+
+TORCH = {
+    **{op: _named(op) for op in "neg abs exp log sin cos tanh erf sqrt rsqrt floor ceil".split()},
+    **{op: _named(op) for op in "round add sub mul div pow eq ne lt le where".split()},
+    "recip": _named("reciprocal"),
+    "not": _named("bitwise_not"),
+    "min": _named("minimum"),
+    "max": _named("maximum"),
+    "and": _named("bitwise_and"),
+    "or": _named("bitwise_or"),
+    "xor": _named("bitwise_xor"),
+    "shl": _shift(torch.bitwise_left_shift, torch.zeros_like),
+    "shr": _shift(torch.bitwise_right_shift, lambda a: torch.where(a < 0, -1, 0).to(a.dtype)),
+    "floordiv": _nonzero(torch.floor_divide),
+    "mod": _nonzero(torch.remainder),
+    "cast": lambda n, x: x.to(TYPES[n.dtype]),
+    "bitcast": lambda n, x: x.view(TYPES[n.dtype]),
+    "arange": lambda n: torch.arange(n.shape[0]).to(TYPES[n.dtype]),
+    "reshape": lambda n, x: x.reshape(n.shape),
+    "permute": lambda n, x: x.permute(n["perm"]),
+    "expand": lambda n, x: x.expand(n.shape),
+    "slice": _slice,
+    "flip": lambda n, x: x.flip(n["axes"]),
+    "pad": _pad,
+    "concat": lambda n, *xs: torch.cat(xs, n["axis"]),
+    "contiguous": lambda n, x: x.contiguous(),
+    "reduce": _reduce,
+    "argmax": lambda n, x: x.argmax(n["axis"], keepdim=True),
+    "argmin": lambda n, x: x.argmin(n["axis"], keepdim=True),
+    "scan": _scan,
+    "matmul": _matmul,
+    "gather": _gather,
+    "scatter_add": _scatter_add,
+}
+"""operation: (its node, operands as tensors) -> tensor."""
