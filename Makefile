@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
-TRAIN_ARGS ?= --out runs/gpt
+TRAIN_ARGS ?=
 TEST_ARGS ?= -n 2
 NATIVE := $(wildcard plugins/*/*.py plugins/*/src/*/native/*)
 
@@ -13,7 +13,7 @@ NATIVE := $(wildcard plugins/*/*.py plugins/*/src/*/native/*)
 setup: $(VENV)/base.stamp
 
 train: $(VENV)/base.stamp
-	$(BIN)/python examples/train_gpt.py $(TRAIN_ARGS)
+	$(BIN)/python examples/train_gpt.py --out runs/gpt $(TRAIN_ARGS)
 
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest $(TEST_ARGS)

@@ -43,11 +43,10 @@ def site(tmp_path, monkeypatch):
     path = tmp_path / "site"
     path.mkdir()
     monkeypatch.syspath_prepend(str(path))
-    before = set(sys.modules)
     yield Site(path)
-    for name in set(sys.modules) - before:
-        if sys.modules[name].__file__ and sys.modules[name].__file__.startswith(str(path)):
-            del sys.modules[name]
+    packages = {folder.name for folder in path.iterdir()}
+    for name in [name for name in sys.modules if name.partition(".")[0] in packages]:
+        del sys.modules[name]
 
 
 @pytest.fixture

@@ -1,0 +1,67 @@
+"""The command `hal`: what devices are there, and what one of them says about itself."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import click
+from rich.console import Console
+
+import hal
+from hal.cli_tables import devices_table, info_tables
+from hal.core.description_json import to_json
+
+
+class _Commands(click.Group):
+    """Shows an error of the contract on one screen, with the next step, and exits with status 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except hal.HalError as error:
+            console = Console(stderr=True, highlight=False, soft_wrap=True)
+            console.print("error:", style="bold red", end=" ")
+            console.print(str(error), markup=False)
+            console.print(f"what to do: {error.next_step}", markup=False)
+            sys.exit(1)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(hal.__version__)
+def main() -> None:
+    """Look at the accelerators of this machine."""
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
+def devices(as_json: bool) -> None:
+    """List every device, and every plugin that cannot give one, with the cause."""
+    rows = hal.devices()
+    if as_json:
+        _print_json([asdict(row) for row in rows])
+    elif rows:
+        Console().print(devices_table(rows))
+    else:
+        Console().print("No plugin is installed. Install one: pip install hal-plugin-cpu")
+
+
+@main.command()
+@click.argument("device")
+@click.option("--json", "as_json", is_flag=True, help="Print one object.")
+def info(device: str, as_json: bool) -> None:
+    """Show what DEVICE ("cpu:0") says about itself."""
+    with hal.open(device) as opened:
+        facts = opened.info
+    if as_json:
+        _print_json(to_json(facts))
+        return
+    console = Console()
+    for table in info_tables(facts):
+        console.print(table)
+
+
+def _print_json(value: object) -> None:
+    click.echo(json.dumps(value, indent=2))
