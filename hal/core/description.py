@@ -1,4 +1,5 @@
-"""What a device says about itself: plain facts, the same for a laptop's CPU and a supercomputer's core group."""
+"""What a device says about itself: plain facts, the same for a laptop's CPU and a supercomputer's
+core group."""
 
 from __future__ import annotations
 
@@ -9,11 +10,13 @@ from enum import Enum
 from hal.core.dtypes import DType
 
 CONTRACT_VERSION = 1
-"""The version of the contract in this package. A plugin declares the inclusive range that it speaks."""
+"""The version of the contract in this package. A plugin declares the inclusive range that it
+speaks."""
 
 
 class Feature(Enum):
-    """Optional parts of the contract. A device raises `Unsupported` for what it does not declare."""
+    """Optional parts of the contract. A device raises `Unsupported` for what it does not
+    declare."""
 
     MAP = "map"
     IMPORT_HOST = "import-host"
@@ -31,8 +34,8 @@ class Feature(Enum):
 
 
 class SpaceKind(Enum):
-    """GLOBAL is what `alloc` serves by default; SCRATCHPAD is private to a program instance and managed by
-    software; HOST is host memory that the device reaches directly."""
+    """GLOBAL is what `alloc` serves by default; SCRATCHPAD is private to a program instance and
+    managed by software; HOST is host memory that the device reaches directly."""
 
     GLOBAL = "global"
     SCRATCHPAD = "scratchpad"
@@ -41,8 +44,9 @@ class SpaceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MemorySpace:
-    """A memory of the device. `nbytes` is its size; `granularity` the alignment in bytes of every allocation;
-    `dma_only` says that instances reach global memory from it by `copy` statements alone."""
+    """A memory of the device. `nbytes` is its size; `granularity` the alignment in bytes of every
+    allocation; `dma_only` says that instances reach global memory from it by `copy` statements
+    alone."""
 
     name: str
     kind: SpaceKind
@@ -55,7 +59,8 @@ class MemorySpace:
 
 @dataclass(frozen=True, slots=True)
 class MatrixUnit:
-    """A matrix instruction: a (m, k) by (k, n) product of `inputs` elements accumulated in `accumulate`."""
+    """A matrix instruction: a (m, k) by (k, n) product of `inputs` elements accumulated in
+    `accumulate`."""
 
     m: int
     n: int
@@ -66,8 +71,8 @@ class MatrixUnit:
 
 @dataclass(frozen=True, slots=True)
 class NumericProfile:
-    """How the device rounds. `ulp` bounds the error of each function in units in the last place of float32;
-    `accumulate` gives the type in which `dot` adds products of each element type."""
+    """How the device rounds. `ulp` bounds the error of each function in units in the last place of
+    float32; `accumulate` gives the type in which `dot` adds products of each element type."""
 
     ulp: Mapping[str, float]
     denormals: bool
@@ -78,7 +83,8 @@ class NumericProfile:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A way to another device: bandwidth in bytes/s and latency in s as declared, 0 where not known."""
+    """A way to another device: bandwidth in bytes/s and latency in s as declared, 0 where not
+    known."""
 
     peer: str
     kind: str
@@ -88,11 +94,13 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Hard limits. A call at the limit works; one past it raises `InvalidCall` (`OutOfMemory` for sizes).
+    """Hard limits. A call at the limit works; one past it raises `InvalidCall` (`OutOfMemory` for
+    sizes).
 
-    `instances` is how many program instances run at once; `vector_nbytes` the width of one SIMD register
-    (0: a SIMT device); `lanes` the threads of a SIMT group; `registers` the vector registers of a core;
-    `caches` the bytes of each data-cache level that an instance can use, nearest first.
+    `instances` is how many program instances run at once; `vector_nbytes` the width of one SIMD
+    register (0: a SIMT device); `lanes` the threads of a SIMT group; `registers` the vector
+    registers of a core; `caches` the bytes of each data-cache level that an instance can use,
+    nearest first.
     """
 
     grid: tuple[int, int, int]
@@ -110,10 +118,11 @@ class Limits:
 class DeviceInfo:
     """Everything that the stack may know about a device. Immutable while the device is open.
 
-    `name` is "plugin:index"; `fingerprint` identifies the code generation target (equal fingerprints may share
-    compiled programs); `formats` lists accepted program formats, preferred first; `dtypes` maps each element
-    type usable in kernels to its peak rate in operations/s (0: works, rate unknown); `declared` holds measured
-    or vendor-declared performance (bytes/s, s); `facts` whatever else `hal info` should show.
+    `name` is "plugin:index"; `fingerprint` identifies the code generation target (equal
+    fingerprints may share compiled programs); `formats` lists accepted program formats, preferred
+    first; `dtypes` maps each element type usable in kernels to its peak rate in operations/s (0:
+    works, rate unknown); `declared` holds measured or vendor-declared performance (bytes/s, s);
+    `facts` whatever else `hal info` should show.
     """
 
     name: str
@@ -139,7 +148,8 @@ class DeviceInfo:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSummary:
-    """One row of a plugin's enumeration: the index that `open_device` takes, and a line for people."""
+    """One row of a plugin's enumeration: the index that `open_device` takes, and a line for
+    people."""
 
     index: int
     description: str

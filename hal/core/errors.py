@@ -1,7 +1,7 @@
 """Errors of the contract: few, each named after what its receiver does next.
 
-A failure of the device is a value (`Failure`); it travels on timelines and reaches a waiter wrapped in
-`OperationFailed` or `DeviceLost`.
+A failure of the device is a value (`Failure`); it travels on timelines and reaches a waiter wrapped
+in `OperationFailed` or `DeviceLost`.
 """
 
 from __future__ import annotations
@@ -102,11 +102,14 @@ class CompileError(HalError):
 
 
 class OutOfMemory(HalError, MemoryError):
-    """A memory space cannot give `requested` bytes; `available` is how many it could, `held` who has them."""
+    """A memory space cannot give `requested` bytes; `available` is how many it could, `held` who
+    has them."""
 
     next_step = "free memory or ask for less"
 
-    def __init__(self, message: str, requested: int, available: int, held: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, message: str, requested: int, available: int, held: Mapping[str, int] | None = None
+    ) -> None:
         super().__init__(message)
         self.requested = requested
         self.available = available

@@ -1,16 +1,17 @@
 """The device contract, as a pluggy hook specification.
 
-A plugin is a module named by an entry point of the group `hal.plugins`. It implements `PluginSpec`: two hooks
-that find and open devices. What `open_device` returns is an object that implements `DeviceSpec` for that one
-device. Hooks without the mark *optional* are mandatory; there are fifteen. An optional hook belongs to a
-`Feature` of `DeviceInfo.features`: declared means that it works, undeclared means that calling it raises
-`Unsupported` and changes nothing.
+A plugin is a module named by an entry point of the group `hal.plugins`. It implements `PluginSpec`:
+two hooks that find and open devices. What `open_device` returns is an object that implements
+`DeviceSpec` for that one device. Hooks without the mark *optional* are mandatory; there are
+fifteen. An optional hook belongs to a `Feature` of `DeviceInfo.features`: declared means that it
+works, undeclared means that calling it raises `Unsupported` and changes nothing.
 
-Terms. A *point* is a value of a timeline's counter. A call that takes `timeline` and `waits` is *submitted*: it
-returns at once with a new point, runs after every point in `waits` and after everything submitted earlier to the
-same timeline, and reaches its point when it is done. If it fails, or if a point in `waits` failed, its point
-fails with the first cause, and so does every later point that depends on it. Handles of another device, of a
-closed device or of an earlier epoch raise `StaleHandle`. Everything may be called from any thread.
+Terms. A *point* is a value of a timeline's counter. A call that takes `timeline` and `waits` is
+*submitted*: it returns at once with a new point, runs after every point in `waits` and after
+everything submitted earlier to the same timeline, and reaches its point when it is done. If it
+fails, or if a point in `waits` failed, its point fails with the first cause, and so does every
+later point that depends on it. Handles of another device, of a closed device or of an earlier epoch
+raise `StaleHandle`. Everything may be called from any thread.
 """
 
 from __future__ import annotations
@@ -64,9 +65,9 @@ class PluginSpec:
     def enumerate_devices(self) -> Sequence[DeviceSummary]:  # type: ignore[empty-body]
         """List the devices that this machine has for the plugin.
 
-        MUST be free of side effects: no device is initialised, no thread started, no environment variable
-        written. MUST return the same indices in the same order as long as the machine does not change. An empty
-        list means that the plugin works and there is no device.
+        MUST be free of side effects: no device is initialised, no thread started, no environment
+        variable written. MUST return the same indices in the same order as long as the machine does
+        not change. An empty list means that the plugin works and there is no device.
 
         Owner: the result is a plain value.
         Blocks: briefly (less than 1 s).
@@ -74,10 +75,11 @@ class PluginSpec:
         """
 
     @_one
-    def open_device(self, index: int, options: OpenOptions) -> object:  # type: ignore[empty-body]
+    def open_device(self, index: int, options: OpenOptions) -> object:
         """Open a device and return the object that implements `DeviceSpec` for it.
 
-        Opening the same index twice gives two independent sessions: handles of one are foreign to the other.
+        Opening the same index twice gives two independent sessions: handles of one are foreign to
+        the other.
 
         Owner: the caller, until it calls `close`.
         Blocks: while the device initialises.
@@ -95,8 +97,8 @@ class DeviceSpec:
     def describe(self) -> DeviceInfo:  # type: ignore[empty-body]
         """Say what the device is and can do.
 
-        MUST return equal values from open to close. Every number MUST be read from the device, measured or
-        declared by the vendor for it; 0 says not known.
+        MUST return equal values from open to close. Every number MUST be read from the device,
+        measured or declared by the vendor for it; 0 says not known.
 
         Owner: the result is a plain value. Blocks: no. Raises: nothing.
         """
@@ -105,11 +107,11 @@ class DeviceSpec:
     def close(self) -> None:
         """Wait for submitted work, free everything and end the session.
 
-        MUST be idempotent. MUST succeed with live handles; using them afterwards raises StaleHandle. A device
-        that has failed closes silently.
+        MUST be idempotent. MUST succeed with live handles; using them afterwards raises
+        StaleHandle. A device that has failed closes silently.
 
-        Owner: releases all that the session owned. Blocks: until submitted work is done or has failed.
-        Raises: nothing.
+        Owner: releases all that the session owned. Blocks: until submitted work is done or has
+        failed. Raises: nothing.
         """
 
     @_one
@@ -125,8 +127,8 @@ class DeviceSpec:
     def free(self, handle: Handle) -> None:
         """Give a buffer, program, launchable, graph, timeline or group back.
 
-        The resource goes away after the last submitted operation that uses it. Plugins do not cache: once that
-        operation is done the memory is back with the device.
+        The resource goes away after the last submitted operation that uses it. Plugins do not
+        cache: once that operation is done the memory is back with the device.
 
         Owner: ends the caller's ownership. Blocks: no.
         Raises: StaleHandle for a handle freed before or of another session.
@@ -138,12 +140,12 @@ class DeviceSpec:
     def alloc(self, nbytes: int, options: AllocOptions) -> Buffer:  # type: ignore[empty-body]
         """Allocate a raw slab; the stack's pool divides slabs, plugins do not.
 
-        MUST be aligned to the space's granularity. `nbytes` 0 gives a valid empty buffer. Contents are
-        undefined without `options.zero`. `options.shareable` needs Feature.IPC.
+        MUST be aligned to the space's granularity. `nbytes` 0 gives a valid empty buffer. Contents
+        are undefined without `options.zero`. `options.shareable` needs Feature.IPC.
 
         Owner: the caller, until `free`. Blocks: while the device allocates.
-        Raises: OutOfMemory (the device stays usable); InvalidCall for a negative size or unknown space;
-        Unsupported for `shareable` without the feature.
+        Raises: OutOfMemory (the device stays usable); InvalidCall for a negative size or unknown
+        space; Unsupported for `shareable` without the feature.
         """
 
     @_one
@@ -152,15 +154,16 @@ class DeviceSpec:
     ) -> Point:
         """Submit a copy of bytes; the sizes of both sides MUST be equal.
 
-        At most one side is host memory, which is contiguous and (as `dst`) writable. Host memory as `src` is
-        read before the call returns or kept unchanged by the caller until the point is reached: the plugin may
-        do either, so the caller keeps it unchanged. Regions of one buffer MUST NOT overlap. This is also the
-        point-to-point core of communication: with Feature.PEER_COPY a region may belong to a peer listed in
-        `DeviceInfo.links` (put when it is `dst`, get when it is `src`), or to a buffer from `import_buffer`.
+        At most one side is host memory, which is contiguous and (as `dst`) writable. Host memory as
+        `src` is read before the call returns or kept unchanged by the caller until the point is
+        reached: the plugin may do either, so the caller keeps it unchanged. Regions of one buffer
+        MUST NOT overlap. This is also the point-to-point core of communication: with
+        Feature.PEER_COPY a region may belong to a peer listed in `DeviceInfo.links` (put when it is
+        `dst`, get when it is `src`), or to a buffer from `import_buffer`.
 
         Owner: buffers stay alive until the point. Blocks: no.
-        Raises: InvalidCall for sizes that differ or ranges outside the buffer; Unsupported for a peer without
-        the feature.
+        Raises: InvalidCall for sizes that differ or ranges outside the buffer; Unsupported for a
+        peer without the feature.
         """
 
     @_one
@@ -179,21 +182,25 @@ class DeviceSpec:
     def load(self, source: KernelSource) -> Program:  # type: ignore[empty-body]
         """Turn program text into a program that can be launched; no later call compiles.
 
-        MUST check that the entry exists. With a cache directory a second load of equal text on an equal
-        fingerprint is served from there; a corrupt or unwritable cache is ignored and never an error.
+        MUST check that the entry exists. With a cache directory a second load of equal text on an
+        equal fingerprint is served from there; a corrupt or unwritable cache is ignored and never
+        an error.
 
         Owner: the caller, until `free`. Blocks: while it compiles.
-        Raises: UnsupportedFormat listing the accepted formats; CompileError with the compiler's log and line.
+        Raises: UnsupportedFormat listing the accepted formats; CompileError with the compiler's log
+        and line.
         """
 
     @_one
     def bind(self, program: Program, args: Sequence[Argument]) -> Launchable:  # type: ignore[empty-body]
         """Bind arguments to a program's parameters, in order, so that launching costs nothing more.
 
-        Scalars are captured now; buffers by reference. A `Slot` makes the launchable usable in `record` only.
+        Scalars are captured now; buffers by reference. A `Slot` makes the launchable usable in
+        `record` only.
 
         Owner: the caller, until `free`. Blocks: no.
-        Raises: InvalidCall for a wrong number or kind of arguments or a scalar out of its type's range.
+        Raises: InvalidCall for a wrong number or kind of arguments or a scalar out of its type's
+        range.
         """
 
     @_one
@@ -202,7 +209,8 @@ class DeviceSpec:
     ) -> Point:
         """Submit one run of a program over a grid of independent program instances.
 
-        Instances may run in any order and at once. A grid with a zero runs nothing and still reaches its point.
+        Instances may run in any order and at once. A grid with a zero runs nothing and still
+        reaches its point.
 
         Owner: everything bound stays alive until the point. Blocks: no.
         Raises: InvalidCall for a grid beyond `Limits.grid` or a launchable with slots.
@@ -214,8 +222,9 @@ class DeviceSpec:
     def create_timeline(self, host_driven: bool) -> Timeline:  # type: ignore[empty-body]
         """Create a timeline at value 0.
 
-        A device timeline is an ordered queue: each submitted operation takes the next value. A host-driven
-        timeline takes no operations; `signal` advances it, and device operations may wait for it.
+        A device timeline is an ordered queue: each submitted operation takes the next value. A
+        host-driven timeline takes no operations; `signal` advances it, and device operations may
+        wait for it.
 
         Owner: the caller, until `free`. Blocks: no. Raises: InvalidCall beyond `Limits.queues`.
         """
@@ -224,8 +233,8 @@ class DeviceSpec:
     def signal(self, timeline: Timeline, value: int, failure: Failure | None) -> None:
         """Advance a host-driven timeline to `value`, or fail every point of it that is not reached.
 
-        MUST wake every waiter, on the host and on the device. The first failure is kept; later signals on a
-        failed timeline are ignored.
+        MUST wake every waiter, on the host and on the device. The first failure is kept; later
+        signals on a failed timeline are ignored.
 
         Owner: nothing changes hands. Blocks: no.
         Raises: InvalidCall for a device timeline or a value that does not grow.
@@ -235,8 +244,9 @@ class DeviceSpec:
     def wait(self, points: Sequence[Point], timeout_s: float, wait_all: bool) -> bool:  # type: ignore[empty-body]
         """Wait until all points (or any of them) are reached; False when the deadline passes first.
 
-        `timeout_s` 0 polls. MUST NOT hold the interpreter lock while waiting and MUST let a KeyboardInterrupt
-        through within 100 ms. No points: True at once. A value that nothing submitted yet owes is waited for.
+        `timeout_s` 0 polls. MUST NOT hold the interpreter lock while waiting and MUST let a
+        KeyboardInterrupt through within 100 ms. No points: True at once. A value that nothing
+        submitted yet owes is waited for.
 
         Owner: nothing changes hands. Blocks: up to `timeout_s` seconds.
         Raises: OperationFailed or DeviceLost with the first cause when an awaited point failed.
@@ -246,11 +256,14 @@ class DeviceSpec:
 
     @_one
     def map(self, region: Region, writable: bool) -> memoryview:  # type: ignore[empty-body]
-        """*Optional, Feature.MAP.* Give the host a view of device memory, valid until the buffer is freed.
+        """*Optional, Feature.MAP.* Give the host a view of device memory, valid until the buffer is
+        freed.
 
-        The caller orders its accesses with `wait`; a space that is not coherent needs `copy` instead.
+        The caller orders its accesses with `wait`; a space that is not coherent needs `copy`
+        instead.
 
-        Owner: the device keeps the memory. Blocks: no. Raises: InvalidCall for a range outside the buffer.
+        Owner: the device keeps the memory. Blocks: no. Raises: InvalidCall for a range outside the
+        buffer.
         """
 
     @_one
@@ -259,16 +272,19 @@ class DeviceSpec:
 
         The plugin holds a reference to `memory` until `free`.
 
-        Owner: the caller of both. Blocks: no. Raises: InvalidCall for memory that is not contiguous.
+        Owner: the caller of both. Blocks: no. Raises: InvalidCall for memory that is not
+        contiguous.
         """
 
     @_one
     def export_buffer(self, buffer: Buffer) -> SharedHandle:  # type: ignore[empty-body]
         """*Optional, Feature.IPC.* Name a shareable buffer so that another process can import it.
 
-        The memory lives until the last process frees it, also if the exporter dies first after the import.
+        The memory lives until the last process frees it, also if the exporter dies first after the
+        import.
 
-        Owner: unchanged. Blocks: no. Raises: InvalidCall for a buffer that was not allocated `shareable`.
+        Owner: unchanged. Blocks: no. Raises: InvalidCall for a buffer that was not allocated
+        `shareable`.
         """
 
     @_one
@@ -285,8 +301,8 @@ class DeviceSpec:
     def record(self, commands: Sequence[Command]) -> Graph:  # type: ignore[empty-body]
         """*Optional, Feature.GRAPH.* Record commands that `replay` runs with one call.
 
-        A command runs after those named in its `after`, or after all earlier ones. Launchables and buffers
-        are kept alive by the graph.
+        A command runs after those named in its `after`, or after all earlier ones. Launchables and
+        buffers are kept alive by the graph.
 
         Owner: the caller, until `free`. Blocks: while the device prepares the graph.
         Raises: InvalidCall for a command that names itself or a later one.
@@ -308,15 +324,16 @@ class DeviceSpec:
     def host_call(self, function: HostFunction, timeline: Timeline, waits: Waits) -> Point:  # type: ignore[empty-body]
         """*Optional, Feature.HOST_CALL.* Submit a call of a host function.
 
-        It may submit work; it must not wait for points of the same timeline. An exception fails the point with
-        FailureKind.HOST_CALL.
+        It may submit work; it must not wait for points of the same timeline. An exception fails the
+        point with FailureKind.HOST_CALL.
 
         Owner: the plugin holds `function` until the point. Blocks: no. Raises: nothing more.
         """
 
     @_one
     def timestamps(self, point: Point) -> Sequence[Span]:  # type: ignore[empty-body]
-        """*Optional, Feature.TIMESTAMPS.* Say when the operation of a reached point ran on the device.
+        """*Optional, Feature.TIMESTAMPS.* Say when the operation of a reached point ran on the
+        device.
 
         A graph gives one span per command. Only the newest spans are kept; older points give none.
 
@@ -325,7 +342,8 @@ class DeviceSpec:
 
     @_one
     def stats(self, space: str) -> MemoryStats:  # type: ignore[empty-body]
-        """*Optional, Feature.STATS.* Count the raw allocations of a space (empty: the first GLOBAL one).
+        """*Optional, Feature.STATS.* Count the raw allocations of a space (empty: the first GLOBAL
+        one).
 
         Owner: the result is a plain value. Blocks: no. Raises: InvalidCall for an unknown space.
         """
@@ -338,20 +356,22 @@ class DeviceSpec:
 
         Every unreached point fails, all memory is freed, all handles become stale.
 
-        Owner: releases everything. Blocks: while the device restarts. Raises: DeviceLost if it cannot.
+        Owner: releases everything. Blocks: while the device restarts. Raises: DeviceLost if it
+        cannot.
         """
 
     @_one
     def subscribe(self, callback: Callable[[Failure], None]) -> None:
-        """*Optional, Feature.SUBSCRIBE.* Call back once for each failure that belongs to no operation, such as
-        a corrected memory error, heat, or a link that went down.
+        """*Optional, Feature.SUBSCRIBE.* Call back once for each failure that belongs to no
+        operation, such as a corrected memory error, heat, or a link that went down.
 
         Owner: the plugin holds `callback` until `close`. Blocks: no. Raises: nothing.
         """
 
     @_one
     def inject(self, fault: Fault) -> None:
-        """*Optional, Feature.INJECT.* Make the n-th next call of a hook fail as described. For tests.
+        """*Optional, Feature.INJECT.* Make the n-th next call of a hook fail as described. For
+        tests.
 
         Owner: nothing. Blocks: no. Raises: Unsupported for a hook or kind that cannot be injected.
         """
@@ -360,27 +380,37 @@ class DeviceSpec:
 
     @_one
     def create_group(self, spec: GroupSpec) -> Group:  # type: ignore[empty-body]
-        """*Optional, Feature.COLLECTIVES.* Join a communicator; every member calls it with its rank.
+        """*Optional, Feature.COLLECTIVES.* Join a communicator; every member calls it with its
+        rank.
 
-        Owner: the caller, until `free`. Blocks: until all members joined or `spec.timeout_s` passed.
-        Raises: DeadlineExceeded naming the missing ranks; InvalidCall when members disagree on the peers.
+        Owner: the caller, until `free`. Blocks: until all members joined or `spec.timeout_s`
+        passed. Raises: DeadlineExceeded naming the missing ranks; InvalidCall when members disagree
+        on the peers.
         """
 
     @_one
     def collective(  # type: ignore[empty-body]
-        self, group: Group, call: Collective, dst: Region, src: Region, timeline: Timeline, waits: Waits
+        self,
+        group: Group,
+        call: Collective,
+        dst: Region,
+        src: Region,
+        timeline: Timeline,
+        waits: Waits,
     ) -> Point:
         """*Optional, Feature.COLLECTIVES.* Submit one collective; members call in the same order.
 
-        `dst` equal to `src` means in place. float16 and bfloat16 are accumulated in float32. A member that
-        calls with another kind, type, count or root fails the call on every member.
+        `dst` equal to `src` means in place. float16 and bfloat16 are accumulated in float32. A
+        member that calls with another kind, type, count or root fails the call on every member.
 
-        Owner: regions stay alive until the point. Blocks: no. Raises: InvalidCall for sizes that do not fit.
+        Owner: regions stay alive until the point. Blocks: no. Raises: InvalidCall for sizes that do
+        not fit.
         """
 
     @_one
     def abort(self, group: Group, cause: Failure) -> None:
-        """*Optional, Feature.COLLECTIVES.* Fail the group's unfinished calls on this member, at once.
+        """*Optional, Feature.COLLECTIVES.* Fail the group's unfinished calls on this member, at
+        once.
 
         MUST be local, idempotent and callable from any thread.
 
@@ -396,7 +426,8 @@ class DeviceSpec:
 
     @_one
     def shrink(self, group: Group, ranks: Sequence[int]) -> Group:  # type: ignore[empty-body]
-        """*Optional, Feature.COLLECTIVES.* Make a new group of these ranks, without the failed ones.
+        """*Optional, Feature.COLLECTIVES.* Make a new group of these ranks, without the failed
+        ones.
 
         Every surviving member calls it with the same ranks, in the old numbering.
 
@@ -405,7 +436,8 @@ class DeviceSpec:
 
     @_one
     def operators(self) -> Sequence[Operator]:  # type: ignore[empty-body]
-        """*Optional, Feature.OPERATORS.* List vendor operators that the stack may pick where they are faster.
+        """*Optional, Feature.OPERATORS.* List vendor operators that the stack may pick where they
+        are faster.
 
         Owner: the result is a plain value. Blocks: no. Raises: nothing.
         """
@@ -414,8 +446,8 @@ class DeviceSpec:
     def load_operator(self, operator: Operator, constants: Mapping[str, int]) -> Program:  # type: ignore[empty-body]
         """*Optional, Feature.OPERATORS.* Prepare a vendor operator for the given shape constants.
 
-        Owner: the caller, until `free`. Blocks: while it prepares. Raises: Unsupported for constants outside
-        the operator's conditions.
+        Owner: the caller, until `free`. Blocks: while it prepares. Raises: Unsupported for
+        constants outside the operator's conditions.
         """
 
 

@@ -1,4 +1,5 @@
-"""Handles and command values of the contract. Handles are opaque: `native` belongs to the plugin that made it."""
+"""Handles and command values of the contract. Handles are opaque: `native` belongs to the plugin
+that made it."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Param:
 class KernelSource:
     """A program as text in a named, versioned format, with the signature of its entry point.
 
-    `options` are build options that the format's documentation names; they are part of the cache key.
+    `options` are build options that the format's documentation names; they are part of the cache
+    key.
     """
 
     format: str
@@ -49,7 +51,8 @@ class KernelSource:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Handle:
-    """A resource of an open device: the device's name, the epoch in which it was made, the plugin's payload."""
+    """A resource of an open device: the device's name, the epoch in which it was made, the plugin's
+    payload."""
 
     device: str
     epoch: int
@@ -87,7 +90,8 @@ class Program(Handle):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A placeholder argument of a recorded launch, given at each `replay` (`Graph.slots` of them)."""
+    """A placeholder argument of a recorded launch, given at each `replay` (`Graph.slots` of
+    them)."""
 
     index: int
 
@@ -160,8 +164,9 @@ Command = LaunchCommand | CopyCommand | FillCommand
 
 @dataclass(frozen=True, slots=True)
 class AllocOptions:
-    """`space` names a memory space (empty: the first GLOBAL one); `zero` asks for zeroed bytes; `shareable` for
-    memory that `export_buffer` can hand to another process; `label` names the owner in out-of-memory reports."""
+    """`space` names a memory space (empty: the first GLOBAL one); `zero` asks for zeroed bytes;
+    `shareable` for memory that `export_buffer` can hand to another process; `label` names the owner
+    in out-of-memory reports."""
 
     space: str = ""
     zero: bool = False
@@ -171,8 +176,8 @@ class AllocOptions:
 
 @dataclass(frozen=True, slots=True)
 class OpenOptions:
-    """`cache_dir` is where the plugin may keep compiled programs (empty: nowhere); `settings` are the plugin's
-    own, documented by it and refused when unknown."""
+    """`cache_dir` is where the plugin may keep compiled programs (empty: nowhere); `settings` are
+    the plugin's own, documented by it and refused when unknown."""
 
     cache_dir: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -180,8 +185,8 @@ class OpenOptions:
 
 @dataclass(frozen=True, slots=True)
 class SharedHandle:
-    """A buffer as another process can import it: `kind` names the mechanism ("memfd"), `token` what it needs
-    (for "memfd" the exporter's process id and descriptor number), `nbytes` the size."""
+    """A buffer as another process can import it: `kind` names the mechanism ("memfd"), `token` what
+    it needs (for "memfd" the exporter's process id and descriptor number), `nbytes` the size."""
 
     kind: str
     token: tuple[int, ...]
@@ -190,7 +195,8 @@ class SharedHandle:
 
 @dataclass(frozen=True, slots=True)
 class MemoryStats:
-    """Raw allocations of one space: bytes now, most at once, and the number of `alloc` calls since open."""
+    """Raw allocations of one space: bytes now, most at once, and the number of `alloc` calls since
+    open."""
 
     live_nbytes: int
     peak_nbytes: int
@@ -200,7 +206,8 @@ class MemoryStats:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """When a device operation ran, in ns of the host's monotonic clock; `lane` is the device's own unit."""
+    """When a device operation ran, in ns of the host's monotonic clock; `lane` is the device's own
+    unit."""
 
     name: str
     start_ns: int
@@ -227,7 +234,8 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault to inject: `failure` happens at the `nth` next call (1: the next one) of the hook named `hook`."""
+    """A fault to inject: `failure` happens at the `nth` next call (1: the next one) of the hook
+    named `hook`."""
 
     failure: Failure
     hook: str
@@ -262,7 +270,8 @@ class Group(Handle):
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """`key` is equal on all members and unique per group; `peers` are the members' device names in rank order."""
+    """`key` is equal on all members and unique per group; `peers` are the members' device names in
+    rank order."""
 
     key: str
     rank: int
@@ -283,7 +292,8 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A vendor operator: a named computation ("matmul") with the signature of a program and its data conditions."""
+    """A vendor operator: a named computation ("matmul") with the signature of a program and its
+    data conditions."""
 
     name: str
     params: tuple[Param, ...]

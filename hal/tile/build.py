@@ -83,7 +83,15 @@ def _fold(op: str, a: Node, b: Node) -> Node | None:
     x = a["value"] if a.op == "const" else None
     y = b["value"] if b.op == "const" else None
     if op == "add":
-        return const(x + y, I64) if x is not None and y is not None else b if x == 0 else a if y == 0 else None
+        return (
+            const(x + y, I64)
+            if x is not None and y is not None
+            else b
+            if x == 0
+            else a
+            if y == 0
+            else None
+        )
     if op == "mul":
         if x is not None and y is not None:
             return const(x * y, I64)
@@ -101,7 +109,9 @@ def unary(op: str, x: Node) -> Node:
 def binary(op: str, a: Operand, b: Operand) -> Node:
     """An elementwise operation of two operands; comparisons give bool."""
     x, y = _aligned(a, b)
-    return _fold(op, x, y) or node(op, x.type.with_dtype(DType.BOOL) if op in _BOOLEAN else x.type, (x, y))
+    return _fold(op, x, y) or node(
+        op, x.type.with_dtype(DType.BOOL) if op in _BOOLEAN else x.type, (x, y)
+    )
 
 
 def add(a: Operand, b: Operand) -> Node:
@@ -209,7 +219,11 @@ class Builder:
         self._blocks[-1].append(statement)
 
     def access(
-        self, memory: Memory, offset: Operand, strides: Sequence[Operand], limits: Sequence[Operand | None] = ()
+        self,
+        memory: Memory,
+        offset: Operand,
+        strides: Sequence[Operand],
+        limits: Sequence[Operand | None] = (),
     ) -> Access:
         """A strided block; see `Access`. Missing limits are None."""
         bounds = tuple(limits) + (None,) * (len(strides) - len(limits))
@@ -245,7 +259,9 @@ class Builder:
         """Store a tile to a block."""
         self._emit(Store(self.access(memory, offset, strides, limits), value))
 
-    def gather(self, memory: Memory, index: Node, mask: Node | None = None, other: Node | None = None) -> Node:
+    def gather(
+        self, memory: Memory, index: Node, mask: Node | None = None, other: Node | None = None
+    ) -> Node:
         """Load one element for each index."""
         result = self.var(Type(index.shape, memory.dtype))
         self._emit(Gather(result, memory, index, mask, other))
@@ -255,7 +271,9 @@ class Builder:
         """Store one element for each index."""
         self._emit(Scatter(memory, index, value, mask))
 
-    def atomic(self, kind: str, memory: Memory, index: Node, value: Node, mask: Node | None = None) -> None:
+    def atomic(
+        self, kind: str, memory: Memory, index: Node, value: Node, mask: Node | None = None
+    ) -> None:
         """Combine one element for each index atomically."""
         self._emit(Atomic(kind, memory, index, value, mask))
 
@@ -265,7 +283,9 @@ class Builder:
         self._emit(Alloc(memory))
         return memory
 
-    def copy(self, target: Access, source: Access, shape: tuple[int, ...], channel: int = 0) -> None:
+    def copy(
+        self, target: Access, source: Access, shape: tuple[int, ...], channel: int = 0
+    ) -> None:
         """Start an asynchronous block copy."""
         self._emit(Copy(target, source, shape, channel))
 
@@ -292,7 +312,8 @@ class Builder:
         after = body(i, *variables) or ()
         block = tuple(self._blocks.pop())
         carried = tuple(
-            Carried(v, first, nxt, self.var(v.type)) for v, first, nxt in zip(variables, init, after, strict=True)
+            Carried(v, first, nxt, self.var(v.type))
+            for v, first, nxt in zip(variables, init, after, strict=True)
         )
         self._emit(For(i, index(start), index(stop), index(step), carried, block))
         return tuple(c.result for c in carried)

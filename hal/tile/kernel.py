@@ -1,21 +1,27 @@
 """Tile IR: kernels as statements over pure tile expressions.
 
-A kernel is run for every point of a grid by an independent *program instance*. Values are *tiles*: typed arrays of
-a static shape, scalars included. What has an effect or an order is a statement; what is pure is a `Node`:
+A kernel is run for every point of a grid by an independent *program instance*. Values are *tiles*:
+typed arrays of a static shape, scalars included. What has an effect or an order is a statement;
+what is pure is a `Node`:
 
-leaves        const(value) | var(id) | scalar(name) | program_id(axis) | num_programs(axis) | arange (0, 1, 2, ... along
+leaves        const(value) | var(id) | scalar(name) | program_id(axis) | num_programs(axis) | arange
+(0, 1, 2, ... along
               the only axis)
-elementwise   neg abs exp log sin cos tanh erf sqrt rsqrt recip floor ceil round not | add sub mul div rem pow min max and
-              or xor shl shr | eq ne lt le (give bool) | fma(a, b, c) = a*b + c | where(cond, a, b) | cast | bitcast
+elementwise   neg abs exp log sin cos tanh erf sqrt rsqrt recip floor ceil round not | add sub mul
+div rem pow min max and
+              or xor shl shr | eq ne lt le (give bool) | fma(a, b, c) = a*b + c | where(cond, a, b)
+              | cast | bitcast
 shape         broadcast (numpy rules) | reshape | transpose(perm)
-contraction   reduce(kind, axis) removes an axis, kind: sum prod min max | scan(kind, axis) inclusive |
+contraction   reduce(kind, axis) removes an axis, kind: sum prod min max | scan(kind, axis)
+inclusive |
               dot(a[M,K], b[K,N], acc[M,N]) = acc + a @ b, products and sums in acc's type
 
-Meaning. Operands of an elementwise operation have one shape and (but for where's condition, cast, bitcast) one
-type. Integers wrap. `div` and `rem` of integers truncate toward zero, by zero give 0. A shift by the width or more
-gives 0 (-1 for a negative signed `shr`); `shr` is arithmetic for signed, logical for unsigned types. `min` and `max` give NaN
-if an operand is NaN. `round` is to nearest even. Casts: float to integer truncates and saturates, NaN gives 0;
-integers wrap; to bool is `!= 0`; to a narrower float rounds to nearest even. Arithmetic on f16 and bf16 is done in f32 and
+Meaning. Operands of an elementwise operation have one shape and (but for where's condition, cast,
+bitcast) one type. Integers wrap. `div` and `rem` of integers truncate toward zero, by zero give 0.
+A shift by the width or more gives 0 (-1 for a negative signed `shr`); `shr` is arithmetic for
+signed, logical for unsigned types. `min` and `max` give NaN if an operand is NaN. `round` is to
+nearest even. Casts: float to integer truncates and saturates, NaN gives 0; integers wrap; to bool
+is `!= 0`; to a narrower float rounds to nearest even. Arithmetic on f16 and bf16 is done in f32 and
 rounded once per operation.
 """
 
@@ -33,7 +39,8 @@ SCRATCHPAD = "scratchpad"
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A named array of `dtype`: a buffer parameter (space "global", size 0: not known here) or an `Alloc`."""
+    """A named array of `dtype`: a buffer parameter (space "global", size 0: not known here) or an
+    `Alloc`."""
 
     name: str
     dtype: DType
@@ -43,9 +50,11 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A strided block of a memory: element (i0, i1, ...) is at `offset + sum(i_k * strides[k])`, counted in elements.
+    """A strided block of a memory: element (i0, i1, ...) is at `offset + sum(i_k * strides[k])`,
+    counted in elements.
 
-    It is valid if i_k < limits[k] for every k whose limit is not None. Offset, strides and limits are i64 scalars.
+    It is valid if i_k < limits[k] for every k whose limit is not None. Offset, strides and limits
+    are i64 scalars.
     """
 
     memory: Memory
@@ -56,7 +65,8 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`result` (a var) = the block; elements that are not valid are not touched and give `other` (a scalar)."""
+    """`result` (a var) = the block; elements that are not valid are not touched and give `other` (a
+    scalar)."""
 
     result: Node
     source: Access
@@ -94,7 +104,8 @@ class Scatter:
 
 @dataclass(frozen=True, slots=True)
 class Atomic:
-    """memory[index] = kind(memory[index], value), atomically per element; kind: add, min, max, exchange."""
+    """memory[index] = kind(memory[index], value), atomically per element; kind: add, min, max,
+    exchange."""
 
     kind: str
     memory: Memory
@@ -112,7 +123,8 @@ class Alloc:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Start copying a block of `shape` between memories (DMA); done after `Wait` on the same channel."""
+    """Start copying a block of `shape` between memories (DMA); done after `Wait` on the same
+    channel."""
 
     target: Access
     source: Access
@@ -129,8 +141,8 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A value that a loop carries: `var` inside is `init` at first and `next` of the iteration before; after the
-    loop `result` is the last one."""
+    """A value that a loop carries: `var` inside is `init` at first and `next` of the iteration
+    before; after the loop `result` is the last one."""
 
     var: Node
     init: Node
@@ -169,7 +181,8 @@ Statement = Load | Store | Gather | Scatter | Atomic | Alloc | Copy | Wait | For
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel: buffer parameters are the memories of the same name, scalar parameters `scalar` nodes."""
+    """A kernel: buffer parameters are the memories of the same name, scalar parameters `scalar`
+    nodes."""
 
     name: str
     params: tuple[Param, ...]

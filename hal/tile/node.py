@@ -1,7 +1,7 @@
 """Immutable, hash-consed expression nodes. Tile IR and graph IR are both made of them.
 
-Two nodes with the same operator, type, sources and attributes are one object, so equality is identity and common
-subexpressions are shared by construction.
+Two nodes with the same operator, type, sources and attributes are one object, so equality is
+identity and common subexpressions are shared by construction.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class Node:
         return self.type.dtype
 
     def __repr__(self) -> str:
-        inner = ", ".join([*(f"<{s.op}>" for s in self.srcs), *(f"{k}={v!r}" for k, v in self.attrs)])
+        inner = ", ".join(
+            [*(f"<{s.op}>" for s in self.srcs), *(f"{k}={v!r}" for k, v in self.attrs)]
+        )
         return f"{self.op}({inner}): {self.type}"
 
 
@@ -97,7 +99,8 @@ def rebuild(old: Node, srcs: tuple[Node, ...]) -> Node:
 
 
 def toposort(roots: Iterable[Node]) -> Iterator[Node]:
-    """Every node that the roots depend on, each after its sources, once; deterministic, without recursion."""
+    """Every node that the roots depend on, each after its sources, once; deterministic, without
+    recursion."""
     seen: set[Node] = set()
     for root in roots:
         stack: list[tuple[Node, bool]] = [(root, False)]

@@ -1,8 +1,9 @@
 """Where a loop nest finds an element: affine index arithmetic over loop axes.
 
-An `Index` locates one element of a tensor for every point of a loop nest. Its `shape` is any factorisation of the
-tensor's row-major order, not necessarily the tensor's own shape: a reshape therefore costs nothing, and an axis is
-split into two loops only when some view needs the boundary (`NeedSplit`).
+An `Index` locates one element of a tensor for every point of a loop nest. Its `shape` is any
+factorisation of the tensor's row-major order, not necessarily the tensor's own shape: a reshape
+therefore costs nothing, and an axis is split into two loops only when some view needs the boundary
+(`NeedSplit`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 
 @dataclass(eq=False, slots=True)
 class Axis:
-    """A loop axis of `size` steps; for a data-dependent index `source` is the expression that gives it."""
+    """A loop axis of `size` steps; for a data-dependent index `source` is the expression that gives
+    it."""
 
     size: int
     source: Any = None
@@ -68,7 +70,8 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Position `at[i]` along each dimension of `shape`, a factorisation of the tensor's elements in order."""
+    """Position `at[i]` along each dimension of `shape`, a factorisation of the tensor's elements in
+    order."""
 
     shape: tuple[int, ...]
     at: tuple[Affine, ...]
@@ -83,7 +86,7 @@ class Index:
 
 
 @dataclass(eq=False, slots=True)
-class NeedSplit(Exception):  # noqa: N818 - control flow of one retry loop, not a user's error
+class NeedSplit(Exception):
     """An index is affine once `axis` is two loops, the inner one of `inner` steps."""
 
     axis: Axis
@@ -91,7 +94,8 @@ class NeedSplit(Exception):  # noqa: N818 - control flow of one retry loop, not 
 
 
 class NotAffineError(Exception):
-    """An index that affine arithmetic cannot express. `view` is the node that needs a buffer of its own, if any."""
+    """An index that affine arithmetic cannot express. `view` is the node that needs a buffer of its
+    own, if any."""
 
     view: Any = None
 

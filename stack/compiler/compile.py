@@ -10,7 +10,7 @@ from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.core.values import Grid, KernelSource, Param, ParamKind
 from hal.tile.build import Builder
-from hal.tile.kernel import For, If, Gather, Kernel, Load, Memory, Scatter, Statement, Store
+from hal.tile.kernel import For, Gather, If, Kernel, Load, Memory, Scatter, Statement, Store
 from hal.tile.node import Node
 from stack.compiler.access import NotAffineError
 from stack.compiler.expr import reads
@@ -117,7 +117,8 @@ def lower_graph(
 
 
 def _fuse(request: GraphRequest) -> tuple[Fusion, list[int], dict[Cluster, Operands]]:
-    """Clusters whose every view can be expressed: what cannot gets a buffer, and fusion starts again."""
+    """Clusters whose every view can be expressed: what cannot gets a buffer, and fusion starts
+    again."""
     extra: set[Node] = set()
     while True:
         roots = choose_roots(request, extra)
@@ -133,9 +134,8 @@ def _fuse(request: GraphRequest) -> tuple[Fusion, list[int], dict[Cluster, Opera
                 if c.kind == "matmul" and c.roots[0].type.size
             }
         except NotAffineError as error:
-            assert error.view is not None and error.view not in extra, (
-                "a view that cannot be stored"
-            )
+            if error.view is None or error.view in extra:
+                raise
             extra.add(error.view)
         else:
             return fusion, temps, operands
@@ -156,7 +156,8 @@ def _stored(request: GraphRequest, fusion: Fusion) -> frozenset[Node]:
 
 
 class _Memories:
-    """The memories of one kernel: buffers, numbered as they are first used, and scratch memory for rows."""
+    """The memories of one kernel: buffers, numbered as they are first used, and scratch memory for
+    rows."""
 
     def __init__(self, b: Builder, dtypes: Mapping[tuple[str, int], DType]) -> None:
         self._b = b
@@ -238,7 +239,8 @@ def _read_again(nest: Nest) -> frozenset[Node]:
 def _row_scratch(
     cluster: Cluster, nest: Nest, memories: _Memories, info: DeviceInfo
 ) -> dict[Node, Home]:
-    """Scratch memory for roots that only a later pass over the same row reads: they never leave the cache."""
+    """Scratch memory for roots that only a later pass over the same row reads: they never leave the
+    cache."""
     kinds = [reduced for _, reduced in cluster.domain]
     if kinds != [False, True] and kinds != [True]:
         return {}
@@ -278,7 +280,8 @@ def _accesses(body: Sequence[Statement]) -> tuple[set[str], set[str]]:
 
 
 def _name(cluster: Cluster) -> str:
-    """What the kernel computes, for traces and profiles: the operators that its roots end with, and its domain."""
+    """What the kernel computes, for traces and profiles: the operators that its roots end with, and
+    its domain."""
     ops: dict[str, None] = {}
     for root in cluster.roots:
         ops[f"{root['kind']}" if root.op == "reduce" else root.op] = None

@@ -1,7 +1,8 @@
 """What one element of a fused kernel is computed from: reads of buffers, and operations on them.
 
-`Walk` follows a graph node down to the buffers that it is computed from, turning every view on the way into index
-arithmetic. The result is a small DAG that the loop nest and the matrix product turn into tiles alike.
+`Walk` follows a graph node down to the buffers that it is computed from, turning every view on the
+way into index arithmetic. The result is a small DAG that the loop nest and the matrix product turn
+into tiles alike.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
-from stack.compiler.access import Affine, Axis, Guard, Index, NotAffineError, regroup
+from stack.compiler.access import ZERO, Affine, Axis, Guard, Index, NotAffineError, regroup
 from stack.compiler.views import VIEWS
 
 MOVEMENT = frozenset(VIEWS)
@@ -29,10 +30,11 @@ class Expr:
 
 @dataclass(eq=False, slots=True)
 class Read(Expr):
-    """An element of a root's buffer, `offset` elements into the root; not touched unless every guard holds."""
+    """An element of a root's buffer, `offset` elements into the root; not touched unless every
+    guard holds."""
 
     root: Node = None  # type: ignore[assignment]
-    offset: Affine = Affine()
+    offset: Affine = ZERO
     guards: tuple[Guard, ...] = ()
 
 
@@ -40,7 +42,7 @@ class Read(Expr):
 class Iota(Expr):
     """A position as a number."""
 
-    value: Affine = Affine()
+    value: Affine = ZERO
 
 
 @dataclass(eq=False, slots=True)

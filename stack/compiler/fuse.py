@@ -1,8 +1,8 @@
 """Which roots share a kernel.
 
-A cluster is one kernel: roots over one *domain*, the loop axes in order, each parallel or reduced. A root joins the
-cluster of something that it reads when both see the same element of it at the same time, so that the value
-stays in a register (or in the cache, between two passes over a row).
+A cluster is one kernel: roots over one *domain*, the loop axes in order, each parallel or reduced.
+A root joins the cluster of something that it reads when both see the same element of it at the same
+time, so that the value stays in a register (or in the cache, between two passes over a row).
 """
 
 from __future__ import annotations
@@ -22,6 +22,12 @@ Domain = tuple[tuple[int, bool], ...]
 """(size, reduced) of each loop axis before splitting; neighbours of one kind are one axis."""
 
 Kind = Literal["loops", "matmul", "scan", "scatter_add"]
+
+_KINDS: Mapping[str, Kind] = {
+    "matmul": "matmul",
+    "scan": "scan",
+    "scatter_add": "scatter_add",
+}
 
 MOST_ROOTS = 24
 SERIAL = 1 << 14
@@ -62,7 +68,8 @@ class Space:
         return [a for a in self.axes if a not in self.reduced]
 
     def index(self, root: Node) -> Index:
-        """Where the root's element of this iteration is: over all axes, or over the parallel ones."""
+        """Where the root's element of this iteration is: over all axes, or over the parallel
+        ones."""
         full = is_full(root, self)
         return axis_index(self.axes if full else self.parallel)
 
@@ -102,7 +109,8 @@ def expression(root: Node, space: Space, walk: Walk) -> Expr:
 
 
 def stored_from(root: Node, cluster: Iterable[Node]) -> tuple[Node, list[Node]] | None:
-    """(source, views) when the root is another root of the cluster in another order, and nothing else."""
+    """(source, views) when the root is another root of the cluster in another order, and nothing
+    else."""
     path: list[Node] = []
     n = root
     while n.op in ("permute", "reshape", "contiguous") and (n is root or n not in cluster):
@@ -152,7 +160,7 @@ def settle(cluster: Cluster, homes: Mapping[Node, Home]) -> tuple[Space, dict[No
 class Fusion:
     """Clusters of a graph's roots, built by adding one root after the other."""
 
-    def __init__(self, roots: Mapping[Node, None], homes: Mapping[Node, Home]) -> None:
+    def __init__(self, roots: Mapping[Node, None], homes: dict[Node, Home]) -> None:
         self.homes = homes
         self.clusters: list[Cluster] = []
         self.of: dict[Node, Cluster] = {}
@@ -178,8 +186,7 @@ class Fusion:
             if self._joins(root, cluster):
                 break
         else:
-            kind: Kind = root.op if root.op in ("matmul", "scan", "scatter_add") else "loops"  # type: ignore[assignment]
-            cluster = Cluster(kind, domain_of(root))
+            cluster = Cluster(_KINDS.get(root.op, "loops"), domain_of(root))
             cluster.roots.append(root)
             self.clusters.append(cluster)
             self._after[cluster] = set()
@@ -189,8 +196,9 @@ class Fusion:
             self._after[cluster] |= self.producers(need) - {cluster}
 
     def _candidates(self, root: Node) -> list[Cluster]:
-        """Clusters that compute what the root reads, latest first, then those that read the same large data."""
-        if root.op in ("matmul", "scan", "scatter_add"):
+        """Clusters that compute what the root reads, latest first, then those that read the same
+        large data."""
+        if root.op in _KINDS:
             return []
         own = {c: None for need in self.needs[root] for c in self.producers(need)}
         large = [need for need in self.needs[root] if need.type.size * 2 > root.type.size]

@@ -1,8 +1,10 @@
-"""A cluster as a loop nest: rows over the grid, passes over each row, the innermost axis in vector tiles.
+"""A cluster as a loop nest: rows over the grid, passes over each row, the innermost axis in vector
+tiles.
 
-The roots of one row are computed in *passes*: a root that needs a finished reduction of the row waits for the next
-pass. Roots of one pass share its loop. The innermost axis is the vector axis; when it is parallel, an
-instance works on a block of it and reductions keep one accumulator per lane.
+The roots of one row are computed in *passes*: a root that needs a finished reduction of the row
+waits for the next pass. Roots of one pass share its loop. The innermost axis is the vector axis;
+when it is parallel, an instance works on a block of it and reductions keep one accumulator per
+lane.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ COMBINE = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """A cluster ready to be emitted: its axes, its roots' expressions, and which roots have to be stored."""
+    """A cluster ready to be emitted: its axes, its roots' expressions, and which roots have to be
+    stored."""
 
     space: Space
     exprs: dict[Node, Expr]
@@ -97,7 +100,8 @@ class _Loops:
         return self.rows[:k], self.rows[k:]
 
     def _over_rows(self, scope: Tiles, axes: list[Axis]) -> int:
-        """Loop over the parallel axes that are not on the grid; give the grid's size along the vector axis."""
+        """Loop over the parallel axes that are not on the grid; give the grid's size along the
+        vector axis."""
         if not axes:
             return self._row(scope)
         chunks = 1

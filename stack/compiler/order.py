@@ -15,7 +15,8 @@ from stack.compiler.roots import Home, base
 def schedule(fusion: Fusion, extra: Mapping[Cluster, set[Cluster]]) -> list[Cluster] | None:
     """A topological order that frees buffers early; None when `extra` dependencies make a cycle.
 
-    Among the clusters that can run, the one that shrinks the live set most runs first, then the earliest.
+    Among the clusters that can run, the one that shrinks the live set most runs first, then the
+    earliest.
     """
     clusters = fusion.clusters
     number = {c: i for i, c in enumerate(clusters)}
@@ -59,8 +60,8 @@ def update_in_place(
 ) -> tuple[list[Cluster], list[tuple[int, int]]]:
     """(the order of the clusters, the updates that still need a copy at the end).
 
-    An update is in place when its cluster can run after every other reader of the input, and itself reads the
-    input only at the element that it writes. Then the root's home becomes the input.
+    An update is in place when its cluster can run after every other reader of the input, and itself
+    reads the input only at the element that it writes. Then the root's home becomes the input.
     """
     extra: dict[Cluster, set[Cluster]] = {}
     order = schedule(fusion, extra)

@@ -147,8 +147,8 @@ def _scan_row(
 
 
 def emit_scatter_add(root: Node, emission: Emission, info: DeviceInfo) -> Grid:
-    """base + updates at indices: rows and blocks of lanes in parallel, updates in order, so that it is
-    deterministic."""
+    """base + updates at indices: rows and blocks of lanes in parallel, updates in order, so that it
+    is deterministic."""
     start, where_to, updates = root.srcs
     axis: int = root["axis"]
     size = root.shape[axis]

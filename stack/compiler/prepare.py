@@ -15,7 +15,8 @@ from stack.ir import build
 
 LOW_PRECISION = frozenset({DType.F16, DType.BF16})
 FEW = 512
-"""A long reduction to fewer results than this is done in two steps, the first with more parallel work."""
+"""A long reduction to fewer results than this is done in two steps, the first with more parallel
+work."""
 LONG = 1 << 14
 """Elements from which on two steps pay."""
 
@@ -138,7 +139,8 @@ def _add(n: Node) -> Node | None:
 
 
 def _joined(n: Node, a: Node, b: Node) -> Node | None:
-    """pad(a) + pad(b) where b's piece begins where a's ends along one axis and both fill the other axes alike."""
+    """pad(a) + pad(b) where b's piece begins where a's ends along one axis and both fill the other
+    axes alike."""
     x, y = a.srcs[0], b.srcs[0]
     differ = [
         i for i in range(len(n.shape)) if (a["lo"][i], a["hi"][i]) != (b["lo"][i], b["hi"][i])
@@ -196,7 +198,8 @@ def _rewrite(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def _own_buffers(request: GraphRequest) -> GraphRequest:
-    """Give a copy to every output and every piece of a concatenation that cannot be computed in its place."""
+    """Give a copy to every output and every piece of a concatenation that cannot be computed in its
+    place."""
     taken: set[Node] = set()
     order = list(toposort(request.outputs))
     users = Counter(base(s) for n in order for s in n.srcs if n.op != "reshape")

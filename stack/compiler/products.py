@@ -1,4 +1,5 @@
-"""A matmul cluster: the blocked template with fused operands, and an epilogue of everything that joined it."""
+"""A matmul cluster: the blocked template with fused operands, and an epilogue of everything that
+joined it."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class Operands:
     """A product's operands as expressions over (batch axes, m, k) and (batch axes, k, n)."""
 
     def __init__(self, cluster: Cluster, homes: Mapping[Node, Home]) -> None:
-        """Raises NotAffineError, with the operand to store, when an operand cannot be read in place."""
+        """Raises NotAffineError, with the operand to store, when an operand cannot be read in
+        place."""
         self.product = cluster.roots[0]
         self.k = Axis(self.product.srcs[0].shape[-1])
         while True:
@@ -76,7 +78,8 @@ def _split(space: Space, at: int, inner: int) -> tuple[tuple[int, bool], ...]:
 
 
 def _step(e: Expr, axis: Axis) -> int:
-    """How far apart in memory neighbours along an axis are, in the first buffer that the operand reads."""
+    """How far apart in memory neighbours along an axis are, in the first buffer that the operand
+    reads."""
     found = [r for r in reads(e) if axis in r.axes]
     return found[0].offset.coefficient(axis) if found else 0
 

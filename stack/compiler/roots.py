@@ -1,7 +1,7 @@
 """Which nodes of a graph get a buffer, and where that buffer is.
 
-A node gets one (is a *root*) when it must (outputs, products, reductions, pieces of a concatenation) or when
-computing it again in every consumer would cost more than storing it.
+A node gets one (is a *root*) when it must (outputs, products, reductions, pieces of a
+concatenation) or when computing it again in every consumer would cost more than storing it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ INLINE_LIMIT = 100
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where a root lives: element f of it is at `base + (f // run) * stride + f % run` of a buffer."""
+    """Where a root lives: element f of it is at `base + (f // run) * stride + f % run` of a
+    buffer."""
 
     kind: BufferKind | Literal["scratch"]
     index: int
@@ -83,7 +84,8 @@ def _is_one_read(n: Node, users: int, found: frozenset[Node], cost: int, expensi
 
 
 def choose_roots(request: GraphRequest, extra: Iterable[Node] = ()) -> dict[Node, None]:
-    """Every node that gets a buffer, in topological order, inputs included; `extra` are further ones that must."""
+    """Every node that gets a buffer, in topological order, inputs included; `extra` are further
+    ones that must."""
     order = list(toposort(request.outputs))
     roots = _forced(order, request)
     roots.update(dict.fromkeys(extra))

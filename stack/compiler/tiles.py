@@ -1,7 +1,8 @@
 """Expressions as tiles: the meeting point of index arithmetic and tile IR.
 
-`Tiles` evaluates expressions where some loop axes are tile dimensions (the element becomes a block of neighbours) and
-the others have scalar values. Low-precision floats are computed in float32 and rounded when stored.
+`Tiles` evaluates expressions where some loop axes are tile dimensions (the element becomes a block
+of neighbours) and the others have scalar values. Low-precision floats are computed in float32 and
+rounded when stored.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def compute_dtype(dtype: DType) -> DType:
 
 @dataclass(frozen=True, slots=True)
 class TileAxis:
-    """A loop axis that is a tile dimension: elements base .. base + width - 1, those from `limit` on not valid."""
+    """A loop axis that is a tile dimension: elements base .. base + width - 1, those from `limit`
+    on not valid."""
 
     axis: Axis
     base: Node
@@ -51,7 +53,8 @@ class TileAxis:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """An affine value: scalar part, step along each tile dimension, and a data-dependent tile or None."""
+    """An affine value: scalar part, step along each tile dimension, and a data-dependent tile or
+    None."""
 
     scalar: Node
     steps: tuple[int, ...]
@@ -71,7 +74,8 @@ class Emission:
 
 
 class Tiles:
-    """One scope: axis values, tile dimensions, and what is already computed. Scopes nest as loops do."""
+    """One scope: axis values, tile dimensions, and what is already computed. Scopes nest as loops
+    do."""
 
     def __init__(
         self,
@@ -83,7 +87,7 @@ class Tiles:
         self.emission = emission
         self.b = emission.b
         self.tile_axes = tile_axes
-        self.values = {**(parent.values if parent else {}), **values}
+        self.values: dict[Axis, Node] = {**(parent.values if parent else {}), **values}
         self.local: dict[Node, Node] = dict(parent.local) if parent else {}
         self._memo: dict[int, Node] = dict(parent._memo) if parent else {}
 
@@ -175,7 +179,7 @@ class Tiles:
 
     def _iota(self, e: Iota) -> Node:
         low, high = e.value.bounds()
-        narrow = I32 if -(1 << 31) <= low and high < 1 << 31 else I64
+        narrow = I32 if low >= -(1 << 31) and high < 1 << 31 else I64
         return cast(self._spread(self.position(e.value), narrow), compute_dtype(e.dtype))
 
     def mask(self, guards: tuple[Guard, ...]) -> Node:
@@ -228,7 +232,7 @@ class Tiles:
             return self._single(e, at, memory)
         if e.guards:
             first = next(i for i, s in enumerate(at.steps) if s)
-            whole = limits[first] if limits[first] is not None else const(widths[first], I64)
+            whole = limits[first] or const(widths[first], I64)
             guarded = where(self.mask(e.guards), whole, 0)
             limits = (*limits[:first], guarded, *limits[first + 1 :])
         return self.b.load(memory, at.scalar, widths, at.steps, limits)

@@ -1,7 +1,8 @@
 """Movement operators as maps from an element of the result to an element of the source.
 
-Each row gets the node and an `Index` of its result and gives the index of the source and the guards under which
-the element exists. Dimensions that a view treats alike are merged first, so that no loop is split without need.
+Each row gets the node and an `Index` of its result and gives the index of the source and the guards
+under which the element exists. Dimensions that a view treats alike are merged first, so that no
+loop is split without need.
 """
 
 from __future__ import annotations
