@@ -1,0 +1,196 @@
+import numpy as np
+import pytest
+
+from hal.core.description import Feature
+from hal.core.dtypes import DType
+from hal.core.errors import InvalidCall
+from hal.tile.node import Type
+from stack.compiler.program import CompiledGraph
+from stack.runtime.plan import Plan
+
+
+def test_a_chain_through_temporaries(engine, calls, random_arrays):
+    r = calls.ref
+    graph = calls.graph(
+        2,
+        1,
+        [
+            calls.add(r("input", 0), r("input", 1), r("temp", 0)),
+            calls.mul(r("temp", 0), r("input", 0), r("temp", 1)),
+            calls.scale(r("temp", 1), 0.5, r("temp", 2)),
+            calls.copy(r("temp", 3), r("temp", 2)),
+            calls.add(r("temp", 3), r("temp", 0), r("output", 0)),
+        ],
+        temps=4,
+    )
+    (a, b), arrays = random_arrays(engine, 2)
+    plan = Plan(engine, graph)
+    for _ in range(3):
+        (result,) = plan.run(arrays)
+        np.testing.assert_array_equal(engine.get(result), (a + b) * a * np.float32(0.5) + (a + b))
+    assert plan.launches == 4
+    assert plan.arena_nbytes == 3 * 448
+    assert plan.live_nbytes == 3 * 448 + 3 * 400
+
+
+def test_arrays_may_be_others_at_each_run(engine, calls, random_arrays):
+    r = calls.ref
+    graph = calls.graph(2, 1, [calls.mul(r("input", 0), r("input", 1), r("output", 0))])
+    plan = Plan(engine, graph)
+    values, arrays = random_arrays(engine, 4)
+    first, second = plan.run(arrays[:2])[0], plan.run(arrays[2:])[0]
+    np.testing.assert_array_equal(engine.get(first), values[0] * values[1])
+    np.testing.assert_array_equal(engine.get(second), values[2] * values[3])
+    same = plan.run([arrays[0], arrays[0]])[0]
+    np.testing.assert_array_equal(engine.get(same), values[0] ** 2)
+
+
+def test_an_updated_input_stays_in_place(engine, calls, random_arrays):
+    r = calls.ref
+    graph = calls.graph(
+        2,
+        2,
+        [
+            calls.scale(r("input", 0), 2.0, r("output", 1)),
+            calls.add(r("input", 0), r("input", 1), r("output", 0)),
+        ],
+        updates=((0, 0),),
+    )
+    plan = Plan(engine, graph)
+    (a, b), (weights, step) = random_arrays(engine, 2)
+    for _ in range(3):
+        updated, doubled = plan.run([weights, step])
+        assert updated is weights
+        np.testing.assert_array_equal(engine.get(doubled), 2 * a)
+        a = a + b
+        np.testing.assert_array_equal(engine.get(weights), a)
+    with pytest.raises(InvalidCall, match="argument 0 of the plan is updated"):
+        plan.run([weights, weights])
+
+
+def test_outputs_that_are_inputs_or_other_outputs(engine, calls, random_arrays):
+    r = calls.ref
+    graph = calls.graph(
+        1,
+        3,
+        [
+            calls.copy(r("output", 0), r("input", 0)),
+            calls.scale(r("input", 0), 3.0, r("output", 1)),
+            calls.copy(r("output", 2), r("output", 1)),
+        ],
+    )
+    (a,), arrays = random_arrays(engine, 1)
+    same, tripled, again = Plan(engine, graph).run(arrays)
+    assert len({id(x) for x in (same, tripled, again, *arrays)}) == 4
+    np.testing.assert_array_equal(engine.get(same), a)
+    np.testing.assert_array_equal(engine.get(tripled), 3 * a)
+    np.testing.assert_array_equal(engine.get(again), 3 * a)
+
+
+def test_parts_of_arrays(engine, calls, random_arrays):
+    r = calls.ref
+    halves = [r("input", 0, 50, 50), r("input", 0, 0, 50)]
+    graph = calls.graph(
+        1,
+        1,
+        [
+            calls.scale(halves[0], 2.0, r("output", 0, 0, 50)),
+            calls.copy(r("output", 0, 50, 50), halves[1]),
+        ],
+    )
+    (a,), arrays = random_arrays(engine, 1)
+    (result,) = Plan(engine, graph).run(arrays)
+    np.testing.assert_array_equal(engine.get(result), np.concatenate([2 * a[50:], a[:50]]))
+
+
+def test_nothing_to_do(engine):
+    empty = Type((0, 3), DType.F32)
+    graph = CompiledGraph((empty,), (empty, Type((), DType.I64)), (), (), ())
+    results = Plan(engine, graph).run([engine.put(np.zeros((0, 3)), DType.F32)])
+    assert engine.get(results[0]).shape == (0, 3)
+    assert engine.get(results[1]).dtype == np.int64
+
+
+def test_arguments_that_do_not_fit_are_refused(engine, calls, random_arrays):
+    r = calls.ref
+    plan = Plan(engine, calls.graph(1, 1, [calls.scale(r("input", 0), 2.0, r("output", 0))]))
+    _, arrays = random_arrays(engine, 2)
+    with pytest.raises(InvalidCall, match="takes 1 arrays, not 2"):
+        plan.run(arrays)
+    with pytest.raises(InvalidCall, match=r"argument 0 of the plan is f32\[100\], not f32\[3\]"):
+        plan.run([engine.put([1, 2, 3], DType.F32)])
+    assert plan.run(arrays[:1])
+
+
+def test_arrays_of_another_engine_are_refused(engine, cpu, calls, random_arrays):
+    r = calls.ref
+    plan = Plan(engine, calls.graph(1, 1, [calls.scale(r("input", 0), 2.0, r("output", 0))]))
+    _, arrays = random_arrays(cpu, 1)
+    with pytest.raises(InvalidCall, match="another engine"):
+        plan.run(arrays)
+
+
+def test_a_device_without_graphs_is_counted(engine, calls, random_arrays):
+    r = calls.ref
+    plan = Plan(engine, calls.graph(1, 1, [calls.scale(r("input", 0), 2.0, r("output", 0))]))
+    _, arrays = random_arrays(engine, 1)
+    plan.run(arrays)
+    plan.run(arrays)
+    graphs = Feature.GRAPH in engine.device.info.features
+    assert engine.fallbacks.total() == (0 if graphs else 2)
+
+
+def test_independent_calls_are_recorded_as_independent(cpu, calls_for, random_arrays):
+    calls = calls_for(cpu.device, 100)
+    r = calls.ref
+    recorded = []
+
+    class Spy:
+        """The device, noting what is recorded."""
+
+        def __init__(self, device):
+            self._device = device
+
+        def __getattr__(self, name):
+            return getattr(self._device, name)
+
+        def record(self, commands):
+            recorded.extend(commands)
+            return self._device.record(commands)
+
+    cpu.device = Spy(cpu.device)
+    graph = calls.graph(
+        2,
+        1,
+        [
+            calls.scale(r("input", 0), 2.0, r("temp", 0)),
+            calls.scale(r("input", 1), 3.0, r("temp", 1)),
+            calls.add(r("temp", 0), r("temp", 1), r("output", 0)),
+        ],
+        temps=2,
+    )
+    (a, b), arrays = random_arrays(cpu, 2)
+    (result,) = Plan(cpu, graph).run(arrays)
+    np.testing.assert_allclose(cpu.get(result), 2 * a + 3 * b, rtol=1e-6)
+    assert [c.after for c in recorded] == [(), (), (0, 1)]
+
+
+def test_plans_share_one_arena(cpu, calls_for, random_arrays):
+    calls = calls_for(cpu.device, 100)
+    r = calls.ref
+
+    def plan(factor):
+        steps = [
+            calls.scale(r("input", 0), factor, r("temp", 0)),
+            calls.scale(r("temp", 0), factor, r("output", 0)),
+        ]
+        return Plan(cpu, calls.graph(1, 1, steps, temps=1))
+
+    (a,), arrays = random_arrays(cpu, 1)
+    plans = [plan(2.0), plan(3.0), plan(4.0)]
+    results = [p.run(arrays)[0] for p in plans]
+    for result, factor in zip(results, (4, 9, 16), strict=True):
+        np.testing.assert_allclose(cpu.get(result), factor * a, rtol=1e-6)
+    assert cpu.pool.holders()["temporaries of plans"] == 448
+    del plans, plan
+    assert cpu.pool.stats().allocated_nbytes == 4 * 448
