@@ -1,7 +1,7 @@
 """HAL: one contract between accelerators and the software that trains models on them.
 
-`open` gives a device, `devices` lists them, `plugins` says what is installed. A vendor's plugin marks its hooks
-with `hookimpl`.
+`open` gives a device, `devices` lists them, `plugins` says what is installed. A vendor's plugin
+marks its hooks with `hookimpl`.
 """
 
 from __future__ import annotations

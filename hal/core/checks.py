@@ -1,4 +1,7 @@
-"""What the contract says about arguments: functions that raise InvalidCall. `where` names the call."""
+"""What the contract says about arguments, as functions that raise InvalidCall.
+
+`where` is the name of the call, for the message.
+"""
 
 from __future__ import annotations
 
@@ -155,7 +158,8 @@ def _check_scalar(where: str, param: Param, arg: Argument) -> None:
     low, high = _bounds(dtype)
     if math.isfinite(arg) and not low <= arg <= high:
         raise InvalidCall(
-            f"{where}: {arg!r} for parameter {param.name!r} is outside {dtype.short}: {low} to {high}"
+            f"{where}: {arg!r} for parameter {param.name!r} is outside {dtype.short}: "
+            f"{low} to {high}"
         )
 
 

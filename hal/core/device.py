@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
 
     class _Hooks:
-        """One slot per hook: a call on the device is one attribute read away from the implementation."""
+        """One slot per hook: a call is one attribute read away from the implementation."""
 
         __slots__ = _BOUND
 
@@ -29,9 +29,10 @@ else:
 class Device(_Hooks):
     """An open device. Its hooks are the implementation's own methods where no wrapper is on them.
 
-    `info` is what `describe()` says, `name` its name. An optional hook whose feature is not in `info.features`
-    raises `Unsupported`. Use it as a context manager, or call `close`. A device belongs to the process that
-    opened it: in a forked child every hook raises `StaleHandle`, and it cannot be pickled.
+    `info` is what `describe()` says, `name` its name. An optional hook whose feature is not in
+    `info.features` raises `Unsupported`. Use it as a context manager, or call `close`. A device
+    belongs to the process that opened it: in a forked child every hook raises `StaleHandle`, and it
+    cannot be pickled.
     """
 
     __slots__ = ("__weakref__", "_close", "_relay", "info", "name")
@@ -89,8 +90,8 @@ class Device(_Hooks):
         if feature is None or feature in self.info.features:
             return bound(self._relay, self.name, hook)
         features = ", ".join(sorted(f.value for f in self.info.features)) or "none"
-        text = f"{self.name} does not declare the feature {feature.value!r} of {hook}; its features: {features}"
-        return _raising(Unsupported, text)
+        text = f"{self.name} does not declare the feature {feature.value!r} of {hook}"
+        return _raising(Unsupported, f"{text}; its features: {features}")
 
     def _abandon(self) -> None:
         text = f"{self.name} was opened by the parent of this process; open it again here"

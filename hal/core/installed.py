@@ -1,8 +1,9 @@
 """The entry points of the installed distributions, as files.
 
-This reads what the packaging specifications put into every environment: a directory `NAME-VERSION.dist-info` on the
-import path, with a file `entry_points.txt`. `importlib.metadata` reads the same files, but to import it takes longer
-than all of `import hal` may take, because it brings a mail parser and a zip reader along.
+This reads what the packaging specifications put into every environment: a directory
+`NAME-VERSION.dist-info` on the import path, with a file `entry_points.txt`. `importlib.metadata`
+reads the same files, but to import it takes longer than all of `import hal` may take, because it
+brings a mail parser and a zip reader along.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class EntryPoint:
 
 
 def entry_points(group: str) -> tuple[EntryPoint, ...]:
-    """The entry points of a group. The first distribution of a name on the import path hides later ones."""
+    """The entry points of a group; a distribution hides later ones of its name on the path."""
     seen: set[str] = set()
     return tuple(point for path in _directories() for point in _of_directory(path, group, seen))
 

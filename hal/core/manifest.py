@@ -1,7 +1,8 @@
-"""Discovery: which plugins are installed and which contract they speak, without importing one of them.
+"""Discovery: which plugins are installed and which contract they speak, without importing one of
+them.
 
-A plugin's distribution has an entry point in the group `hal.plugins` that names its module, and its top package
-carries a file `hal-plugin.toml`:
+A plugin's distribution has an entry point in the group `hal.plugins` that names its module, and its
+top package carries a file `hal-plugin.toml`:
 
     name = "mychip"                # the entry point's name
     contract = [1, 1]              # the versions of the contract that it speaks, lowest and highest
@@ -112,7 +113,7 @@ def _manifest(entries: list[EntryPoint]) -> Manifest:
 
 
 def _manifest_path(module: str) -> str:
-    """The manifest beside the top package's `__init__.py`; to find a top package imports nothing."""
+    """The manifest beside the top package's `__init__.py`; to find that imports nothing."""
     package = module.partition(".")[0]
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:

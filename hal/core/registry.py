@@ -1,7 +1,7 @@
 """The registry: which plugins and devices this machine has, and the way to open one.
 
-A plugin is imported when it is first asked for, in isolation: whatever it raises becomes its recorded cause, and
-every other plugin works on. A device is never replaced by another one.
+A plugin is imported when it is first asked for, in isolation: whatever it raises becomes its
+recorded cause, and every other plugin works on. A device is never replaced by another one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ BLOCKED_VARIABLE = "HAL_PLUGINS_BLOCKED"
 class PluginRow:
     """A plugin: `status` is "ok", "broken" or "blocked", and `cause` says why it is not "ok".
 
-    `contract` is the range of contract versions that it speaks, None when its manifest cannot be read.
+    `contract` is the range of contract versions that it speaks, None when its manifest cannot be
+    read.
     """
 
     name: str
@@ -44,7 +45,7 @@ class PluginRow:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """A device ("cpu:0"); or a plugin that cannot give any, with the plugin's name, status and cause."""
+    """A device ("cpu:0"); or a plugin that cannot give any, with its name, status and cause."""
 
     name: str
     plugin: str
@@ -64,8 +65,8 @@ class _Loaded:
 class Registry:
     """The plugins of this process.
 
-    `blocked` names plugins that are never imported; `extra` adds plugin objects that no distribution installs,
-    by name, and hides an installed plugin of the same name.
+    `blocked` names plugins that are never imported; `extra` adds plugin objects that no
+    distribution installs, by name, and hides an installed plugin of the same name.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Registry:
         return tuple(self._plugin_row(found) for found in self._found.values())
 
     def devices(self) -> tuple[DeviceRow, ...]:
-        """One row per device, and one for each plugin that is broken or blocked. Opens no device."""
+        """One row per device, and one per plugin that is broken or blocked. Opens no device."""
         return tuple(row for found in self._found.values() for row in self._device_rows(found))
 
     def open(
@@ -94,11 +95,11 @@ class Registry:
     ) -> Device:
         """Open the device `name` ("cpu:0") with wrappers around it, the first one outermost.
 
-        A wrapper is a function of the device or one of the names that `hal.core.wrappers.wrapper` knows; `()`
-        means none: then every hook is the plugin's own method.
+        A wrapper is a function of the device or one of the names that `hal.core.wrappers.wrapper`
+        knows; `()` means none: then every hook is the plugin's own method.
 
-        Raises InvalidCall for a name that no device has, listing those there are; PluginError when its plugin
-        is missing, broken or blocked, or the device cannot be opened.
+        Raises InvalidCall for a name that no device has, listing those there are; PluginError when
+        its plugin is missing, broken or blocked, or the device cannot be opened.
         """
         made = [wrapper(w) if isinstance(w, str) else w for w in wrappers]
         plugin, index = self._find(name)
@@ -123,7 +124,7 @@ class Registry:
         if extra := sorted(f.value for f in device.info.features - manifest.features):
             device.close()
             raise PluginError(
-                f"{device.name} declares {', '.join(extra)}, which its hal-plugin.toml does not list"
+                f"{device.name} declares {', '.join(extra)}, which its hal-plugin.toml lacks"
             )
 
     def _find(self, name: str) -> tuple[str, int]:
@@ -134,7 +135,7 @@ class Registry:
             )
         if plugin not in self._found:
             raise PluginError(
-                f"no plugin {plugin!r} is installed, so there is no device {name!r}\n{self._known()}"
+                f"no plugin {plugin!r} is installed for the device {name!r}\n{self._known()}"
             )
         if cause := self._load(plugin).cause:
             raise PluginError(
@@ -209,7 +210,7 @@ class Registry:
         return summaries
 
     def _call(self, plugin: str, hook: str, **arguments: Any) -> Any:
-        """Call a loaded plugin's hook; what it raises outside the contract's errors becomes a PluginError."""
+        """Call a loaded plugin's hook; an error outside the contract is a PluginError."""
         manager = self._load(plugin).relay
         assert manager is not None, "callers have looked at the plugin's cause"
         try:

@@ -1,7 +1,8 @@
 """The relay: one small pluggy manager that holds an implementation and the wrappers around it.
 
-It answers two questions: is the implementation complete, and what is called for each hook. A hook without a
-wrapper is the implementation's own function; pluggy stands between caller and device only where a wrapper is.
+It answers two questions: is the implementation complete, and what is called for each hook. A hook
+without a wrapper is the implementation's own function; pluggy stands between caller and device only
+where a wrapper is.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ Hook = Callable[..., Any]
 def relay(
     spec: type, implementation: object, name: str, wrappers: Sequence[object] = ()
 ) -> pluggy.PluginManager:
-    """Register an implementation of `spec` under `name`, and wrappers around it, the first one outermost.
+    """Register an implementation of `spec` under `name`, and wrappers around it, the first one
+    outermost.
 
-    Raises PluginError when the implementation has a hook or parameter that the spec lacks, InvalidCall when a
-    wrapper has a hook that is not a wrapper.
+    Raises PluginError when the implementation has a hook or parameter that the spec lacks,
+    InvalidCall when a wrapper has a hook that is not a wrapper.
     """
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(spec)
@@ -40,24 +42,25 @@ def relay(
 def check_complete(
     manager: pluggy.PluginManager, spec: type, name: str, needed: Collection[str]
 ) -> None:
-    """Raise PluginError unless `name` implements every needed hook so that pluggy can pass every argument."""
+    """Raise PluginError unless `name` implements every needed hook and gets every argument."""
     if missing := [
         hook for hook in hooks(spec) if hook in needed and _own(manager, name, hook) is None
     ]:
         raise PluginError(
-            f"{name} lacks the hooks {', '.join(missing)} of {spec.__name__}; mark each with @hal.hookimpl"
+            f"{name} lacks the hooks {', '.join(missing)} of {spec.__name__}; "
+            f"mark each with @hal.hookimpl"
         )
     for hook in hooks(spec):
         impl = _own(manager, name, hook)
         if impl and (defaults := set(impl.kwargnames) & set(_parameters(manager, hook))):
-            # pluggy passes only parameters without a default: such a hook would never see its argument.
+            # pluggy passes only parameters without a default: the hook would never see it.
             raise PluginError(
                 f"{name}.{hook} has a default for {', '.join(sorted(defaults))}; remove it"
             )
 
 
 def bound(manager: pluggy.PluginManager, name: str, hook: str) -> Hook:
-    """What to call for a hook: the implementation's own function, or pluggy's call when a wrapper is on it."""
+    """What to call for a hook: the implementation's function, or pluggy where a wrapper is."""
     parameters = _parameters(manager, hook)
     impl = _own(manager, name, hook)
     alone = len(manager.hook.__dict__[hook].get_hookimpls()) == 1

@@ -252,7 +252,7 @@ class DeviceSpec:
         Raises: OperationFailed or DeviceLost with the first cause when an awaited point failed.
         """
 
-    # optional: memory
+    # optional hooks: memory
 
     @_one
     def map(self, region: Region, writable: bool) -> memoryview:  # type: ignore[empty-body]
@@ -295,7 +295,7 @@ class DeviceSpec:
         Raises: Unsupported for an unknown `kind`; InvalidCall when the exporter is gone.
         """
 
-    # optional: graphs, host calls, observation
+    # optional hooks: graphs, host calls, observation
 
     @_one
     def record(self, commands: Sequence[Command]) -> Graph:  # type: ignore[empty-body]
@@ -348,7 +348,7 @@ class DeviceSpec:
         Owner: the result is a plain value. Blocks: no. Raises: InvalidCall for an unknown space.
         """
 
-    # optional: failure
+    # optional hooks: failure
 
     @_one
     def reset(self) -> int:  # type: ignore[empty-body]
@@ -376,7 +376,7 @@ class DeviceSpec:
         Owner: nothing. Blocks: no. Raises: Unsupported for a hook or kind that cannot be injected.
         """
 
-    # optional: collectives and vendor operators
+    # optional hooks: collectives and vendor operators
 
     @_one
     def create_group(self, spec: GroupSpec) -> Group:  # type: ignore[empty-body]

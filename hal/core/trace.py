@@ -1,8 +1,9 @@
 """Tracing, one wrapper for every device: what the host called and when the device worked.
 
-The trace is the JSON that Perfetto and chrome://tracing open. Each host thread is a track with a slice
-per hook call. Each lane of a device that declares `timestamps` is a track with a slice per operation,
-and an arrow leads to it from the call that submitted it. Times are of the host's monotonic clock.
+The trace is the JSON that Perfetto and chrome://tracing open. Each host thread is a track with a
+slice per hook call. Each lane of a device that declares `timestamps` is a track with a slice per
+operation, and an arrow leads to it from the call that submitted it. Times are of the host's
+monotonic clock.
 """
 
 from __future__ import annotations

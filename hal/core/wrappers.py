@@ -11,8 +11,8 @@ DEFAULT_WRAPPERS: tuple[str, ...] = ("validate",)
 
 
 def wrapper(name: str) -> Wrapper:
-    """The wrapper that a name means: "validate" checks every argument, "trace:FILE" writes a trace to FILE when
-    the device closes.
+    """The wrapper that a name means: "validate" checks every argument, "trace:FILE" writes a trace
+    to FILE when the device closes.
 
     Raises InvalidCall for any other name.
     """

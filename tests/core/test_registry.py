@@ -211,5 +211,7 @@ def test_an_unknown_wrapper_is_refused_before_anything_opens(registry):
 
 
 def test_entry_points_files_are_read_as_the_packaging_specification_says():
-    text = "[console_scripts]\nhal = a:b\n\n# note\n[hal.plugins]\n cpu=x.y \ngpu = z\n[other]\nq = r\n"
+    text = (
+        "[console_scripts]\nhal = a:b\n\n# note\n[hal.plugins]\n cpu=x.y \ngpu = z\n[other]\nq = r"
+    )
     assert parse_entry_points(text, "hal.plugins") == {"cpu": "x.y", "gpu": "z"}

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from hal.core.errors import InvalidCall
+from hal.core.errors import InvalidCall, OperationFailed
 from hal.core.trace import Tracer
 from hal.core.values import AllocOptions, Point
 
@@ -83,9 +83,9 @@ def test_arguments_results_and_errors_are_said(registry, path):
 def test_a_failed_operation_is_marked_with_its_cause(registry, path, add_source):
     text = "def add(grid, data, n):\n    1 / 0\n"
     failing = type(add_source)(add_source.format, text, "add", add_source.params)
-    with registry.open("bytes:0", wrappers=[f"trace:{path}"]) as device:
-        with pytest.raises(Exception, match="division by zero"):
-            run_add(device, failing)
+    device = registry.open("bytes:0", wrappers=[f"trace:{path}"])
+    with device, pytest.raises(OperationFailed, match="division by zero"):
+        run_add(device, failing)
     [mark] = [e for e in events_of(path) if e["ph"] == "i"]
     assert mark["name"] == "launch add"
     assert "division by zero" in mark["args"]["cause"]

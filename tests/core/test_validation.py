@@ -1,4 +1,4 @@
-"""Every kind of wrong argument is refused with its value, before the device sees it; right calls pass."""
+"""Every kind of wrong argument is refused with its value before the device sees it."""
 
 import math
 
@@ -14,6 +14,7 @@ from hal.core.errors import (
     Failure,
     FailureKind,
     InvalidCall,
+    OperationFailed,
     Scope,
     StaleHandle,
     Unsupported,
@@ -265,6 +266,6 @@ def test_a_device_failure_passes_through_unchanged(device, queue, buffer, add_so
     gate = device.create_timeline(host_driven=True)
     failure = Failure(FailureKind.ABORTED, Scope.OPERATION, "bytes:0", "test", "stop")
     device.signal(gate, 1, failure)
-    with pytest.raises(Exception, match="stop") as caught:
+    with pytest.raises(OperationFailed, match="stop") as caught:
         device.wait([Point(gate, 5)], 0.0, True)
     assert caught.value.failure is failure

@@ -1,1 +1,1 @@
-"""A whole small device for tests: memory is bytearrays, programs are Python, work runs when it may."""
+"""A whole small device for tests: memory is bytearrays, programs are Python."""

@@ -1,4 +1,4 @@
-"""`BytesDevice`: the contract over bytearrays. An operation runs as soon as its waits are reached."""
+"""`BytesDevice`: the contract over bytearrays. Work runs as soon as its waits are reached."""
 
 import time
 from dataclasses import dataclass, field

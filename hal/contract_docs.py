@@ -1,0 +1,105 @@
+"""Writes docs/contract.md, the device contract as a manual, from the docstrings of `hal.core`.
+
+python -m hal.contract_docs [PATH]
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+from hal.core import description, dtypes, errors, manifest, spec, values
+from hal.core.spec import MANDATORY_DEVICE, MANDATORY_PLUGIN, OPTIONAL
+
+DEFAULT_PATH = Path("docs/contract.md")
+_VALUES = (("Description", description), ("Values", values), ("Errors", errors), ("Types", dtypes))
+
+
+def render() -> str:
+    """The manual's text."""
+    return "\n\n".join(_pages()) + "\n"
+
+
+def _pages() -> Iterator[str]:
+    yield "# The device contract"
+    yield "<!-- Written by `python -m hal.contract_docs` from the docstrings of hal.core. -->"
+    yield f"Contract version {description.CONTRACT_VERSION}."
+    yield _doc(spec)
+    yield "## The manifest"
+    yield _doc(manifest)
+    yield from _hooks()
+    for title, module in _VALUES:
+        yield f"## {title}"
+        yield _doc(module)
+        yield from _definitions(_tree(module))
+
+
+def _hooks() -> Iterator[str]:
+    hooks = {hook.name: hook for hook in ast.walk(_tree(spec)) if isinstance(hook, ast.FunctionDef)}
+    yield "## Hooks of a plugin"
+    yield from (_hook(hooks[name]) for name in MANDATORY_PLUGIN)
+    yield f"## Hooks of a device: the {len(MANDATORY_DEVICE)} mandatory ones"
+    yield from (_hook(hooks[name]) for name in MANDATORY_DEVICE)
+    yield "## Hooks of a device: the optional ones"
+    yield _features()
+    yield from (_hook(hooks[name]) for name in OPTIONAL)
+
+
+def _features() -> str:
+    """A table from each feature to the hooks that it stands for."""
+    rows = ["| feature | hooks |", "| --- | --- |"]
+    for feature in description.Feature:
+        names = ", ".join(f"`{hook}`" for hook, needs in OPTIONAL.items() if needs is feature)
+        rows.append(f"| `{feature.value}` | {names or 'widens `copy`'} |")
+    return "\n".join(rows)
+
+
+def _hook(hook: ast.FunctionDef) -> str:
+    parameters = [ast.unparse(arg) for arg in hook.args.args if arg.arg != "self"]
+    assert hook.returns is not None, "every hook says what it returns"
+    signature = f"{hook.name}({', '.join(parameters)}) -> {ast.unparse(hook.returns)}"
+    return f"### `{hook.name}`\n\n{_code(signature)}\n\n{ast.get_docstring(hook)}"
+
+
+def _definitions(tree: ast.Module) -> Iterator[str]:
+    """The public classes and the assigned names that have a docstring, as the text has them."""
+    for node, after in zip(tree.body, [*tree.body[1:], ast.Pass()], strict=True):
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield _class(node)
+        match node, after:
+            case ast.Assign(targets=[ast.Name(name)]), ast.Expr(ast.Constant(str(text))):
+                yield f"### `{name}`\n\n{_code(ast.unparse(node))}\n\n{inspect.cleandoc(text)}"
+
+
+def _class(node: ast.ClassDef) -> str:
+    bases = ", ".join(ast.unparse(base) for base in node.bases)
+    head = f"### `{node.name}`" + (f" ({bases})" if bases else "")
+    parts = [head, ast.get_docstring(node) or "", _members(node)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _members(node: ast.ClassDef) -> str:
+    members = (m for m in node.body if isinstance(m, ast.AnnAssign | ast.Assign))
+    lines = "\n".join(ast.unparse(member) for member in members)
+    return _code(lines) if lines else ""
+
+
+def _code(text: str) -> str:
+    return f"```python\n{text}\n```"
+
+
+def _tree(module: ModuleType) -> ast.Module:
+    return ast.parse(inspect.getsource(module))
+
+
+def _doc(module: ModuleType) -> str:
+    return inspect.cleandoc(module.__doc__ or "")
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_PATH
+    path.write_text(render(), encoding="utf-8")
