@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import shorten
 
+from hal.core.description import DeviceInfo
 from hal.core.values import (
     Argument,
     Buffer,
@@ -20,6 +22,7 @@ from hal.core.values import (
 Event = dict[str, object]
 HOST_PID = 1
 _SHOWN = 4
+_LONGEST = 160
 
 
 def process(pid: int, name: str) -> Event:
@@ -83,8 +86,10 @@ def summary(value: object) -> object:
         case Sequence():
             more = ["..."] if len(value) > _SHOWN else []
             return [summary(item) for item in value[:_SHOWN]] + more
+        case DeviceInfo(name=name):
+            return f"description of {name}"
         case _:
-            return repr(value)
+            return shorten(repr(value), _LONGEST)
 
 
 def _slice(pid: int, tid: int, name: str, start_ns: int, end_ns: int) -> Event:
