@@ -1,1 +1,7 @@
 """The runtime: compiled plans on a device's timeline, and the arrays that they read and write."""
+
+from stack.runtime.array import Array
+from stack.runtime.engine import Engine
+from stack.runtime.plan import Plan
+
+__all__ = ["Array", "Engine", "Plan"]

@@ -47,6 +47,7 @@ class Engine:
         space = device.info.space(SpaceKind.GLOBAL)
         assert space is not None, "every device has a global memory space"
         self.device = device
+        self.closed = False
         self.alignment = max(space.granularity, 64)
         self.fallbacks: Counter[str] = Counter()
         self.stream = Stream(device, timeout_s, self._failed)
@@ -134,7 +135,8 @@ class Engine:
         self.programs.sweep()
 
     def close(self) -> None:
-        """Close the device; its arrays and plans are of no use any more."""
+        """Close the device; its arrays and plans are of no use any more. Idempotent."""
+        self.closed = True
         self._plans.clear()
         self.device.close()
 

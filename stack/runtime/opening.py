@@ -1,0 +1,67 @@
+"""Engines by device name, opened once in a process and closed at its end."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import hal
+from hal.core.device import Device, Wrapper
+from hal.core.errors import InvalidCall
+from hal.core.values import OpenOptions
+from stack.compiler.compile import compile_graph
+from stack.ops import OPS
+from stack.runtime.engine import TIMEOUT_S, Engine
+
+CACHE_VARIABLE = "HAL_CACHE_DIR"
+
+
+def engine_of(device: Device, timeout_s: float = TIMEOUT_S) -> Engine:
+    """A new engine on an open device, with the compiler and the operations of this package."""
+    return Engine(device, lambda request: compile_graph(request, device.info, OPS), timeout_s)
+
+
+def engine_for(name: str, wrappers: Sequence[str | Wrapper] | None = None) -> Engine:
+    """The engine of the device `name` ("cpu:0"), opened at the first call and closed at exit.
+
+    `wrappers` go around the device, as in `hal.open`: "validate", or "trace:FILE" to get a trace
+    when the device closes. None means those that it has; at the first call that is none at all, so
+    that its hooks are called directly.
+    Raises as `hal.open`: PluginError, or InvalidCall for an unknown name; also InvalidCall for an
+    engine that is open with other wrappers.
+    """
+    with _lock:
+        found = _engines.get(name)
+        if found is None or found[0].closed:
+            options = OpenOptions(cache_dir=str(cache_dir()))
+            device = hal.open(name, wrappers or (), options)
+            found = _engines[name] = engine_of(device), tuple(wrappers or ())
+        engine, present = found
+        if wrappers is not None and tuple(wrappers) != present:
+            raise InvalidCall(f"{name} is open already with the wrappers {present}; close it first")
+        return engine
+
+
+def cache_dir() -> Path:
+    """Where compiled programs are kept: $HAL_CACHE_DIR, $XDG_CACHE_HOME/hal or ~/.cache/hal."""
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "hal"
+
+
+def close_all() -> None:
+    """Close every engine that `engine_for` opened, which writes what their wrappers have to say."""
+    with _lock:
+        engines = [engine for engine, _ in _engines.values()]
+        _engines.clear()
+    for engine in engines:
+        engine.close()
+
+
+_engines: dict[str, tuple[Engine, tuple[str | Wrapper, ...]]] = {}
+_lock = threading.Lock()
+atexit.register(close_all)
