@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
-from hal.core.values import Grid, KernelSource, Param, ParamKind
+from hal.core.errors import UnsupportedFormat
+from hal.core.values import LLVM_IR, Grid, KernelSource, Param, ParamKind
 from hal.tile.build import Builder
 from hal.tile.kernel import For, Gather, If, Kernel, Load, Memory, Scatter, Statement, Store
 from hal.tile.node import Node
+from stack.compiler import llvm
 from stack.compiler.access import NotAffineError
 from stack.compiler.expr import reads
 from stack.compiler.fuse import Cluster, Fusion, settle
-from stack.compiler.llvm import render
 from stack.compiler.loops import Nest, emit_loops, passes
 from stack.compiler.order import update_in_place
 from stack.compiler.ordered import emit_scan, emit_scatter_add
@@ -32,6 +33,11 @@ from stack.compiler.program import (
 from stack.compiler.roots import Home, base, choose_roots, place
 from stack.compiler.tiles import Emission
 from stack.ir.record import OpRecord
+
+Renderer = Callable[[Kernel, DeviceInfo], KernelSource]
+
+RENDERERS: Mapping[str, Renderer] = {LLVM_IR: llvm.render}
+"""The program formats that the compiler writes."""
 
 ROW_SCRATCH_NBYTES = 1 << 18
 """Scratch memory for rows in one kernel; longer rows go to a temporary."""
@@ -61,8 +67,9 @@ def compile_graph(
 ) -> CompiledGraph:
     """Compile a request for the device.
 
-    Raises Unsupported when the device takes no program format that the compiler writes.
+    Raises UnsupportedFormat when the device takes no program format that the compiler writes.
     """
+    write = renderer(info)
     program = lower_graph(request, info, records)
     sources: dict[Kernel, KernelSource] = {}
     calls: list[Call] = []
@@ -70,7 +77,7 @@ def compile_graph(
     for call in program.calls:
         source = sources.get(call.kernel)
         if source is None:
-            source = sources[call.kernel] = render(call.kernel, info)
+            source = sources[call.kernel] = write(call.kernel, info)
         args = tuple(BufferRef(kind, i, 0, sizes[kind, i]) for kind, i in call.buffers)  # type: ignore[arg-type]
         calls.append(KernelCall(source, call.grid, args))
     for target, temp, nbytes in program.copies:
@@ -83,6 +90,20 @@ def compile_graph(
         updates=request.updates,
         temps=program.temps,
         calls=tuple(calls),
+    )
+
+
+def renderer(info: DeviceInfo) -> Renderer:
+    """The writer of the program format that the device likes best.
+
+    Raises UnsupportedFormat when the compiler writes none that the device takes.
+    """
+    for accepted in info.formats:
+        if accepted in RENDERERS:
+            return RENDERERS[accepted]
+    raise UnsupportedFormat(
+        f"{info.name} takes programs in {', '.join(info.formats) or 'no format'}; "
+        f"the compiler writes {', '.join(RENDERERS)}"
     )
 
 

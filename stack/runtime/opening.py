@@ -13,15 +13,26 @@ from hal.core.device import Device, Wrapper
 from hal.core.errors import InvalidCall
 from hal.core.values import OpenOptions
 from stack.compiler.compile import compile_graph
+from stack.compiler.program import CompiledGraph, GraphRequest
 from stack.ops import OPS
+from stack.runtime.compile_cache import cached
 from stack.runtime.engine import TIMEOUT_S, Engine
 
 CACHE_VARIABLE = "HAL_CACHE_DIR"
 
 
-def engine_of(device: Device, timeout_s: float = TIMEOUT_S) -> Engine:
-    """A new engine on an open device, with the compiler and the operations of this package."""
-    return Engine(device, lambda request: compile_graph(request, device.info, OPS), timeout_s)
+def engine_of(device: Device, timeout_s: float = TIMEOUT_S, cache_dir: str = "") -> Engine:
+    """A new engine on an open device, with the compiler and the operations of this package.
+
+    Compiled graphs are kept in `cache_dir` (empty: nowhere).
+    """
+
+    def compile(request: GraphRequest) -> CompiledGraph:
+        return compile_graph(request, device.info, OPS)
+
+    return Engine(
+        device, cached(compile, device.info, cache_dir) if cache_dir else compile, timeout_s
+    )
 
 
 def engine_for(name: str, wrappers: Sequence[str | Wrapper] | None = None) -> Engine:
@@ -38,7 +49,8 @@ def engine_for(name: str, wrappers: Sequence[str | Wrapper] | None = None) -> En
         if found is None or found[0].closed:
             options = OpenOptions(cache_dir=str(cache_dir()))
             device = hal.open(name, wrappers or (), options)
-            found = _engines[name] = engine_of(device), tuple(wrappers or ())
+            engine = engine_of(device, cache_dir=options.cache_dir)
+            found = _engines[name] = engine, tuple(wrappers or ())
         engine, present = found
         if wrappers is not None and tuple(wrappers) != present:
             raise InvalidCall(f"{name} is open already with the wrappers {present}; close it first")

@@ -1,0 +1,179 @@
+"""What the fusing compiler computes (against the graph's meaning) and how many kernels it takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node, Type
+from stack.ir import build as g
+from tests.compiler.lowered import check
+
+F = DType.F32
+
+
+def source(slot: int, *shape: int, dtype: DType = F) -> Node:
+    return g.input(slot, Type(shape, dtype))
+
+
+def arrays(*nodes: Node) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=n.shape).astype(np.float32) for n in nodes]
+
+
+def grown(x: Node, shape: tuple[int, ...]) -> Node:
+    return g.expand(g.reshape(x, (1,) * (len(shape) - len(x.shape)) + x.shape), shape)
+
+
+def softmax(x: Node) -> Node:
+    last = len(x.shape) - 1
+    e = g.exp(g.sub(x, g.expand(g.reduce("max", x, (last,)), x.shape)))
+    return g.div(e, g.expand(g.reduce("sum", e, (last,)), x.shape))
+
+
+def layer_norm(x: Node) -> tuple[Node, Node]:
+    """(normalised, reciprocal deviation)"""
+    rows, width = x.shape
+    inverse = g.full((rows, 1), 1 / width, F)
+    centred = g.sub(x, g.expand(g.mul(g.reduce("sum", x, (1,)), inverse), x.shape))
+    variance = g.mul(g.reduce("sum", g.mul(centred, centred), (1,)), inverse)
+    deviation = g.rsqrt(g.add(variance, g.full((rows, 1), 1e-5, F)))
+    return g.mul(centred, g.expand(deviation, x.shape)), deviation
+
+
+def test_elementwise_chain_is_one_kernel() -> None:
+    x, b = source(0, 16, 24), source(1, 24)
+    program = check([g.exp(g.add(x, grown(b, (16, 24))))], [x, b], arrays(x, b))
+    assert len(program.calls) == 1
+    assert not program.temps
+
+
+def test_softmax_is_one_kernel_that_keeps_the_row_in_scratch() -> None:
+    x = source(0, 16, 24)
+    program = check([softmax(x)], [x], arrays(x))
+    assert len(program.calls) == 1
+    assert not program.temps
+
+
+def test_residual_and_layer_norm_share_a_kernel() -> None:
+    x, y, gain = source(0, 32, 48), source(1, 32, 48), source(2, 48)
+    total = g.add(x, y)
+    normal, _ = layer_norm(total)
+    out = g.mul(normal, grown(gain, normal.shape))
+    program = check([out, total], [x, y, gain], arrays(x, y, gain))
+    assert len(program.calls) == 1
+
+
+def test_layer_norm_gradient_takes_a_row_kernel_and_a_column_kernel() -> None:
+    x, gain, d = source(0, 32, 48), source(1, 48), source(2, 32, 48)
+    normal, deviation = layer_norm(x)
+    dn = g.mul(d, grown(gain, d.shape))
+    inverse = g.full((32, 1), 1 / 48, F)
+    mean = g.mul(g.reduce("sum", dn, (1,)), inverse)
+    slope = g.mul(g.reduce("sum", g.mul(dn, normal), (1,)), inverse)
+    inner = g.sub(g.sub(dn, g.expand(mean, d.shape)), g.mul(normal, g.expand(slope, d.shape)))
+    dx = g.mul(g.expand(deviation, d.shape), inner)
+    dgain, dbias = g.reduce("sum", g.mul(d, normal), (0,)), g.reduce("sum", d, (0,))
+    program = check([dx, dgain, dbias], [x, gain, d], arrays(x, gain, d))
+    assert len(program.calls) == 2
+
+
+@pytest.mark.parametrize("shape", [(200, 300), (1, 4099), (16384,), (40000,)])
+def test_long_reductions_go_in_steps(shape: tuple[int, ...]) -> None:
+    x = source(0, *shape)
+    check([g.reduce("sum", x, tuple(range(len(shape)))), g.reduce("max", x, (0,))], [x], arrays(x))
+
+
+def attention(x: Node, w: Node, bias: Node, heads: int, batch: int) -> Node:
+    rows, width = x.shape
+    t, d = rows // batch, width // heads
+    qkv = g.matmul(x, g.permute(w, (1, 0)))
+    qkv = g.reshape(g.add(qkv, grown(bias, qkv.shape)), (batch, t, 3, heads, d))
+
+    def part(i: int) -> Node:
+        cut = g.slice(qkv, (0, 0, i, 0, 0), (batch, t, i + 1, heads, d), (1,) * 5)
+        return g.permute(g.reshape(cut, (batch, t, heads, d)), (0, 2, 1, 3))
+
+    q, k, v = map(part, range(3))
+    scores = g.matmul(q, g.permute(k, (0, 1, 3, 2)))
+    row = g.expand(g.reshape(g.arange(t), (1, 1, t, 1)), scores.shape)
+    column = g.expand(g.reshape(g.arange(t), (1, 1, 1, t)), scores.shape)
+    masked = g.where(g.lt(row, column), g.full(scores.shape, -1e30, F), scores)
+    mixed = g.matmul(softmax(masked), v)
+    return g.reshape(g.permute(mixed, (0, 2, 1, 3)), (rows, width))
+
+
+def test_attention_needs_no_copy_of_a_view() -> None:
+    x, w, bias, out = source(0, 16, 8), source(1, 24, 8), source(2, 24), source(3, 8, 8)
+    y = g.add(g.matmul(attention(x, w, bias, 2, 2), out), x)
+    program = check([y], [x, w, bias, out], arrays(x, w, bias, out))
+    # qkv, scores, softmax, mix (stored in the order that the output projection reads), projection
+    assert len(program.calls) == 5
+
+
+def test_update_reads_slices_of_the_old_value_and_is_in_place() -> None:
+    p, m, x, y, rate = source(0, 100), source(1, 100), source(2, 6, 10), source(3, 40), source(4)
+    w1 = g.reshape(g.slice(p, (0,), (60,), (1,)), (6, 10))
+    w2 = g.slice(p, (60,), (100,), (1,))
+    out = g.matmul(x, g.permute(w1, (1, 0)))
+    gradient = g.concat([g.reshape(g.mul(w1, x), (60,)), g.mul(w2, y)], 0)
+    moment = g.add(g.mul(m, g.full((100,), 0.9, F)), g.mul(gradient, g.full((100,), 0.1, F)))
+    value = g.sub(p, g.mul(moment, g.expand(g.reshape(rate, (1,)), (100,))))
+    nodes = (p, m, x, y, rate)
+    program = check([out, value, moment], nodes, arrays(*nodes), updates=((1, 0), (2, 1)))
+    assert not program.copies
+    assert len(program.calls) == 4  # the product, two pieces of the gradient in place, one update
+
+
+def test_swapped_inputs_need_one_copy() -> None:
+    a, b = source(0, 10), source(1, 10)
+    program = check([b, a], [a, b], arrays(a, b), updates=((0, 0), (1, 1)))
+    assert len(program.copies) == 1
+
+
+def test_gradient_of_a_split_is_written_in_place() -> None:
+    x = source(0, 2, 8, 4)
+    first = g.pad(x, (0, 0, 0), (0, 0, 8), 0.0)
+    second = g.pad(g.mul(x, x), (0, 0, 4), (0, 0, 4), 0.0)
+    third = g.pad(g.neg(x), (0, 0, 8), (0, 0, 0), 0.0)
+    check([g.add(g.add(first, second), third)], [x], arrays(x))
+
+
+def test_indexing() -> None:
+    table, updates = source(0, 7, 12), source(2, 2, 5, 12)
+    index = g.input(1, Type((2, 5), DType.I64))
+    values = arrays(table, updates)
+    chosen = np.random.default_rng(1).integers(-1, 8, (2, 5))
+    outputs = [
+        g.exp(g.gather(table, index, 0)),
+        g.gather(table, index, 1),
+        g.scatter_add(g.full((7, 12), 0, F), index, updates, 0),
+        g.scatter_add(table, index, updates, 0),
+    ]
+    check(outputs, [table, index, updates], [values[0], chosen, values[1]])
+
+
+def test_scans_arguments_and_views() -> None:
+    x = source(0, 7, 12)
+    odd = g.reshape(g.permute(x, (1, 0)), (4, 21))
+    outputs = [
+        g.scan("sum", x, 0),
+        g.scan("sum", x, 1),
+        g.scan("max", x, 1),
+        g.argmax(x, 1),
+        g.argmax(x, 0),
+        g.pad(x, (1, 2), (0, 3), 1.5),
+        g.flip(x, (0, 1)),
+        g.slice(x, (1, 2), (7, 12), (2, 3)),
+        odd,
+        g.add(odd, g.reshape(x, (4, 21))),
+    ]
+    check(outputs, [x], arrays(x))
+
+
+def test_scalars_empty_tensors_and_repeated_outputs() -> None:
+    x, empty = source(0), source(1, 0, 3)
+    outputs = [g.exp(x), g.add(x, x), x, x, g.reduce("sum", empty, (0,)), g.exp(empty)]
+    outputs.append(g.matmul(g.permute(empty, (1, 0)), empty))
+    check(outputs, [x, empty], [np.float32(2), np.zeros((0, 3), np.float32)])
