@@ -2,6 +2,7 @@
 
 from stack.runtime.array import Array
 from stack.runtime.engine import Engine
+from stack.runtime.opening import close_all, engine_for, engine_of
 from stack.runtime.plan import Plan
 
-__all__ = ["Array", "Engine", "Plan"]
+__all__ = ["Array", "Engine", "Plan", "close_all", "engine_for", "engine_of"]
