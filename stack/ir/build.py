@@ -1,8 +1,8 @@
 """One constructor for each graph operation; it checks operands by `stack.ir.types`.
 
-Constructors raise GraphError. Operands of an elementwise operation have one shape and element type: expand and cast are explicit.
-Axes may be negative and count from the end. A movement, cast or reduction that changes nothing
-gives its operand itself.
+Constructors raise GraphError. Operands of an elementwise operation have one shape and element type:
+expand and cast are explicit. Axes may be negative and count from the end. A movement, cast or
+reduction that changes nothing gives its operand itself.
 """
 
 from __future__ import annotations
@@ -229,7 +229,8 @@ def bitcast(x: Node, dtype: DType) -> Node:
 
 
 def philox(counter: Node, key: Node) -> Node:
-    """u32 random words of u64 operands: word (counter & 3) of Philox4x32-10 block (counter >> 2)."""
+    """u32 random words of u64 operands: word (counter & 3) of Philox4x32-10 block (counter >>
+    2)."""
     return make("philox", (counter, key))
 
 
@@ -286,7 +287,7 @@ def slice_axis(x: Node, axis: int, start: int, stop: int, step: int = 1) -> Node
     a, ones = axis_of(axis, len(x.shape)), (1,) * len(x.shape)
     lo = tuple(start if i == a else 0 for i in range(len(ones)))
     hi = tuple(stop if i == a else n for i, n in enumerate(x.shape))
-    return slice(x, lo, hi, (*ones[:a], step, *ones[a + 1:]))
+    return slice(x, lo, hi, (*ones[:a], step, *ones[a + 1 :]))
 
 
 def flip(x: Node, axes: int | Sequence[int]) -> Node:

@@ -95,7 +95,7 @@ def concat(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     if len(rest) != 1 or len({len(s.shape) for s in srcs}) != 1:
         raise GraphError(f"shapes differ outside axis {axis}")
     total = sum(s.shape[axis] for s in srcs)
-    return first.with_shape((*first.shape[:axis], total, *first.shape[axis + 1:]))
+    return first.with_shape((*first.shape[:axis], total, *first.shape[axis + 1 :]))
 
 
 def same(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:

@@ -129,7 +129,7 @@ def _arg(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     (x,), axis = srcs, attrs["axis"]
     need_axis(axis, len(x.shape))
     need(x.shape[axis] > 0, f"axis {axis} has no elements to choose from")
-    return Type((*x.shape[:axis], 1, *x.shape[axis + 1:]), DType.I64)
+    return Type((*x.shape[:axis], 1, *x.shape[axis + 1 :]), DType.I64)
 
 
 def _scan(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
