@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.dtypes import DType
 
-COPY_COST = 6
+COPY_COST = 16
 """Multiply-adds in the time that one element takes to be packed along its contiguous axis."""
 
-TRANSPOSE_COST = 12
+TRANSPOSE_COST = 20
 """The same for an element that is packed across its contiguous axis."""
 
 LAUNCH_COST = 20_000
@@ -79,7 +79,8 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     kc = _panel_depth(shape, info, nr, kt)
     mc = _resident_rows(shape, info, mr, kc)
     mp, np = _program_block(shape, info, Blocks(mr, nr, kt, min(4, kt), kc, mc, mr, max(nr, lanes)))
-    return Blocks(mr, nr, kt, min(4, kt), kc, min(mc, mp), mp, np)
+    mc = round_up(ceil_div(mp, ceil_div(mp, mc)), mr)
+    return Blocks(mr, nr, kt, min(4, kt), kc, mc, mp, np)
 
 
 def register_tile(shape: MatmulShape, info: DeviceInfo) -> tuple[int, int]:
@@ -154,5 +155,5 @@ def _estimated_time(
     one = mp * np * shape.k + (a_cost * mp + b_cost * np) * shape.k + LAUNCH_COST
     programs = ceil_div(shape.m, mp) * ceil_div(shape.n, np) * shape.batch
     waves = ceil_div(programs, max(1, info.limits.instances))
-    # All others wait for an instance that starts late or is interrupted: half of it is at risk.
-    return one * (waves + 0.5)
+    # All others wait for an instance that starts late or is interrupted.
+    return one * (waves + 0.1)
