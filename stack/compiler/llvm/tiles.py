@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache
 
-from hal.core.dtypes import DType
+from hal.tile.kernel import Gather, Load
 from hal.tile.node import Node
+from stack.compiler.llvm.bounds import Range
 from stack.compiler.llvm.types import is_constant, register, splat_constant, vector
 from stack.compiler.llvm.writer import Writer
 
@@ -38,6 +40,21 @@ def widths(count: int, lanes: int) -> tuple[int, ...]:
     return (lanes,) * (count // lanes) + ((tail,) if tail else ())
 
 
+@dataclass(slots=True)
+class Environment:
+    """What names mean: the pointers of memories, scalar parameters and program indices, the statement behind each
+    loaded variable, and the limits known to reach a size."""
+
+    pointers: dict[str, str] = field(default_factory=dict)
+    scalars: dict[str, str] = field(default_factory=dict)
+    program: tuple[str, ...] = ()
+    grid: tuple[str, ...] = ()
+    loads: dict[Node, Load | Gather] = field(default_factory=dict)
+    aliases: dict[Node, Node] = field(default_factory=dict)
+    ranges: dict[Node, Range] = field(default_factory=dict)
+    assumed: dict[Node, int] = field(default_factory=dict)
+
+
 Rule = Callable[["Tiles", Node, int, int], str]
 """Computes the piece (row, piece index), or the element (row, column), of a node."""
 
@@ -51,16 +68,22 @@ class Tiles:
     """
 
     def __init__(
-        self, out: Writer, lanes: int, piece_rules: Mapping[str, Rule], element_rules: Mapping[str, Rule]
+        self,
+        out: Writer,
+        lanes: int,
+        piece_rules: Mapping[str, Rule],
+        element_rules: Mapping[str, Rule],
     ) -> None:
         self.out = out
         self.lanes = lanes
+        self.env = Environment()
         self._piece_rules = piece_rules
         self._element_rules = element_rules
         self._pieces: dict[Node, dict[int, str]] = {}
         self._elements: dict[Node, dict[int, str]] = {}
         self._memo: dict[Hashable, str] = {}
-        self._trail: list[tuple[dict[int, str], int] | Hashable] = []
+        self._trail: list[tuple[dict[int, str], int] | None] = []
+        self._keys: list[Hashable] = []
 
     # scopes
 
@@ -71,17 +94,18 @@ class Tiles:
         yield
         while len(self._trail) > mark:
             last = self._trail.pop()
-            if isinstance(last, tuple) and isinstance(last[0], dict):
-                del last[0][last[1]]
+            if last is None:
+                del self._memo[self._keys.pop()]
             else:
-                del self._memo[last]
+                del last[0][last[1]]
 
     def once(self, key: Hashable, make: Callable[[], str]) -> str:
         """The operand kept under a key in this scope, made at the first call."""
         found = self._memo.get(key)
         if found is None:
             found = self._memo[key] = make()
-            self._trail.append(key)
+            self._keys.append(key)
+            self._trail.append(None)
         return found
 
     # values
@@ -182,8 +206,3 @@ class Tiles:
     def register(self, n: Node, piece: int) -> tuple[str, int]:
         """The LLVM scalar type and the width of a piece."""
         return register(n.dtype), self.widths(n)[piece]
-
-
-def narrow_needs_rounding(dtype: DType) -> bool:
-    """Whether results of f32 arithmetic must be rounded to this type."""
-    return dtype is DType.F16 or dtype is DType.BF16

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 from functools import cache
 
 from hal.core.dtypes import DType
@@ -55,24 +56,26 @@ def to_f32(value: float) -> float:
 
 def _to_f16(value: float) -> float:
     try:
-        return float(struct.unpack("<e", struct.pack("<e", value))[0])
+        return float(struct.unpack("<e", struct.pack("<e", to_f32(value)))[0])
     except OverflowError:
         return math.copysign(math.inf, value)
 
 
 def _to_bf16(value: float) -> float:
-    """The nearest bf16 of a double: sticky bits below f32 keep one rounding."""
     single = to_f32(value)
-    if math.isnan(single) or math.isinf(single):
+    if not math.isfinite(single):
         return single
-    bits = struct.unpack("<I", struct.pack("<f", single))[0]
-    if single != value:
-        bits = (bits - (abs(single) > abs(value))) | 1
+    bits = int(struct.unpack("<I", struct.pack("<f", single))[0])
     bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
     return float(struct.unpack("<f", struct.pack("<I", bits))[0])
 
 
-_ROUND = {DType.F32: to_f32, DType.F16: _to_f16, DType.BF16: _to_bf16, DType.F64: float}
+_ROUND: dict[DType, Callable[[float], float]] = {
+    DType.F32: to_f32,
+    DType.F16: _to_f16,
+    DType.BF16: _to_bf16,
+    DType.F64: float,
+}
 
 
 def constant(dtype: DType, value: float) -> str:

@@ -79,7 +79,9 @@ class Writer:
     def elementwise(self, function: str, scalar: str, width: int, *args: str) -> str:
         """Call llvm.<function> whose arguments and result have one type."""
         kind = vector(scalar, width)
-        return self.call(f"llvm.{function}.{suffix(scalar, width)}", kind, *((kind, a) for a in args))
+        return self.call(
+            f"llvm.{function}.{suffix(scalar, width)}", kind, *((kind, a) for a in args)
+        )
 
     def declare(self, function: str, result: str, kinds: tuple[str, ...]) -> None:
         """Declare an external function once."""

@@ -1,0 +1,269 @@
+"""Blocks in memory: addresses, what of a block is valid, and the rule of loaded variables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from hal.core.dtypes import DType
+from hal.tile.build import transpose
+from hal.tile.kernel import Access, Load
+from hal.tile.node import Node, node
+from stack.compiler.llvm import casts
+from stack.compiler.llvm.bounds import bounds
+from stack.compiler.llvm.shapes import from_elements
+from stack.compiler.llvm.tiles import Tiles, columns
+from stack.compiler.llvm.types import memory, register, suffix, vector
+
+SCRATCH_ZERO = "%zero"
+"""Eight zero bytes that an access outside a block's limits reads instead."""
+
+
+def constant_of(n: Node) -> int | None:
+    """The value of a constant scalar."""
+    return int(n["value"]) if n.op == "const" else None
+
+
+# addresses
+
+
+@cache
+def _indices(shape: tuple[int, ...], row: int) -> tuple[int, ...]:
+    """The leading indices of a row."""
+    found = []
+    for d in reversed(shape[:-1]):
+        row, i = divmod(row, d)
+        found.append(i)
+    return tuple(reversed(found))
+
+
+def _base(t: Tiles, access: Access) -> str:
+    kind = memory(access.memory.dtype)
+    pointer = t.env.pointers[access.memory.name]
+
+    def make() -> str:
+        return t.out.put(f"getelementptr {kind}, ptr {pointer}, i64 {t.scalar(access.offset)}")
+
+    return t.once(("base", pointer, kind, access.offset), make)
+
+
+def address(t: Tiles, access: Access, shape: tuple[int, ...], row: int, column: int) -> str:
+    """The pointer to an element."""
+    kind = memory(access.memory.dtype)
+    steps = (*zip(_indices(shape, row), access.strides[:-1], strict=True),) if shape else ()
+    if shape:
+        steps += ((column, access.strides[-1]),)
+    near, far = 0, []
+    for i, stride in steps:
+        fixed = constant_of(stride)
+        if fixed is not None:
+            near += i * fixed
+        elif i:
+            far.append((i, stride))
+    pointer = _base(t, access)
+    for i, stride in far:
+        pointer = _stepped(t, pointer, kind, stride, i)
+    return t.out.put(f"getelementptr {kind}, ptr {pointer}, i64 {near}") if near else pointer
+
+
+def _stepped(t: Tiles, pointer: str, kind: str, stride: Node, times: int) -> str:
+    def distance() -> str:
+        step = t.scalar(stride)
+        return step if times == 1 else t.out.put(f"mul i64 {step}, {times}")
+
+    def make() -> str:
+        far = t.once(("times", stride, times), distance)
+        return t.out.put(f"getelementptr {kind}, ptr {pointer}, i64 {far}")
+
+    return t.once(("step", pointer, kind, stride, times), make)
+
+
+# validity
+
+
+def proven(t: Tiles, limit: Node, size: int) -> bool:
+    """Whether a limit is known to be at least `size`."""
+    return t.env.assumed.get(limit, 0) >= size or bounds(limit, t.env.ranges)[0] >= size
+
+
+@dataclass(frozen=True, slots=True)
+class Valid:
+    """What of a row is valid: `row` an i1 (None: the row is), `count` the i32 number of its first columns that
+    are if the row is (None: all)."""
+
+    row: str | None
+    count: str | None
+
+
+def valid(t: Tiles, access: Access, shape: tuple[int, ...], row: int) -> Valid:
+    """What of a row of a block is valid."""
+    guards = []
+    for i, size, limit in zip(_indices(shape, row), shape[:-1], access.limits, strict=False):
+        if limit is not None and not proven(t, limit, size):
+            guards.append(_above(t, limit, i))
+    if not shape:
+        return Valid(None, None)
+    last, width = access.limits[-1], shape[-1]
+    count = None if last is None or proven(t, last, width) else _count(t, last, width)
+    guard = guards[0] if guards else None
+    for other in guards[1:]:
+        guard = t.out.put(f"and i1 {guard}, {other}")
+    return Valid(guard, count)
+
+
+def _above(t: Tiles, limit: Node, i: int) -> str:
+    def make() -> str:
+        return t.out.put(f"icmp sgt i64 {t.scalar(limit)}, {i}")
+
+    return t.once(("above", limit, i), make)
+
+
+def _count(t: Tiles, limit: Node, width: int) -> str:
+    """The limit clamped to 0..width, as i32."""
+
+    def make() -> str:
+        top = t.out.elementwise("smin", "i64", 1, t.scalar(limit), str(width))
+        low = t.out.elementwise("smax", "i64", 1, top, "0")
+        return t.out.put(f"trunc i64 {low} to i32")
+
+    return t.once(("count", limit, width), make)
+
+
+def effective_count(t: Tiles, v: Valid, width: int) -> str:
+    """The number of valid columns, 0 in an invalid row, as i32."""
+    if v.row is None:
+        assert v.count is not None
+        return v.count
+    count = v.count or str(width)
+    return t.once(
+        ("effective", v, width),
+        lambda: t.out.put(f"select i1 {v.row}, i32 {count}, i32 0"),
+    )
+
+
+def piece_mask(t: Tiles, count: str, first: int, width: int) -> str:
+    """Lanes first..first+width-1 below a count."""
+
+    def make() -> str:
+        kind = vector("i32", width)
+        lanes = ", ".join(f"i32 {first + i}" for i in range(width))
+        limit = t.splat("i32", count, width)
+        return t.out.put(f"icmp slt {kind} <{lanes}>, {limit}")
+
+    return t.once(("mask", count, first, width), make)
+
+
+def _element_guard(t: Tiles, v: Valid, column: int) -> str | None:
+    if v.count is None:
+        return v.row
+    guard = t.once(
+        ("below", v.count, column), lambda: t.out.put(f"icmp sgt i32 {v.count}, {column}")
+    )
+    return guard if v.row is None else t.out.put(f"and i1 {v.row}, {guard}")
+
+
+# loads
+
+
+def load_element(t: Tiles, s: Load, row: int, column: int) -> str:
+    """One element of a loaded block."""
+    shape = s.result.shape
+    pointer = address(t, s.source, shape, row, column)
+    guard = _element_guard(t, valid(t, s.source, shape, row), column)
+    return guarded_load(t, s.result.dtype, pointer, guard, s.other)
+
+
+def guarded_load(
+    t: Tiles, dtype: DType, pointer: str, guard: str | None, other: Node | None
+) -> str:
+    """A scalar from memory where the guard holds, else `other` (zero without one), with no branch."""
+    kind = memory(dtype)
+    if guard is not None:
+        pointer = t.out.put(f"select i1 {guard}, ptr {pointer}, ptr {SCRATCH_ZERO}")
+    raw = t.out.put(f"load {kind}, ptr {pointer}, align {dtype.nbytes}")
+    value = casts.from_memory(t.out, raw, dtype, 1)
+    if guard is None or other is None:
+        return value
+    scalar = register(dtype)
+    return t.out.put(f"select i1 {guard}, {scalar} {value}, {scalar} {t.scalar(other)}")
+
+
+def load_piece(t: Tiles, s: Load, row: int, piece: int) -> str:
+    """A piece of a loaded block."""
+    shape, width = s.result.shape, t.widths(s.result)[piece]
+    first = piece * t.lanes
+    if width == 1:
+        return load_element(t, s, row, first)
+    stride = constant_of(s.source.strides[-1])
+    v = valid(t, s.source, shape, row)
+    if stride == 0:
+        return _load_repeated(t, s, row, piece)
+    whole = v.row is None and v.count is None
+    if stride == 1 and (whole or s.result.dtype.nbytes >= 4):
+        pointer = address(t, s.source, shape, row, first)
+        return _load_vector(t, s, v, pointer, first, width)
+    elements = [load_element(t, s, row, first + i) for i in range(width)]
+    return from_elements(t, register(s.result.dtype), elements)
+
+
+def _load_vector(t: Tiles, s: Load, v: Valid, pointer: str, first: int, width: int) -> str:
+    dtype = s.result.dtype
+    kind = vector(memory(dtype), width)
+    if v.row is None and v.count is None:
+        raw = t.out.put(f"load {kind}, ptr {pointer}, align {dtype.nbytes}")
+        return casts.from_memory(t.out, raw, dtype, width)
+    mask = piece_mask(t, effective_count(t, v, columns(s.result.shape)), first, width)
+    name = f"llvm.masked.load.{suffix(memory(dtype), width)}.p0"
+    other = "zeroinitializer"
+    if s.other is not None:
+        other = t.splat(register(dtype), t.scalar(s.other), width)
+    return t.out.call(
+        name,
+        kind,
+        ("ptr", pointer),
+        ("i32 immarg", str(dtype.nbytes)),
+        (vector("i1", width), mask),
+        (kind, other),
+    )
+
+
+def _load_repeated(t: Tiles, s: Load, row: int, piece: int) -> str:
+    """A row whose elements are one element in memory."""
+    scalar, width = t.register(s.result, piece)
+    value = t.splat(scalar, load_element(t, s, row, 0), width)
+    count = valid(t, s.source, s.result.shape, row).count
+    if count is None:
+        return value
+    mask, kind = piece_mask(t, count, piece * t.lanes, width), vector(scalar, width)
+    zero = s.other is None
+    other = "zeroinitializer" if zero else t.splat(scalar, t.scalar(_some(s.other)), width)
+    return t.out.put(f"select {vector('i1', width)} {mask}, {kind} {value}, {kind} {other}")
+
+
+def _some(n: Node | None) -> Node:
+    assert n is not None
+    return n
+
+
+# blocks whose rows lie apart and whose columns lie together
+
+
+def is_transposed(access: Access, shape: tuple[int, ...]) -> bool:
+    """Whether a matrix is read or written best by its columns."""
+    if len(shape) != 2 or 1 in shape:
+        return False
+    near, far = (constant_of(s) for s in reversed(access.strides))
+    return far == 1 and near not in (0, 1)
+
+
+def swapped(access: Access) -> Access:
+    """The block with its two axes exchanged."""
+    return Access(access.memory, access.offset, access.strides[::-1], access.limits[::-1])
+
+
+def transposed_load(s: Load) -> tuple[Load, Node]:
+    """A load by columns, and its transpose."""
+    by_columns = node(
+        "var", s.result.type.with_shape(s.result.shape[::-1]), id=("columns", s.result["id"])
+    )
+    return Load(by_columns, swapped(s.source), s.other), transpose(by_columns, (1, 0))

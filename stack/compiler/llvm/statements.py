@@ -1,0 +1,180 @@
+"""Statements that touch memory, and when pending loads must happen.
+
+A load is written where its pieces are first used. What may change the memory in between forces it to happen
+before. A store forces all pending loads but those that it reads element by element in place: contract and producers
+allow a read parameter to be the memory of a written one only for accesses at identical indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hal.tile.build import transpose
+from hal.tile.kernel import Access, Gather, Load, Store
+from hal.tile.node import Node
+from hal.tile.ops import ELEMENTWISE
+from stack.compiler.llvm import casts
+from stack.compiler.llvm.guards import guarded
+from stack.compiler.llvm.memory import (
+    Valid,
+    address,
+    constant_of,
+    effective_count,
+    is_transposed,
+    piece_mask,
+    swapped,
+    transposed_load,
+    valid,
+)
+from stack.compiler.llvm.tiles import Tiles, columns, rows
+from stack.compiler.llvm.types import memory, suffix, vector
+
+
+class Pending:
+    """Loads that are declared and have perhaps not happened."""
+
+    def __init__(self, tiles: Tiles) -> None:
+        self.tiles = tiles
+        self.variables: list[Node] = []
+
+    def force(self, keep: frozenset[Node] = frozenset()) -> None:
+        """Make all pending loads happen but those to keep."""
+        kept = []
+        for v in self.variables:
+            if v in keep:
+                kept.append(v)
+            else:
+                alias = self.tiles.env.aliases.get(v)
+                self.tiles.pieces(v if alias is None else alias.srcs[0])
+        self.variables = kept
+
+    def force_used(self, used: frozenset[Node]) -> None:
+        """Make these loads happen."""
+        self.force(frozenset(v for v in self.variables if v not in used))
+
+    def add(self, s: Load | Gather) -> None:
+        """Declare a load."""
+        self.variables.append(s.result)
+        env = self.tiles.env
+        if isinstance(s, Load) and is_transposed(s.source, s.result.shape):
+            by_columns, alias = transposed_load(s)
+            env.loads[by_columns.result] = by_columns
+            env.aliases[s.result] = alias
+        else:
+            env.loads[s.result] = s
+
+
+def in_place(t: Tiles, value: Node, target: Access) -> frozenset[Node]:
+    """The loaded variables that a store of `value` reads only at the position that it writes."""
+    inside, outside = set(_walk(value)), set()
+    for n in inside:
+        if n.op not in ELEMENTWISE:
+            for s in n.srcs:
+                outside.update(_all(s))
+    found = (n for n in inside if n.op == "var" and n not in outside)
+    return frozenset(n for n in found if _same_place(t, n, value, target))
+
+
+def _same_place(t: Tiles, variable: Node, value: Node, target: Access) -> bool:
+    load = t.env.loads.get(variable)
+    if not isinstance(load, Load) or variable.shape != value.shape:
+        return False
+    return load.source.memory.name != target.memory.name or (
+        load.source.offset is target.offset and load.source.strides == target.strides
+    )
+
+
+def _walk(root: Node) -> Iterator[Node]:
+    """The nodes that are reached through elementwise operations alone."""
+    seen, stack = {root}, [root]
+    while stack:
+        n = stack.pop()
+        yield n
+        if n.op in ELEMENTWISE:
+            fresh = [s for s in n.srcs if s not in seen]
+            seen.update(fresh)
+            stack.extend(fresh)
+
+
+def _all(root: Node) -> set[Node]:
+    seen, stack = {root}, [root]
+    while stack:
+        fresh = [s for s in stack.pop().srcs if s not in seen]
+        seen.update(fresh)
+        stack.extend(fresh)
+    return seen
+
+
+def store(t: Tiles, pending: Pending, s: Store) -> None:
+    """Write a tile, piece by piece as its values are computed."""
+    target, value = s.target, s.value
+    if is_transposed(target, value.shape):
+        target = swapped(target)
+        value = value.srcs[0] if value.op == "transpose" else transpose(value, (1, 0))
+    pending.force(in_place(t, value, target))
+    pending.variables.clear()
+    for row in range(rows(value.shape)):
+        _store_row(t, target, value, row)
+
+
+def _store_row(t: Tiles, target: Access, value: Node, row: int) -> None:
+    v = valid(t, target, value.shape, row)
+    if v.row is None:
+        for j in range(len(t.widths(value))):
+            _store_piece(t, target, value, row, j, v)
+        return
+    for j in range(len(t.widths(value))):
+        t.piece(value, row, j)
+    inside, after = t.out.label("row"), t.out.label("next")
+    t.out.branch(v.row, inside, after)
+    t.out.begin(inside)
+    with t.scope():
+        for j in range(len(t.widths(value))):
+            _store_piece(t, target, value, row, j, Valid(None, v.count))
+    t.out.jump(after)
+    t.out.begin(after)
+
+
+def _store_piece(t: Tiles, target: Access, value: Node, row: int, piece: int, v: Valid) -> None:
+    dtype, width = value.dtype, t.widths(value)[piece]
+    first = piece * t.lanes
+    stride = constant_of(target.strides[-1]) if value.shape else 1
+    operand = t.piece(value, row, piece)
+    if width > 1 and stride != 1:
+        for i in range(width):
+            _store_element(t, target, value, row, first + i, v.count)
+    elif v.count is None:
+        pointer = address(t, target, value.shape, row, first)
+        _write(t, value, operand, pointer, width)
+    elif width == 1:
+        _store_element(t, target, value, row, first, v.count)
+    else:
+        raw = casts.to_memory(t.out, operand, dtype, width)
+        kind = vector(memory(dtype), width)
+        count = effective_count(t, v, columns(value.shape))
+        t.out.call(
+            f"llvm.masked.store.{suffix(memory(dtype), width)}.p0",
+            "void",
+            (kind, raw),
+            ("ptr", address(t, target, value.shape, row, first)),
+            ("i32 immarg", str(dtype.nbytes)),
+            (vector("i1", width), piece_mask(t, count, first, width)),
+        )
+
+
+def _write(t: Tiles, value: Node, operand: str, pointer: str, width: int) -> None:
+    raw = casts.to_memory(t.out, operand, value.dtype, width)
+    kind = vector(memory(value.dtype), width)
+    t.out.do(f"store {kind} {raw}, ptr {pointer}, align {value.dtype.nbytes}")
+
+
+def _store_element(
+    t: Tiles, target: Access, value: Node, row: int, column: int, count: str | None
+) -> None:
+    operand = t.element(value, row, column)
+    pointer = address(t, target, value.shape, row, column)
+    if count is None:
+        _write(t, value, operand, pointer, 1)
+        return
+    guard = t.out.put(f"icmp sgt i32 {count}, {column}")
+    guarded(t, guard, lambda: _write(t, value, operand, pointer, 1))
