@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from hal.tile.node import Node, toposort
+from hal.tile.numeric import NUMPY
 from stack.ir.error import GraphError
-from stack.ir.numeric import NUMPY
 from stack.ir.record import NDArray, OpRecord
 
 

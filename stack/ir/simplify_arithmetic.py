@@ -14,11 +14,11 @@ import numpy as np
 from hal.core.dtypes import DType
 from hal.tile import numeric
 from hal.tile.node import Node
+from hal.tile.numeric import bounds
 from hal.tile.pattern import capture, constant, number_of, op
 from hal.tile.rewrite import Rows
 from stack.ir import build as g
 from stack.ir.claims import ARITHMETIC, COMPARISONS, FLOAT_UNARY
-from stack.ir.numeric import int_range
 
 X, A, B, C = (capture(name) for name in "xabc")
 ONE, ZERO = constant(1), constant(0)
@@ -74,7 +74,7 @@ def _square(x: Node) -> Node:
 def _all_bits(n: Node) -> bool:
     """A constant with every bit set: True, -1 or the greatest unsigned value."""
     value = number_of(n)
-    return value is not None and value == (-1 if n.dtype.kind == "i" else int_range(n.dtype)[1])
+    return value is not None and value == (-1 if n.dtype.kind == "i" else bounds(n.dtype)[1])
 
 
 ONES = constant(name="ones", when=_all_bits)
@@ -139,12 +139,10 @@ def keeps_values(source: DType, into: DType) -> bool:
         return False
     if source.is_float:
         return _MANTISSA[source] <= _MANTISSA[into] and _EXPONENT[source] <= _EXPONENT[into]
-    low, high = int_range(source)
+    low, high = bounds(source)
     if into.is_float:
-        return (
-            into is not DType.F16 and high < 1 << _MANTISSA[into] and low >= -(1 << _MANTISSA[into])
-        )
-    return int_range(into)[0] <= low and high <= int_range(into)[1]
+        return -low <= 1 << _MANTISSA[into] and high < 1 << _MANTISSA[into]
+    return bounds(into)[0] <= low and high <= bounds(into)[1]
 
 
 def _cast_chain(n: Node, x: Node, middle: Node) -> Node | None:

@@ -7,9 +7,9 @@ import numpy as np
 from hal.core.dtypes import DType
 from hal.tile import build as tile
 from hal.tile.node import Node
+from hal.tile.numeric import NUMPY, bounds
 from stack.ir import build as g
 from stack.ir.claims import HALVES
-from stack.ir.numeric import NUMPY, int_range
 from stack.ir.record import NDArray, OpRecord
 from stack.ops.table import doubled, elementwise, rounded, widened
 
@@ -25,7 +25,7 @@ def _cast(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
 
 def _saturated(x: NDArray, dtype: DType) -> NDArray:
     """Truncated toward zero, held within the type's range; NaN gives 0."""
-    low, high = int_range(dtype)
+    low, high = bounds(dtype)
     whole, above = np.trunc(x), x >= float(high + 1)
     inside = ~(above | (whole < low) | np.isnan(x))
     result = np.where(inside, whole, 0).astype(NUMPY[dtype])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hal.tile.node import Node
-from stack.ir.numeric import NUMPY
+from hal.tile.numeric import NUMPY
 from stack.ir.record import NDArray, OpKind, OpRecord
 from stack.ops.table import record, rounded
 

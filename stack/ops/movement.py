@@ -7,8 +7,8 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from hal.tile.node import Node
+from hal.tile.numeric import NUMPY
 from stack.ir import build as g
-from stack.ir.numeric import NUMPY
 from stack.ir.record import Gradient, NDArray, OpKind, OpRecord, Reference
 from stack.ops.table import record
 

@@ -10,8 +10,8 @@ import numpy as np
 from hal.core.dtypes import DType
 from hal.tile import build as tile
 from hal.tile.node import Node
+from hal.tile.numeric import NUMPY
 from stack.ir.claims import CLAIMS, HALVES
-from stack.ir.numeric import NUMPY
 from stack.ir.record import Gradient, Lower, NDArray, OpKind, OpRecord, Reference
 
 Function = Callable[..., Any]

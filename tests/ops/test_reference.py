@@ -6,8 +6,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hal.core.dtypes import DType
+from hal.tile.numeric import NUMPY
 from stack.ir.interpret import interpret
-from stack.ir.numeric import NUMPY
 from stack.ops import OPS
 from tests.ops.cases import CASES, EVERY, Maker
 from tests.ops.tolerance import assert_close

@@ -3,7 +3,7 @@
 import numpy as np
 
 from hal.core.dtypes import DType
-from stack.ir.numeric import NUMPY
+from hal.tile.numeric import NUMPY
 
 TOLERANCE = {DType.F64: 1e-12, DType.F32: 1e-5, DType.F16: 2e-3, DType.BF16: 2e-2}
 """Relative to the greater of 1 and the expected value; everything else is exact."""

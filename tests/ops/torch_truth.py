@@ -99,7 +99,9 @@ def _scatter_add(n, base, index, updates):
     table = _grown(base.to(wide), axis)
     rows = _rows(index, base.shape[axis])
     flat = updates.reshape(*base.shape[:axis], rows.shape[0], *base.shape[axis + 1 :])
-    return table.index_add(axis, rows, flat.to(wide)).narrow(axis, 0, base.shape[axis]).to(base.dtype)
+    return (
+        table.index_add(axis, rows, flat.to(wide)).narrow(axis, 0, base.shape[axis]).to(base.dtype)
+    )
 
 
 def _pad(n, x):
@@ -117,8 +119,8 @@ def _named(name):
 
 
 TORCH = {
-    **{op: _named(op) for op in "neg abs exp log sin cos tanh erf sqrt rsqrt floor ceil".split()},
-    **{op: _named(op) for op in "round add sub mul div pow eq ne lt le where".split()},
+    **{op: _named(op) for op in ["neg", "abs", "exp", "log", "sin", "cos", "tanh", "erf", "sqrt", "rsqrt", "floor", "ceil"]},
+    **{op: _named(op) for op in ["round", "add", "sub", "mul", "div", "pow", "eq", "ne", "lt", "le", "where"]},
     "recip": _named("reciprocal"),
     "not": _named("bitwise_not"),
     "min": _named("minimum"),

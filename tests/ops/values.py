@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stack.ir.numeric import NUMPY, int_range
+from hal.tile.numeric import NUMPY, bounds
 
 AWKWARD = (0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, np.inf, -np.inf, np.nan, 1e30)
 
@@ -23,7 +23,7 @@ def awkward(rng, shape, dtype):
     x = smooth(rng, shape, dtype, -4.0, 4.0)
     if dtype.kind == "b":
         return x
-    ends = AWKWARD if dtype.is_float else (*int_range(dtype), dtype.bits, 0, 1, int_range(dtype)[1] // 3)
+    ends = AWKWARD if dtype.is_float else (*bounds(dtype), dtype.bits, 0, 1, bounds(dtype)[1] // 3)
     with np.errstate(over="ignore"):
         special = rng.choice(np.array(ends, np.float64 if dtype.is_float else object), shape)
         special = np.asarray(special).astype(NUMPY[dtype])
