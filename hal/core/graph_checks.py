@@ -47,7 +47,7 @@ def check_commands(
         check_after(at, command.after, index)
         _check_command(at, command, handles, grid)
     launches = (c.launchable for c in commands if isinstance(c, LaunchCommand))
-    return tuple(slot for launchable in launches for slot in slots[id(launchable)])
+    return tuple(slot for launchable in launches for slot in slots.get(id(launchable), ()))
 
 
 def _check_command(where: str, command: Command, handles: Handles, grid: Grid) -> None:

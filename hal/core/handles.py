@@ -31,7 +31,9 @@ class Handles:
         """Raise StaleHandle unless the handle is live, InvalidCall when it is of another kind."""
         if not isinstance(handle, kind):
             raise InvalidCall(f"{where}: expected a {kind.__name__}, got {handle!r}")
-        if id(handle) not in self._live:
+        # An id may have passed from a dropped handle to one of another device, so it is not enough.
+        theirs = handle.device != self._device or handle.epoch != self._epoch
+        if theirs or id(handle) not in self._live:
             raise StaleHandle(f"{where}: {self._why_stale(handle)}")
 
     def check_open(self, where: str) -> None:

@@ -188,7 +188,7 @@ class Validation:
         where = self._submit("launch", timeline, waits)
         self._handles.check(where, launchable, Launchable)
         check_grid(where, grid, self._info.limits.grid)
-        if self._slots[id(launchable)]:
+        if self._slots.get(id(launchable)):
             raise InvalidCall(
                 f"{where}: {launchable.program.entry} has slots; only a graph fills them"
             )
@@ -266,7 +266,7 @@ class Validation:
             raise InvalidCall(
                 f"{where}: the graph has {graph.slots} slots, got {len(slots)} arguments"
             )
-        for index, param in self._slots[id(graph)]:
+        for index, param in self._slots.get(id(graph), ()):
             check_argument(where, param, slots[index])
             self._argument(where, slots[index])
         return (yield)

@@ -7,7 +7,7 @@ import pytest
 
 from hal.core.errors import InvalidCall, OperationFailed
 from hal.core.trace import Tracer
-from hal.core.values import AllocOptions, Point
+from hal.core.values import AllocOptions, FillCommand, LaunchCommand, Point, Slot
 
 
 def events_of(path):
@@ -58,6 +58,19 @@ def test_an_arrow_joins_a_submission_and_its_work(registry, path, add_source):
     assert (start["pid"], start["tid"]) == (launch["pid"], launch["tid"])
     assert launch["ts"] <= start["ts"] <= launch["ts"] + launch["dur"]
     assert (end["pid"], end["tid"], end["ts"]) == (work["pid"], work["tid"], work["ts"])
+
+
+def test_a_replay_shows_each_command_under_its_programs_name(registry, path, add_source):
+    with registry.open("bytes:0", wrappers=[f"trace:{path}"]) as device:
+        buffer, queue = device.alloc(4, AllocOptions()), device.create_timeline(False)
+        launchable = device.bind(device.load(add_source), [Slot(0), 1])
+        commands = [FillCommand(buffer.region(), b"1"), LaunchCommand(launchable, (1, 1, 1))]
+        device.wait([device.replay(device.record(commands), [buffer], queue, [])], 1.0, True)
+    events = events_of(path)
+    first, second = slices(events, "device")
+    assert (first["name"], second["name"]) == ("fill", "add")
+    [end] = [event for event in events if event["ph"] == "f"]
+    assert end["ts"] == first["ts"]
 
 
 def test_work_that_nobody_waited_for_is_in_the_trace(registry, path):

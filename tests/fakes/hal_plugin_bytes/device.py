@@ -171,13 +171,13 @@ class BytesDevice:
         name, run, _ = queue.todo.pop(0)
         start = time.monotonic_ns()
         try:
-            run()
+            spans = run() or [Span(name, start, time.monotonic_ns())]
         except ArithmeticError as error:
             operation = FailureKind.LAUNCH_FAULT, Scope.OPERATION, self.name, name
             queue.failure = Failure(*operation, str(error))
             return True
         queue.value += 1
-        queue.spans[queue.value] = (Span(name, start, time.monotonic_ns()),)
+        queue.spans[queue.value] = spans
         return True
 
 
@@ -208,10 +208,15 @@ def launch_now(launchable, grid, slots):
 
 
 def command_now(command, slots):
+    start = time.monotonic_ns()
     match command:
         case LaunchCommand(launchable, grid):
+            name = launchable.program.entry
             launch_now(launchable, grid, slots)
         case CopyCommand(dst, src):
+            name = "copy"
             copy_now(dst, src)
         case FillCommand(dst, pattern):
+            name = "fill"
             fill_now(dst, pattern)
+    return Span(name, start, time.monotonic_ns())
