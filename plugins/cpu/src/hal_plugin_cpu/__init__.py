@@ -1,1 +1,2 @@
-"""The host's processor as a device: programs in LLVM IR, a native thread pool, timelines and graphs."""
+"""The host's processor as a device: programs in LLVM IR, a native thread pool, timelines and
+graphs."""

@@ -6,7 +6,6 @@ from typing import Any
 
 from hal.core.errors import InvalidCall
 from hal.core.values import Argument, Buffer, Param, ParamKind, Region, Slot
-
 from hal_plugin_cpu._native import ffi
 from hal_plugin_cpu.scalars import scalar_bits
 
@@ -14,7 +13,8 @@ _NULL = ffi.NULL
 
 
 class Bound:
-    """The payload of a `Launchable`: the native object, and (parameter, slot) for each slot left open."""
+    """The payload of a `Launchable`: the native object, and (parameter, slot) for each slot left
+    open."""
 
     __slots__ = ("pointer", "slots")
 
@@ -26,7 +26,8 @@ class Bound:
 def native_argument(param: Param, arg: Argument, where: str) -> tuple[Any, int]:
     """(buffer, offset) or (NULL, bits); a slot gives zeros.
 
-    Raises InvalidCall for an argument of another kind, out of its type's range or its buffer's bounds.
+    Raises InvalidCall for an argument of another kind, out of its type's range or its buffer's
+    bounds.
     """
     if isinstance(arg, Slot):
         return _NULL, 0

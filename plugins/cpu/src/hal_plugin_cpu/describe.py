@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import llvmlite
 import llvmlite.binding as llvm
+
 from hal.core.description import (
     DeviceInfo,
     Feature,
@@ -16,7 +17,6 @@ from hal.core.description import (
     NumericProfile,
 )
 from hal.core.dtypes import DType
-
 from hal_plugin_cpu import jit, machine
 from hal_plugin_cpu._native import lib
 from hal_plugin_cpu.launches import MAX_GRID
@@ -35,12 +35,14 @@ _WIDTHS = {
     "sse2": (16, 16),
     "neon": (16, 32),
 }
-"""(bytes of a vector register, number of them) by the first of these features that the processor has."""
+"""(bytes of a vector register, number of them) by the first of these features that the processor
+has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What an opened device is given: its index among `count` devices, workers and bytes of memory."""
+    """What an opened device is given: its index among `count` devices, workers and bytes of
+    memory."""
 
     index: int
     count: int
@@ -98,8 +100,9 @@ def _rates(threads: int) -> Mapping[DType, float]:
 
 
 def _numeric(features: Mapping[str, bool]) -> NumericProfile:
-    wide = {d: DType.F32 for d in (DType.F16, DType.BF16)}
-    # The GNU C library documents at most 1 ulp for these in float32, correctly rounded for the hardware's own.
+    wide = dict.fromkeys((DType.F16, DType.BF16), DType.F32)
+    # The GNU C library documents at most 1 ulp for these in float32, correctly rounded for the
+    # hardware's own.
     ulp = dict.fromkeys(_LIBM, 1.0) | dict.fromkeys(("add", "mul", "div", "sqrt", "fma"), 0.5)
     return NumericProfile(
         ulp=ulp,

@@ -8,7 +8,6 @@ from hal.core.description import DeviceInfo
 from hal.core.errors import Failure, FailureKind, Scope
 from hal.core.spec import hookimpl
 from hal.core.values import Fault, Handle, Health, HealthState, Program, Timeline
-
 from hal_plugin_cpu._native import lib
 from hal_plugin_cpu.describe import Shape, describe
 from hal_plugin_cpu.faults import DEVICE_SCOPES
@@ -23,7 +22,8 @@ from hal_plugin_cpu.transfers import Transfers
 
 
 class CpuDevice:
-    """One session of a CPU device. The hooks of its parts are its attributes, so that a call goes straight to the
+    """One session of a CPU device. The hooks of its parts are its attributes, so that a call goes
+    straight to the
     part; those below concern all parts."""
 
     def __init__(self, shape: Shape, cache_dir: str) -> None:
@@ -116,7 +116,8 @@ class CpuDevice:
         self._session.faults.add(fault)
 
     def _strike(self) -> None:
-        """An injected failure of no operation: it goes to the subscribers, and may take the device with it."""
+        """An injected failure of no operation: it goes to the subscribers, and may take the device
+        with it."""
         failure = self._session.faults.take("health") if self._session.faults.pending else None
         if failure is None:
             return

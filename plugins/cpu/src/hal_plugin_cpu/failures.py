@@ -16,7 +16,8 @@ CLOSED = 3
 
 
 class Failures:
-    """The failures of one session, numbered from 1; the first three are known to the native runtime."""
+    """The failures of one session, numbered from 1; the first three are known to the native
+    runtime."""
 
     def __init__(self, device: str) -> None:
         self._lock = threading.Lock()

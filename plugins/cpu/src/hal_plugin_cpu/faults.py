@@ -1,4 +1,5 @@
-"""Injected faults: which hook fails at which of its next calls, and what that means for the native runtime."""
+"""Injected faults: which hook fails at which of its next calls, and what that means for the native
+runtime."""
 
 from __future__ import annotations
 
@@ -6,7 +7,6 @@ import threading
 
 from hal.core.errors import Failure, FailureKind, Scope, Unsupported
 from hal.core.values import Fault
-
 from hal_plugin_cpu._native import lib
 from hal_plugin_cpu.failures import Failures
 
@@ -19,7 +19,8 @@ DEVICE_SCOPES = frozenset({Scope.DEVICE, Scope.RESET})
 
 
 class Faults:
-    """The faults that wait for their call. `pending` is empty most of the time, so hot calls look at it first."""
+    """The faults that wait for their call. `pending` is empty most of the time, so hot calls look
+    at it first."""
 
     def __init__(self, failures: Failures) -> None:
         self._failures = failures

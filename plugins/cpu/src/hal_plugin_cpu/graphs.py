@@ -20,7 +20,6 @@ from hal.core.values import (
     Timeline,
     Waits,
 )
-
 from hal_plugin_cpu._native import ffi, lib
 from hal_plugin_cpu.arguments import check_bounds, native_argument
 from hal_plugin_cpu.session import Session
@@ -31,7 +30,8 @@ _NULL = ffi.NULL
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The payload of a `Graph`: the native object and, per native slot, the contract's slot and its parameter.
+    """The payload of a `Graph`: the native object and, per native slot, the contract's slot and
+    its parameter.
 
     A slot that fills parameters of several types has a native slot for each.
     """

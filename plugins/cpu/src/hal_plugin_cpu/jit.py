@@ -14,8 +14,8 @@ from typing import Any
 
 import llvmlite
 import llvmlite.binding as llvm
-from hal.core.errors import CompileError
 
+from hal.core.errors import CompileError
 from hal_plugin_cpu._native import ffi, lib
 
 CODEGEN = "1"
@@ -149,7 +149,8 @@ def cache_key(text: str, entry: str) -> str:
 
 
 class Jit:
-    """Links object code into the process. Each linked object ends with `unlink` or with this one."""
+    """Links object code into the process. Each linked object ends with `unlink` or with this
+    one."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()

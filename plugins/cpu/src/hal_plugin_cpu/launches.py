@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from hal.core.errors import HalError, InvalidCall
 from hal.core.spec import hookimpl
 from hal.core.values import Argument, Grid, Launchable, Point, Program, Slot, Timeline, Waits
-
 from hal_plugin_cpu._native import ffi, lib
 from hal_plugin_cpu.arguments import Bound, native_argument
 from hal_plugin_cpu.session import Session

@@ -33,7 +33,8 @@ def processor() -> str:
 
 
 def memory_nbytes() -> int:
-    """Bytes of memory that this process can have: the physical size, or less by its control group."""
+    """Bytes of memory that this process can have: the physical size, or less by its control
+    group."""
     limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     texts = [line for path in _CGROUP_LIMITS for line in _lines(path)[:1]]
     limits += [int(text) for text in texts if text.isdecimal()]
@@ -41,7 +42,8 @@ def memory_nbytes() -> int:
 
 
 def caches() -> tuple[int, ...]:
-    """Bytes of each level of data cache, nearest first: an instance's share of what processors have in common."""
+    """Bytes of each level of data cache, nearest first: an instance's share of what processors
+    have in common."""
     sizes = {}
     for index in sorted(_CACHES.glob("index*")):
         if _text(index / "type") not in ("Data", "Unified"):

@@ -19,7 +19,6 @@ from hal.core.errors import (
 )
 from hal.core.spec import hookimpl
 from hal.core.values import AllocOptions, Buffer, MemoryStats, Region, SharedHandle
-
 from hal_plugin_cpu._native import ffi, lib
 from hal_plugin_cpu.arguments import check_bounds
 from hal_plugin_cpu.faults import DEVICE_SCOPES
@@ -69,7 +68,8 @@ class Memory:
         buffer = region.buffer
         self._check_live(buffer, "map")
         check_bounds(region, "map")
-        # The view keeps the buffer's handle, so that a lost handle does not free what is still looked at.
+        # The view keeps the buffer's handle, so that a lost handle does not free what is still
+        # looked at.
         keep = ffi.gc(lib.hc_data(buffer.native), lambda _, held=buffer.native: None)
         view = memoryview(ffi.buffer(keep, buffer.nbytes))
         part = view[region.offset : region.offset + region.nbytes]

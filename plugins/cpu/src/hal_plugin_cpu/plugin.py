@@ -9,16 +9,17 @@ from hal.core.description import DeviceSummary
 from hal.core.errors import InvalidCall, PluginError
 from hal.core.spec import hookimpl
 from hal.core.values import OpenOptions
-
 from hal_plugin_cpu import machine
 from hal_plugin_cpu.describe import Shape, summary
 from hal_plugin_cpu.device import CpuDevice
 
 DEVICES_VARIABLE = "HAL_CPU_DEVICES"
-"""How many devices there are, sharing the cores and the memory (1). More than one serve groups in one process."""
+"""How many devices there are, sharing the cores and the memory (1). More than one serve groups in
+one process."""
 
 THREADS_VARIABLE = "HAL_CPU_THREADS"
-"""Worker threads of each device, unless the setting `threads` says otherwise (the allowed processors)."""
+"""Worker threads of each device, unless the setting `threads` says otherwise (the allowed
+processors)."""
 
 SETTINGS = ("threads", "memory_nbytes")
 """`threads`: worker threads; `memory_nbytes`: the most bytes that the device allocates."""

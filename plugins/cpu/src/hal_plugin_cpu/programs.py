@@ -8,7 +8,6 @@ from typing import Any
 from hal.core.errors import CompileError, Failure, FailureKind, InvalidCall, UnsupportedFormat
 from hal.core.spec import hookimpl
 from hal.core.values import LLVM_IR, KernelSource, Program
-
 from hal_plugin_cpu._native import ffi, lib
 from hal_plugin_cpu.jit import Jit, ObjectCache, cache_key, compile_object
 from hal_plugin_cpu.memory import strike_now
@@ -18,7 +17,8 @@ FORMATS = (LLVM_IR,)
 
 
 class Programs:
-    """The hook `load`. `names` are the entries of all loaded programs, by the number that spans carry."""
+    """The hook `load`. `names` are the entries of all loaded programs, by the number that spans
+    carry."""
 
     def __init__(self, session: Session, cache_dir: str) -> None:
         self._session = session

@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 from hal.core.errors import DeviceLost, Failure, HalError, InvalidCall, PluginError, StaleHandle
 from hal.core.values import Point
-
 from hal_plugin_cpu._native import ffi, lib
 from hal_plugin_cpu.failures import CLOSED, Failures
 from hal_plugin_cpu.faults import Faults
@@ -20,11 +19,13 @@ SLICE_NS = 50_000_000
 class Session:
     """The native device `native` named `name`, its failures and injected faults.
 
-    The device ends with `close`, with the session's garbage collection or at the exit of the process.
+    The device ends with `close`, with the session's garbage collection or at the exit of the
+    process.
     """
 
     def __init__(self, name: str, index: int, threads: int, capacity: int) -> None:
-        """Start the worker threads. Raises PluginError when the system gives no threads or memory."""
+        """Start the worker threads. Raises PluginError when the system gives no threads or
+        memory."""
         native = lib.hc_open(threads, index, capacity)
         if native == ffi.NULL:
             raise PluginError(f"{name}: the system gave no memory or threads for {threads} workers")
@@ -67,7 +68,7 @@ class Session:
             return PluginError(f"{where}: the system has no memory left for the native runtime")
         return InvalidCall(f"{where}: the arguments do not fit the handles")
 
-    def foreign(self, where: str, error: TypeError) -> StaleHandle:
+    def foreign(self, where: str, error: Exception) -> StaleHandle:
         """The error for a handle whose payload is not of this plugin."""
         return StaleHandle(f"{self.name}.{where}: a handle is not of this plugin: {error}")
 

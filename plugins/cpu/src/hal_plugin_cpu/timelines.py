@@ -10,7 +10,6 @@ from typing import Any
 from hal.core.errors import Failure, FailureKind, InvalidCall, Scope, error_for
 from hal.core.spec import hookimpl
 from hal.core.values import HostFunction, Point, Span, Timeline, Waits
-
 from hal_plugin_cpu._native import ffi, lib
 from hal_plugin_cpu.session import SLICE_NS, Session, reached
 
@@ -21,7 +20,8 @@ _OTHER_NAMES = {-1: "copy", -2: "fill", -3: "host_call", -4: "collective"}
 
 
 class Timelines:
-    """The hooks of timelines. Each timeline with host calls has one Python thread that runs them in order, so a
+    """The hooks of timelines. Each timeline with host calls has one Python thread that runs them
+    in order, so a
     host call may wait for any other timeline."""
 
     def __init__(self, session: Session, names: Sequence[str]) -> None:
@@ -49,7 +49,7 @@ class Timelines:
         if code == lib.HC_INVALID:
             now = lib.hc_value(timeline.native)
             raise InvalidCall(
-                f"signal: a host-driven timeline's value must grow; this one is at {now}, asked was {value}"
+                f"signal: the value of a host-driven timeline grows; it is {now}, asked was {value}"
             )
         if code:
             self._session.refuse(code, "signal")

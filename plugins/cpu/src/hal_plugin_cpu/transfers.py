@@ -8,7 +8,6 @@ from typing import Any
 from hal.core.errors import InvalidCall
 from hal.core.spec import hookimpl
 from hal.core.values import HostMemory, Point, Region, Timeline, Waits
-
 from hal_plugin_cpu._native import ffi, lib
 from hal_plugin_cpu.arguments import check_bounds
 from hal_plugin_cpu.session import Session, reached
