@@ -1,0 +1,1 @@
+"""Measurements behind every claim of speed: one file per claim, one driver, results as JSON."""
