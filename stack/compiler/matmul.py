@@ -70,7 +70,8 @@ def matmul(
         return (0, 1, 1)
     blocks = choose_blocks(shape, info)
     _Template(b, shape, blocks, load_a, load_b, epilogue).emit()
-    return ceil_div(shape.m, blocks.mp), ceil_div(shape.n, blocks.np), shape.batch
+    down, across = _program_counts(shape, blocks)
+    return across * down * shape.batch, 1, 1
 
 
 @dataclass(frozen=True)
@@ -117,10 +118,13 @@ class _Template:
 
     def _block(self) -> _Block:
         s, t = self.shape, self.blocks
-        m0, n0 = mul(program_id(0), t.mp), mul(program_id(1), t.np)
+        down, across = _program_counts(s, t)
+        rest, i = _divided(program_id(0), down)
+        batch, j = _divided(rest, across)
+        m0, n0 = mul(i, t.mp), mul(j, t.np)
         rows = _least(t.mp, sub(s.m, m0), s.m % t.mp == 0)
         cols = _least(t.np, sub(s.n, n0), s.n % t.np == 0)
-        return _Block(program_id(2), m0, n0, rows, cols)
+        return _Block(batch, m0, n0, rows, cols)
 
     def _scratch(self) -> _Scratch:
         t, dtype = self.blocks, self.shape.accumulate
@@ -270,6 +274,19 @@ def _inside_or_masked(
         emit(NO_LIMITS)
     with b.when(unary("not", condition)):
         emit(limits)
+
+
+def _program_counts(shape: MatmulShape, blocks: Blocks) -> tuple[int, int]:
+    """The blocks of C from top to bottom and from left to right.
+
+    Instances count along one grid axis, down first, because the others may be short.
+    """
+    return ceil_div(shape.m, blocks.mp), ceil_div(shape.n, blocks.np)
+
+
+def _divided(i: Node, n: int) -> tuple[Node, Node]:
+    """Quotient and remainder."""
+    return (i, index(0)) if n == 1 else (binary("div", i, n), binary("rem", i, n))
 
 
 def _least(size: int, left: Node, exact: bool) -> Operand:
