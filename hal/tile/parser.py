@@ -1,0 +1,354 @@
+"""Text to kernels; the grammar is in `hal.tile.text`, the rules beyond it in `verify`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from hal.core.dtypes import DType
+from hal.core.values import Param, ParamKind
+from hal.tile.kernel import (
+    SCRATCHPAD,
+    Access,
+    Alloc,
+    Atomic,
+    Barrier,
+    Carried,
+    Copy,
+    For,
+    Gather,
+    If,
+    Kernel,
+    Load,
+    Memory,
+    Scatter,
+    Statement,
+    Store,
+    Wait,
+)
+from hal.tile.node import Node, Type, node
+from hal.tile.ops import OPS, Op
+from hal.tile.place import INLINE
+from hal.tile.printer import HEADER
+from hal.tile.tokens import DTYPES, Token, Tokens
+from hal.tile.walk import Block
+
+
+def parse_kernel(text: str) -> Kernel:
+    """The kernel of a text, its variables numbered as `canonical` does.
+
+    Raises TileTextError with line, column and what was expected there.
+    """
+    return _Parser(text).kernel()
+
+
+class _Parser:
+    """A recursive descent. `_values` and `_memories` are what the current block can see."""
+
+    def __init__(self, text: str) -> None:
+        self._t = Tokens(text)
+        self._values: dict[str, Node] = {}
+        self._memories: dict[str, Memory] = {}
+        self._scalars: dict[str, Node] = {}
+        self._variables = 0
+
+    # kernels
+
+    def kernel(self) -> Kernel:
+        self._t.skip_lines()
+        header = self._t.take("header", repr(HEADER))
+        if header.text != HEADER:
+            raise self._t.fail(repr(HEADER), header)
+        self._t.end_line()
+        self._t.expect("kernel")
+        name = self._t.name("the kernel's name")
+        self._t.expect("(")
+        params = tuple(self._t.items(")", self._param))
+        body = self._block()
+        self._t.skip_lines()
+        self._t.take("end", "the end of the text")
+        return Kernel(name, params, body)
+
+    def _param(self) -> Param:
+        name = self._t.name("a parameter's name")
+        self._t.expect(":")
+        if self._t.accept("scalar"):
+            dtype = self._t.dtype()
+            self._scalars[name] = node("scalar", Type((), dtype), name=name)
+            return Param(name, ParamKind.SCALAR, dtype)
+        if not self._t.accept("buffer"):
+            raise self._t.fail("'buffer' or 'scalar'")
+        dtype = self._t.dtype()
+        self._memories[name] = Memory(name, dtype)
+        return Param(
+            name, ParamKind.BUFFER, dtype, self._t.accept("reads"), self._t.accept("writes")
+        )
+
+    def _block(self) -> Block:
+        """The statements between braces; what they define ends with them."""
+        outer = self._values, self._memories
+        self._values, self._memories = dict(self._values), dict(self._memories)
+        block = self._statements()
+        self._close()
+        self._values, self._memories = outer
+        return block
+
+    def _statements(self) -> Block:
+        self._t.expect("{")
+        self._t.end_line()
+        found: list[Statement] = []
+        while self._t.next.text not in ("}", "next"):
+            statement = self._statement()
+            if statement is not None:
+                found.append(statement)
+            self._t.end_line()
+        return tuple(found)
+
+    def _close(self) -> None:
+        if not self._t.accept("}"):
+            raise self._t.fail("'}'")
+
+    # values
+
+    def _value(self) -> Node:
+        token = self._t.next
+        if token.kind == "number":
+            return self._constant()
+        if self._t.accept("true", "false"):
+            return node("const", Type((), DType.BOOL), value=token.text == "true")
+        known = {"value": self._values, "scalar": self._scalars}.get(token.kind)
+        if known is None:
+            raise self._t.fail("a value")
+        found = known.get(token.text.removeprefix("$"))
+        if found is None:
+            raise self._t.fail("a value that is defined before and visible here")
+        self._t.take(token.kind, "a value")
+        return found
+
+    def _constant(self) -> Node:
+        token = self._t.take("number", "a number")
+        digits, _, short = token.text.partition(":")
+        dtype = DTYPES.get(short or "i64")
+        if dtype is None or not (dtype.is_float or re.fullmatch(r"-?\d+", digits)):
+            raise self._t.fail("an integer, or a number with its type such as 2.0:f32", token)
+        value = float(digits) if dtype.is_float else int(digits)
+        return node("const", Type((), dtype), value=value)
+
+    def _new_name(self) -> Token:
+        token = self._t.take("value", "a new value such as %1")
+        if token.text in self._values:
+            raise self._t.fail("a value that is not defined yet", token)
+        return token
+
+    def _define(self, token: Token, type: Type) -> Node:
+        self._variables += 1
+        variable = node("var", type, id=self._variables)
+        self._values[token.text] = variable
+        return variable
+
+    def _maybe(self) -> Node | None:
+        return None if self._t.accept("_") else self._value()
+
+    def _option(self, word: str) -> Node | None:
+        if not self._t.accept(word):
+            return None
+        self._t.expect("(")
+        value = self._value()
+        self._t.expect(")")
+        return value
+
+    def _memory(self) -> Memory:
+        token = self._t.take("name", "a memory's name")
+        if token.text not in self._memories:
+            raise self._t.fail("a memory that is declared before and visible here", token)
+        return self._memories[token.text]
+
+    def _at_index(self) -> tuple[Memory, Node]:
+        memory = self._memory()
+        self._t.expect("[")
+        index = self._value()
+        self._t.expect("]")
+        return memory, index
+
+    def _access(self) -> Access:
+        memory, offset = self._at_index()
+        strides: list[Node] = []
+        if self._t.accept("strides"):
+            self._t.expect("(")
+            strides = self._t.items(")", self._value)
+        limits: list[Node | None] = [None] * len(strides)
+        if self._t.accept("limits"):
+            self._t.expect("(")
+            limits = self._t.items(")", self._maybe)
+        return Access(memory, offset, tuple(strides), tuple(limits))
+
+    # statements
+
+    def _statement(self) -> Statement | None:
+        """The next statement, or None for a line that only names a value."""
+        if self._t.next.kind == "value":
+            return self._definition()
+        token = self._t.take("name", "a statement")
+        rule = _STATEMENTS.get(token.text)
+        if rule is None:
+            raise self._t.fail(f"a statement (%n = ..., {', '.join(_STATEMENTS)})", token)
+        return rule(self)
+
+    def _definition(self) -> Statement | None:
+        name = self._new_name()
+        self._t.expect("=")
+        token = self._t.take("name", "an operation")
+        if token.text == "load":
+            source, other = self._access(), self._option("other")
+            return Load(self._define(name, self._t.colon_type()), source, other)
+        if token.text == "gather":
+            (memory, index), mask, other = (
+                self._at_index(),
+                self._option("mask"),
+                self._option("other"),
+            )
+            return Gather(self._define(name, self._t.colon_type()), memory, index, mask, other)
+        op = OPS.get(token.text)
+        if op is None or op.name in INLINE:
+            raise self._t.fail(f"an operation (load, gather, {', '.join(OPS)})", token)
+        self._values[name.text] = self._expression(op)
+        return None
+
+    def _expression(self, op: Op) -> Node:
+        operands: list[Node] = []
+        for i in range(op.arity):
+            if i:
+                self._t.expect(",")
+            operands.append(self._value())
+        attrs = {}
+        for attr in op.attrs:
+            self._t.expect(attr)
+            self._t.expect("=")
+            attrs[attr] = _ATTRIBUTES[attr](self._t)
+        return node(op.name, self._t.colon_type(), tuple(operands), **attrs)
+
+    def _store(self) -> Statement:
+        value = self._value()
+        self._t.expect("to")
+        return Store(self._access(), value)
+
+    def _scatter(self) -> Statement:
+        value = self._value()
+        self._t.expect("to")
+        memory, index = self._at_index()
+        return Scatter(memory, index, value, self._option("mask"))
+
+    def _atomic(self) -> Statement:
+        kind = self._t.name("an atomic's kind")
+        value = self._value()
+        self._t.expect("to")
+        memory, index = self._at_index()
+        return Atomic(kind, memory, index, value, self._option("mask"))
+
+    def _alloc(self) -> Statement:
+        name = self._t.name("a memory's name")
+        self._t.expect(":")
+        dtype = self._t.dtype()
+        self._t.expect("[")
+        size = self._t.integer()
+        self._t.expect("]")
+        self._memories[name] = Memory(name, dtype, SCRATCHPAD, size)
+        return Alloc(self._memories[name])
+
+    def _copy(self) -> Statement:
+        source = self._access()
+        self._t.expect("to")
+        target = self._access()
+        self._t.expect("shape")
+        return Copy(target, source, self._t.sizes("(", ")"), self._channel())
+
+    def _wait(self) -> Statement:
+        return Wait(self._channel())
+
+    def _channel(self) -> int:
+        self._t.expect("channel")
+        self._t.expect("(")
+        channel = self._t.integer()
+        self._t.expect(")")
+        return channel
+
+    def _barrier(self) -> Statement:
+        return Barrier()
+
+    def _if(self) -> Statement:
+        condition = self._value()
+        then = self._block()
+        return If(condition, then, self._block() if self._t.accept("else") else ())
+
+    def _carry(self) -> tuple[Token, Node]:
+        name = self._new_name()
+        self._t.expect("=")
+        return name, self._value()
+
+    def _for(self) -> Statement:
+        index = self._new_name()
+        for text in ("in", "range", "("):
+            self._t.expect(text)
+        bounds = self._t.items(")", self._value)
+        if len(bounds) != 3:
+            raise self._t.fail("start, stop and step before this")
+        carry: list[tuple[Token, Node]] = []
+        if self._t.accept("carry"):
+            self._t.expect("(")
+            carry = self._t.items(")", self._carry)
+        return self._loop(index, bounds, carry)
+
+    def _loop(self, index: Token, bounds: list[Node], carry: list[tuple[Token, Node]]) -> For:
+        outer = self._values, self._memories
+        self._values, self._memories = dict(self._values), dict(self._memories)
+        i = self._define(index, Type((), DType.I64))
+        inside = [self._define(name, init.type) for name, init in carry]
+        body = self._statements()
+        after = self._after(len(carry))
+        self._close()
+        self._values, self._memories = outer
+        results = self._results([init.type for _, init in carry])
+        parts = zip(inside, (init for _, init in carry), after, results, strict=True)
+        start, stop, step = bounds
+        return For(i, start, stop, step, tuple(Carried(*p) for p in parts), body)
+
+    def _after(self, count: int) -> list[Node]:
+        """The line `next a, b, ...`, which is there when the loop carries values."""
+        values: list[Node] = []
+        for i in range(count):
+            self._t.expect("," if i else "next")
+            values.append(self._value())
+        if count:
+            self._t.end_line()
+        return values
+
+    def _results(self, types: list[Type]) -> list[Node]:
+        results: list[Node] = []
+        for i, type in enumerate(types):
+            self._t.expect("," if i else "->")
+            results.append(self._define(self._new_name(), type))
+        return results
+
+
+_STATEMENTS: Mapping[str, Callable[[_Parser], Statement]] = MappingProxyType(
+    {
+        "store": _Parser._store,
+        "scatter": _Parser._scatter,
+        "atomic": _Parser._atomic,
+        "alloc": _Parser._alloc,
+        "copy": _Parser._copy,
+        "wait": _Parser._wait,
+        "barrier": _Parser._barrier,
+        "if": _Parser._if,
+        "for": _Parser._for,
+    }
+)
+
+_ATTRIBUTES: Mapping[str, Callable[[Tokens], int | str | tuple[int, ...]]] = MappingProxyType(
+    {
+        "axis": Tokens.integer,
+        "kind": lambda t: t.name("a kind"),
+        "perm": lambda t: t.sizes("(", ")"),
+    }
+)
