@@ -1,0 +1,40 @@
+"""Worker: training steps of the GPT in examples/gpt.py. `python -m benchmarks.our_gpt DTYPE`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from benchmarks import gpt
+from benchmarks.machine import ROOT
+from benchmarks.worker import serve
+
+sys.path.insert(0, str(ROOT / "examples"))
+
+from gpt import GPT, GPTConfig, decay_groups
+
+import stack.framework as ht
+from stack.framework import optim
+
+
+def prepare() -> Callable[[], float]:
+    dtype = sys.argv[1]
+    ht.manual_seed(0)
+    model = GPT(GPTConfig(gpt.LAYERS, gpt.WIDTH, gpt.HEADS, gpt.CONTEXT, gpt.VOCABULARY))
+    groups = decay_groups(model, gpt.WEIGHT_DECAY)
+    optimizer = optim.AdamW(groups, lr=gpt.RATE, betas=gpt.BETAS)
+
+    def train(tokens: ht.Tensor, targets: ht.Tensor) -> ht.Tensor:
+        optimizer.zero_grad()
+        with ht.autocast(getattr(ht, dtype), enabled=dtype != "float32"):
+            loss = model.loss(tokens, targets)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    step, batch = ht.jit(train), gpt.batch()
+    return lambda: float(step(*batch).item())
+
+
+if __name__ == "__main__":
+    serve(prepare)

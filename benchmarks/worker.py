@@ -1,0 +1,92 @@
+"""Training steps in a process of their own, made one at a time when asked.
+
+A worker process runs the first step, writes what it took as a line of JSON, and then runs one more
+step for each line that it reads. So several workers take turns and never compute at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from benchmarks.machine import ROOT
+from benchmarks.row import BenchmarkError
+
+ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: its wall time and its loss."""
+
+    seconds: float
+    loss: float
+
+
+def serve(prepare: Callable[[], Callable[[], float]]) -> None:
+    """The worker's side: `prepare` gives the function of one step, which gives the loss."""
+    step = prepare()
+    _run(step)
+    for _ in sys.stdin:
+        _run(step)
+
+
+def _run(step: Callable[[], float]) -> None:
+    start = time.perf_counter()
+    loss = step()
+    print(json.dumps({"seconds": time.perf_counter() - start, "loss": loss}), flush=True)
+
+
+class Worker:
+    """The driver's side of the worker module `benchmarks.NAME`; `first` is its first step.
+
+    Raises BenchmarkError with the last line that the process wrote when it ends early.
+    """
+
+    def __init__(self, name: str, *args: str, env: Mapping[str, str] | None = None) -> None:
+        self.name = " ".join((name, *args))
+        start = time.perf_counter()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", f"benchmarks.{name}", *args],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | dict(env or {}),
+        )
+        self.first = self._answer()
+        self.process_seconds = time.perf_counter() - start
+
+    def step(self) -> Step:
+        """One more step."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # The end of its input ends the worker; nothing of it is wanted after an error.
+        self._process.communicate()
+
+    def _answer(self) -> Step:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            code = self._process.wait()
+            raise BenchmarkError(f"the worker {self.name!r} ended with code {code}; see its errors")
+        return Step(**json.loads(line))
