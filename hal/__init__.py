@@ -6,17 +6,19 @@ marks its hooks with `hookimpl`.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from hal.core.description import CONTRACT_VERSION, DeviceInfo, Feature
-from hal.core.device import Device, Wrapper
-from hal.core.dtypes import DType
-from hal.core.errors import HalError
-from hal.core.registry import DeviceRow, PluginRow, Registry, registry_of_environment
-from hal.core.spec import hookimpl
-from hal.core.values import OpenOptions
-from hal.core.wrappers import DEFAULT_WRAPPERS
+if TYPE_CHECKING:
+    from hal.core.description import CONTRACT_VERSION, DeviceInfo, Feature
+    from hal.core.device import Device, Wrapper
+    from hal.core.dtypes import DType
+    from hal.core.errors import HalError
+    from hal.core.registry import DeviceRow, PluginRow, Registry
+    from hal.core.spec import hookimpl
+    from hal.core.values import OpenOptions
+    from hal.core.wrappers import DEFAULT_WRAPPERS
+    from hal.process import devices, open, plugins, registry
 
 __version__ = "0.1.0"
 __all__ = [
@@ -39,27 +41,26 @@ __all__ = [
     "registry",
 ]
 
-
-@functools.cache
-def registry() -> Registry:
-    """The registry of this process, made at the first call."""
-    return registry_of_environment()
-
-
-def open(
-    name: str,
-    wrappers: Sequence[str | Wrapper] = DEFAULT_WRAPPERS,
-    options: OpenOptions | None = None,
-) -> Device:
-    """Open a device of this process's registry. See `Registry.open`."""
-    return registry().open(name, wrappers, options)
+_HOMES = {
+    "hal.core.description": ("CONTRACT_VERSION", "DeviceInfo", "Feature"),
+    "hal.core.device": ("Device", "Wrapper"),
+    "hal.core.dtypes": ("DType",),
+    "hal.core.errors": ("HalError",),
+    "hal.core.registry": ("DeviceRow", "PluginRow", "Registry"),
+    "hal.core.spec": ("hookimpl",),
+    "hal.core.values": ("OpenOptions",),
+    "hal.core.wrappers": ("DEFAULT_WRAPPERS",),
+    "hal.process": ("devices", "open", "plugins", "registry"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def devices() -> tuple[DeviceRow, ...]:
-    """The devices of this machine, and the plugins that cannot give any."""
-    return registry().devices()
+def __getattr__(name: str) -> Any:
+    """A public name, from its module, which is loaded when one of its names is first used.
 
-
-def plugins() -> tuple[PluginRow, ...]:
-    """The installed plugins."""
-    return registry().plugins()
+    Every module of `hal` and every plugin runs this file first, so it loads nothing itself.
+    """
+    if name not in _HOME:
+        raise AttributeError(f"module 'hal' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value

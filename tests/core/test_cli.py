@@ -16,7 +16,7 @@ from hal.core.description_json import from_json
 def run(site, monkeypatch):
     site.install("broken", "raise RuntimeError('driver [is] too old')")
     registry = hal.Registry(extra={"bytes": hal_plugin_bytes.plugin})
-    monkeypatch.setattr(hal, "registry", lambda: registry)
+    monkeypatch.setattr("hal.process.registry", lambda: registry)
     return lambda *args: CliRunner(env={"COLUMNS": "200"}).invoke(main, args)
 
 

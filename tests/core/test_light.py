@@ -4,6 +4,10 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+import hal
+
 HEAVY = ("numpy", "ml_dtypes", "torch", "llvmlite", "cffi", "click", "rich", "importlib.metadata")
 
 
@@ -21,3 +25,10 @@ def test_import_and_discovery_bring_in_nothing_heavy():
     names = modules_after("import hal\nhal.registry()")
     assert "hal.core.registry" in names
     assert not [n for n in names if n in HEAVY or n.startswith(("hal_plugin_", "stack"))]
+
+
+def test_every_public_name_is_loaded_when_it_is_used():
+    assert all(getattr(hal, name) is not None for name in hal.__all__)
+    assert set(hal.__all__) == set(hal._HOME)
+    with pytest.raises(AttributeError, match="no attribute 'opne'"):
+        hal.opne  # noqa: B018

@@ -20,7 +20,7 @@ def test_ci_runs_the_readmes_test_command():
 
 
 def test_the_readmes_python_runs(monkeypatch, registry):
-    monkeypatch.setattr(hal, "registry", lambda: registry)
+    monkeypatch.setattr("hal.process.registry", lambda: registry)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert blocks
     for block in blocks:

@@ -10,6 +10,7 @@ import hal
 from hal.core.errors import InvalidCall, PluginError
 from hal.core.installed import entry_points, parse_entry_points
 from hal.core.manifest import discover
+from hal.core.registry import registry_of_environment
 
 WORKING = """
     from hal.core.description import DeviceSummary
@@ -165,7 +166,7 @@ def test_the_first_distribution_on_the_path_hides_a_later_one(site, tmp_path, mo
 def test_a_blocked_plugin_is_never_imported(site, monkeypatch):
     site.install("trap", "raise AssertionError('imported')")
     monkeypatch.setenv("HAL_PLUGINS_BLOCKED", "other, trap")
-    registry = hal.core.registry.registry_of_environment()
+    registry = registry_of_environment()
     [plugin] = [row for row in registry.plugins() if row.name == "trap"]
     assert plugin.status == "blocked"
     assert "HAL_PLUGINS_BLOCKED" in plugin.cause
