@@ -114,14 +114,14 @@ class Rig:
 
     def upload(self, array: np.ndarray) -> Buffer:
         buffer = self.device.alloc(array.nbytes, AllocOptions())
-        self.wait(self.device.copy(buffer.region(), memoryview(array), self.timeline, ()))
+        self.wait(self.device.copy(buffer.region(), array.view(np.uint8).data, self.timeline, ()))
         return buffer
 
     def download(self, buffer: Buffer, dtype: np.dtype | type) -> np.ndarray:
         self.wait()
         out = np.empty(buffer.nbytes // np.dtype(dtype).itemsize, dtype)
         timeline = self.device.create_timeline(False)
-        point = self.device.copy(memoryview(out), buffer.region(), timeline, ())
+        point = self.device.copy(out.view(np.uint8).data, buffer.region(), timeline, ())
         assert self.device.wait((point,), 10.0, True)
         self.device.free(timeline)
         return out
@@ -191,3 +191,14 @@ def shared_rig() -> Iterator[Rig]:
     device = open_device(0, OpenOptions(settings={"threads": "2"}))
     yield Rig(device)
     device.close()
+
+
+@pytest.fixture(scope="module")
+def four_rigs() -> Iterator[list[Rig]]:
+    """Four CPU devices of one process, for a module's tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HAL_CPU_DEVICES", "4")
+        devices = [open_device(i, OpenOptions(settings={"threads": "2"})) for i in range(4)]
+        yield [Rig(device) for device in devices]
+        for device in devices:
+            device.close()

@@ -65,9 +65,11 @@ class Timelines:
         cause = ffi.new("int64_t *")
         left_ns = int(min(timeout_s, 1e9) * 1e9)
         until_ns = time.monotonic_ns() + left_ns
+        first = True
         while True:
             slice_ns = min(left_ns, SLICE_NS)
-            code = lib.hc_wait(self._native, len(points), array, wait_all, slice_ns, cause)
+            code = lib.hc_wait(self._native, len(points), array, wait_all, first, slice_ns, cause)
+            first = False
             if code == lib.HC_FAILED:
                 raise error_for(self._session.failures.value(cause[0]))
             if code < 0:

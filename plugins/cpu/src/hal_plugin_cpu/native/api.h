@@ -86,7 +86,8 @@ int hc_timeline_room(hc_device *dev, int most);
 hc_timeline *hc_timeline_new(hc_device *dev, int host_driven);
 int hc_signal(hc_device *dev, hc_timeline *timeline, int64_t value, int64_t failure);
 int64_t hc_value(hc_timeline *timeline);
-int hc_wait(hc_device *dev, int npoints, hc_point *points, int wait_all, int64_t slice_ns, int64_t *failure);
+int hc_wait(hc_device *dev, int npoints, hc_point *points, int wait_all, int first, int64_t slice_ns,
+            int64_t *failure);
 
 /* hostcall.c */
 int64_t hc_host_call(hc_device *dev, hc_timeline *timeline, int nwaits, hc_point *waits, int64_t fault);

@@ -155,10 +155,12 @@ static int look(int npoints, hc_point *points, int wait_all, int64_t *failure) {
     return failed ? -1 : 0;
 }
 
-/* Waits at most slice_ns: 1 reached, 0 not yet (also after a signal), HC_FAILED with *failure, or an error. */
-int hc_wait(hc_device *dev, int npoints, hc_point *points, int wait_all, int64_t slice_ns, int64_t *failure) {
+/* Waits at most slice_ns. A wait of several slices checks its handles at the first only: a reset in between
+ * fails its points, which is what it shall report. Gives 1 reached, 0 not yet (also after a signal), HC_FAILED with *failure, or an error. */
+int hc_wait(hc_device *dev, int npoints, hc_point *points, int wait_all, int first, int64_t slice_ns,
+            int64_t *failure) {
     if (atomic_load(&dev->forked)) return HC_FORKED;
-    for (int i = 0; i < npoints; i++)
+    for (int i = 0; i < npoints && first; i++)
         if (hc_check(dev, points[i].timeline)) return HC_STALE;
     int seen = look(npoints, points, wait_all, failure);
     if (seen || slice_ns <= 0) return seen < 0 ? HC_FAILED : seen;
