@@ -35,8 +35,6 @@ class Array:
         self.region = engine.pool.region(block, self.nbytes)
         self.written = 0  # the point of the engine's timeline at which the newest value is there
         self.failure: Failure | None = None
-        # At exit the device goes away as a whole; only a living program needs its memory back.
-        weakref.finalize(self, engine.pool.release, block).atexit = False
 
     @property
     def nbytes(self) -> int:
@@ -56,3 +54,14 @@ class Array:
     def __repr__(self) -> str:
         state = f" failed: {self.failure}" if self.failure else ""
         return f"<Array {self.type} on {self.engine.device.name}{state}>"
+
+
+class Life(weakref.ref[Array]):
+    """A weak reference to an array, with the block to give back when the array is gone.
+
+    `weakref.finalize` does the same and more, but costs more than all else that makes an array.
+    """
+
+    __slots__ = ("block",)
+
+    block: PoolBlock

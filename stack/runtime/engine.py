@@ -18,10 +18,10 @@ from hal.core.device import Device
 from hal.core.dtypes import DType
 from hal.core.errors import Failure, InvalidCall, error_for
 from hal.tile.node import Type
+from hal.tile.numeric import NUMPY
 from stack.compiler.program import CompiledGraph, GraphRequest
-from stack.ir.numeric import NUMPY
 from stack.memory.pool import Pool
-from stack.runtime.array import Array
+from stack.runtime.array import Array, Life
 from stack.runtime.canonical import renumbered, structure
 from stack.runtime.plan import Arena, Plan
 from stack.runtime.programs import Programs
@@ -56,7 +56,7 @@ class Engine:
         self._compile = compile
         self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
         self._lock = threading.RLock()
-        self._arrays: weakref.WeakSet[Array] = weakref.WeakSet()
+        self._lives: dict[int, Life] = {}
         self._arena: Callable[[], Arena | None] = lambda: None
 
     def put(self, value: npt.ArrayLike, dtype: DType) -> Array:
@@ -105,8 +105,11 @@ class Engine:
 
     def allocate(self, type: Type, label: str) -> Array:
         """`empty` with a name for out-of-memory reports."""
-        array = Array(self, type, self.pool.allocate(type.size * type.dtype.nbytes, label))
-        self._arrays.add(array)
+        block = self.pool.allocate(type.size * type.dtype.nbytes, label)
+        array = Array(self, type, block)
+        life = Life(array, self._ended)
+        life.block = block
+        self._lives[id(life)] = life
         return array
 
     def plan(self, request: GraphRequest) -> Plan:
@@ -169,10 +172,18 @@ class Engine:
     def _failed(self, failure: Failure, was_reached: Callable[[int], bool]) -> None:
         """Keep what was computed before the failure; everything that was still owed has failed with
         it."""
-        for array in list(self._arrays):
+        for array in [life() for life in list(self._lives.values())]:
+            if array is None:
+                continue
             if array.written and not was_reached(array.written):
                 array.poison(failure)
             array.written = 0
+
+    def _ended(self, life: weakref.ref[Array]) -> None:
+        """Runs inside the garbage collection of an array, so it must not wait for anything."""
+        assert isinstance(life, Life)
+        del self._lives[id(life)]
+        self.pool.release(life.block)
 
     def _reclaim(self) -> None:
         """Drop plans that nobody holds and arrays in reference cycles, and wait for their last
