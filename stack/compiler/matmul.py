@@ -211,13 +211,15 @@ class _Template:
 
         def tile(j: Node, i: Node) -> None:
             m, n = add(add(block.m0, i0), i), add(block.n0, j)
-            total = self._accumulate(scratch, mul(i, t.kc), mul(j, t.kc), depth)
+            zeros = const(0, self.shape.accumulate, (t.mr, t.nr))
+            a0, b0 = mul(i, t.kc), mul(j, t.kc)
             if scratch.c is None:
-                self._finish(block, total, m, n)
+                self._finish(block, self._accumulate(scratch, a0, b0, depth, zeros), m, n)
                 return
             offset = add(mul(add(i0, i), t.np), mul(j, t.mr))
             before = b.load(scratch.c, offset, (t.mr, t.nr), (t.nr, 1))
-            total = add(total, where(binary("eq", k0, 0), 0, before))
+            start = where(binary("eq", k0, 0), zeros, before)
+            total = self._accumulate(scratch, a0, b0, depth, start)
             last = binary("le", self.shape.k, add(k0, t.kc))
             with b.when(last):
                 self._finish(block, total, m, n)
@@ -229,8 +231,10 @@ class _Template:
 
         b.loop(0, block.cols, t.nr, column)
 
-    def _accumulate(self, scratch: _Scratch, a0: Node, b0: Node, depth: Operand) -> Node:
-        """The product of a panel of A and a panel of B, in registers."""
+    def _accumulate(
+        self, scratch: _Scratch, a0: Node, b0: Node, depth: Operand, start: Node
+    ) -> Node:
+        """`start` plus the product of a panel of A and a panel of B, in registers."""
         t, b = self.blocks, self.b
         a_row, a_col = (t.kc, 1) if self.shape.a_contiguous == "k" else (1, t.mr)
 
@@ -242,7 +246,7 @@ class _Template:
                 acc = dot(column, row, acc)
             return (acc,)
 
-        return b.loop(0, depth, t.unroll, step, (const(0, self.shape.accumulate, (t.mr, t.nr)),))[0]
+        return b.loop(0, depth, t.unroll, step, (start,))[0]
 
     def _finish(self, block: _Block, total: Node, m: Node, n: Node) -> None:
         s, t = self.shape, self.blocks
