@@ -11,10 +11,10 @@
       store %6 to y[%2] strides(1) limits(%3)
     }
 
-One statement or value a line; `#` starts a comment. A value is `%number` (defined once, visible from
-there to the end of its block), `$name` (a scalar parameter), or a constant: an i64 `16`, a bool
-`true`, any other with its type, `2.0:f32`, `-inf:bf16`, `nan:f64`, `3:u8`. A type is `f32` (a scalar)
-or `f32[16,4]`. Operations with their operands and attributes are in `hal.tile.ops`.
+One statement or value a line; `#` starts a comment. A value is `%number` (defined once, visible
+from there to the end of its block), `$name` (a scalar parameter), or a constant: an i64 `16`, a bool
+`true`, any other with its type, `2.0:f32`, `-inf:bf16`, `nan:f64`, `3:u8`. A type is `f32` (a
+scalar) or `f32[16,4]`. Operations with their operands and attributes are in `hal.tile.ops`.
 
     kernel  NAME(NAME: buffer DTYPE [reads] [writes], NAME: scalar DTYPE, ...) { ... }
     value   %N = OP VALUE, VALUE ATTR=INT|NAME|(INT, ...) : TYPE
