@@ -66,7 +66,7 @@ def _aligned(block: Lifetime, alignment: int) -> Lifetime:
 
 
 def _orders(blocks: Sequence[Lifetime]) -> Iterable[list[int]]:
-    """Orders of placement that do well on different programs; which one wins cannot be told before."""
+    """Orders of placement, each the best for some programs; which, cannot be told before."""
     indices = range(len(blocks))
     yield sorted(indices, key=lambda i: (blocks[i].first, -blocks[i].last))
     yield sorted(indices, key=lambda i: (-blocks[i].nbytes, blocks[i].first))

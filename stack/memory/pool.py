@@ -50,7 +50,7 @@ class Pool:
     """
 
     def __init__(self, device: Device, alignment: int, reclaim: Callable[[], None]) -> None:
-        self._device = device
+        self.device = device
         self._reclaim = reclaim
         self._lock = threading.Lock()
         self._small: Slabs[Buffer] = Slabs(alignment)
@@ -97,7 +97,7 @@ class Pool:
             freed = sum(buffer.nbytes for buffer in unused)
             self._reserved -= freed
         for buffer in unused:
-            self._device.free(buffer)
+            self.device.free(buffer)
         return freed
 
     def stats(self) -> PoolStats:
@@ -145,7 +145,7 @@ class Pool:
 
     def _grow(self, wanted: int, label: str) -> PoolBlock:
         size = self._slab_nbytes(wanted)
-        buffer = self._device.alloc(size, AllocOptions(label=label))
+        buffer = self.device.alloc(size, AllocOptions(label=label))
         with self._lock:
             self._reserved += size
             self._raw_allocations += 1
@@ -167,7 +167,7 @@ class Pool:
         stats, held = self.stats(), self.holders()
         shown = [f"{size:,} {name}" for name, size in list(held.items())[:SHOWN_HOLDERS]]
         text = (
-            f"{self._device.name} cannot give {nbytes:,} bytes for {label}: "
+            f"{self.device.name} cannot give {nbytes:,} bytes for {label}: "
             f"{cause.available:,} are free on the device, the pool uses "
             f"{stats.allocated_nbytes:,} of {stats.reserved_nbytes:,} bytes"
         )

@@ -43,7 +43,7 @@ class Slabs(Generic[S]):
         self._put(block)
 
     def take(self, nbytes: int, label: str) -> Block[S] | None:
-        """The smallest free block that holds `nbytes`, cut to that size; None when there is none."""
+        """The smallest free block that holds `nbytes`, cut to that size; None if there is none."""
         at = bisect_left(self._free, (nbytes,))
         if at == len(self._free):
             return None

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import TYPE_CHECKING
-
 from hal.core.errors import Failure
 from hal.core.values import Region
 from hal.tile.node import Type
-from stack.memory.pool import PoolBlock
-
-if TYPE_CHECKING:
-    from stack.runtime.engine import Engine
+from stack.memory.pool import Pool, PoolBlock
 
 
 class Array:
@@ -19,20 +13,20 @@ class Array:
 
     Make one with `Engine.put`, `Engine.empty` or `Plan.run`. Its value may still be being computed.
     `failure` says why it has no value: an operation that owed it failed. `Engine.write` gives it
-    one again.
+    one again. `pool` is the memory that it is in, and tells engines apart.
     """
 
-    __slots__ = ("__weakref__", "block", "engine", "failure", "region", "type", "written")
+    __slots__ = ("__weakref__", "block", "failure", "pool", "region", "type", "written")
 
     region: Region
     """Where the bytes are. Missing while `failure` is set, so that no plan can read what is not
     there."""
 
-    def __init__(self, engine: Engine, type: Type, block: PoolBlock) -> None:
-        self.engine = engine
+    def __init__(self, pool: Pool, type: Type, block: PoolBlock) -> None:
+        self.pool = pool
         self.type = type
         self.block = block
-        self.region = engine.pool.region(block, self.nbytes)
+        self.region = pool.region(block, self.nbytes)
         self.written = 0  # the point of the engine's timeline at which the newest value is there
         self.failure: Failure | None = None
 
@@ -49,19 +43,8 @@ class Array:
     def revive(self) -> None:
         """Make the array writable again after `poison`; its bytes are undefined until written."""
         self.failure = None
-        self.region = self.engine.pool.region(self.block, self.nbytes)
+        self.region = self.pool.region(self.block, self.nbytes)
 
     def __repr__(self) -> str:
         state = f" failed: {self.failure}" if self.failure else ""
-        return f"<Array {self.type} on {self.engine.device.name}{state}>"
-
-
-class Life(weakref.ref[Array]):
-    """A weak reference to an array, with the block to give back when the array is gone.
-
-    `weakref.finalize` does the same and more, but costs more than all else that makes an array.
-    """
-
-    __slots__ = ("block",)
-
-    block: PoolBlock
+        return f"<Array {self.type} on {self.pool.device.name}{state}>"

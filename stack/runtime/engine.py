@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from types import TracebackType
@@ -13,18 +12,18 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from hal.core.description import SpaceKind
 from hal.core.device import Device
 from hal.core.dtypes import DType
-from hal.core.errors import Failure, InvalidCall, error_for
+from hal.core.errors import InvalidCall, error_for
 from hal.tile.node import Type
 from hal.tile.numeric import NUMPY
 from stack.compiler.program import CompiledGraph, GraphRequest
-from stack.memory.pool import Pool
-from stack.runtime.array import Array, Life
+from stack.runtime.array import Array
 from stack.runtime.canonical import renumbered, structure
-from stack.runtime.plan import Arena, Plan
+from stack.runtime.memory import Memory
+from stack.runtime.plan import Plan
 from stack.runtime.programs import Programs
+from stack.runtime.resources import Resources
 from stack.runtime.stream import Stream
 
 Host = np.ndarray[Any, np.dtype[Any]]
@@ -44,20 +43,17 @@ class Engine:
     """
 
     def __init__(self, device: Device, compile: Compile, timeout_s: float = TIMEOUT_S) -> None:
-        space = device.info.space(SpaceKind.GLOBAL)
-        assert space is not None, "every device has a global memory space"
         self.device = device
-        self.closed = False
-        self.alignment = max(space.granularity, 64)
-        self.fallbacks: Counter[str] = Counter()
-        self.stream = Stream(device, timeout_s, self._failed)
-        self.pool = Pool(device, self.alignment, self._reclaim)
+        self.memory = Memory(device, self._reclaim)
+        self.pool = self.memory.pool
+        self.stream = Stream(device, timeout_s, self.memory.poison)
         self.programs = Programs(device)
+        self.fallbacks: Counter[str] = Counter()
+        self.resources = Resources(device, self.memory, self.stream, self.programs, self.fallbacks)
+        self.closed = False
         self._compile = compile
         self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
         self._lock = threading.RLock()
-        self._lives: dict[int, Life] = {}
-        self._arena: Callable[[], Arena | None] = lambda: None
 
     def put(self, value: npt.ArrayLike, dtype: DType) -> Array:
         """A new array with a copy of host values, converted to `dtype`. Returns before it is
@@ -101,16 +97,7 @@ class Engine:
 
     def empty(self, type: Type) -> Array:
         """A new array with undefined values. Raises OutOfMemory."""
-        return self.allocate(type, f"array {type}")
-
-    def allocate(self, type: Type, label: str) -> Array:
-        """`empty` with a name for out-of-memory reports."""
-        block = self.pool.allocate(type.size * type.dtype.nbytes, label)
-        array = Array(self, type, block)
-        life = Life(array, self._ended)
-        life.block = block
-        self._lives[id(life)] = life
-        return array
+        return self.memory.allocate(type, f"array {type}")
 
     def plan(self, request: GraphRequest) -> Plan:
         """The plan of a request; one of equal structure is found again. Raises what compiling
@@ -119,18 +106,10 @@ class Engine:
         with self._lock:
             found = self._plans.get(key)
             if found is None:
-                found = self._plans[key] = Plan(self, self._compile(renumbered(request)))
+                found = self._plans[key] = Plan(self.resources, self._compile(renumbered(request)))
                 self._forget_oldest()
             self._plans.move_to_end(key)
             return found
-
-    def arena(self, nbytes: int) -> Arena:
-        """Memory for a plan's temporaries, shared with other plans where it is large enough."""
-        found = self._arena()
-        if found is None or found.nbytes < nbytes:
-            found = Arena(self, nbytes)
-            self._arena = weakref.ref(found)
-        return found
 
     def sync(self, timeout_s: float | None = None) -> None:
         """Wait for everything submitted so far; raises as `get`."""
@@ -161,29 +140,13 @@ class Engine:
             self.stream.throttle()
 
     def _check_own(self, array: Array) -> None:
-        if array.engine is not self:
+        if array.pool is not self.pool:
             raise InvalidCall(f"{array!r} does not belong to this engine of {self.device.name}")
 
     def _forget_oldest(self) -> None:
         while len(self._plans) > PLANS:
             self._plans.popitem(last=False)
         self.programs.sweep()
-
-    def _failed(self, failure: Failure, was_reached: Callable[[int], bool]) -> None:
-        """Keep what was computed before the failure; everything that was still owed has failed with
-        it."""
-        for array in [life() for life in list(self._lives.values())]:
-            if array is None:
-                continue
-            if array.written and not was_reached(array.written):
-                array.poison(failure)
-            array.written = 0
-
-    def _ended(self, life: weakref.ref[Array]) -> None:
-        """Runs inside the garbage collection of an array, so it must not wait for anything."""
-        assert isinstance(life, Life)
-        del self._lives[id(life)]
-        self.pool.release(life.block)
 
     def _reclaim(self) -> None:
         """Drop plans that nobody holds and arrays in reference cycles, and wait for their last

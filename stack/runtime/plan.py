@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from hal.core.description import Feature
 from hal.core.errors import InvalidCall, error_for
 from hal.core.values import Region
 from hal.tile.node import Type
 from stack.compiler.program import CompiledGraph, KernelCall
-from stack.memory.pool import PoolBlock
 from stack.runtime.array import Array
 from stack.runtime.placement import Placement
 from stack.runtime.recording import Recording
-
-if TYPE_CHECKING:
-    from stack.runtime.engine import Engine
-
-
-class Arena:
-    """Memory for the temporaries of plans. Plans share one, since they run one after the other."""
-
-    __slots__ = ("__weakref__", "block", "nbytes", "region")
-
-    def __init__(self, engine: Engine, nbytes: int) -> None:
-        self.nbytes = nbytes
-        self.block: PoolBlock = engine.pool.allocate(nbytes, "temporaries of plans")
-        self.region: Region = engine.pool.region(self.block, nbytes)
-        weakref.finalize(self, engine.pool.release, self.block).atexit = False
+from stack.runtime.resources import Resources
 
 
 class Plan:
@@ -39,24 +23,23 @@ class Plan:
     outputs and temporaries need at one time; `arena_nbytes` what the temporaries take.
     """
 
-    def __init__(self, engine: Engine, graph: CompiledGraph) -> None:
-        self._engine = engine
+    def __init__(self, resources: Resources, graph: CompiledGraph) -> None:
+        self._resources = resources
+        self._pool = resources.memory.pool
         self._inputs = list(graph.inputs)
         self._updates = dict(graph.updates)
         self._outputs = [(i, t, f"result {t}") for i, t in enumerate(graph.outputs)]
-        placement = Placement(graph, engine.alignment)
+        device, memory, programs = resources.device, resources.memory, resources.programs
+        placement = Placement(graph, memory.alignment)
         # Held, so that the memory lives as long as the launches that are bound to it.
-        self._arena = engine.arena(placement.layout.arena_nbytes)
-        self._recording = Recording(
-            engine.device, engine.programs, graph, placement, self._arena.region
-        )
+        self._arena = memory.arena(placement.layout.arena_nbytes)
+        self._recording = Recording(device, programs, graph, placement, self._arena.region)
         self._segments = self._recording.segments
-        self._recorded = Feature.GRAPH in engine.device.info.features
+        self._recorded = Feature.GRAPH in device.info.features
         self.launches = sum(isinstance(call, KernelCall) for call in graph.calls)
         self.arena_nbytes = placement.layout.arena_nbytes
         self.live_nbytes = placement.layout.live_nbytes + _argument_nbytes(graph)
-        retire = engine.programs.retire
-        weakref.finalize(self, retire, self._recording.handles).atexit = False
+        weakref.finalize(self, programs.retire, self._recording.handles).atexit = False
 
     def run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         """Submit one run and give its outputs; nothing is waited for.
@@ -68,10 +51,10 @@ class Plan:
         regions = self._regions(inputs)
         outputs = self._new_outputs(inputs)
         regions += [array.region for array in outputs]
-        engine = self._engine
+        resources = self._resources
         if not self._recorded:
-            engine.fallbacks["launches one by one: the device has no graphs"] += 1
-        stream = engine.stream
+            resources.fallbacks["launches one by one: the device has no graphs"] += 1
+        stream = resources.stream
         with stream.lock:
             for segment in self._segments:
                 segment.submit(stream, regions)
@@ -87,7 +70,7 @@ class Plan:
             self._refuse_types(types)
         # Equal types are found equal sooner when they are the same objects.
         self._inputs = types
-        if [array.engine for array in inputs].count(self._engine) != len(types):
+        if [array.pool for array in inputs].count(self._pool) != len(types):
             raise InvalidCall(f"an array of another engine was given to a plan of {self._name}")
         if self._updates and len(set(map(id, inputs))) != len(types):
             self._refuse_aliases(inputs)
@@ -98,15 +81,15 @@ class Plan:
             raise
 
     def _new_outputs(self, inputs: Sequence[Array]) -> list[Array]:
-        engine, updates = self._engine, self._updates
+        allocate, updates = self._resources.memory.allocate, self._updates
         return [
-            inputs[updates[i]] if i in updates else engine.allocate(type, label)
+            inputs[updates[i]] if i in updates else allocate(type, label)
             for i, type, label in self._outputs
         ]
 
     @property
     def _name(self) -> str:
-        return self._engine.device.name
+        return self._resources.device.name
 
     def _refuse_types(self, types: Sequence[Type]) -> None:
         if len(types) != len(self._inputs):

@@ -27,9 +27,9 @@ from hal.core.errors import (
 )
 from hal.core.values import Point
 from hal.tile.node import Type
+from hal.tile.numeric import NUMPY
 from stack.compiler.program import GraphRequest
 from stack.ir import build
-from stack.ir.numeric import NUMPY
 from stack.runtime.engine import Engine
 from stack.runtime.plan import Plan
 
@@ -113,7 +113,7 @@ def test_a_training_loop_allocates_nothing_raw_after_its_second_run(cpu, calls_f
         temps=1,
         updates=((0, 0),),
     )
-    plan = Plan(cpu, graph)
+    plan = Plan(cpu.resources, graph)
     weights = cpu.put(np.ones(1000), DType.F32)
     counts = []
     for _ in range(1000):
@@ -142,7 +142,7 @@ def test_the_device_gets_back_what_a_plan_held(cpu, calls_for, random_arrays):
             device.free(handle)
 
     device = cpu.device
-    plan = Plan(cpu, calls.graph(1, 1, [calls.scale(r("input", 0), 2.0, r("output", 0))]))
+    plan = Plan(cpu.resources, calls.graph(1, 1, [calls.scale(r("input", 0), 2.0, r("output", 0))]))
     plan.run(arrays)
     cpu.programs._device = Spy()
     del plan
@@ -235,7 +235,7 @@ def test_a_failure_reaches_what_was_owed_and_the_engine_goes_on(cpu, calls_for, 
         ],
         updates=((0, 0),),
     )
-    plan = Plan(cpu, graph)
+    plan = Plan(cpu.resources, graph)
     (a, b), (weights, step) = random_arrays(cpu, 2)
     before = plan.run([weights, step])[1]
     cpu.sync()
@@ -265,10 +265,10 @@ def test_a_program_that_fails_leaves_the_engine_usable(calls_for, random_arrays)
         text = good.source.text.replace("    x =", "    1 / 0\n    x =")
         bad = replace(good, source=replace(good.source, text=text))
         (a,), arrays = random_arrays(engine, 1)
-        (lost,) = Plan(engine, calls.graph(1, 1, [bad])).run(arrays)
+        (lost,) = Plan(engine.resources, calls.graph(1, 1, [bad])).run(arrays)
         with pytest.raises(OperationFailed, match="division by zero"):
             engine.get(lost)
-        (result,) = Plan(engine, calls.graph(1, 1, [good])).run(arrays)
+        (result,) = Plan(engine.resources, calls.graph(1, 1, [good])).run(arrays)
         np.testing.assert_array_equal(engine.get(result), 2 * a)
 
 
@@ -295,7 +295,7 @@ def test_out_of_memory_reclaims_what_nobody_can_reach(engine, monkeypatch):
             self.used -= buffer.nbytes
             real.free(buffer)
 
-    monkeypatch.setattr(engine.pool, "_device", Small())
+    monkeypatch.setattr(engine.pool, "device", Small())
     cycle = [engine.empty(Type((48 << 20,), DType.U8))]
     cycle.append(cycle)
     del cycle
@@ -312,7 +312,7 @@ def test_threads_may_share_an_engine(cpu, calls_for, random_arrays):
         calls.scale(r("input", 0), 2.0, r("temp", 0)),
         calls.add(r("temp", 0), r("input", 0), r("output", 0)),
     ]
-    plan = Plan(cpu, calls.graph(1, 1, steps, temps=1))
+    plan = Plan(cpu.resources, calls.graph(1, 1, steps, temps=1))
     values, arrays = random_arrays(cpu, 4)
     wrong = []
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,7 @@ def test_a_chain_through_temporaries(engine, calls, random_arrays):
         temps=4,
     )
     (a, b), arrays = random_arrays(engine, 2)
-    plan = Plan(engine, graph)
+    plan = Plan(engine.resources, graph)
     for _ in range(3):
         (result,) = plan.run(arrays)
         np.testing.assert_array_equal(engine.get(result), (a + b) * a * np.float32(0.5) + (a + b))
@@ -36,7 +38,7 @@ def test_a_chain_through_temporaries(engine, calls, random_arrays):
 def test_arrays_may_be_others_at_each_run(engine, calls, random_arrays):
     r = calls.ref
     graph = calls.graph(2, 1, [calls.mul(r("input", 0), r("input", 1), r("output", 0))])
-    plan = Plan(engine, graph)
+    plan = Plan(engine.resources, graph)
     values, arrays = random_arrays(engine, 4)
     first, second = plan.run(arrays[:2])[0], plan.run(arrays[2:])[0]
     np.testing.assert_array_equal(engine.get(first), values[0] * values[1])
@@ -56,7 +58,7 @@ def test_an_updated_input_stays_in_place(engine, calls, random_arrays):
         ],
         updates=((0, 0),),
     )
-    plan = Plan(engine, graph)
+    plan = Plan(engine.resources, graph)
     (a, b), (weights, step) = random_arrays(engine, 2)
     for _ in range(3):
         updated, doubled = plan.run([weights, step])
@@ -80,7 +82,7 @@ def test_outputs_that_are_inputs_or_other_outputs(engine, calls, random_arrays):
         ],
     )
     (a,), arrays = random_arrays(engine, 1)
-    same, tripled, again = Plan(engine, graph).run(arrays)
+    same, tripled, again = Plan(engine.resources, graph).run(arrays)
     assert len({id(x) for x in (same, tripled, again, *arrays)}) == 4
     np.testing.assert_array_equal(engine.get(same), a)
     np.testing.assert_array_equal(engine.get(tripled), 3 * a)
@@ -99,21 +101,23 @@ def test_parts_of_arrays(engine, calls, random_arrays):
         ],
     )
     (a,), arrays = random_arrays(engine, 1)
-    (result,) = Plan(engine, graph).run(arrays)
+    (result,) = Plan(engine.resources, graph).run(arrays)
     np.testing.assert_array_equal(engine.get(result), np.concatenate([2 * a[50:], a[:50]]))
 
 
 def test_nothing_to_do(engine):
     empty = Type((0, 3), DType.F32)
     graph = CompiledGraph((empty,), (empty, Type((), DType.I64)), (), (), ())
-    results = Plan(engine, graph).run([engine.put(np.zeros((0, 3)), DType.F32)])
+    results = Plan(engine.resources, graph).run([engine.put(np.zeros((0, 3)), DType.F32)])
     assert engine.get(results[0]).shape == (0, 3)
     assert engine.get(results[1]).dtype == np.int64
 
 
 def test_arguments_that_do_not_fit_are_refused(engine, calls, random_arrays):
     r = calls.ref
-    plan = Plan(engine, calls.graph(1, 1, [calls.scale(r("input", 0), 2.0, r("output", 0))]))
+    plan = Plan(
+        engine.resources, calls.graph(1, 1, [calls.scale(r("input", 0), 2.0, r("output", 0))])
+    )
     _, arrays = random_arrays(engine, 2)
     with pytest.raises(InvalidCall, match="takes 1 arrays, not 2"):
         plan.run(arrays)
@@ -124,7 +128,9 @@ def test_arguments_that_do_not_fit_are_refused(engine, calls, random_arrays):
 
 def test_arrays_of_another_engine_are_refused(engine, cpu, calls, random_arrays):
     r = calls.ref
-    plan = Plan(engine, calls.graph(1, 1, [calls.scale(r("input", 0), 2.0, r("output", 0))]))
+    plan = Plan(
+        engine.resources, calls.graph(1, 1, [calls.scale(r("input", 0), 2.0, r("output", 0))])
+    )
     _, arrays = random_arrays(cpu, 1)
     with pytest.raises(InvalidCall, match="another engine"):
         plan.run(arrays)
@@ -132,7 +138,9 @@ def test_arrays_of_another_engine_are_refused(engine, cpu, calls, random_arrays)
 
 def test_a_device_without_graphs_is_counted(engine, calls, random_arrays):
     r = calls.ref
-    plan = Plan(engine, calls.graph(1, 1, [calls.scale(r("input", 0), 2.0, r("output", 0))]))
+    plan = Plan(
+        engine.resources, calls.graph(1, 1, [calls.scale(r("input", 0), 2.0, r("output", 0))])
+    )
     _, arrays = random_arrays(engine, 1)
     plan.run(arrays)
     plan.run(arrays)
@@ -158,7 +166,7 @@ def test_independent_calls_are_recorded_as_independent(cpu, calls_for, random_ar
             recorded.extend(commands)
             return self._device.record(commands)
 
-    cpu.device = Spy(cpu.device)
+    resources = replace(cpu.resources, device=Spy(cpu.device))
     graph = calls.graph(
         2,
         1,
@@ -170,7 +178,7 @@ def test_independent_calls_are_recorded_as_independent(cpu, calls_for, random_ar
         temps=2,
     )
     (a, b), arrays = random_arrays(cpu, 2)
-    (result,) = Plan(cpu, graph).run(arrays)
+    (result,) = Plan(resources, graph).run(arrays)
     np.testing.assert_allclose(cpu.get(result), 2 * a + 3 * b, rtol=1e-6)
     assert [c.after for c in recorded] == [(), (), (0, 1)]
 
@@ -184,7 +192,7 @@ def test_plans_share_one_arena(cpu, calls_for, random_arrays):
             calls.scale(r("input", 0), factor, r("temp", 0)),
             calls.scale(r("temp", 0), factor, r("output", 0)),
         ]
-        return Plan(cpu, calls.graph(1, 1, steps, temps=1))
+        return Plan(cpu.resources, calls.graph(1, 1, steps, temps=1))
 
     (a,), arrays = random_arrays(cpu, 1)
     plans = [plan(2.0), plan(3.0), plan(4.0)]

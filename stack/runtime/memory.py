@@ -1,0 +1,82 @@
+"""An engine's memory: arrays, and the arena in which plans keep their temporaries."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+
+from hal.core.description import SpaceKind
+from hal.core.device import Device
+from hal.core.errors import Failure
+from hal.core.values import Region
+from hal.tile.node import Type
+from stack.memory.pool import Pool, PoolBlock
+from stack.runtime.array import Array
+
+
+class Arena:
+    """Memory for the temporaries of plans. Plans share one, since they run one after the other."""
+
+    __slots__ = ("__weakref__", "block", "nbytes", "region")
+
+    def __init__(self, pool: Pool, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.block: PoolBlock = pool.allocate(nbytes, "temporaries of plans")
+        self.region: Region = pool.region(self.block, nbytes)
+        # At exit the device goes away as a whole; only a living program needs its memory back.
+        weakref.finalize(self, pool.release, self.block).atexit = False
+
+
+class Life(weakref.ref[Array]):
+    """A weak reference to an array, with the block to give back when the array is gone.
+
+    `weakref.finalize` does the same and more, but costs more than all else that makes an array.
+    """
+
+    __slots__ = ("block",)
+
+    block: PoolBlock
+
+
+class Memory:
+    """The pool with the arrays and the arena in it. `reclaim` is as in `Pool`."""
+
+    def __init__(self, device: Device, reclaim: Callable[[], None]) -> None:
+        space = device.info.space(SpaceKind.GLOBAL)
+        assert space is not None, "every device has a global memory space"
+        self.alignment = max(space.granularity, 64)
+        self.pool = Pool(device, self.alignment, reclaim)
+        self._lives: dict[int, Life] = {}
+        self._arena: Callable[[], Arena | None] = lambda: None
+
+    def allocate(self, type: Type, label: str) -> Array:
+        """A new array with undefined values; `label` names it in out-of-memory reports."""
+        block = self.pool.allocate(type.size * type.dtype.nbytes, label)
+        array = Array(self.pool, type, block)
+        life = Life(array, self._ended)
+        life.block = block
+        self._lives[id(life)] = life
+        return array
+
+    def arena(self, nbytes: int) -> Arena:
+        """Memory for a plan's temporaries, shared with other plans where it is large enough."""
+        found = self._arena()
+        if found is None or found.nbytes < nbytes:
+            found = Arena(self.pool, nbytes)
+            self._arena = weakref.ref(found)
+        return found
+
+    def poison(self, failure: Failure, was_reached: Callable[[int], bool]) -> None:
+        """Keep what was computed before a failure; everything still owed has failed with it."""
+        for array in [life() for life in list(self._lives.values())]:
+            if array is None:
+                continue
+            if array.written and not was_reached(array.written):
+                array.poison(failure)
+            array.written = 0
+
+    def _ended(self, life: weakref.ref[Array]) -> None:
+        """Runs inside the garbage collection of an array, so it must not wait for anything."""
+        assert isinstance(life, Life)
+        del self._lives[id(life)]
+        self.pool.release(life.block)

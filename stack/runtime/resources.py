@@ -1,0 +1,25 @@
+"""What plans run on: the parts of an engine, as one value."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from hal.core.device import Device
+from stack.runtime.memory import Memory
+from stack.runtime.programs import Programs
+from stack.runtime.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """A device with its memory, its timeline and its programs.
+
+    `fallbacks` counts what had to be done the slow way for want of a feature.
+    """
+
+    device: Device
+    memory: Memory
+    stream: Stream
+    programs: Programs
+    fallbacks: Counter[str]
