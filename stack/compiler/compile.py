@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from hal.core.description import DeviceInfo
@@ -14,7 +14,7 @@ from hal.tile.build import Builder
 from hal.tile.kernel import For, Gather, If, Kernel, Load, Memory, Scatter, Statement, Store
 from hal.tile.node import Node
 from stack.compiler import llvm
-from stack.compiler.access import NotAffineError
+from stack.compiler.access import Affine, NotAffineError
 from stack.compiler.expr import reads
 from stack.compiler.fuse import Cluster, Fusion, settle
 from stack.compiler.loops import Nest, emit_loops, passes
@@ -23,6 +23,7 @@ from stack.compiler.ordered import emit_scan, emit_scatter_add
 from stack.compiler.prepare import prepare
 from stack.compiler.products import Operands, emit_product
 from stack.compiler.program import (
+    BufferKind,
     BufferRef,
     Call,
     CompiledGraph,
@@ -44,12 +45,22 @@ ROW_SCRATCH_NBYTES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes of a buffer: `kind` is "input", "output" or "temp"."""
+
+    kind: BufferKind
+    index: int
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class TileCall:
     """A kernel in tile IR with its grid and the buffers of its parameters, before rendering."""
 
     kernel: Kernel
     grid: Grid
-    buffers: tuple[tuple[str, int], ...]
+    buffers: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +84,11 @@ def compile_graph(
     program = lower_graph(request, info, records)
     sources: dict[Kernel, KernelSource] = {}
     calls: list[Call] = []
-    sizes = _sizes(request, program.temps)
     for call in program.calls:
         source = sources.get(call.kernel)
         if source is None:
             source = sources[call.kernel] = write(call.kernel, info)
-        args = tuple(BufferRef(kind, i, 0, sizes[kind, i]) for kind, i in call.buffers)  # type: ignore[arg-type]
+        args = tuple(BufferRef(p.kind, p.index, p.offset, p.nbytes) for p in call.buffers)
         calls.append(KernelCall(source, call.grid, args))
     for target, temp, nbytes in program.copies:
         calls.append(
@@ -132,7 +142,8 @@ def lower_graph(
             temps.append(nbytes)
     stored = _stored(prepared, fusion)
     dtypes: dict[tuple[str, int], DType] = {(h.kind, h.index): n.dtype for n, h in homes.items()}
-    emitter = _Emitter(fusion, operands, stored, dtypes, info, records)
+    sizes = _sizes(prepared, temps)
+    emitter = _Emitter(fusion, operands, stored, dtypes, sizes, info, records)
     calls = [emitter.emit(c) for c in order if c.roots[0].type.size]
     return _renumbered(calls, copies, temps)
 
@@ -144,22 +155,30 @@ def _fuse(request: GraphRequest) -> tuple[Fusion, list[int], dict[Cluster, Opera
     while True:
         roots = choose_roots(request, extra)
         homes, temps = place(request, roots)
-        try:
-            fusion = Fusion(roots, homes)
-            for cluster in fusion.clusters:
-                if cluster.kind == "loops":
-                    settle(cluster, homes)
-            operands = {
-                c: Operands(c, homes)
-                for c in fusion.clusters
-                if c.kind == "matmul" and c.roots[0].type.size
-            }
-        except NotAffineError as error:
-            if error.view is None or error.view in extra:
-                raise
-            extra.add(error.view)
-        else:
+        fusion = Fusion(roots, homes)
+        operands: dict[Cluster, Operands] = {}
+        unread = {view for c in fusion.clusters for view in _unreadable(c, homes, operands)}
+        if not unread:
             return fusion, temps, operands
+        if unread <= extra:
+            raise AssertionError(f"views that cannot be read even from buffers: {unread}")
+        extra |= unread
+
+
+def _unreadable(
+    cluster: Cluster, homes: Mapping[Node, Home], operands: dict[Cluster, Operands]
+) -> list[Node]:
+    """The view that keeps a cluster from being emitted, if any; a product's operands are noted."""
+    try:
+        if cluster.kind == "loops":
+            settle(cluster, homes)
+        elif cluster.kind == "matmul" and cluster.roots[0].type.size:
+            operands[cluster] = Operands(cluster, homes)
+    except NotAffineError as error:
+        if error.view is None:
+            raise
+        return [error.view]
+    return []
 
 
 def _stored(request: GraphRequest, fusion: Fusion) -> frozenset[Node]:
@@ -183,17 +202,34 @@ class _Memories:
     def __init__(self, b: Builder, dtypes: Mapping[tuple[str, int], DType]) -> None:
         self._b = b
         self._dtypes = dtypes
-        self.buffers: dict[tuple[str, int], Memory] = {}
+        self.buffers: dict[tuple[BufferKind, int, int], Memory] = {}
+        self.ends: dict[tuple[BufferKind, int, int], int] = {}
         self._scratch: dict[int, Memory] = {}
 
     def alloc(self, number: int, dtype: DType, size: int) -> None:
         self._scratch[number] = self._b.alloc(f"row{number}", dtype, size)
 
-    def memory(self, home: Home) -> Memory:
+    def memory(self, home: Home, offset: Affine) -> tuple[Memory, int]:
+        """A parameter that begins at the least offset, so that equal work on other parts of a
+        buffer is the same kernel."""
         if home.kind == "scratch":
-            return self._scratch[home.index]
-        key = (home.kind, home.index)
-        return self.buffers.setdefault(key, Memory(f"b{len(self.buffers)}", self._dtypes[key]))
+            return self._scratch[home.index], 0
+        low, high = offset.bounds()
+        start = max(low, 0)
+        key = (home.kind, home.index, start)
+        self.ends[key] = max(self.ends.get(key, 0), high + 1)
+        memory = Memory(f"b{len(self.buffers)}", self._dtypes[home.kind, home.index])
+        return self.buffers.setdefault(key, memory), start
+
+    def parts(self, sizes: Mapping[tuple[str, int], int]) -> tuple[Part, ...]:
+        """What each parameter is given, in bytes; never beyond the buffer's end."""
+        found = []
+        for key, memory in self.buffers.items():
+            kind, index, start = key
+            width = memory.dtype.nbytes
+            end = min(self.ends[key] * width, sizes[kind, index])
+            found.append(Part(kind, index, start * width, end - start * width))
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +240,7 @@ class _Emitter:
     operands: Mapping[Cluster, Operands]
     stored: frozenset[Node]
     dtypes: Mapping[tuple[str, int], DType]
+    sizes: Mapping[tuple[str, int], int]
     info: DeviceInfo
     records: Mapping[str, OpRecord]
 
@@ -217,7 +254,7 @@ class _Emitter:
             Param(m.name, ParamKind.BUFFER, m.dtype, m.name in read, m.name in written)
             for m in memories.buffers.values()
         )
-        return TileCall(Kernel(b.name, params, body), grid, tuple(memories.buffers))
+        return TileCall(Kernel(b.name, params, body), grid, memories.parts(self.sizes))
 
     def _body(self, cluster: Cluster, b: Builder, memories: _Memories) -> Grid:
         homes = self.fusion.homes
@@ -321,7 +358,9 @@ def _renumbered(
 
     renamed = tuple(
         TileCall(
-            c.kernel, c.grid, tuple((k, number(i) if k == "temp" else i) for k, i in c.buffers)
+            c.kernel,
+            c.grid,
+            tuple(replace(p, index=number(p.index)) if p.kind == "temp" else p for p in c.buffers),
         )
         for c in calls
     )

@@ -170,6 +170,8 @@ class Fusion:
         for root in roots:
             if root.op not in ("input", "concat"):
                 self._add(root)
+        self._number = {root: i for i, root in enumerate(roots)}
+        self._merge_rows()
 
     def dependencies(self, cluster: Cluster) -> set[Cluster]:
         """Clusters that must run before this one."""
@@ -195,6 +197,33 @@ class Fusion:
             self._readers.setdefault(need, []).append(cluster)
             self._after[cluster] |= self.producers(need) - {cluster}
 
+    def _merge_rows(self) -> None:
+        """Merge kernels over the same rows that met only after both had begun."""
+        for cluster in list(self.clusters):
+            if cluster.kind != "loops" or all(not reduced for _, reduced in cluster.domain):
+                continue
+            for other in [c for c in self._after[cluster] if c.domain == cluster.domain]:
+                if other.kind == "loops" and self._merges(other, cluster):
+                    break
+
+    def _merges(self, first: Cluster, second: Cluster) -> bool:
+        """Merge `second` into `first`, which it depends on, if that is possible."""
+        roots = sorted([*first.roots, *second.roots], key=self._number.__getitem__)
+        if len(roots) > MOST_ROOTS or self._reaches(self._after[second] - {first}, first):
+            return False
+        if not self._works(Cluster("loops", first.domain, roots)):
+            return False
+        first.roots = roots
+        self._after[first] |= self._after.pop(second) - {first}
+        self.clusters.remove(second)
+        for root in second.roots:
+            self.of[root] = first
+        for needs in self._after.values():
+            if second in needs:
+                needs.remove(second)
+                needs.add(first)
+        return True
+
     def _candidates(self, root: Node) -> list[Cluster]:
         """Clusters that compute what the root reads, latest first, then those that read the same
         large data."""
@@ -211,18 +240,26 @@ class Fusion:
         domain = self._common_domain(root, cluster)
         if domain is None or len(cluster.roots) >= MOST_ROOTS or self._would_cycle(root, cluster):
             return False
-        trial = Cluster(cluster.kind, domain, [*cluster.roots, root])
-        try:
-            space, exprs = settle(trial, self.homes)
-        except NotAffineError:
-            return False
-        if not all(
-            _is_local(e, r, trial, space, self.homes) for r, e in exprs.items() if r.op != "matmul"
-        ):
+        if not self._works(Cluster(cluster.kind, domain, [*cluster.roots, root])):
             return False
         cluster.domain = domain
         cluster.roots.append(root)
         return True
+
+    def _works(self, trial: Cluster) -> bool:
+        """Whether every root's views can be expressed, and reads of the cluster's own are local."""
+        try:
+            space, exprs = settle(trial, self.homes)
+        except NotAffineError:
+            return False
+        own = set(trial.roots)
+        return all(
+            same_place(r, space, self.homes)
+            for root, e in exprs.items()
+            if root.op != "matmul"
+            for r in reads(e)
+            if r.root in own
+        )
 
     def _common_domain(self, root: Node, cluster: Cluster) -> Domain | None:
         """The domain of the cluster with the root in it, None if there is none."""
@@ -244,8 +281,12 @@ class Fusion:
         return domain if fits and (rows >= 64 or total <= SERIAL or rows == total) else None
 
     def _would_cycle(self, root: Node, cluster: Cluster) -> bool:
-        stack = [c for need in self.needs[root] for c in self.producers(need) if c is not cluster]
-        seen: set[Cluster] = set()
+        others = {c for need in self.needs[root] for c in self.producers(need)} - {cluster}
+        return self._reaches(others, cluster)
+
+    def _reaches(self, start: set[Cluster], cluster: Cluster) -> bool:
+        """Whether one of `start` depends on `cluster`."""
+        stack, seen = list(start), set[Cluster]()
         while stack:
             current = stack.pop()
             if current is cluster:
@@ -270,14 +311,6 @@ def _root_deps(root: Node, roots: Mapping[Node, None]) -> list[Node]:
         else:
             stack.extend(reversed(n.srcs))
     return list(found)
-
-
-def _is_local(
-    expr: Expr, root: Node, cluster: Cluster, space: Space, homes: Mapping[Node, Home]
-) -> bool:
-    """Whether the expression reads the cluster's own roots only at this iteration's element."""
-    own = set(cluster.roots)
-    return all(same_place(r, space, homes) for r in reads(expr) if r.root in own)
 
 
 def same_place(read: Read, space: Space, homes: Mapping[Node, Home]) -> bool:

@@ -178,8 +178,8 @@ def emit_scatter_add(root: Node, emission: Emission, info: DeviceInfo) -> Grid:
         inside = binary("and", binary("le", const(0, I64), place), binary("lt", place, size))
         target = Tiles(emission, {slot: place}, scope.tile_axes, scope)
         with emission.b.when(inside):
-            at = target.position(addressed)
-            memory = emission.memory(emission.homes[root])
+            memory, begin = emission.memory(emission.homes[root], addressed)
+            at = target.position(addressed.shift(-begin))
             limits = tuple(t.limit for t in target.tile_axes)
             old = emission.b.load(memory, at.scalar, target.shape, at.steps, limits)
             target.store(root, addressed, add(old, broadcast(target.tile(update), target.shape)))

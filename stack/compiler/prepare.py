@@ -12,6 +12,7 @@ from hal.tile.node import Node, node, rebuild, toposort
 from stack.compiler.program import GraphRequest
 from stack.compiler.roots import base
 from stack.ir import build
+from stack.ir.simplify import simplify
 
 LOW_PRECISION = frozenset({DType.F16, DType.BF16})
 FEW = 512
@@ -151,7 +152,12 @@ def _joined(n: Node, a: Node, b: Node) -> Node | None:
     if a["lo"][axis] + x.shape[axis] != b["lo"][axis]:
         return None
     hi = tuple(b["hi"][i] if i == axis else h for i, h in enumerate(a["hi"]))
-    return build.pad(build.concat((x, y), axis), a["lo"], hi, 0)
+    pieces = (*_pieces(x, axis), *_pieces(y, axis))
+    return build.pad(build.concat(pieces, axis), a["lo"], hi, 0)
+
+
+def _pieces(n: Node, axis: int) -> tuple[Node, ...]:
+    return n.srcs if n.op == "concat" and n["axis"] == axis else (n,)
 
 
 _ROWS: dict[str, Callable[[Node], Node | None]] = {
@@ -240,4 +246,4 @@ def _is_awkward(piece: Node, strided: bool, users: Counter[Node]) -> bool:
 
 def prepare(request: GraphRequest) -> GraphRequest:
     """The same computation in the form that the lowering takes."""
-    return _own_buffers(replace(request, outputs=_rewrite(request.outputs)))
+    return _own_buffers(replace(request, outputs=_rewrite(simplify(request.outputs))))

@@ -66,7 +66,8 @@ class Emission:
     """What all scopes of one kernel share."""
 
     b: Builder
-    memory: Callable[[Home], Memory]
+    memory: Callable[[Home, Affine], tuple[Memory, int]]
+    """The memory of a root for accesses at these offsets, and the offset at which it begins."""
     homes: Mapping[Node, Home]
     records: Mapping[str, OpRecord]
     own: frozenset[Node]
@@ -141,12 +142,11 @@ class Tiles:
 
     def store(self, root: Node, offset: Affine, value: Node) -> None:
         """Write the scope's elements of a root to its home."""
-        at = self.position(offset)
+        memory, start = self.emission.memory(self.emission.homes[root], offset)
+        at = self.position(offset.shift(-start))
         stored = broadcast(cast(value, root.dtype), self.shape)
         limits = tuple(t.limit for t in self.tile_axes)
-        self.b.store(
-            self.emission.memory(self.emission.homes[root]), at.scalar, stored, at.steps, limits
-        )
+        self.b.store(memory, at.scalar, stored, at.steps, limits)
 
     # index arithmetic
 
@@ -201,8 +201,8 @@ class Tiles:
     # loads
 
     def _load(self, e: Read) -> Node:
-        at = self.position(e.offset)
-        memory = self.emission.memory(self.emission.homes[e.root])
+        memory, start = self.emission.memory(self.emission.homes[e.root], e.offset)
+        at = self.position(e.offset.shift(-start))
         guards = [self.position(g.value) for g in e.guards]
         varying = at.dynamic is not None or any(
             g.dynamic is not None or any(g.steps) for g in guards

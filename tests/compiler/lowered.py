@@ -15,11 +15,12 @@ from hal.core.description import (
 )
 from hal.tile.interpret import interpret as interpret_kernel
 from hal.tile.node import Node
+
 verify = lambda k: None
 from stack.compiler.compile import TileProgram, lower_graph
 from stack.compiler.program import GraphRequest
 from stack.ir.interpret import interpret
-from stack.ir.numeric import NUMPY
+from hal.tile.numeric import NUMPY
 from stack.ops import OPS
 
 SIMD = DeviceInfo(
@@ -49,7 +50,9 @@ def run_lowered(
 ) -> tuple[list[np.ndarray], TileProgram]:
     """The outputs as the tile kernels compute them, and the program."""
     program = lower_graph(GraphRequest(tuple(outputs), tuple(inputs), tuple(updates)), SIMD, OPS)
-    memory = {("input", i): np.ascontiguousarray(a).reshape(-1).copy() for i, a in enumerate(arrays)}
+    memory = {
+        ("input", i): np.ascontiguousarray(a).reshape(-1).copy() for i, a in enumerate(arrays)
+    }
     for i, o in enumerate(outputs):
         memory["output", i] = np.full(o.type.size, UNTOUCHED, NUMPY[o.dtype])
     memory.update({("output", o): memory["input", i] for o, i in updates})
@@ -57,8 +60,10 @@ def run_lowered(
     for call in program.calls:
         verify(call.kernel)
         bound = {}
-        for param, (kind, i) in zip(call.kernel.params, call.buffers, strict=True):
-            bound[param.name] = temps[i].view(NUMPY[param.dtype]) if kind == "temp" else memory[kind, i]
+        for param, part in zip(call.kernel.params, call.buffers, strict=True):
+            whole = temps[part.index] if part.kind == "temp" else memory[part.kind, part.index]
+            cut = whole.view(np.uint8)[part.offset : part.offset + part.nbytes]
+            bound[param.name] = cut.view(NUMPY[param.dtype])
         interpret_kernel(call.kernel, call.grid, bound, {})
     for target, temp, _ in program.copies:
         memory["input", target].view(np.uint8)[:] = temps[temp]
@@ -77,6 +82,10 @@ def check(
     found, program = run_lowered(outputs, inputs, arrays, updates)
     for k, (f, e) in enumerate(zip(found, expected, strict=True)):
         np.testing.assert_allclose(
-            f.astype(np.float64), np.asarray(e).astype(np.float64), rtol, 1e-5, err_msg=f"output {k}"
+            f.astype(np.float64),
+            np.asarray(e).astype(np.float64),
+            rtol,
+            1e-5,
+            err_msg=f"output {k}",
         )
     return program
