@@ -12,7 +12,7 @@ LIFETIMES = st.builds(
 
 
 def training_chain(layers, sizes=(4, 4, 12, 4, 16, 16, 4), unit=786432 * 4):
-    """A forward and backward pass: activations live until their gradient, gradients for two steps."""
+    """Forward and backward: activations live until their gradient, gradients for two steps."""
     forward = layers * len(sizes)
     last = 2 * forward
     blocks = []
