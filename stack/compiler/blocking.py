@@ -12,11 +12,8 @@ from dataclasses import dataclass
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.dtypes import DType
 
-COPY_COST = 16
-"""Multiply-adds in the time that one element takes to be packed along its contiguous axis."""
-
-TRANSPOSE_COST = 20
-"""The same for an element that is packed across its contiguous axis."""
+PACK_COST = 10
+"""Multiply-adds in the time that one element takes to be packed."""
 
 LAUNCH_COST = 20_000
 """The same for starting one program instance."""
@@ -150,9 +147,7 @@ def _estimated_time(
     shape: MatmulShape, info: DeviceInfo, blocks: Blocks, mp: int, np: int
 ) -> float:
     """Time of the whole grid when instances take turns on the device's cores."""
-    a_cost = COPY_COST
-    b_cost = COPY_COST if shape.b_contiguous == "n" else TRANSPOSE_COST
-    one = mp * np * shape.k + (a_cost * mp + b_cost * np) * shape.k + LAUNCH_COST
+    one = (mp * np + PACK_COST * (mp + np)) * shape.k + LAUNCH_COST
     programs = ceil_div(shape.m, mp) * ceil_div(shape.n, np) * shape.batch
     waves = ceil_div(programs, max(1, info.limits.instances))
     # All others wait for an instance that starts late or is interrupted.

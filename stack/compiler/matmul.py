@@ -150,52 +150,51 @@ class _Template:
 
     def _pack_b(self, block: _Block, panels: Memory, k0: Node, depth: Operand) -> None:
         s, t, b = self.shape, self.blocks, self.b
-        full_k, full_n = s.k % t.kt == 0, s.n % t.nr == 0
 
-        def panel(j: Node) -> None:
-            n = add(block.n0, j)
+        def tile(j: Node, kk: Node) -> None:
+            k, n = add(k0, kk), add(block.n0, j)
+            offset = add(mul(j, t.kc), mul(kk, t.nr))
 
-            def strip(kk: Node) -> None:
-                k = add(k0, kk)
-                offset = add(mul(j, t.kc), mul(kk, t.nr))
+            def pack(limits: Limits) -> None:
+                loaded = self.load_b(b, block.batch, k, n, (t.kt, t.nr), limits)
+                b.store(panels, offset, cast(loaded, s.accumulate), (t.nr, 1))
 
-                def pack(limits: Limits) -> None:
-                    tile = cast(
-                        self.load_b(b, block.batch, k, n, (t.kt, t.nr), limits), s.accumulate
-                    )
-                    b.store(panels, offset, tile, (t.nr, 1))
+            limits = _left(s.k, k, t.kt), _left(s.n, n, t.nr)
+            _inside_or_masked(b, (t.kt, t.nr), limits, pack)
 
-                limits = (None if full_k else sub(s.k, k), None if full_n else sub(s.n, n))
-                _inside_or_masked(b, (t.kt, t.nr), limits, pack)
-
-            b.loop(0, depth, t.kt, strip)
-
-        b.loop(0, block.cols, t.nr, panel)
+        self._each_tile((block.cols, t.nr), depth, s.b_contiguous == "k", tile)
 
     def _pack_a(
         self, block: _Block, panels: Memory, i0: Node, rows: Operand, k0: Node, depth: Operand
     ) -> None:
         s, t, b = self.shape, self.blocks, self.b
-        full_m, full_k = s.m % t.mr == 0, s.k % t.kt == 0
 
-        def panel(i: Node) -> None:
-            m = add(add(block.m0, i0), i)
+        def tile(i: Node, kk: Node) -> None:
+            m, k = add(add(block.m0, i0), i), add(k0, kk)
 
-            def strip(kk: Node) -> None:
-                k = add(k0, kk)
+            def pack(limits: Limits) -> None:
+                loaded = self.load_a(b, block.batch, m, k, (t.mr, t.kt), limits)
+                self._store_a(panels, mul(i, t.kc), kk, cast(loaded, s.accumulate))
 
-                def pack(limits: Limits) -> None:
-                    tile = cast(
-                        self.load_a(b, block.batch, m, k, (t.mr, t.kt), limits), s.accumulate
-                    )
-                    self._store_a(panels, mul(i, t.kc), kk, tile)
+            limits = _left(s.m, m, t.mr), _left(s.k, k, t.kt)
+            _inside_or_masked(b, (t.mr, t.kt), limits, pack)
 
-                limits = (None if full_m else sub(s.m, m), None if full_k else sub(s.k, k))
-                _inside_or_masked(b, (t.mr, t.kt), limits, pack)
+        self._each_tile((rows, t.mr), depth, s.a_contiguous == "k", tile)
 
-            b.loop(0, depth, t.kt, strip)
-
-        b.loop(0, rows, t.mr, panel)
+    def _each_tile(
+        self,
+        panels: tuple[Operand, int],
+        depth: Operand,
+        depth_first: bool,
+        body: Callable[[Node, Node], None],
+    ) -> None:
+        """body(panel, k) for each tile to pack, along the operand's rows in memory."""
+        b, kt = self.b, self.blocks.kt
+        size, step = panels
+        if depth_first:
+            b.loop(0, size, step, lambda i: b.loop(0, depth, kt, lambda k: body(i, k)))
+        else:
+            b.loop(0, depth, kt, lambda k: b.loop(0, size, step, lambda i: body(i, k)))
 
     def _store_a(self, panels: Memory, panel: Node, kk: Node, tile: Node) -> None:
         t = self.blocks
@@ -250,10 +249,7 @@ class _Template:
 
     def _finish(self, block: _Block, total: Node, m: Node, n: Node) -> None:
         s, t = self.shape, self.blocks
-        limits = (
-            None if s.m % t.mr == 0 else sub(s.m, m),
-            None if s.n % t.nr == 0 else sub(s.n, n),
-        )
+        limits = _left(s.m, m, t.mr), _left(s.n, n, t.nr)
 
         def store(limits: Limits) -> None:
             self.epilogue(self.b, total, block.batch, m, n, limits)
@@ -291,6 +287,11 @@ def _program_counts(shape: MatmulShape, blocks: Blocks) -> tuple[int, int]:
 def _divided(i: Node, n: int) -> tuple[Node, Node]:
     """Quotient and remainder."""
     return (i, index(0)) if n == 1 else (binary("div", i, n), binary("rem", i, n))
+
+
+def _left(size: int, start: Node, step: int) -> Node | None:
+    """What is left of an axis from `start` on; None if steps divide the axis."""
+    return None if size % step == 0 else sub(size, start)
 
 
 def _least(size: int, left: Node, exact: bool) -> Operand:
