@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from benchmarks import gpt
 from benchmarks.machine import ROOT
@@ -26,7 +27,7 @@ def prepare() -> Callable[[], float]:
 
     def train(tokens: ht.Tensor, targets: ht.Tensor) -> ht.Tensor:
         optimizer.zero_grad()
-        with ht.autocast(getattr(ht, dtype), enabled=dtype != "float32"):
+        with nullcontext() if dtype == "float32" else ht.autocast(getattr(ht, dtype)):
             loss = model.loss(tokens, targets)
         loss.backward()
         optimizer.step()
