@@ -161,6 +161,12 @@ def rig(open_cpu: Callable[..., CpuDevice]) -> Rig:
 
 
 @pytest.fixture
+def open_rig(open_cpu: Callable[..., CpuDevice]) -> Callable[..., Rig]:
+    """As `open_cpu`, with a rig around the device."""
+    return lambda **settings: Rig(open_cpu(**settings))
+
+
+@pytest.fixture
 def pair(open_cpu: Callable[..., CpuDevice], monkeypatch: pytest.MonkeyPatch) -> list[Rig]:
     """Two CPU devices of one process."""
     monkeypatch.setenv("HAL_CPU_DEVICES", "2")

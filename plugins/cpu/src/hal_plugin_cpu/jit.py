@@ -8,6 +8,8 @@ import os
 import re
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,9 +24,19 @@ CODEGEN = "1"
 """Part of every cache key; changes when the way of compiling changes."""
 
 _RUNTIME_SYMBOLS = ("__truncdfhf2", "__truncsfhf2", "__extendhfsf2", "__truncsfbf2")
+_MATHEMATICS = """
+    acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp10 exp2 expm1
+    fabs fdim floor fma fmax fmin fmod frexp hypot ldexp lgamma log log10 log1p log2 modf nearbyint
+    pow remainder rint round roundeven sin sincos sinh sqrt tan tanh tgamma trunc
+"""
+_CALLABLE = frozenset(
+    {name + suffix for name in _MATHEMATICS.split() for suffix in ("", "f")}
+    | {"memcpy", "memmove", "memset"}
+)
 _LINE = re.compile(r"<string>:(\d+):\d+: error")
 _ENTRY_TYPE = "void (ptr, ptr, i64, i64)"
 _MAGIC = b"HALCPU1\n"
+_PER_COMPILER = 128
 _compiling = threading.Lock()
 
 
@@ -53,10 +65,14 @@ def _initialise() -> None:
 def _target_machine() -> Any:
     _initialise()
     triple = llvm.Target.from_triple(llvm.get_process_triple())
-    flags = ",".join(f"{'+' if has else '-'}{name}" for name, has in sorted(features().items()))
     return triple.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=flags, opt=3, reloc="pic", codemodel="jitdefault"
+        cpu=llvm.get_host_cpu_name(), features=_flags(), opt=3, reloc="pic", codemodel="jitdefault"
     )
+
+
+@cache
+def _flags() -> str:
+    return ",".join(f"{'+' if has else '-'}{name}" for name, has in sorted(features().items()))
 
 
 def compile_object(text: str, entry: str) -> bytes:
@@ -66,9 +82,15 @@ def compile_object(text: str, entry: str) -> bytes:
     """
     if not text.strip():
         raise CompileError("the program's text is empty")
-    with _compiling:
-        module = _parse(text)
+    if "\0" in text:  # LLVM would take it for the end
+        line = text[: text.index("\0")].count("\n") + 1
+        log = f"<string>:{line}: a NUL character"
+        raise CompileError(f"the program's line {line} has a NUL character", log, line)
+    # The module goes before its context on every path: the garbage collector would take any order.
+    with _compiling, llvm.create_context() as context, _parsed(text, context) as module:
+        module.verify()
         _check_entry(module, entry)
+        _check_symbols(module)
         machine = _target_machine()
         module.triple = llvm.get_process_triple()
         module.data_layout = str(machine.target_data)
@@ -76,18 +98,20 @@ def compile_object(text: str, entry: str) -> bytes:
         return bytes(machine.emit_object(module))
 
 
-def _parse(text: str) -> Any:
+@contextmanager
+def _parsed(text: str, context: Any) -> Iterator[Any]:
+    """A module of the text. LLVM's complaints in the body are CompileErrors."""
     try:
-        module = llvm.parse_assembly(text, llvm.create_context())
-        module.verify()
+        with llvm.parse_assembly(text, context) as module:
+            yield module
     except RuntimeError as error:
-        log = str(error)
-        found = _LINE.search(log)
-        first = next((line for line in log.splitlines() if "error:" in line), log)
-        raise CompileError(
-            f"LLVM refused the program: {first}", log, int(found[1]) if found else 0
-        ) from error
-    return module
+        raise _refusal(str(error)) from error
+
+
+def _refusal(log: str) -> CompileError:
+    found = _LINE.search(log)
+    first = next((line for line in log.splitlines() if "error:" in line), log)
+    return CompileError(f"LLVM refused the program: {first}", log, int(found[1]) if found else 0)
 
 
 def _check_entry(module: Any, entry: str) -> None:
@@ -98,6 +122,17 @@ def _check_entry(module: Any, entry: str) -> None:
         )
     if defined[entry] != _ENTRY_TYPE:
         raise CompileError(f"{entry!r} has type {defined[entry]}; an entry is {_ENTRY_TYPE}")
+
+
+def _check_symbols(module: Any) -> None:
+    declared = {f.name for f in module.functions if f.is_declaration}
+    declared |= {g.name for g in module.global_variables if g.is_declaration}
+    unknown = sorted(n for n in declared - _CALLABLE if not n.startswith("llvm."))
+    if unknown:
+        raise CompileError(
+            f"the program uses {', '.join(unknown)}; only the C mathematics library and memcpy, "
+            f"memmove and memset may be called"
+        )
 
 
 def _optimise(module: Any, machine: Any) -> None:
@@ -149,8 +184,11 @@ def cache_key(text: str, entry: str) -> str:
 
 
 class Jit:
-    """Links object code into the process. Each linked object ends with `unlink` or with this
-    one."""
+    """Links object code into the process. Each linked object ends with `unlink`.
+
+    LLVM keeps a little memory of every linked object until its compiler ends, and a compiler until
+    the last of its objects ends; so a compiler links `_PER_COMPILER` objects and is then replaced.
+    """
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
@@ -160,15 +198,14 @@ class Jit:
     def link(self, code: bytes, entry: str) -> tuple[Any, int]:
         """(library, address of the entry). Raises CompileError for symbols that nobody defines."""
         with self._lock:
-            if self._compiler is None:
+            number = next(self._numbers)
+            if number % _PER_COMPILER == 0:
                 self._compiler = llvm.create_lljit_compiler(_target_machine())
             builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
             for name, address in _runtime_symbols():
                 builder.import_symbol(name, address)
             try:
-                library = builder.export_symbol(entry).link(
-                    self._compiler, f"program{next(self._numbers)}"
-                )
+                library = builder.export_symbol(entry).link(self._compiler, f"program{number}")
             except RuntimeError as error:
                 raise CompileError(f"the program cannot be linked: {error}", str(error)) from error
             return library, library[entry]

@@ -1,0 +1,281 @@
+import gc
+import os
+import threading
+from math import erf, exp, tanh
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hal_plugin_cpu import programs
+
+from hal.core.description import SpaceKind
+from hal.core.errors import CompileError, InvalidCall, StaleHandle, UnsupportedFormat
+from hal.core.values import LLVM_IR, OPENCL_C, KernelSource, Point
+
+
+def load(device, text, entry, options=(), format=LLVM_IR):
+    return device.load(KernelSource(format, text, entry, (), options))
+
+
+def test_unknown_formats_are_refused_with_those_accepted(rig):
+    with pytest.raises(UnsupportedFormat, match=LLVM_IR):
+        load(rig.device, "", "f", format=OPENCL_C)
+    with pytest.raises(InvalidCall):
+        load(rig.device, "", "f", options=(("fast", "1"),))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", 0),
+        ("  \n", 0),
+        ("define void @f(", 1),
+        ("define void @f(ptr %a, ptr %g, i64 %b, i64 %e) {\n  ret void\n}\n\n%x = foo", 5),
+        (
+            "define void @f(ptr %a, ptr %g, i64 %b, i64 %e) {\n  %x = add i64 %q, 1\n  ret void\n}",
+            2,
+        ),
+        ("\0\xff binary", 1),
+    ],
+)
+def test_wrong_text_is_refused_with_its_line(rig, text, line):
+    with pytest.raises(CompileError) as caught:
+        load(rig.device, text, "f")
+    assert caught.value.line == line
+    assert bool(caught.value.log) == (line > 0)
+
+
+def test_the_verifier_speaks_too(rig):
+    text = """define void @f(ptr %a, ptr %g, i64 %b, i64 %e) {
+    entry:
+      br label %next
+    next:
+      %x = phi i64 [0, %entry], [1, %other]
+      ret void
+    other:
+      br label %entry
+    }"""
+    with pytest.raises(CompileError) as caught:
+        load(rig.device, text, "f")
+    assert "entry" in caught.value.log.lower()
+
+
+def test_entries_are_checked(rig, texts):
+    with pytest.raises(CompileError, match="missing"):
+        load(rig.device, texts["add"], "missing")
+    with pytest.raises(CompileError, match="type"):
+        load(rig.device, "define i32 @f() {\n ret i32 0\n}", "f")
+    with pytest.raises(CompileError, match="defines no"):
+        load(rig.device, "declare void @f(ptr, ptr, i64, i64)", "f")
+
+
+def test_only_the_mathematics_library_may_be_called(rig):
+    text = """
+    declare i32 @{name}(ptr)
+    define void @f(ptr %a, ptr %g, i64 %b, i64 %e) {{
+      %x = call i32 @{name}(ptr %a)
+      ret void
+    }}"""
+    for name in ("system", "no_such_function", "malloc"):
+        with pytest.raises(CompileError, match=name):
+            load(rig.device, text.format(name=name), "f")
+
+
+MATH = """
+declare float @llvm.exp.f32(float)
+declare double @erf(double)
+declare float @tanhf(float)
+define void @math(ptr %args, ptr %grid, i64 %begin, i64 %end) {
+  %a = load ptr, ptr %args
+  %b = getelementptr float, ptr %a, i64 1
+  %c = getelementptr double, ptr %a, i64 1
+  %h = getelementptr half, ptr %a, i64 8
+  %x = load float, ptr %a
+  %e = call float @llvm.exp.f32(float %x)
+  store float %e, ptr %a
+  %y = load float, ptr %b
+  %t = call float @tanhf(float %y)
+  store float %t, ptr %b
+  %z = load double, ptr %c
+  %f = call double @erf(double %z)
+  store double %f, ptr %c
+  %s = fptrunc double %z to half
+  store half %s, ptr %h
+  ret void
+}
+"""
+
+
+def test_mathematics_works(rig):
+    cells = rig.upload(np.zeros(5, np.float64))
+    view = rig.device.map(cells.region(), True)
+    np.frombuffer(view, np.float32)[:2] = 0.5, 0.25
+    np.frombuffer(view, np.float64)[1] = 0.1
+    program = rig.load(MATH, "math", "b")
+    rig.device.launch(rig.device.bind(program, (cells,)), (1, 1, 1), rig.timeline, ())
+    got = rig.download(cells, np.uint8)
+    assert got.view(np.float32)[:2] == pytest.approx([exp(0.5), tanh(0.25)], rel=1e-6)
+    assert got.view(np.float64)[1] == pytest.approx(erf(0.1), rel=1e-14)
+    assert got.view(np.float16)[8] == np.float16(0.1)
+
+
+def test_scratch_memory_up_to_the_limit(rig):
+    nbytes = rig.device.describe().space(SpaceKind.SCRATCHPAD).nbytes
+    text = f"""
+    define void @f(ptr %args, ptr %grid, i64 %begin, i64 %end) {{
+      %room = alloca [{nbytes} x i8], align 64
+      %last = getelementptr i8, ptr %room, i64 {nbytes - 1}
+      store volatile i8 1, ptr %room
+      store volatile i8 7, ptr %last
+      %x = load volatile i8, ptr %last
+      %out = load ptr, ptr %args
+      %cell = getelementptr i8, ptr %out, i64 %begin
+      store i8 %x, ptr %cell
+      ret void
+    }}"""
+    out = rig.upload(np.zeros(1, np.uint8))
+    bound = rig.device.bind(rig.load(text, "f", "b"), (out,))
+    rig.device.launch(bound, (1, 1, 1), rig.timeline, ())
+    assert rig.download(out, np.uint8)[0] == 7
+
+
+def files(folder):
+    return sorted(p for p in Path(folder).rglob("*") if p.is_file())
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """The programs that were compiled, by entry."""
+    seen = []
+    compile_object = programs.compile_object
+    monkeypatch.setattr(
+        programs, "compile_object", lambda t, e: seen.append(e) or compile_object(t, e)
+    )
+    return seen
+
+
+def check_increment(rig, texts):
+    cell = rig.upload(np.zeros(10, np.int64))
+    bound = rig.device.bind(rig.load(texts["increment"], "increment", "bi"), (cell, 3))
+    rig.device.launch(bound, (10, 1, 1), rig.timeline, ())
+    assert (rig.download(cell, np.int64) == 3).all()
+
+
+def test_a_second_session_compiles_nothing(open_rig, texts, compiled, tmp_path):
+    for _ in range(3):
+        check_increment(open_rig(cache_dir=str(tmp_path)), texts)
+    assert compiled == ["increment"]
+    check_increment(open_rig(), texts)
+    assert compiled == ["increment"] * 2
+
+
+def test_another_text_entry_or_target_misses(open_rig, texts, compiled, tmp_path, monkeypatch):
+    rig = open_rig(cache_dir=str(tmp_path))
+    rig.load(texts["increment"], "increment", "bi")
+    rig.load(texts["increment"] + "\n; changed", "increment", "bi")
+    monkeypatch.setattr("hal_plugin_cpu.jit.fingerprint", lambda: "another processor")
+    rig.load(texts["increment"], "increment", "bi")
+    assert len(compiled) == 3
+    assert len(files(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "directory"])
+def test_a_damaged_cache_is_rebuilt(open_rig, texts, compiled, tmp_path, damage):
+    check_increment(open_rig(cache_dir=str(tmp_path)), texts)
+    (file,) = files(tmp_path)
+    data = file.read_bytes()
+    if damage == "truncate":
+        file.write_bytes(data[: len(data) // 2])
+    elif damage == "flip":
+        file.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+    elif damage == "empty":
+        file.write_bytes(b"")
+    else:
+        file.unlink()
+        file.mkdir()
+    check_increment(open_rig(cache_dir=str(tmp_path)), texts)
+    assert len(compiled) == 2
+    if damage != "directory":
+        assert files(tmp_path) == [file]
+        assert file.read_bytes() == data
+
+
+def test_an_unusable_cache_is_ignored(open_rig, texts, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    for _ in range(2):
+        check_increment(open_rig(cache_dir=str(blocked / "below")), texts)
+
+
+def test_two_entries_in_one_text(rig, texts):
+    text = texts["increment"] + texts["increment"].replace("@increment", "@other").replace(
+        "add i64 %x, %p1", "mul i64 %x, %p1"
+    )
+    cell = rig.upload(np.full(4, 5, np.int64))
+    for entry in ("increment", "other"):
+        bound = rig.device.bind(rig.load(text, entry, "bi"), (cell, 3))
+        rig.device.launch(bound, (4, 1, 1), rig.timeline, ())
+    assert (rig.download(cell, np.int64) == 24).all()
+
+
+def test_programs_with_equal_names_do_not_meet(rig, texts):
+    second = texts["increment"].replace("add i64 %x, %p1", "mul i64 %x, %p1")
+    loaded = [rig.load(t, "increment", "bi") for t in (texts["increment"], second)]
+    cell = rig.upload(np.full(4, 5, np.int64))
+    for program in loaded:
+        rig.device.launch(rig.device.bind(program, (cell, 3)), (4, 1, 1), rig.timeline, ())
+    assert (rig.download(cell, np.int64) == 24).all()
+
+
+def test_a_program_freed_in_flight_still_runs(rig, texts):
+    gate = rig.device.create_timeline(True)
+    cell = rig.upload(np.zeros(4, np.int64))
+    program = rig.load(texts["increment"], "increment", "bi")
+    bound = rig.device.bind(program, (cell, 1))
+    rig.device.launch(bound, (4, 1, 1), rig.timeline, (Point(gate, 1),))
+    rig.device.free(bound)
+    rig.device.free(program)
+    rig.load(texts["add"], "add", "bbb")
+    rig.device.signal(gate, 1, None)
+    assert (rig.download(cell, np.int64) == 1).all()
+    with pytest.raises(StaleHandle):
+        rig.device.bind(program, (cell, 1))
+
+
+def test_loading_from_many_threads(open_rig, texts, tmp_path):
+    rig = open_rig(cache_dir=str(tmp_path))
+    loaded = []
+
+    def work():
+        for _ in range(5):
+            loaded.append(rig.load(texts["increment"], "increment", "bi"))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    cell = rig.upload(np.zeros(4, np.int64))
+    for program in loaded:
+        rig.device.launch(rig.device.bind(program, (cell, 1)), (4, 1, 1), rig.timeline, ())
+    assert (rig.download(cell, np.int64) == 40).all()
+    assert len(files(tmp_path)) == 1
+
+
+def resident_nbytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.slow
+def test_loading_and_freeing_leaks_nothing(open_rig, texts, tmp_path):
+    rig = open_rig(cache_dir=str(tmp_path))
+
+    def many(n):
+        for _ in range(n):
+            rig.device.free(rig.load(texts["increment"], "increment", "bi"))
+        gc.collect()
+
+    many(200)
+    before = resident_nbytes()
+    many(1000)
+    assert resident_nbytes() - before < 4 << 20
