@@ -1,0 +1,59 @@
+"""Gradients: a reverse walk over graph nodes in which each operation's record gives more nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from hal.tile.node import Node, toposort
+from stack.framework.cell import Cell, owners
+from stack.ir import build as g
+from stack.ops import OPS
+
+
+def gradients(
+    outputs: Iterable[tuple[Node, Node]], wanted: Callable[[Node], bool]
+) -> dict[Node, Node]:
+    """The derivatives by every wanted node, given (output, derivative by it) pairs; in the outputs'
+    order.
+
+    Nothing flows through leaves, so detached values end the walk. The sum's order depends on the
+    graph alone.
+    """
+    total: dict[Node, Node] = {}
+    for n, d in outputs:
+        _accumulate(total, n, d)
+    order = list(toposort(list(total)))
+    leads = _leading(order, wanted)
+    for n in reversed(order):
+        if n in total and leads[n]:
+            _flow(n, total, leads)
+    return {n: total[n] for n in order if n in total and wanted(n)}
+
+
+def _leading(order: list[Node], wanted: Callable[[Node], bool]) -> dict[Node, bool]:
+    """Whether a wanted node lies at or below each node."""
+    leads: dict[Node, bool] = {}
+    for n in order:
+        leads[n] = any(leads[s] for s in n.srcs) or wanted(n)
+    return leads
+
+
+def _flow(n: Node, total: dict[Node, Node], leads: dict[Node, bool]) -> None:
+    gradient = OPS[n.op].gradient
+    if gradient is None or not any(leads[s] for s in n.srcs):
+        return
+    for source, d in zip(n.srcs, gradient(n, total[n]), strict=True):
+        if d is not None and leads[source] and source.dtype.is_float:
+            _accumulate(total, source, d)
+
+
+def _accumulate(total: dict[Node, Node], n: Node, d: Node) -> None:
+    total[n] = g.add(total[n], d) if n in total else d
+
+
+def gradient_leaf(n: Node) -> Cell | None:
+    """The cell that gathers a gradient for this node: a parameter, or another leaf that requires
+    one."""
+    found = owners.get(n)
+    cell = None if found is None else found()
+    return cell if cell is not None and cell.requires_grad and cell.owns else None

@@ -1,0 +1,178 @@
+"""Tracing: a Python function of tensors becomes one request whose state is updated in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hal.tile.node import Node, Type
+from stack.compiler.program import GraphRequest
+from stack.framework import store
+from stack.framework.apply import common_device
+from stack.framework.cell import Cell, Trace, become, owners, rebind, traces, unsettled
+from stack.framework.device import Array, Plan, default_device, engine
+from stack.framework.errors import TracingError
+from stack.framework.flat import homes
+from stack.framework.request import Inlining
+from stack.framework.tensor import Tensor
+from stack.framework.tree import Spec, flatten
+
+Source = int | Cell | Array
+"""Where an input of a captured plan comes from at each call: the argument of that number, a cell, a
+constant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A traced function as a plan. Its outputs are the function's tensors, then the states' new
+    values.
+
+    `states` are the cells that the function changes; their arrays are updated in place.
+    """
+
+    plan: Plan
+    device: str
+    sources: tuple[Source, ...]
+    states: tuple[Cell, ...]
+    results: Spec
+    result_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """What a trace needs to know of an argument."""
+
+    type: Type
+    device: str
+    requires_grad: bool
+
+
+def capture(
+    name: str, function: Callable[[list[Tensor]], Any], arguments: Sequence[Argument]
+) -> Captured:
+    """Trace the function once, with tensors without values in the place of its arguments.
+
+    All older tensors are as before afterwards; the function's changes to them are in the plan.
+    """
+    store.settle()
+    _give_own_leaves()
+    trace = Trace(name)
+    traces.append(trace)
+    try:
+        given = [_placeholder(a, name) for a in arguments]
+        nodes = [t.node for t in given]
+        result = function(given)
+        store.settle()
+        _refuse_changed(given, nodes, name)
+        captured = _captured(trace, nodes, given, result)
+    finally:
+        traces.pop()
+        trace.revert()
+        _forget(trace)
+    return captured
+
+
+def _give_own_leaves() -> None:
+    """A leaf for every live tensor, so that each one can be told from others of the same value."""
+    for cell in list(unsettled.values()):
+        if not cell.owns and not cell.requires_grad:
+            rebind(cell, cell.node)
+
+
+def _placeholder(argument: Argument, name: str) -> Tensor:
+    leaf = store.argument(argument.type, name)
+    return Tensor(leaf, argument.device, owns=True, requires_grad=argument.requires_grad)
+
+
+def _refuse_changed(given: Sequence[Tensor], nodes: Sequence[Node], name: str) -> None:
+    for i, (t, n) in enumerate(zip(given, nodes, strict=True)):
+        if t.node is not n:
+            raise TracingError(
+                f"{name!r} changes its argument {i} in place, which a jitted function cannot do; "
+                "return the new value, or let the function use the tensor from outside"
+            )
+
+
+def _captured(trace: Trace, nodes: list[Node], given: list[Tensor], result: Any) -> Captured:
+    inline = Inlining(_Kept(trace))
+    for n in nodes:
+        inline.add_input(n)
+    tensors, results = flatten(result, lambda x: isinstance(x, Tensor))
+    outputs = [_lowered(inline, t.node, trace) for t in tensors]
+    updates, states = [], []
+    for cell, old in _states(trace):
+        new, target = _lowered(inline, cell.node, trace), inline.add_input(old)
+        if new is not target:
+            updates.append((len(outputs), inline.inputs.index(old)))
+            outputs.append(new)
+            states.append(cell)
+    sources = tuple(_source(leaf, nodes, trace) for leaf in inline.inputs)
+    cells = [*given, *(s for s in sources if isinstance(s, Cell)), *tensors]
+    device = common_device(cells) if cells else default_device()
+    inputs = tuple(inline.add_input(leaf) for leaf in inline.inputs)
+    plan = engine(device).plan(GraphRequest(tuple(outputs), inputs, tuple(updates)))
+    return Captured(plan, device, sources, tuple(states), results, len(tensors))
+
+
+class _Kept:
+    """The leaves that tensors had when the trace began: inputs, even where their value is still
+    pending."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+    def __contains__(self, leaf: object) -> bool:
+        return isinstance(leaf, Node) and older_owner(leaf, self.trace) is not None
+
+
+def older_owner(leaf: Node, trace: Trace) -> Cell | None:
+    """The cell that had this leaf when the trace began."""
+    found = owners.get(leaf)
+    cell = None if found is None else found()
+    if cell is None or cell.serial >= trace.born or trace.began_as(cell) is not leaf:
+        return None
+    return cell
+
+
+def _lowered(inline: Inlining, n: Node, trace: Trace) -> Node:
+    lowered = inline(n)
+    if lowered is None:
+        raise TracingError(
+            f"{trace.function!r} uses a tensor that was made while a jitted function was traced "
+            "and not returned "
+            "from it, so it has no value"
+        )
+    return lowered
+
+
+def _states(trace: Trace) -> list[tuple[Cell, Node]]:
+    """The changed cells with their old leaves; members of a flat array change with it."""
+    changed = [(c, old) for c, old in trace.old.items() if c.node is not old.node]
+    for cell, before in changed:
+        if not before.owns:
+            raise TracingError(
+                f"{trace.function!r} changes in place a tensor of {cell.node.type} that was "
+                "computed from "
+                "others outside of it and requires a gradient; detach() it first"
+            )
+    return [(c, before.node) for c, before in changed if c.serial not in homes]
+
+
+def _source(leaf: Node, arguments: list[Node], trace: Trace) -> Source:
+    if leaf in store.arguments:
+        return arguments.index(leaf)
+    cell = older_owner(leaf, trace)
+    return store.arrays[leaf] if cell is None else cell
+
+
+def _forget(trace: Trace) -> None:
+    """Take away the values of tensors that the trace left behind, and the gradients that it
+    gathered."""
+    for reference in list(owners.values()):
+        cell = reference()
+        if isinstance(cell, Tensor) and cell.grad is not None and cell.grad.serial > trace.born:
+            cell.grad = None
+    for cell in [c for c in list(unsettled.values()) if c.serial > trace.born]:
+        become(cell, store.argument(cell.node.type, trace.function))
+        unsettled.pop(cell.serial, None)

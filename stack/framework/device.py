@@ -1,0 +1,66 @@
+"""Which engine a device name stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from hal.core.dtypes import DType
+from hal.tile.node import Type
+from stack.compiler.program import GraphRequest
+from stack.runtime.opening import engine_for
+
+NDArray = np.ndarray[Any, Any]
+
+
+class Array(Protocol):
+    """An array in an engine's memory."""
+
+    @property
+    def type(self) -> Type: ...
+
+
+class Plan(Protocol):
+    """A compiled request; see `stack.runtime`."""
+
+    @property
+    def launches(self) -> int: ...
+
+    def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]: ...
+
+
+class Engine(Protocol):
+    """What the framework needs of a device's engine; see `stack.runtime`."""
+
+    def put(self, data: NDArray, dtype: DType) -> Any: ...
+
+    def get(self, array: Any) -> NDArray: ...
+
+    def plan(self, request: GraphRequest) -> Plan: ...
+
+    def sync(self, timeout_s: float = ...) -> None: ...
+
+
+engines: dict[str, Engine] = {}
+"""Engines that a program registers under names of its own; any other name is a device's."""
+
+_default = ["cpu:0"]
+
+
+def engine(name: str) -> Engine:
+    """The engine of a device, opened on first use. Raises PluginError when there is no such
+    device."""
+    return engines[name] if name in engines else engine_for(name)
+
+
+def set_default_device(name: str) -> None:
+    """Make new tensors on this device unless they are given another one ("cpu:0" at first)."""
+    engine(name)
+    _default[0] = name
+
+
+def default_device() -> str:
+    """The device of new tensors."""
+    return _default[0]

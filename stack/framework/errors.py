@@ -1,0 +1,35 @@
+"""Errors of the framework. Each says what failed, in which line of the user's program, and what to
+do."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+_PACKAGE = str(Path(__file__).parent)
+
+
+class TensorError(TypeError):
+    """A tensor operation's operands do not fit it: shapes, element types, devices, arguments."""
+
+
+class TracingError(RuntimeError):
+    """A function under `jit` did what a captured plan cannot do, such as read a value while it is
+    traced."""
+
+
+class GradientError(RuntimeError):
+    """There is no gradient to be had: nothing requires one, or the graph behind a value is out of
+    date."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be written, read, or put into the model. The message names the file."""
+
+
+def where_called() -> str:
+    """ "file:line" of the innermost caller outside this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

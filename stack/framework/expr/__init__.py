@@ -1,0 +1,2 @@
+"""Tensor operations as graph expressions: functions from nodes to nodes with PyTorch's meaning, no
+state."""

@@ -1,0 +1,80 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node
+from stack.framework.dtypes import wider
+from stack.framework.errors import TensorError
+from stack.framework.expr.operand import broadcast_shape, text
+from stack.framework.mode import autocast_dtype
+from stack.ir import build as g
+
+
+def matmul(x: Node, y: Node) -> Node:
+    """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
+    element type."""
+    if not x.shape or not y.shape:
+        raise TensorError(f"needs at least 1 axis on both sides: {text(x)} @ {text(y)}")
+    a, b = product_operands(x, y)
+    if len(a.shape) == 1:
+        result = matmul(g.reshape(a, (1, *a.shape)), b)
+        return (
+            g.reshape(result, (*result.shape[:-2], *result.shape[-1:]))
+            if len(b.shape) > 1
+            else result
+        )
+    if len(b.shape) == 1:
+        return _vector(a, b, text(x), text(y))
+    if a.shape[-1] != b.shape[-2]:
+        raise TensorError(f"inner sizes differ: {text(x)} @ {text(y)}")
+    return _flat(a, b) if len(b.shape) == 2 else _batched(a, b)
+
+
+def _vector(a: Node, b: Node, *shown: str) -> Node:
+    if a.shape[-1] != b.shape[0]:
+        raise TensorError(f"inner sizes differ: {' @ '.join(shown)}")
+    result = _flat(a, g.reshape(b, (*b.shape, 1)))
+    return g.reshape(result, result.shape[:-1])
+
+
+def product_operands(x: Node, y: Node) -> tuple[Node, Node]:
+    """Both in one element type: autocast's for floats when it is on."""
+    dtype = wider(x.dtype, y.dtype)
+    cast = autocast_dtype()
+    if cast is not None and dtype.is_float and dtype is not DType.F64:
+        dtype = cast
+    return g.cast(x, dtype), g.cast(y, dtype)
+
+
+def _flat(a: Node, b: Node) -> Node:
+    """a[..., k] @ b[k, n] as one product of two matrices."""
+    if len(a.shape) == 2:
+        return g.matmul(a, b)
+    rows = a.type.size // a.shape[-1] if a.shape[-1] else _size(a.shape[:-1])
+    return g.reshape(g.matmul(g.reshape(a, (rows, a.shape[-1])), b), (*a.shape[:-1], b.shape[-1]))
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    n = 1
+    for s in shape:
+        n *= s
+    return n
+
+
+def _batched(a: Node, b: Node) -> Node:
+    batch = broadcast_shape([a.shape[:-2], b.shape[:-2]])
+    return g.matmul(
+        g.broadcast(a, (*batch, *a.shape[-2:])), g.broadcast(b, (*batch, *b.shape[-2:]))
+    )
+
+
+def linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
+    """x @ weight.T + bias; weight is [out, in]. Under autocast the result has its element type."""
+    if len(weight.shape) != 2 or not x.shape or x.shape[-1] != weight.shape[1]:
+        raise TensorError(f"input {text(x)} does not fit weight {text(weight)}")
+    a, b = product_operands(x, weight)
+    result = _flat(a, g.permute(b, (1, 0))) if len(a.shape) > 1 else matmul(b, a)
+    if bias is None:
+        return result
+    return g.add(result, g.broadcast(g.cast(bias, result.dtype), result.shape))

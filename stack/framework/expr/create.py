@@ -1,0 +1,47 @@
+"""Tensors made of nothing but numbers."""
+
+from __future__ import annotations
+
+import math
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node
+from stack.framework.errors import TensorError
+from stack.framework.expr import elementwise as e
+from stack.ir import build as g
+
+
+def arange(start: float, end: float, step: float, dtype: DType) -> Node:
+    """start, start + step, ... below end (above it for a negative step)."""
+    if step == 0 or not math.isfinite((end - start) / (step or 1)):
+        raise TensorError(f"arange({start}, {end}, {step}) does not end")
+    n = max(0, math.ceil((end - start) / step))
+    places = g.arange(n, dtype)
+    if not dtype.is_float:
+        start, step = int(start), int(step)
+    scaled = places if step == 1 else e.mul(places, step)
+    return scaled if start == 0 else e.add(scaled, start)
+
+
+def linspace(start: float, end: float, steps: int, dtype: DType) -> Node:
+    """`steps` evenly spaced numbers from start to end, both included."""
+    if steps < 2:
+        return g.full((steps,), start, dtype)
+    places, by = g.arange(steps, dtype), (end - start) / (steps - 1)
+    up = e.add(e.mul(places, by), start)
+    down = e.sub(end, e.mul(e.sub(float(steps - 1), places), by))
+    return e.where(e.lt(places, steps // 2), up, down)
+
+
+def eye(n: int, m: int, dtype: DType) -> Node:
+    """1 on the diagonal of n rows and m columns, 0 elsewhere."""
+    rows = g.reshape(g.arange(n), (n, 1))
+    return g.cast(e.eq(rows, g.arange(m)), dtype)
+
+
+def one_hot(index: Node, classes: int) -> Node:
+    """int64: 1 at the position that each entry names along a new last axis, 0 elsewhere."""
+    if not index.dtype.is_int:
+        raise TensorError("one_hot takes an integer tensor; convert it with .long()")
+    places = g.reshape(index, (*index.shape, 1))
+    return g.cast(e.eq(places, g.arange(classes, DType.I64)), DType.I64)

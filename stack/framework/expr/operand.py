@@ -1,0 +1,75 @@
+"""How operands meet: broadcasting, promotion, axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node
+from stack.framework.dtypes import NAMES, promote
+from stack.framework.errors import TensorError
+from stack.ir import build as g
+
+Number = float | int | bool
+Operand = Node | Number
+Dims = int | Sequence[int] | None
+
+
+def text(x: Operand) -> str:
+    """An operand in a message: "float32[2,3]", or the number."""
+    return f"{NAMES[x.dtype]}{list(x.shape)}" if isinstance(x, Node) else repr(x)
+
+
+def broadcast_shape(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    """The common shape by numpy's rules. Raises TensorError when there is none."""
+    result: tuple[int, ...] = ()
+    for shape in shapes:
+        lead = len(shape) - len(result)
+        a, b = (1,) * lead + result, (1,) * -lead + shape
+        if any(m != n and 1 not in (m, n) for m, n in zip(a, b, strict=True)):
+            raise TensorError(f"shapes {list(result)} and {list(shape)} do not broadcast")
+        result = tuple(n if m == 1 else m for m, n in zip(a, b, strict=True))
+    return result
+
+
+def common_dtype(*operands: Operand) -> DType:
+    """The element type in which operands meet."""
+    nodes = [(x.dtype, len(x.shape)) for x in operands if isinstance(x, Node)]
+    return promote(nodes, [x for x in operands if not isinstance(x, Node)])
+
+
+def as_node(x: Operand, dtype: DType) -> Node:
+    """An operand as a node of that element type."""
+    return g.cast(x, dtype) if isinstance(x, Node) else g.const(x, dtype)
+
+
+def meet(*operands: Operand, dtype: DType | None = None) -> tuple[Node, ...]:
+    """The operands with their common shape and element type (or `dtype`)."""
+    wanted = common_dtype(*operands) if dtype is None else dtype
+    nodes = [as_node(x, wanted) for x in operands]
+    shape = broadcast_shape(n.shape for n in nodes)
+    return tuple(g.broadcast(n, shape) for n in nodes)
+
+
+def as_float(x: Node) -> Node:
+    """x itself when it is a float, else as float32."""
+    return x if x.dtype.is_float else g.cast(x, DType.F32)
+
+
+def axis(dim: int, rank: int) -> int:
+    """A non-negative axis. Raises TensorError for one that is not there. A 0-d tensor has an axis 0
+    or -1."""
+    n = max(rank, 1)
+    if not -n <= dim < n:
+        raise TensorError(f"dim {dim} is out of range for a tensor of {rank} axes")
+    return dim % n
+
+
+def axes(dim: Dims, rank: int) -> tuple[int, ...]:
+    """Non-negative axes in order; None and () mean all of them. A 0-d tensor has none."""
+    if dim is None or dim == ():
+        return tuple(range(rank))
+    each = [axis(d, rank) for d in ((dim,) if isinstance(dim, int) else dim)]
+    if len(set(each)) != len(each):
+        raise TensorError(f"dim {dim} names an axis twice")
+    return tuple(sorted(each)) if rank else ()

@@ -1,0 +1,146 @@
+"""`jit`: a function of tensors captured once and replayed as one plan, without Python between
+kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import numpy as np
+
+from hal.tile.node import Node, Type
+from stack.framework import mode, store
+from stack.framework.capture import Argument, Captured, capture
+from stack.framework.cell import Cell, become, traces, unsettled
+from stack.framework.device import default_device, engine
+from stack.framework.errors import TensorError, where_called
+from stack.framework.realize import array_of, compute, isolate, realize
+from stack.framework.request import depends
+from stack.framework.tensor import Tensor, host_array
+from stack.framework.tree import flatten, unflatten
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def jit(function: Callable[P, R]) -> Jitted[P, R]:
+    """Capture the function, gradients and optimizer steps included, as one plan for each kind of
+    arguments.
+
+    Arguments are nested tuples, lists and dicts. Tensors, numpy arrays and numpy scalars in them
+    may change from call to call; everything else is part of the plan, as are shapes and element
+    types: another value is traced anew. The function's Python runs only when it is traced. Tensors
+    from outside that it reads are read at each call, and those that it changes in place are updated
+    in place; gradients that it gathers and does not use up are dropped. Within the function values
+    cannot be read. It returns tensors in nested tuples, lists and dicts.
+    """
+    return Jitted(function)
+
+
+class Jitted(Generic[P, R]):
+    """A function under `jit`; `traced` counts its traces."""
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        self._function = function
+        self._plans: dict[Hashable, Captured] = {}
+        self.traced = 0
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if traces:
+            return self._function(*args, **kwargs)
+        given, spec = flatten((args, kwargs), _is_array)
+        arguments = tuple(_argument(x) for x in given)
+        try:
+            key = (spec, arguments, mode.key())
+            captured = self._plans.get(key)
+        except TypeError as error:
+            raise TensorError(
+                f"an argument of {self._name} is neither an array nor hashable: {error}\n"
+                f"  called at {where_called()}"
+            ) from None
+        if captured is None:
+            captured = self._plans[key] = self._capture(spec, arguments)
+        return _run(captured, given)  # type: ignore[no-any-return]
+
+    def _capture(self, spec: Any, arguments: tuple[Argument, ...]) -> Captured:
+        def traced(given: list[Tensor]) -> Any:
+            args, kwargs = unflatten(spec, iter(given))
+            return self._function(*args, **kwargs)
+
+        self.traced += 1
+        return capture(self._name, traced, arguments)
+
+    @property
+    def _name(self) -> str:
+        return self._function.__name__
+
+    @property
+    def launches(self) -> int:
+        """The kernel launches of all captured plans."""
+        return sum(c.plan.launches for c in self._plans.values())
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, Tensor | np.ndarray | np.generic)
+
+
+def _argument(x: Any) -> Argument:
+    if isinstance(x, Tensor):
+        return Argument(x.node.type, x.device, x.requires_grad)
+    array, dtype = host_array(x[:0] if isinstance(x, np.ndarray) and x.ndim else x, None)
+    del array
+    return Argument(Type(np.shape(x), dtype), default_device(), False)
+
+
+def _run(captured: Captured, given: Sequence[Any]) -> Any:
+    store.settle()
+    cells = [s for s in captured.sources if isinstance(s, Cell)]
+    _give_arrays(cells)
+    written = {c.node for c in captured.states}
+    _protect(written)
+    arrays = [_array(source, given, captured, written) for source in captured.sources]
+    results = captured.plan.run(arrays)[: captured.result_count]
+    tensors = [Tensor(store.holding(a), captured.device, owns=True) for a in results]
+    return unflatten(captured.results, iter(tensors))
+
+
+def _give_arrays(cells: Sequence[Cell]) -> None:
+    """Every cell gets an array of its own."""
+    if any(c.node not in store.arrays for c in cells):
+        realize(*cells)
+        isolate(c for c in cells if c.node not in store.arrays)
+
+
+def _protect(written: set[Node]) -> None:
+    """Compute what is pending on values that are about to be overwritten."""
+    if not unsettled or not written:
+        return
+    for cell in list(unsettled.values()):
+        if cell.requires_grad and not cell.owns:
+            _keep_value(cell, written)
+        elif depends([cell.node], written):
+            isolate([cell])
+
+
+def _keep_value(cell: Cell, written: Iterable[Node]) -> None:
+    """A value that could still be differentiated by what is overwritten becomes a plain one."""
+    if depends([cell.node], set(written), through_known=True):
+        array = compute([cell.node], cell.device)[0]
+        become(cell, store.holding(array))
+        cell.requires_grad = False
+
+
+def _array(source: Any, given: Sequence[Any], captured: Captured, written: set[Node]) -> Any:
+    if isinstance(source, Cell):
+        return store.arrays[source.node]
+    if not isinstance(source, int):
+        return source
+    value = given[source]
+    if not isinstance(value, Tensor):
+        array, dtype = host_array(value, None)
+        return engine(captured.device).put(array, dtype)
+    if depends([value.node], written, through_known=True):
+        return compute([value.node], captured.device)[0]
+    return array_of(value)

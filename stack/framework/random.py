@@ -1,0 +1,196 @@
+"""Random numbers by counter: equal seeds give equal streams on every device, jitted or not.
+
+A generator has a key (the seed) and an offset, which counts the 32-bit words that it gave. Word j
+of the stream is word j % 4 of the Philox4x32-10 block with counter (j // 4, 0) under the key (low
+half, high half). A draw of n words takes n words from the offset on, which then moves to the next
+multiple of 4. Uniform numbers take one word each, its high 24 bits (11 for float16, 8 for bfloat16)
+as a fraction in [0, 1); float64 takes two words and 53 bits. Normal number i takes the uniform
+numbers 2i and 2i + 1, u and v: sqrt(-2 log(1 - u)) cos(2 pi v). Integers take one word each,
+multiplied by their range, the high half of the product. Dropout keeps an element whose word is
+below (1 - p) 2^32.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Sequence
+
+import numpy as np
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node
+from stack.framework import store
+from stack.framework.apply import evaluate
+from stack.framework.cell import become, outlive_traces, rebind
+from stack.framework.create import tensor
+from stack.framework.device import default_device, engine
+from stack.framework.errors import TensorError, where_called
+from stack.framework.expr import elementwise as e
+from stack.framework.tensor import Tensor
+from stack.ir import build as g
+
+U64 = DType.U64
+
+
+class Generator:
+    """A stream of random numbers on a device. `key` and `offset` are 0-d uint64 tensors."""
+
+    def __init__(self, device: str, seed: int) -> None:
+        self.device = device
+        self.key = tensor(np.uint64(seed % 2**64), device=device)
+        self.offset = tensor(np.uint64(0), device=device)
+        for state in (self.key, self.offset):
+            outlive_traces(state)
+
+    def manual_seed(self, seed: int) -> None:
+        """Begin the seed's stream."""
+        self.set_state(seed, 0)
+
+    def get_state(self) -> tuple[int, int]:
+        """The key and the offset."""
+        return self.key.item(), self.offset.item()
+
+    def set_state(self, key: int, offset: int) -> None:
+        """Go on where another generator was."""
+        for state, value in ((self.key, key), (self.offset, offset)):
+            array = engine(self.device).put(np.asarray(np.uint64(value % 2**64)), U64)
+            become(state, store.holding(array))
+
+    def words(self, n: int) -> Node:
+        """u32[n], the next words of the stream."""
+        start = self.offset.node
+        counters = g.add(g.broadcast(start, (n,)), g.arange(n, U64))
+        # A buffer of its own keeps equal draws equal programs, wherever they stand in the stream.
+        rebind(self.offset, g.contiguous(g.add(start, g.const(-(-n // 4) * 4, U64))))
+        return g.philox(counters, g.broadcast(self.key.node, (n,)))
+
+
+_generators: dict[str, Generator] = {}
+_seed = [secrets.randbits(64)]
+
+
+def default_generator(device: str | None = None) -> Generator:
+    """The generator of a device that every function here draws from."""
+    name = device or default_device()
+    if name not in _generators:
+        _generators[name] = Generator(name, _seed[0])
+    return _generators[name]
+
+
+def manual_seed(seed: int) -> None:
+    """Begin the seed's stream on every device."""
+    _seed[0] = seed
+    for generator in _generators.values():
+        generator.manual_seed(seed)
+
+
+def _uniform(words: Node, n: int, dtype: DType) -> Node:
+    """n numbers in [0, 1), each a whole multiple of 2^-bits."""
+    if dtype is DType.F64:
+        pairs = g.reshape(g.cast(words, U64), (n, 2))
+        high, low = (g.reshape(g.slice_axis(pairs, 1, i, i + 1), (n,)) for i in (0, 1))
+        whole = e.add(e.mul(e.shift_right(high, 5), 1 << 26), e.shift_right(low, 6))
+        return e.mul(g.cast(whole, dtype), 2.0**-53)
+    bits = {DType.F32: 24, DType.F16: 11, DType.BF16: 8}[dtype]
+    return e.mul(g.cast(e.shift_right(words, 32 - bits), dtype), 2.0**-bits)
+
+
+def uniform_node(shape: Sequence[int], dtype: DType, device: str) -> Node:
+    """Numbers in [0, 1)."""
+    n = math.prod(shape)
+    words = default_generator(device).words(2 * n if dtype is DType.F64 else n)
+    return g.reshape(_uniform(words, n, dtype), tuple(shape))
+
+
+def normal_node(shape: Sequence[int], dtype: DType, device: str) -> Node:
+    """Numbers of mean 0 and variance 1, computed in at least float32."""
+    n, wide = math.prod(shape), DType.F64 if dtype is DType.F64 else DType.F32
+    words = default_generator(device).words((4 if dtype is DType.F64 else 2) * n)
+    pairs = g.reshape(_uniform(words, 2 * n, wide), (n, 2))
+    u, v = (g.reshape(g.slice_axis(pairs, 1, i, i + 1), (n,)) for i in (0, 1))
+    radius = g.sqrt(e.mul(g.log(e.sub(1.0, u)), -2.0))
+    return g.reshape(g.cast(g.mul(radius, g.cos(e.mul(v, 2 * math.pi))), dtype), tuple(shape))
+
+
+def _shape(size: tuple[int | Sequence[int], ...]) -> tuple[int, ...]:
+    return tuple(n for s in size for n in ((s,) if isinstance(s, int) else s))
+
+
+def _float(dtype: DType) -> DType:
+    if not dtype.is_float:
+        raise TensorError(f"random fractions need a float type\n  called at {where_called()}")
+    return dtype
+
+
+def rand(*size: int | Sequence[int], dtype: DType = DType.F32, device: str | None = None) -> Tensor:
+    """Numbers in [0, 1), all equally likely."""
+    name = device or default_device()
+    return Tensor(uniform_node(_shape(size), _float(dtype), name), name)
+
+
+def randn(
+    *size: int | Sequence[int], dtype: DType = DType.F32, device: str | None = None
+) -> Tensor:
+    """Numbers of the normal distribution of mean 0 and variance 1."""
+    name = device or default_device()
+    return Tensor(normal_node(_shape(size), _float(dtype), name), name)
+
+
+def rand_like(x: Tensor) -> Tensor:
+    return rand(x.shape, dtype=x.dtype, device=x.device)
+
+
+def randn_like(x: Tensor) -> Tensor:
+    return randn(x.shape, dtype=x.dtype, device=x.device)
+
+
+def randint(
+    low: int,
+    high: int,
+    size: Sequence[int],
+    *,
+    dtype: DType = DType.I64,
+    device: str | None = None,
+) -> Tensor:
+    """Integers from low to high - 1. Their range is at most 2^32."""
+    if not 0 < high - low <= 2**32:
+        raise TensorError(
+            f"randint needs 1 to 2**32 choices, got [{low}, {high})\n  called at {where_called()}"
+        )
+    name = device or default_device()
+    words = g.cast(default_generator(name).words(math.prod(size)), U64)
+    chosen = g.cast(e.shift_right(e.mul(words, high - low), 32), DType.I64)
+    return Tensor(g.reshape(g.cast(e.add(chosen, low), dtype), tuple(size)), name)
+
+
+def randperm(n: int, *, device: str | None = None) -> Tensor:
+    """0 to n - 1 in random order, sorted on the host; not within a trace."""
+    name = device or default_device()
+    words = Tensor(default_generator(name).words(n), name).numpy()
+    return tensor(np.argsort(words, kind="stable"), device=name)
+
+
+def bernoulli(p: Tensor) -> Tensor:
+    """1 with the probability that each element gives, else 0."""
+    return (rand_like(p) < p).to(p.dtype)
+
+
+def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """x with each element 0 with probability p and the others scaled by 1 / (1 - p), when
+    training."""
+    if not 0 <= p <= 1:
+        raise TensorError(f"dropout: p is a probability, got {p}\n  called at {where_called()}")
+    if not training or p == 0:
+        return x
+    if p == 1:
+        return x * 0.0
+    words = default_generator(x.device).words(x.numel())
+    threshold = g.const(min(round((1 - p) * 2**32), 2**32 - 1), DType.U32)
+    keep = g.lt(g.reshape(words, x.shape), g.broadcast(threshold, x.shape))
+    return _kept(x, keep, 1 / (1 - p))
+
+
+def _kept(x: Tensor, keep: Node, scale: float) -> Tensor:
+    node, device, tracked = evaluate(lambda v: e.where(keep, e.mul(v, scale), 0.0), (x,), {})
+    return Tensor(node, device, requires_grad=tracked)

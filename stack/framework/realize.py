@@ -1,0 +1,173 @@
+"""Running what is pending.
+
+Nothing runs until a value is asked for. Then everything that is pending and alive on the device
+runs as one request, so that no part of it is computed twice; views and constants stay as they are
+because they cost nothing to repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hal.tile.node import Node
+from stack.compiler.program import GraphRequest
+from stack.framework import store
+from stack.framework.cell import Cell, become, owners, traces, unsettled
+from stack.framework.device import engine
+from stack.framework.errors import TracingError, where_called
+from stack.framework.request import Inlining
+
+
+def array_of(cell: Cell) -> Any:
+    """The array with the cell's value, computed now if it must be. It may be shared: read it, never
+    write it."""
+    refuse_in_trace("its value is needed")
+    found = _known(cell.node)
+    if found is None and store.root(cell.node) not in store.arrays:
+        _run_pending(cell.device, [cell])
+        found = _known(cell.node)
+    return compute([cell.node], cell.device)[0] if found is None else found
+
+
+def realize(*cells: Cell) -> None:
+    """Start computing these values and all else that is pending on their devices; do not wait."""
+    refuse_in_trace("realize was called")
+    for device in dict.fromkeys(c.device for c in cells):
+        _run_pending(device, [c for c in cells if c.device == device])
+
+
+def isolate(cells: Iterable[Cell]) -> None:
+    """Give each cell a leaf and an array of its own, computed from what its node reads now."""
+    for device, group in by_device(cells).items():
+        nodes = [c.node for c in group]
+        for cell, array in zip(group, compute(nodes, device), strict=True):
+            _settle(cell, array)
+
+
+def by_device(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
+    """The cells, each once, grouped by device in order."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in dict.fromkeys(cells):
+        groups.setdefault(cell.device, []).append(cell)
+    return groups
+
+
+def _settle(cell: Cell, array: Any) -> None:
+    if cell.owns and cell.node in store.origins:
+        store.bind(cell.node, array)
+        unsettled.pop(cell.serial, None)
+    elif cell.requires_grad and not cell.owns:
+        store.leaves[cell.node] = store.holding(array)
+    else:
+        become(cell, store.holding(array))
+
+
+def compute(nodes: Sequence[Node], device: str) -> tuple[Any, ...]:
+    """New arrays with the nodes' values."""
+    inline = Inlining()
+    outputs = [_lowered(inline, n) for n in nodes]
+    return _run(device, outputs, inline)
+
+
+def _run(device: str, outputs: Sequence[Node], inline: Inlining) -> tuple[Any, ...]:
+    inputs = tuple(inline(leaf) for leaf in inline.inputs)
+    request = GraphRequest(tuple(outputs), tuple(n for n in inputs if n is not None))
+    arrays = [store.arrays[leaf] for leaf in inline.inputs]
+    return engine(device).plan(request).run(arrays)
+
+
+def _lowered(inline: Inlining, n: Node) -> Node:
+    lowered = inline(n)
+    if lowered is None:
+        raise TracingError(
+            f"a tensor that {_argument(n)!r} made while it was traced was kept but not "
+            "returned, so it has no value; "
+            f"return it from the function\n  at {where_called()}"
+        )
+    return lowered
+
+
+def _argument(root: Node) -> str:
+    stack, seen = [root], set[Node]()
+    while stack:
+        n = stack.pop()
+        if n in store.arguments:
+            return store.arguments[n]
+        if n not in seen:
+            seen.add(n)
+            stack.extend((store.origins[n],) if n in store.origins else n.srcs)
+    return "a jitted function"
+
+
+def _known(n: Node) -> Any:
+    """The array of a node whose value is there under some name."""
+    while n in store.origins:
+        n = store.origins[n]
+    return store.arrays.get(store.leaves.get(n, n))
+
+
+def _run_pending(device: str, asked: Sequence[Cell]) -> None:
+    store.settle()
+    inline = Inlining()
+    outputs: dict[Node, Node] = {}
+    for cell in asked:
+        if _known(cell.node) is None:
+            outputs[cell.node] = _lowered(inline, cell.node)
+    for n in _candidates(device):
+        lowered = None if n in outputs else inline(n)
+        if lowered is not None:
+            outputs[n] = lowered
+    if outputs:
+        arrays = _run(device, list(outputs.values()), inline)
+        _publish(dict(zip(outputs, arrays, strict=True)))
+
+
+def _candidates(device: str) -> list[Node]:
+    """The nodes of pending cells that are neither views, nor constants, nor other names of what
+    runs anyway."""
+    cells = sorted((c for c in unsettled.values() if c.device == device), key=lambda c: c.serial)
+    nodes = dict.fromkeys(c.node for c in cells if _known(c.node) is None)
+    return [n for n in nodes if not _repeats(n, nodes)]
+
+
+def _repeats(n: Node, others: dict[Node, None]) -> bool:
+    while n.op in store.VIEWS or n in store.origins:
+        n = store.origins[n] if n in store.origins else n.srcs[0]
+        if n in others or n in store.leaves:
+            return True
+    return n.op in ("const", "arange", "input")
+
+
+def _publish(values: dict[Node, Any]) -> None:
+    """Hang arrays on their nodes, and let cells that need no history forget how they were
+    computed."""
+    for n, array in values.items():
+        if n.op == "input":
+            store.bind(n, array)
+        else:
+            store.leaves[n] = store.holding(array)
+    for cell in list(unsettled.values()):
+        _forget_history(cell, values)
+
+
+def _forget_history(cell: Cell, values: dict[Node, Any]) -> None:
+    if cell.owns and cell.node in store.arrays:
+        unsettled.pop(cell.serial, None)
+    elif cell.node in values and not cell.requires_grad and not cell.owns:
+        leaf = store.leaves[cell.node]
+        holder = owners.get(leaf)
+        if holder is None:
+            become(cell, leaf)
+        else:
+            cell.node = leaf
+
+
+def refuse_in_trace(what: str) -> None:
+    """Raise TracingError inside a trace: a captured plan has no values yet."""
+    if traces:
+        raise TracingError(
+            f"{what} while {traces[-1].function!r} is traced at {where_called()}; under jit "
+            "nothing is computed "
+            "before the function returns: return the tensor and look at it outside"
+        )

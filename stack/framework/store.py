@@ -1,0 +1,110 @@
+"""Where nodes have their values: the one owner of the framework's state.
+
+A tensor's node is either computed from others or a *leaf*, an "input" node of its own. A leaf has
+an array, or an origin (another node that defines it and that was not computed yet), or neither:
+then it stands for an argument of a function that was traced. Everything is held by the nodes'
+lives: a value goes when nothing can ask for it any more.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Protocol
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from hal.tile.node import Node, Type
+from stack.framework.device import Array
+from stack.ir import build as g
+
+_slots = count(1)
+
+arrays: WeakKeyDictionary[Node, Array] = WeakKeyDictionary()
+"""A leaf's value. No two leaves share an array, so that one can be updated in place."""
+
+origins: WeakKeyDictionary[Node, Node] = WeakKeyDictionary()
+"""What defines a leaf that has no value yet."""
+
+leaves: WeakKeyDictionary[Node, Node] = WeakKeyDictionary()
+"""For a computed node whose value is known: the leaf that holds it."""
+
+arguments: WeakKeyDictionary[Node, str] = WeakKeyDictionary()
+"""The leaves that stand for arguments, with the name of the traced function."""
+
+
+class Settler(Protocol):
+    """State that keeps its parts consistent: `settle` is called before anything runs and around
+    every trace."""
+
+    def settle(self) -> None: ...
+
+
+settlers: WeakValueDictionary[int, Settler] = WeakValueDictionary()
+
+
+def add_settler(settler: Settler) -> None:
+    """Settle this one too, for as long as it lives."""
+    settlers[next(_slots)] = settler
+
+
+def settle() -> None:
+    """Make all state consistent, in the order in which it was added."""
+    for settler in list(settlers.values()):
+        settler.settle()
+
+
+def fresh(type: Type) -> Node:
+    """A new leaf, different from every other one."""
+    return g.input(next(_slots), type)
+
+
+def holding(array: Array) -> Node:
+    """A new leaf whose value is the array."""
+    leaf = fresh(array.type)
+    arrays[leaf] = array
+    return leaf
+
+
+def barrier(origin: Node) -> Node:
+    """A new leaf with the value of another node. Gradients stop here, and no other node is equal to
+    it."""
+    leaf = fresh(origin.type)
+    origins[leaf] = origin
+    return leaf
+
+
+def argument(type: Type, function: str) -> Node:
+    """A new leaf that stands for an argument of the function that is being traced."""
+    leaf = fresh(type)
+    arguments[leaf] = function
+    return leaf
+
+
+def bind(leaf: Node, array: Array) -> None:
+    """Give a leaf its value."""
+    arrays[leaf] = array
+    origins.pop(leaf, None)
+
+
+def root(n: Node) -> Node:
+    """What a node is a view of: the node below all movements, without leaves that only repeat
+    another node."""
+    while True:
+        if n in leaves:
+            return leaves[n]
+        if n in origins:
+            n = origins[n]
+        elif n.op in VIEWS:
+            n = n.srcs[0]
+        else:
+            return n
+
+
+VIEWS = frozenset({"reshape", "permute", "expand", "slice", "flip"})
+"""Operations that cost nothing to repeat."""
+
+
+def named(n: Node) -> Node:
+    """The node that a leaf without a value repeats; any other node itself."""
+    while n in origins:
+        n = origins[n]
+    return n

@@ -1,0 +1,56 @@
+"""Nested tuples, lists and dicts as a flat list and a hashable description."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """The shape of a tree. `kind` is the container's type; `names` a dict's keys; a leaf has no
+    kind.
+
+    A leaf that is not taken out of the tree is held as `fixed`, with its type, since 1 == 1.0 ==
+    True.
+    """
+
+    kind: type[Any] | None = None
+    names: tuple[Hashable, ...] = ()
+    parts: tuple[Spec, ...] = ()
+    fixed: tuple[type, Any] | None = None
+
+
+def flatten(tree: Any, taken: Callable[[Any], bool]) -> tuple[list[Any], Spec]:
+    """The taken leaves in order, and the spec that holds all else."""
+    leaves: list[Any] = []
+    return leaves, _spec(tree, taken, leaves)
+
+
+def _spec(tree: Any, taken: Callable[[Any], bool], leaves: list[Any]) -> Spec:
+    if taken(tree):
+        leaves.append(tree)
+        return Spec()
+    if isinstance(tree, dict):
+        return Spec(type(tree), tuple(tree), _specs(tree.values(), taken, leaves))
+    if isinstance(tree, tuple | list):
+        return Spec(type(tree), (), _specs(tree, taken, leaves))
+    return Spec(fixed=(type(tree), tree))
+
+
+def _specs(trees: Any, taken: Callable[[Any], bool], leaves: list[Any]) -> tuple[Spec, ...]:
+    return tuple(_spec(t, taken, leaves) for t in trees)
+
+
+def unflatten(spec: Spec, leaves: Iterator[Any]) -> Any:
+    """The tree with these leaves in the places of those taken out."""
+    if spec.fixed is not None:
+        return spec.fixed[1]
+    if spec.kind is None:
+        return next(leaves)
+    parts = [unflatten(p, leaves) for p in spec.parts]
+    make: Callable[..., Any] = spec.kind
+    if issubclass(spec.kind, dict):
+        return make(zip(spec.names, parts, strict=True))
+    return make(*parts) if hasattr(make, "_fields") else make(parts)
