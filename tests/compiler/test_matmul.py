@@ -14,6 +14,19 @@ from hal.tile.kernel import Kernel, Memory
 from hal.tile.numeric import NUMPY
 from stack.compiler.blocking import MatmulShape
 from stack.compiler.matmul import Epilogue, LoadTile, matmul
+from tests.compiler.llvm.machine import run
+
+TYPES = [
+    (DType.F64, DType.F64),
+    (DType.BF16, DType.F32),
+    (DType.F16, DType.F32),
+    (DType.F32, DType.F64),
+    (DType.I8, DType.I32),
+    (DType.I32, DType.I32),
+    (DType.I64, DType.I64),
+    (DType.U8, DType.U32),
+]
+"""Element types of operands, and of products and sums."""
 
 GAP = 3
 """Elements between the rows of every operand; they hold what must not reach the result."""
@@ -40,6 +53,11 @@ def vector_device(
 def operand(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
     """Random numbers of an element type."""
     return rng.standard_normal(shape).astype(NUMPY[dtype])
+
+
+def small_integers(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> np.ndarray:
+    """Numbers whose products and sums every element type has."""
+    return rng.integers(0 if dtype.kind == "u" else -5, 6, shape).astype(NUMPY[dtype])
 
 
 def memory_of(x: np.ndarray, row_major: bool) -> np.ndarray:
@@ -127,26 +145,13 @@ def test_any_shape_and_layout(shape: MatmulShape, seed: int) -> None:
     np.testing.assert_allclose(multiply(shape, a, b), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "accumulate"),
-    [
-        (DType.F64, DType.F64),
-        (DType.BF16, DType.F32),
-        (DType.F16, DType.F32),
-        (DType.F32, DType.F64),
-        (DType.I8, DType.I32),
-        (DType.I32, DType.I32),
-        (DType.I64, DType.I64),
-        (DType.U8, DType.U32),
-    ],
-)
+@pytest.mark.parametrize(("dtype", "accumulate"), TYPES)
 @pytest.mark.parametrize("layouts", ["kn", "kk", "mn", "mk"])
 def test_element_types_are_exact_on_small_integers(
     dtype: DType, accumulate: DType, layouts: str
 ) -> None:
     rng = np.random.default_rng(0)
-    a = rng.integers(0 if dtype.kind == "u" else -5, 6, (1, 9, 11)).astype(NUMPY[dtype])
-    b = rng.integers(0 if dtype.kind == "u" else -5, 6, (1, 11, 7)).astype(NUMPY[dtype])
+    a, b = small_integers(rng, (1, 9, 11), dtype), small_integers(rng, (1, 11, 7), dtype)
     shape = MatmulShape(1, 9, 7, 11, layouts[0], layouts[1], dtype, accumulate)
     expected = a.astype(np.float64) @ b.astype(np.float64)
     np.testing.assert_array_equal(multiply(shape, a, b), expected.astype(NUMPY[accumulate]))
@@ -176,3 +181,32 @@ def test_an_empty_result_has_an_empty_grid(empty: tuple[int, int, int]) -> None:
     batch, m, n = empty
     _, grid = matmul_kernel(MatmulShape(batch, m, n, 5, "k", "n", DType.F32, DType.F32), TINY)
     assert 0 in grid
+
+
+def compiled(shape: MatmulShape, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The product by machine code for this host, with the block sizes of a real device."""
+    kernel, grid = matmul_kernel(shape, vector_device())
+    c = np.full(shape.batch * shape.m * shape.n, 77, NUMPY[shape.accumulate])
+    left = memory_of(a, shape.a_contiguous == "k")
+    run(kernel, grid, {"a": left, "b": memory_of(b, shape.b_contiguous == "n"), "c": c})
+    return c.reshape(shape.batch, shape.m, shape.n)
+
+
+@pytest.mark.parametrize("layouts", ["kn", "kk", "mn", "mk"])
+@pytest.mark.parametrize("size", [(2, 67, 43, 83), (1, 37, 150, 901), (3, 256, 64, 64)], ids=str)
+def test_compiled_for_this_host(size: tuple[int, int, int, int], layouts: str) -> None:
+    rng = np.random.default_rng(1)
+    batch, m, n, k = size
+    a, b = operand(rng, (batch, m, k), DType.F32), operand(rng, (batch, k, n), DType.F32)
+    shape = MatmulShape(batch, m, n, k, layouts[0], layouts[1], DType.F32, DType.F32)
+    expected = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_allclose(compiled(shape, a, b), expected, rtol=1e-5, atol=1e-5 * k**0.5)
+
+
+@pytest.mark.parametrize(("dtype", "accumulate"), TYPES)
+def test_compiled_element_types(dtype: DType, accumulate: DType) -> None:
+    rng = np.random.default_rng(2)
+    a, b = small_integers(rng, (2, 21, 19), dtype), small_integers(rng, (2, 19, 35), dtype)
+    shape = MatmulShape(2, 21, 35, 19, "m", "k", dtype, accumulate)
+    expected = a.astype(np.float64) @ b.astype(np.float64)
+    np.testing.assert_array_equal(compiled(shape, a, b), expected.astype(NUMPY[accumulate]))
