@@ -251,8 +251,14 @@ def _scatter_add(m, op, dtype):
 
 
 CASES: dict[str, Callable[[Maker, str, DType], Node]] = {
-    **dict.fromkeys(["neg", "abs", "not", "exp", "tanh", "erf", "recip", "floor", "ceil", "round"], _elementwise(1)),
-    **dict.fromkeys(["add", "sub", "mul", "min", "max", "and", "or", "xor", "shl", "shr", "philox"], _elementwise(2)),
+    **dict.fromkeys(
+        ["neg", "abs", "not", "exp", "tanh", "erf", "recip", "floor", "ceil", "round"],
+        _elementwise(1),
+    ),
+    **dict.fromkeys(
+        ["add", "sub", "mul", "min", "max", "and", "or", "xor", "shl", "shr", "philox"],
+        _elementwise(2),
+    ),
     **dict.fromkeys(["eq", "ne", "lt", "le"], _elementwise(2)),
     **dict.fromkeys(("sin", "cos"), _periodic),
     **dict.fromkeys(("log", "sqrt", "rsqrt"), _positive),

@@ -119,8 +119,27 @@ def _named(name):
 
 
 TORCH = {
-    **{op: _named(op) for op in ["neg", "abs", "exp", "log", "sin", "cos", "tanh", "erf", "sqrt", "rsqrt", "floor", "ceil"]},
-    **{op: _named(op) for op in ["round", "add", "sub", "mul", "div", "pow", "eq", "ne", "lt", "le", "where"]},
+    **{
+        op: _named(op)
+        for op in [
+            "neg",
+            "abs",
+            "exp",
+            "log",
+            "sin",
+            "cos",
+            "tanh",
+            "erf",
+            "sqrt",
+            "rsqrt",
+            "floor",
+            "ceil",
+        ]
+    },
+    **{
+        op: _named(op)
+        for op in ["round", "add", "sub", "mul", "div", "pow", "eq", "ne", "lt", "le", "where"]
+    },
     "recip": _named("reciprocal"),
     "not": _named("bitwise_not"),
     "min": _named("minimum"),
