@@ -1,7 +1,7 @@
 """Layers, losses and the base to write more of them."""
 
 from stack.framework import functional
-from stack.framework.nn import init
+from stack.framework.nn import init, utils
 from stack.framework.nn.activations import (
     GELU,
     CrossEntropyLoss,
@@ -51,4 +51,5 @@ __all__ = [
     "clip_grad_norm_",
     "functional",
     "init",
+    "utils",
 ]

@@ -1,0 +1,233 @@
+"""Train a small GPT on the bytes of real text, on any device that a plugin offers.
+
+    python examples/train_gpt.py --device cpu:0 --steps 600 --out runs/gpt
+
+The script knows nothing of the device but its name. Without --text it reads the source of the
+running interpreter's standard library. Ctrl-C saves a checkpoint; --resume goes on from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from corpus import Corpus, CorpusError, batch, load, validation_batches
+from gpt import GPT, GPTConfig, decay_groups
+from report import Curve, announce, show_error, step_progress
+
+import hal
+import stack.framework as ht
+from stack.framework import nn, optim
+from stack.runtime import engine_for
+
+MODEL = GPTConfig(layers=4, width=192, heads=6, context=128)
+BATCH = 16
+RATE = 2e-3
+WARMUP = 40
+WEIGHT_DECAY = 0.1
+CLIP = 1.0
+VALIDATE_EVERY = 200
+VALIDATION_BATCHES = 20
+SAMPLE_BYTES = 400
+TEMPERATURE = 0.7
+DTYPES = {"float32": None, "bfloat16": ht.bfloat16}
+"""What matrix products are cast to; parameters and the optimizer stay in float32."""
+CHECKPOINT = "checkpoint.safetensors"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the command line asks for."""
+
+    device: str
+    steps: int
+    dtype: str
+    text: tuple[str, ...]
+    out: Path
+    resume: bool
+    json: Path | None
+    trace: Path | None
+    seed: int
+
+
+def arguments() -> Run:
+    """The command line, checked."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--device", default="cpu:0", help="device name; `hal devices` lists them")
+    parser.add_argument("--steps", type=int, default=600, help="training steps in all")
+    parser.add_argument(
+        "--dtype", choices=DTYPES, default="float32", help="type of matrix products"
+    )
+    parser.add_argument("--text", nargs="+", default=(), metavar="PATH", help="files or folders")
+    parser.add_argument("--out", type=Path, default=Path("runs/gpt"), metavar="DIR")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in DIR")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write one JSON line a step")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace for Perfetto")
+    parser.add_argument("--seed", type=int, default=1)
+    found = parser.parse_args()
+    if found.steps < 1:
+        parser.error(f"--steps is {found.steps}; it takes at least 1")
+    return Run(**{**vars(found), "text": tuple(found.text)})
+
+
+class Training:
+    """A model with its optimizer and its place in the schedule."""
+
+    def __init__(self, run: Run) -> None:
+        ht.manual_seed(run.seed)
+        self.run = run
+        self.model = GPT(MODEL)
+        self.optimizer = optim.AdamW(
+            decay_groups(self.model, WEIGHT_DECAY), lr=RATE, betas=(0.9, 0.95)
+        )
+        self.schedule = optim.lr_scheduler.LambdaLR(self.optimizer, self._rate)
+        self.step = 0
+        self.curve = Curve()
+        self._train = ht.jit(self._train_step)
+        self._evaluate = ht.jit(self._loss)
+
+    def _rate(self, step: int) -> float:
+        """Linear warm-up, then a cosine down to a tenth."""
+        if step < WARMUP:
+            return (step + 1) / WARMUP
+        done = min(1.0, (step - WARMUP) / max(1, self.run.steps - WARMUP))
+        return float(0.1 + 0.45 * (1 + np.cos(np.pi * done)))
+
+    def _loss(self, tokens: ht.Tensor, targets: ht.Tensor) -> ht.Tensor:
+        with ht.autocast(DTYPES[self.run.dtype]):
+            return self.model.loss(tokens, targets)
+
+    def _train_step(self, tokens: ht.Tensor, targets: ht.Tensor) -> ht.Tensor:
+        self.optimizer.zero_grad()
+        loss = self._loss(tokens, targets)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+        self.optimizer.step()
+        return loss.detach()
+
+    def advance(self, corpus: Corpus) -> float:
+        """One step; gives its loss."""
+        tokens, targets = batch(corpus.train, self.run.seed, self.step, BATCH, MODEL.context)
+        loss = self._train(tokens, targets).item()
+        self.schedule.step()
+        self.step += 1
+        return float(loss)
+
+    def validate(self, corpus: Corpus) -> float:
+        """Mean loss over the validation batches, in nats per byte."""
+        batches = validation_batches(corpus.validation, VALIDATION_BATCHES, BATCH, MODEL.context)
+        with ht.no_grad():
+            losses = [self._evaluate(tokens, targets).item() for tokens, targets in batches]
+        return float(np.mean(losses))
+
+    def save(self, path: Path) -> None:
+        """Write everything that `resume` needs; an older checkpoint stays until the new one is whole."""
+        state = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "step": self.step,
+            "config": asdict(MODEL),
+            "losses": self.curve.as_json(),
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        ht.save(path, state)
+
+    def restore(self, path: Path) -> None:
+        """Go on where `save` was called."""
+        state = ht.load(path)
+        if state.get("config") != asdict(MODEL):
+            raise ht.CheckpointError(
+                f"{path} holds another model: {state.get('config')}, not {asdict(MODEL)}"
+            )
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
+        self.step = state["step"]
+        self.curve = Curve.from_json(state["losses"])
+
+    def sample(self, prompt: bytes, count: int) -> Iterator[bytes]:
+        """Bytes that the model writes after a prompt, one after the other."""
+        logits_of = ht.jit(lambda tokens: self.model(tokens))
+        rng = np.random.default_rng(self.run.seed)
+        text = bytearray(prompt)
+        for _ in range(count):
+            recent = text[-MODEL.context :]
+            window = np.zeros((1, MODEL.context), np.int64)
+            window[0, : len(recent)] = list(recent)
+            with ht.no_grad():
+                logits = logits_of(window).numpy()[0, len(recent) - 1].astype(np.float64)
+            weights = np.exp((logits - logits.max()) / TEMPERATURE)
+            text.append(int(rng.choice(len(weights), p=weights / weights.sum())))
+            yield bytes(text[-1:])
+
+
+def train(training: Training, corpus: Corpus, log: TextIO | None) -> None:
+    """Steps to the end of the run, with a progress bar and a line of JSON for each."""
+    tokens = BATCH * MODEL.context
+    with step_progress(training.run.steps, training.step) as show:
+        while training.step < training.run.steps:
+            began = time.perf_counter()
+            loss = training.advance(corpus)
+            rate = tokens / (time.perf_counter() - began)
+            training.curve.train.append((training.step, loss))
+            write_line(log, step=training.step, loss=loss, tokens_per_s=round(rate, 1))
+            if training.step % VALIDATE_EVERY == 0:
+                training.curve.validation.append((training.step, training.validate(corpus)))
+            show(training.curve, rate)
+
+
+def write_line(log: TextIO | None, **values: Any) -> None:
+    if log is not None:
+        log.write(json.dumps(values) + "\n")
+        log.flush()
+
+
+def main() -> int:
+    run = arguments()
+    with ExitStack() as stack:
+        corpus = load(run.text, MODEL.context)
+        run.out.mkdir(parents=True, exist_ok=True)
+        log = stack.enter_context(run.json.open("a" if run.resume else "w")) if run.json else None
+        engine_for(run.device, [f"trace:{run.trace}"] if run.trace else None)
+        ht.set_default_device(run.device)
+        training = Training(run)
+        checkpoint = run.out / CHECKPOINT
+        if run.resume:
+            training.restore(checkpoint)
+        announce(run.device, corpus, sum(p.numel() for p in training.model.parameters()))
+        try:
+            train(training, corpus, log)
+        except KeyboardInterrupt:
+            training.save(checkpoint)
+            print(f"\ninterrupted at step {training.step}; saved {checkpoint}; go on with --resume")
+            return 130
+        training.save(checkpoint)
+        val_loss = training.validate(corpus)
+        training.curve.validation.append((training.step, val_loss))
+        training.curve.plot(run.out / "loss.png")
+        write_line(log, step=training.step, val_loss=val_loss)
+        print(
+            f"validation loss {val_loss:.4f} nats/byte after {training.step} steps; see {run.out}"
+        )
+        for byte in training.sample(b"def ", SAMPLE_BYTES):
+            sys.stdout.write(byte.decode("latin-1"))
+            sys.stdout.flush()
+        print()
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        code = main()
+    except (hal.HalError, ht.CheckpointError, CorpusError, OSError) as error:
+        code = show_error(error)
+    sys.exit(code)
