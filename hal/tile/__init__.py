@@ -1,1 +1,1 @@
-"""The portable kernel format: tile IR nodes, kernels, text, verifier, interpreter, rewriting engine."""
+"""The portable kernel format: tile IR, its text, verifier, interpreter and rewriting engine."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hal.core.dtypes import DType
-from hal.core.values import ParamKind
+from hal.core.values import Param, ParamKind
 from hal.tile.errors import TileError
 from hal.tile.kernel import (
     Access,
@@ -36,7 +36,17 @@ from hal.tile.kernel import (
     Wait,
 )
 from hal.tile.node import Node
-from hal.tile.numeric import NARROW, NUMPY, Array, bitcast, constant, convert, elementwise, quiet
+from hal.tile.numeric import (
+    NARROW,
+    NUMPY,
+    Array,
+    bitcast,
+    bounds,
+    constant,
+    convert,
+    elementwise,
+    quiet,
+)
 from hal.tile.ops import ATOMICS, COMBINE
 
 Pending = tuple[Array, Array, Array, Array]
@@ -109,7 +119,7 @@ def _arguments(
         if p.kind is ParamKind.BUFFER:
             memories[p.name] = _checked(kernel, p.name, p.dtype, buffers[p.name])
         else:
-            values[p.name] = constant(scalars[p.name], p.dtype)
+            values[p.name] = _scalar(kernel, p, scalars[p.name])
     return memories, values
 
 
@@ -120,6 +130,16 @@ def _checked(kernel: Kernel, name: str, dtype: DType, array: Array) -> Array:
             f"not {array.dtype} of shape {array.shape}"
         )
     return array
+
+
+def _scalar(kernel: Kernel, p: Param, value: float) -> Array:
+    if not p.dtype.is_float:
+        low, high = bounds(p.dtype)
+        if not low <= value <= high or int(value) != value:
+            raise TileError(
+                f"kernel {kernel.name}, scalar {p.name}: {value} does not fit {p.dtype.short}"
+            )
+    return constant(value, p.dtype)
 
 
 def _run_instance(kernel: Kernel, instance: _Instance) -> None:

@@ -18,11 +18,14 @@ inclusive |
 
 Meaning. Operands of an elementwise operation have one shape and (but for where's condition, cast,
 bitcast) one type. Integers wrap. `div` and `rem` of integers truncate toward zero, by zero give 0.
-A shift by the width or more gives 0 (-1 for a negative signed `shr`); `shr` is arithmetic for
-signed, logical for unsigned types. `min` and `max` give NaN if an operand is NaN. `round` is to
-nearest even. Casts: float to integer truncates and saturates, NaN gives 0; integers wrap; to bool
-is `!= 0`; to a narrower float rounds to nearest even. Arithmetic on f16 and bf16 is done in f32 and
-rounded once per operation.
+A shift by the width or more (the amount read as unsigned) gives 0 (-1 for a negative signed `shr`);
+`shr` is arithmetic for signed, logical for unsigned types. `rem` of floats is exact and has the
+dividend's sign. `min` and `max` give NaN if an operand is NaN; of zeros with two signs either one;
+of bools they are `and` and `or`, false being less than true. `round` is to nearest even. Casts:
+float to integer truncates and saturates, NaN gives 0; integers wrap; to bool is `!= 0`; to a
+narrower float rounds to nearest even, to f16 and bf16 from any type by way of f32. Arithmetic on
+f16 and bf16, a whole `reduce` or `dot` and each prefix of a `scan` included, is done in f32 and
+rounded once. The order in which floats are combined by `reduce`, `scan` and `dot` is free.
 """
 
 from __future__ import annotations
@@ -66,7 +69,7 @@ class Access:
 @dataclass(frozen=True, slots=True)
 class Load:
     """`result` (a var) = the block; elements that are not valid are not touched and give `other` (a
-    scalar)."""
+    scalar), zero without one."""
 
     result: Node
     source: Access
@@ -83,7 +86,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Gather:
-    """`result` = memory[index] elementwise where mask (None: everywhere), else `other`."""
+    """`result` = memory[index] where mask (None: everywhere), else `other` (None: 0)."""
 
     result: Node
     memory: Memory

@@ -12,8 +12,8 @@
     }
 
 One statement or value a line; `#` starts a comment. A value is `%number` (defined once, visible
-from there to the end of its block), `$name` (a scalar parameter), or a constant: an i64 `16`, a bool
-`true`, any other with its type, `2.0:f32`, `-inf:bf16`, `nan:f64`, `3:u8`. A type is `f32` (a
+from there to the end of its block), `$name` (a scalar parameter), or a constant: an i64 `16`, a
+bool `true`, any other with its type, `2.0:f32`, `-inf:bf16`, `nan:f64`, `3:u8`. A type is `f32` (a
 scalar) or `f32[16,4]`. Operations with their operands and attributes are in `hal.tile.ops`.
 
     kernel  NAME(NAME: buffer DTYPE [reads] [writes], NAME: scalar DTYPE, ...) { ... }

@@ -19,6 +19,7 @@ from tests.tile.kernels import kernels
 F32, I64 = DType.F32, DType.I64
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(kernels())
 def test_round_trip(kernel: Kernel) -> None:
