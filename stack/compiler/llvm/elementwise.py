@@ -8,7 +8,6 @@ from hal.tile.node import Node
 from stack.compiler.llvm import arith, casts
 from stack.compiler.llvm.tiles import Rule, Tiles
 from stack.compiler.llvm.types import constant, splat_constant, vector
-from stack.compiler.math import expand
 
 
 def _const(t: Tiles, n: Node, row: int, piece: int) -> str:
@@ -70,17 +69,12 @@ def _bitcast(t: Tiles, n: Node, row: int, piece: int) -> str:
     return casts.bits(t.out, t.piece(x, row, piece), x.dtype, n.dtype, width)
 
 
-def _expanded(t: Tiles, n: Node, row: int, piece: int) -> str:
-    return t.piece(expand(n), row, piece)
-
-
 PIECES: Mapping[str, Rule] = {
     "const": _const,
     "arange": _arange,
     **dict.fromkeys(("neg", "abs", "not", "sqrt", "recip", "floor", "ceil", "round"), _unary),
     **dict.fromkeys(arith.BINARY, _binary),
     **dict.fromkeys(("eq", "ne", "lt", "le"), _compare),
-    **dict.fromkeys(("exp", "log", "sin", "cos", "tanh", "erf", "rsqrt", "pow"), _expanded),
     "fma": _fma,
     "where": _where,
     "cast": _cast,

@@ -9,7 +9,7 @@ from hal.core.dtypes import DType
 from hal.core.values import LLVM_IR, KernelSource, Param, ParamKind
 from hal.tile.kernel import For, Gather, If, Kernel, Load, Statement, Store
 from hal.tile.node import Node
-from stack.compiler.llvm import casts, contraction, elementwise, indexed, memory, shapes
+from stack.compiler.llvm import casts, contraction, elementwise, functions, indexed, memory, shapes
 from stack.compiler.llvm.control import Body
 from stack.compiler.llvm.statements import Pending
 from stack.compiler.llvm.tiles import Rule, Tiles
@@ -172,6 +172,7 @@ def _variable_element(t: Tiles, n: Node, row: int, column: int) -> str:
 
 _PIECES: Mapping[str, Rule] = {
     **elementwise.PIECES,
+    **functions.PIECES,
     **shapes.PIECES,
     **contraction.PIECES,
     "scalar": _scalar,
