@@ -16,6 +16,9 @@ from gpt import GPT, GPTConfig, decay_groups
 
 import stack.framework as ht
 from stack.framework import optim
+from stack.runtime import engine_for
+
+DEVICE = "cpu:0"
 
 
 def prepare() -> Callable[[], float]:
@@ -37,5 +40,19 @@ def prepare() -> Callable[[], float]:
     return lambda: float(step(*batch).item())
 
 
+def counts() -> dict[str, int]:
+    """Memory as the device counts it, and what the largest plan needs."""
+    engine = engine_for(DEVICE)
+    stats = engine.device.stats("")
+    return {
+        "peak_nbytes": stats.peak_nbytes,
+        "allocations": stats.allocations,
+        "live_nbytes": max(plan.live_nbytes for plan in engine.plans()),
+        "in_use_nbytes": engine.pool.stats().allocated_nbytes,
+        "fallbacks": engine.fallbacks.total(),
+    }
+
+
 if __name__ == "__main__":
-    serve(prepare)
+    ht.set_default_device(DEVICE)
+    serve(prepare, counts)

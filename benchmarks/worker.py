@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -24,24 +24,29 @@ ABSENT = "absent"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: its wall time and its loss."""
+    """One step: its wall time, its loss, and what else the worker counts after it."""
 
     seconds: float
     loss: float
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def serve(prepare: Callable[[], Callable[[], float]]) -> None:
+Counts = Callable[[], Mapping[str, int]]
+
+
+def serve(prepare: Callable[[], Callable[[], float]], counts: Counts = dict) -> None:
     """The worker's side: `prepare` gives the function of one step, which gives the loss."""
     step = prepare()
-    _run(step)
+    _run(step, counts)
     for _ in sys.stdin:
-        _run(step)
+        _run(step, counts)
 
 
-def _run(step: Callable[[], float]) -> None:
+def _run(step: Callable[[], float], counts: Counts) -> None:
     start = time.perf_counter()
     loss = step()
-    print(json.dumps({"seconds": time.perf_counter() - start, "loss": loss}), flush=True)
+    seconds = time.perf_counter() - start
+    print(json.dumps({"seconds": seconds, "loss": loss, "counts": counts()}), flush=True)
 
 
 class Worker:

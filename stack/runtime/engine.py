@@ -111,6 +111,11 @@ class Engine:
             self._plans.move_to_end(key)
             return found
 
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans that are kept for graphs that come again, least recently used first."""
+        with self._lock:
+            return tuple(self._plans.values())
+
     def sync(self, timeout_s: float | None = None) -> None:
         """Wait for everything submitted so far; raises as `get`."""
         self.stream.drain("submitted work", timeout_s)
