@@ -15,8 +15,8 @@ from hal.core.description import (
 )
 from hal.tile.interpret import interpret as interpret_kernel
 from hal.tile.node import Node
+from hal.tile.verify import verify
 
-verify = lambda k: None
 from stack.compiler.compile import TileProgram, lower_graph
 from stack.compiler.program import GraphRequest
 from stack.ir.interpret import interpret
