@@ -92,6 +92,7 @@ class Worker:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            code = self._process.wait()
+            self._process.communicate()
+            code = self._process.returncode
             raise BenchmarkError(f"the worker {self.name!r} ended with code {code}; see its errors")
         return Step(**json.loads(line))
