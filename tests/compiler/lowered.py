@@ -15,12 +15,11 @@ from hal.core.description import (
 )
 from hal.tile.interpret import interpret as interpret_kernel
 from hal.tile.node import Node
+from hal.tile.numeric import NUMPY
 from hal.tile.verify import verify
-
 from stack.compiler.compile import TileProgram, lower_graph
 from stack.compiler.program import GraphRequest
 from stack.ir.interpret import interpret
-from hal.tile.numeric import NUMPY
 from stack.ops import OPS
 
 SIMD = DeviceInfo(
