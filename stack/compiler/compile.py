@@ -169,10 +169,12 @@ def _unreadable(
     cluster: Cluster, homes: Mapping[Node, Home], operands: dict[Cluster, Operands]
 ) -> list[Node]:
     """The view that keeps a cluster from being emitted, if any; a product's operands are noted."""
+    if not cluster.roots[0].type.size:
+        return []
     try:
         if cluster.kind == "loops":
             settle(cluster, homes)
-        elif cluster.kind == "matmul" and cluster.roots[0].type.size:
+        elif cluster.kind == "matmul":
             operands[cluster] = Operands(cluster, homes)
     except NotAffineError as error:
         if error.view is None:

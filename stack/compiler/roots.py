@@ -142,7 +142,7 @@ def _place_pieces(n: Node, homes: dict[Node, Home]) -> None:
     stride, start = n.shape[axis] * inner, 0
     for piece in n.srcs:
         run = piece.shape[axis] * inner
-        outer = piece.type.size // run
+        outer = piece.type.size // run if run else 1
         # One run only: its stride does not matter, and equal to the run it reads as contiguous.
         homes[base(piece)] = Home(
             own.kind, own.index, own.base + start, run, run if outer == 1 else stride
