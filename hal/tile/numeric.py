@@ -130,7 +130,7 @@ def _fma_one(a: float, b: float, c: float) -> float:
     try:
         return math.copysign(float(abs(exact)), exact)
     except OverflowError:
-        return math.copysign(math.inf, exact)
+        return math.inf if exact > 0 else -math.inf
 
 
 def _fma(a: Array, b: Array, c: Array) -> Array:

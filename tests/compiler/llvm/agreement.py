@@ -1,0 +1,53 @@
+"""Runs kernels compiled and interpreted, and compares every buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from tests.compiler.llvm.machine import run
+
+from hal.core.dtypes import DType
+from hal.tile.interpret import interpret
+from hal.tile.kernel import Kernel
+from hal.tile.numeric import DTYPES
+
+PRECISION = {DType.F64: 53, DType.F32: 24, DType.F16: 11, DType.BF16: 8}
+"""Bits of the significand."""
+
+
+def assert_close(got: np.ndarray, want: np.ndarray, ulp: float, scale: Any = None) -> None:
+    """Within `ulp` units in the last place of the wanted value, or of `scale` where that is larger; exact for
+    integers and for 0 ulp but for the sign of zero and the payload of NaN."""
+    dtype = DTYPES[want.dtype]
+    if not dtype.is_float or ulp == 0:
+        np.testing.assert_array_equal(got.astype(np.float64 if dtype.is_float else got.dtype), want.astype(np.float64 if dtype.is_float else want.dtype))
+        return
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    finite = np.isfinite(a) & np.isfinite(b)
+    np.testing.assert_array_equal(a[~finite], b[~finite])
+    size = np.abs(b) if scale is None else np.maximum(np.abs(b), scale)
+    smallest = float(np.finfo(np.float32).tiny) if dtype is not DType.F16 else 2.0**-14
+    unit = np.maximum(size, smallest) * 2.0 ** (1 - PRECISION[dtype])
+    assert np.all((np.abs(a - b) <= ulp * unit)[finite]), (a - b)[finite].max()
+
+
+def agree(
+    kernel: Kernel,
+    grid: tuple[int, ...],
+    buffers: Mapping[str, np.ndarray],
+    scalars: Mapping[str, Any] | None = None,
+    *,
+    ulp: float = 0,
+    scale: Any = None,
+    vector_nbytes: int = 32,
+) -> dict[str, np.ndarray]:
+    """Compare; give the buffers as the interpreter left them."""
+    wanted = {name: a.copy() for name, a in buffers.items()}
+    got = {name: a.copy() for name, a in buffers.items()}
+    interpret(kernel, grid, wanted, scalars or {})
+    run(kernel, grid, got, scalars, vector_nbytes)
+    for name in buffers:
+        assert_close(got[name], wanted[name], ulp, scale)
+    return wanted
