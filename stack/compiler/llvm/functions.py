@@ -8,12 +8,14 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack.compiler.llvm.tiles import Rule, Tiles
 from stack.compiler.llvm.types import constant, splat_constant, vector
-from stack.compiler.math import TRIGONOMETRIC_LIMIT, expand
+from stack.compiler.math import TRIGONOMETRIC_LIMIT, expand, rsqrt
 
 
 def _function(t: Tiles, n: Node, row: int, piece: int) -> str:
     if n.dtype is not DType.F64:
         return t.piece(expand(n), row, piece)
+    if n.op == "rsqrt":
+        return t.piece(rsqrt(*n.srcs), row, piece)
     if n.op == "erf":
         return _library(t, n, row, piece)
     scalar, width = t.register(n, piece)
