@@ -8,6 +8,7 @@ from hal.core.description import DeviceInfo
 from hal.core.errors import Failure, FailureKind, Scope
 from hal.core.spec import hookimpl
 from hal.core.values import Fault, Handle, Health, HealthState, Program, Timeline
+from hal_plugin_cpu import blocking
 from hal_plugin_cpu._native import lib
 from hal_plugin_cpu.describe import Shape, describe
 from hal_plugin_cpu.faults import DEVICE_SCOPES
@@ -96,9 +97,9 @@ class CpuDevice:
         session = self._session
         text = "the device was reset"
         session.lose(Failure(FailureKind.ABORTED, Scope.RESET, session.name, "reset", text), True)
-        while not lib.hc_quiesce(session.native, SLICE_NS):
+        while not blocking.quiesce(session.native, SLICE_NS):
             pass  # the interpreter handles signals between two slices
-        epoch = int(lib.hc_reset(session.native))
+        epoch = int(blocking.reset(session.native))
         if epoch < 0:
             session.refuse(epoch, "reset")
         session.faults.clear()

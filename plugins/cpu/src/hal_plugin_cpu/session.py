@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from hal.core.errors import DeviceLost, Failure, HalError, InvalidCall, PluginError, StaleHandle
 from hal.core.values import Point
+from hal_plugin_cpu import blocking
 from hal_plugin_cpu._native import ffi, lib
 from hal_plugin_cpu.failures import CLOSED, Failures
 from hal_plugin_cpu.faults import Faults
@@ -45,9 +47,12 @@ class Session:
         """The native object with the handle's reference bound to its Python life."""
         return ffi.gc(native, lib.hc_unref)
 
-    def point_array(self, points: Any) -> Any:
-        """A native array of points."""
-        return ffi.new("hc_point[]", [(p.timeline.native, p.value) for p in points])
+    def point_array(self, points: Sequence[Point]) -> Any:
+        """A native array of points. Raises StaleHandle for a point of another plugin."""
+        try:
+            return ffi.new("hc_point[]", [(p.timeline.native, p.value) for p in points])
+        except TypeError as error:
+            raise self.foreign("points", error) from error
 
     def refuse(self, code: int, where: str) -> NoReturn:
         """Raise what a negative result of the native runtime means."""
@@ -89,7 +94,7 @@ class Session:
     def close(self) -> None:
         """Wait for the submitted work that can run, end the rest, free everything. Idempotent."""
         lib.hc_refuse(self.native)
-        while not lib.hc_quiesce(self.native, SLICE_NS):
+        while not blocking.quiesce(self.native, SLICE_NS):
             pass  # the interpreter handles signals between two slices
         self._end()
 
@@ -100,7 +105,7 @@ def reached(point: Point) -> bool:
 
 
 def _end(native: Any) -> None:
-    lib.hc_shut(native, CLOSED)
+    blocking.shut(native, CLOSED)
 
 
 _LIVE: weakref.WeakSet[Session] = weakref.WeakSet()

@@ -10,6 +10,7 @@ from typing import Any
 from hal.core.errors import Failure, FailureKind, InvalidCall, Scope, error_for
 from hal.core.spec import hookimpl
 from hal.core.values import HostFunction, Point, Span, Timeline, Waits
+from hal_plugin_cpu import blocking
 from hal_plugin_cpu._native import ffi, lib
 from hal_plugin_cpu.session import SLICE_NS, Session, reached
 
@@ -58,25 +59,17 @@ class Timelines:
     def wait(self, points: Sequence[Point], timeout_s: float, wait_all: bool) -> bool:
         if not points:
             return True
-        try:
-            array = self._session.point_array(points)
-        except TypeError as error:
-            raise self._session.foreign("wait", error) from error
-        cause = ffi.new("int64_t *")
-        left_ns = int(min(timeout_s, 1e9) * 1e9)
-        until_ns = time.monotonic_ns() + left_ns
-        first = True
-        while True:
+        array, cause = self._session.point_array(points), ffi.new("int64_t *")
+        code = lib.hc_wait(self._native, len(points), array, wait_all, True, 0, cause)
+        until_ns = time.monotonic_ns() + int(min(timeout_s, 1e9) * 1e9)
+        while not code and (left_ns := until_ns - time.monotonic_ns()) > 0:
             slice_ns = min(left_ns, SLICE_NS)
-            code = lib.hc_wait(self._native, len(points), array, wait_all, first, slice_ns, cause)
-            first = False
-            if code == lib.HC_FAILED:
-                raise error_for(self._session.failures.value(cause[0]))
-            if code < 0:
-                self._session.refuse(code, "wait")
-            left_ns = until_ns - time.monotonic_ns()
-            if code or left_ns <= 0:
-                return bool(code)
+            code = blocking.wait(self._native, len(points), array, wait_all, False, slice_ns, cause)
+        if code == lib.HC_FAILED:
+            raise error_for(self._session.failures.value(cause[0]))
+        if code < 0:
+            self._session.refuse(code, "wait")
+        return bool(code)
 
     @hookimpl
     def host_call(self, function: HostFunction, timeline: Timeline, waits: Waits) -> Point:
@@ -168,7 +161,7 @@ class _HostCalls:
 
 
 def _run_calls(timeline: Any, take: Any, device: str, failures: Any) -> None:
-    while value := lib.hc_host_next(timeline):
+    while value := blocking.host_next(timeline):
         failure = _call(take(value), device)
         lib.hc_host_done(timeline, failures.number(failure) if failure else 0)
 

@@ -187,7 +187,8 @@ static int spin(hc_device *dev, uint32_t seen) {
             if (__atomic_load_n(&dev->work_seq, __ATOMIC_ACQUIRE) != seen) return 1;
             pause_cpu();
         }
-        sched_yield(); /* a host thread that shares this core goes first */
+        /* An idle device lets a host thread that shares this core go first; amid work the wait is short. */
+        if (!atomic_load_explicit(&dev->active, memory_order_relaxed)) sched_yield();
     } while (hc_now() < until_ns);
     return 0;
 }

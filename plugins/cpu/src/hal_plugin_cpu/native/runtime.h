@@ -156,7 +156,7 @@ struct hc_device {
     int index, threads, refusing;
     pthread_mutex_t lock, memory_lock;
     pthread_cond_t idle;
-    int active;                    /* started operations that workers or host threads will finish */
+    atomic_int active;             /* started operations that workers or host threads will finish */
     hc_op *todo, **todo_end;
     hc_item *ready, **ready_end;
     int wanted;                    /* workers that newly ready items could use */
