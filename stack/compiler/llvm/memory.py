@@ -198,9 +198,13 @@ def load_piece(t: Tiles, s: Load, row: int, piece: int) -> str:
     v = valid(t, s.source, shape, row)
     if stride == 0:
         return _load_repeated(t, s, row, piece)
-    whole = v.row is None and v.count is None
-    if stride == 1 and (whole or s.result.dtype.nbytes >= 4):
+    if stride == 1:
+        whole = v.row is None and v.count is None
         pointer = address(t, s.source, shape, row, first)
+        if not whole and s.result.dtype.nbytes < 4:
+            start = staged_row(t, s, v, row)
+            pointer = t.out.put(f"getelementptr {memory(s.result.dtype)}, ptr {start}, i64 {first}")
+            v = Valid(None, None)
         return _load_vector(t, s, v, pointer, first, width)
     elements = [load_element(t, s, row, first + i) for i in range(width)]
     return from_elements(t, register(s.result.dtype), elements)
@@ -225,6 +229,35 @@ def _load_vector(t: Tiles, s: Load, v: Valid, pointer: str, first: int, width: i
         (vector("i1", width), mask),
         (kind, other),
     )
+
+
+def staged_row(t: Tiles, s: Load, v: Valid, row: int) -> str:
+    """A copy on the stack of a row of bytes or halves, for which hardware has no masked access."""
+    dtype, shape = s.result.dtype, s.result.shape
+    kind, count = memory(dtype), columns(shape)
+
+    def make() -> str:
+        buffer = t.out.alloca(kind, count, 64)
+        for j, width in enumerate(t.widths(s.result)):
+            fill = "zeroinitializer"
+            if s.other is not None:
+                other = t.splat(register(dtype), t.scalar(s.other), width)
+                fill = casts.to_memory(t.out, other, dtype, width)
+            place = t.out.put(f"getelementptr {kind}, ptr {buffer}, i64 {j * t.lanes}")
+            t.out.do(f"store {vector(kind, width)} {fill}, ptr {place}, align {dtype.nbytes}")
+        source = address(t, s.source, shape, row, 0)
+        copy_elements(t, buffer, source, effective_count(t, v, count), dtype)
+        return buffer
+
+    return t.once(("staged", s.result, row), make)
+
+
+def copy_elements(t: Tiles, target: str, source: str, count: str, dtype: DType) -> None:
+    """Copy an i32 number of elements."""
+    wide = t.out.put(f"zext i32 {count} to i64")
+    nbytes = wide if dtype.nbytes == 1 else t.out.put(f"mul i64 {wide}, {dtype.nbytes}")
+    args = (("ptr", target), ("ptr", source), ("i64", nbytes), ("i1 immarg", "false"))
+    t.out.call("llvm.memcpy.p0.p0.i64", "void", *args)
 
 
 def _load_repeated(t: Tiles, s: Load, row: int, piece: int) -> str:

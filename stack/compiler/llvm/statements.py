@@ -16,10 +16,9 @@ from hal.tile.ops import ELEMENTWISE
 from stack.compiler.llvm import casts
 from stack.compiler.llvm.guards import guarded
 from stack.compiler.llvm.memory import (
-    Valid,
     address,
     constant_of,
-    effective_count,
+    copy_elements,
     is_transposed,
     piece_mask,
     swapped,
@@ -119,43 +118,54 @@ def store(t: Tiles, pending: Pending, s: Store) -> None:
 
 def _store_row(t: Tiles, target: Access, value: Node, row: int) -> None:
     v = valid(t, target, value.shape, row)
-    if v.row is None:
-        for j in range(len(t.widths(value))):
-            _store_piece(t, target, value, row, j, v)
-        return
-    for j in range(len(t.widths(value))):
-        t.piece(value, row, j)
-    inside, after = t.out.label("row"), t.out.label("next")
-    t.out.branch(v.row, inside, after)
-    t.out.begin(inside)
-    with t.scope():
-        for j in range(len(t.widths(value))):
-            _store_piece(t, target, value, row, j, Valid(None, v.count))
-    t.out.jump(after)
-    t.out.begin(after)
+    pieces = range(len(t.widths(value)))
+    if v.row is not None:
+        for j in pieces:
+            t.piece(value, row, j)
+    contiguous = not value.shape or constant_of(target.strides[-1]) == 1
+    staged = v.count is not None and contiguous and value.dtype.nbytes < 4
+
+    def write() -> None:
+        if staged and v.count is not None and columns(value.shape) > 1:
+            _store_staged(t, target, value, row, v.count)
+            return
+        for j in pieces:
+            _store_piece(t, target, value, row, j, v.count)
+
+    guarded(t, v.row, write)
 
 
-def _store_piece(t: Tiles, target: Access, value: Node, row: int, piece: int, v: Valid) -> None:
+def _store_staged(t: Tiles, target: Access, value: Node, row: int, count: str) -> None:
+    """Bytes and halves, for which hardware has no masked access, go through the stack."""
+    kind = memory(value.dtype)
+    buffer = t.out.alloca(kind, columns(value.shape), 64)
+    for j, width in enumerate(t.widths(value)):
+        place = t.out.put(f"getelementptr {kind}, ptr {buffer}, i64 {j * t.lanes}")
+        _write(t, value, t.piece(value, row, j), place, width)
+    copy_elements(t, address(t, target, value.shape, row, 0), buffer, count, value.dtype)
+
+
+def _store_piece(
+    t: Tiles, target: Access, value: Node, row: int, piece: int, count: str | None
+) -> None:
     dtype, width = value.dtype, t.widths(value)[piece]
     first = piece * t.lanes
     stride = constant_of(target.strides[-1]) if value.shape else 1
     operand = t.piece(value, row, piece)
     if width > 1 and stride != 1:
         for i in range(width):
-            _store_element(t, target, value, row, first + i, v.count)
-    elif v.count is None:
+            _store_element(t, target, value, row, first + i, count)
+    elif count is None:
         pointer = address(t, target, value.shape, row, first)
         _write(t, value, operand, pointer, width)
     elif width == 1:
-        _store_element(t, target, value, row, first, v.count)
+        _store_element(t, target, value, row, first, count)
     else:
         raw = casts.to_memory(t.out, operand, dtype, width)
-        kind = vector(memory(dtype), width)
-        count = effective_count(t, v, columns(value.shape))
         t.out.call(
             f"llvm.masked.store.{suffix(memory(dtype), width)}.p0",
             "void",
-            (kind, raw),
+            (vector(memory(dtype), width), raw),
             ("ptr", address(t, target, value.shape, row, first)),
             ("i32 immarg", str(dtype.nbytes)),
             (vector("i1", width), piece_mask(t, count, first, width)),
