@@ -87,11 +87,13 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Scratch:
-    """Packed operands, and the partial sums where k takes several blocks."""
+    """Packed operands, the partial sums where k takes several blocks, and the tile in work where
+    some tile reaches beyond C."""
 
     a: Memory
     b: Memory
     c: Memory | None
+    edge: Memory | None
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,9 @@ class _Template:
         a = self.b.alloc("packed_a", dtype, t.mc * t.kc)
         b = self.b.alloc("packed_b", dtype, t.kc * t.np)
         several = self.shape.k > t.kc
-        return _Scratch(a, b, self.b.alloc("partial_c", dtype, t.mp * t.np) if several else None)
+        c = self.b.alloc("partial_c", dtype, t.mp * t.np) if several else None
+        whole = self.shape.m % t.mr == 0 and self.shape.n % t.nr == 0
+        return _Scratch(a, b, c, None if whole else self.b.alloc("edge", dtype, t.mr * t.nr))
 
     def _depth_block(self, block: _Block, scratch: _Scratch, k0: Node, depth: Operand) -> None:
         """Add A[:, k0:k0+depth] @ B[k0:k0+depth, :]; `depth`, a multiple of `kt`, may exceed k."""
@@ -155,12 +159,13 @@ class _Template:
             k, n = add(k0, kk), add(block.n0, j)
             offset = add(mul(j, t.kc), mul(kk, t.nr))
 
-            def pack(limits: Limits) -> None:
-                loaded = self.load_b(b, block.batch, k, n, (t.kt, t.nr), limits)
-                b.store(panels, offset, cast(loaded, s.accumulate), (t.nr, 1))
+            def pack(row: Node, shape: tuple[int, int], limits: Limits) -> None:
+                loaded = self.load_b(b, block.batch, add(k, row), n, shape, limits)
+                stored = cast(loaded, s.accumulate)
+                b.store(panels, add(offset, mul(row, t.nr)), stored, (t.nr, 1))
 
             limits = _left(s.k, k, t.kt), _left(s.n, n, t.nr)
-            _inside_or_masked(b, (t.kt, t.nr), limits, pack)
+            _whole_or_by_rows(b, (t.kt, t.nr), limits, pack)
 
         self._each_tile((block.cols, t.nr), depth, s.b_contiguous == "k", tile)
 
@@ -172,12 +177,12 @@ class _Template:
         def tile(i: Node, kk: Node) -> None:
             m, k = add(add(block.m0, i0), i), add(k0, kk)
 
-            def pack(limits: Limits) -> None:
-                loaded = self.load_a(b, block.batch, m, k, (t.mr, t.kt), limits)
-                self._store_a(panels, mul(i, t.kc), kk, cast(loaded, s.accumulate))
+            def pack(row: Node, shape: tuple[int, int], limits: Limits) -> None:
+                loaded = self.load_a(b, block.batch, add(m, row), k, shape, limits)
+                self._store_a(panels, mul(i, t.kc), row, kk, cast(loaded, s.accumulate))
 
             limits = _left(s.m, m, t.mr), _left(s.k, k, t.kt)
-            _inside_or_masked(b, (t.mr, t.kt), limits, pack)
+            _whole_or_by_rows(b, (t.mr, t.kt), limits, pack)
 
         self._each_tile((rows, t.mr), depth, s.a_contiguous == "k", tile)
 
@@ -196,12 +201,13 @@ class _Template:
         else:
             b.loop(0, depth, kt, lambda k: b.loop(0, size, step, lambda i: body(i, k)))
 
-    def _store_a(self, panels: Memory, panel: Node, kk: Node, tile: Node) -> None:
-        t = self.blocks
+    def _store_a(self, panels: Memory, panel: Node, row: Node, kk: Node, tile: Node) -> None:
+        t, b = self.blocks, self.b
         if self.shape.a_contiguous == "k":
-            self.b.store(panels, add(panel, kk), tile, (t.kc, 1))
+            b.store(panels, add(add(panel, mul(row, t.kc)), kk), tile, (t.kc, 1))
         else:
-            self.b.store(panels, add(panel, mul(kk, t.mr)), transpose(tile, (1, 0)), (t.mr, 1))
+            offset = add(add(panel, mul(kk, t.mr)), row)
+            b.store(panels, offset, transpose(tile, (1, 0)), (t.mr, 1))
 
     def _tiles(
         self, block: _Block, scratch: _Scratch, i0: Node, rows: Operand, k0: Node, depth: Operand
@@ -213,7 +219,8 @@ class _Template:
             zeros = const(0, self.shape.accumulate, (t.mr, t.nr))
             a0, b0 = mul(i, t.kc), mul(j, t.kc)
             if scratch.c is None:
-                self._finish(block, self._accumulate(scratch, a0, b0, depth, zeros), m, n)
+                total = self._accumulate(scratch, a0, b0, depth, zeros)
+                self._finish(block, scratch.edge, total, m, n)
                 return
             offset = add(mul(add(i0, i), t.np), mul(j, t.mr))
             before = b.load(scratch.c, offset, (t.mr, t.nr), (t.nr, 1))
@@ -221,7 +228,7 @@ class _Template:
             total = self._accumulate(scratch, a0, b0, depth, start)
             last = binary("le", self.shape.k, add(k0, t.kc))
             with b.when(last):
-                self._finish(block, total, m, n)
+                self._finish(block, scratch.edge, total, m, n)
             with b.when(unary("not", last)):
                 b.store(scratch.c, offset, total, (t.nr, 1))
 
@@ -247,33 +254,59 @@ class _Template:
 
         return b.loop(0, depth, t.unroll, step, (start,))[0]
 
-    def _finish(self, block: _Block, total: Node, m: Node, n: Node) -> None:
-        s, t = self.shape, self.blocks
-        limits = _left(s.m, m, t.mr), _left(s.n, n, t.nr)
+    def _finish(self, block: _Block, edge: Memory | None, total: Node, m: Node, n: Node) -> None:
+        """The epilogue: for the whole tile, or row by row where the tile reaches beyond C."""
+        s, t, b = self.shape, self.blocks, self.b
+        if edge is None:
+            self.epilogue(b, total, block.batch, m, n, NO_LIMITS)
+            return
+        rows, columns = _left(s.m, m, t.mr), _left(s.n, n, t.nr)
+        inside = _inside((t.mr, t.nr), (rows, columns))
+        with b.when(inside):
+            self.epilogue(b, total, block.batch, m, n, NO_LIMITS)
+        with b.when(unary("not", inside)):
+            b.store(edge, 0, total, (t.nr, 1))
 
-        def store(limits: Limits) -> None:
-            self.epilogue(self.b, total, block.batch, m, n, limits)
+            def row(r: Node) -> None:
+                one = b.load(edge, mul(r, t.nr), (1, t.nr), (t.nr, 1))
+                self.epilogue(b, one, block.batch, add(m, r), n, (None, columns))
 
-        _inside_or_masked(self.b, (t.mr, t.nr), limits, store)
+            b.loop(0, t.mr if rows is None else binary("min", rows, t.mr), 1, row)
 
 
-def _inside_or_masked(
-    b: Builder, shape: tuple[int, int], limits: Limits, emit: Callable[[Limits], None]
+def _whole_or_by_rows(
+    b: Builder,
+    shape: tuple[int, int],
+    limits: Limits,
+    emit: Callable[[Node, tuple[int, int], Limits], None],
 ) -> None:
-    """Emit without limits for tiles that are inside, with limits for those at the edge."""
-    inside = [
+    """emit(row, shape, limits) for the tile at once where it is inside, else for one row after
+    another: that is less code for what is rare."""
+    if limits == NO_LIMITS:
+        emit(index(0), shape, NO_LIMITS)
+        return
+    rows, columns = limits
+    inside = _inside(shape, limits)
+    with b.when(inside):
+        emit(index(0), shape, NO_LIMITS)
+    with b.when(unary("not", inside)):
+        one = (1, shape[1])
+        b.loop(
+            0,
+            shape[0],
+            1,
+            lambda r: emit(r, one, (None if rows is None else sub(rows, r), columns)),
+        )
+
+
+def _inside(shape: tuple[int, int], limits: Limits) -> Node:
+    """Whether a tile ends before its limits, of which there is one at least."""
+    met = [
         binary("le", size, limit)
         for size, limit in zip(shape, limits, strict=True)
         if limit is not None
     ]
-    if not inside:
-        emit(NO_LIMITS)
-        return
-    condition = inside[0] if len(inside) == 1 else binary("and", *inside)
-    with b.when(condition):
-        emit(NO_LIMITS)
-    with b.when(unary("not", condition)):
-        emit(limits)
+    return met[0] if len(met) == 1 else binary("and", *met)
 
 
 def _program_counts(shape: MatmulShape, blocks: Blocks) -> tuple[int, int]:

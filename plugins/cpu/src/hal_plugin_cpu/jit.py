@@ -20,7 +20,7 @@ import llvmlite.binding as llvm
 from hal.core.errors import CompileError
 from hal_plugin_cpu._native import ffi, lib
 
-CODEGEN = "1"
+CODEGEN = "2"
 """Part of every cache key; changes when the way of compiling changes."""
 
 _RUNTIME_SYMBOLS = ("__truncdfhf2", "__truncsfhf2", "__extendhfsf2", "__truncsfbf2")
@@ -136,10 +136,11 @@ def _check_symbols(module: Any) -> None:
 
 
 def _optimise(module: Any, machine: Any) -> None:
-    # Programs come vectorised; LLVM's own vectorisers would only cost time.
+    # Programs come vectorised and unrolled; to do more of it would only cost time.
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization = False
     options.slp_vectorization = False
+    options.loop_unrolling = False
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
 
