@@ -99,7 +99,8 @@ def _cache(info: DeviceInfo, level: int) -> int:
 
 def _panel_depth(shape: MatmulShape, info: DeviceInfo, nr: int, kt: int) -> int:
     """The depth whose panel of B takes 3/4 of the nearest cache, spread evenly over k."""
-    most = max(kt, _cache(info, 0) * 3 // 4 // (nr * shape.accumulate.nbytes) // kt * kt)
+    nbytes = min(_cache(info, 0) * 3 // 4, _scratch_budget(info) // 4)
+    most = max(kt, nbytes // (nr * shape.accumulate.nbytes) // kt * kt)
     parts = max(1, ceil_div(shape.k, most))
     return max(kt, round_up(ceil_div(shape.k, parts), kt))
 
@@ -124,13 +125,15 @@ def _program_block(shape: MatmulShape, info: DeviceInfo, blocks: Blocks) -> tupl
 
 
 def _even_sizes(extent: int, tile: int) -> Iterator[int]:
-    """Every multiple of the tile that some number of equal parts needs, largest first."""
-    tiles = ceil_div(extent, tile)
-    size = tiles
-    while size:
-        yield size * tile
-        parts = ceil_div(tiles, size) + 1
-        size = min(size - 1, ceil_div(tiles, parts)) if size > 1 else 0
+    """Multiples of the tile that equal parts of the extent need, for numbers of parts that grow
+    ever faster."""
+    tiles, parts, last = ceil_div(extent, tile), 1, 0
+    while last != tile:
+        size = ceil_div(tiles, parts) * tile
+        if size != last:
+            yield size
+        last = size
+        parts += 1 + parts // 8
 
 
 def _scratch_budget(info: DeviceInfo) -> int:

@@ -1,0 +1,76 @@
+"""What every choice of block sizes must satisfy, whatever the shape and the device."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hal.core.description import SpaceKind
+from hal.core.dtypes import DType
+from stack.compiler.blocking import Blocks, MatmulShape, ceil_div, choose_blocks
+from tests.compiler.test_matmul import vector_device
+
+SIZES = st.one_of(st.integers(1, 70), st.integers(1, 20_000))
+SHAPES = st.builds(
+    MatmulShape,
+    st.integers(1, 50),
+    SIZES,
+    SIZES,
+    st.one_of(st.just(0), SIZES),
+    st.sampled_from("mk"),
+    st.sampled_from("nk"),
+    st.just(DType.F32),
+    st.sampled_from([DType.F32, DType.F64]),
+)
+DEVICES = st.builds(
+    vector_device,
+    st.sampled_from([16, 32, 64]),
+    st.sampled_from([16, 32]),
+    st.sampled_from([(), (32 << 10,), (48 << 10, 2 << 20), (32 << 10, 512 << 10, 32 << 20)]),
+    st.sampled_from([64 << 10, 4 << 20]),
+    st.integers(1, 256),
+)
+
+
+def programs(shape: MatmulShape, blocks: Blocks) -> int:
+    """How many instances the grid has."""
+    return ceil_div(shape.m, blocks.mp) * ceil_div(shape.n, blocks.np) * shape.batch
+
+
+@given(SHAPES, DEVICES)
+def test_levels_nest(shape, info):
+    t = choose_blocks(shape, info)
+    assert t.kt % t.unroll == 0
+    assert t.kc % t.kt == 0
+    assert t.mc % t.mr == 0
+    assert t.mp % t.mr == 0
+    assert t.np % t.nr == 0
+    assert t.mc <= t.mp
+    assert t.mp < shape.m + t.mr
+    assert t.np < shape.n + t.nr
+
+
+@given(SHAPES, DEVICES)
+def test_a_register_tile_fits_the_registers(shape, info):
+    t = choose_blocks(shape, info)
+    vectors = ceil_div(t.nr * shape.accumulate.nbytes, info.limits.vector_nbytes)
+    assert (t.mr + 1) * vectors + 1 <= info.limits.registers
+
+
+@given(SHAPES, DEVICES)
+def test_scratch_memory_fits(shape, info):
+    t = choose_blocks(shape, info)
+    partial = t.mp * t.np if shape.k > t.kc else 0
+    elements = (t.mc + t.np) * t.kc + partial + t.mr * t.nr
+    assert elements * shape.accumulate.nbytes <= info.space(SpaceKind.SCRATCHPAD).nbytes
+
+
+@given(st.integers(2, 64))
+def test_a_large_product_keeps_every_core_busy(instances):
+    shape = MatmulShape(1, 4096, 4096, 1024, "k", "n", DType.F32, DType.F32)
+    count = programs(shape, choose_blocks(shape, vector_device(instances=instances)))
+    turns = ceil_div(count, instances)
+    assert count / (turns * instances) > 0.8
+
+
+def test_a_small_product_is_not_cut_up():
+    shape = MatmulShape(48, 64, 64, 64, "k", "n", DType.F32, DType.F32)
+    assert programs(shape, choose_blocks(shape, vector_device())) == 48
