@@ -121,7 +121,7 @@ def _store_row(t: Tiles, target: Access, value: Node, row: int) -> None:
     pieces = range(len(t.widths(value)))
     if v.row is not None:
         for j in pieces:
-            t.piece(value, row, j)
+            t.deep_piece(value, row, j)
     contiguous = not value.shape or constant_of(target.strides[-1]) == 1
     staged = v.count is not None and contiguous and value.dtype.nbytes < 4
 
@@ -141,7 +141,7 @@ def _store_staged(t: Tiles, target: Access, value: Node, row: int, count: str) -
     buffer = t.out.alloca(kind, columns(value.shape), 64)
     for j, width in enumerate(t.widths(value)):
         place = t.out.put(f"getelementptr {kind}, ptr {buffer}, i64 {j * t.lanes}")
-        _write(t, value, t.piece(value, row, j), place, width)
+        _write(t, value, t.deep_piece(value, row, j), place, width)
     copy_elements(t, address(t, target, value.shape, row, 0), buffer, count, value.dtype)
 
 
@@ -151,7 +151,7 @@ def _store_piece(
     dtype, width = value.dtype, t.widths(value)[piece]
     first = piece * t.lanes
     stride = constant_of(target.strides[-1]) if value.shape else 1
-    operand = t.piece(value, row, piece)
+    operand = t.deep_piece(value, row, piece)
     if width > 1 and stride != 1:
         for i in range(width):
             _store_element(t, target, value, row, first + i, count)

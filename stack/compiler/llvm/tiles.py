@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from hal.tile.kernel import Gather, Load
-from hal.tile.node import Node
+from hal.tile.node import Node, toposort
+from hal.tile.ops import ELEMENTWISE
 from stack.compiler.llvm.bounds import Range
 from stack.compiler.llvm.types import is_constant, register, splat_constant, vector
 from stack.compiler.llvm.writer import Writer
@@ -55,6 +56,22 @@ class Environment:
     assumed: dict[Node, int] = field(default_factory=dict)
 
 
+_STRIDE = 100
+"""Nested operations that one recursion may span."""
+
+
+def _stones(root: Node) -> tuple[Node, ...]:
+    """Nodes inside an elementwise expression, innermost first, so that computing each in turn takes no
+    deep recursion."""
+    depth: dict[Node, int] = {}
+    found = []
+    for n in toposort([root]):
+        d = depth[n] = 1 + max((depth[s] for s in n.srcs), default=0)
+        if d % _STRIDE == 0 and n.op in ELEMENTWISE and n.shape == root.shape:
+            found.append(n)
+    return tuple(found)
+
+
 Rule = Callable[["Tiles", Node, int, int], str]
 """Computes the piece (row, piece index), or the element (row, column), of a node."""
 
@@ -82,6 +99,7 @@ class Tiles:
         self._pieces: dict[Node, dict[int, str]] = {}
         self._elements: dict[Node, dict[int, str]] = {}
         self._memo: dict[Hashable, str] = {}
+        self._stones: dict[Node, tuple[Node, ...]] = {}
         self._trail: list[tuple[dict[int, str], int] | None] = []
         self._keys: list[Hashable] = []
 
@@ -144,10 +162,19 @@ class Tiles:
         """The operand of a scalar node."""
         return self.piece(n, 0, 0)
 
+    def deep_piece(self, n: Node, row: int, piece: int) -> str:
+        """The operand of a piece of an expression of any depth."""
+        found = self._stones.get(n)
+        if found is None:
+            found = self._stones[n] = _stones(n)
+        for stone in found:
+            self.piece(stone, row, piece)
+        return self.piece(n, row, piece)
+
     def pieces(self, n: Node) -> list[str]:
         """All pieces, row by row."""
         count = len(self.widths(n))
-        return [self.piece(n, r, j) for r in range(rows(n.shape)) for j in range(count)]
+        return [self.deep_piece(n, r, j) for r in range(rows(n.shape)) for j in range(count)]
 
     def piece_types(self, n: Node) -> list[str]:
         """The LLVM types of `pieces`."""
