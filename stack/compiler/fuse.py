@@ -86,7 +86,7 @@ def domain_of(root: Node) -> Domain:
     if root.op == "matmul":
         *batch, m, n = root.shape
         return ((prod(batch), False), (m, False), (n, False))
-    return ((root.type.size, False),) if root.type.size > 1 else ()
+    return ((root.type.size, False),) if root.type.size != 1 else ()
 
 
 def _merged(shape: tuple[int, ...], reduced: set[int]) -> Domain:
@@ -227,7 +227,7 @@ class Fusion:
     def _candidates(self, root: Node) -> list[Cluster]:
         """Clusters that compute what the root reads, latest first, then those that read the same
         large data."""
-        if root.op in _KINDS:
+        if root.op in _KINDS or not root.type.size:
             return []
         own = {c: None for need in self.needs[root] for c in self.producers(need)}
         large = [need for need in self.needs[root] if need.type.size * 2 > root.type.size]
