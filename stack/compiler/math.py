@@ -229,7 +229,8 @@ def rsqrt(x: Node) -> Node:
 
 
 def _log_f64(a: Node) -> Node:
-    """log of a positive f64 that a f32 can hold, to 1e-14: the series of 2 atanh((m - 1) / (m + 1))."""
+    """log, to 1e-14, of a positive f64 that a f32 can hold: the series of atanh of
+    (m - 1) / (m + 1), twice."""
     bits = bitcast(a, I64)
     e = binary("and", sub(bits, 0x3FE5555555555555), -1 << 52)
     m = bitcast(sub(bits, e), DType.F64)

@@ -1,5 +1,5 @@
-"""Elementwise operations on operands: each function takes LLVM values of one width and writes the cheapest
-sequence with the meaning that `hal.tile.kernel` states.
+"""Elementwise operations on operands: each function takes LLVM values of one width and writes the
+cheapest sequence with the meaning that `hal.tile.kernel` states.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def _plain(of_float: str, of_int: str, of_bool: str) -> Operation:
 
 
 def _extreme(name: str) -> Operation:
-    """min or max. The hardware's float form gives its second operand when unordered, so NaN needs care only in
-    the first one; a constant takes that place."""
+    """min or max. The hardware's float form gives its second operand when unordered, so NaN needs
+    care only in the first one; a constant takes that place."""
     relation = {"min": "olt", "max": "ogt"}[name]
     of_bool = {"min": "and", "max": "or"}[name]
 

@@ -88,7 +88,8 @@ def _reduce_rows(t: Tiles, n: Node, row: int, piece: int) -> str:
 
 
 def _reduce_row(t: Tiles, n: Node, row: int) -> str:
-    """Along the last axis: whole pieces first, the tail filled up with the identity, then halves."""
+    """Along the last axis: whole pieces first, the tail filled up with the identity, then
+    halves."""
     (x,) = n.srcs
     combine = _combine(t, n)
     widths = t.widths(x)
@@ -183,7 +184,8 @@ def _scan_row(t: Tiles, n: Node, row: int, piece: int) -> str:
 
 
 def _dot(t: Tiles, n: Node, row: int, piece: int) -> str:
-    """The whole product at once: for each k one row of b stays in registers while every row of a uses it."""
+    """The whole product at once: for each k one row of b stays in registers while every row of a
+    uses it."""
     a, b, acc = n.srcs
     depth = columns(a.shape)
     count = len(t.widths(n))

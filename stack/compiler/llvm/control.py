@@ -1,7 +1,8 @@
 """Blocks of statements: loops, branches, and two versions of a block where limits might cut it.
 
-In the version for whole blocks every limit that is known on entry is assumed to reach its size, so that nothing is
-masked; the other version masks. Only the first is divided further, so code grows with depth, not exponentially.
+In the version for whole blocks every limit that is known on entry is assumed to reach its size, so
+that nothing is masked; the other version masks. Only the first is divided further, so code grows
+with depth, not exponentially.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ Outs = Sequence[Node]
 
 @dataclass(slots=True)
 class Body:
-    """A function body while its statements are written. `masked` is True inside a version that masks."""
+    """A function body while its statements are written. `masked` is True inside a version that
+    masks."""
 
     tiles: Tiles
     pending: Pending
@@ -64,7 +66,8 @@ class Body:
     # versions
 
     def _unproven(self, statements: Sequence[Statement], i: int) -> Iterator[tuple[Node, int]]:
-        """If statement i has limits that are known here and not proven: those of all that follow."""
+        """If statement i has limits that are known here and not proven: those of all that
+        follow."""
         if any(True for _ in self._limits(statements[i])):
             sizes: dict[Node, int] = {}
             for s in statements[i:]:
@@ -73,11 +76,13 @@ class Body:
             yield from sizes.items()
 
     def _limits(self, s: Statement) -> Iterator[tuple[Node, int]]:
+        """The limits of a statement that are known here and not proven, with the sizes to reach."""
         for access, shape in _accesses(s):
             for limit, size in zip(access.limits, shape, strict=True):
-                if limit is not None and not proven(self.tiles, limit, size):
-                    if all(n in self.defined for n in toposort([limit]) if n.op == "var"):
-                        yield limit, size
+                if limit is None or proven(self.tiles, limit, size):
+                    continue
+                if all(n in self.defined for n in toposort([limit]) if n.op == "var"):
+                    yield limit, size
 
     def _versions(
         self, statements: Sequence[Statement], i: int, outs: Outs, limits: dict[Node, int]
@@ -140,7 +145,8 @@ class Body:
             assert isinstance(s, Wait | Barrier)
 
     def _force_before(self, statements: Sequence[Statement]) -> None:
-        """Pending loads happen before a nested block that uses them or may change what they read."""
+        """Pending loads happen before a nested block that uses them or may change what they
+        read."""
         nested = list(_nested(statements))
         if any(isinstance(s, Store | Scatter | Atomic | Copy) for s in nested):
             self.pending.force()

@@ -1,4 +1,5 @@
-"""Rules for functions that hardware lacks: expansions, and the C library where they do not reach."""
+"""Rules for functions that hardware lacks: expansions, and the C library where they do not
+reach."""
 
 from __future__ import annotations
 

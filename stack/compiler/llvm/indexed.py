@@ -150,7 +150,8 @@ def _compare_and_swap(t: Tiles, kind: str, dtype: DType, pointer: str, value: st
 
 
 def copy(t: Tiles, s: Copy) -> None:
-    """Copy a block by loops over its axes, the last one as bytes where both sides are contiguous."""
+    """Copy a block by loops over its axes, the last one as bytes where both sides are
+    contiguous."""
     _copy_axis(t, s, 0, _start(t, s.target), _start(t, s.source))
 
 

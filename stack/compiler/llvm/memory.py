@@ -88,8 +88,8 @@ def proven(t: Tiles, limit: Node, size: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Valid:
-    """What of a row is valid: `row` an i1 (None: the row is), `count` the i32 number of its first columns that
-    are if the row is (None: all)."""
+    """What of a row is valid: `row` an i1 (None: the row is), `count` the i32 number of its first
+    columns that are if the row is (None: all)."""
 
     row: str | None
     count: str | None
@@ -176,7 +176,8 @@ def load_element(t: Tiles, s: Load, row: int, column: int) -> str:
 def guarded_load(
     t: Tiles, dtype: DType, pointer: str, guard: str | None, other: Node | None
 ) -> str:
-    """A scalar from memory where the guard holds, else `other` (zero without one), with no branch."""
+    """A scalar from memory where the guard holds, else `other` (zero without one), with no
+    branch."""
     kind = memory(dtype)
     if guard is not None:
         pointer = t.out.put(f"select i1 {guard}, ptr {pointer}, ptr {SCRATCH_ZERO}")

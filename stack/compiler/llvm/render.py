@@ -46,8 +46,9 @@ def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
 
 
 def _lanes(kernel: Kernel, vector_nbytes: int) -> int:
-    """The elements of a register, by the widest type that is loaded, stored or carried. Narrow floats are computed
-    in f32; 64-bit integers count only if there is nothing else: they are mostly indices."""
+    """The elements of a register, by the widest type that is loaded, stored or carried. Narrow
+    floats are computed in f32; 64-bit integers count only if there is nothing else: they are mostly
+    indices."""
     widths = {_lane_nbytes(n.dtype): n.dtype for n in _values(kernel.body) if n.shape}
     if len(widths) > 1 and 8 in widths and widths[8].is_int:
         del widths[8]

@@ -143,7 +143,8 @@ def _transpose_element(t: Tiles, n: Node, row: int, column: int) -> str:
 
 
 def _transpose_block(t: Tiles, n: Node, row: int, piece: int) -> str:
-    """Transpose the whole square block of lanes x lanes that the piece lies in, and define its pieces."""
+    """Transpose the whole square block of lanes x lanes that the piece lies in, and define its
+    pieces."""
     (x,) = n.srcs
     lanes, scalar = t.lanes, register(n.dtype)
     block, width = row // lanes, t.widths(n)[piece]
@@ -172,8 +173,8 @@ def _resized(t: Tiles, scalar: str, value: str, old: int, new: int) -> str:
 
 
 def _square(t: Tiles, scalar: str, source: list[str]) -> list[str]:
-    """The transposed vectors of a square: inside groups of four lanes by the interleaving that hardware has,
-    then by exchanging whole groups."""
+    """The transposed vectors of a square: inside groups of four lanes by the interleaving that
+    hardware has, then by exchanging whole groups."""
     lanes = len(source)
     kind = vector(scalar, lanes)
     values, distance = source, 1

@@ -1,8 +1,9 @@
 """Statements that touch memory, and when pending loads must happen.
 
-A load is written where its pieces are first used. What may change the memory in between forces it to happen
-before. A store forces all pending loads but those that it reads element by element in place: contract and producers
-allow a read parameter to be the memory of a written one only for accesses at identical indices.
+A load is written where its pieces are first used. What may change the memory in between forces it
+to happen before. A store forces all pending loads but those that it reads element by element in
+place: contract and producers allow a read parameter to be the memory of a written one only for
+accesses at identical indices.
 """
 
 from __future__ import annotations

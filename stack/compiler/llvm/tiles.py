@@ -1,8 +1,9 @@
 """Tile values as LLVM vectors, computed piece by piece when they are first asked for.
 
-A tile of shape [..., c] is `rows` rows of c elements; a row is pieces of `lanes` elements and a narrower tail. A
-piece of one element is a scalar. Asking late keeps few values alive: a store walks its pieces and each walks back
-to the loads. What was computed is kept for the scope (loop body, branch) in which it was computed.
+A tile of shape [..., c] is `rows` rows of c elements; a row is pieces of `lanes` elements and a
+narrower tail. A piece of one element is a scalar. Asking late keeps few values alive: a store walks
+its pieces and each walks back to the loads. What was computed is kept for the scope (loop body,
+branch) in which it was computed.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def widths(count: int, lanes: int) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class Environment:
-    """What names mean: the pointers of memories, scalar parameters and program indices, the statement behind each
-    loaded variable, and the limits known to reach a size."""
+    """What names mean: the pointers of memories, scalar parameters and program indices, the
+    statement behind each loaded variable, and the limits known to reach a size."""
 
     pointers: dict[str, str] = field(default_factory=dict)
     scalars: dict[str, str] = field(default_factory=dict)
@@ -61,8 +62,8 @@ _STRIDE = 100
 
 
 def _stones(root: Node) -> tuple[Node, ...]:
-    """Nodes inside an elementwise expression, innermost first, so that computing each in turn takes no
-    deep recursion."""
+    """Nodes inside an elementwise expression, innermost first, so that computing each in turn takes
+    no deep recursion."""
     depth: dict[Node, int] = {}
     found = []
     for n in toposort([root]):
@@ -81,7 +82,8 @@ _ROW = 1 << 20
 class Tiles:
     """The values of tile nodes, with one rule for each operator.
 
-    `piece_rules` must have every operator; `element_rules` those whose single elements are cheaper than a piece.
+    `piece_rules` must have every operator; `element_rules` those whose single elements are cheaper
+    than a piece.
     """
 
     def __init__(

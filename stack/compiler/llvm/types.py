@@ -1,7 +1,7 @@
 """How element types and constants are spelled in LLVM IR, in registers and in memory.
 
-A f16 or bf16 value lives in a register as the f32 that it equals, so that casts to f32 and chains of f32
-arithmetic cost nothing; bool lives as i1. In memory bf16 is i16 and bool a byte 0 or 1.
+A f16 or bf16 value lives in a register as the f32 that it equals, so that casts to f32 and chains
+of f32 arithmetic cost nothing; bool lives as i1. In memory bf16 is i16 and bool a byte 0 or 1.
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ class Writer:
     # calls
 
     def call(self, function: str, result: str, *args: tuple[str, str]) -> str:
-        """Call an external function or intrinsic with (type, value) arguments; `result` is its type."""
+        """Call an external function or intrinsic with (type, value) arguments; `result` is its
+        type."""
         self.declare(function, result, tuple(kind for kind, _ in args))
         given = ", ".join(f"{kind} {value}" for kind, value in args)
         if result == "void":

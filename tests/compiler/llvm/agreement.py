@@ -6,23 +6,26 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from tests.compiler.llvm.machine import run
 
 from hal.core.dtypes import DType
 from hal.tile.interpret import interpret
 from hal.tile.kernel import Kernel
 from hal.tile.numeric import DTYPES
+from tests.compiler.llvm.machine import run
 
 PRECISION = {DType.F64: 53, DType.F32: 24, DType.F16: 11, DType.BF16: 8}
 """Bits of the significand."""
 
 
 def assert_close(got: np.ndarray, want: np.ndarray, ulp: float, scale: Any = None) -> None:
-    """Within `ulp` units in the last place of the wanted value, or of `scale` where that is larger; exact for
-    integers and for 0 ulp but for the sign of zero and the payload of NaN."""
+    """Within `ulp` units in the last place of the wanted value, or of `scale` where that is larger;
+    exact for integers and for 0 ulp but for the sign of zero and the payload of NaN."""
     dtype = DTYPES[want.dtype]
     if not dtype.is_float or ulp == 0:
-        np.testing.assert_array_equal(got.astype(np.float64 if dtype.is_float else got.dtype), want.astype(np.float64 if dtype.is_float else want.dtype))
+        np.testing.assert_array_equal(
+            got.astype(np.float64 if dtype.is_float else got.dtype),
+            want.astype(np.float64 if dtype.is_float else want.dtype),
+        )
         return
     a, b = got.astype(np.float64), want.astype(np.float64)
     finite = np.isfinite(a) & np.isfinite(b)

@@ -1,4 +1,5 @@
-"""Loops, branches, grids and whole-block versions against the interpreter; the shape of the text."""
+"""Loops, branches, grids and whole-block versions against the interpreter; the shape of the
+text."""
 
 from __future__ import annotations
 
@@ -128,7 +129,12 @@ def test_an_inner_value_is_not_used_after_its_block() -> None:
         b.store(y, 0, shared, (1,))
     b.loop(0, 2, 1, lambda i: b.store(y, add(20, mul(i, 20)), shared, (1,)))
     b.store(y, 60, shared, (1,))
-    agree(b.kernel(), (1,), {"x": np.arange(20, dtype=np.float32), "y": np.zeros(80, np.float32)}, {"flag": False})
+    agree(
+        b.kernel(),
+        (1,),
+        {"x": np.arange(20, dtype=np.float32), "y": np.zeros(80, np.float32)},
+        {"flag": False},
+    )
 
 
 @pytest.mark.parametrize("dtype", [F, DType.BF16])
@@ -169,7 +175,8 @@ def micro_kernel(rows: int, columns: int) -> Kernel:
 
 
 @pytest.mark.parametrize(
-    ("cpu", "nbytes", "rows", "register"), [("haswell", 32, 6, "ymm"), ("skylake-avx512", 64, 14, "zmm")]
+    ("cpu", "nbytes", "rows", "register"),
+    [("haswell", 32, 6, "ymm"), ("skylake-avx512", 64, 14, "zmm")],
 )
 def test_the_register_tile_of_a_product_stays_in_registers(cpu, nbytes, rows, register) -> None:
     llvm.initialize_all_targets()

@@ -54,7 +54,8 @@ def values(dtype: DType, count: int, seed: int) -> np.ndarray:
 def chunked(
     name: str, width: int, inputs: list[DType], outputs: dict[str, DType]
 ) -> tuple[Builder, list[Node], dict[str, object]]:
-    """A builder with a block of each input loaded, up to the scalar n, and the outputs' memories."""
+    """A builder with a block of each input loaded, up to the scalar n, and the outputs'
+    memories."""
     b = Builder(name)
     sources = [b.buffer(f"x{i}", d) for i, d in enumerate(inputs)]
     targets = {key: b.buffer(key, d, reads=False, writes=True) for key, d in outputs.items()}
@@ -65,7 +66,11 @@ def chunked(
 
 
 def check(
-    results: dict[str, Node], built: tuple[Builder, list[Node], dict], inputs: list[np.ndarray], width: int, vector_nbytes: int
+    results: dict[str, Node],
+    built: tuple[Builder, list[Node], dict],
+    inputs: list[np.ndarray],
+    width: int,
+    vector_nbytes: int,
 ) -> None:
     """Store every result and compare."""
     b, _, where_to = built
@@ -91,9 +96,7 @@ def test_operations_mean_what_the_interpreter_computes(
 ) -> None:
     groups = (OpClass.UNARY, OpClass.BINARY, OpClass.COMPARE, OpClass.TERNARY)
     ops = [op for op in EXACT if op.group in groups and op.takes(dtype)]
-    kinds = {
-        f"{op.name}_": DType.BOOL if op.group is OpClass.COMPARE else dtype for op in ops
-    }
+    kinds = {f"{op.name}_": DType.BOOL if op.group is OpClass.COMPARE else dtype for op in ops}
     built = chunked("ops", width, [dtype] * 3, kinds)
     results = {f"{op.name}_": applied(op.name, built[1]) for op in ops}
     count = 3 * width + max(1, width // 2)
@@ -121,7 +124,13 @@ def test_where_and_constants(dtype: DType) -> None:
     built = chunked("select", 11, [dtype, dtype, DType.BOOL], {"picked": dtype, "constant": dtype})
     x, y, c = built[1]
     constant = where(c, const(3, dtype), x)
-    check({"picked": where(c, x, y), "constant": constant}, built, [values(dtype, 40, 0), values(dtype, 40, 1), values(DType.BOOL, 40, 2)], 11, 32)
+    check(
+        {"picked": where(c, x, y), "constant": constant},
+        built,
+        [values(dtype, 40, 0), values(dtype, 40, 1), values(DType.BOOL, 40, 2)],
+        11,
+        32,
+    )
 
 
 @pytest.mark.parametrize("dtype", [d for d in DType if d.is_float])

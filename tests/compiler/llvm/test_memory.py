@@ -146,7 +146,9 @@ def indexed(dtype: DType, shape: tuple[int, ...]) -> tuple[Builder, Memory, Memo
 @given(st.sampled_from([(1,), (3,), (13,), (2, 9)]), TYPES, REGISTERS, st.booleans())
 def test_gather_and_scatter(shape, dtype, nbytes, masked) -> None:
     b, x, y, index, mask = indexed(dtype, shape)
-    found = b.gather(x, index, mask if masked else None, b.scalar("other", dtype) if masked else None)
+    found = b.gather(
+        x, index, mask if masked else None, b.scalar("other", dtype) if masked else None
+    )
     b.scatter(y, index, found, mask if masked else None)
     size = int(np.prod(shape))
     buffers = {"x": numbers(dtype, 60), "y": np.zeros(60, NUMPY[dtype])}

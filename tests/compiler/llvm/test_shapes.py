@@ -1,4 +1,5 @@
-"""Movement and contraction of tiles against the interpreter, over shapes, types and register widths."""
+"""Movement and contraction of tiles against the interpreter, over shapes, types and register
+widths."""
 
 from __future__ import annotations
 
@@ -45,12 +46,30 @@ def apply(dtype, shape, nbytes, function, **tolerance) -> None:
     x, y = b.buffer("x", dtype), b.buffer("y", dtype, writes=True)
     result = function(b.load(x, 0, shape, dense(shape)))
     b.store(y, 0, result, dense(result.shape))
-    buffers = {"x": numbers(dtype, int(np.prod(shape))), "y": np.zeros(result.type.size, NUMPY[dtype])}
+    buffers = {
+        "x": numbers(dtype, int(np.prod(shape))),
+        "y": np.zeros(result.type.size, NUMPY[dtype]),
+    }
     agree(b.kernel(), (1,), buffers, vector_nbytes=nbytes, **tolerance)
 
 
 @few
-@given(st.sampled_from([((24,), (2, 12)), ((6, 4), (24,)), ((3, 10), (10, 3)), ((18,), (18, 1)), ((18, 1), (1, 18)), ((2, 3, 5), (5, 6)), ((1,), ()), ((7, 1), (7,))]), TYPES, REGISTERS)
+@given(
+    st.sampled_from(
+        [
+            ((24,), (2, 12)),
+            ((6, 4), (24,)),
+            ((3, 10), (10, 3)),
+            ((18,), (18, 1)),
+            ((18, 1), (1, 18)),
+            ((2, 3, 5), (5, 6)),
+            ((1,), ()),
+            ((7, 1), (7,)),
+        ]
+    ),
+    TYPES,
+    REGISTERS,
+)
 def test_reshape(shapes, dtype, nbytes) -> None:
     apply(dtype, shapes[0], nbytes, lambda x: reshape(x, shapes[1]))
 
@@ -58,7 +77,16 @@ def test_reshape(shapes, dtype, nbytes) -> None:
 @few
 @given(st.lists(st.integers(1, 19), min_size=2, max_size=2), TYPES, REGISTERS)
 def test_transpose_of_matrices(shape, dtype, nbytes) -> None:
-    apply(dtype, tuple(shape), nbytes, lambda x: add(transpose(x, (1, 0)), transpose(x, (1, 0))) if dtype is not DType.BOOL else transpose(x, (1, 0)))
+    apply(
+        dtype,
+        tuple(shape),
+        nbytes,
+        lambda x: (
+            add(transpose(x, (1, 0)), transpose(x, (1, 0)))
+            if dtype is not DType.BOOL
+            else transpose(x, (1, 0))
+        ),
+    )
 
 
 @few
@@ -68,13 +96,33 @@ def test_transpose_of_cubes(shape, perm, dtype) -> None:
 
 
 @few
-@given(st.sampled_from([((), (3, 9)), ((1,), (20,)), ((5, 1), (5, 11)), ((1, 11), (5, 11)), ((11,), (3, 11)), ((2, 1, 9), (2, 3, 9)), ((4, 1), (2, 4, 9))]), TYPES, REGISTERS)
+@given(
+    st.sampled_from(
+        [
+            ((), (3, 9)),
+            ((1,), (20,)),
+            ((5, 1), (5, 11)),
+            ((1, 11), (5, 11)),
+            ((11,), (3, 11)),
+            ((2, 1, 9), (2, 3, 9)),
+            ((4, 1), (2, 4, 9)),
+        ]
+    ),
+    TYPES,
+    REGISTERS,
+)
 def test_broadcast(shapes, dtype, nbytes) -> None:
     apply(dtype, shapes[0], nbytes, lambda x: broadcast(x, shapes[1]))
 
 
 @few
-@given(st.lists(st.integers(1, 21), min_size=1, max_size=3), st.data(), TYPES, REGISTERS, st.sampled_from(["sum", "prod", "min", "max"]))
+@given(
+    st.lists(st.integers(1, 21), min_size=1, max_size=3),
+    st.data(),
+    TYPES,
+    REGISTERS,
+    st.sampled_from(["sum", "prod", "min", "max"]),
+)
 def test_reduce(shape, data, dtype, nbytes, kind) -> None:
     shape = shape if int(np.prod(shape)) < 500 else shape[:2]
     axis = data.draw(st.integers(0, len(shape) - 1))
@@ -83,7 +131,13 @@ def test_reduce(shape, data, dtype, nbytes, kind) -> None:
 
 
 @few
-@given(st.lists(st.integers(1, 21), min_size=1, max_size=2), st.data(), TYPES, REGISTERS, st.sampled_from(["sum", "prod", "min", "max"]))
+@given(
+    st.lists(st.integers(1, 21), min_size=1, max_size=2),
+    st.data(),
+    TYPES,
+    REGISTERS,
+    st.sampled_from(["sum", "prod", "min", "max"]),
+)
 def test_scan(shape, data, dtype, nbytes, kind) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
     ulp = 2 * max(shape) if kind in ("sum", "prod") and dtype.is_float else 0
@@ -104,7 +158,23 @@ def test_reductions_propagate_nan_and_start_from_the_identity() -> None:
 
 
 @few
-@given(st.integers(1, 7), st.integers(1, 6), st.integers(1, 20), st.sampled_from([(DType.F32, DType.F32), (DType.BF16, DType.F32), (DType.F64, DType.F64), (DType.I8, DType.I32), (DType.F16, DType.F16)]), REGISTERS, st.booleans(), st.booleans())
+@given(
+    st.integers(1, 7),
+    st.integers(1, 6),
+    st.integers(1, 20),
+    st.sampled_from(
+        [
+            (DType.F32, DType.F32),
+            (DType.BF16, DType.F32),
+            (DType.F64, DType.F64),
+            (DType.I8, DType.I32),
+            (DType.F16, DType.F16),
+        ]
+    ),
+    REGISTERS,
+    st.booleans(),
+    st.booleans(),
+)
 def test_dot(m, k, n, dtypes, nbytes, a_by_columns, b_by_columns) -> None:
     small, wide = dtypes
     b = Builder("dot")
@@ -142,4 +212,6 @@ def test_a_softmax_of_rows(nbytes: int) -> None:
     total = column(reduce("sum", power, 1))
     b.store(y, 0, cast(binary("div", power, total), DType.F32), (21, 1))
     data = np.random.default_rng(0).normal(size=63).astype(np.float32)
-    agree(b.kernel(), (1,), {"x": data, "y": np.zeros(63, np.float32)}, ulp=16, vector_nbytes=nbytes)
+    agree(
+        b.kernel(), (1,), {"x": data, "y": np.zeros(63, np.float32)}, ulp=16, vector_nbytes=nbytes
+    )

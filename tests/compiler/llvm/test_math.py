@@ -1,0 +1,132 @@
+"""The stated errors of functions against f64, over all of f32; special values; narrow and wide
+types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from hal.core.dtypes import DType
+from hal.tile.build import Builder, binary, mul, program_id, unary
+from hal.tile.numeric import NUMPY
+from hal.tile.ops import TRANSCENDENTAL
+from stack.compiler.math import ULP
+from tests.compiler.llvm.machine import run
+
+WIDTH = 64
+_FINITE = [0, 1, 0.5, 2, 3, 2.5, 1e-45, 3e38]
+SPECIAL = np.array([*_FINITE, *(-x for x in _FINITE), -0.0, 16777217, np.inf, -np.inf, np.nan])
+SPECIAL = SPECIAL.astype(np.float32)
+REFERENCE: dict[str, Callable[..., np.ndarray]] = {
+    "exp": np.exp,
+    "log": np.log,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "erf": np.vectorize(math.erf, otypes=[np.float64]),
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "pow": np.power,
+}
+EXTREMES = {"tanh": 1.0, "erf": 1.0, "sin": 1.0, "cos": 1.0}
+
+
+def computed(name: str, dtype: DType, *inputs: np.ndarray) -> np.ndarray:
+    """The function of arrays whose size is a multiple of WIDTH."""
+    b = Builder("function")
+    start = mul(program_id(), WIDTH)
+    y = b.buffer("y", dtype, writes=True)
+    sources = [b.buffer(f"x{i}", dtype) for i in range(len(inputs))]
+    tiles = [b.load(s, start, (WIDTH,), (1,)) for s in sources]
+    b.store(y, start, unary(name, *tiles) if len(tiles) == 1 else binary(name, *tiles), (1,))
+    out = np.zeros_like(inputs[0])
+    buffers = {f"x{i}": x for i, x in enumerate(inputs)}
+    run(b.kernel(), (out.size // WIDTH,), {"y": out, **buffers})
+    return out
+
+
+def padded(x: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(np.pad(x.ravel(), (0, -x.size % WIDTH)))
+
+
+def every(step: int) -> np.ndarray:
+    """Every `step`-th f32, by its bits, and the special ones."""
+    bits = np.arange(0, 1 << 32, step, dtype=np.uint64).astype(np.uint32)
+    return padded(np.concatenate([SPECIAL, bits.view(np.float32)]))
+
+
+def ulps(got: np.ndarray, exact: np.ndarray) -> float:
+    """The largest error in units of the last place; values that are not finite must be equal."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        want = exact.astype(got.dtype)
+    finite = np.isfinite(want) & np.isfinite(got)
+    np.testing.assert_array_equal(got[~finite], want[~finite])
+    unit = np.spacing(np.maximum(np.abs(want[finite]), np.finfo(got.dtype).tiny))
+    return float(np.max(np.abs(got[finite] - exact[finite]) / unit, initial=0))
+
+
+@pytest.mark.parametrize("name", TRANSCENDENTAL)
+def test_error_over_all_of_f32(name: str) -> None:
+    x = every(160001 if name == "erf" else 16001)
+    got = computed(name, DType.F32, x)
+    with np.errstate(all="ignore"):
+        assert ulps(got, REFERENCE[name](x.astype(np.float64))) <= ULP[name]
+    assert np.nanmax(np.abs(got)) <= EXTREMES.get(name, np.inf)
+
+
+@pytest.mark.parametrize("name", TRANSCENDENTAL)
+def test_error_where_functions_bend(name: str) -> None:
+    x = padded(np.linspace(-12, 12, 60_000).astype(np.float32))
+    got = computed(name, DType.F32, x)
+    with np.errstate(all="ignore"):
+        error = ulps(got, REFERENCE[name](x.astype(np.float64)))
+    assert error <= ULP[name]
+    assert error > ULP[name] / 3  # what is stated is not far from what was measured
+
+
+def test_powers() -> None:
+    rng = np.random.default_rng(0)
+    pairs = np.stack([a.ravel() for a in np.meshgrid(SPECIAL, SPECIAL)])
+    wild = rng.integers(0, 1 << 32, (2, 20_000), dtype=np.uint32).view(np.float32)
+    tame = np.exp(rng.normal(size=(2, 20_000)) * 2).astype(np.float32)
+    whole = np.stack([rng.normal(size=20_000) * 5, np.round(rng.normal(size=20_000) * 8)])
+    both = np.concatenate([pairs, wild, tame, whole.astype(np.float32)], axis=1)
+    x, y = padded(both[0]), padded(both[1])
+    got = computed("pow", DType.F32, x, y)
+    with np.errstate(all="ignore"):
+        want = np.power(x.astype(np.float64), y.astype(np.float64))
+        assert ulps(got, want) <= ULP["pow"]
+        wanted = want.astype(np.float32)
+    finite = np.isfinite(wanted)
+    np.testing.assert_array_equal(np.signbit(got[finite]), np.signbit(wanted[finite]))
+
+
+@pytest.mark.parametrize("name", [*TRANSCENDENTAL, "pow"])
+def test_f64_is_the_library_function(name: str) -> None:
+    rng = np.random.default_rng(1)
+    x = padded(np.concatenate([SPECIAL, rng.normal(size=1000) * 4]).astype(np.float64))
+    inputs = (np.abs(x), x) if name == "pow" else (x,)
+    got = computed(name, DType.F64, *inputs)
+    with np.errstate(all="ignore"):
+        want = REFERENCE[name](*inputs)
+    np.testing.assert_allclose(got, want, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])
+@pytest.mark.parametrize("name", TRANSCENDENTAL)
+def test_narrow_types_are_rounded_once_from_f32(name: str, dtype: DType) -> None:
+    bits = np.arange(0, 1 << 16, 16 if name == "erf" else 1, dtype=np.uint16)
+    x = bits.view(NUMPY[dtype])
+    got = computed(name, dtype, x).astype(np.float64)
+    with np.errstate(all="ignore"):
+        want = REFERENCE[name](x.astype(np.float64)).astype(np.float32).astype(NUMPY[dtype])
+    want = want.astype(np.float64)
+    finite = np.isfinite(want) & np.isfinite(got)
+    np.testing.assert_array_equal(got[~finite], want[~finite])
+    got, want = got[finite], want[finite]
+    step = 2.0 ** (-10 if dtype is DType.F16 else -7)
+    tiny = 2.0**-14 if dtype is DType.F16 else 2.0**-126
+    assert np.all(np.abs(got - want) <= np.maximum(np.abs(want), tiny) * step)
+    assert np.mean(got == want) > 0.995  # ties that an f32 ulp tips are rare
