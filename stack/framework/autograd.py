@@ -16,7 +16,8 @@ def gradients(
     """The derivatives by every wanted node, given (output, derivative by it) pairs; in the outputs'
     order.
 
-    Nothing flows through leaves, so detached values end the walk. The sum's order depends on the
+    Zero for a wanted node that is only reached through operations without a derivative. Nothing
+    flows through leaves, so detached values end the walk. The sum's order depends on the
     graph alone.
     """
     total: dict[Node, Node] = {}
@@ -27,7 +28,7 @@ def gradients(
     for n in reversed(order):
         if n in total and leads[n]:
             _flow(n, total, leads)
-    return {n: total[n] for n in order if n in total and wanted(n)}
+    return {n: total[n] if n in total else g.full_like(n, 0) for n in order if wanted(n)}
 
 
 def _leading(order: list[Node], wanted: Callable[[Node], bool]) -> dict[Node, bool]:

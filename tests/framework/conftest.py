@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import torch
 
 import stack.framework as ht
 from hal.core.dtypes import DType
@@ -15,6 +16,8 @@ from stack.compiler.program import GraphRequest
 from stack.framework import device
 from stack.ir.interpret import interpret
 from stack.ops import OPS
+
+torch.set_num_threads(1)  # tests share the machine; these tensors are small
 
 
 class HostArray:
@@ -78,3 +81,56 @@ def engine() -> InterpretedEngine:
     device.engines["interpreter:0"] = InterpretedEngine()
     ht.set_default_device("interpreter:0")
     return device.engines["interpreter:0"]
+
+
+def _agree(ours, theirs, *arrays, gradient=True, rtol=2e-5, atol=2e-6):
+    """Both functions give the same value, element type, shape and gradients for these arrays."""
+    mine = [ht.tensor(a, requires_grad=gradient and a.dtype.kind == "f") for a in arrays]
+    peer = [
+        torch.tensor(np.asarray(a), requires_grad=gradient and a.dtype.kind == "f") for a in arrays
+    ]
+    y, expected = ours(*mine), theirs(*peer)
+    assert y.dtype.short == SHORT[expected.dtype], (y.dtype, expected.dtype)
+    assert y.shape == tuple(expected.shape)
+    assert y.requires_grad == expected.requires_grad
+    close(y.numpy(), expected.detach().numpy(), rtol, atol)
+    if y.requires_grad:
+        weights = np.random.default_rng(7).normal(size=y.shape).astype(y.numpy().dtype)
+        y.backward(ht.tensor(weights))
+        expected.backward(torch.tensor(weights))
+        for mine_leaf, peer_leaf in zip(mine, peer, strict=True):
+            if peer_leaf.grad is not None:
+                assert mine_leaf.grad is not None
+                close(mine_leaf.grad.numpy(), peer_leaf.grad.numpy(), rtol, atol)
+
+
+def close(actual, expected, rtol, atol):
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
+
+
+SHORT = {
+    torch.float64: "f64",
+    torch.float32: "f32",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.int16: "i16",
+    torch.int8: "i8",
+    torch.uint8: "u8",
+    torch.bool: "bool",
+}
+"""Our short names of torch's element types."""
+
+
+@pytest.fixture(scope="session")
+def agree():
+    """A function that compares one of ours with one of torch's, by values and gradients."""
+    return _agree
+
+
+@pytest.fixture(scope="session")
+def draw_floats():
+    """A function of shapes: normal float32 arrays, always the same."""
+    generator = np.random.default_rng(0)
+    return lambda *shapes: [generator.normal(size=s).astype(np.float32) for s in shapes]

@@ -17,25 +17,14 @@ def matmul(x: Node, y: Node) -> Node:
     if not x.shape or not y.shape:
         raise TensorError(f"needs at least 1 axis on both sides: {text(x)} @ {text(y)}")
     a, b = product_operands(x, y)
-    if len(a.shape) == 1:
-        result = matmul(g.reshape(a, (1, *a.shape)), b)
-        return (
-            g.reshape(result, (*result.shape[:-2], *result.shape[-1:]))
-            if len(b.shape) > 1
-            else result
-        )
-    if len(b.shape) == 1:
-        return _vector(a, b, text(x), text(y))
-    if a.shape[-1] != b.shape[-2]:
+    left = a if len(a.shape) > 1 else g.reshape(a, (1, *a.shape))
+    right = b if len(b.shape) > 1 else g.reshape(b, (*b.shape, 1))
+    if left.shape[-1] != right.shape[-2]:
         raise TensorError(f"inner sizes differ: {text(x)} @ {text(y)}")
-    return _flat(a, b) if len(b.shape) == 2 else _batched(a, b)
-
-
-def _vector(a: Node, b: Node, *shown: str) -> Node:
-    if a.shape[-1] != b.shape[0]:
-        raise TensorError(f"inner sizes differ: {' @ '.join(shown)}")
-    result = _flat(a, g.reshape(b, (*b.shape, 1)))
-    return g.reshape(result, result.shape[:-1])
+    result = _flat(left, right) if len(right.shape) == 2 else _batched(left, right)
+    rows = result.shape[-2:-1] if len(a.shape) > 1 else ()
+    columns = result.shape[-1:] if len(b.shape) > 1 else ()
+    return g.reshape(result, (*result.shape[:-2], *rows, *columns))
 
 
 def product_operands(x: Node, y: Node) -> tuple[Node, Node]:

@@ -1,0 +1,157 @@
+"""Gradients stop, gather and repeat as they should."""
+
+import numpy as np
+import pytest
+import torch
+
+import stack.framework as ht
+
+
+def leaf(*values):
+    return ht.tensor(np.array(values, np.float32), requires_grad=True)
+
+
+def test_gradients_add_up_over_calls():
+    x = leaf(1, 2)
+    (x * x).sum().backward()
+    first = x.grad
+    (x * 3).sum().backward()
+    assert x.grad is first
+    assert x.grad.tolist() == [5, 7]
+
+
+def test_equal_leaves_have_gradients_of_their_own():
+    a, b = ht.zeros(3, requires_grad=True), ht.zeros(3, requires_grad=True)
+    (a * 2 + b * 3).sum().backward()
+    assert (a.grad.tolist(), b.grad.tolist()) == ([2] * 3, [3] * 3)
+
+
+def test_nothing_flows_through_detach():
+    x = leaf(3)
+    (x * x.detach()).sum().backward()
+    assert x.grad.tolist() == [3]
+
+
+def test_nothing_flows_through_no_grad():
+    x = leaf(3)
+    with ht.no_grad():
+        y = x * x
+    assert not y.requires_grad
+    (x * y).sum().backward()
+    assert x.grad.tolist() == [9]
+
+
+def test_no_grad_decorates_and_nests():
+    @ht.no_grad()
+    def twice(x):
+        with ht.enable_grad():
+            inside = x * 2
+        return inside.requires_grad, (x * 2).requires_grad
+
+    assert twice(leaf(1)) == (True, False)
+    assert (leaf(1) * 2).requires_grad
+
+
+def test_backward_works_after_the_loss_was_read():
+    x = leaf(2, 3)
+    y = (x * x).sum()
+    assert y.item() == 13
+    y.backward()
+    assert x.grad.tolist() == [4, 6]
+
+
+def test_a_vector_needs_its_derivative():
+    x = leaf(1, 2)
+    with pytest.raises(
+        ht.GradientError, match=r"shape \[2\] needs the derivative.*\n.*test_autograd.py"
+    ):
+        (x * 2).backward()
+    (x * 2).backward(ht.tensor([1.0, 10.0]))
+    assert x.grad.tolist() == [2, 20]
+
+
+def test_backward_from_a_constant_is_refused():
+    with pytest.raises(ht.GradientError, match="nothing that requires a gradient"):
+        ht.ones(()).backward()
+
+
+def test_functional_gradients_touch_no_leaf():
+    x, y = leaf(2), leaf(5)
+    z = (x * x * y).sum()
+    dx, dy = ht.grad(z, (x, y))
+    assert (dx.tolist(), dy.tolist(), x.grad) == ([20], [4], None)
+
+
+def test_gradient_by_a_value_in_between():
+    x = leaf(2)
+    y = x * 3
+    z = (y * y).sum()
+    dy, dx = ht.grad(z, (y, x))
+    assert (dy.tolist(), dx.tolist()) == ([12], [36])
+
+
+def test_second_derivative():
+    x = leaf(0.3, -0.7)
+    (first,) = ht.grad(x.tanh().sum(), x, create_graph=True)
+    (second,) = ht.grad(first.sum(), x)
+    t = np.tanh(x.numpy())
+    np.testing.assert_allclose(second.numpy(), -2 * t * (1 - t * t), rtol=1e-5)
+
+
+def test_a_leaf_that_requires_a_gradient_changes_only_under_no_grad():
+    x = leaf(1)
+    with pytest.raises(ht.GradientError, match=r"only under no_grad\(\).*\n.*test_autograd.py"):
+        x += 1
+    with ht.no_grad():
+        x += 1
+    assert x.is_leaf
+    (x * x).sum().backward()
+    assert (x.tolist(), x.grad.tolist()) == ([2], [4])
+
+
+def test_in_place_on_a_computed_value_is_differentiated():
+    x = leaf(3)
+    y = x * 2
+    y *= x
+    y.sum().backward()
+    assert x.grad.tolist() == [12]
+
+
+def test_old_values_keep_their_gradient_when_the_leaf_changes():
+    x = leaf(3)
+    y = (x * x).sum()
+    with ht.no_grad():
+        x.copy_(ht.tensor([100.0]))
+    assert ht.grad(y, x)[0].tolist() == [0]  # x is another value now
+    assert y.item() == 9
+
+
+def test_only_float_leaves_require_gradients():
+    with pytest.raises(ht.GradientError, match="int64"):
+        ht.arange(3).requires_grad_()
+    with pytest.raises(ht.GradientError, match="only leaves"):
+        (leaf(1) * 2).requires_grad_(False)
+
+
+def test_a_deep_graph_needs_no_recursion():
+    x = leaf(1)
+    y = x
+    for _ in range(3000):
+        y = y * 1.0001
+    (d,) = ht.grad(y.sum(), x)
+    np.testing.assert_allclose(d.numpy(), 1.0001**3000, rtol=1e-3)
+
+
+def test_shared_values_gather_all_paths(agree, draw_floats):
+    def both(x):
+        h = x * x
+        return (h + h.transpose(0, 1) @ h).sum(0) * h.mean()
+
+    agree(both, both, *draw_floats((3, 3)))
+
+
+def test_an_unreached_leaf_has_no_gradient():
+    x, y = leaf(1), leaf(2)
+    x.sum().backward()
+    assert y.grad is None
+    assert torch.zeros(1, requires_grad=True).grad is None

@@ -1,0 +1,95 @@
+"""Errors name the operation, the operands and the line of the caller."""
+
+import re
+
+import numpy as np
+import pytest
+
+import stack.framework as ht
+import stack.framework.functional as F
+from stack.framework import device, nn
+
+CASES = {
+    "add": (lambda: ht.ones(2, 3) + ht.ones(4), r"add: shapes \[2, 3\] and \[4\] do not broadcast"),
+    "matmul": (
+        lambda: ht.ones(2, 3) @ ht.ones(4, 5),
+        r"matmul: inner sizes differ: float32\[2, 3\] @ float32\[4, 5\]",
+    ),
+    "linear": (
+        lambda: nn.Linear(3, 2)(ht.ones(5, 4)),
+        r"linear: input float32\[5, 4\] does not fit weight float32\[2, 3\]",
+    ),
+    "reshape": (
+        lambda: ht.ones(6).reshape(4, -1),
+        r"reshape: 6 elements do not fill the shape \[4, -1\]",
+    ),
+    "permute": (
+        lambda: ht.ones(2, 3).permute(0, 0),
+        r"permute: \[0, 0\] is not an order of 2 axes",
+    ),
+    "transpose": (lambda: ht.ones(2, 3).transpose(0, 2), "transpose: dim 2 is out of range"),
+    "cat": (
+        lambda: ht.cat([ht.ones(2, 3), ht.ones(2, 2)]),
+        r"cat: shapes must be equal but on dim 0.*float32\[2, 2\]",
+    ),
+    "expand": (lambda: ht.ones(2, 3).expand(2, 4), r"expand: float32\[2, 3\] does not expand"),
+    "index": (lambda: ht.ones(3)[3], "getitem: index 3 is out of range for dim 0 of size 3"),
+    "indices": (lambda: ht.ones(3)[0, 0], r"getitem: 2 indices for float32\[3\]"),
+    "mask": (lambda: ht.ones(3)[ht.ones(3) > 0], r"getitem: a bool mask .*use where"),
+    "text": (lambda: ht.ones(3)["a"], "getitem: cannot index with str"),
+    "float index": (lambda: ht.ones(3)[ht.ones(1)], "getitem: an index tensor holds integers"),
+    "bool minus": (lambda: ht.ones(2).bool() - ht.ones(2).bool(), "sub: - is not defined for bool"),
+    "cross entropy": (
+        lambda: F.cross_entropy(ht.ones(2, 3), ht.ones(2)),
+        r"cross_entropy: targets are integers .*target float32\[2\]",
+    ),
+    "embedding": (lambda: nn.Embedding(3, 2)(ht.ones(2)), "embedding: .* by integers"),
+    "layer norm": (lambda: nn.LayerNorm(3)(ht.ones(2, 4)), "layer_norm: the last axes"),
+    "mse": (lambda: F.mse_loss(ht.ones(2), ht.ones(2, 1)), "mse_loss: .* differ in shape"),
+    "in place": (
+        lambda: ht.ones(2).add_(ht.ones(3, 2)),
+        r"add, in place: float32\[3, 2\] does not expand to \[2\]",
+    ),
+    "in place type": (
+        lambda: ht.arange(2).add_(0.5),
+        "add: a float32 result does not fit into a int64 tensor",
+    ),
+    "too big": (lambda: ht.ones(2, dtype=ht.uint8) + 300, "add: .*300.*u8"),
+    "where": (lambda: ht.where(ht.ones(2), 1, 0), "where: the condition must be a bool tensor"),
+    "arange": (lambda: ht.arange(0, 3, 0), "arange.* does not end"),
+    "split": (lambda: ht.ones(5).split([2, 2]), r"split: sizes \[2, 2\] do not add up to 5"),
+    "gelu": (lambda: F.gelu(ht.ones(1), "fast"), "gelu: approximate is"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_messages_say_what_and_where(name):
+    call, pattern = CASES[name]
+    with pytest.raises(ht.TensorError, match=pattern) as caught:
+        call()
+    assert re.search(r"\n  called at .*test_errors\.py:\d+$", str(caught.value))
+    assert caught.value.__cause__ is None
+
+
+def test_tensors_of_two_devices_do_not_mix(engine):
+    device.engines["other:0"] = type(engine)()
+    a, b = ht.ones(2), ht.ones(2, device="other:0")
+    with pytest.raises(
+        ht.TensorError, match=r"on interpreter:0 and on other:0; move one with \.to"
+    ):
+        a + b
+    assert (a + b.to("interpreter:0")).tolist() == [2, 2]
+    assert b.to(a).device == "interpreter:0"
+
+
+def test_a_module_without_forward_says_so():
+    with pytest.raises(NotImplementedError, match="Module defines no forward"):
+        nn.Module()(np.ones(1))
+
+
+def test_assignment_through_data_keeps_type():
+    x = ht.ones(2, requires_grad=True)
+    x.data = ht.zeros(2)
+    assert x.tolist() == [0, 0]
+    with pytest.raises(ht.TensorError, match=r"f32\[2\] cannot take a value of f32\[3\]"):
+        x.data = ht.zeros(3)

@@ -1,0 +1,321 @@
+"""A captured function computes what its Python would, again and again, and changes its state in
+place."""
+
+import gc
+
+import numpy as np
+import pytest
+
+import stack.framework as ht
+from stack.framework import nn, optim, store
+from stack.framework.cell import unsettled
+
+
+def test_a_captured_function_computes_the_same(draw_floats):
+    def f(x, y):
+        return {"sum": (x @ y).sum(), "parts": [x * 2, (y, 3)]}
+
+    x, y = draw_floats((2, 3), (3, 2))
+    captured = ht.jit(f)
+    for _ in range(2):
+        result = captured(x, ht.tensor(y))
+        plain = f(ht.tensor(x), ht.tensor(y))
+        assert result["sum"].item() == plain["sum"].item()
+        assert result["parts"][0].tolist() == plain["parts"][0].tolist()
+        assert result["parts"][1][1] == 3
+    assert captured.traced == 1
+
+
+def test_python_runs_once_for_each_kind_of_arguments(engine):
+    calls = []
+
+    @ht.jit
+    def f(x, scale=1, *, flag=True):
+        calls.append(scale)
+        return x * scale
+
+    for x in (np.ones(2), np.ones(2) * 5, np.ones(3), np.ones(2, np.float32)):
+        f(x)
+    assert len(calls) == 3
+    f(np.ones(2), 1.0)  # equal to 1, but another type
+    f(np.ones(2), scale=2)
+    f(np.ones(2), flag=False)
+    f(np.ones(2), flag=False)
+    assert len(calls) == 6
+
+
+def test_numpy_scalars_may_change_without_a_new_trace():
+    f = ht.jit(lambda x, lr: x * lr)
+    assert [f(np.float32(2), np.float32(v)).item() for v in (1, 2, 3)] == [2, 4, 6]
+    assert f.traced == 1
+
+
+def test_state_is_read_and_updated_in_place():
+    count = ht.tensor([0.0, 0.0])
+    array = store.arrays[count.node]
+
+    @ht.jit
+    def add(x):
+        count.add_(x)
+        return count * 10
+
+    assert add(np.array([1, 2], np.float32)).tolist() == [10, 20]
+    assert add(np.array([1, 2], np.float32)).tolist() == [20, 40]
+    assert count.tolist() == [2, 4]
+    assert store.arrays[count.node] is array
+
+
+def test_pending_and_equal_states_are_told_apart():
+    a, b = ht.zeros(2), ht.zeros(2)
+
+    @ht.jit
+    def step():
+        a.add_(1)
+        b.add_(2)
+
+    step()
+    step()
+    assert (a.tolist(), b.tolist()) == ([2, 2], [4, 4])
+
+
+def test_states_may_exchange_their_values():
+    a, b = ht.tensor([1.0]), ht.tensor([2.0])
+
+    @ht.jit
+    def exchange():
+        old = a.clone()
+        a.copy_(b)
+        b.copy_(old)
+
+    for _ in range(3):
+        exchange()
+    assert (a.item(), b.item()) == (2, 1)
+
+
+def test_changes_between_calls_are_seen():
+    scale, total = ht.tensor(2.0), ht.tensor(0.0)
+
+    @ht.jit
+    def f(x):
+        total.add_(x)
+        return x * scale
+
+    f(np.float32(1))
+    scale.fill_(5.0)
+    total.zero_()
+    assert f(np.float32(3)).item() == 15
+    assert (total.item(), f.traced) == (3, 1)
+
+
+def test_values_taken_before_an_update_stay(engine):
+    w = ht.tensor([1.0, 2.0])
+    step = ht.jit(lambda: _times_ten(w))
+    pending, view, copy = w + 1, w[1:], w.detach()
+    step()
+    again = w.clone()
+    step()
+    assert pending.tolist() == [2, 3]
+    assert (view.tolist(), copy.tolist()) == ([2], [1, 2])
+    assert (again.tolist(), w.tolist()) == ([10, 20], [100, 200])
+
+
+def _times_ten(w):
+    w.mul_(10)
+
+
+def test_the_argument_may_be_the_state_itself():
+    w = ht.tensor([1.0, 2.0])
+
+    @ht.jit
+    def step(x):
+        w.add_(x)
+        return x * 1
+
+    assert step(w).tolist() == [1, 2]
+    assert step(w[:1]).tolist() == [2]
+    assert w.tolist() == [4, 6]
+
+
+def test_outputs_are_tensors_of_their_own():
+    w = ht.tensor([1.0])
+
+    @ht.jit
+    def step():
+        w.add_(1)
+        return w
+
+    first, second = step(), step()
+    assert (first.item(), second.item(), w.item()) == (2, 3, 3)
+
+
+def model_and_step(jitted):
+    ht.manual_seed(3)
+    model = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Dropout(0.2), nn.Linear(8, 3))
+    optimizer = optim.AdamW(model.parameters(), lr=1e-2)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        nn.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        return loss
+
+    return model, optimizer, ht.jit(step) if jitted else step
+
+
+def test_a_training_step_is_the_same_jitted_or_not(draw_floats, engine):
+    (x,) = draw_floats((5, 4))
+    y = np.arange(5) % 3
+    losses, weights = [], []
+    for jitted in (True, False):
+        model, optimizer, step = model_and_step(jitted)
+        schedule = optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+        losses.append([])
+        for _ in range(6):
+            losses[-1].append(step(ht.tensor(x), ht.tensor(y)).item())
+            schedule.step()
+        weights.append([p.numpy() for p in model.parameters()])
+    assert losses[0] == losses[1]
+    for a, b in zip(*weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_jitted_step_runs_one_plan_and_leaks_nothing(draw_floats, engine):
+    (x,) = draw_floats((5, 4))
+    model, _, step = model_and_step(True)
+    held = []
+    for _ in range(4):
+        before = engine.runs
+        step(x, np.arange(5) % 3)
+        gc.collect()
+        held.append((engine.runs - before, len(store.arrays), len(store.origins), len(unsettled)))
+    assert held[1] == held[2] == held[3]
+    assert held[3][0] == 1
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_loading_weights_between_calls_is_seen(draw_floats):
+    (x,) = draw_floats((5, 4))
+    model, _, step = model_and_step(True)
+    start = {k: ht.tensor(v.numpy()) for k, v in model.state_dict().items()}
+    ht.manual_seed(0)
+    first = [step(x, np.arange(5) % 3).item() for _ in range(2)]
+    model.load_state_dict(start)
+    ht.manual_seed(0)
+    again = step(x, np.arange(5) % 3).item()
+    assert again == first[0]
+    assert step.traced == 1
+
+
+def test_evaluation_mode_is_traced_anew_and_remembered():
+    layer = nn.Dropout(0.5)
+    f = ht.jit(lambda x: layer(x))
+    x = np.ones(100, np.float32)
+    assert f(x).sum().item() != 100
+    layer.eval()
+    assert f(x).sum().item() == 100
+    layer.train()
+    f(x)
+    assert f.traced == 2
+
+
+def test_reading_a_value_while_tracing_is_refused():
+    @ht.jit
+    def bad(x):
+        return x * 2 if x.sum().item() > 0 else x
+
+    with pytest.raises(
+        ht.TracingError, match=r"value is needed while 'bad' is traced at .*test_jit.py:\d+"
+    ):
+        bad(np.ones(2))
+
+
+def test_a_failed_trace_leaves_everything_as_it_was():
+    w = ht.tensor([1.0])
+
+    @ht.jit
+    def bad():
+        w.add_(1)
+        raise KeyError("stop")
+
+    with pytest.raises(KeyError):
+        bad()
+    assert w.item() == 1
+    assert (w + 1).item() == 2
+
+
+def test_changing_an_argument_is_refused():
+    @ht.jit
+    def bad(x):
+        x.add_(1)
+        return x
+
+    with pytest.raises(ht.TracingError, match="'bad' changes its argument 0 in place"):
+        bad(np.ones(2))
+
+
+def test_a_tensor_that_escaped_its_trace_says_so():
+    kept = []
+
+    @ht.jit
+    def f(x):
+        kept.append(x * 2)
+        return x
+
+    f(np.ones(2))
+    with pytest.raises(
+        ht.TracingError, match="'f' made while it was traced was kept but not returned"
+    ):
+        kept[0].numpy()
+    assert (ht.tensor([1.0]) + 1).item() == 2  # others are not bothered
+
+
+def test_a_schedule_belongs_outside():
+    model, optimizer, _ = model_and_step(False)
+    schedule = optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (n + 1))
+
+    @ht.jit
+    def bad():
+        model(ht.ones(1, 4)).sum().backward()
+        schedule.step()
+        optimizer.step()
+
+    with pytest.raises(ht.TracingError, match="step the schedule outside"):
+        bad()
+
+
+def test_gradients_through_values_overwritten_by_a_jitted_step_are_refused():
+    w = ht.tensor([3.0], requires_grad=True)
+    y = (w * w).sum()
+
+    @ht.jit
+    def step():
+        with ht.no_grad():
+            w.mul_(2)
+
+    step()
+    assert y.item() == 9
+    with pytest.raises(ht.GradientError):
+        y.backward()
+
+
+def test_gradients_gather_over_jitted_calls_where_they_exist():
+    w = ht.tensor([1.0, 2.0], requires_grad=True)
+    w.grad = ht.zeros(2)
+    gather = ht.jit(lambda x: (w * x).sum().backward())
+    gather(np.float32(2))
+    gather(np.float32(3))
+    assert w.grad.tolist() == [5, 5]
+
+
+def test_a_jitted_function_within_another_is_part_of_it(engine):
+    inner = ht.jit(lambda x: x + 1)
+    outer = ht.jit(lambda x: inner(x) * 2)
+    assert outer(np.ones(2)).tolist() == [4, 4]
+    assert (inner.traced, engine.runs) == (0, 1)
+
+
+def test_an_unhashable_argument_is_named():
+    with pytest.raises(ht.TensorError, match="neither an array nor hashable"):
+        ht.jit(lambda x: x)({1, 2})

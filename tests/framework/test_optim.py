@@ -1,0 +1,308 @@
+"""Optimizers take torch's steps."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stack.framework as ht
+from stack.framework import nn, optim
+from stack.framework.flat import Layout
+from stack.ir import build as g
+
+CASES = {
+    "sgd": ("SGD", {"lr": 0.1}),
+    "sgd_decay": ("SGD", {"lr": 0.1, "weight_decay": 0.1}),
+    "momentum": ("SGD", {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}),
+    "nesterov": ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True}),
+    "adam": ("Adam", {"lr": 0.01, "weight_decay": 0.1}),
+    "adamw": ("AdamW", {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-6}),
+    "adamw_defaults": ("AdamW", {}),
+}
+SHAPES = [(3, 5), (7,), (), (16, 2)]
+
+
+def twins(draw_floats):
+    arrays = draw_floats(*SHAPES)
+    mine = [nn.Parameter(ht.tensor(a)) for a in arrays]
+    return mine, [torch.nn.Parameter(torch.tensor(a)) for a in arrays]
+
+
+def set_gradients(mine, theirs, step, missing=()):
+    generator = np.random.default_rng(step)
+    for i, (p, q) in enumerate(zip(mine, theirs, strict=True)):
+        d = generator.normal(size=p.shape).astype(np.float32)
+        p.grad = None if i in missing else ht.tensor(d)
+        q.grad = None if i in missing else torch.tensor(d)
+
+
+def same(mine, theirs, rtol=1e-5, atol=1e-6):
+    for p, q in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(p.detach().numpy(), q.detach().numpy(), rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_ten_steps(name, draw_floats):
+    kind, settings = CASES[name]
+    mine, theirs = twins(draw_floats)
+    ours, peer = (
+        getattr(optim, kind)(mine, **settings),
+        getattr(torch.optim, kind)(theirs, **settings),
+    )
+    for step in range(10):
+        set_gradients(mine, theirs, step)
+        ours.step(), peer.step()
+    same(mine, theirs)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
+def test_groups_have_settings_of_their_own(kind, draw_floats):
+    mine, theirs = twins(draw_floats)
+    extra = (
+        {"momentum": 0.5, "nesterov": True} if kind == "SGD" else {"betas": (0.5, 0.7), "eps": 1e-3}
+    )
+
+    def groups(p):
+        return [
+            {"params": p[:2], "weight_decay": 0.3},
+            {"params": p[2:3], "lr": 0.2, **extra},
+            {"params": p[3:]},
+        ]
+
+    ours = getattr(optim, kind)(groups(mine), lr=0.05, weight_decay=0.0)
+    peer = getattr(torch.optim, kind)(groups(theirs), lr=0.05, weight_decay=0.0)
+    for step in range(5):
+        set_gradients(mine, theirs, step)
+        ours.step(), peer.step()
+    same(mine, theirs)
+
+
+def test_parameters_without_a_gradient_stay(draw_floats):
+    mine, theirs = twins(draw_floats)
+    ours, peer = optim.AdamW(mine), torch.optim.AdamW(theirs)
+    for step in range(4):
+        set_gradients(mine, theirs, step, missing={1})
+        ours.step(), peer.step()
+    same(mine, theirs)
+    before = [p.numpy() for p in mine]
+    ours.zero_grad()
+    ours.step()
+    for p, q in zip(mine, before, strict=True):
+        np.testing.assert_array_equal(p.numpy(), q)
+
+
+def test_element_types_have_arrays_of_their_own(draw_floats):
+    a, b = draw_floats((4,), (4,))
+    mine = [nn.Parameter(ht.tensor(a)), nn.Parameter(ht.tensor(b, dtype=ht.float64))]
+    theirs = [torch.nn.Parameter(torch.tensor(a)), torch.nn.Parameter(torch.tensor(b).double())]
+    ours, peer = optim.AdamW(mine, lr=0.1), torch.optim.AdamW(theirs, lr=0.1)
+    for _ in range(3):
+        for p, q in zip(mine, theirs, strict=True):
+            p.grad, q.grad = ht.ones_like(p), torch.ones_like(q)
+        ours.step(), peer.step()
+    same(mine, theirs)
+    assert mine[1].dtype is ht.float64
+
+
+def test_a_long_run_keeps_its_bias_corrections(draw_floats):
+    (a,) = draw_floats((3,))
+    p, q = nn.Parameter(ht.tensor(a)), torch.nn.Parameter(torch.tensor(a))
+    ours, peer = optim.Adam([p], lr=1e-3), torch.optim.Adam([q], lr=1e-3)
+
+    @ht.jit
+    def step(d):
+        p.grad = d
+        ours.step()
+
+    for i in range(300):
+        d = np.float32(np.cos(i)) * np.ones(3, np.float32)
+        q.grad = torch.tensor(d)
+        step(d), peer.step()
+    same([p], [q], rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
+def test_state_goes_to_and_comes_from_torch(kind, draw_floats):
+    settings = {"lr": 0.1, "momentum": 0.9} if kind == "SGD" else {"lr": 0.1}
+    mine, theirs = twins(draw_floats)
+    ours, peer = (
+        getattr(optim, kind)(mine, **settings),
+        getattr(torch.optim, kind)(theirs, **settings),
+    )
+    for step in range(3):
+        set_gradients(mine, theirs, step)
+        peer.step()
+    for p, q in zip(mine, theirs, strict=True):
+        with ht.no_grad():
+            p.copy_(ht.tensor(q.detach().numpy()))
+    state = peer.state_dict()
+    plain = {
+        i: {k: v if k == "step" else ht.tensor(v.numpy()) for k, v in s.items() if v is not None}
+        for i, s in state["state"].items()
+    }
+    if kind == "SGD":
+        plain = {i: {**s, "step": 3} for i, s in plain.items()}
+    groups = [
+        {k: v for k, v in gr.items() if k in ours.param_groups[0]} for gr in state["param_groups"]
+    ]
+    ours.load_state_dict({"state": plain, "param_groups": groups})
+    for step in range(3, 6):
+        set_gradients(mine, theirs, step)
+        ours.step(), peer.step()
+    same(mine, theirs)
+    back = ours.state_dict()
+    for i, s in peer.state_dict()["state"].items():
+        for name, value in s.items():
+            np.testing.assert_allclose(back["state"][i][name].numpy(), value, rtol=1e-5, atol=1e-6)
+
+
+def test_a_state_of_other_parameters_is_refused(draw_floats):
+    mine, _ = twins(draw_floats)
+    ours = optim.Adam(mine)
+    state = ours.state_dict()
+    with pytest.raises(ht.CheckpointError, match=r"groups of \[3\] parameters, the state of \[4\]"):
+        optim.Adam(mine[:3]).load_state_dict(state)
+    state["state"][1]["exp_avg"] = ht.zeros(8)
+    with pytest.raises(
+        ht.CheckpointError, match=r"exp_avg of parameter 1 has shape \[8\], not \[7\]"
+    ):
+        optim.Adam(mine).load_state_dict(state)
+
+
+@pytest.mark.parametrize("owned", [True, False])
+@pytest.mark.parametrize("max_norm", [0.5, 100.0])
+def test_clipping(owned, max_norm, draw_floats):
+    mine, theirs = twins(draw_floats)
+    if owned:
+        optimizer = optim.SGD(mine[::-1], lr=0.1)
+        peer = torch.optim.SGD(theirs, lr=0.1)
+    set_gradients(mine, theirs, 0)
+    norm = nn.utils.clip_grad_norm_(mine, max_norm)
+    expected = torch.nn.utils.clip_grad_norm_(theirs, max_norm)
+    np.testing.assert_allclose(norm.item(), expected.item(), rtol=1e-5)
+    same([p.grad for p in mine], [q.grad for q in theirs])
+    if owned:
+        optimizer.step(), peer.step()
+        same(mine, theirs)
+
+
+def test_clipped_gradients_reach_the_update_without_being_split(draw_floats):
+    mine, theirs = twins(draw_floats)
+    optimizer = optim.SGD(mine, lr=1.0)
+    set_gradients(mine, theirs, 0)
+    nn.clip_grad_norm_(mine, 1.0)
+    (shard,) = optimizer.shards
+    flat, active = shard.gradient()
+    assert all(active)
+    assert flat.op == "mul"  # the scaled flat gradient itself, no concat of its parts
+
+
+def test_one_request_updates_all_parameters(draw_floats, engine):
+    mine, theirs = twins(draw_floats)
+    optimizer = optim.AdamW(mine)
+    set_gradients(mine, theirs, 0)
+    optimizer.step()
+    ht.realize(*mine)
+    engine.nodes_run.clear()
+    set_gradients(mine, theirs, 1)
+    optimizer.step()
+    ht.realize(*mine)
+    # flat parameters, two moments, the step count and two bias corrections
+    assert engine.nodes_run[0] == 6 + len(mine) or engine.nodes_run[0] == 6
+
+
+SCHEDULES = {
+    "lambda": (
+        lambda o: optim.lr_scheduler.LambdaLR(o, lambda n: 0.9**n),
+        lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda n: 0.9**n),
+    ),
+    "linear": (
+        lambda o: optim.lr_scheduler.LinearLR(o, 0.1, 1.0, 4),
+        lambda o: torch.optim.lr_scheduler.LinearLR(o, 0.1, 1.0, 4),
+    ),
+    "cosine": (
+        lambda o: optim.lr_scheduler.CosineAnnealingLR(o, 5, 0.01),
+        lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 5, 0.01),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_schedules(name, draw_floats):
+    mine, theirs = twins(draw_floats)
+    ours, peer = optim.SGD(mine, lr=0.1), torch.optim.SGD(theirs, lr=0.1)
+    schedules = SCHEDULES[name][0](ours), SCHEDULES[name][1](peer)
+    for step in range(7):
+        np.testing.assert_allclose(
+            schedules[0].get_last_lr(), schedules[1].get_last_lr(), rtol=1e-9
+        )
+        set_gradients(mine, theirs, step)
+        ours.step(), peer.step()
+        schedules[0].step(), schedules[1].step()
+    same(mine, theirs)
+
+
+def test_warm_up_then_cosine():
+    p = nn.Parameter(ht.zeros(1))
+    schedule = optim.lr_scheduler.WarmupCosineLR(optim.SGD([p], lr=1.0), 2, 6, 0.2)
+    rates = []
+    for _ in range(8):
+        rates.append(schedule.get_last_lr()[0])
+        schedule.step()
+    down = [0.2 + 0.8 * (1 + np.cos(np.pi * k / 4)) / 2 for k in range(5)]
+    np.testing.assert_allclose(rates, [0.5, 1.0, *down, 0.2])
+
+
+def test_a_tensor_may_be_the_learning_rate():
+    p, rate = nn.Parameter(ht.zeros(1)), ht.tensor(1.0)
+    optimizer = optim.SGD([p], lr=rate)
+
+    @ht.jit
+    def step():
+        p.grad = ht.ones(1)
+        optimizer.step()
+
+    step()
+    rate.fill_(10.0)
+    step()
+    assert p.item() == -11
+
+
+def test_two_optimizers_may_share_a_parameter():
+    p = nn.Parameter(ht.zeros(2))
+    a, b = optim.SGD([p], lr=1.0), optim.SGD([p], lr=10.0)
+
+    @ht.jit
+    def step():
+        p.grad = ht.ones(2)
+        a.step()
+        b.step()
+
+    step()
+    step()
+    assert p.tolist() == [-22, -22]
+
+
+def test_bad_parameters_are_refused():
+    p = nn.Parameter(ht.zeros(1))
+    for bad, message in [
+        ([], "needs parameters, got none"),
+        ([p, p], "given twice"),
+        ([p * 2], "only float leaves"),
+        ([{"params": [p], "lrr": 1}], r"unknown settings \['lrr'\]"),
+    ]:
+        with pytest.raises(ht.TensorError, match=message):
+            optim.SGD(bad)
+    with pytest.raises(ht.TracingError, match="an optimizer was made while"):
+        ht.jit(lambda: optim.SGD([p]) and None)()
+
+
+@given(st.lists(st.lists(st.integers(0, 20), max_size=2).map(tuple), min_size=1, max_size=5))
+def test_splitting_and_joining_are_inverse(shapes):
+    layout = Layout.of(shapes)
+    flat = g.input(0, g.full((layout.size,), 0, ht.float32).type)
+    assert layout.join(layout.split(flat)) is flat
+    assert all(start % 16 == 0 for start in layout.starts)
+    parts = [g.full(s, i, ht.float32) for i, s in enumerate(shapes)]
+    assert layout.join(parts).shape == (layout.size,)
