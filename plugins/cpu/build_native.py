@@ -6,7 +6,7 @@ from cffi import FFI
 
 NATIVE = Path(__file__).parent / "src" / "hal_plugin_cpu" / "native"
 
-# Calls of the runtime take a microsecond or so. Were the interpreter lock given up for each, another
+# Calls of the runtime take a microsecond. Were the interpreter lock given up for each, another
 # busy Python thread would get it every time and keep it for its whole switch interval (5 ms). So
 # `lib`'s functions keep it: none of them needs it while it holds a lock of its own, and those that
 # block are called through `hal_plugin_cpu.blocking`, whose function pointers do give it up.

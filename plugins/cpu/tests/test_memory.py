@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -212,6 +213,24 @@ def test_host_memory_of_a_copy_lives_until_the_copy(rig):
     rig.device.signal(gate, 1, None)
     assert np.array_equal(rig.download(target, np.uint8), np.arange(n, dtype=np.uint8))
     assert len(noise) == 4
+
+
+def test_imported_memory_lives_until_the_last_operation_that_uses_it(rig, texts):
+    gate = rig.device.create_timeline(True)
+    source = np.arange(1 << 20, dtype=np.int64)
+    alive = weakref.ref(source)
+    buffer = rig.device.import_host(memoryview(source))
+    target = rig.upload(np.zeros(1 << 20, np.int64))
+    point = rig.device.copy(target.region(), buffer.region(), rig.timeline, (Point(gate, 1),))
+    rig.device.free(buffer)
+    del source, buffer
+    gc.collect()
+    assert alive() is not None
+    rig.device.signal(gate, 1, None)
+    rig.wait(point)
+    assert np.array_equal(rig.download(target, np.int64), np.arange(1 << 20))
+    gc.collect()
+    assert alive() is None
 
 
 def test_map_shows_the_device_memory(rig):

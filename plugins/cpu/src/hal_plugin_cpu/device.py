@@ -71,6 +71,7 @@ class CpuDevice:
             raise self._session.foreign("free", error) from error
         if code:
             self._session.refuse(code, f"free of a {type(handle).__name__.lower()}")
+        self._session.kept.let_go()
         if isinstance(handle, Program):
             self._programs.release_freed()
         if isinstance(handle, Timeline):
@@ -103,6 +104,7 @@ class CpuDevice:
         if epoch < 0:
             session.refuse(epoch, "reset")
         session.faults.clear()
+        session.kept.let_all_go()
         self._groups.leave_all()
         self._timelines.forget_all()
         self._programs.release_freed()

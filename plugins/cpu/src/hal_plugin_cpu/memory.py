@@ -83,7 +83,9 @@ class Memory:
             raise InvalidCall(f"import_host: memory must be contiguous: {error}") from error
         out = ffi.new("hc_buffer **")
         code = lib.hc_import_host(self._native, host, len(host), out)
-        return self._buffer(code, out, len(host), "import_host", keeps=host)
+        buffer = self._buffer(code, out, len(host), "import_host")
+        self._session.kept.until_unused(buffer.native, host)
+        return buffer
 
     @hookimpl
     def export_buffer(self, buffer: Buffer) -> SharedHandle:
@@ -112,12 +114,10 @@ class Memory:
         lib.hc_count(self._native, out)
         return MemoryStats(out.live, out.peak, out.allocations, out.buffers)
 
-    def _buffer(self, code: int, out: Any, nbytes: int, where: str, keeps: Any = None) -> Buffer:
+    def _buffer(self, code: int, out: Any, nbytes: int, where: str) -> Buffer:
         if code:
             self._session.refuse(code, where)
         native = self._session.own(out[0])
-        if keeps is not None:
-            native = ffi.gc(native, lambda _, held=(native, keeps): None)
         return Buffer(self._session.name, self._session.epoch, native, nbytes, SPACE)
 
     def _check_space(self, space: str, where: str) -> None:

@@ -13,6 +13,7 @@ from hal_plugin_cpu import blocking
 from hal_plugin_cpu._native import ffi, lib
 from hal_plugin_cpu.failures import CLOSED, Failures
 from hal_plugin_cpu.faults import Faults
+from hal_plugin_cpu.kept import Kept
 
 SLICE_NS = 50_000_000
 """How long a native wait may take before the interpreter looks for signals."""
@@ -35,6 +36,7 @@ class Session:
         self.native = ffi.gc(native, lib.hc_release_device)
         self.failures = Failures(name)
         self.faults = Faults(self.failures)
+        self.kept = Kept()
         self._end = weakref.finalize(self, _end, self.native)
         _LIVE.add(self)
 
@@ -97,11 +99,7 @@ class Session:
         while not blocking.quiesce(self.native, SLICE_NS):
             pass  # the interpreter handles signals between two slices
         self._end()
-
-
-def reached(point: Point) -> bool:
-    """Whether the point's timeline has advanced to it."""
-    return bool(lib.hc_value(point.timeline.native) >= point.value)
+        self.kept.let_all_go()
 
 
 def _end(native: Any) -> None:

@@ -12,7 +12,8 @@ from hal.core.spec import hookimpl
 from hal.core.values import HostFunction, Point, Span, Timeline, Waits
 from hal_plugin_cpu import blocking
 from hal_plugin_cpu._native import ffi, lib
-from hal_plugin_cpu.session import SLICE_NS, Session, reached
+from hal_plugin_cpu.kept import reached
+from hal_plugin_cpu.session import SLICE_NS, Session
 
 MAX_TIMELINES = 65536
 _NULL = ffi.NULL
@@ -69,6 +70,7 @@ class Timelines:
             raise error_for(self._session.failures.value(cause[0]))
         if code < 0:
             self._session.refuse(code, "wait")
+        self._session.kept.let_go()
         return bool(code)
 
     @hookimpl

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from hal.core.errors import InvalidCall
@@ -10,7 +9,7 @@ from hal.core.spec import hookimpl
 from hal.core.values import HostMemory, Point, Region, Timeline, Waits
 from hal_plugin_cpu._native import ffi, lib
 from hal_plugin_cpu.arguments import check_bounds
-from hal_plugin_cpu.session import Session, reached
+from hal_plugin_cpu.session import Session
 
 _NULL = ffi.NULL
 PATTERN_NBYTES = (1, 2, 4, 8)
@@ -23,8 +22,6 @@ class Transfers:
         self._session = session
         self._native = session.native
         self._faults = session.faults
-        self._lock = threading.Lock()
-        self._kept: list[tuple[Point, Any]] = []
 
     @hookimpl
     def copy(
@@ -51,7 +48,7 @@ class Transfers:
             self._session.refuse(value, "copy")
         point = Point(timeline, value)
         if to_host or of_host:
-            self._keep(point, (to_host, of_host))
+            self._session.kept.until_reached(point, (to_host, of_host))
         return point
 
     @hookimpl
@@ -71,18 +68,6 @@ class Transfers:
         if value < 0:
             self._session.refuse(value, "fill")
         return Point(timeline, value)
-
-    def _keep(self, point: Point, memory: Any) -> None:
-        with self._lock:
-            self._kept = [entry for entry in self._kept if not reached(entry[0])]
-            if not reached(point):
-                self._kept.append((point, memory))
-
-    def forget_done(self) -> None:
-        """Let go of host memory whose copies are done."""
-        if self._kept:
-            with self._lock:
-                self._kept = [entry for entry in self._kept if not reached(entry[0])]
 
 
 def _side(side: Region | HostMemory, writable: bool) -> tuple[Any, int, Any, int]:
