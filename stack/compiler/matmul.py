@@ -40,8 +40,16 @@ from hal.tile.build import (
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from stack.compiler.blocking import Blocks, MatmulShape, ceil_div, choose_blocks, round_up
+from stack.compiler.edges import (
+    NO_LIMITS,
+    Limits,
+    inside,
+    least,
+    left_of,
+    round_up_to,
+    whole_or_by_rows,
+)
 
-Limits = tuple[Node | None, Node | None]
 LoadTile = Callable[[Builder, Node, Node, Node, tuple[int, int], Limits], Node]
 """load(builder, batch, row, column, shape, limits): the tile of the operand at (row, column), zero
 from the limits on (None: all of it is inside), in the operand's element type or already in the
@@ -49,8 +57,6 @@ accumulator's."""
 
 Epilogue = Callable[[Builder, Node, Node, Node, Node, Limits], None]
 """epilogue(builder, tile, batch, m, n, limits): store the tile of C at (m, n), up to the limits."""
-
-NO_LIMITS: Limits = (None, None)
 
 
 def matmul(
@@ -113,8 +119,8 @@ class _Template:
             return
 
         def step(k0: Node) -> None:
-            left = _least(kc, sub(depth, k0), depth % kc == 0)
-            self._depth_block(block, scratch, k0, _round_up(left, self.blocks.kt))
+            left = least(kc, sub(depth, k0), depth % kc == 0)
+            self._depth_block(block, scratch, k0, round_up_to(left, self.blocks.kt))
 
         self.b.loop(0, depth, kc, step)
 
@@ -124,8 +130,8 @@ class _Template:
         rest, i = _divided(program_id(0), down)
         batch, j = _divided(rest, across)
         m0, n0 = mul(i, t.mp), mul(j, t.np)
-        rows = _least(t.mp, sub(s.m, m0), s.m % t.mp == 0)
-        cols = _least(t.np, sub(s.n, n0), s.n % t.np == 0)
+        rows = least(t.mp, sub(s.m, m0), s.m % t.mp == 0)
+        cols = least(t.np, sub(s.n, n0), s.n % t.np == 0)
         return _Block(batch, m0, n0, rows, cols)
 
     def _scratch(self) -> _Scratch:
@@ -143,7 +149,7 @@ class _Template:
         self._pack_b(block, scratch.b, k0, depth)
 
         def rows_block(i0: Node) -> None:
-            rows = _least(t.mc, sub(block.rows, i0), self.shape.m % t.mp == 0 and t.mp % t.mc == 0)
+            rows = least(t.mc, sub(block.rows, i0), self.shape.m % t.mp == 0 and t.mp % t.mc == 0)
             self._pack_a(block, scratch.a, i0, rows, k0, depth)
             self._tiles(block, scratch, i0, rows, k0, depth)
 
@@ -164,8 +170,8 @@ class _Template:
                 stored = cast(loaded, s.accumulate)
                 b.store(panels, add(offset, mul(row, t.nr)), stored, (t.nr, 1))
 
-            limits = _left(s.k, k, t.kt), _left(s.n, n, t.nr)
-            _whole_or_by_rows(b, (t.kt, t.nr), limits, pack)
+            limits = left_of(s.k, k, t.kt), left_of(s.n, n, t.nr)
+            whole_or_by_rows(b, (t.kt, t.nr), limits, pack)
 
         self._each_tile((block.cols, t.nr), depth, s.b_contiguous == "k", tile)
 
@@ -181,8 +187,8 @@ class _Template:
                 loaded = self.load_a(b, block.batch, add(m, row), k, shape, limits)
                 self._store_a(panels, mul(i, t.kc), row, kk, cast(loaded, s.accumulate))
 
-            limits = _left(s.m, m, t.mr), _left(s.k, k, t.kt)
-            _whole_or_by_rows(b, (t.mr, t.kt), limits, pack)
+            limits = left_of(s.m, m, t.mr), left_of(s.k, k, t.kt)
+            whole_or_by_rows(b, (t.mr, t.kt), limits, pack)
 
         self._each_tile((rows, t.mr), depth, s.a_contiguous == "k", tile)
 
@@ -260,11 +266,11 @@ class _Template:
         if edge is None:
             self.epilogue(b, total, block.batch, m, n, NO_LIMITS)
             return
-        rows, columns = _left(s.m, m, t.mr), _left(s.n, n, t.nr)
-        inside = _inside((t.mr, t.nr), (rows, columns))
-        with b.when(inside):
+        rows, columns = left_of(s.m, m, t.mr), left_of(s.n, n, t.nr)
+        within = inside((t.mr, t.nr), (rows, columns))
+        with b.when(within):
             self.epilogue(b, total, block.batch, m, n, NO_LIMITS)
-        with b.when(unary("not", inside)):
+        with b.when(unary("not", within)):
             b.store(edge, 0, total, (t.nr, 1))
 
             def row(r: Node) -> None:
@@ -272,41 +278,6 @@ class _Template:
                 self.epilogue(b, one, block.batch, add(m, r), n, (None, columns))
 
             b.loop(0, t.mr if rows is None else binary("min", rows, t.mr), 1, row)
-
-
-def _whole_or_by_rows(
-    b: Builder,
-    shape: tuple[int, int],
-    limits: Limits,
-    emit: Callable[[Node, tuple[int, int], Limits], None],
-) -> None:
-    """emit(row, shape, limits) for the tile at once where it is inside, else for one row after
-    another: that is less code for what is rare."""
-    if limits == NO_LIMITS:
-        emit(index(0), shape, NO_LIMITS)
-        return
-    rows, columns = limits
-    inside = _inside(shape, limits)
-    with b.when(inside):
-        emit(index(0), shape, NO_LIMITS)
-    with b.when(unary("not", inside)):
-        one = (1, shape[1])
-        b.loop(
-            0,
-            shape[0],
-            1,
-            lambda r: emit(r, one, (None if rows is None else sub(rows, r), columns)),
-        )
-
-
-def _inside(shape: tuple[int, int], limits: Limits) -> Node:
-    """Whether a tile ends before its limits, of which there is one at least."""
-    met = [
-        binary("le", size, limit)
-        for size, limit in zip(shape, limits, strict=True)
-        if limit is not None
-    ]
-    return met[0] if len(met) == 1 else binary("and", *met)
 
 
 def _program_counts(shape: MatmulShape, blocks: Blocks) -> tuple[int, int]:
@@ -320,20 +291,3 @@ def _program_counts(shape: MatmulShape, blocks: Blocks) -> tuple[int, int]:
 def _divided(i: Node, n: int) -> tuple[Node, Node]:
     """Quotient and remainder."""
     return (i, index(0)) if n == 1 else (binary("div", i, n), binary("rem", i, n))
-
-
-def _left(size: int, start: Node, step: int) -> Node | None:
-    """What is left of an axis from `start` on; None if steps divide the axis."""
-    return None if size % step == 0 else sub(size, start)
-
-
-def _least(size: int, left: Node, exact: bool) -> Operand:
-    """min(size, left), where `exact` says that it is size."""
-    return size if exact else binary("min", size, left)
-
-
-def _round_up(size: Operand, step: int) -> Operand:
-    if not isinstance(size, Node) or step == 1:
-        return size
-    up = add(size, step - 1)
-    return sub(up, binary("rem", up, step))

@@ -12,10 +12,11 @@ from hal.tile.build import Builder, broadcast, where
 from hal.tile.node import Node
 from stack.compiler.access import Affine, Axis, Index, NeedSplit, NotAffineError
 from stack.compiler.blocking import MatmulShape
+from stack.compiler.edges import Limits
 from stack.compiler.expr import Apply, Expr, Read, Walk, reads
 from stack.compiler.fuse import Cluster, Space, forward, settle, stored_from
 from stack.compiler.loops import Nest, decompose
-from stack.compiler.matmul import Limits, LoadTile, matmul
+from stack.compiler.matmul import LoadTile, matmul
 from stack.compiler.roots import Home
 from stack.compiler.tiles import Emission, TileAxis, Tiles, compute_dtype
 
