@@ -79,6 +79,9 @@ class _Loops:
         width = max((compute_dtype(e.dtype).nbytes for e in nest.exprs.values()), default=4)
         lanes = max(1, info.limits.vector_nbytes // max(width, 4))
         self.width = _width(self.vector.size, lanes) if self.vector else 1
+        blocks = self.vector.size if self.vector and self.vector_parallel else 1
+        self.chunks = -(-blocks // self._chunk_size()) if blocks > 1 else 1
+        self.chunk = const(0, I64)
 
     @property
     def vector_parallel(self) -> bool:
@@ -86,11 +89,11 @@ class _Loops:
 
     def emit(self) -> Grid:
         grid_rows, loop_rows = self._rows_on_grid()
-        values = decompose(program_id(1), grid_rows)
-        top = Tiles(self.emission, values)
+        row, self.chunk = instance(self.chunks)
+        top = Tiles(self.emission, decompose(row, grid_rows))
         top.hoist(self.nest.exprs.values())
-        chunks = self._over_rows(top, loop_rows)
-        return (chunks, prod(a.size for a in grid_rows), 1)
+        self._over_rows(top, loop_rows)
+        return (self.chunks * prod(a.size for a in grid_rows), 1, 1)
 
     def _rows_on_grid(self) -> tuple[list[Axis], list[Axis]]:
         count, k = 1, 0
@@ -99,44 +102,46 @@ class _Loops:
             k += 1
         return self.rows[:k], self.rows[k:]
 
-    def _over_rows(self, scope: Tiles, axes: list[Axis]) -> int:
-        """Loop over the parallel axes that are not on the grid; give the grid's size along the
-        vector axis."""
+    def _over_rows(self, scope: Tiles, axes: list[Axis]) -> None:
+        """Loop over the parallel axes that are not on the grid."""
         if not axes:
-            return self._row(scope)
-        chunks = 1
+            self._row(scope)
+            return
 
         def body(i: Node) -> None:
-            nonlocal chunks
             inner = Tiles(self.emission, {axes[0]: i}, scope.tile_axes, scope)
             inner.hoist(self.nest.exprs.values())
-            chunks = self._over_rows(inner, axes[1:])
+            self._over_rows(inner, axes[1:])
 
         self.b.loop(0, axes[0].size, 1, body)
-        return chunks
 
-    def _row(self, scope: Tiles) -> int:
+    def _row(self, scope: Tiles) -> None:
         if self.vector is None or not self.vector_parallel:
             self._passes(scope)
-            return 1
-        if self.inner:
-            return self._column_block(scope, self.vector)
-        return self._vector_chunks(scope, self.vector)
+        elif self.inner:
+            self._column_block(scope, self.vector)
+        else:
+            self._vector_chunk(scope, self.vector)
 
-    def _column_block(self, scope: Tiles, v: Axis) -> int:
-        """One block of lanes for each instance."""
-        base = mul(program_id(0), self.width)
+    def _chunk_size(self) -> int:
+        """Elements along the vector axis that an instance computes, where the axis is parallel."""
+        assert self.vector is not None
+        size, rows = self.vector.size, prod(a.size for a in self.rows)
+        if self.inner:
+            return self.width
+        whole = size <= CHUNK or (rows >= ROWS_ON_GRID and size <= 8 * CHUNK)
+        return size if whole else CHUNK
+
+    def _column_block(self, scope: Tiles, v: Axis) -> None:
+        """One block of lanes."""
+        base = mul(self.chunk, self.width)
         limit = None if v.size % self.width == 0 else sub(v.size, base)
         self._passes(self._tiled(scope, v, base, limit))
-        return -(-v.size // self.width)
 
-    def _vector_chunks(self, scope: Tiles, v: Axis) -> int:
-        """A run of blocks of lanes for each instance."""
-        rows = prod(a.size for a in self.rows)
-        whole = v.size <= CHUNK or (rows >= ROWS_ON_GRID and v.size <= 8 * CHUNK)
-        chunk = v.size if whole else CHUNK
-        count = -(-v.size // chunk)
-        start = mul(program_id(0), chunk) if count > 1 else const(0, I64)
+    def _vector_chunk(self, scope: Tiles, v: Axis) -> None:
+        """A run of blocks of lanes."""
+        chunk, count = self._chunk_size(), self.chunks
+        start = mul(self.chunk, chunk)
         full = v.size - v.size % self.width
         stop = const(chunk, I64) if count == 1 else add(start, chunk)
         if v.size % chunk or count == 1:
@@ -148,17 +153,16 @@ class _Loops:
         if full:
             self.b.loop(start, stop, self.width, body)
         if full < v.size:
-            self._tail(scope, v, full, count)
-        return count
+            self._tail(scope, v, full)
 
-    def _tail(self, scope: Tiles, v: Axis, full: int, count: int) -> None:
+    def _tail(self, scope: Tiles, v: Axis, full: int) -> None:
         def emit() -> None:
             self._passes(self._tiled(scope, v, const(full, I64), const(v.size - full, I64)))
 
-        if count == 1:
+        if self.chunks == 1:
             emit()
             return
-        with self.b.when(binary("eq", program_id(0), count - 1)):
+        with self.b.when(binary("eq", self.chunk, self.chunks - 1)):
             emit()
 
     def _tiled(self, scope: Tiles, v: Axis, base: Node, limit: Node | None) -> Tiles:
@@ -278,6 +282,15 @@ def _width(size: int, lanes: int) -> int:
     if size >= lanes:
         return min(UNROLL * lanes, lanes * max(1, size // (4 * lanes)))
     return size
+
+
+def instance(chunks: int) -> tuple[Node, Node]:
+    """(row, chunk of the row) of this program instance. All of a grid is along its first axis,
+    because devices limit the others more."""
+    number = program_id(0)
+    if chunks == 1:
+        return number, const(0, I64)
+    return binary("div", number, chunks), binary("rem", number, chunks)
 
 
 def decompose(number: Node, axes: Sequence[Axis]) -> dict[Axis, Node]:

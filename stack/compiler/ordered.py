@@ -7,11 +7,11 @@ from math import prod
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.core.values import Grid
-from hal.tile.build import add, binary, broadcast, cast, const, mul, program_id, reduce, scan, where
+from hal.tile.build import add, binary, broadcast, cast, const, mul, reduce, scan, where
 from hal.tile.node import Node
 from stack.compiler.access import Affine, Axis, Index, NeedSplit, axis_index
 from stack.compiler.expr import Expr, Walk
-from stack.compiler.loops import COMBINE, decompose
+from stack.compiler.loops import COMBINE, decompose, instance
 from stack.compiler.prepare import identity
 from stack.compiler.tiles import Emission, TileAxis, Tiles, compute_dtype
 
@@ -72,12 +72,15 @@ def emit_scan(root: Node, emission: Emission, info: DeviceInfo) -> Grid:
     before, along, after = groups
     outside, lane, width = _lane_tiles(after, info, compute_dtype(root.dtype))
     rows = [*before, *outside]
-    top = Tiles(emission, decompose(program_id(1), rows))
+    chunks = 1 if lane is None else -(-lane.size // width)
+    row, chunk = instance(chunks)
+    top = Tiles(emission, decompose(row, rows))
+    grid = (chunks * prod(a.size for a in rows), 1, 1)
     dtype, kind = compute_dtype(root.dtype), root["kind"]
     if lane is None:
         _scan_row(root, value, target, top, along, emission, info)
-        return (1, prod(a.size for a in rows), 1)
-    base = mul(program_id(0), width)
+        return grid
+    base = mul(chunk, width)
     limit = None if lane.size % width == 0 else binary("sub", const(lane.size, I64), base)
     block = Tiles(emission, {}, (TileAxis(lane, base, width, limit),), top)
 
@@ -97,7 +100,7 @@ def emit_scan(root: Node, emission: Emission, info: DeviceInfo) -> Grid:
         return emission.b.loop(0, axes[0].size, 1, step, (carry,))[0]
 
     walk_along(block, along, const(identity(kind, dtype), dtype, (width,)))
-    return (-(-lane.size // width), prod(a.size for a in rows), 1)
+    return grid
 
 
 def _scan_row(
@@ -161,13 +164,13 @@ def emit_scatter_add(root: Node, emission: Emission, info: DeviceInfo) -> Grid:
     before, count, after, along = groups
     outside, lane, width = _lane_tiles(after, info, compute_dtype(root.dtype))
     rows = [*before, *outside]
-    top = Tiles(emission, decompose(program_id(1), rows))
-    block, chunks = top, 1
+    chunks = 1 if lane is None else -(-lane.size // width)
+    row, chunk = instance(chunks)
+    block = top = Tiles(emission, decompose(row, rows))
     if lane is not None:
-        base = mul(program_id(0), width)
+        base = mul(chunk, width)
         limit = None if lane.size % width == 0 else binary("sub", const(lane.size, I64), base)
         block = Tiles(emission, {}, (TileAxis(lane, base, width, limit),), top)
-        chunks = -(-lane.size // width)
     whole = _at([before, along, after], root.shape)
     _nest(block, emission, along, lambda s: s.store(root, whole, s.tile(first)))
     slot = Axis(size)
@@ -185,4 +188,4 @@ def emit_scatter_add(root: Node, emission: Emission, info: DeviceInfo) -> Grid:
             target.store(root, addressed, add(old, broadcast(target.tile(update), target.shape)))
 
     _nest(block, emission, count, one)
-    return (chunks, prod(a.size for a in rows), 1)
+    return (chunks * prod(a.size for a in rows), 1, 1)
