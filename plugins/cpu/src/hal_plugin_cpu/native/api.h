@@ -75,7 +75,7 @@ int64_t hc_copy(hc_device *dev, hc_buffer *dst, int64_t dst_offset, void *dst_ho
 int64_t hc_fill(hc_device *dev, hc_buffer *dst, int64_t offset, int64_t nbytes, uint64_t pattern,
                 int pattern_nbytes, hc_timeline *timeline, int nwaits, hc_point *waits, int64_t fault);
 
-/* graph.c */
+/* record.c and graph.c */
 int hc_record(hc_device *dev, int ncommands, hc_command *commands, int npatches, hc_patch *patches, int nslots,
               hc_graph **out);
 int64_t hc_replay(hc_device *dev, hc_graph *graph, int nslots, hc_arg *slots, hc_timeline *timeline,

@@ -1,15 +1,11 @@
 /* Worker threads. They pick ready items themselves; a large item is one `slot` that all idle workers join, each
  * starting in its own contiguous part of the index range and helping in the others' when that is used up. */
 #include "runtime.h"
-#include <signal.h>
 #include <sched.h>
-#include <sys/mman.h>
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
-#define STACK_NBYTES (32LL << 20) /* kernels put up to 4 MiB of scratch memory on it */
-#define HUGE_NBYTES (2LL << 20)
 #define SPIN_NS 30000
 #define WORTH_SHARING_NS 6000.0f
 
@@ -99,7 +95,7 @@ static void run_slot(hc_slot *s, int worker) {
     atomic_fetch_add_explicit(&s->busy_ns, hc_now() - start_ns, memory_order_relaxed);
 }
 
-void hc_note_cost(hc_item *item, int64_t busy_ns) {
+static void note_cost(hc_item *item, int64_t busy_ns) {
     if (!item->launchable) return;
     float cost = (float)busy_ns / (float)item->total;
     atomic_store_explicit(&item->launchable->cost_ns, cost > 0 ? cost : 0.001f, memory_order_relaxed);
@@ -137,7 +133,7 @@ static void join_slot(hc_worker *w, hc_slot *s) {
     if (--s->joined) return;
     hc_item *item = s->item;
     s->item = NULL;
-    hc_note_cost(item, atomic_load(&s->busy_ns));
+    note_cost(item, atomic_load(&s->busy_ns));
     finish_item(dev, item, w->index);
 }
 
@@ -149,7 +145,7 @@ static void run_alone(hc_worker *w, hc_item *item) {
     item->start_ns = hc_now();
     if (!skip) {
         hc_run_item(item, 0, item->total);
-        hc_note_cost(item, hc_now() - item->start_ns);
+        note_cost(item, hc_now() - item->start_ns);
     }
     pthread_mutex_lock(&dev->lock);
     finish_item(dev, item, w->index);
@@ -160,7 +156,8 @@ static void pass_on(hc_device *dev) {
     if (dev->ready) dev->wanted += 2;
 }
 
-static int work_once(hc_worker *w) {
+/* Under the lock: runs one item or joins one; 0 when nothing is ready. */
+int hc_work_once(hc_worker *w) {
     hc_device *dev = w->dev;
     if (dev->open) {
         join_slot(w, dev->open);
@@ -194,7 +191,7 @@ static int spin(hc_device *dev, uint32_t seen) {
 }
 
 /* Under the lock: nothing is ready. Spins for a moment, because the next operation often comes soon, then sleeps. */
-static void rest(hc_device *dev) {
+void hc_rest(hc_device *dev) {
     uint32_t seen = __atomic_load_n(&dev->work_seq, __ATOMIC_RELAXED);
     dev->wanted = 0;
     dev->spinners++;
@@ -209,86 +206,4 @@ static void rest(hc_device *dev) {
     hc_futex_wait(&dev->work_seq, seen, -1);
     pthread_mutex_lock(&dev->lock);
     dev->sleepers--;
-}
-
-static void *worker_main(void *argument) {
-    hc_worker *w = argument;
-    hc_device *dev = w->dev;
-#ifdef __x86_64__
-    _mm_setcsr(0x1f80); /* denormals as declared, whatever the opening thread had set */
-#endif
-    pthread_mutex_lock(&dev->lock);
-    while (!dev->stop)
-        if (!work_once(w)) rest(dev);
-    pthread_mutex_unlock(&dev->lock);
-    return NULL;
-}
-
-static void *new_stack(void) {
-    char *raw = mmap(NULL, STACK_NBYTES + HUGE_NBYTES, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-    if (raw == MAP_FAILED) return NULL;
-    char *stack = (char *)(((uintptr_t)raw + HUGE_NBYTES - 1) / HUGE_NBYTES * HUGE_NBYTES);
-    if (stack > raw) munmap(raw, stack - raw);
-    munmap(stack + STACK_NBYTES, HUGE_NBYTES - (stack - raw));
-    madvise(stack + HUGE_NBYTES, STACK_NBYTES - HUGE_NBYTES, MADV_HUGEPAGE);
-    mprotect(stack, 4096, PROT_NONE);
-    return stack;
-}
-
-/* Signals stay with the host's threads: a worker never runs a handler. */
-static int start_worker(hc_worker *w) {
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    w->stack = new_stack();
-    if (!w->stack) return -1;
-    pthread_attr_init(&attributes);
-    pthread_attr_setstack(&attributes, w->stack, STACK_NBYTES);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&w->thread, &attributes, worker_main, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    if (error) munmap(w->stack, STACK_NBYTES);
-    return error;
-}
-
-static int make_slots(hc_device *dev) {
-    int n = dev->threads + 1; /* every worker may be the last in its own closed slot, and one is open */
-    dev->slots = calloc(n, sizeof *dev->slots);
-    hc_range *ranges = aligned_alloc(64, (size_t)n * dev->threads * sizeof *ranges);
-    if (!dev->slots || !ranges) return -1;
-    for (int i = 0; i < n; i++) dev->slots[i].ranges = ranges + (size_t)i * dev->threads;
-    return 0;
-}
-
-int hc_start_workers(hc_device *dev) {
-    dev->workers = calloc(dev->threads, sizeof *dev->workers);
-    if (!dev->workers || make_slots(dev)) return -1;
-    int wanted = dev->threads;
-    for (int i = 0; i < wanted; i++) {
-        dev->workers[i] = (hc_worker){.dev = dev, .index = i};
-        if (start_worker(&dev->workers[i])) {
-            dev->threads = i;
-            return -1;
-        }
-    }
-    return 0;
-}
-
-void hc_stop_workers(hc_device *dev) {
-    pthread_mutex_lock(&dev->lock);
-    dev->stop = 1;
-    __atomic_add_fetch(&dev->work_seq, 1, __ATOMIC_SEQ_CST);
-    hc_futex_wake(&dev->work_seq, dev->threads);
-    pthread_mutex_unlock(&dev->lock);
-    for (int i = 0; i < dev->threads; i++) {
-        pthread_join(dev->workers[i].thread, NULL);
-        munmap(dev->workers[i].stack, STACK_NBYTES);
-    }
-    if (dev->slots) free(dev->slots[0].ranges);
-    free(dev->slots);
-    free(dev->workers);
-    dev->slots = NULL;
-    dev->workers = NULL;
 }

@@ -214,17 +214,19 @@ void hc_drain(hc_device *dev);
 void hc_fail_timeline(hc_device *dev, hc_timeline *t, int64_t failure);
 void hc_fail_all(hc_device *dev, int64_t failure);
 void hc_declare_lost(hc_device *dev, int64_t failure, int reset_required);
-/* pool.c */
+/* workers.c */
 int hc_start_workers(hc_device *dev);
 void hc_stop_workers(hc_device *dev);
+/* pool.c */
+int hc_work_once(hc_worker *w);
+void hc_rest(hc_device *dev);
 void hc_ready(hc_device *dev, hc_item *item);
 void hc_kick(hc_device *dev, int helping);
-void hc_run_item(hc_item *item, int64_t begin, int64_t end);
-void hc_note_cost(hc_item *item, int64_t busy_ns);
 /* spans.c */
 void hc_add_span(hc_device *dev, const hc_item *item, int64_t end_ns, int lane);
 /* launch.c */
 int hc_grid_fits(uint32_t x, uint32_t y, uint32_t z);
+void hc_run_item(hc_item *item, int64_t begin, int64_t end);
 int64_t hc_pieces(int64_t nbytes);
 uint64_t hc_widen(uint64_t pattern, int nbytes);
 /* collective.c and reduce.c */
