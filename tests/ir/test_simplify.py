@@ -1,4 +1,4 @@
-"""Simplification keeps meaning on every graph, does its known rewrites, and leaves alone what it must."""
+"""Simplification keeps every graph's meaning, does its rewrites, and leaves alone what it must."""
 
 import ml_dtypes
 import numpy as np

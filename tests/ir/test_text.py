@@ -1,4 +1,4 @@
-"""Graphs print to text that parses back to the same nodes; text that is no graph is refused by line."""
+"""Graphs print to text that parses back to the same nodes; other text is refused by line."""
 
 from pathlib import Path
 

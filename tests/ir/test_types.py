@@ -1,4 +1,4 @@
-"""Type rules: what each operation gives, and refusals that name the operation, the types and the rule."""
+"""Type rules: what each operation gives, and refusals that name operation, types and rule."""
 
 import re
 

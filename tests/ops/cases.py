@@ -1,7 +1,8 @@
 """Random cases for every operation: shapes and layouts by hypothesis, values by a seeded generator.
 
-Shapes include scalars, size-0 and size-1 axes. Operands arrive through movement operations, so that they are broadcast,
-strided, reversed and permuted views of the inputs.
+Shapes include scalars, axes of size 0 and 1, and axes longer than a vector register. Operands
+arrive through movement operations, so that they are broadcast, strided, reversed and permuted views
+of the inputs.
 """
 
 from collections.abc import Callable
@@ -40,7 +41,10 @@ class Maker:
 
     def shape(self, least=0, most=4, low=0):
         sizes = st.sampled_from([n for n in (1, 2, 3, 5, 0) if n >= low])
-        return tuple(self.draw(st.lists(sizes, min_size=least, max_size=most)))
+        shape = self.draw(st.lists(sizes, min_size=least, max_size=most))
+        if 0 < len(shape) < 3 and self.number(0, 3) == 0:
+            shape[-1] = 37
+        return tuple(shape)
 
     def array(self, shape, dtype, special):
         return (awkward if special and not self.gentle else smooth)(self.rng, shape, dtype)

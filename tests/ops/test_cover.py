@@ -1,4 +1,4 @@
-"""No operation escapes the tests: every type rule has a record, every record a way to draw cases."""
+"""No operation escapes the tests: each type rule has a record, each record a way to draw cases."""
 
 import pytest
 

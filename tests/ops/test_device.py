@@ -1,16 +1,21 @@
 """Every operation and gradient compiled for a real device, against the records' references."""
 
+import numpy as np
 import pytest
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 import hal
 from hal.core.dtypes import DType
+from hal.tile.node import Type
+from hal.tile.numeric import NUMPY
 from stack.compiler.program import GraphRequest
 from stack.ir import build as g
 from stack.ir.interpret import interpret
+from stack.ir.simplify import simplify
 from stack.ops import OPS
 from stack.runtime import engine_of
+from tests.ir.graphs import graphs
 from tests.ops.cases import CASES, EVERY, NAMES, Maker
 from tests.ops.tolerance import assert_close
 
@@ -62,10 +67,76 @@ def test_device_computes_the_gradient_as_the_interpreter_does(evaluate, op, data
         assert_close(actual, expected, x.dtype)
 
 
-def test_a_device_refuses_nothing_that_the_records_claim(evaluate):
-    """A graph without operations: an input, a constant and a repeated constant come back as they are."""
-    x = g.input(0, g.full((2, 3), 0, DType.F32).type)
-    value = interpret([g.full((2, 3), 7, DType.F32)], {}, OPS)[0]
-    same, full = evaluate([x, g.full((2, 3), 7, DType.F32)], {x: value})
+def test_inputs_and_constants_come_back_as_they_are(evaluate):
+    x = g.input(0, Type((2, 3), DType.F32))
+    value = np.arange(6, dtype=np.float32).reshape(2, 3)
+    same, full, one = evaluate([x, g.full_like(x, 7), g.const(2.5, DType.F64)], {x: value})
     assert_close(same, value, DType.F32)
-    assert_close(full, value, DType.F32)
+    assert_close(full, np.full((2, 3), 7, np.float32), DType.F32)
+    assert_close(one, np.array(2.5), DType.F64)
+
+
+@pytest.mark.slow
+@settings(FEW, max_examples=40)
+@given(graph=graphs())
+def test_device_computes_random_graphs_as_the_interpreter_does(evaluate, graph):
+    outputs, inputs = graph
+    for outs in (outputs, simplify(outputs)):
+        for actual, expected in zip(
+            evaluate(outs, inputs), interpret(outputs, inputs, OPS), strict=True
+        ):
+            np.testing.assert_array_equal(actual, expected)
+
+
+def _random(shape, dtype=DType.F32, slot=0):
+    values = np.random.default_rng(slot).uniform(-1, 1, shape)
+    return g.input(slot, Type(shape, dtype)), values.astype(NUMPY[dtype])
+
+
+def _long_reduce(kind, shape, axes):
+    x, value = _random(shape)
+    return g.reduce(kind, x, axes), {x: value}
+
+
+def _long_scan():
+    x, value = _random((3, 2000))
+    return g.scan("sum", x, 1), {x: value}
+
+
+def _large_matmul(m, k, n, dtype, transposed):
+    a, left = _random((2, m, k), dtype)
+    b, right = _random((2, n, k) if transposed else (2, k, n), dtype, 1)
+    return g.matmul(a, g.transpose(b) if transposed else b), {a: left, b: right}
+
+
+def _many_rows():
+    table, values = _random((50, 70))
+    index = g.input(1, Type((300,), DType.I64))
+    rows = np.random.default_rng(2).integers(-5, 55, 300)
+    zeros = g.full_like(table, 0)
+    return g.scatter_add(zeros, index, g.gather(table, index, 0), 0), {table: values, index: rows}
+
+
+LARGE = {
+    "sum of all": lambda: _long_reduce("sum", (300, 300), None),
+    "max of all": lambda: _long_reduce("max", (70001,), None),
+    "min of rows": lambda: _long_reduce("min", (5, 9000), 1),
+    "prod of columns": lambda: _long_reduce("prod", (40, 600), 0),
+    "sum of outer axes": lambda: _long_reduce("sum", (30, 40, 50), (0, 2)),
+    "scan": _long_scan,
+    "matmul": lambda: _large_matmul(130, 65, 97, DType.F32, False),
+    "matmul of rows by rows": lambda: _large_matmul(65, 130, 33, DType.F32, True),
+    "matmul in f64": lambda: _large_matmul(65, 33, 34, DType.F64, False),
+    "matmul in bf16": lambda: _large_matmul(65, 64, 130, DType.BF16, True),
+    "matmul in f16": lambda: _large_matmul(33, 64, 70, DType.F16, False),
+    "matmul of one row": lambda: _large_matmul(1, 300, 200, DType.F32, False),
+    "gather and scatter": _many_rows,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGE)
+def test_device_computes_large_cases(evaluate, name):
+    n, inputs = LARGE[name]()
+    (actual,), (expected,) = evaluate([n], inputs), interpret([n], inputs, OPS)
+    assert_close(actual, expected, n.dtype)

@@ -1,4 +1,4 @@
-"""Lowerings of elementwise operations, run by the tile interpreter, against the numpy references."""
+"""Lowerings of elementwise operations in the tile interpreter against the numpy references."""
 
 import numpy as np
 import pytest

@@ -52,7 +52,7 @@ def _shift(function, beyond):
 
 
 def _reduce(n, x):
-    """One axis after the other; PyTorch refuses extremes of nothing and has no integer wrap in sum."""
+    """One axis after the other, since PyTorch's prod takes only one."""
     for axis in n["axes"]:
         if n["kind"] in ("min", "max"):
             x = (torch.amin if n["kind"] == "min" else torch.amax)(x, axis, keepdim=True)

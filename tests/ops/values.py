@@ -19,7 +19,7 @@ def smooth(rng, shape, dtype, low=-2.0, high=2.0):
 
 
 def awkward(rng, shape, dtype):
-    """Ordinary numbers, a third of them replaced by special floats or by the ends of an integer range."""
+    """Ordinary numbers, a third of them replaced by special floats or the ends of the range."""
     x = smooth(rng, shape, dtype, -4.0, 4.0)
     if dtype.kind == "b":
         return x
