@@ -115,13 +115,14 @@ def _give_arrays(cells: Sequence[Cell]) -> None:
 
 def _protect(written: set[Node]) -> None:
     """Compute what is pending on values that are about to be overwritten."""
-    if not unsettled or not written:
-        return
     for cell in list(unsettled.values()):
         if cell.requires_grad and not cell.owns:
             _keep_value(cell, written)
         elif depends([cell.node], written):
             isolate([cell])
+    for n in list(store.leaves):
+        if depends([n], written, through_known=True):
+            del store.leaves[n]
 
 
 def _keep_value(cell: Cell, written: Iterable[Node]) -> None:

@@ -7,7 +7,7 @@ because they cost nothing to repeat.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
 from hal.tile.node import Node
@@ -111,11 +111,12 @@ def _run_pending(device: str, asked: Sequence[Cell]) -> None:
     store.settle()
     inline = Inlining()
     outputs: dict[Node, Node] = {}
+    pending = _pending(device)
     for cell in asked:
-        if _known(cell.node) is None:
+        if _known(cell.node) is None and not _is_view(cell.node, pending):
             outputs[cell.node] = _lowered(inline, cell.node)
-    for n in _candidates(device):
-        lowered = None if n in outputs else inline(n)
+    for n in pending:
+        lowered = None if n in outputs or _is_view(n, pending) or _is_cheap(n) else inline(n)
         if lowered is not None:
             outputs[n] = lowered
     if outputs:
@@ -123,20 +124,24 @@ def _run_pending(device: str, asked: Sequence[Cell]) -> None:
         _publish(dict(zip(outputs, arrays, strict=True)))
 
 
-def _candidates(device: str) -> list[Node]:
-    """The nodes of pending cells that are neither views, nor constants, nor other names of what
-    runs anyway."""
+def _pending(device: str) -> dict[Node, None]:
+    """The nodes of cells whose value is not known, oldest cell first."""
     cells = sorted((c for c in unsettled.values() if c.device == device), key=lambda c: c.serial)
-    nodes = dict.fromkeys(c.node for c in cells if _known(c.node) is None)
-    return [n for n in nodes if not _repeats(n, nodes)]
+    return dict.fromkeys(c.node for c in cells if _known(c.node) is None)
 
 
-def _repeats(n: Node, others: dict[Node, None]) -> bool:
+def _is_view(n: Node, pending: Container[Node]) -> bool:
+    """Whether a node is a view, or another name, of a value that is known or about to be."""
     while n.op in store.VIEWS or n in store.origins:
         n = store.origins[n] if n in store.origins else n.srcs[0]
-        if n in others or n in store.leaves:
+        if n in pending or n in store.leaves or n in store.arrays:
             return True
-    return n.op in ("const", "arange", "input")
+    return False
+
+
+def _is_cheap(n: Node) -> bool:
+    """Whether a value needs no array before it is asked for: a constant, or a lost argument."""
+    return store.root(n).op in ("const", "arange", "input")
 
 
 def _publish(values: dict[Node, Any]) -> None:

@@ -16,7 +16,7 @@ from hal.tile.node import Node, Type
 from stack.framework.device import Array
 from stack.ir import build as g
 
-_slots = count(1)
+_slots = count(1 << 32)  # apart from the slots of requests, whose nodes live as long as plans
 
 arrays: WeakKeyDictionary[Node, Array] = WeakKeyDictionary()
 """A leaf's value. No two leaves share an array, so that one can be updated in place."""

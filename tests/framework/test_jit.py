@@ -319,3 +319,17 @@ def test_a_jitted_function_within_another_is_part_of_it(engine):
 def test_an_unhashable_argument_is_named():
     with pytest.raises(ht.TensorError, match="neither an array nor hashable"):
         ht.jit(lambda x: x)({1, 2})
+
+
+def test_known_values_of_overwritten_state_are_forgotten():
+    w = ht.tensor([1.0], requires_grad=True)
+    plus = w + 1
+    assert plus.item() == 2
+
+    @ht.jit
+    def step():
+        with ht.no_grad():
+            w.add_(10)
+
+    step()
+    assert (plus.item(), (w + 1).item()) == (2, 12)
