@@ -22,6 +22,7 @@ from hal.core.values import (
 )
 from hal_plugin_cpu._native import ffi, lib
 from hal_plugin_cpu.arguments import check_bounds, native_argument
+from hal_plugin_cpu.launches import MAX_GRID
 from hal_plugin_cpu.session import Session
 from hal_plugin_cpu.transfers import check_pattern
 
@@ -61,10 +62,8 @@ class Graphs:
             )  # fmt: skip
         except (TypeError, AttributeError) as error:
             raise self._session.foreign("record", error) from error
-        if code == lib.HC_INVALID:
-            raise InvalidCall("record: a command may only name earlier ones in `after`")
         if code:
-            self._session.refuse(code, "record")
+            self._session.refuse(code, "record", f"a launch's grid is beyond {MAX_GRID}")
         recorded = Recorded(self._session.own(out[0]), tuple(slots.natives))
         name, epoch = self._session.name, self._session.epoch
         return Graph(name, epoch, recorded, len(commands), slots.count)

@@ -9,7 +9,7 @@ from hal.core.spec import hookimpl
 from hal.core.values import Argument, Grid, Launchable, Point, Program, Slot, Timeline, Waits
 from hal_plugin_cpu._native import ffi, lib
 from hal_plugin_cpu.arguments import Bound, native_argument
-from hal_plugin_cpu.session import Session
+from hal_plugin_cpu.session import HOST_DRIVEN, Session
 
 MAX_GRID = (2**31 - 1, 2**16 - 1, 2**16 - 1)
 """The product of the three stays below 2**63. The native runtime knows these numbers too."""
@@ -62,7 +62,9 @@ class Launches:
         except (TypeError, AttributeError, OverflowError) as error:
             raise self._wrong(grid, error) from error
         if value < 0:
-            self._session.refuse(value, "launch")
+            self._session.refuse(
+                value, "launch", f"grid {grid} is beyond {MAX_GRID}, or {HOST_DRIVEN}"
+            )
         return Point(timeline, value)
 
     def _wrong(self, grid: Grid, error: Exception) -> HalError:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 import platform
 from functools import cache
+from math import ceil
 from pathlib import Path
 
+from hal_plugin_cpu import cgroup
 from hal_plugin_cpu._native import lib
 
-_CGROUP_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def cores() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0))
+    """How many processors this process may use: by its affinity, and by its control group's
+    quota."""
+    allowed = len(os.sched_getaffinity(0))
+    quota = cgroup.cpu_limit()
+    return allowed if quota is None else max(1, min(allowed, ceil(quota)))
 
 
 @cache
@@ -35,10 +36,9 @@ def processor() -> str:
 def memory_nbytes() -> int:
     """Bytes of memory that this process can have: the physical size, or less by its control
     group."""
-    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    texts = [line for path in _CGROUP_LIMITS for line in _lines(path)[:1]]
-    limits += [int(text) for text in texts if text.isdecimal()]
-    return min(limits)
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = cgroup.memory_limit_nbytes()
+    return physical if limit is None else min(physical, limit)
 
 
 def caches() -> tuple[int, ...]:

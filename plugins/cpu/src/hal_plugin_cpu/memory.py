@@ -105,7 +105,8 @@ class Memory:
             code = lib.hc_import_fd(self._native, fd, shared.nbytes, out)
         finally:
             os.close(fd)
-        return self._buffer(code, out, shared.nbytes, "import_buffer")
+        size = f"the exported memory is smaller than {shared.nbytes} bytes"
+        return self._buffer(code, out, shared.nbytes, "import_buffer", size)
 
     @hookimpl
     def stats(self, space: str) -> MemoryStats:
@@ -114,9 +115,9 @@ class Memory:
         lib.hc_count(self._native, out)
         return MemoryStats(out.live, out.peak, out.allocations, out.buffers)
 
-    def _buffer(self, code: int, out: Any, nbytes: int, where: str) -> Buffer:
+    def _buffer(self, code: int, out: Any, nbytes: int, where: str, invalid: str = "") -> Buffer:
         if code:
-            self._session.refuse(code, where)
+            self._session.refuse(code, where, invalid)
         native = self._session.own(out[0])
         return Buffer(self._session.name, self._session.epoch, native, nbytes, SPACE)
 

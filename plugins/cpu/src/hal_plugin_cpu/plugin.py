@@ -21,6 +21,11 @@ THREADS_VARIABLE = "HAL_CPU_THREADS"
 """Worker threads of each device, unless the setting `threads` says otherwise (the allowed
 processors)."""
 
+MEMORY_VARIABLE = "HAL_CPU_MEMORY"
+"""The most bytes that each device allocates, unless the setting `memory_nbytes` says otherwise
+(what
+the process can have)."""
+
 SETTINGS = ("threads", "memory_nbytes")
 """`threads`: worker threads; `memory_nbytes`: the most bytes that the device allocates."""
 
@@ -60,6 +65,8 @@ def _threads(settings: Mapping[str, str]) -> int:
 def _capacity(settings: Mapping[str, str], count: int) -> int:
     if "memory_nbytes" in settings:
         return _count("memory_nbytes", settings["memory_nbytes"], InvalidCall)
+    if MEMORY_VARIABLE in os.environ:
+        return _count(MEMORY_VARIABLE, os.environ[MEMORY_VARIABLE], PluginError)
     return machine.memory_nbytes() // count
 
 

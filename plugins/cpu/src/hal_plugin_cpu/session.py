@@ -15,6 +15,8 @@ from hal_plugin_cpu.failures import CLOSED, Failures
 from hal_plugin_cpu.faults import Faults
 from hal_plugin_cpu.kept import Kept
 
+HOST_DRIVEN = "a host-driven timeline takes no operations"
+
 SLICE_NS = 50_000_000
 """How long a native wait may take before the interpreter looks for signals."""
 
@@ -56,11 +58,12 @@ class Session:
         except TypeError as error:
             raise self.foreign("points", error) from error
 
-    def refuse(self, code: int, where: str) -> NoReturn:
-        """Raise what a negative result of the native runtime means."""
-        raise self._error(code, f"{self.name}.{where}")
+    def refuse(self, code: int, where: str, invalid: str = HOST_DRIVEN) -> NoReturn:
+        """Raise what a negative result of the native runtime means; `invalid` explains
+        HC_INVALID."""
+        raise self._error(code, f"{self.name}.{where}", invalid)
 
-    def _error(self, code: int, where: str) -> HalError:
+    def _error(self, code: int, where: str, invalid: str) -> HalError:
         if code == lib.HC_LOST:
             return DeviceLost(self.cause())
         if code == lib.HC_FORKED:
@@ -73,7 +76,7 @@ class Session:
             )
         if code == lib.HC_NO_MEMORY:
             return PluginError(f"{where}: the system has no memory left for the native runtime")
-        return InvalidCall(f"{where}: the arguments do not fit the handles")
+        return InvalidCall(f"{where}: {invalid}")
 
     def foreign(self, where: str, error: Exception) -> StaleHandle:
         """The error for a handle whose payload is not of this plugin."""

@@ -37,7 +37,8 @@ class Timelines:
     def create_timeline(self, host_driven: bool) -> Timeline:
         code = lib.hc_timeline_room(self._native, MAX_TIMELINES)
         if code:
-            self._session.refuse(code, "create_timeline")
+            most = f"the device has {MAX_TIMELINES} timelines already; free some"
+            self._session.refuse(code, "create_timeline", most)
         native = self._session.own(lib.hc_timeline_new(self._native, host_driven))
         return Timeline(self._session.name, self._session.epoch, native, host_driven)
 

@@ -7,7 +7,7 @@
 #endif
 
 #define SPIN_NS 30000
-#define WORTH_SHARING_NS 6000.0f
+#define WORTH_SHARING_NS 3000.0f
 
 static void pause_cpu(void) {
 #ifdef __x86_64__
