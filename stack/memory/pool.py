@@ -72,12 +72,11 @@ class Pool:
         if block is not None:
             return block
         try:
-            return self._grow(wanted, label)
+            return self._grow(self._slab_nbytes(wanted), wanted, label)
         except OutOfMemory:
             self._reclaim()
-            self.trim()
         try:
-            return self._grow(wanted, label)
+            return self._reclaimed(wanted, label)
         except OutOfMemory as error:
             raise self._out_of_memory(nbytes, label, error) from error
 
@@ -143,8 +142,17 @@ class Pool:
             # The size of a block is fixed while it is in use, so it still tells the class.
             self._slabs(block.nbytes).give(block)
 
-    def _grow(self, wanted: int, label: str) -> PoolBlock:
-        size = self._slab_nbytes(wanted)
+    def _reclaimed(self, wanted: int, label: str) -> PoolBlock:
+        """A block of what `reclaim` gave back; or a slab for it alone, as a larger one did not fit."""
+        with self._lock:
+            self._drain()
+            block = self._charged(self._slabs(wanted).take(wanted, label))
+        if block is not None:
+            return block
+        self.trim()
+        return self._grow(wanted, wanted, label)
+
+    def _grow(self, size: int, wanted: int, label: str) -> PoolBlock:
         buffer = self.device.alloc(size, AllocOptions(label=label))
         with self._lock:
             self._reserved += size

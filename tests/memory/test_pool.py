@@ -147,3 +147,19 @@ def test_empty_blocks_are_blocks():
     first, second = pool.allocate(0, "a"), pool.allocate(0, "b")
     assert first.offset != second.offset
     assert pool.region(first, 0).nbytes == 0
+
+
+def test_a_device_without_room_for_a_slab_still_gives_what_fits():
+    pool = pool_of(Memory(1000))
+    assert pool.allocate(500, "small").nbytes == 512
+    with pytest.raises(OutOfMemory, match="500 bytes for more: 488 are free on the device"):
+        pool.allocate(500, "more")
+
+
+def test_what_reclaiming_frees_within_a_slab_in_use_is_taken():
+    device, freed = Memory(SLAB_NBYTES), []
+    pool = pool_of(device, lambda: pool.release(freed.pop()))
+    freed.append(pool.allocate(SMALL_NBYTES, "garbage"))
+    kept = pool.allocate(SMALL_NBYTES, "kept")
+    again = pool.allocate(SMALL_NBYTES, "again")
+    assert again.slab is kept.slab
