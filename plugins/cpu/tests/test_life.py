@@ -82,6 +82,17 @@ def test_threads_come_from_the_setting_then_the_environment(monkeypatch):
         assert native_threads() == before
 
 
+def test_memory_is_limited_by_the_setting_then_the_environment(monkeypatch):
+    monkeypatch.setenv("HAL_CPU_MEMORY", "4096")
+    for settings, expected in (({}, 4096), ({"memory_nbytes": "64"}, 64)):
+        device = plugin.open_device(0, OpenOptions(settings=settings))
+        assert device.describe().space(SpaceKind.GLOBAL).nbytes == expected
+        device.close()
+    monkeypatch.setenv("HAL_CPU_MEMORY", "much")
+    with pytest.raises(PluginError, match="HAL_CPU_MEMORY must be a whole number"):
+        plugin.open_device(0, OpenOptions())
+
+
 def test_the_description_is_complete_and_constant(rig, open_cpu):
     info = rig.device.describe()
     assert info is rig.device.describe()
