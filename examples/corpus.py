@@ -1,4 +1,5 @@
-"""Byte corpora: real text, split into training and validation parts, and batches as a pure function of the step."""
+"""Byte corpora: real text in a training and a validation part, and batches that depend on the step
+alone."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ class CorpusError(Exception):
 
 @dataclass(frozen=True)
 class Corpus:
-    """Bytes to train on and bytes to validate on (uint8 vectors), and how many files they came from."""
+    """Bytes to train on and to validate on (uint8 vectors), and how many files they came from."""
 
     train: np.ndarray
     validation: np.ndarray
@@ -51,10 +52,11 @@ def load(paths: Sequence[str], context: int) -> Corpus:
         rest = [t for i, t in enumerate(texts) if i % VALIDATION_EVERY != VALIDATION_EVERY - 1]
         parts = b"\n".join(rest), b"\n".join(held)
     train, validation = (np.frombuffer(p, np.uint8) for p in parts)
-    if len(validation) < 2 * context:
+    if min(len(train), len(validation)) < 2 * context:
         raise CorpusError(
-            f"the text has {len(train) + len(validation)} bytes; with a context of {context} it takes "
-            f"at least {2 * context * VALIDATION_EVERY}: give more text with --text"
+            f"the text has {len(train)} bytes to train on and {len(validation)} to validate on; a "
+            f"context of {context} takes {2 * context} of each: give more text with --text "
+            f"(about {2 * context * VALIDATION_EVERY} bytes in all)"
         )
     return Corpus(train, validation, len(files))
 
@@ -78,7 +80,7 @@ def _read(path: Path) -> bytes:
 def batch(
     data: np.ndarray, seed: int, step: int, rows: int, context: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and targets (rows, context), int64: random windows that depend on seed and step alone."""
+    """Inputs and targets (rows, context), int64: random windows, fixed by seed and step."""
     rng = np.random.default_rng((seed, step))
     starts = rng.integers(0, len(data) - context, rows)
     windows = np.stack([data[s : s + context + 1] for s in starts]).astype(np.int64)
@@ -88,8 +90,11 @@ def batch(
 def validation_batches(
     data: np.ndarray, count: int, rows: int, context: int
 ) -> Iterable[tuple[np.ndarray, np.ndarray]]:
-    """At most `count` batches of windows spread evenly over the data, the same every time."""
-    windows = min(count * rows, (len(data) - 1) // context) // rows * rows
+    """One to `count` batches of windows spread evenly over the data, the same every time.
+
+    Windows overlap only where there is too little data for one batch.
+    """
+    windows = max(1, min(count, (len(data) - 1) // (context * rows))) * rows
     starts = np.linspace(0, len(data) - context - 1, windows).astype(int)
     for i in range(0, windows, rows):
         rows_of = np.stack([data[s : s + context + 1] for s in starts[i : i + rows]]).astype(

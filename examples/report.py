@@ -77,17 +77,29 @@ def step_progress(steps: int, done: int) -> Iterator[Callable[[Curve, float], No
 def announce(device: str, corpus: Corpus, parameters: int) -> None:
     """Say what is about to be trained on what."""
     print(
-        f"{parameters:,} parameters on {device}; {len(corpus.train):,} bytes of {corpus.files} files "
-        f"to train on, {len(corpus.validation):,} to validate on"
+        f"{parameters:,} parameters on {device}; {len(corpus.train):,} bytes of {corpus.files} "
+        f"files to train on, {len(corpus.validation):,} to validate on"
     )
+
+
+def show_bytes(text: bytes) -> None:
+    """Write bytes of a model to the terminal at once; what is not printable ASCII becomes "?"."""
+    shown = [chr(b) if 32 <= b < 127 or chr(b) in "\n\t" else "?" for b in text]
+    print("".join(shown), end="", flush=True)
 
 
 def show_error(error: Exception) -> int:
     """One screen on what went wrong and what to do; gives the exit code."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, soft_wrap=True)
     console.print(f"[bold red]{type(error).__name__}[/]: ", end="")
-    console.print(str(error), markup=False, highlight=False)
+    console.print(_said(error), markup=False, highlight=False)
     next_step = getattr(error, "next_step", None)
     if next_step:
         console.print(f"What to do: {next_step}", markup=False, highlight=False)
     return 1
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

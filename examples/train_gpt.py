@@ -3,7 +3,8 @@
     python examples/train_gpt.py --device cpu:0 --steps 600 --out runs/gpt
 
 The script knows nothing of the device but its name. Without --text it reads the source of the
-running interpreter's standard library. Ctrl-C saves a checkpoint; --resume goes on from it.
+running interpreter's standard library. DIR gets a checkpoint (now and then, at the end, and at
+Ctrl-C; --resume goes on from it), the loss curve and a sample of what the model writes.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TextIO
 
 import numpy as np
 from corpus import Corpus, CorpusError, batch, load, validation_batches
 from gpt import GPT, GPTConfig, decay_groups
-from report import Curve, announce, show_error, step_progress
+from interrupt import interruptible
+from report import Curve, announce, show_bytes, show_error, step_progress
 
 import hal
 import stack.framework as ht
 from stack.framework import nn, optim
-from stack.runtime import engine_for
+from stack.runtime import close_all, engine_for
 
 MODEL = GPTConfig(layers=4, width=192, heads=6, context=128)
 BATCH = 16
@@ -41,6 +42,11 @@ TEMPERATURE = 0.7
 DTYPES = {"float32": None, "bfloat16": ht.bfloat16}
 """What matrix products are cast to; parameters and the optimizer stay in float32."""
 CHECKPOINT = "checkpoint.safetensors"
+INTERRUPTED = 130
+"""The exit code of a program that Ctrl-C ended."""
+
+Log = Callable[..., None]
+"""Takes the values of one line as keywords."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,8 @@ def arguments() -> Run:
     found = parser.parse_args()
     if found.steps < 1:
         parser.error(f"--steps is {found.steps}; it takes at least 1")
+    if found.out.exists() and not found.out.is_dir():
+        parser.error(f"--out {found.out} is a file; it takes a folder")
     return Run(**{**vars(found), "text": tuple(found.text)})
 
 
@@ -129,20 +137,20 @@ class Training:
         return float(np.mean(losses))
 
     def save(self, path: Path) -> None:
-        """Write everything that `resume` needs; an older checkpoint stays until the new one is whole."""
+        """Write all that `restore` needs; an older checkpoint stays until the new one is whole."""
         state = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
             "step": self.step,
+            "random": ht.default_generator().get_state(),
             "config": asdict(MODEL),
             "losses": self.curve.as_json(),
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
         ht.save(path, state)
 
     def restore(self, path: Path) -> None:
-        """Go on where `save` was called."""
+        """Go on where `save` was called. Raises CheckpointError for another model's checkpoint."""
         state = ht.load(path)
         if state.get("config") != asdict(MODEL):
             raise ht.CheckpointError(
@@ -152,6 +160,7 @@ class Training:
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
         self.step = state["step"]
+        ht.default_generator().set_state(*state["random"])
         self.curve = Curve.from_json(state["losses"])
 
     def sample(self, prompt: bytes, count: int) -> Iterator[bytes]:
@@ -170,64 +179,80 @@ class Training:
             yield bytes(text[-1:])
 
 
-def train(training: Training, corpus: Corpus, log: TextIO | None) -> None:
-    """Steps to the end of the run, with a progress bar and a line of JSON for each."""
+def train(training: Training, corpus: Corpus, log: Log, stop: Callable[[], bool]) -> None:
+    """Steps to the end of the run or until `stop()`, and a checkpoint with each validation."""
     tokens = BATCH * MODEL.context
     with step_progress(training.run.steps, training.step) as show:
-        while training.step < training.run.steps:
+        while training.step < training.run.steps and not stop():
             began = time.perf_counter()
             loss = training.advance(corpus)
             rate = tokens / (time.perf_counter() - began)
             training.curve.train.append((training.step, loss))
-            write_line(log, step=training.step, loss=loss, tokens_per_s=round(rate, 1))
+            log(step=training.step, loss=loss, tokens_per_s=round(rate, 1))
             if training.step % VALIDATE_EVERY == 0:
                 training.curve.validation.append((training.step, training.validate(corpus)))
+                training.save(training.run.out / CHECKPOINT)
             show(training.curve, rate)
 
 
-def write_line(log: TextIO | None, **values: Any) -> None:
-    if log is not None:
-        log.write(json.dumps(values) + "\n")
-        log.flush()
+def finish(training: Training, corpus: Corpus, log: Log) -> None:
+    """Validate, draw the loss curve, and let the model write."""
+    out, val_loss = training.run.out, training.validate(corpus)
+    training.curve.validation.append((training.step, val_loss))
+    training.curve.plot(out / "loss.png")
+    log(step=training.step, val_loss=val_loss)
+    print(f"validation loss {val_loss:.4f} nats/byte after {training.step} steps; see {out}")
+    sample = bytearray()
+    for byte in training.sample(b"def ", SAMPLE_BYTES):
+        sample += byte
+        show_bytes(byte)
+    print()
+    (out / "sample.txt").write_bytes(sample)
+
+
+@contextmanager
+def json_lines(run: Run) -> Iterator[Log]:
+    """Gives what writes a line to the file of --json at once; it does nothing without --json."""
+    if run.json is None:
+        yield lambda **values: None
+        return
+    with run.json.open("a" if run.resume else "w", buffering=1) as stream:
+        yield lambda **values: print(json.dumps(values), file=stream)
+
+
+def run_training(run: Run) -> int:
+    """Train as the command line asks; gives the exit code."""
+    corpus = load(run.text, MODEL.context)
+    engine_for(run.device, [f"trace:{run.trace}"] if run.trace else None)
+    ht.set_default_device(run.device)
+    training = Training(run)
+    checkpoint = run.out / CHECKPOINT
+    if run.resume:
+        training.restore(checkpoint)
+    run.out.mkdir(parents=True, exist_ok=True)
+    announce(run.device, corpus, sum(p.numel() for p in training.model.parameters()))
+    with json_lines(run) as log:
+        with interruptible() as stop:
+            train(training, corpus, log, stop)
+            training.save(checkpoint)
+        if stop():
+            print(f"interrupted at step {training.step}; saved {checkpoint}; go on with --resume")
+        else:
+            finish(training, corpus, log)
+    close_all()  # here, so that a trace that cannot be written is an error of the run
+    return INTERRUPTED if stop() else 0
 
 
 def main() -> int:
-    run = arguments()
-    with ExitStack() as stack:
-        corpus = load(run.text, MODEL.context)
-        run.out.mkdir(parents=True, exist_ok=True)
-        log = stack.enter_context(run.json.open("a" if run.resume else "w")) if run.json else None
-        engine_for(run.device, [f"trace:{run.trace}"] if run.trace else None)
-        ht.set_default_device(run.device)
-        training = Training(run)
-        checkpoint = run.out / CHECKPOINT
-        if run.resume:
-            training.restore(checkpoint)
-        announce(run.device, corpus, sum(p.numel() for p in training.model.parameters()))
-        try:
-            train(training, corpus, log)
-        except KeyboardInterrupt:
-            training.save(checkpoint)
-            print(f"\ninterrupted at step {training.step}; saved {checkpoint}; go on with --resume")
-            return 130
-        training.save(checkpoint)
-        val_loss = training.validate(corpus)
-        training.curve.validation.append((training.step, val_loss))
-        training.curve.plot(run.out / "loss.png")
-        write_line(log, step=training.step, val_loss=val_loss)
-        print(
-            f"validation loss {val_loss:.4f} nats/byte after {training.step} steps; see {run.out}"
-        )
-        for byte in training.sample(b"def ", SAMPLE_BYTES):
-            sys.stdout.write(byte.decode("latin-1"))
-            sys.stdout.flush()
-        print()
-    return 0
+    """Run the script; gives the exit code. What a person can put right ends in one screen."""
+    try:
+        return run_training(arguments())
+    except KeyboardInterrupt:
+        print("\ninterrupted; checkpoints written before are whole", file=sys.stderr)
+        return INTERRUPTED
+    except (hal.HalError, ht.CheckpointError, CorpusError, OSError) as error:
+        return show_error(error)
 
 
 if __name__ == "__main__":
-    try:
-        code = main()
-    except (hal.HalError, ht.CheckpointError, CorpusError, OSError) as error:
-        code = show_error(error)
-    sys.exit(code)
+    sys.exit(main())
