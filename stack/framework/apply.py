@@ -32,15 +32,20 @@ def evaluate(
     Raises TensorError with the function's name and the caller's place.
     """
     cells = cells_in([*args, *kwargs.values()])
+    if not cells:
+        raise TensorError(f"{_name(function)}: needs a tensor\n  called at {where_called()}")
     tracked = grad_enabled() and any(c.requires_grad for c in cells)
     try:
         result = function(
             *[_node(a, tracked) for a in args], **{k: _node(v, tracked) for k, v in kwargs.items()}
         )
     except (GraphError, TensorError) as error:
-        name = function.__name__.strip("_")
-        raise TensorError(f"{name}: {error}\n  called at {where_called()}") from None
+        raise TensorError(f"{_name(function)}: {error}\n  called at {where_called()}") from None
     return result, common_device(cells), tracked
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return function.__name__.strip("_")
 
 
 def common_device(cells: list[Cell]) -> str:
@@ -60,17 +65,14 @@ def _node(value: Any, tracked: bool) -> Any:
         return _tracked_operand(value) if tracked else value.node
     if isinstance(value, list | tuple):
         return type(value)(_node(v, tracked) for v in value)
+    if isinstance(value, np.ndarray):
+        raise TensorError("got a numpy array as an operand; make it a tensor with tensor(...)")
     return value.item() if isinstance(value, np.generic) else value
-
-
-_LEAVES = frozenset({"input", "const", "arange"})
 
 
 def _tracked_operand(cell: Cell) -> Node:
     """The cell's node; behind a barrier when gradients must not flow to what it was computed
     from."""
-    if cell.requires_grad or cell.node.op in _LEAVES or not cell.node.dtype.is_float:
-        return cell.node
-    if cell.owns:
+    if cell.requires_grad or cell.owns or cell.node.op in ("const", "arange"):
         return cell.node
     return store.barrier(cell.node)

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import ml_dtypes  # noqa: F401  (numpy learns bfloat16 from it)
+import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as serialize
 
 from stack.framework.create import tensor
-from stack.framework.device import NDArray
+from stack.framework.device import NDArray, engine
 from stack.framework.errors import CheckpointError
+from stack.framework.realize import arrays_of
 from stack.framework.tensor import Tensor
 
 KEY = "state"
@@ -30,9 +32,9 @@ def save(path: str | Path, tree: Mapping[str, Any]) -> None:
     such folder) an older file of that name stays as it was; raises CheckpointError with the cause.
     """
     target = Path(path)
-    arrays: dict[str, NDArray] = {}
-    plain = _taken_apart(tree, "", arrays)
-    data = serialize(arrays, {KEY: json.dumps(plain)})
+    tensors: dict[str, Tensor] = {}
+    plain = _taken_apart(tree, "", tensors)
+    data = serialize(_read(tensors), {KEY: json.dumps(plain)})
     try:
         _replace(target, data)
     except OSError as error:
@@ -78,17 +80,19 @@ def load(path: str | Path, device: str | None = None) -> dict[str, Any]:
     except (SafetensorError, KeyError, ValueError, OSError) as error:
         raise CheckpointError(_complaint(file, error)) from error
     result = _put_together(plain, arrays, device, file)
-    assert isinstance(result, dict), "save takes a mapping"
+    if not isinstance(result, dict):
+        raise CheckpointError(_foreign(file))
     return result
+
+
+def _foreign(file: Path) -> str:
+    return f"{file} is a safetensors file, but not a checkpoint written by `save`"
 
 
 def _complaint(file: Path, error: Exception) -> str:
     size = file.stat().st_size
     if isinstance(error, KeyError):
-        return (
-            f"{file} is a safetensors file, but not a checkpoint written by `save`: it has no "
-            f"{KEY!r}"
-        )
+        return _foreign(file)
     return (
         f"{file} ({size:,} bytes) is not a whole safetensors checkpoint: {error}; "
         "it was cut short or is a file of another kind"
@@ -98,20 +102,33 @@ def _complaint(file: Path, error: Exception) -> str:
 _TENSOR = "tensor:"
 
 
-def _taken_apart(value: Any, path: str, arrays: dict[str, NDArray]) -> Any:
-    """The value as JSON, with tensors put into `arrays` under their path and named by it."""
+def _read(tensors: Mapping[str, Tensor]) -> dict[str, NDArray]:
+    """The values of all tensors, computed together."""
+    arrays = arrays_of(list(tensors.values()))
+    return {
+        name: engine(t.device).get(array)
+        for (name, t), array in zip(tensors.items(), arrays, strict=True)
+    }
+
+
+def _taken_apart(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    """The value as JSON, with tensors put into `tensors` under their path and named by it."""
     if isinstance(value, Tensor):
-        arrays[path] = value.numpy()
+        if path in tensors:
+            raise CheckpointError(f"cannot save two tensors under one name, {path}")
+        tensors[path] = value
         return {_TENSOR: path}
     if isinstance(value, Mapping):
         pairs = [
-            [k, _taken_apart(v, f"{path}.{k}" if path else str(k), arrays)]
+            [k, _taken_apart(v, f"{path}.{k}" if path else str(k), tensors)]
             for k, v in value.items()
         ]
         return {"dict": pairs}
     if isinstance(value, list | tuple):
-        parts = [_taken_apart(v, f"{path}.{i}", arrays) for i, v in enumerate(value)]
+        parts = [_taken_apart(v, f"{path}.{i}", tensors) for i, v in enumerate(value)]
         return {type(value).__name__: parts}
+    if isinstance(value, np.generic):
+        return value.item()
     if value is None or isinstance(value, str | int | float | bool):
         return value
     raise CheckpointError(
@@ -122,7 +139,10 @@ def _taken_apart(value: Any, path: str, arrays: dict[str, NDArray]) -> Any:
 def _put_together(value: Any, arrays: Mapping[str, NDArray], device: str | None, file: Path) -> Any:
     if not isinstance(value, dict):
         return value
-    ((kind, inside),) = value.items()
+    inside: Any
+    kind, inside = next(iter(value.items()), ("", None))
+    if kind not in (_TENSOR, "dict", "list", "tuple"):
+        raise CheckpointError(_foreign(file))
     if kind == _TENSOR:
         if inside not in arrays:
             raise CheckpointError(f"{file} lacks the tensor {inside!r} that its state names")

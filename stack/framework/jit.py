@@ -89,8 +89,7 @@ def _is_array(x: Any) -> bool:
 def _argument(x: Any) -> Argument:
     if isinstance(x, Tensor):
         return Argument(x.node.type, x.device, x.requires_grad)
-    array, dtype = host_array(x[:0] if isinstance(x, np.ndarray) and x.ndim else x, None)
-    del array
+    _, dtype = host_array(np.empty(0, x.dtype), None)
     return Argument(Type(np.shape(x), dtype), default_device(), False)
 
 

@@ -22,12 +22,27 @@ from stack.framework.request import Inlining
 def array_of(cell: Cell) -> Any:
     """The array with the cell's value, computed now if it must be. It may be shared: read it, never
     write it."""
+    return arrays_of([cell])[0]
+
+
+def arrays_of(cells: Sequence[Cell]) -> list[Any]:
+    """`array_of` of many cells at once: views are computed by one request for each device."""
     refuse_in_trace("its value is needed")
-    found = _known(cell.node)
-    if found is None and store.root(cell.node) not in store.arrays:
-        _run_pending(cell.device, [cell])
-        found = _known(cell.node)
-    return compute([cell.node], cell.device)[0] if found is None else found
+    found = [_known(c.node) for c in cells]
+    for device, group in by_device(
+        c for c, a in zip(cells, found, strict=True) if a is None
+    ).items():
+        pending = [c for c in group if store.root(c.node) not in store.arrays]
+        if pending:
+            _run_pending(device, pending)
+    found = [_known(c.node) for c in cells]
+    missing = [c for c, a in zip(cells, found, strict=True) if a is None]
+    computed = {
+        c: a
+        for device, group in by_device(missing).items()
+        for c, a in zip(group, compute([c.node for c in group], device), strict=True)
+    }
+    return [computed[c] if a is None else a for c, a in zip(cells, found, strict=True)]
 
 
 def realize(*cells: Cell) -> None:

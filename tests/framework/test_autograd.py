@@ -155,3 +155,11 @@ def test_an_unreached_leaf_has_no_gradient():
     x.sum().backward()
     assert y.grad is None
     assert torch.zeros(1, requires_grad=True).grad is None
+
+
+def test_a_view_that_changes_nothing_is_detached_under_no_grad_too():
+    w = leaf(2)
+    with ht.no_grad():
+        same = w.reshape(1)
+    (w * same).sum().backward()
+    assert w.grad.tolist() == [2]

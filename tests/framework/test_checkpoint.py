@@ -105,6 +105,11 @@ def test_what_cannot_be_saved_is_named(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_two_tensors_of_one_name_are_refused(tmp_path):
+    with pytest.raises(ht.CheckpointError, match=r"two tensors under one name, a\.b"):
+        checkpoint.save(tmp_path / "c", {"a.b": ht.ones(1), "a": {"b": ht.ones(1)}})
+
+
 def test_a_full_disk_leaves_the_older_file(tmp_path):
     path = tmp_path / "c"
     checkpoint.save(path, {"w": ht.ones(4)})
@@ -143,3 +148,12 @@ def test_an_interrupt_while_writing_leaves_the_older_file(tmp_path, monkeypatch)
         checkpoint.save(path, {"w": ht.zeros(4)})
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["c"]
+
+
+def test_all_values_are_read_by_one_request(tmp_path, engine):
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+    optimizer = optim.AdamW(model.parameters())
+    ht.realize(*model.parameters())
+    runs = engine.runs
+    checkpoint.save(tmp_path / "c", {"m": model.state_dict(), "o": optimizer.state_dict()})
+    assert engine.runs <= runs + 2

@@ -58,6 +58,12 @@ CASES = {
     "where": (lambda: ht.where(ht.ones(2), 1, 0), "where: the condition must be a bool tensor"),
     "arange": (lambda: ht.arange(0, 3, 0), "arange.* does not end"),
     "split": (lambda: ht.ones(5).split([2, 2]), r"split: sizes \[2, 2\] do not add up to 5"),
+    "numpy operand": (
+        lambda: F.mse_loss(ht.ones(2), np.ones(2)),
+        r"mse_loss: got a numpy array .*tensor\(\.\.\.\)",
+    ),
+    "no tensor": (lambda: ht.where(True, 1, 2), "where: needs a tensor"),
+    "nothing": (lambda: ht.cat([]), "cat: needs a tensor"),
     "gelu": (lambda: F.gelu(ht.ones(1), "fast"), "gelu: approximate is"),
 }
 
