@@ -37,6 +37,11 @@ _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860682030941723212e-06
 I32, I64 = DType.I32, DType.I64
 
 
+def is_expanded(n: Node) -> bool:
+    """Whether `expand` takes an operation."""
+    return n.op in _RULES and n.dtype is not DType.F64
+
+
 def expand(n: Node) -> Node:
     """The value of an f32, f16 or bf16 function by simpler operations."""
     if n.dtype is DType.F32:

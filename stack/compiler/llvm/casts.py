@@ -85,7 +85,8 @@ def _round_bf16(out: Writer, value: str, width: int) -> str:
     odd = out.put(f"and {i} {out.put(f'lshr {i} {bits}, {splat(16)}')}, {splat(1)}")
     up = out.put(f"add {i} {out.put(f'add {i} {bits}, {splat(0x7FFF)}')}, {odd}")
     nan = out.put(f"fcmp uno {f} {value}, zeroinitializer")
-    kept = out.put(f"select {vector('i1', width)} {nan}, {i} {splat(0x7FC00000)}, {i} {up}")
+    quiet = out.put(f"select {vector('i1', width)} {nan}, {i} {splat(0x7FC00000)}, {i} {splat(0)}")
+    kept = out.put(f"or {i} {up}, {quiet}")
     cut = out.put(f"and {i} {kept}, {splat(-0x10000)}")
     return out.put(f"bitcast {i} {cut} to {f}")
 

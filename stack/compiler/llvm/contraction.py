@@ -51,6 +51,17 @@ def _tree(combine: Combine, width: int, count: int, value: Callable[[int], str])
     return combine(width, left, _tree(combine, width, count - half, lambda i: value(half + i)))
 
 
+def _ahead(t: Tiles, x: Node, places: list[tuple[int, int]]) -> Callable[[int], str]:
+    """Gives the pieces at places, asked for in order, computed some at a time."""
+
+    def value(i: int) -> str:
+        if i % t.interleave == 0:
+            t.together(x, places[i : i + t.interleave])
+        return t.piece(x, *places[i])
+
+    return value
+
+
 # reduce
 
 
@@ -81,9 +92,8 @@ def _reduce_rows(t: Tiles, n: Node, row: int, piece: int) -> str:
     outer, within = divmod(row, inner)
     width = t.widths(n)[piece]
     first = outer * x.shape[axis] * inner + within
-    total = _tree(
-        _combine(t, n), width, x.shape[axis], lambda i: t.piece(x, first + i * inner, piece)
-    )
+    value = _ahead(t, x, [(first + i * inner, piece) for i in range(x.shape[axis])])
+    total = _tree(_combine(t, n), width, x.shape[axis], value)
     return round_to(t.out, total, n.dtype, width)
 
 
@@ -97,8 +107,10 @@ def _reduce_row(t: Tiles, n: Node, row: int) -> str:
     full = widths[0] if count > 1 else 1 << (widths[0] - 1).bit_length()
     identity = _identity(n["kind"], _wide(x.dtype))
 
+    value = _ahead(t, x, [(row, j) for j in range(count)])
+
     def padded(j: int) -> str:
-        return _padded(t, scalar, t.piece(x, row, j), widths[j], full, identity)
+        return _padded(t, scalar, value(j), widths[j], full, identity)
 
     total = _fold(t, combine, scalar, _tree(combine, full, count, padded), full)
     return round_to(t.out, total, n.dtype, 1)

@@ -9,12 +9,12 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack.compiler.llvm.tiles import Rule, Tiles
 from stack.compiler.llvm.types import constant, splat_constant, vector
-from stack.compiler.math import TRIGONOMETRIC_LIMIT, expand, rsqrt
+from stack.compiler.math import TRIGONOMETRIC_LIMIT, rsqrt
 
 
 def _function(t: Tiles, n: Node, row: int, piece: int) -> str:
     if n.dtype is not DType.F64:
-        return t.piece(expand(n), row, piece)
+        return t.piece(t.expansion(n), row, piece)
     if n.op == "rsqrt":
         return t.piece(rsqrt(*n.srcs), row, piece)
     if n.op == "erf":
@@ -46,7 +46,7 @@ def _trigonometric(t: Tiles, n: Node, row: int, piece: int) -> str:
         return _function(t, n, row, piece)
     scalar, width = t.register(n, piece)
     kind, mask = vector(scalar, width), vector("i1", width)
-    near = t.piece(expand(n), row, piece)
+    near = t.piece(t.expansion(n), row, piece)
     size = t.out.elementwise("fabs", scalar, width, t.piece(n.srcs[0], row, piece))
     limit = splat_constant(scalar, constant(n.dtype, TRIGONOMETRIC_LIMIT), width)
     large = t.out.put(f"fcmp ogt {kind} {size}, {limit}")

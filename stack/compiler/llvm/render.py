@@ -23,7 +23,8 @@ def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     `info` must describe such a device (`vector_nbytes` a power of two, at least 16).
     """
     out = Writer()
-    tiles = Tiles(out, _lanes(kernel, info.limits.vector_nbytes), _PIECES, _ELEMENTS)
+    lanes = _lanes(kernel, info.limits.vector_nbytes)
+    tiles = Tiles(out, lanes, max(info.limits.registers // 8, 1), _PIECES, _ELEMENTS)
     _parameters(tiles, kernel.params)
     _grid(tiles)
     _instances(tiles, kernel)

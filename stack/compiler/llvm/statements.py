@@ -113,25 +113,31 @@ def store(t: Tiles, pending: Pending, s: Store) -> None:
         value = value.srcs[0] if value.op == "transpose" else transpose(value, (1, 0))
     pending.force(in_place(t, value, target))
     pending.variables.clear()
+    places, per_row = t.places(value), len(t.widths(value))
+    group = max(t.interleave // per_row, 1)
     for row in range(rows(value.shape)):
+        if group > 1 and row % group == 0:
+            t.together(value, places[row * per_row : (row + group) * per_row])
         _store_row(t, target, value, row)
 
 
 def _store_row(t: Tiles, target: Access, value: Node, row: int) -> None:
     v = valid(t, target, value.shape, row)
-    pieces = range(len(t.widths(value)))
-    if v.row is not None:
-        for j in pieces:
-            t.deep_piece(value, row, j)
+    places = [(row, j) for j in range(len(t.widths(value)))]
     contiguous = not value.shape or constant_of(target.strides[-1]) == 1
     staged = v.count is not None and contiguous and value.dtype.nbytes < 4
+    if v.row is not None or staged:
+        t.together(value, places)
 
     def write() -> None:
         if staged and v.count is not None and columns(value.shape) > 1:
             _store_staged(t, target, value, row, v.count)
             return
-        for j in pieces:
-            _store_piece(t, target, value, row, j, v.count)
+        for i in range(0, len(places), t.interleave):
+            group = places[i : i + t.interleave]
+            t.together(value, group)
+            for _, j in group:
+                _store_piece(t, target, value, row, j, v.count)
 
     guarded(t, v.row, write)
 
@@ -142,7 +148,7 @@ def _store_staged(t: Tiles, target: Access, value: Node, row: int, count: str) -
     buffer = t.out.alloca(kind, columns(value.shape), 64)
     for j, width in enumerate(t.widths(value)):
         place = t.out.put(f"getelementptr {kind}, ptr {buffer}, i64 {j * t.lanes}")
-        _write(t, value, t.deep_piece(value, row, j), place, width)
+        _write(t, value, t.piece(value, row, j), place, width)
     copy_elements(t, address(t, target, value.shape, row, 0), buffer, count, value.dtype)
 
 
@@ -152,7 +158,7 @@ def _store_piece(
     dtype, width = value.dtype, t.widths(value)[piece]
     first = piece * t.lanes
     stride = constant_of(target.strides[-1]) if value.shape else 1
-    operand = t.deep_piece(value, row, piece)
+    operand = t.piece(value, row, piece)
     if width > 1 and stride != 1:
         for i in range(width):
             _store_element(t, target, value, row, first + i, count)

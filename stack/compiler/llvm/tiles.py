@@ -8,17 +8,18 @@ branch) in which it was computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 
 from hal.tile.kernel import Gather, Load
-from hal.tile.node import Node, toposort
+from hal.tile.node import Node
 from hal.tile.ops import ELEMENTWISE
 from stack.compiler.llvm.bounds import Range
 from stack.compiler.llvm.types import is_constant, register, splat_constant, vector
 from stack.compiler.llvm.writer import Writer
+from stack.compiler.math import expand, is_expanded
 
 
 @cache
@@ -57,22 +58,6 @@ class Environment:
     assumed: dict[Node, int] = field(default_factory=dict)
 
 
-_STRIDE = 100
-"""Nested operations that one recursion may span."""
-
-
-def _stones(root: Node) -> tuple[Node, ...]:
-    """Nodes inside an elementwise expression, innermost first, so that computing each in turn takes
-    no deep recursion."""
-    depth: dict[Node, int] = {}
-    found = []
-    for n in toposort([root]):
-        d = depth[n] = 1 + max((depth[s] for s in n.srcs), default=0)
-        if d % _STRIDE == 0 and n.op in ELEMENTWISE and n.shape == root.shape:
-            found.append(n)
-    return tuple(found)
-
-
 Rule = Callable[["Tiles", Node, int, int], str]
 """Computes the piece (row, piece index), or the element (row, column), of a node."""
 
@@ -90,18 +75,21 @@ class Tiles:
         self,
         out: Writer,
         lanes: int,
+        interleave: int,
         piece_rules: Mapping[str, Rule],
         element_rules: Mapping[str, Rule],
     ) -> None:
         self.out = out
         self.lanes = lanes
+        self.interleave = interleave
         self.env = Environment()
         self._piece_rules = piece_rules
         self._element_rules = element_rules
         self._pieces: dict[Node, dict[int, str]] = {}
         self._elements: dict[Node, dict[int, str]] = {}
         self._memo: dict[Hashable, str] = {}
-        self._stones: dict[Node, tuple[Node, ...]] = {}
+        self._expansions: dict[Node, Node] = {}
+        self._orders: dict[Node, tuple[Node, ...]] = {}
         self._trail: list[tuple[dict[int, str], int] | None] = []
         self._keys: list[Hashable] = []
 
@@ -164,19 +152,52 @@ class Tiles:
         """The operand of a scalar node."""
         return self.piece(n, 0, 0)
 
-    def deep_piece(self, n: Node, row: int, piece: int) -> str:
-        """The operand of a piece of an expression of any depth."""
-        found = self._stones.get(n)
+    def expansion(self, n: Node) -> Node:
+        """The expression that a function is computed by."""
+        found = self._expansions.get(n)
         if found is None:
-            found = self._stones[n] = _stones(n)
-        for stone in found:
-            self.piece(stone, row, piece)
-        return self.piece(n, row, piece)
+            found = self._expansions[n] = expand(n)
+        return found
+
+    def _order(self, root: Node) -> tuple[Node, ...]:
+        """The elementwise operations that a piece of an expression takes, in order."""
+        found = self._orders.get(root)
+        if found is None:
+            found = self._orders[root] = tuple(self._find_order(root))
+        return found
+
+    def _find_order(self, root: Node) -> Iterator[Node]:
+        stack, seen = [(root, False)], set()
+        while stack:
+            n, ready = stack.pop()
+            if ready:
+                yield n
+            elif n.op in ELEMENTWISE and n not in seen:
+                seen.add(n)
+                stack.append((n, True))
+                below = (self.expansion(n),) if is_expanded(n) else n.srcs
+                stack.extend((s, False) for s in reversed(below))
+
+    def together(self, n: Node, places: Sequence[tuple[int, int]]) -> None:
+        """Compute pieces (row, piece), `self.interleave` at a time operation by operation: a core
+        then has that many independent chains to work on."""
+        order = self._order(n)
+        for i in range(0, len(places), self.interleave):
+            group = places[i : i + self.interleave]
+            for step in order:
+                for row, piece in group:
+                    self.piece(step, row, piece)
+
+    def places(self, n: Node) -> list[tuple[int, int]]:
+        """Where the pieces of a tile are, row by row."""
+        count = len(self.widths(n))
+        return [(r, j) for r in range(rows(n.shape)) for j in range(count)]
 
     def pieces(self, n: Node) -> list[str]:
         """All pieces, row by row."""
-        count = len(self.widths(n))
-        return [self.deep_piece(n, r, j) for r in range(rows(n.shape)) for j in range(count)]
+        places = self.places(n)
+        self.together(n, places)
+        return [self.piece(n, r, j) for r, j in places]
 
     def piece_types(self, n: Node) -> list[str]:
         """The LLVM types of `pieces`."""
