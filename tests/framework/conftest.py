@@ -76,11 +76,12 @@ class InterpretedEngine:
 
 
 @pytest.fixture(autouse=True)
-def engine() -> InterpretedEngine:
-    """A fresh interpreted engine as the default device."""
-    device.engines["interpreter:0"] = InterpretedEngine()
-    ht.set_default_device("interpreter:0")
-    return device.engines["interpreter:0"]
+def engine(monkeypatch) -> InterpretedEngine:
+    """A fresh interpreted engine as the default device, for the test alone."""
+    fresh = InterpretedEngine()
+    monkeypatch.setitem(device.engines, "interpreter:0", fresh)
+    monkeypatch.setattr(device, "_default", ["interpreter:0"])
+    return fresh
 
 
 def _agree(ours, theirs, *arrays, gradient=True, rtol=2e-5, atol=2e-6):

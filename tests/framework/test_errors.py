@@ -77,8 +77,8 @@ def test_messages_say_what_and_where(name):
     assert caught.value.__cause__ is None
 
 
-def test_tensors_of_two_devices_do_not_mix(engine):
-    device.engines["other:0"] = type(engine)()
+def test_tensors_of_two_devices_do_not_mix(engine, monkeypatch):
+    monkeypatch.setitem(device.engines, "other:0", type(engine)())
     a, b = ht.ones(2), ht.ones(2, device="other:0")
     with pytest.raises(
         ht.TensorError, match=r"on interpreter:0 and on other:0; move one with \.to"
