@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
-from hal.tile.node import Node
+from hal.tile.node import Node, toposort
 from stack.compiler.program import GraphRequest
 from stack.framework import store
 from stack.framework.cell import Cell, become, owners, traces, unsettled
@@ -136,7 +136,7 @@ def _run_pending(device: str, asked: Sequence[Cell]) -> None:
             outputs[n] = lowered
     if outputs:
         arrays = _run(device, list(outputs.values()), inline)
-        _publish(dict(zip(outputs, arrays, strict=True)))
+        _publish(dict(zip(outputs, arrays, strict=True)), device)
 
 
 def _pending(device: str) -> dict[Node, None]:
@@ -159,28 +159,31 @@ def _is_cheap(n: Node) -> bool:
     return store.root(n).op in ("const", "arange", "input")
 
 
-def _publish(values: dict[Node, Any]) -> None:
+def _publish(values: dict[Node, Any], device: str) -> None:
     """Hang arrays on their nodes, and let cells that need no history forget how they were
     computed."""
+    held: dict[Node, Node] = {}
     for n, array in values.items():
         if n.op == "input":
             store.bind(n, array)
-        else:
-            store.leaves[n] = store.holding(array)
-    for cell in list(unsettled.values()):
-        _forget_history(cell, values)
+            continue
+        held[n] = store.holding(array)
+        # Without an input the node is no device's own: it may be pending on another one too.
+        if any(below.op == "input" for below in toposort([n])):
+            store.leaves[n] = held[n]
+    for cell in [c for c in list(unsettled.values()) if c.device == device]:
+        _forget_history(cell, held)
 
 
-def _forget_history(cell: Cell, values: dict[Node, Any]) -> None:
+def _forget_history(cell: Cell, held: dict[Node, Node]) -> None:
     if cell.owns and cell.node in store.arrays:
         unsettled.pop(cell.serial, None)
-    elif cell.node in values and not cell.requires_grad and not cell.owns:
-        leaf = store.leaves[cell.node]
-        holder = owners.get(leaf)
-        if holder is None:
-            become(cell, leaf)
-        else:
+    elif cell.node in held and not cell.requires_grad and not cell.owns:
+        leaf = held[cell.node]
+        if leaf in owners:
             cell.node = leaf
+        else:
+            become(cell, leaf)
 
 
 def refuse_in_trace(what: str) -> None:

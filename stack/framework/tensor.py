@@ -1,7 +1,7 @@
 """The tensor: a lazy value with PyTorch's operations.
 
 A tensor is a value, not a window on memory: an operation in place changes the tensor that it is
-called on and no other, also where PyTorch would make a view.
+called on and no other, also where PyTorch would make a view. Tensors are for one thread at a time.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import stack.framework as ht
-from stack.framework import store
+from stack.framework import device, store
 from stack.framework.cell import unsettled
 
 
@@ -144,3 +144,13 @@ def test_numpy_arrays_do_not_swallow_tensors():
     with pytest.raises(TypeError, match="unsupported operand"):
         np.ones(2) - ht.ones(2)
     assert (np.float32(2) * ht.ones(2)).tolist() == [2, 2]
+
+
+def test_equal_constants_of_two_devices_are_told_apart(engine, monkeypatch):
+    other = type(engine)()
+    monkeypatch.setitem(device.engines, "other:0", other)
+    a, b = ht.arange(3) * 2, ht.arange(3, device="other:0") * 2
+    assert a.tolist() == [0, 2, 4]
+    assert (b + 1).tolist() == [1, 3, 5]
+    assert (engine.runs, other.runs) == (1, 1)
+    assert b.device == "other:0"
