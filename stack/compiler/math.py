@@ -7,12 +7,14 @@ by `tests/compiler/llvm/test_math.py` and stated in `ULP`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from hal.core.dtypes import DType
-from hal.tile.build import add, binary, bitcast, cast, const, fma, mul, sub, unary, where
+from hal.tile.build import add, binary, bitcast, cast, fma, mul, sub, unary, where
 from hal.tile.node import Node, node
+from stack.compiler.powers import pow, rsqrt
+from stack.compiler.series import clamp, full, polynomial
 
 ULP: Mapping[str, float] = MappingProxyType(
     {
@@ -34,7 +36,7 @@ TRIGONOMETRIC_LIMIT = 48000.0
 _ROUNDER = 12582912.0  # 1.5 * 2**23: adding it rounds an f32 to an integer, kept in its low bits
 _LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860682030941723212e-06
 
-I32, I64 = DType.I32, DType.I64
+I32 = DType.I32
 
 
 def is_expanded(n: Node) -> bool:
@@ -48,22 +50,6 @@ def expand(n: Node) -> Node:
         return _RULES[n.op](*n.srcs)
     wide = tuple(cast(s, DType.F32) for s in n.srcs)
     return cast(node(n.op, n.type.with_dtype(DType.F32), wide), n.dtype)
-
-
-def polynomial(x: Node, coefficients: Sequence[float]) -> Node:
-    """sum(c[k] * x**k), by Horner's rule."""
-    value = const(coefficients[-1], x.dtype, x.shape)
-    for c in reversed(coefficients[:-1]):
-        value = fma(value, x, c)
-    return value
-
-
-def _clamp(x: Node, low: float, high: float) -> Node:
-    return binary("min", binary("max", x, low), high)
-
-
-def _full(x: Node, value: float) -> Node:
-    return const(value, x.dtype, x.shape)
 
 
 # exp and log
@@ -87,7 +73,7 @@ _EXPONENT_ROUNDER = _ROUNDER + 127.0
 def exp(x: Node) -> Node:
     """exp(r) * 2**n * 2**n: each power is a normal number, and the last product rounds to infinity,
     zero or a denormal as it should."""
-    x = _clamp(x, -104.0, 89.0)
+    x = clamp(x, -104.0, 89.0)
     shifted = fma(x, 0.5 / math.log(2), _EXPONENT_ROUNDER)
     n = sub(shifted, _EXPONENT_ROUNDER)
     r = fma(n, -2 * _LN2_LOW, fma(n, -2 * _LN2_HIGH, x))
@@ -101,7 +87,7 @@ def log(x: Node) -> Node:
     bits = bitcast(where(tiny, mul(x, 2.0**23), x), I32)
     e = binary("and", sub(bits, 0x3F2AAAAB), -0x800000)
     m = sub(bitcast(sub(bits, e), DType.F32), 1.0)
-    i = fma(cast(e, DType.F32), 2.0**-23, where(tiny, _full(x, -23.0), 0.0))
+    i = fma(cast(e, DType.F32), 2.0**-23, where(tiny, full(x, -23.0), 0.0))
     s = mul(m, m)
     r = polynomial(s, (-0.249996200, -0.166846052, -0.121484190, -0.130310059))
     t = polynomial(s, (0.200120345, 0.139814854, 0.140869141))
@@ -109,8 +95,8 @@ def log(x: Node) -> Node:
     r = fma(fma(r, m, 0.333331972), m, -0.5)
     r = fma(i, 0.693147182, fma(r, s, m))
     usual = binary("and", binary("lt", 0.0, x), binary("lt", x, math.inf))
-    edge = where(binary("eq", x, 0.0), _full(x, -math.inf), x)
-    return where(usual, r, where(binary("lt", x, 0.0), _full(x, math.nan), edge))
+    edge = where(binary("eq", x, 0.0), full(x, -math.inf), x)
+    return where(usual, r, where(binary("lt", x, 0.0), full(x, math.nan), edge))
 
 
 # trigonometry
@@ -224,58 +210,6 @@ def erf(x: Node) -> Node:
     far = _with_sign(fma(unary("neg", rest), power, 1.0), x)
     near = fma(polynomial(mul(x, x), _ERF_NEAR), x, x)
     return where(binary("lt", size, 1.0), near, far)
-
-
-# powers
-
-
-def rsqrt(x: Node) -> Node:
-    return unary("recip", unary("sqrt", x))
-
-
-def _log_f64(a: Node) -> Node:
-    """log, to 1e-14, of a positive f64 that a f32 can hold: the series of atanh of
-    (m - 1) / (m + 1), twice."""
-    bits = bitcast(a, I64)
-    e = binary("and", sub(bits, 0x3FE5555555555555), -1 << 52)
-    m = bitcast(sub(bits, e), DType.F64)
-    s = binary("div", sub(m, 1.0), add(m, 1.0))
-    series = polynomial(mul(s, s), [2.0 / (2 * k + 1) for k in range(10)])
-    exponent = cast(cast(binary("shr", e, 52), I32), DType.F64)
-    return fma(exponent, math.log(2), mul(s, series))
-
-
-def _exp_f64(t: Node) -> Node:
-    """exp to 1e-11, for arguments whose result a f32 can hold."""
-    t = _clamp(t, -104.0, 89.0)
-    shifted = fma(t, 1 / math.log(2), _F64_ROUNDER)
-    r = fma(sub(shifted, _F64_ROUNDER), -math.log(2), t)
-    power = bitcast(binary("shl", bitcast(shifted, I64), 52), DType.F64)
-    return mul(polynomial(r, [1.0 / math.factorial(k) for k in range(10)]), power)
-
-
-_F64_ROUNDER = 1.5 * 2.0**52 + 1023.0
-"""Rounds an f64 to an integer and adds the exponent's bias."""
-
-
-def pow(x: Node, y: Node) -> Node:
-    """exp(y * log|x|) in f64; then the rules of IEEE 754 for signs, ones and infinities."""
-    size = unary("abs", x)
-    log_size = _log_f64(cast(size, DType.F64))
-    log_size = where(binary("eq", x, 0.0), -math.inf, log_size)
-    log_size = where(binary("lt", size, math.inf), log_size, cast(size, DType.F64))
-    result = cast(_exp_f64(mul(cast(y, DType.F64), log_size)), DType.F32)
-    whole = binary("eq", unary("floor", y), y)
-    half = mul(y, 0.5)
-    odd = binary("and", whole, binary("ne", unary("floor", half), half))
-    negative = binary("lt", bitcast(x, I32), 0)
-    result = where(binary("and", odd, negative), unary("neg", result), result)
-    undefined = binary("and", binary("lt", x, 0.0), unary("not", whole))
-    undefined = binary("and", undefined, binary("lt", size, math.inf))
-    result = where(undefined, math.nan, result)
-    still = binary("and", binary("eq", size, 1.0), binary("eq", unary("abs", y), math.inf))
-    one = binary("or", binary("or", binary("eq", x, 1.0), binary("eq", y, 0.0)), still)
-    return where(one, 1.0, result)
 
 
 _RULES: Mapping[str, Callable[..., Node]] = {

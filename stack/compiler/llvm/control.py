@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hal.tile.kernel import (
-    Access,
     Alloc,
     Atomic,
     Barrier,
@@ -27,8 +26,9 @@ from hal.tile.kernel import (
 )
 from hal.tile.node import Node, toposort
 from stack.compiler.llvm import indexed
+from stack.compiler.llvm.addresses import proven
 from stack.compiler.llvm.bounds import bounds, loop_range
-from stack.compiler.llvm.memory import proven
+from stack.compiler.llvm.contents import accesses, nested, operands
 from stack.compiler.llvm.statements import Pending, store
 from stack.compiler.llvm.tiles import Tiles
 from stack.compiler.llvm.types import memory
@@ -77,7 +77,7 @@ class Body:
 
     def _limits(self, s: Statement) -> Iterator[tuple[Node, int]]:
         """The limits of a statement that are known here and not proven, with the sizes to reach."""
-        for access, shape in _accesses(s):
+        for access, shape in accesses(s):
             for limit, size in zip(access.limits, shape, strict=True):
                 if limit is None or proven(self.tiles, limit, size):
                     continue
@@ -147,11 +147,11 @@ class Body:
     def _force_before(self, statements: Sequence[Statement]) -> None:
         """Pending loads happen before a nested block that uses them or may change what they
         read."""
-        nested = list(_nested(statements))
-        if any(isinstance(s, Store | Scatter | Atomic | Copy) for s in nested):
+        inside = list(nested(statements))
+        if any(isinstance(s, Store | Scatter | Atomic | Copy) for s in inside):
             self.pending.force()
         else:
-            roots = [n for s in nested for n in _operands(s)]
+            roots = [n for s in inside for n in operands(s)]
             self.pending.force_used(frozenset(n for n in toposort(roots) if n.op == "var"))
 
     def _if(self, s: If) -> None:
@@ -220,55 +220,3 @@ _WRITES: dict[type[Statement], Callable[..., None]] = {
     Atomic: indexed.atomic,
     Copy: indexed.copy,
 }
-
-
-# what statements contain
-
-
-def _nested(statements: Sequence[Statement]) -> Iterator[Statement]:
-    """Statements and all inside them."""
-    for s in statements:
-        yield s
-        if isinstance(s, For):
-            yield from _nested(s.body)
-        elif isinstance(s, If):
-            yield from _nested(s.then)
-            yield from _nested(s.orelse)
-
-
-def _accesses(s: Statement) -> Iterator[tuple[Access, tuple[int, ...]]]:
-    """The loads and stores of a statement and of all inside it."""
-    for inner in _nested([s]):
-        if isinstance(inner, Load):
-            yield inner.source, inner.result.shape
-        elif isinstance(inner, Store):
-            yield inner.target, inner.value.shape
-
-
-def _of_access(a: Access) -> Iterator[Node]:
-    yield a.offset
-    yield from a.strides
-    yield from (n for n in a.limits if n is not None)
-
-
-def _operands(s: Statement) -> Iterator[Node]:
-    """The expressions that a statement itself evaluates."""
-    if isinstance(s, Load):
-        yield from _of_access(s.source)
-        yield from (n for n in (s.other,) if n is not None)
-    elif isinstance(s, Store):
-        yield from _of_access(s.target)
-        yield s.value
-    elif isinstance(s, Gather):
-        yield from (n for n in (s.index, s.mask, s.other) if n is not None)
-    elif isinstance(s, Scatter | Atomic):
-        yield from (n for n in (s.index, s.value, s.mask) if n is not None)
-    elif isinstance(s, Copy):
-        yield from _of_access(s.target)
-        yield from _of_access(s.source)
-    elif isinstance(s, For):
-        yield from (s.start, s.stop, s.step)
-        for c in s.carried:
-            yield from (c.init, c.next)
-    elif isinstance(s, If):
-        yield s.condition

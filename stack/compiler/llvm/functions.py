@@ -9,7 +9,8 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack.compiler.llvm.tiles import Rule, Tiles
 from stack.compiler.llvm.types import constant, splat_constant, vector
-from stack.compiler.math import TRIGONOMETRIC_LIMIT, rsqrt
+from stack.compiler.math import TRIGONOMETRIC_LIMIT
+from stack.compiler.powers import rsqrt
 
 
 def _function(t: Tiles, n: Node, row: int, piece: int) -> str:

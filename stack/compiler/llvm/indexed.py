@@ -10,9 +10,10 @@ from hal.tile.build import broadcast
 from hal.tile.kernel import Access, Atomic, Copy, Gather, Memory, Scatter
 from hal.tile.node import Node
 from stack.compiler.llvm import casts
+from stack.compiler.llvm.addresses import constant_of
 from stack.compiler.llvm.arith import BINARY
 from stack.compiler.llvm.guards import counted, guarded
-from stack.compiler.llvm.memory import constant_of, guarded_load
+from stack.compiler.llvm.loads import guarded_load
 from stack.compiler.llvm.shapes import from_elements
 from stack.compiler.llvm.tiles import Tiles, columns, rows
 from stack.compiler.llvm.types import SIGNED, memory, register, suffix, vector

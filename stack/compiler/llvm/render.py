@@ -9,7 +9,7 @@ from hal.core.dtypes import DType
 from hal.core.values import LLVM_IR, KernelSource, Param, ParamKind
 from hal.tile.kernel import For, Gather, If, Kernel, Load, Statement, Store
 from hal.tile.node import Node
-from stack.compiler.llvm import casts, contraction, elementwise, functions, indexed, memory, shapes
+from stack.compiler.llvm import casts, contraction, elementwise, functions, indexed, loads, shapes
 from stack.compiler.llvm.control import Body
 from stack.compiler.llvm.statements import Pending
 from stack.compiler.llvm.tiles import Rule, Tiles
@@ -32,9 +32,9 @@ def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
         f"define void @{kernel.name}(ptr noalias readonly %args, ptr noalias readonly %grid, "
         "i64 %begin, i64 %end) nounwind {",
         "entry:",
-        f"{memory.SCRATCH_ZERO} = alloca i64, align 8",
+        f"{loads.SCRATCH_ZERO} = alloca i64, align 8",
         *out.allocas,
-        f"store i64 0, ptr {memory.SCRATCH_ZERO}, align 8",
+        f"store i64 0, ptr {loads.SCRATCH_ZERO}, align 8",
         *out.lines,
         "}",
         *out.declarations(),
@@ -156,7 +156,7 @@ def _variable(t: Tiles, n: Node, row: int, piece: int) -> str:
         return t.piece(alias, row, piece)
     s = t.env.loads[n]
     if isinstance(s, Load):
-        return memory.load_piece(t, s, row, piece)
+        return loads.load_piece(t, s, row, piece)
     return indexed.gather_piece(t, s, row, piece)
 
 
@@ -168,7 +168,7 @@ def _variable_element(t: Tiles, n: Node, row: int, column: int) -> str:
     if s is None:
         return t.extract(n, row, column)
     if isinstance(s, Load):
-        return memory.load_element(t, s, row, column)
+        return loads.load_element(t, s, row, column)
     return indexed.gather_element(t, s, row, column)
 
 

@@ -15,17 +15,9 @@ from hal.tile.kernel import Access, Gather, Load, Store
 from hal.tile.node import Node
 from hal.tile.ops import ELEMENTWISE
 from stack.compiler.llvm import casts
+from stack.compiler.llvm.addresses import address, constant_of, piece_mask, valid
 from stack.compiler.llvm.guards import guarded
-from stack.compiler.llvm.memory import (
-    address,
-    constant_of,
-    copy_elements,
-    is_transposed,
-    piece_mask,
-    swapped,
-    transposed_load,
-    valid,
-)
+from stack.compiler.llvm.loads import copy_elements, is_transposed, swapped, transposed_load
 from stack.compiler.llvm.tiles import Tiles, columns, rows
 from stack.compiler.llvm.types import memory, suffix, vector
 

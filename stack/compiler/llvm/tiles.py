@@ -58,6 +58,20 @@ class Environment:
     assumed: dict[Node, int] = field(default_factory=dict)
 
 
+def _steps(root: Node, expansion: Callable[[Node], Node]) -> Iterator[Node]:
+    """The elementwise operations of an expression, each after those that it needs."""
+    stack, seen = [(root, False)], set()
+    while stack:
+        n, ready = stack.pop()
+        if ready:
+            yield n
+        elif n.op in ELEMENTWISE and n not in seen:
+            seen.add(n)
+            stack.append((n, True))
+            below = (expansion(n),) if is_expanded(n) else n.srcs
+            stack.extend((s, False) for s in reversed(below))
+
+
 Rule = Callable[["Tiles", Node, int, int], str]
 """Computes the piece (row, piece index), or the element (row, column), of a node."""
 
@@ -163,20 +177,8 @@ class Tiles:
         """The elementwise operations that a piece of an expression takes, in order."""
         found = self._orders.get(root)
         if found is None:
-            found = self._orders[root] = tuple(self._find_order(root))
+            found = self._orders[root] = tuple(_steps(root, self.expansion))
         return found
-
-    def _find_order(self, root: Node) -> Iterator[Node]:
-        stack, seen = [(root, False)], set()
-        while stack:
-            n, ready = stack.pop()
-            if ready:
-                yield n
-            elif n.op in ELEMENTWISE and n not in seen:
-                seen.add(n)
-                stack.append((n, True))
-                below = (self.expansion(n),) if is_expanded(n) else n.srcs
-                stack.extend((s, False) for s in reversed(below))
 
     def together(self, n: Node, places: Sequence[tuple[int, int]]) -> None:
         """Compute pieces (row, piece), `self.interleave` at a time operation by operation: a core
