@@ -78,7 +78,8 @@ def announce(device: str, corpus: Corpus, parameters: int) -> None:
     """Say what is about to be trained on what."""
     print(
         f"{parameters:,} parameters on {device}; {len(corpus.train):,} bytes of {corpus.files} "
-        f"files to train on, {len(corpus.validation):,} to validate on"
+        f"files to train on, {len(corpus.validation):,} to validate on",
+        flush=True,
     )
 
 

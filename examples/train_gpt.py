@@ -230,12 +230,15 @@ def run_training(run: Run) -> int:
     if run.resume:
         training.restore(checkpoint)
     run.out.mkdir(parents=True, exist_ok=True)
-    announce(run.device, corpus, sum(p.numel() for p in training.model.parameters()))
     with json_lines(run) as log:
         with interruptible() as stop:
+            announce(run.device, corpus, sum(p.numel() for p in training.model.parameters()))
             train(training, corpus, log, stop)
-            training.save(checkpoint)
-        if stop():
+            if training.step:
+                training.save(checkpoint)
+        if stop() and not training.step:
+            print("interrupted before the first step; there is nothing to save")
+        elif stop():
             print(f"interrupted at step {training.step}; saved {checkpoint}; go on with --resume")
         else:
             finish(training, corpus, log)
