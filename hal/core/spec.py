@@ -62,7 +62,7 @@ class PluginSpec:
     """What a plugin module implements: discovery."""
 
     @_one
-    def enumerate_devices(self) -> Sequence[DeviceSummary]:  # type: ignore[empty-body]
+    def enumerate_devices(self) -> Sequence[DeviceSummary]:
         """List the devices that this machine has for the plugin.
 
         MUST be free of side effects: no device is initialised, no thread started, no environment
@@ -94,7 +94,7 @@ class DeviceSpec:
     # description and life
 
     @_one
-    def describe(self) -> DeviceInfo:  # type: ignore[empty-body]
+    def describe(self) -> DeviceInfo:
         """Say what the device is and can do.
 
         MUST return equal values from open to close. Every number MUST be read from the device,
@@ -115,7 +115,7 @@ class DeviceSpec:
         """
 
     @_one
-    def health(self) -> Health:  # type: ignore[empty-body]
+    def health(self) -> Health:
         """Report the device's state.
 
         MUST answer within 50 ms while the device computes, hangs or is lost, from any thread.
@@ -137,7 +137,7 @@ class DeviceSpec:
     # memory
 
     @_one
-    def alloc(self, nbytes: int, options: AllocOptions) -> Buffer:  # type: ignore[empty-body]
+    def alloc(self, nbytes: int, options: AllocOptions) -> Buffer:
         """Allocate a raw slab; the stack's pool divides slabs, plugins do not.
 
         MUST be aligned to the space's granularity. `nbytes` 0 gives a valid empty buffer. Contents
@@ -149,7 +149,7 @@ class DeviceSpec:
         """
 
     @_one
-    def copy(  # type: ignore[empty-body]
+    def copy(
         self, dst: Region | HostMemory, src: Region | HostMemory, timeline: Timeline, waits: Waits
     ) -> Point:
         """Submit a copy of bytes; the sizes of both sides MUST be equal.
@@ -167,7 +167,7 @@ class DeviceSpec:
         """
 
     @_one
-    def fill(self, dst: Region, pattern: bytes, timeline: Timeline, waits: Waits) -> Point:  # type: ignore[empty-body]
+    def fill(self, dst: Region, pattern: bytes, timeline: Timeline, waits: Waits) -> Point:
         """Submit filling a region with a repeated pattern of 1, 2, 4 or 8 bytes.
 
         Offset and size MUST be multiples of the pattern's length.
@@ -179,7 +179,7 @@ class DeviceSpec:
     # programs
 
     @_one
-    def load(self, source: KernelSource) -> Program:  # type: ignore[empty-body]
+    def load(self, source: KernelSource) -> Program:
         """Turn program text into a program that can be launched; no later call compiles.
 
         MUST check that the entry exists. With a cache directory a second load of equal text on an
@@ -192,7 +192,7 @@ class DeviceSpec:
         """
 
     @_one
-    def bind(self, program: Program, args: Sequence[Argument]) -> Launchable:  # type: ignore[empty-body]
+    def bind(self, program: Program, args: Sequence[Argument]) -> Launchable:
         """Bind arguments to a program's parameters, in order, so that launching costs nothing more.
 
         Scalars are captured now; buffers by reference. A `Slot` makes the launchable usable in
@@ -204,9 +204,7 @@ class DeviceSpec:
         """
 
     @_one
-    def launch(  # type: ignore[empty-body]
-        self, launchable: Launchable, grid: Grid, timeline: Timeline, waits: Waits
-    ) -> Point:
+    def launch(self, launchable: Launchable, grid: Grid, timeline: Timeline, waits: Waits) -> Point:
         """Submit one run of a program over a grid of independent program instances.
 
         Instances may run in any order and at once. A grid with a zero runs nothing and still
@@ -219,7 +217,7 @@ class DeviceSpec:
     # timelines
 
     @_one
-    def create_timeline(self, host_driven: bool) -> Timeline:  # type: ignore[empty-body]
+    def create_timeline(self, host_driven: bool) -> Timeline:
         """Create a timeline at value 0.
 
         A device timeline is an ordered queue: each submitted operation takes the next value. A
@@ -241,7 +239,7 @@ class DeviceSpec:
         """
 
     @_one
-    def wait(self, points: Sequence[Point], timeout_s: float, wait_all: bool) -> bool:  # type: ignore[empty-body]
+    def wait(self, points: Sequence[Point], timeout_s: float, wait_all: bool) -> bool:
         """Wait until all points (or any of them) are reached; False when the deadline passes first.
 
         `timeout_s` 0 polls. MUST NOT hold the interpreter lock while waiting and MUST let a
@@ -255,7 +253,7 @@ class DeviceSpec:
     # optional hooks: memory
 
     @_one
-    def map(self, region: Region, writable: bool) -> memoryview:  # type: ignore[empty-body]
+    def map(self, region: Region, writable: bool) -> memoryview:
         """*Optional, Feature.MAP.* Give the host a view of device memory, valid until the buffer is
         freed.
 
@@ -267,7 +265,7 @@ class DeviceSpec:
         """
 
     @_one
-    def import_host(self, memory: memoryview) -> Buffer:  # type: ignore[empty-body]
+    def import_host(self, memory: memoryview) -> Buffer:
         """*Optional, Feature.IMPORT_HOST.* Use host memory as a buffer without a copy.
 
         The plugin holds a reference to `memory` until `free`.
@@ -277,7 +275,7 @@ class DeviceSpec:
         """
 
     @_one
-    def export_buffer(self, buffer: Buffer) -> SharedHandle:  # type: ignore[empty-body]
+    def export_buffer(self, buffer: Buffer) -> SharedHandle:
         """*Optional, Feature.IPC.* Name a shareable buffer so that another process can import it.
 
         The memory lives until the last process frees it, also if the exporter dies first after the
@@ -288,7 +286,7 @@ class DeviceSpec:
         """
 
     @_one
-    def import_buffer(self, shared: SharedHandle) -> Buffer:  # type: ignore[empty-body]
+    def import_buffer(self, shared: SharedHandle) -> Buffer:
         """*Optional, Feature.IPC.* Map a buffer that another process exported.
 
         Owner: the caller, until `free`. Blocks: briefly.
@@ -298,7 +296,7 @@ class DeviceSpec:
     # optional hooks: graphs, host calls, observation
 
     @_one
-    def record(self, commands: Sequence[Command]) -> Graph:  # type: ignore[empty-body]
+    def record(self, commands: Sequence[Command]) -> Graph:
         """*Optional, Feature.GRAPH.* Record commands that `replay` runs with one call.
 
         A command runs after those named in its `after`, or after all earlier ones. Launchables and
@@ -309,7 +307,7 @@ class DeviceSpec:
         """
 
     @_one
-    def replay(  # type: ignore[empty-body]
+    def replay(
         self, graph: Graph, slots: Sequence[Argument], timeline: Timeline, waits: Waits
     ) -> Point:
         """*Optional, Feature.GRAPH.* Submit all commands of a graph with these slot arguments.
@@ -321,7 +319,7 @@ class DeviceSpec:
         """
 
     @_one
-    def host_call(self, function: HostFunction, timeline: Timeline, waits: Waits) -> Point:  # type: ignore[empty-body]
+    def host_call(self, function: HostFunction, timeline: Timeline, waits: Waits) -> Point:
         """*Optional, Feature.HOST_CALL.* Submit a call of a host function.
 
         It may submit work; it must not wait for points of the same timeline. An exception fails the
@@ -331,7 +329,7 @@ class DeviceSpec:
         """
 
     @_one
-    def timestamps(self, point: Point) -> Sequence[Span]:  # type: ignore[empty-body]
+    def timestamps(self, point: Point) -> Sequence[Span]:
         """*Optional, Feature.TIMESTAMPS.* Say when the operation of a reached point ran on the
         device.
 
@@ -341,7 +339,7 @@ class DeviceSpec:
         """
 
     @_one
-    def stats(self, space: str) -> MemoryStats:  # type: ignore[empty-body]
+    def stats(self, space: str) -> MemoryStats:
         """*Optional, Feature.STATS.* Count the raw allocations of a space (empty: the first GLOBAL
         one).
 
@@ -351,7 +349,7 @@ class DeviceSpec:
     # optional hooks: failure
 
     @_one
-    def reset(self) -> int:  # type: ignore[empty-body]
+    def reset(self) -> int:
         """*Optional, Feature.RESET.* Bring a failed device back; give the new epoch.
 
         Every unreached point fails, all memory is freed, all handles become stale.
@@ -379,7 +377,7 @@ class DeviceSpec:
     # optional hooks: collectives and vendor operators
 
     @_one
-    def create_group(self, spec: GroupSpec) -> Group:  # type: ignore[empty-body]
+    def create_group(self, spec: GroupSpec) -> Group:
         """*Optional, Feature.COLLECTIVES.* Join a communicator; every member calls it with its
         rank.
 
@@ -389,7 +387,7 @@ class DeviceSpec:
         """
 
     @_one
-    def collective(  # type: ignore[empty-body]
+    def collective(
         self,
         group: Group,
         call: Collective,
@@ -425,7 +423,7 @@ class DeviceSpec:
         """
 
     @_one
-    def shrink(self, group: Group, ranks: Sequence[int]) -> Group:  # type: ignore[empty-body]
+    def shrink(self, group: Group, ranks: Sequence[int]) -> Group:
         """*Optional, Feature.COLLECTIVES.* Make a new group of these ranks, without the failed
         ones.
 
@@ -435,7 +433,7 @@ class DeviceSpec:
         """
 
     @_one
-    def operators(self) -> Sequence[Operator]:  # type: ignore[empty-body]
+    def operators(self) -> Sequence[Operator]:
         """*Optional, Feature.OPERATORS.* List vendor operators that the stack may pick where they
         are faster.
 
@@ -443,7 +441,7 @@ class DeviceSpec:
         """
 
     @_one
-    def load_operator(self, operator: Operator, constants: Mapping[str, int]) -> Program:  # type: ignore[empty-body]
+    def load_operator(self, operator: Operator, constants: Mapping[str, int]) -> Program:
         """*Optional, Feature.OPERATORS.* Prepare a vendor operator for the given shape constants.
 
         Owner: the caller, until `free`. Blocks: while it prepares. Raises: Unsupported for
