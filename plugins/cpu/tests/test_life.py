@@ -189,10 +189,10 @@ def test_a_dropped_device_ends_itself(texts):
     del device
     gc.collect()
     for _ in range(100):
-        if native_threads() == before:
+        if native_threads() <= before:
             break
         time.sleep(0.01)
-    assert native_threads() == before
+    assert native_threads() <= before  # fewer if a thread of an earlier test ended meanwhile
     del buffer, timeline
 
 
@@ -215,10 +215,10 @@ def test_fifty_sessions_leak_nothing(texts, tmp_path):
     for _ in range(50):
         session()
     for _ in range(100):
-        if counts() == before:
+        if all(now <= then for now, then in zip(counts(), before, strict=True)):
             break
         time.sleep(0.01)
-    assert counts() == before
+    assert all(now <= then for now, then in zip(counts(), before, strict=True))
 
 
 START = """

@@ -6,25 +6,31 @@
 #include <immintrin.h>
 
 #define ROUNDS 20000
-#define CHAINS 12
+#define CHAINS 12 /* independent, so that the latency of one hides behind the others */
 
-#define MEASURE(NAME, TARGET, VEC, ZERO, FMA)                                                    \
-    __attribute__((target(TARGET))) static double NAME(void) {                                   \
-        VEC acc[CHAINS];                                                                         \
-        for (int i = 0; i < CHAINS; i++) acc[i] = ZERO();                                        \
-        VEC x = ZERO();                                                                          \
-        int64_t start_ns = hc_now();                                                             \
-        for (int r = 0; r < ROUNDS; r++) {                                                       \
-            _Pragma("GCC unroll 12") for (int i = 0; i < CHAINS; i++) {                          \
-                acc[i] = FMA(acc[i], x, x);                                                      \
-                __asm__ volatile("" : "+v"(acc[i]));                                             \
-            }                                                                                    \
-        }                                                                                        \
+/* In assembly: a compiler would drop the work or spill it. W is "y" for 32 bytes and "z" for 64. */
+#define FMA(W, N) "vfmadd231ps %%" W "mm12, %%" W "mm12, %%" W "mm" N "\n\t"
+#define CHAIN(W, F)                                                                              \
+    F(W, "0") F(W, "1") F(W, "2") F(W, "3") F(W, "4") F(W, "5") F(W, "6") F(W, "7") F(W, "8")     \
+    F(W, "9") F(W, "10") F(W, "11")
+
+#define MEASURE(NAME, W, CLEAR)                                                                  \
+    static double NAME(void) {                                                                   \
+        int64_t rounds = ROUNDS, start_ns = hc_now();                                            \
+        __asm__ volatile(CHAIN(W, CLEAR) CLEAR(W, "12")                                          \
+                         "1:\n\t" CHAIN(W, FMA) "dec %0\n\tjnz 1b\n\tvzeroupper"                 \
+                         : "+r"(rounds)                                                          \
+                         :                                                                       \
+                         : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", \
+                           "xmm8", "xmm9", "xmm10", "xmm11", "xmm12");                           \
         return (double)ROUNDS * CHAINS / (double)(hc_now() - start_ns + 1) * 1e9;                \
     }
 
-MEASURE(fma_256, "avx2,fma", __m256, _mm256_setzero_ps, _mm256_fmadd_ps)
-MEASURE(fma_512, "avx512f", __m512, _mm512_setzero_ps, _mm512_fmadd_ps)
+#define CLEAR_32(W, N) "vpxor %%ymm" N ", %%ymm" N ", %%ymm" N "\n\t"
+#define CLEAR_64(W, N) "vpxord %%zmm" N ", %%zmm" N ", %%zmm" N "\n\t"
+
+MEASURE(fma_256, "y", CLEAR_32)
+MEASURE(fma_512, "z", CLEAR_64)
 
 static double vectors_per_s(int *nbytes) {
     double best = 0;
