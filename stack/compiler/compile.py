@@ -19,7 +19,7 @@ from stack.compiler.expr import reads
 from stack.compiler.fuse import Cluster, Fusion, settle
 from stack.compiler.loops import Nest, emit_loops, passes
 from stack.compiler.order import update_in_place
-from stack.compiler.ordered import emit_scan, emit_scatter_add
+from stack.compiler.ordered import read_ordered
 from stack.compiler.prepare import prepare
 from stack.compiler.products import Operands, emit_product
 from stack.compiler.program import (
@@ -32,6 +32,8 @@ from stack.compiler.program import (
     KernelCall,
 )
 from stack.compiler.roots import Home, base, choose_roots, place
+from stack.compiler.scan import emit_scan
+from stack.compiler.scatter import emit_scatter_add
 from stack.compiler.tiles import Emission
 from stack.ir.record import OpRecord
 
@@ -135,11 +137,10 @@ def lower_graph(
     copies = []
     for output, target in copied:
         root = base(prepared.outputs[output])
-        if root.type.size:
-            nbytes = root.type.size * root.dtype.nbytes
-            homes[root] = Home("temp", len(temps), 0, root.type.size, root.type.size)
-            copies.append((target, len(temps), nbytes))
-            temps.append(nbytes)
+        nbytes = root.type.size * root.dtype.nbytes
+        homes[root] = Home("temp", len(temps), 0, root.type.size, root.type.size)
+        copies.append((target, len(temps), nbytes))
+        temps.append(nbytes)
     stored = _stored(prepared, fusion)
     dtypes: dict[tuple[str, int], DType] = {(h.kind, h.index): n.dtype for n, h in homes.items()}
     sizes = _sizes(prepared, temps)
@@ -176,6 +177,8 @@ def _unreadable(
             settle(cluster, homes)
         elif cluster.kind == "matmul":
             operands[cluster] = Operands(cluster, homes)
+        else:
+            read_ordered(cluster.roots[0], homes)
     except NotAffineError as error:
         if error.view is None:
             raise
@@ -264,9 +267,9 @@ class _Emitter:
         emission = Emission(b, memories.memory, homes, self.records, own)
         match cluster.kind:
             case "scan":
-                return emit_scan(cluster.roots[0], emission, self.info)
+                return emit_scan(read_ordered(cluster.roots[0], homes), emission, self.info)
             case "scatter_add":
-                return emit_scatter_add(cluster.roots[0], emission, self.info)
+                return emit_scatter_add(read_ordered(cluster.roots[0], homes), emission, self.info)
             case "matmul":
                 ops = self.operands[cluster]
                 return emit_product(

@@ -179,9 +179,13 @@ class Fusion:
 
     def producers(self, root: Node) -> set[Cluster]:
         """The clusters that write a root: several for a concatenation."""
-        if root.op == "concat":
-            return set().union(*(self.producers(p) for p in self.needs[root]))
-        return {self.of[root]} if root in self.of else set()
+        return {self.of[w] for w in self.writers(root) if w in self.of}
+
+    def writers(self, root: Node) -> list[Node]:
+        """The computed roots that fill a root's buffer: the pieces of a concatenation."""
+        if root.op != "concat":
+            return [root]
+        return [w for piece in self.needs[root] for w in self.writers(piece)]
 
     def _add(self, root: Node) -> None:
         for cluster in self._candidates(root):
@@ -253,6 +257,10 @@ class Fusion:
         except NotAffineError:
             return False
         own = set(trial.roots)
+        if any(
+            w in own for r in own for n in self.needs[r] if n not in own for w in self.writers(n)
+        ):
+            return False
         return all(
             same_place(r, space, self.homes)
             for root, e in exprs.items()

@@ -69,6 +69,8 @@ def update_in_place(
     copies: list[tuple[int, int]] = []
     for output, target in request.updates:
         root = base(request.outputs[output])
+        if not root.type.size:
+            continue
         source = request.inputs[target]
         trial = (
             _after_readers(fusion, fusion.of[root], source, extra) if root in fusion.of else None

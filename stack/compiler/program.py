@@ -50,7 +50,8 @@ Call = KernelCall | CopyCall
 
 @dataclass(frozen=True, slots=True)
 class GraphRequest:
-    """What to compute: `outputs` from `inputs` (nodes of op "input", in order of `run`'s arguments).
+    """What to compute: `outputs` from `inputs` (nodes of op "input", in the order of `run`'s
+    arguments).
 
     An update (output, input) writes that output into that input's array after every read of the old
     value; the two have one type, and no input is updated twice.

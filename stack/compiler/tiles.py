@@ -140,6 +140,13 @@ class Tiles:
                 return lower(e.node, tuple(self.tile(a) for a in e.args))
         raise AssertionError(f"unknown expression {e!r}")
 
+    def stored(self, root: Node, offset: Affine) -> Node:
+        """The scope's elements of a root as they are in its home now."""
+        memory, start = self.emission.memory(self.emission.homes[root], offset)
+        at = self.position(offset.shift(-start))
+        limits = tuple(t.limit for t in self.tile_axes)
+        return self.b.load(memory, at.scalar, self.shape, at.steps, limits)
+
     def store(self, root: Node, offset: Affine, value: Node) -> None:
         """Write the scope's elements of a root to its home."""
         memory, start = self.emission.memory(self.emission.homes[root], offset)

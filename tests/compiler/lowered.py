@@ -1,4 +1,4 @@
-"""Runs a request's tile kernels in the tile interpreter, to be compared with the graph interpreter."""
+"""Runs a request's tile kernels in the tile interpreter, to compare them with the graph's meaning."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ SIMD = DeviceInfo(
     formats=("llvm-ir/1",),
     features=frozenset(),
 )
-UNTOUCHED = 77
+POISONS = (0xAB, 0xFF)
+"""What fills memory that nothing has written: small negative numbers, and NaN."""
 
 
 def run_lowered(
@@ -46,27 +47,54 @@ def run_lowered(
     inputs: Sequence[Node],
     arrays: Sequence[np.ndarray],
     updates: Sequence[tuple[int, int]] = (),
+    info: DeviceInfo = SIMD,
 ) -> tuple[list[np.ndarray], TileProgram]:
-    """The outputs as the tile kernels compute them, and the program."""
-    program = lower_graph(GraphRequest(tuple(outputs), tuple(inputs), tuple(updates)), SIMD, OPS)
-    memory = {
-        ("input", i): np.ascontiguousarray(a).reshape(-1).copy() for i, a in enumerate(arrays)
-    }
-    for i, o in enumerate(outputs):
-        memory["output", i] = np.full(o.type.size, UNTOUCHED, NUMPY[o.dtype])
-    memory.update({("output", o): memory["input", i] for o, i in updates})
-    temps = [np.full(n, 0xAB, np.uint8) for n in program.temps]
+    """The outputs as the tile kernels compute them, and the program.
+
+    Asserts that every kernel is valid, that neither the order of a kernel's instances nor what is
+    in memory that nothing has written matters, and that no input changes but the updated ones.
+    """
+    request = GraphRequest(tuple(outputs), tuple(inputs), tuple(updates))
+    program = lower_graph(request, info, OPS)
     for call in program.calls:
         verify(call.kernel)
+    first, second = (
+        _run(request, program, arrays, poison, seed)
+        for poison, seed in zip(POISONS, (None, 1), strict=True)
+    )
+    for place, found in first.items():
+        assert found.tobytes() == second[place].tobytes(), f"{place} depends on order or garbage"
+    updated = {i for _, i in updates}
+    for i, a in enumerate(arrays):
+        assert i in updated or first["input", i].tobytes() == a.tobytes(), f"input {i} changed"
+    return [first["output", i].reshape(o.shape) for i, o in enumerate(outputs)], program
+
+
+def _run(
+    request: GraphRequest,
+    program: TileProgram,
+    arrays: Sequence[np.ndarray],
+    poison: int,
+    seed: int | None,
+) -> dict[tuple[str, int], np.ndarray]:
+    """The memory of inputs and outputs after a run."""
+    memory = {("input", i): np.array(a).reshape(-1) for i, a in enumerate(arrays)}
+    for i, o in enumerate(request.outputs):
+        dtype = NUMPY[o.dtype]
+        memory["output", i] = np.full(o.type.size * dtype.itemsize, poison, np.uint8).view(dtype)
+    memory.update({("output", o): memory["input", i] for o, i in request.updates})
+    temps = {("temp", i): np.full(n, poison, np.uint8) for i, n in enumerate(program.temps)}
+    for call in program.calls:
         bound = {}
         for param, part in zip(call.kernel.params, call.buffers, strict=True):
-            whole = temps[part.index] if part.kind == "temp" else memory[part.kind, part.index]
+            whole = {**memory, **temps}[part.kind, part.index]
             cut = whole.view(np.uint8)[part.offset : part.offset + part.nbytes]
+            assert cut.size == part.nbytes, f"{param.name} of {call.kernel.name} ends beyond {part}"
             bound[param.name] = cut.view(NUMPY[param.dtype])
-        interpret_kernel(call.kernel, call.grid, bound, {})
+        interpret_kernel(call.kernel, call.grid, bound, {}, seed)
     for target, temp, _ in program.copies:
-        memory["input", target].view(np.uint8)[:] = temps[temp]
-    return [memory["output", i].reshape(o.shape) for i, o in enumerate(outputs)], program
+        memory["input", target].view(np.uint8)[:] = temps["temp", temp]
+    return memory
 
 
 def check(

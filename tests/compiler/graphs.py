@@ -1,0 +1,414 @@
+"""Random graphs of every operation, with requests of every kind, whose results are known exactly.
+
+Values are small whole numbers, so that sums and products are exact in every element type and in any
+order. Functions that are only nearly exact mark what depends on them as *rough*: it is compared
+within a tolerance, and no comparison, rounding or index is made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node, Type, toposort
+from hal.tile.numeric import NUMPY
+from stack.compiler.program import GraphRequest
+from stack.ir import build as g
+from stack.ir.claims import CLAIMS
+from stack.ops import OPS
+
+ROUGH = frozenset(
+    ("exp", "log", "sin", "cos", "tanh", "erf", "sqrt", "rsqrt", "recip", "div", "pow")
+)
+SIZES = (1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 9, 12, 16, 17)
+MOST_ELEMENTS = 600
+LARGEST = 64
+DTYPES = (DType.F32,) * 6 + (DType.I64, DType.I32) * 2 + tuple(DType)
+
+
+class Growing:
+    """A graph that grows by random steps; the value of every node is known."""
+
+    def __init__(self, draw: Callable[[Any], Any]) -> None:
+        self._draw = draw
+        self.rng = np.random.default_rng(self.number(0, 999))
+        self.values: dict[Node, np.ndarray] = {}
+        self.inputs: list[Node] = []
+        self.nodes: list[Node] = []
+
+    # what is drawn
+
+    def number(self, low: int, high: int) -> int:
+        return self._draw(st.integers(low, high))
+
+    def choice(self, options: Sequence[Any]) -> Any:
+        return options[self.number(0, len(options) - 1)]
+
+    def coin(self, one_in: int = 2) -> bool:
+        return self.number(1, one_in) == one_in
+
+    def shape(self) -> tuple[int, ...]:
+        sizes = [self.choice(SIZES) for _ in range(self.number(0, 4))]
+        if sizes and self.coin(40):
+            sizes[0] = 0
+        while prod(sizes) > MOST_ELEMENTS:
+            sizes.pop()
+        return tuple(sizes)
+
+    def pick(self, exact: bool = False, op: str | None = None) -> Node:
+        """A node, more often a late one; one whose element type `op` takes."""
+        fits = [
+            n
+            for n in self.nodes
+            if not (exact and self.rough(n)) and (op is None or n.dtype in CLAIMS[op])
+        ]
+        late = fits[-4:] if self.coin() else fits
+        if late:
+            return self.choice(late)
+        return self.source(next(t for t in DTYPES if op is None or t in CLAIMS[op]))
+
+    # what is known of a node
+
+    def value(self, root: Node) -> np.ndarray:
+        for n in toposort([root]):
+            if n not in self.values:
+                operands = tuple(self.values[s] for s in n.srcs)
+                self.values[n] = np.asarray(OPS[n.op].reference(n, operands))
+        return self.values[root]
+
+    def rough(self, n: Node) -> bool:
+        return any(m.op in ROUGH for m in toposort([n]))
+
+    # what is added
+
+    def source(self, dtype: DType, shape: tuple[int, ...] | None = None) -> Node:
+        """A new input."""
+        n = g.input(len(self.inputs), Type(self.shape() if shape is None else shape, dtype))
+        whole = self.rng.integers(
+            0 if dtype.kind in "ub" else -4, 2 if dtype.kind == "b" else 5, n.shape
+        )
+        self.values[n] = np.asarray(whole).astype(NUMPY[dtype])
+        self.inputs.append(n)
+        self.nodes.append(n)
+        return n
+
+    def add(self, n: Node) -> Node:
+        """Keep a node; large values are cut off first."""
+        if n.type.size > MOST_ELEMENTS:
+            return n
+        if n.dtype is not DType.BOOL and np.any(np.abs(self.value(n).astype(np.float64)) > LARGEST):
+            n = g.minimum(n, g.full_like(n, LARGEST))
+            n = n if n.dtype.kind == "u" else g.maximum(n, g.full_like(n, -LARGEST))
+        assert not np.any(np.isnan(self.value(n).astype(np.float64))), n
+        if n not in self.nodes:
+            self.nodes.append(n)
+        return n
+
+    def fitted(self, x: Node, type: Type) -> Node:
+        """x moved and converted until it has this type."""
+        if x.type.size == type.size and self.coin():
+            x = g.reshape(x, type.shape)
+        if len(x.shape) > len(type.shape):
+            x = self._flatter(x, len(type.shape))
+        x = g.reshape(x, (1,) * (len(type.shape) - len(x.shape)) + x.shape)
+        for axis, size in enumerate(type.shape):
+            x = self._resized(x, axis, size)
+        return self.cast(x, type.dtype)
+
+    def _flatter(self, x: Node, rank: int) -> Node:
+        """x with its first axes as one; its first element where no axis may be left."""
+        if rank:
+            cut = len(x.shape) - rank + 1
+            return g.reshape(x, (prod(x.shape[:cut]), *x.shape[cut:]))
+        if not x.type.size:
+            return g.const(1, x.dtype)
+        return g.reshape(g.slice(x, (0,) * len(x.shape), (1,) * len(x.shape)), ())
+
+    def _resized(self, x: Node, axis: int, size: int) -> Node:
+        old, shape = x.shape[axis], (*x.shape[:axis], size, *x.shape[axis + 1 :])
+        if old == 1:
+            return g.expand(x, shape)
+        if old > size:
+            start = self.number(0, old - size)
+            return g.slice_axis(x, axis, start, start + size)
+        lo = self.number(0, size - old)
+        line = [lo if i == axis else 0 for i in range(len(shape))]
+        rest = [size - old - lo if i == axis else 0 for i in range(len(shape))]
+        return g.pad(x, line, rest, self.choice((0, 0, 1)))
+
+    def cast(self, x: Node, dtype: DType) -> Node:
+        """x as another element type; a rough number that becomes whole is rounded to tens first."""
+        if dtype is not x.dtype and self.rough(x) and not dtype.is_float:
+            return g.full(x.shape, 1, dtype)
+        if dtype.kind == "u" and x.dtype.kind != "u":
+            x = x if x.dtype is DType.BOOL else g.abs(x)
+        return g.cast(x, dtype)
+
+    def peer(self, x: Node, exact: bool = False) -> Node:
+        """Another node or a constant, of x's type."""
+        if self.coin(6):
+            return g.full(
+                x.shape, self.choice((0, 1, 2)) if x.dtype is not DType.BOOL else 1, x.dtype
+            )
+        return self.fitted(self.pick(exact), x.type)
+
+    def index(self, shape: tuple[int, ...], size: int) -> Node:
+        """Positions along an axis, some of them outside of it."""
+        dtype = self.choice((DType.I32, DType.I64))
+        if self.coin():
+            n = self.source(dtype, shape)
+            self.values[n] = np.asarray(self.rng.integers(-1, size + 1, shape)).astype(NUMPY[dtype])
+            return n
+        return self.fitted(self.pick(exact=True), Type(shape, dtype))
+
+
+def unary(d: Growing) -> Node:
+    op = d.choice(("neg", "abs", "not", "floor", "ceil", "round"))
+    rounds = op in ("floor", "ceil", "round")
+    return g.unary(op, d.pick(exact=rounds, op=op))
+
+
+def rough(d: Growing) -> Node:
+    op = d.choice((*SMOOTH, "div", "pow"))
+    x = d.pick(op=op)
+    if op in ("div", "pow"):
+        below = g.add(g.abs(d.peer(x)), g.full_like(x, 1))
+        return g.div(x, below) if op == "div" else g.pow(below, g.full_like(x, -1))
+    if op in ("log", "sqrt", "rsqrt", "recip"):
+        x = g.add(g.abs(x), g.full_like(x, 1))
+    return g.unary(op, g.minimum(x, g.full_like(x, 2)) if op == "exp" else x)
+
+
+def binary(d: Growing) -> Node:
+    op = d.choice(("add", "add", "sub", "mul", "mul", "min", "max", "and", "or", "xor"))
+    x = d.pick(op=op)
+    return g.binary(op, *((x, d.peer(x)) if d.coin() else (d.peer(x), x)))
+
+
+def division(d: Growing) -> Node:
+    op = d.choice(("floordiv", "mod"))
+    x = d.pick(exact=True, op=op)
+    return g.binary(op, x, g.maximum(d.peer(x, exact=True), g.full_like(x, 1)))
+
+
+def shift(d: Growing) -> Node:
+    x = d.pick(op="shl")
+    return g.binary(d.choice(("shl", "shr")), x, g.full_like(x, d.number(0, 3)))
+
+
+def where(d: Growing) -> Node:
+    x = d.pick(exact=True, op="lt")
+    test = g.binary(d.choice(("eq", "ne", "lt", "le")), x, d.peer(x, exact=True))
+    y = d.fitted(d.pick(), x.type.with_dtype(d.choice(DTYPES)))
+    return d.choice((test, g.where(test, y, d.peer(y))))
+
+
+def cast(d: Growing) -> Node:
+    return d.cast(d.pick(), d.choice(DTYPES))
+
+
+def bitcast(d: Growing) -> Node:
+    x = d.pick(exact=True, op="lt")
+    dtype = next(i for i in DType if i.kind == "i" and i.bits == x.dtype.bits)
+    bits = g.bitcast(g.where(g.eq(x, g.full_like(x, 0)), g.full_like(x, 0), x), dtype)
+    return d.choice((bits, g.bitcast(bits, x.dtype)))
+
+
+def leaf(d: Growing) -> Node:
+    shape = d.shape()
+    dtype = d.choice(sorted(CLAIMS["arange"], key=str))
+    size = min(prod(shape), 60)
+    return d.fitted(g.arange(size, dtype), Type(shape, dtype))
+
+
+def philox(d: Growing) -> Node:
+    x = d.fitted(d.pick(exact=True), Type(d.shape(), DType.U64))
+    return g.mod(g.philox(x, d.peer(x, exact=True)), g.full(x.shape, 7, DType.U32))
+
+
+def reshape(d: Growing) -> Node:
+    """Neighbouring axes made one, and axes cut in two."""
+    x = d.pick()
+    shape = [n for n in x.shape if n != 1]
+    if len(shape) > 1 and d.coin():
+        at = d.number(0, len(shape) - 2)
+        shape[at : at + 2] = [shape[at] * shape[at + 1]]
+    for at in range(len(shape) - 1, -1, -1):
+        parts = [k for k in (2, 3, 4, 5) if shape[at] and shape[at] % k == 0]
+        if parts and d.coin():
+            part = d.choice(parts)
+            shape[at : at + 1] = [part, shape[at] // part]
+    return g.reshape(x, [1, *shape] if d.coin(4) else shape)
+
+
+def permute(d: Growing) -> Node:
+    x = d.pick()
+    return g.permute(x, sorted(range(len(x.shape)), key=lambda _: d.number(0, 9)))
+
+
+def expand(d: Growing) -> Node:
+    x = d.pick()
+    return g.expand(x, tuple(d.choice(SIZES[:8]) if n == 1 else n for n in x.shape))
+
+
+def slice_(d: Growing) -> Node:
+    x = d.pick()
+    start = [d.number(0, n // 2) for n in x.shape]
+    stop = [n if d.coin() else d.number(lo, n) for lo, n in zip(start, x.shape, strict=True)]
+    return g.slice(x, start, stop, [d.choice((1, 1, 2, 3)) for _ in x.shape])
+
+
+def flip(d: Growing) -> Node:
+    x = d.pick()
+    return g.flip(x, [i for i in range(len(x.shape)) if d.coin()])
+
+
+def pad(d: Growing) -> Node:
+    x = d.pick()
+    lo, hi = ([d.choice((0, 0, 1, 2)) for _ in x.shape] for _ in range(2))
+    return g.pad(x, lo, hi, d.choice((0, 0, 1)))
+
+
+def split_gradient(d: Growing) -> Node:
+    """Zero-padded pieces of an axis, added up."""
+    x = d.pick(op="add")
+    if not x.shape:
+        return x
+    axis, count = d.number(0, len(x.shape) - 1), d.number(2, 3)
+    parts = [x, *(d.peer(x) for _ in range(count - 1))]
+    unit = [x.shape[axis] if i == axis else 0 for i in range(len(x.shape))]
+    padded = [
+        g.pad(p, [u * i for u in unit], [u * (count - 1 - i) for u in unit])
+        for i, p in enumerate(parts)
+    ]
+    total = padded[0]
+    for p in padded[1:]:
+        total = g.add(total, p)
+    return total
+
+
+def concat(d: Growing) -> Node:
+    x = d.pick()
+    if not x.shape:
+        return x
+    axis = d.number(0, len(x.shape) - 1)
+    parts = [x]
+    for _ in range(d.number(1, 3)):
+        size = x.shape[axis] if d.coin() else d.choice((0, 1, 2, 3))
+        shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
+        parts.append(d.fitted(d.pick(), Type(shape, x.dtype)))
+    return g.concat(parts[::-1] if d.coin() else parts, axis)
+
+
+def contiguous(d: Growing) -> Node:
+    return g.contiguous(d.pick())
+
+
+def reduce(d: Growing) -> Node:
+    kind = d.choice(("sum", "sum", "max", "min", "prod"))
+    x = d.pick(op="add" if kind in ("sum", "prod") else "eq")
+    if kind == "prod" and x.type.size:
+        x = g.minimum(x, g.full_like(x, 1))
+        x = x if x.dtype.kind == "u" else g.maximum(x, g.full_like(x, -1))
+    if kind in ("min", "max") and 0 in x.shape:
+        return x
+    return g.reduce(kind, x, tuple(i for i in range(len(x.shape)) if d.coin()))
+
+
+def normal(d: Growing) -> Node:
+    """Something of every element and of a reduction of its row."""
+    x = d.pick(op="add")
+    if 0 in x.shape:
+        return x
+    axes = tuple(i for i in range(len(x.shape)) if d.coin())
+    row = g.expand(g.reduce(d.choice(("sum", "max", "min")), x, axes), x.shape)
+    return g.sub(x, d.add(row))
+
+
+def position(d: Growing) -> Node:
+    x = d.pick(exact=True, op="lt")
+    if 0 in x.shape or not x.shape:
+        return x
+    return d.choice((g.argmax, g.argmin))(x, d.number(0, len(x.shape) - 1))
+
+
+def scan(d: Growing) -> Node:
+    x = d.pick(op="add")
+    if not x.shape:
+        return x
+    return g.scan(d.choice(("sum", "max", "min")), x, d.number(0, len(x.shape) - 1))
+
+
+def matmul(d: Growing) -> Node:
+    x = d.pick(op="matmul")
+    while len(x.shape) < 2:
+        x = g.reshape(x, (1, *x.shape) if d.coin() else (*x.shape, 1))
+    shape = (*x.shape[:-2], x.shape[-1], d.choice(SIZES))
+    y = d.fitted(d.pick(), Type(shape, x.dtype))
+    if d.coin():
+        y = g.transpose(d.fitted(d.pick(), Type((*shape[:-2], shape[-1], shape[-2]), x.dtype)))
+    wide = DType.F32 if x.dtype in (DType.F16, DType.BF16) and d.coin() else None
+    return g.matmul(x, y, wide)
+
+
+def gather(d: Growing) -> Node:
+    x = d.pick()
+    if not x.shape:
+        return x
+    axis = d.number(0, len(x.shape) - 1)
+    where_to = d.index(tuple(d.choice(SIZES[:6]) for _ in range(d.number(0, 2))), x.shape[axis])
+    return g.gather(x, where_to, axis)
+
+
+def scatter_add(d: Growing) -> Node:
+    x = d.pick(op="scatter_add")
+    if not x.shape:
+        return x
+    axis = d.number(0, len(x.shape) - 1)
+    shape = tuple(d.choice(SIZES[:6]) for _ in range(d.number(0, 2)))
+    into = g.full_like(x, 0) if d.coin() else x
+    result = Type(x.shape[:axis] + shape + x.shape[axis + 1 :], x.dtype)
+    return g.scatter_add(into, d.index(shape, x.shape[axis]), d.fitted(d.pick(), result), axis)
+
+
+STEPS: tuple[Callable[[Growing], Node], ...] = (
+    *(unary, rough, binary, binary, binary, division, shift, where, cast, bitcast, leaf, philox),
+    *(reshape, permute, permute, expand, slice_, flip, pad, split_gradient, concat, concat),
+    *(
+        contiguous,
+        reduce,
+        reduce,
+        normal,
+        normal,
+        position,
+        scan,
+        matmul,
+        matmul,
+        gather,
+        scatter_add,
+    ),
+)
+
+
+@st.composite
+def requests(draw: Callable[[Any], Any], steps: int = 10) -> tuple[GraphRequest, Growing]:
+    """A request, and the graph with the values of its inputs and outputs."""
+    d = Growing(draw)
+    for _ in range(d.number(1, 3)):
+        d.source(d.choice(DTYPES))
+    for _ in range(d.number(1, steps)):
+        d.add(d.choice(STEPS)(d))
+    outputs, updates = [], []
+    for i in range(len(d.inputs)):
+        if d.coin(3):
+            updates.append((len(outputs), i))
+            outputs.append(d.fitted(d.pick(), d.inputs[i].type))
+    outputs += [d.nodes[-1], *(d.pick() for _ in range(d.number(0, 3)))]
+    for n in outputs:
+        d.value(n)
+    return GraphRequest(tuple(outputs), tuple(d.inputs), tuple(updates)), d

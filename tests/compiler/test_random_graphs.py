@@ -1,0 +1,95 @@
+"""Random graphs compiled to kernels against the graph interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hal.core.description import DeviceInfo
+from hal.core.dtypes import DType
+from hal.tile.node import Node, toposort
+from stack.compiler import compile, fuse, loops, prepare, roots
+from stack.compiler.program import GraphRequest
+from tests.compiler.graphs import Growing, requests
+from tests.compiler.lowered import SIMD, run_lowered
+
+TOLERANCE = {DType.F64: 1e-6, DType.F32: 1e-3, DType.F16: 0.3, DType.BF16: 1.0}
+"""For values that are only nearly exact, relative to the greater of 1 and the expected value."""
+
+SMALL = {
+    compile: {"ROW_SCRATCH_NBYTES": 256},
+    fuse: {"MOST_ROOTS": 6, "SERIAL": 128},
+    loops: {"UNROLL": 2, "ROWS_ON_GRID": 8, "CHUNK": 64},
+    prepare: {"FEW": 4, "LONG": 256},
+    roots: {"INLINE_LIMIT": 12},
+}
+"""The compiler's thresholds at sizes that small tensors pass."""
+
+
+@contextmanager
+def small_thresholds() -> Iterator[None]:
+    with ExitStack() as stack:
+        for module, values in SMALL.items():
+            stack.enter_context(mock.patch.multiple(module, **values))
+        yield
+
+
+def narrow(vector_nbytes: int) -> DeviceInfo:
+    """A device whose vectors and caches are small."""
+    limits = replace(SIMD.limits, vector_nbytes=vector_nbytes, caches=(512, 4096))
+    return replace(SIMD, limits=limits)
+
+
+def agrees(request: GraphRequest, d: Growing, info: DeviceInfo) -> None:
+    """Assert that the request compiles to kernels that compute its values."""
+    arrays = [d.values[n] for n in request.inputs]
+    found, _ = run_lowered(request.outputs, request.inputs, arrays, request.updates, info)
+    for i, (n, actual) in enumerate(zip(request.outputs, found, strict=True)):
+        expected, near = d.values[n], _tolerance(n) if d.rough(n) else 0
+        assert actual.dtype == expected.dtype
+        np.testing.assert_allclose(
+            actual.astype(np.float64),
+            expected.astype(np.float64),
+            near,
+            near,
+            err_msg=f"output {i}",
+        )
+
+
+def _tolerance(n: Node) -> float:
+    """That of the coarsest type on the way: a kernel may round to it, or keep what it has."""
+    return max(TOLERANCE[m.dtype] for m in toposort([n]) if m.dtype.is_float)
+
+
+def budget(examples: int) -> settings:
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@pytest.mark.slow
+@budget(40)
+@given(requests(), st.sampled_from((8, 16, 32)))
+def test_random_graphs(made: tuple[GraphRequest, Growing], vector_nbytes: int) -> None:
+    agrees(*made, narrow(vector_nbytes))
+
+
+@pytest.mark.slow
+@budget(40)
+@given(requests(), st.sampled_from((8, 16, 32)))
+def test_random_graphs_that_pass_every_threshold(
+    made: tuple[GraphRequest, Growing], vector_nbytes: int
+) -> None:
+    with small_thresholds():
+        agrees(*made, narrow(vector_nbytes))
