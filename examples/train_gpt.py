@@ -253,7 +253,7 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\ninterrupted; checkpoints written before are whole", file=sys.stderr)
         return INTERRUPTED
-    except (hal.HalError, ht.CheckpointError, CorpusError, OSError) as error:
+    except (hal.HalError, ht.CheckpointError, ht.TensorError, CorpusError, OSError) as error:
         return show_error(error)
 
 

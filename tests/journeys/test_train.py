@@ -13,6 +13,7 @@ from matplotlib import image
 import stack.framework as ht
 from tests.journeys.conftest import Commands, read_until, wait_until
 
+pytestmark = pytest.mark.slow
 STEPS = 6
 
 
@@ -29,7 +30,6 @@ def finished(tmp_path_factory, environment):
     return commands.folder, ended
 
 
-@pytest.mark.slow
 def test_every_step_is_a_line_of_json_and_the_last_line_is_the_validation(finished):
     *steps, last = lines(finished[0] / "log.json")
     assert [line["step"] for line in steps] == list(range(1, STEPS + 1))
@@ -39,7 +39,6 @@ def test_every_step_is_a_line_of_json_and_the_last_line_is_the_validation(finish
     assert 0 < last["val_loss"] < 7
 
 
-@pytest.mark.slow
 def test_progress_loss_and_a_sample_are_shown(finished):
     folder, ended = finished
     loss = lines(folder / "log.json")[-1]["val_loss"]
@@ -50,7 +49,6 @@ def test_progress_loss_and_a_sample_are_shown(finished):
     assert len(ended.out.rstrip("\n").rpartition("see out\n")[2]) == len(sample)
 
 
-@pytest.mark.slow
 def test_the_loss_curve_is_an_image_with_curves_in_it(finished):
     pixels = image.imread(finished[0] / "out" / "loss.png")
     assert pixels.shape == (480, 840, 4)
@@ -60,7 +58,6 @@ def test_the_loss_curve_is_an_image_with_curves_in_it(finished):
     assert blue.any(), "the training curve is drawn in blue"
 
 
-@pytest.mark.slow
 def test_the_checkpoint_has_the_model_and_its_place_in_the_run(finished):
     state = ht.load(finished[0] / "out" / "checkpoint.safetensors")
     assert state["step"] == STEPS
@@ -70,7 +67,6 @@ def test_the_checkpoint_has_the_model_and_its_place_in_the_run(finished):
     assert np.isfinite(state["model"]["head.weight"].numpy()).all()
 
 
-@pytest.mark.slow
 def test_the_trace_has_host_calls_and_the_kernels_that_ran_by_name(finished):
     trace = json.loads((finished[0] / "trace.json").read_text())
     events = trace["traceEvents"]
@@ -92,7 +88,6 @@ def test_the_trace_has_host_calls_and_the_kernels_that_ran_by_name(finished):
     assert products >= STEPS * 3 * 6, "three products for each of at least six in a step"
 
 
-@pytest.mark.slow
 def test_a_slice_of_the_device_lies_between_the_first_and_the_last_call(finished):
     events = json.loads((finished[0] / "trace.json").read_text())["traceEvents"]
     host = [e for e in events if e.get("cat") == "host"]
@@ -112,7 +107,6 @@ def interrupted(commands, steps, *arguments):
     return commands.ended(process)
 
 
-@pytest.mark.slow
 def test_an_interrupted_run_saves_and_goes_on_as_if_nothing_had_happened(commands, tmp_path):
     ended = interrupted(commands, 3)
     assert ended.code == 130
@@ -130,7 +124,6 @@ def test_an_interrupted_run_saves_and_goes_on_as_if_nothing_had_happened(command
     assert [a["loss"] for a in resumed[:both]] == [b["loss"] for b in whole[:both]]
 
 
-@pytest.mark.slow
 def test_ctrl_c_during_the_first_compile_ends_without_a_traceback(commands, tmp_path):
     env = {"HAL_CACHE_DIR": str(tmp_path / "empty")}
     process = commands.start_training("--steps", 10**6, env=env)
@@ -145,7 +138,6 @@ def test_ctrl_c_during_the_first_compile_ends_without_a_traceback(commands, tmp_
     assert re.search("interrupted (at step 1; saved out/|before the first step)", ended.out)
 
 
-@pytest.mark.slow
 def test_a_second_ctrl_c_ends_at_once_and_keeps_the_older_checkpoint(commands, tmp_path):
     assert commands.train("--steps", 1).code == 0
     before = (tmp_path / "out" / "checkpoint.safetensors").read_bytes()

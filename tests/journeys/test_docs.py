@@ -1,0 +1,90 @@
+"""What the README and the guides say can be done as they say it."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.machine import ROOT
+
+GUIDES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "plugins/cpu/README.md"]
+GUIDES += sorted((ROOT / "docs").rglob("*.md"))
+GUIDE_NAMES = [str(path.relative_to(ROOT)) for path in GUIDES]
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = set(re.findall(r"^([a-z]+):", MAKEFILE, re.MULTILINE))
+
+
+def fenced(path, language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def commands_of(path):
+    """The commands of a guide's shell blocks and of its words in backquotes, without comments."""
+    text = path.read_text()
+    blocks = "\n".join(fenced(path, "sh"))
+    return blocks.splitlines() + re.findall(r"`([^`\n]+)`", text)
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=GUIDE_NAMES)
+def test_every_make_target_in_a_guide_exists(guide):
+    named = {c.split()[1] for c in commands_of(guide) if re.match(r"make [a-z]", c)}
+    assert named <= TARGETS
+
+
+def test_the_readme_names_the_targets_of_the_makefile():
+    named = {c.split()[1] for c in commands_of(ROOT / "README.md") if c.startswith("make ")}
+    assert {"train", "test", "lint", "bench"} <= named
+
+
+@pytest.mark.parametrize("guide", GUIDES, ids=GUIDE_NAMES)
+def test_every_file_that_a_guide_links_to_exists(guide):
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", guide.read_text())
+    missing = [link for link in links if ":" not in link and not (guide.parent / link).exists()]
+    assert not missing
+
+
+def test_every_path_in_the_readmes_layout_exists():
+    rows = re.findall(r"^\| (`[^|]*`) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+    paths = [path for row in rows for path in re.findall(r"`([^`]+)`", row)]
+    assert len(paths) > 10
+    assert all((ROOT / path).exists() for path in paths), paths
+
+
+@pytest.mark.slow
+def test_the_readmes_python_runs():
+    (example,) = fenced(ROOT / "README.md", "python")
+    ended = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "cpu:0 ok" in ended.stdout
+
+
+@pytest.mark.slow
+def test_the_readmes_device_commands_run(commands):
+    said = [c.partition("#")[0] for c in commands_of(ROOT / "README.md") if "bin/hal " in c]
+    assert len(said) >= 2
+    for command in said:
+        ended = commands.hal(*shlex.split(command)[1:])
+        assert ended.code == 0, ended.err
+        assert "cpu" in ended.out
+
+
+@pytest.mark.slow
+def test_the_scripts_help_names_every_option_that_the_readme_uses(commands):
+    text = (ROOT / "README.md").read_text()
+    asked = [c for c in commands_of(ROOT / "README.md") if "TRAIN_ARGS=" in c or "train_gpt" in c]
+    options = set(re.findall(r"--[a-z]+", " ".join(asked))) - {"--help"}
+    assert options
+    assert "--device mychip:0" in text
+    ended = commands.train("--help")
+    assert ended.code == 0
+    assert all(option in ended.out for option in {*options, "--device"})
+    assert "--help" in ended.out
+
+
+def test_the_commands_that_continuous_integration_runs_are_targets():
+    run = (ROOT / ".ci" / "run").read_text()
+    assert set(re.findall(r"^make ([a-z]+)", run, re.MULTILINE)) == {"lint", "test"}
+    assert Path(ROOT / ".ci" / "run").stat().st_mode & 0o111
