@@ -7,13 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import matplotlib as mpl
 from corpus import Corpus
-from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-mpl.use("agg")
 Losses = list[tuple[int, float]]
 
 
@@ -39,14 +37,14 @@ class Curve:
 
     def plot(self, path: Path) -> None:
         """Write both curves as a PNG."""
-        figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+        figure = Figure(figsize=(7, 4), layout="constrained")
+        axes = figure.subplots()
         axes.plot(*zip(*self.train, strict=True), linewidth=0.8, label="training")
         axes.plot(*zip(*self.validation, strict=True), "o-", label="validation")
         axes.set(xlabel="step", ylabel="loss (nats per byte)")
         axes.grid(alpha=0.3)
         axes.legend()
         figure.savefig(path, dpi=120)
-        plt.close(figure)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ def test_float32_losses_and_weights_are_pytorchs():
     assert apart.loss < 1e-4
     assert apart.weight < 1e-3
     ours, _ = apart.losses
-    assert ours[-1] < ours[0] - 0.5, "the model must learn, or there is little to compare"
+    assert ours[-1] < 0.95 * ours[0], "the model must learn, or there is little to compare"
 
 
 @pytest.mark.slow
