@@ -124,6 +124,18 @@ def test_an_interrupted_run_saves_and_goes_on_as_if_nothing_had_happened(command
     assert [a["loss"] for a in resumed[:both]] == [b["loss"] for b in whole[:both]]
 
 
+def test_a_killed_run_leaves_the_checkpoint_of_its_last_validation(commands, tmp_path):
+    log = tmp_path / "log.json"
+    process = commands.start_training("--steps", 10**6, "--json", log)
+    wait_until(process, lambda: log.exists() and len(lines(log)) >= 6)
+    process.kill()
+    assert commands.ended(process).code == -signal.SIGKILL
+    step = ht.load(tmp_path / "out" / "checkpoint.safetensors")["step"]
+    assert step % 4 == 0
+    assert 4 <= step <= len(lines(log))
+    assert commands.train("--resume", "--steps", step + 1).code == 0
+
+
 def test_ctrl_c_during_the_first_compile_ends_without_a_traceback(commands, tmp_path):
     env = {"HAL_CACHE_DIR": str(tmp_path / "empty")}
     process = commands.start_training("--steps", 10**6, env=env)

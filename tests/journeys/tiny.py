@@ -5,6 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
+import corpus  # noqa: F401  (tests take it from here, where its folder is known)
 import train_gpt
 from gpt import GPTConfig
 

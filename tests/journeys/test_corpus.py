@@ -1,0 +1,65 @@
+"""Batches of text: windows of the right shape whose targets are the bytes that follow."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.journeys.tiny import corpus
+
+
+@st.composite
+def cases(draw):
+    context, rows = draw(st.integers(1, 9)), draw(st.integers(1, 5))
+    length = draw(st.integers(2 * context, 20 * context))
+    data = np.arange(length, dtype=np.int64)  # a window of it shows where it begins
+    return data, rows, context
+
+
+def assert_windows(tokens, targets, data, rows, context):
+    assert tokens.shape == targets.shape == (rows, context)
+    assert tokens.dtype == targets.dtype == np.int64
+    np.testing.assert_array_equal(targets, tokens + 1)
+    np.testing.assert_array_equal(tokens, tokens[:, :1] + np.arange(context))
+    assert tokens.min() >= 0
+    assert targets.max() < len(data)
+
+
+@given(cases(), st.integers(0, 100), st.integers(0, 100))
+def test_a_batch_depends_on_seed_and_step_alone(case, seed, step):
+    data, rows, context = case
+    first, second = (corpus.batch(data, seed, step, rows, context) for _ in range(2))
+    assert_windows(*first, *case)
+    np.testing.assert_array_equal(first, second)
+
+
+@given(cases(), st.integers(1, 6))
+def test_there_is_at_least_one_validation_batch_and_as_many_as_there_is_text_for(case, count):
+    data, rows, context = case
+    batches = list(corpus.validation_batches(data, count, rows, context))
+    for tokens, targets in batches:
+        assert_windows(tokens, targets, *case)
+    assert len(batches) == max(1, min(count, (len(data) - 1) // (rows * context)))
+
+
+@pytest.mark.parametrize(("files", "held"), [(1, 1), (9, 1), (10, 1), (25, 2)])
+def test_each_tenth_file_or_the_last_tenth_of_few_is_held_back(tmp_path, files, held):
+    for i in range(files):
+        (tmp_path / f"{i:02}").write_bytes(bytes([i]) * 99)
+    loaded = corpus.load([str(tmp_path)], context=4)
+    assert loaded.files == files
+    assert len(loaded.train) + len(loaded.validation) >= 99 * files
+    if files < 10:
+        assert abs(len(loaded.validation) - len(loaded.train) / 9) <= 2
+    else:
+        assert set(loaded.validation.tolist()) - {10} == {10 * n + 9 for n in range(held)}
+        assert not set(loaded.validation.tolist()) - {10} & set(loaded.train.tolist())
+
+
+def test_without_paths_the_text_is_the_standard_librarys():
+    paths = corpus.standard_library()
+    assert len(paths) > 200
+    assert {"json/__init__.py", "argparse.py"} <= {"/".join(p.parts[-2:]) for p in paths} | {
+        p.name for p in paths
+    }
+    assert not any({"site-packages", "test"} & set(p.parts) for p in paths)
