@@ -27,7 +27,8 @@ def machine(tmp_path):
     site.install("broken", "raise RuntimeError('driver is too old')", one)
     site.install("future", "raise AssertionError('imported')", MANIFEST + "contract = [7, 9]\n")
     site.install("quitter", "raise SystemExit(3)", one)
-    return {"PYTHONPATH": str(folder)}
+    there = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": f"{folder}{os.pathsep}{there}" if there else str(folder)}
 
 
 def test_devices_lists_every_device_and_every_broken_plugin_with_its_cause(commands, machine):
