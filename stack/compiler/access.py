@@ -67,6 +67,16 @@ class Guard:
     lo: int
     hi: int
 
+    def always(self) -> bool:
+        """Whether the element exists for every point of the loop nest."""
+        low, high = self.value.bounds()
+        return self.lo <= low and high < self.hi
+
+    def never(self) -> bool:
+        """Whether the element exists for none."""
+        low, high = self.value.bounds()
+        return high < self.lo or self.hi <= low
+
 
 @dataclass(frozen=True, slots=True)
 class Index:
@@ -97,7 +107,9 @@ class NotAffineError(Exception):
     """An index that affine arithmetic cannot express. `view` is the node that needs a buffer of its
     own, if any."""
 
-    view: Any = None
+    def __init__(self, view: Any = None) -> None:
+        super().__init__(view)
+        self.view = view
 
 
 def axis_index(axes: Iterable[Axis]) -> Index:

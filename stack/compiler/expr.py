@@ -118,8 +118,7 @@ class Walk:
         try:
             return self._expression(n, index, guards)
         except NotAffineError as error:
-            error.view = error.view or n
-            raise
+            raise NotAffineError(error.view or n) from error
 
     def _expression(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
         if n.op in MOVEMENT:
@@ -136,7 +135,9 @@ class Walk:
 
     def _view(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
         source, own = VIEWS[n.op](n, index)
-        own = tuple(g for g in own if g.value.bounds()[0] < g.lo or g.value.bounds()[1] >= g.hi)
+        if any(g.never() for g in own):
+            return Constant(n.dtype, value=n["value"])
+        own = tuple(g for g in own if not g.always())
         inner = self.operand(n.srcs[0], source, guards + own)
         if not own:
             return inner

@@ -10,7 +10,6 @@ lane.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from hal.core.description import DeviceInfo
@@ -19,10 +18,10 @@ from hal.core.values import Grid
 from hal.tile.build import add, binary, broadcast, const, mul, program_id, reduce, sub, where
 from hal.tile.node import Node
 from stack.compiler.access import Axis
-from stack.compiler.expr import Expr, reads
-from stack.compiler.fuse import Space, forward, is_full, stored_from
+from stack.compiler.cluster import Nest
+from stack.compiler.expr import Expr
 from stack.compiler.prepare import identity
-from stack.compiler.tiles import Emission, TileAxis, Tiles, compute_dtype, least
+from stack.compiler.tiles import Emission, TileAxis, Tiles, Work, compute_dtype, least
 
 I64 = DType.I64
 UNROLL = 4
@@ -35,43 +34,27 @@ CHUNK = 1 << 13
 COMBINE = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
 
 
-@dataclass(frozen=True, slots=True)
-class Nest:
-    """A cluster ready to be emitted: its axes, its roots' expressions, and which roots have to be
-    stored."""
-
-    space: Space
-    exprs: dict[Node, Expr]
-    roots: Sequence[Node]
-    stored: frozenset[Node]
-
-
 def passes(nest: Nest) -> dict[Node, int]:
     """The pass in which each root is computed."""
     level: dict[Node, int] = {}
-    for root in nest.roots:
-        own = (
-            [r.root for r in reads(nest.exprs[root]) if r.root in level]
-            if root in nest.exprs
-            else []
-        )
-        permuted = stored_from(root, level)
-        own += [permuted[0]] if permuted else []
+    for root in nest.own:
+        moved = nest.moved.get(root)
+        own = [moved.source] if moved else [r.root for r in nest.reads[root] if r.root in level]
         level[root] = max((level[r] + (r.op == "reduce") for r in own), default=0)
     return level
 
 
-def emit_loops(nest: Nest, emission: Emission, info: DeviceInfo) -> Grid:
-    """Emit the cluster's body; give its launch grid."""
-    return _Loops(nest, emission, info).emit()
+def emit_loops(work: Work, emission: Emission, info: DeviceInfo) -> Grid:
+    """Emit the kernel's body; give its launch grid."""
+    return _Loops(work, emission, info).emit()
 
 
 class _Loops:
-    def __init__(self, nest: Nest, emission: Emission, info: DeviceInfo) -> None:
-        self.nest, self.emission, self.b = nest, emission, emission.b
+    def __init__(self, work: Work, emission: Emission, info: DeviceInfo) -> None:
+        self.work, self.emission, self.b = work, emission, emission.b
+        self.nest = nest = work.nest
         self.space = nest.space
         self.level = passes(nest)
-        self.homes = emission.homes
         axes = self.space.axes
         self.vector = axes[-1] if axes else None
         self.rows = [a for a in self.space.parallel if a is not self.vector]
@@ -172,18 +155,21 @@ class _Loops:
 
     def _passes(self, row: Tiles) -> None:
         for number in range(max(self.level.values()) + 1):
-            here = [r for r in self.nest.roots if self.level[r] == number]
+            here = [r for r in self.nest.own if self.level[r] == number]
             full = [r for r in here if self._in_loop(r)]
             row.hoist(self.nest.exprs[r] for r in full if r in self.nest.exprs)
             for root in (r for r in here if not self._in_loop(r)):
-                row.local[root] = row.tile(self.nest.exprs[root])
-                self._store(row, root, row.local[root])
+                self._compute(row, root)
             if full:
                 self._pass(row, full)
 
     def _in_loop(self, root: Node) -> bool:
         """Whether the root is computed inside the loops over the row (a pure row has none)."""
-        return root.op == "reduce" or is_full(root, self.space) or root not in self.nest.exprs
+        return root.op == "reduce" or self.space.is_full(root)
+
+    def _compute(self, scope: Tiles, root: Node) -> None:
+        scope.local[root] = scope.root(root, self.work)
+        scope.keep(root, self.work)
 
     def _pass(self, row: Tiles, roots: list[Node]) -> None:
         sums = [r for r in roots if r.op == "reduce"]
@@ -199,9 +185,8 @@ class _Loops:
 
         total = self._over_inner(row, self.inner, over_vector, start)
         for root, value in zip(sums, total, strict=True):
-            done = reduce(root["kind"], value, 0) if vector_reduced else value
-            row.local[root] = done
-            self._store(row, root, done)
+            row.local[root] = reduce(root["kind"], value, 0) if vector_reduced else value
+            row.keep(root, self.work)
 
     def _over_inner(
         self,
@@ -242,21 +227,9 @@ class _Loops:
         for root in roots:
             if root in carried:
                 carried[root] = _combined(root, carried[root], scope, self.nest.exprs[root])
-                continue
-            permuted = stored_from(root, scope.local) if root not in self.nest.exprs else None
-            if permuted:
-                offset = self.homes[root].offset(
-                    forward(permuted[1], self.space.index(permuted[0]))
-                )
-                scope.store(root, offset, scope.local[permuted[0]])
-                continue
-            scope.local[root] = scope.tile(self.nest.exprs[root])
-            self._store(scope, root, scope.local[root])
+            else:
+                self._compute(scope, root)
         return [carried[r] for r in sums]
-
-    def _store(self, scope: Tiles, root: Node, value: Node) -> None:
-        if root in self.nest.stored:
-            scope.store(root, self.homes[root].offset(self.space.index(root)), value)
 
 
 def _start(root: Node, shape: tuple[int, ...]) -> Node:

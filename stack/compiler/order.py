@@ -6,10 +6,10 @@ import heapq
 from collections.abc import Mapping
 
 from hal.tile.node import Node
-from stack.compiler.expr import reads
-from stack.compiler.fuse import Cluster, Fusion, settle
+from stack.compiler.cluster import Cluster, same
+from stack.compiler.fuse import Fusion
 from stack.compiler.program import GraphRequest
-from stack.compiler.roots import Home, base
+from stack.compiler.roots import base
 
 
 def schedule(fusion: Fusion, extra: Mapping[Cluster, set[Cluster]]) -> list[Cluster] | None:
@@ -56,7 +56,7 @@ def _nbytes(n: Node) -> int:
 
 
 def update_in_place(
-    request: GraphRequest, fusion: Fusion, homes: dict[Node, Home]
+    request: GraphRequest, fusion: Fusion
 ) -> tuple[list[Cluster], list[tuple[int, int]]]:
     """(the order of the clusters, the updates that still need a copy at the end).
 
@@ -76,15 +76,11 @@ def update_in_place(
             _after_readers(fusion, fusion.of[root], source, extra) if root in fusion.of else None
         )
         new_order = schedule(fusion, trial) if trial is not None else None
-        if (
-            trial is None
-            or new_order is None
-            or not _reads_in_place(fusion.of[root], root, source, homes)
-        ):
+        if trial is None or new_order is None or not _reads_in_place(fusion.of[root], root, source):
             copies.append((output, target))
             continue
         extra, order = trial, new_order
-        homes[root] = homes[source]
+        fusion.homes[root] = fusion.homes[source]
     return order, copies
 
 
@@ -99,16 +95,12 @@ def _after_readers(
     return {**extra, writer: extra.get(writer, set()) | readers}
 
 
-def _reads_in_place(cluster: Cluster, root: Node, source: Node, homes: Mapping[Node, Home]) -> bool:
+def _reads_in_place(cluster: Cluster, root: Node, source: Node) -> bool:
     """Whether every read of the input in its writer's kernel is of the element that is written."""
-    if cluster.kind != "loops" or root not in cluster.roots:
+    nest = cluster.nest
+    if cluster.kind != "loops" or root not in nest.exprs:
         return False
-    space, exprs = settle(cluster, homes)
-    here = homes[root].offset(space.index(root)) if root in exprs else None
-    if here is None or any(r.op == "reduce" for r in cluster.roots):
+    if any(r.op == "reduce" for r in nest.own):
         return False
-    found = [r for e in exprs.values() for r in reads(e) if r.root is source]
-    return all(
-        not r.guards and r.offset.const == here.const and dict(r.offset.terms) == dict(here.terms)
-        for r in found
-    )
+    found = [r for reads in nest.reads.values() for r in reads if r.root is source]
+    return all(not r.guards and same(r.offset, nest.own[root]) for r in found)

@@ -13,7 +13,7 @@ from hal.core.description import DeviceInfo
 from hal.core.values import Grid
 from hal.tile.build import mul, sub
 from hal.tile.node import Node
-from stack.compiler.access import Axis, NeedSplit, axis_index
+from stack.compiler.access import Affine, Axis, NeedSplit, axis_index
 from stack.compiler.expr import Expr, Walk
 from stack.compiler.loops import decompose, instance
 from stack.compiler.roots import Home
@@ -37,6 +37,11 @@ class Ordered:
     root: Node
     groups: tuple[Group, ...]
     exprs: tuple[Expr, ...]
+
+    def at(self, home: Home) -> Affine:
+        """Where the root's elements are in its home, over the axes of a scan or the base's."""
+        chosen = (0, 1, 2) if self.root.op == "scan" else (0, 3, 2)
+        return home.offset(axis_index(a for g in chosen for a in self.groups[g]))
 
 
 def read_ordered(root: Node, homes: Mapping[Node, Home]) -> Ordered:

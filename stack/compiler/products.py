@@ -3,60 +3,35 @@ joined it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 
 from hal.core.description import DeviceInfo
 from hal.core.values import Grid
 from hal.tile.build import Builder, broadcast, where
 from hal.tile.node import Node
-from stack.compiler.access import Affine, Axis, Index, NeedSplit, NotAffineError
+from stack.compiler.access import Axis, NeedSplit, NotAffineError, axis_index
 from stack.compiler.blocking import MatmulShape
+from stack.compiler.cluster import Cluster, Homes
 from stack.compiler.edges import Limits
 from stack.compiler.expr import Apply, Expr, Read, Walk, reads
-from stack.compiler.fuse import Cluster, Space, forward, settle, stored_from
-from stack.compiler.loops import Nest, decompose
+from stack.compiler.loops import decompose
 from stack.compiler.matmul import LoadTile, matmul
-from stack.compiler.roots import Home
-from stack.compiler.tiles import Emission, TileAxis, Tiles, compute_dtype
+from stack.compiler.space import Space
+from stack.compiler.tiles import Emission, TileAxis, Tiles, Work, compute_dtype
 
 
+@dataclass(frozen=True, slots=True)
 class Operands:
     """A product's operands as expressions over (batch axes, m, k) and (batch axes, k, n)."""
 
-    def __init__(self, cluster: Cluster, homes: Mapping[Node, Home]) -> None:
-        """Raises NotAffineError, with the operand to store, when an operand cannot be read in
-        place."""
-        self.product = cluster.roots[0]
-        self.k = Axis(self.product.srcs[0].shape[-1])
-        while True:
-            self.space, self.exprs = settle(cluster, homes)
-            walk = Walk(homes, lambda n, index: homes[n].offset(index))
-            *self.batch, self.m, self.n = self.space.axes
-            try:
-                self.a = self._operand(walk, 0, (self.m, self.k))
-                self.b = self._operand(walk, 1, (self.k, self.n))
-            except NeedSplit as need:
-                at = self.batch.index(need.axis)
-                cluster.domain = _split(self.space, at, need.inner)
-            else:
-                return
-
-    def _operand(self, walk: Walk, which: int, last: tuple[Axis, Axis]) -> Expr:
-        node = self.product.srcs[which]
-        axes = [*self.batch, *last]
-        index = Index(tuple(a.size for a in axes), tuple(Affine(0, ((a, 1),)) for a in axes))
-        try:
-            return walk.operand(node, index)
-        except NeedSplit as need:
-            if need.axis in self.batch:
-                raise
-            error = NotAffineError()
-            error.view = node
-            raise error from need
-        except NotAffineError as error:
-            error.view = error.view or node
-            raise
+    product: Node
+    batch: list[Axis]
+    m: Axis
+    n: Axis
+    k: Axis
+    a: Expr
+    b: Expr
 
     def shape(self) -> MatmulShape:
         """The template's problem."""
@@ -72,10 +47,35 @@ class Operands:
         )
 
 
-def _split(space: Space, at: int, inner: int) -> tuple[tuple[int, bool], ...]:
-    sizes = [a.size for a in space.axes]
-    sizes[at : at + 1] = [sizes[at] // inner, inner]
-    return tuple((s, False) for s in sizes)
+def read_operands(cluster: Cluster, homes: Homes) -> Operands:
+    """The operands of a product's cluster, whose batch axes are split as they need.
+
+    Raises NotAffineError, with the operand to store, when an operand cannot be read in place.
+    """
+    while True:
+        try:
+            return _operands(cluster.roots[0], cluster.nest.space, homes)
+        except NeedSplit as need:
+            cluster.split(need, homes)
+
+
+def _operands(product: Node, space: Space, homes: Homes) -> Operands:
+    *batch, m, n = space.axes
+    k = Axis(product.srcs[0].shape[-1])
+    walk = Walk(homes, lambda n, index: homes[n].offset(index))
+    left = _operand(walk, product.srcs[0], batch, (m, k))
+    return Operands(product, batch, m, n, k, left, _operand(walk, product.srcs[1], batch, (k, n)))
+
+
+def _operand(walk: Walk, operand: Node, batch: list[Axis], last: tuple[Axis, Axis]) -> Expr:
+    try:
+        return walk.operand(operand, axis_index([*batch, *last]))
+    except NeedSplit as need:
+        if need.axis in batch:
+            raise
+        raise NotAffineError(operand) from need
+    except NotAffineError as error:
+        raise NotAffineError(error.view or operand) from error
 
 
 def _step(e: Expr, axis: Axis) -> int:
@@ -85,7 +85,7 @@ def _step(e: Expr, axis: Axis) -> int:
     return found[0].offset.coefficient(axis) if found else 0
 
 
-def emit_product(ops: Operands, nest: Nest, emission: Emission, info: DeviceInfo) -> Grid:
+def emit_product(ops: Operands, work: Work, emission: Emission, info: DeviceInfo) -> Grid:
     """Emit the matmul with its epilogue; give its launch grid."""
 
     def load(e: Expr, rows: Axis, cols: Axis) -> LoadTile:
@@ -108,7 +108,7 @@ def emit_product(ops: Operands, nest: Nest, emission: Emission, info: DeviceInfo
         )
         scope = Tiles(emission, decompose(batch, ops.batch), axes)
         scope.local[ops.product] = acc
-        _epilogue(nest, emission, scope)
+        _epilogue(work, scope)
 
     return matmul(
         emission.b,
@@ -132,18 +132,8 @@ def _zero_beyond(scope: Tiles, e: Expr) -> Node:
     return value
 
 
-def _epilogue(nest: Nest, emission: Emission, scope: Tiles) -> None:
-    for root in nest.roots:
-        permuted = stored_from(root, scope.local) if root not in scope.local else None
-        if permuted and root not in nest.exprs:
-            offset = emission.homes[root].offset(
-                forward(permuted[1], nest.space.index(permuted[0]))
-            )
-            scope.store(root, offset, scope.local[permuted[0]])
-            continue
+def _epilogue(work: Work, scope: Tiles) -> None:
+    for root in work.nest.own:
         if root not in scope.local:
-            scope.local[root] = broadcast(scope.tile(nest.exprs[root]), scope.shape)
-        if root in nest.stored:
-            scope.store(
-                root, emission.homes[root].offset(nest.space.index(root)), scope.local[root]
-            )
+            scope.local[root] = broadcast(scope.root(root, work), scope.shape)
+        scope.keep(root, work)

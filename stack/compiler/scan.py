@@ -9,7 +9,7 @@ from hal.core.dtypes import DType
 from hal.core.values import Grid
 from hal.tile.build import binary, broadcast, const, reduce, scan, where
 from hal.tile.node import Node
-from stack.compiler.access import Affine, Axis, axis_index
+from stack.compiler.access import Affine, Axis
 from stack.compiler.loops import COMBINE
 from stack.compiler.ordered import Ordered, blocks, carry_over
 from stack.compiler.prepare import identity
@@ -20,8 +20,8 @@ I64 = DType.I64
 
 def emit_scan(found: Ordered, emission: Emission, info: DeviceInfo) -> Grid:
     """Emit an inclusive scan; give its launch grid."""
-    before, along, after = found.groups
-    target = emission.homes[found.root].offset(axis_index([*before, *along, *after]))
+    before, _, after = found.groups
+    target = found.at(emission.homes[found.root])
     scope, grid = blocks(found.root, before, after, emission, info)
     if after:
         _across(found, target, scope)

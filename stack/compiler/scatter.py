@@ -20,7 +20,7 @@ def emit_scatter_add(found: Ordered, emission: Emission, info: DeviceInfo) -> Gr
     base, position, update = found.exprs
     home = emission.homes[found.root]
     scope, grid = blocks(found.root, before, after, emission, info)
-    whole = home.offset(axis_index([*before, *along, *after]))
+    whole = found.at(home)
     loop_over(scope, along, lambda s: s.store(found.root, whole, s.tile(base)))
 
     slot = Axis(found.root.shape[found.root["axis"]])

@@ -27,6 +27,7 @@ from hal.tile.build import (
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from stack.compiler.access import Affine, Axis, Guard
+from stack.compiler.cluster import Nest
 from stack.compiler.expr import Apply, Constant, Expr, Iota, Read, Select
 from stack.compiler.roots import Home
 from stack.ir.record import OpRecord
@@ -72,6 +73,14 @@ class Emission:
     records: Mapping[str, OpRecord]
     own: frozenset[Node]
     """The roots that this kernel computes: not to be read before they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a kernel computes, and which of its roots something outside of their own loop reads."""
+
+    nest: Nest
+    stored: frozenset[Node]
 
 
 class Tiles:
@@ -139,6 +148,16 @@ class Tiles:
                     raise AssertionError(f"{e.node.op} has no elementwise lowering")
                 return lower(e.node, tuple(self.tile(a) for a in e.args))
         raise AssertionError(f"unknown expression {e!r}")
+
+    def root(self, root: Node, work: Work) -> Node:
+        """A root's value: computed, or another root's that it is moved from."""
+        moved = work.nest.moved.get(root)
+        return self.local[moved.source] if moved else self.tile(work.nest.exprs[root])
+
+    def keep(self, root: Node, work: Work) -> None:
+        """Write the root's value of this scope to its home if something reads it there."""
+        if root in work.stored:
+            self.store(root, work.nest.own[root], self.local[root])
 
     def stored(self, root: Node, offset: Affine) -> Node:
         """The scope's elements of a root as they are in its home now."""

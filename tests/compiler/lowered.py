@@ -1,4 +1,4 @@
-"""Runs a request's tile kernels in the tile interpreter, to compare them with the graph's meaning."""
+"""A request's tile kernels run in the tile interpreter, to be compared with the graph's meaning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hal.tile.interpret import interpret as interpret_kernel
 from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
 from hal.tile.verify import verify
-from stack.compiler.compile import TileProgram, lower_graph
+from stack.compiler.lower import TileProgram, lower_graph
 from stack.compiler.program import GraphRequest
 from stack.ir.interpret import interpret
 from stack.ops import OPS

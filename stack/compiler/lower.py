@@ -1,0 +1,130 @@
+"""From a graph to tile kernels: prepare, choose roots, fuse, order, emit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hal.core.description import DeviceInfo
+from hal.tile.node import Node
+from stack.compiler.access import NotAffineError
+from stack.compiler.cluster import Cluster
+from stack.compiler.emit import Buffers, Emitter, TileCall
+from stack.compiler.fuse import Fusion, root_needs
+from stack.compiler.order import update_in_place
+from stack.compiler.ordered import read_ordered
+from stack.compiler.prepare import prepare
+from stack.compiler.products import read_operands
+from stack.compiler.program import GraphRequest
+from stack.compiler.roots import Home, base, choose_roots, place
+from stack.ir.record import OpRecord
+
+
+@dataclass(frozen=True, slots=True)
+class TileProgram:
+    """A compiled graph whose kernels are still tile IR."""
+
+    calls: tuple[TileCall, ...]
+    copies: tuple[tuple[int, int, int], ...]
+    """(input, temporary, nbytes) to copy at the end, for updates that could not be in place."""
+    temps: tuple[int, ...]
+
+
+def lower_graph(
+    request: GraphRequest, info: DeviceInfo, records: Mapping[str, OpRecord]
+) -> TileProgram:
+    """The request as tile kernels in the order in which they run."""
+    prepared = prepare(request)
+    fusion, temps = fuse(prepared)
+    order, copied = update_in_place(prepared, fusion)
+    copies = []
+    for output, target in copied:
+        root = base(prepared.outputs[output])
+        nbytes = root.type.size * root.dtype.nbytes
+        fusion.homes[root] = Home("temp", len(temps), 0, root.type.size, root.type.size)
+        copies.append((target, len(temps), nbytes))
+        temps.append(nbytes)
+    buffers = _buffers(prepared, fusion.homes, temps)
+    emitter = Emitter(fusion.homes, stored_roots(prepared, fusion), buffers, info, records)
+    return _renumbered([emitter.call(c) for c in order], copies, temps)
+
+
+def fuse(request: GraphRequest) -> tuple[Fusion, list[int]]:
+    """Clusters whose every view can be expressed, and the sizes in bytes of the temporaries.
+
+    What cannot be expressed gets a buffer, and the choice of roots starts again.
+    """
+    extra: set[Node] = set()
+    while True:
+        roots = choose_roots(request, extra)
+        homes, temps = place(request, roots)
+        alone, unread = _each_alone(roots, homes)
+        if not unread:
+            return Fusion(alone, root_needs(roots), homes), temps
+        if unread <= extra:
+            raise AssertionError(f"views that cannot be read even from buffers: {unread}")
+        extra |= unread
+
+
+def _each_alone(
+    roots: Mapping[Node, None], homes: Mapping[Node, Home]
+) -> tuple[dict[Node, Cluster], set[Node]]:
+    """A cluster for each root that is computed, and the views that keep others from having one."""
+    alone: dict[Node, Cluster] = {}
+    unread: set[Node] = set()
+    for root in roots:
+        if root.op in ("input", "concat") or not root.type.size:
+            continue
+        try:
+            alone[root] = _alone(len(alone), root, homes)
+        except NotAffineError as error:
+            if error.view is None:
+                raise
+            unread.add(error.view)
+    return alone, unread
+
+
+def _alone(number: int, root: Node, homes: Mapping[Node, Home]) -> Cluster:
+    cluster = Cluster.of(number, root, homes)
+    if cluster.kind == "matmul":
+        read_operands(cluster, homes)
+    elif cluster.kind != "loops":
+        read_ordered(root, homes)
+    return cluster
+
+
+def stored_roots(request: GraphRequest, fusion: Fusion) -> frozenset[Node]:
+    """The roots that something outside their own loop reads."""
+    stored = {base(o) for o in request.outputs}
+    for root, needs in fusion.needs.items():
+        cluster = fusion.of.get(root)
+        stored.update(n for n in needs if cluster is None or fusion.of.get(n) is not cluster)
+    return frozenset(stored)
+
+
+def _buffers(request: GraphRequest, homes: Mapping[Node, Home], temps: Sequence[int]) -> Buffers:
+    sizes = {("temp", i): n for i, n in enumerate(temps)}
+    for kind, nodes in (("input", request.inputs), ("output", request.outputs)):
+        sizes.update({(kind, i): n.type.size * n.dtype.nbytes for i, n in enumerate(nodes)})
+    return Buffers({(h.kind, h.index): n.dtype for n, h in homes.items()}, sizes)
+
+
+def _renumbered(
+    calls: Sequence[TileCall], copies: Sequence[tuple[int, int, int]], temps: Sequence[int]
+) -> TileProgram:
+    """Only the temporaries that something uses."""
+    used: dict[int, int] = {}
+
+    def number(i: int) -> int:
+        return used.setdefault(i, len(used))
+
+    renamed = tuple(
+        TileCall(
+            c.kernel,
+            c.grid,
+            tuple(replace(p, index=number(p.index)) if p.kind == "temp" else p for p in c.buffers),
+        )
+        for c in calls
+    )
+    moved = tuple((target, number(i), nbytes) for target, i, nbytes in copies)
+    return TileProgram(renamed, moved, tuple(temps[i] for i in used))

@@ -1,0 +1,51 @@
+"""Values that only a later pass over the same row reads: they never leave the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from hal.tile.node import Node
+from stack.compiler.cluster import Cluster, Homes, Nest, settle
+from stack.compiler.loops import passes
+from stack.compiler.roots import Home
+from stack.compiler.space import elements
+
+ROW_SCRATCH_NBYTES = 1 << 18
+"""Scratch memory for rows in one kernel; longer rows go to a temporary."""
+
+
+def read_again(nest: Nest) -> frozenset[Node]:
+    """Roots that a later pass over the row reads from memory."""
+    level = passes(nest)
+    return frozenset(
+        r.root
+        for root, found in nest.reads.items()
+        for r in found
+        if r.root in level and r.root.op != "reduce" and level[r.root] < level[root]
+    )
+
+
+def with_scratch(
+    cluster: Cluster, stored: Container[Node], homes: Homes
+) -> tuple[Nest, dict[Node, Home]]:
+    """The cluster's nest with scratch memory for what only a later pass reads, and those homes."""
+    rows = _row_homes(cluster, stored)
+    if not rows:
+        return cluster.nest, rows
+    return settle(cluster.kind, cluster.domain, cluster.roots, {**homes, **rows}), rows
+
+
+def _row_homes(cluster: Cluster, stored: Container[Node]) -> dict[Node, Home]:
+    kinds = [reduced for _, reduced in cluster.domain]
+    if kinds not in ([False, True], [True]):
+        return {}
+    length, again = cluster.domain[-1][0], read_again(cluster.nest)
+    budget, rows = ROW_SCRATCH_NBYTES, dict[Node, Home]()
+    for root in cluster.roots:
+        nbytes = length * root.dtype.nbytes
+        if root not in again or root in stored or nbytes > budget:
+            continue
+        if root.type.size == elements(cluster.domain):
+            budget -= nbytes
+            rows[root] = Home("scratch", len(rows), 0, length, 0)
+    return rows
