@@ -60,6 +60,8 @@ def compare(config: GPTConfig, rows: int, steps: int, dtype: str, text: tuple[st
     with sizes(config, rows):
         run = replace(RUN, steps=steps, dtype=dtype)
         corpus = load(text, config.context)
+        # Both sides' threads in one process wait for each other's by turning in circles.
+        torch.set_num_threads(1)
         ours = train_gpt.Training(run)
         theirs = Twin(ours)
         losses = [(ours.advance(corpus), theirs.advance(corpus)) for _ in range(steps)]
