@@ -20,6 +20,10 @@ FEW = 512
 work."""
 LONG = 1 << 14
 """Elements from which on two steps pay."""
+DEEP = 256
+"""Elements of one result from which on two steps pay."""
+PART = 16
+"""Elements that the first step combines at least."""
 
 _IDENTITY = {"sum": 0, "prod": 1}
 
@@ -70,7 +74,7 @@ def _two_steps(n: Node, x: Node, axes: tuple[int, ...]) -> Node | None:
     The first step of a low-precision sum keeps float32, so that the result is rounded once.
     """
     length = x.type.size // n.type.size
-    if n.type.size >= FEW or length < 256 or x.type.size < LONG:
+    if n.type.size >= FEW or length < DEEP or x.type.size < LONG:
         return None
     axis = max(axes, key=lambda a: x.shape[a])
     parts = _divisor(x.shape[axis], FEW if n.type.size == 1 else max(2, 8 * FEW // n.type.size))
@@ -87,8 +91,8 @@ def _two_steps(n: Node, x: Node, axes: tuple[int, ...]) -> Node | None:
 
 
 def _divisor(size: int, most: int) -> int:
-    """The greatest divisor that is at most `most` and leaves parts of at least 16."""
-    most = min(most, size // 16, max(1, isqrt(size) * 4))
+    """The greatest divisor that is at most `most` and leaves parts of at least PART."""
+    most = min(most, size // PART, max(1, isqrt(size) * 4))
     return next((d for d in range(most, 1, -1) if size % d == 0), 1)
 
 

@@ -21,14 +21,13 @@ from hal.tile.build import (
     const,
     mul,
     reshape,
-    sub,
     where,
 )
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from stack.compiler.access import Affine, Axis, Guard
 from stack.compiler.cluster import Nest
-from stack.compiler.expr import Apply, Constant, Expr, Iota, Read, Select
+from stack.compiler.expr import Apply, Constant, Expr, Iota, Read, Select, reads
 from stack.compiler.roots import Home
 from stack.ir.record import OpRecord
 
@@ -118,9 +117,13 @@ class Tiles:
             if id(e) in seen:
                 continue
             seen.add(id(e))
-            if isinstance(e, Read) and e.axes <= bound and e.root not in self.emission.own:
+            if isinstance(e, Read) and e.axes <= bound and self._is_there(e):
                 self.tile(e)
             stack.extend(_below(e))
+
+    def _is_there(self, e: Read) -> bool:
+        """Whether neither the element nor its index has to be computed by this kernel first."""
+        return self.emission.own.isdisjoint(r.root for r in reads(e))
 
     def tile(self, e: Expr) -> Node:
         """The expression's value; shape () or one that broadcasts to the scope's."""
@@ -206,7 +209,9 @@ class Tiles:
     def _iota(self, e: Iota) -> Node:
         low, high = e.value.bounds()
         narrow = I32 if low >= -(1 << 31) and high < 1 << 31 else I64
-        return cast(self._spread(self.position(e.value), narrow), compute_dtype(e.dtype))
+        # A leaf's value is one of its element type: rounded, where that is narrow.
+        exact = cast(self._spread(self.position(e.value), narrow), e.dtype)
+        return cast(exact, compute_dtype(e.dtype))
 
     def mask(self, guards: tuple[Guard, ...]) -> Node:
         """Where every guard holds."""
@@ -288,8 +293,3 @@ def _below(e: Expr) -> list[Expr]:
 def least(a: Node, b: int) -> Node:
     """min(a, b) of i64 scalars."""
     return binary("min", a, const(b, I64))
-
-
-def minus(a: int, b: Node) -> Node:
-    """a - b of i64 scalars."""
-    return sub(const(a, I64), b)

@@ -335,13 +335,29 @@ def reduce(d: Growing) -> Node:
 
 
 def normal(d: Growing) -> Node:
-    """Something of every element and of a reduction of its row."""
+    """Something of every element and of reductions of its row."""
     x = d.pick(op="add")
     if 0 in x.shape:
         return x
+    x = d.add(g.add(x, d.peer(x))) if d.coin() else x
     axes = tuple(i for i in range(len(x.shape)) if d.coin())
-    row = g.expand(g.reduce(d.choice(("sum", "max", "min")), x, axes), x.shape)
-    return g.sub(x, d.add(row))
+    for _ in range(d.number(1, 2)):
+        row = g.reduce(d.choice(("sum", "max", "min")), x, axes)
+        x = d.add(g.sub(x, g.expand(d.add(row), x.shape)))
+    return x
+
+
+def heads(d: Growing) -> Node:
+    """A product of views that split and permute axes."""
+    batch, time, count, width = (d.choice((1, 2, 2, 3)) for _ in range(4))
+    shape = (batch, time, count, width)
+    x = d.fitted(d.pick(), Type(shape, d.choice((DType.F32, DType.F32, DType.BF16))))
+    y = d.fitted(d.pick(), x.type)
+    scores = d.add(g.matmul(g.permute(x, (0, 2, 1, 3)), g.permute(y, (0, 2, 3, 1))))
+    if d.coin():
+        return scores
+    mixed = d.add(g.matmul(scores, g.permute(y, (0, 2, 1, 3))))
+    return g.reshape(g.permute(mixed, (0, 2, 1, 3)), (batch * time, count * width))
 
 
 def position(d: Growing) -> Node:

@@ -30,7 +30,7 @@ SMALL = {
     scratch: {"ROW_SCRATCH_NBYTES": 256},
     fuse: {"MOST_ROOTS": 6, "SERIAL": 128},
     loops: {"UNROLL": 2, "ROWS_ON_GRID": 8, "CHUNK": 64},
-    prepare: {"FEW": 4, "LONG": 256},
+    prepare: {"FEW": 8, "LONG": 32, "DEEP": 8, "PART": 2},
     roots: {"INLINE_LIMIT": 12},
 }
 """The compiler's thresholds at sizes that small tensors pass."""

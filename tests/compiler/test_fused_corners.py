@@ -1,0 +1,123 @@
+"""Graphs that were once compiled wrongly, and the corners next to them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node, Type
+from stack.ir import build as g
+from tests.compiler.lowered import check, run_lowered
+
+F, I64 = DType.F32, DType.I64
+
+
+def source(slot: int, *shape: int, dtype: DType = F) -> Node:
+    return g.input(slot, Type(shape, dtype))
+
+
+def count(n: Node) -> np.ndarray:
+    return np.arange(1, 1 + n.type.size, dtype=np.float32).reshape(n.shape)
+
+
+def test_a_kernel_does_not_read_a_concatenation_that_it_fills() -> None:
+    x = source(0, 1)
+    joined = g.concat([g.neg(x), g.abs(x)], 0)
+    first = g.slice(joined, (0,), (1,))
+    check([g.div(x, first), joined], [x], [count(x)])
+
+
+def test_an_empty_update_writes_nothing() -> None:
+    x, empty = source(0, 1, 2, 1), source(1, 0, 2)
+    nothing = g.expand(g.slice(g.reshape(x, (2, 1)), (0, 0), (0, 1)), (0, 2))
+    check([nothing, g.neg(x)], [x, empty], [count(x), count(empty)], updates=((0, 1),))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_ordered_kernels_store_views_that_they_cannot_index(axis: int) -> None:
+    x, index = source(0, 2, 3), source(1, dtype=I64)
+    odd = g.reshape(g.permute(x, (1, 0)), (6,))
+    updates = g.slice(odd, (1,), (1 + x.shape[1 - axis],))
+    outputs = [g.scatter_add(x, index, updates, axis), g.scan("sum", g.reshape(odd, (2, 3)), axis)]
+    check(outputs, [x, index], [count(x), np.int64(1)])
+
+
+def test_a_slice_that_is_all_padding_reads_nothing() -> None:
+    x, y = source(0, 4, 2), source(1, 4, 17)
+    sums = g.add(g.pad(x, (0, 0), (0, 15), 7), y)
+    check([g.slice(g.reshape(sums, (68,)), (9,), (10,))], [x, y], [count(x), count(y)])
+
+
+def test_an_index_that_its_own_kernel_computes() -> None:
+    x = source(0, 5)
+    at = g.cast(g.reshape(g.argmax(x, 0), ()), DType.I32)
+    check([g.gather(x, at, 0)], [x], [np.array([1, 4, 2, 9, 3], np.float32)])
+
+
+def test_a_product_is_not_written_over_its_operands() -> None:
+    x = source(0, 12, 12)
+    product = g.minimum(g.matmul(x, x), g.full((12, 12), 900, F))
+    program = check([product], [x], [count(x)], updates=((0, 0),))
+    assert len(program.copies) == 1
+
+
+def test_operand_and_epilogue_that_split_the_batch_at_different_places() -> None:
+    x, y, z = source(0, 3, 2, 2, 4), source(1, 6, 4, 5), source(2, 3, 2, 2, 5)
+    left = g.reshape(g.permute(x, (1, 0, 2, 3)), (6, 2, 4))  # 6 is 2 x 3 here
+    product = g.matmul(left, y)
+    other = g.reshape(g.permute(g.reshape(z, (3, 2, 2, 5)), (0, 1, 2, 3)), (6, 2, 5))
+    turned = g.reshape(g.permute(g.reshape(other, (3, 2, 2, 5)), (1, 0, 2, 3)), (6, 2, 5))
+    three = g.reshape(g.permute(g.reshape(z, (2, 3, 2, 5)), (1, 0, 2, 3)), (6, 2, 5))
+    outputs = [g.add(product, turned), g.add(product, three)]
+    check(outputs, [x, y, z], [count(x), count(y), count(z)])
+
+
+def test_a_transposed_root_is_not_read_before_all_of_it_is_there() -> None:
+    x, y = source(0, 4, 4), source(1, 4, 4)
+    turned = g.contiguous(g.permute(g.add(x, y), (1, 0)))
+    outputs = [g.mul(turned, g.add(x, y)), turned, g.permute(g.permute(turned, (1, 0)), (1, 0))]
+    check(outputs, [x, y], [count(x), count(y)])
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
+def test_positions_of_a_narrow_type_are_rounded(dtype: DType) -> None:
+    size = 4100
+    ramp = g.cast(g.arange(size, dtype), F)
+    check([ramp], [], [], rtol=0)
+
+
+def test_an_output_that_is_the_old_value_of_an_updated_input() -> None:
+    x, y = source(0, 6), source(1, 6)
+    outputs = [g.mul(x, y), x, g.flip(x, 0), g.sub(y, x)]
+    check(outputs, [x, y], [count(x), -count(y)], updates=((0, 0), (3, 1)))
+
+
+def test_updates_that_pass_values_around() -> None:
+    a, b, c = source(0, 5), source(1, 5), source(2, 5)
+    arrays = [count(a), 10 * count(b), 100 * count(c)]
+    program = check([b, c, a], [a, b, c], arrays, updates=((0, 0), (1, 1), (2, 2)))
+    assert len(program.copies) == 1
+
+
+def test_an_update_of_a_reversed_view_needs_a_copy() -> None:
+    x = source(0, 6)
+    program = check([g.flip(x, 0)], [x], [count(x)], updates=((0, 0),))
+    assert len(program.copies) == 1
+
+
+def test_a_concatenation_of_concatenations_whose_pieces_are_used_elsewhere() -> None:
+    x, y = source(0, 2, 3), source(1, 2, 3)
+    inner = g.concat([g.neg(x), g.mul(x, y)], 1)
+    outer = g.concat([inner, g.exp(g.neg(x)), inner, x], 1)
+    outputs = [outer, inner, g.reduce("sum", inner, (0,)), g.slice(outer, (0, 3), (2, 9))]
+    check(outputs, [x, y], [count(x), count(y)])
+
+
+def test_unused_inputs_and_constant_outputs() -> None:
+    x = source(0, 3)
+    outputs = [g.full((2, 2), 3, F), g.arange(4), g.reduce("sum", g.full((40,), 1, F))]
+    found, _ = run_lowered(outputs, [x], [count(x)])
+    np.testing.assert_array_equal(found[0], np.full((2, 2), 3, np.float32))
+    np.testing.assert_array_equal(found[1], np.arange(4))
+    assert found[2].item() == 40
