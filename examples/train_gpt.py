@@ -1,6 +1,6 @@
 """Train a small GPT on the bytes of real text, on any device that a plugin offers.
 
-    python examples/train_gpt.py --device cpu:0 --steps 600 --out runs/gpt
+    python examples/train_gpt.py --device cpu:0 --steps 500 --out runs/gpt
 
 The script knows nothing of the device but its name. Without --text it reads the source of the
 running interpreter's standard library. DIR gets a checkpoint (now and then, at the end, and at
@@ -68,7 +68,7 @@ def arguments() -> Run:
     """The command line, checked."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--device", default="cpu:0", help="device name; `hal devices` lists them")
-    parser.add_argument("--steps", type=int, default=600, help="training steps in all")
+    parser.add_argument("--steps", type=int, default=500, help="training steps in all")
     parser.add_argument(
         "--dtype", choices=DTYPES, default="float32", help="type of matrix products"
     )
