@@ -1,0 +1,110 @@
+"""The order of kernels: it respects every dependency and frees buffers early."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from hypothesis import given
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node, Type
+from stack.compiler.cluster import Cluster
+from stack.compiler.fuse import Fusion
+from stack.compiler.lower import fuse
+from stack.compiler.order import schedule, update_in_place
+from stack.compiler.prepare import prepare
+from stack.compiler.program import GraphRequest
+from stack.ir import build as g
+from tests.compiler.graphs import Growing, requests
+from tests.compiler.test_random_graphs import budget
+
+F = DType.F32
+
+
+def source(slot: int, *shape: int) -> Node:
+    return g.input(slot, Type(shape, F))
+
+
+def fused(outputs: Sequence[Node], inputs: Sequence[Node]) -> Fusion:
+    return fuse(prepare(GraphRequest(tuple(outputs), tuple(inputs))))[0]
+
+
+def peak(fusion: Fusion, order: Iterable[Cluster]) -> int:
+    """The most bytes of computed roots that live at once."""
+    clusters = list(order)
+    last = {n: i for i, c in enumerate(clusters) for r in c.roots for n in fusion.needs[r]}
+    live = most = 0
+    for i, c in enumerate(clusters):
+        live += sum(r.type.size * r.dtype.nbytes for r in c.roots)
+        most = max(most, live)
+        done = {n for r in c.roots for n in fusion.needs[r] if last[n] == i and n in fusion.of}
+        live -= sum(n.type.size * n.dtype.nbytes for n in done)
+    return most
+
+
+@budget(40)
+@given(requests())
+def test_a_schedule_is_a_topological_order(made: tuple[GraphRequest, Growing]) -> None:
+    request = prepare(made[0])
+    fusion, _ = fuse(request)
+    order, copies = update_in_place(request, fusion)
+    assert sorted(c.number for c in order) == sorted(c.number for c in fusion.clusters)
+    done: set[Cluster] = set()
+    for cluster in order:
+        assert done.issuperset(fusion.dependencies(cluster))
+        done.add(cluster)
+    assert set(copies) <= set(request.updates)
+
+
+@budget(40)
+@given(requests())
+def test_an_input_is_written_in_place_after_everything_that_reads_it(
+    made: tuple[GraphRequest, Growing],
+) -> None:
+    request = prepare(made[0])
+    fusion, _ = fuse(request)
+    order, copies = update_in_place(request, fusion)
+    at = {c: i for i, c in enumerate(order)}
+    for output, target in set(request.updates) - set(copies):
+        root, old = request.outputs[output], request.inputs[target]
+        if not root.type.size:
+            continue
+        writer = next(c for r, c in fusion.of.items() if fusion.homes[r] == fusion.homes[old])
+        readers = [c for r, c in fusion.of.items() if old in fusion.needs[r]]
+        assert all(at[c] <= at[writer] for c in readers)
+
+
+def test_branches_are_finished_one_after_the_other() -> None:
+    x, inputs = source(0, 64, 64), [source(i + 1, 64, 64) for i in range(6)]
+    wide = [g.matmul(x, w) for w in inputs]
+    narrow = [g.reduce("sum", g.matmul(p, p), (0, 1)) for p in wide]
+    total = narrow[0]
+    for n in narrow[1:]:
+        total = g.add(total, n)
+    fusion = fused([total], [x, *inputs])
+    order = schedule(fusion, {})
+    assert order is not None
+    size = 64 * 64 * 4
+    breadth_first = sorted(fusion.clusters, key=lambda c: (c.kind != "matmul", c.number))
+    assert peak(fusion, order) < 4 * size
+    assert peak(fusion, order) < peak(fusion, breadth_first)
+
+
+def test_a_chain_keeps_its_order() -> None:
+    x = source(0, 32, 32)
+    n = x
+    for _ in range(5):
+        n = g.matmul(n, x)
+    fusion = fused([n], [x])
+    order = schedule(fusion, {})
+    assert order is not None
+    assert [c.number for c in order] == sorted(c.number for c in order)
+    assert peak(fusion, order) <= peak(fusion, fusion.clusters)
+
+
+def test_extra_dependencies_that_make_a_cycle_leave_no_order() -> None:
+    x = source(0, 32, 32)
+    fusion = fused([g.matmul(g.matmul(x, x), x)], [x])
+    first, second = fusion.clusters
+    assert schedule(fusion, {second: {first}}) == [first, second]
+    assert schedule(fusion, {first: {second}}) is None

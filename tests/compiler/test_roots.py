@@ -1,0 +1,120 @@
+"""Where roots live, against numpy; which nodes become roots."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+from hypothesis import given
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node, Type, toposort
+from stack.compiler.access import NeedSplit, axis_index
+from stack.compiler.lower import fuse
+from stack.compiler.prepare import prepare
+from stack.compiler.program import GraphRequest
+from stack.compiler.roots import Home, base, choose_roots, place
+from stack.compiler.space import Space
+from stack.ir import build as g
+from tests.compiler.graphs import Growing, requests
+from tests.compiler.test_random_graphs import budget
+
+F = DType.F32
+
+
+def source(slot: int, *shape: int) -> Node:
+    return g.input(slot, Type(shape, F))
+
+
+def placed(*outputs: Node) -> tuple[GraphRequest, dict[Node, Home], list[int]]:
+    inputs = tuple(n for n in toposort(outputs) if n.op == "input")
+    request = prepare(GraphRequest(outputs, inputs))
+    homes, temps = place(request, choose_roots(request))
+    return request, homes, temps
+
+
+def elements(home: Home, size: int) -> list[int]:
+    """The buffer's elements that a root of a home has, in the root's order."""
+    space = Space.of(((size, False),))
+    while True:
+        try:
+            offset = home.offset(axis_index(space.axes))
+            break
+        except NeedSplit as need:
+            space.split(need.axis, need.inner)
+    places = product(*(range(a.size) for a in space.axes))
+    steps = [offset.coefficient(a) for a in space.axes]
+    return [offset.const + int(np.dot(steps, at)) for at in places]
+
+
+def test_pieces_of_a_concatenation_live_in_it() -> None:
+    x, y, z = source(0, 2, 3), source(1, 2, 1), source(2, 2, 4)
+    joined = g.concat([g.neg(x), g.exp(y), g.abs(z)], 1)
+    request, homes, temps = placed(joined)
+    (root,) = request.outputs
+    numbers = np.arange(16).reshape(2, 8)
+    expected = np.split(numbers, [3, 4], 1)
+    for piece, part in zip(root.srcs, expected, strict=True):
+        home = homes[base(piece)]
+        assert (home.kind, home.index) == ("output", 0)
+        assert elements(home, piece.type.size) == part.reshape(-1).tolist()
+    assert not temps
+
+
+def test_pieces_of_pieces_along_the_first_axis_live_in_the_outermost() -> None:
+    x, y = source(0, 2, 3), source(1, 1, 3)
+    inner = g.concat([g.neg(x), g.exp(y)], 0)
+    outer = g.concat([g.abs(x), g.mul(inner, inner)], 0)
+    request, homes, _ = placed(outer)
+    first, second = request.outputs[0].srcs
+    assert elements(homes[base(first)], 6) == list(range(6))
+    assert elements(homes[base(second)], 9) == list(range(6, 15))
+
+
+@budget(30)
+@given(requests())
+def test_every_root_has_elements_of_its_own(made: tuple[GraphRequest, Growing]) -> None:
+    request = prepare(made[0])
+    roots = choose_roots(request)
+    homes, temps = place(request, roots)
+    taken: dict[tuple[str, int], set[int]] = {}
+    for root in roots:
+        home, size = homes[root], root.type.size
+        if root.op in ("input", "concat") or not size:
+            continue
+        mine = set(elements(home, size))
+        others = taken.setdefault((home.kind, home.index), set())
+        assert len(mine) == size
+        assert not mine & others, f"{root} overlaps another root"
+        others |= mine
+        assert min(mine) >= 0
+        assert home.kind != "temp" or (max(mine) + 1) * root.dtype.nbytes <= temps[home.index]
+
+
+@budget(30)
+@given(requests())
+def test_roots_are_in_topological_order_and_each_is_computed_once(
+    made: tuple[GraphRequest, Growing],
+) -> None:
+    fusion, _ = fuse(prepare(made[0]))
+    seen: set[Node] = set()
+    for root, needs in fusion.needs.items():
+        assert seen.issuperset(needs)
+        seen.add(root)
+    computed = [r for c in fusion.clusters for r in c.roots]
+    assert len(computed) == len(set(computed))
+    wanted = {r for r in fusion.needs if r.op not in ("input", "concat") and r.type.size}
+    assert set(computed) == wanted
+    assert all(r in c.roots for r, c in fusion.of.items())
+
+
+def test_a_value_is_stored_only_if_computing_it_again_costs_more() -> None:
+    x, y = source(0, 40, 40), source(1, 40, 40)
+    cheap, wide, costly = g.neg(x), g.mul(x, y), g.exp(x)
+    outputs = [g.permute(g.add(n, n), (1, 0)) for n in (cheap, wide, costly)]
+    outputs += [g.flip(n, 0) for n in (cheap, wide, costly)]
+    request = GraphRequest(tuple(outputs), (x, y))
+    roots = choose_roots(request)
+    assert cheap not in roots
+    assert wide in roots
+    assert costly in roots
