@@ -143,7 +143,7 @@ class Pool:
             self._slabs(block.nbytes).give(block)
 
     def _reclaimed(self, wanted: int, label: str) -> PoolBlock:
-        """A block of what `reclaim` gave back; or a slab for it alone, as a larger one did not fit."""
+        """A block of what `reclaim` gave back, or a slab for it alone where a larger one failed."""
         with self._lock:
             self._drain()
             block = self._charged(self._slabs(wanted).take(wanted, label))
