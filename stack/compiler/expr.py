@@ -70,6 +70,7 @@ class Select(Expr):
 
 
 Offset = Callable[[Node, Index], Affine]
+Element = tuple[Node, Index, tuple[Guard, ...]]
 
 
 def _axes(affine: Affine) -> frozenset[Axis]:
@@ -92,7 +93,8 @@ class Walk:
     def __init__(self, roots: Mapping[Node, Any], offset: Offset) -> None:
         self._roots = roots
         self._offset = offset
-        self._memo: dict[tuple[Node, Index, tuple[Guard, ...]], Expr] = {}
+        self._values: dict[Element, Expr] = {}
+        self._reads: dict[Element, Expr] = {}
 
     def operand(self, n: Node, index: Index, guards: tuple[Guard, ...] = ()) -> Expr:
         """n's element at `index`, read if n is a root.
@@ -103,15 +105,22 @@ class Walk:
             n = n.srcs[0]
         if n not in self._roots:
             return self.value(n, index, guards)
+        key = (n, index, guards)
+        found = self._reads.get(key)
+        if found is None:
+            found = self._reads[key] = self._read(n, index, guards)
+        return found
+
+    def _read(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
         offset = self._offset(n, index)
         return Read(n.dtype, _axes(offset) | _guard_axes(guards), n, offset, guards)
 
     def value(self, n: Node, index: Index, guards: tuple[Guard, ...] = ()) -> Expr:
         """n's element at `index`, computed."""
         key = (n, index, guards)
-        found = self._memo.get(key)
+        found = self._values.get(key)
         if found is None:
-            found = self._memo[key] = self._compute(n, index, guards)
+            found = self._values[key] = self._compute(n, index, guards)
         return found
 
     def _compute(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:

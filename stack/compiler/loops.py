@@ -126,8 +126,8 @@ class _Loops:
         chunk, count = self._chunk_size(), self.chunks
         start = mul(self.chunk, chunk)
         full = v.size - v.size % self.width
-        stop = const(chunk, I64) if count == 1 else add(start, chunk)
-        if v.size % chunk or count == 1:
+        stop = const(full, I64) if count == 1 else add(start, chunk)
+        if v.size % chunk:
             stop = least(stop, full)
 
         def body(i: Node) -> None:

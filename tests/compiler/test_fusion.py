@@ -6,40 +6,12 @@ import numpy as np
 import pytest
 
 from hal.core.dtypes import DType
-from hal.tile.node import Node, Type
+from hal.tile.node import Type
 from stack.ir import build as g
 from tests.compiler.lowered import check
+from tests.compiler.models import arrays, attention, grown, layer_norm, softmax, source
 
 F = DType.F32
-
-
-def source(slot: int, *shape: int, dtype: DType = F) -> Node:
-    return g.input(slot, Type(shape, dtype))
-
-
-def arrays(*nodes: Node) -> list[np.ndarray]:
-    rng = np.random.default_rng(0)
-    return [rng.normal(size=n.shape).astype(np.float32) for n in nodes]
-
-
-def grown(x: Node, shape: tuple[int, ...]) -> Node:
-    return g.expand(g.reshape(x, (1,) * (len(shape) - len(x.shape)) + x.shape), shape)
-
-
-def softmax(x: Node) -> Node:
-    last = len(x.shape) - 1
-    e = g.exp(g.sub(x, g.expand(g.reduce("max", x, (last,)), x.shape)))
-    return g.div(e, g.expand(g.reduce("sum", e, (last,)), x.shape))
-
-
-def layer_norm(x: Node) -> tuple[Node, Node]:
-    """(normalised, reciprocal deviation)"""
-    rows, width = x.shape
-    inverse = g.full((rows, 1), 1 / width, F)
-    centred = g.sub(x, g.expand(g.mul(g.reduce("sum", x, (1,)), inverse), x.shape))
-    variance = g.mul(g.reduce("sum", g.mul(centred, centred), (1,)), inverse)
-    deviation = g.rsqrt(g.add(variance, g.full((rows, 1), 1e-5, F)))
-    return g.mul(centred, g.expand(deviation, x.shape)), deviation
 
 
 def test_elementwise_chain_is_one_kernel() -> None:
@@ -83,25 +55,6 @@ def test_layer_norm_gradient_takes_a_row_kernel_and_a_column_kernel() -> None:
 def test_long_reductions_go_in_steps(shape: tuple[int, ...]) -> None:
     x = source(0, *shape)
     check([g.reduce("sum", x, tuple(range(len(shape)))), g.reduce("max", x, (0,))], [x], arrays(x))
-
-
-def attention(x: Node, w: Node, bias: Node, heads: int, batch: int) -> Node:
-    rows, width = x.shape
-    t, d = rows // batch, width // heads
-    qkv = g.matmul(x, g.permute(w, (1, 0)))
-    qkv = g.reshape(g.add(qkv, grown(bias, qkv.shape)), (batch, t, 3, heads, d))
-
-    def part(i: int) -> Node:
-        cut = g.slice(qkv, (0, 0, i, 0, 0), (batch, t, i + 1, heads, d), (1,) * 5)
-        return g.permute(g.reshape(cut, (batch, t, heads, d)), (0, 2, 1, 3))
-
-    q, k, v = map(part, range(3))
-    scores = g.matmul(q, g.permute(k, (0, 1, 3, 2)))
-    row = g.expand(g.reshape(g.arange(t), (1, 1, t, 1)), scores.shape)
-    column = g.expand(g.reshape(g.arange(t), (1, 1, 1, t)), scores.shape)
-    masked = g.where(g.lt(row, column), g.full(scores.shape, -1e30, F), scores)
-    mixed = g.matmul(softmax(masked), v)
-    return g.reshape(g.permute(mixed, (0, 2, 1, 3)), (rows, width))
 
 
 def test_attention_needs_no_copy_of_a_view() -> None:
