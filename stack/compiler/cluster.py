@@ -108,6 +108,16 @@ class Nest:
             if r.root in self.own
         )
 
+    def passes(self) -> dict[Node, int]:
+        """The pass over a row in which each root is computed: after the reductions that it
+        needs."""
+        level: dict[Node, int] = {}
+        for root in self.own:
+            moved = self.moved.get(root)
+            own = [moved.source] if moved else [r.root for r in self.reads[root] if r.root in level]
+            level[root] = max((level[r] + (r.op == "reduce") for r in own), default=0)
+        return level
+
 
 def same(a: Affine, b: Affine) -> bool:
     """Whether two affine values are equal whatever the order of their terms."""

@@ -14,6 +14,7 @@ from hal.tile.node import Node
 from hal.tile.walk import accesses, statements
 from stack.compiler.access import Affine
 from stack.compiler.cluster import Cluster, Homes
+from stack.compiler.emission import Emission, Work
 from stack.compiler.loops import emit_loops
 from stack.compiler.ordered import read_ordered
 from stack.compiler.products import emit_product, read_operands
@@ -23,7 +24,6 @@ from stack.compiler.scan import emit_scan
 from stack.compiler.scatter import emit_scatter_add
 from stack.compiler.scratch import read_again, with_scratch
 from stack.compiler.signature import Place, Signature, place
-from stack.compiler.tiles import Emission, Work
 from stack.ir.record import OpRecord
 
 

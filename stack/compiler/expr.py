@@ -7,7 +7,7 @@ into tiles alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -167,31 +167,37 @@ class Walk:
         return Select(n.dtype, inner.axes | chosen.axes, own, inner, 0)
 
 
+def below(e: Expr) -> list[Expr]:
+    """What an expression is computed from, data-dependent indices included."""
+    match e:
+        case Apply():
+            return list(e.args)
+        case Select():
+            return [e.value, *_sources(g.value for g in e.guards)]
+        case Read():
+            return _sources([e.offset, *(g.value for g in e.guards)])
+        case Iota():
+            return _sources([e.value])
+    return []
+
+
+def _sources(affines: Iterable[Affine]) -> list[Expr]:
+    return [a.source for affine in affines for a, _ in affine.terms if a.source is not None]
+
+
 def reads(expr: Expr) -> list[Read]:
-    """Every read below an expression, once, data-dependent indices included."""
+    """Every read in an expression, once, those of data-dependent indices included."""
     seen: set[int] = set()
     found: list[Read] = []
-
-    def visit_affine(affine: Affine) -> None:
-        for axis, _ in affine.terms:
-            if axis.source is not None:
-                visit(axis.source)
 
     def visit(e: Expr) -> None:
         if id(e) in seen:
             return
         seen.add(id(e))
+        for inner in below(e):
+            visit(inner)
         if isinstance(e, Read):
-            visit_affine(e.offset)
             found.append(e)
-        elif isinstance(e, Apply):
-            for a in e.args:
-                visit(a)
-        elif isinstance(e, Select):
-            visit(e.value)
-        if isinstance(e, Read | Select):
-            for g in e.guards:
-                visit_affine(g.value)
 
     visit(expr)
     return found

@@ -15,13 +15,14 @@ from math import prod
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.core.values import Grid
-from hal.tile.build import add, binary, broadcast, const, mul, program_id, reduce, sub, where
+from hal.tile.build import add, binary, broadcast, const, mul, reduce, sub, where
 from hal.tile.node import Node
 from stack.compiler.access import Axis
-from stack.compiler.cluster import Nest
+from stack.compiler.emission import Emission, TileAxis, Work, compute_dtype
 from stack.compiler.expr import Expr
-from stack.compiler.prepare import identity
-from stack.compiler.tiles import Emission, TileAxis, Tiles, Work, compute_dtype, least
+from stack.compiler.instances import decompose, instance
+from stack.compiler.tiles import Tiles
+from stack.ir.numeric import identity
 
 I64 = DType.I64
 UNROLL = 4
@@ -34,16 +35,6 @@ CHUNK = 1 << 13
 COMBINE = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
 
 
-def passes(nest: Nest) -> dict[Node, int]:
-    """The pass in which each root is computed."""
-    level: dict[Node, int] = {}
-    for root in nest.own:
-        moved = nest.moved.get(root)
-        own = [moved.source] if moved else [r.root for r in nest.reads[root] if r.root in level]
-        level[root] = max((level[r] + (r.op == "reduce") for r in own), default=0)
-    return level
-
-
 def emit_loops(work: Work, emission: Emission, info: DeviceInfo) -> Grid:
     """Emit the kernel's body; give its launch grid."""
     return _Loops(work, emission, info).emit()
@@ -54,7 +45,7 @@ class _Loops:
         self.work, self.emission, self.b = work, emission, emission.b
         self.nest = nest = work.nest
         self.space = nest.space
-        self.level = passes(nest)
+        self.level = nest.passes()
         axes = self.space.axes
         self.vector = axes[-1] if axes else None
         self.rows = [a for a in self.space.parallel if a is not self.vector]
@@ -128,7 +119,7 @@ class _Loops:
         full = v.size - v.size % self.width
         stop = const(full, I64) if count == 1 else add(start, chunk)
         if v.size % chunk:
-            stop = least(stop, full)
+            stop = binary("min", stop, full)
 
         def body(i: Node) -> None:
             self._passes(self._tiled(scope, v, i, None))
@@ -255,24 +246,3 @@ def _width(size: int, lanes: int) -> int:
     if size >= lanes:
         return min(UNROLL * lanes, lanes * max(1, size // (4 * lanes)))
     return size
-
-
-def instance(chunks: int) -> tuple[Node, Node]:
-    """(row, chunk of the row) of this program instance. All of a grid is along its first axis,
-    because devices limit the others more."""
-    number = program_id(0)
-    if chunks == 1:
-        return number, const(0, I64)
-    return binary("div", number, chunks), binary("rem", number, chunks)
-
-
-def decompose(number: Node, axes: Sequence[Axis]) -> dict[Axis, Node]:
-    """Row-major positions along the axes of a linear number."""
-    values: dict[Axis, Node] = {}
-    rest = number
-    for axis in reversed(axes[1:]):
-        values[axis] = binary("rem", rest, axis.size)
-        rest = binary("div", rest, axis.size)
-    if axes:
-        values[axes[0]] = rest
-    return values

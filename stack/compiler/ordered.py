@@ -14,10 +14,11 @@ from hal.core.values import Grid
 from hal.tile.build import mul, sub
 from hal.tile.node import Node
 from stack.compiler.access import Affine, Axis, NeedSplit, axis_index
+from stack.compiler.emission import Emission, TileAxis, compute_dtype
 from stack.compiler.expr import Expr, Walk
-from stack.compiler.loops import decompose, instance
+from stack.compiler.instances import decompose, instance
 from stack.compiler.roots import Home
-from stack.compiler.tiles import Emission, TileAxis, Tiles, compute_dtype
+from stack.compiler.tiles import Tiles
 
 UNROLL = 4
 """Vector registers in a block of lanes."""

@@ -12,6 +12,7 @@ from hal.tile.node import Node, node, rebuild, toposort
 from stack.compiler.program import GraphRequest
 from stack.compiler.roots import base
 from stack.ir import build
+from stack.ir.numeric import identity
 from stack.ir.simplify import simplify
 
 LOW_PRECISION = frozenset({DType.F16, DType.BF16})
@@ -24,22 +25,6 @@ DEEP = 256
 """Elements of one result from which on two steps pay."""
 PART = 16
 """Elements that the first step combines at least."""
-
-_IDENTITY = {"sum": 0, "prod": 1}
-
-
-def _extreme(kind: str, dtype: DType) -> float | int:
-    low = kind == "max"
-    if dtype.is_float:
-        return float("-inf") if low else float("inf")
-    if dtype.kind == "u":
-        return 0 if low else (1 << dtype.bits) - 1
-    return -(1 << (dtype.bits - 1)) if low else (1 << (dtype.bits - 1)) - 1
-
-
-def identity(kind: str, dtype: DType) -> float | int:
-    """The value that a reduction of that kind starts from."""
-    return _IDENTITY[kind] if kind in _IDENTITY else _extreme(kind, dtype)
 
 
 def _argument(n: Node) -> Node | None:

@@ -14,11 +14,12 @@ from stack.compiler.access import Axis, NeedSplit, NotAffineError, axis_index
 from stack.compiler.blocking import MatmulShape
 from stack.compiler.cluster import Cluster, Homes
 from stack.compiler.edges import Limits
+from stack.compiler.emission import Emission, TileAxis, Work, compute_dtype
 from stack.compiler.expr import Apply, Expr, Read, Walk, reads
-from stack.compiler.loops import decompose
+from stack.compiler.instances import decompose
 from stack.compiler.matmul import LoadTile, matmul
 from stack.compiler.space import Space
-from stack.compiler.tiles import Emission, TileAxis, Tiles, Work, compute_dtype
+from stack.compiler.tiles import Tiles
 
 
 @dataclass(frozen=True, slots=True)

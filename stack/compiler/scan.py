@@ -10,10 +10,11 @@ from hal.core.values import Grid
 from hal.tile.build import binary, broadcast, const, reduce, scan, where
 from hal.tile.node import Node
 from stack.compiler.access import Affine, Axis
+from stack.compiler.emission import Emission, TileAxis, compute_dtype
 from stack.compiler.loops import COMBINE
 from stack.compiler.ordered import Ordered, blocks, carry_over
-from stack.compiler.prepare import identity
-from stack.compiler.tiles import Emission, TileAxis, Tiles, compute_dtype
+from stack.compiler.tiles import Tiles
+from stack.ir.numeric import identity
 
 I64 = DType.I64
 

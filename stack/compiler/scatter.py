@@ -8,8 +8,9 @@ from hal.core.values import Grid
 from hal.tile.build import add, binary, broadcast, cast, const
 from hal.tile.node import Node
 from stack.compiler.access import Axis, axis_index
+from stack.compiler.emission import Emission
 from stack.compiler.ordered import Ordered, blocks, loop_over
-from stack.compiler.tiles import Emission, Tiles
+from stack.compiler.tiles import Tiles
 
 I64 = DType.I64
 

@@ -6,7 +6,6 @@ from collections.abc import Container
 
 from hal.tile.node import Node
 from stack.compiler.cluster import Cluster, Homes, Nest, settle
-from stack.compiler.loops import passes
 from stack.compiler.roots import Home
 from stack.compiler.space import elements
 
@@ -16,7 +15,7 @@ ROW_SCRATCH_NBYTES = 1 << 18
 
 def read_again(nest: Nest) -> frozenset[Node]:
     """Roots that a later pass over the row reads from memory."""
-    level = passes(nest)
+    level = nest.passes()
     return frozenset(
         r.root
         for root, found in nest.reads.items()

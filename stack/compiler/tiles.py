@@ -7,12 +7,10 @@ rounded when stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 from hal.core.dtypes import DType
 from hal.tile.build import (
-    Builder,
     add,
     arange,
     binary,
@@ -26,60 +24,11 @@ from hal.tile.build import (
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from stack.compiler.access import Affine, Axis, Guard
-from stack.compiler.cluster import Nest
-from stack.compiler.expr import Apply, Constant, Expr, Iota, Read, Select, reads
-from stack.compiler.roots import Home
-from stack.ir.record import OpRecord
+from stack.compiler.emission import Emission, Position, TileAxis, Work, compute_dtype
+from stack.compiler.expr import Apply, Constant, Expr, Iota, Read, Select, below, reads
 
 I64 = DType.I64
 I32 = DType.I32
-
-
-def compute_dtype(dtype: DType) -> DType:
-    """The type in which a kernel holds values of an element type."""
-    return DType.F32 if dtype in (DType.F16, DType.BF16) else dtype
-
-
-@dataclass(frozen=True, slots=True)
-class TileAxis:
-    """A loop axis that is a tile dimension: elements base .. base + width - 1, those from `limit`
-    on not valid."""
-
-    axis: Axis
-    base: Node
-    width: int
-    limit: Node | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """An affine value: scalar part, step along each tile dimension, and a data-dependent tile or
-    None."""
-
-    scalar: Node
-    steps: tuple[int, ...]
-    dynamic: Node | None
-
-
-@dataclass(frozen=True, slots=True)
-class Emission:
-    """What all scopes of one kernel share."""
-
-    b: Builder
-    memory: Callable[[Home, Affine], tuple[Memory, int]]
-    """The memory of a root for accesses at these offsets, and the offset at which it begins."""
-    homes: Mapping[Node, Home]
-    records: Mapping[str, OpRecord]
-    own: frozenset[Node]
-    """The roots that this kernel computes: not to be read before they are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a kernel computes, and which of its roots something outside of their own loop reads."""
-
-    nest: Nest
-    stored: frozenset[Node]
 
 
 class Tiles:
@@ -119,7 +68,7 @@ class Tiles:
             seen.add(id(e))
             if isinstance(e, Read) and e.axes <= bound and self._is_there(e):
                 self.tile(e)
-            stack.extend(_below(e))
+            stack.extend(below(e))
 
     def _is_there(self, e: Read) -> bool:
         """Whether neither the element nor its index has to be computed by this kernel first."""
@@ -273,23 +222,3 @@ class Tiles:
             return self.b.load(memory, at.scalar)
         limit = where(self.mask(e.guards), const(1, I64), 0)
         return reshape(self.b.load(memory, at.scalar, (1,), (1,), (limit,)), ())
-
-
-def _below(e: Expr) -> list[Expr]:
-    inner: list[Expr] = []
-    affines: list[Affine] = []
-    match e:
-        case Apply():
-            inner = list(e.args)
-        case Select():
-            inner, affines = [e.value], [g.value for g in e.guards]
-        case Read():
-            affines = [e.offset, *(g.value for g in e.guards)]
-        case Iota():
-            affines = [e.value]
-    return inner + [a.source for affine in affines for a, _ in affine.terms if a.source is not None]
-
-
-def least(a: Node, b: int) -> Node:
-    """min(a, b) of i64 scalars."""
-    return binary("min", a, const(b, I64))
