@@ -88,11 +88,14 @@ class Index:
 
     def flat(self) -> Affine:
         """The row-major element number."""
-        total, stride = ZERO, 1
+        const, stride = 0, 1
+        terms: dict[Axis, int] = {}
         for size, value in zip(reversed(self.shape), reversed(self.at), strict=True):
-            total = total.plus(value.times(stride))
+            const += value.const * stride
+            for axis, c in value.terms:
+                terms[axis] = terms.get(axis, 0) + c * stride
             stride *= size
-        return total
+        return Affine(const, tuple((a, c) for a, c in terms.items() if c))
 
 
 @dataclass(eq=False, slots=True)

@@ -73,18 +73,13 @@ Offset = Callable[[Node, Index], Affine]
 Element = tuple[Node, Index, tuple[Guard, ...]]
 
 
-def _axes(affine: Affine) -> frozenset[Axis]:
-    found: frozenset[Axis] = frozenset()
-    for axis, _ in affine.terms:
-        found |= axis.source.axes if axis.source is not None else frozenset((axis,))
-    return found
+def _axes(*affines: Affine) -> frozenset[Axis]:
+    terms = (axis for affine in affines for axis, _ in affine.terms)
+    return frozenset().union(*((a,) if a.source is None else a.source.axes for a in terms))
 
 
 def _guard_axes(guards: tuple[Guard, ...]) -> frozenset[Axis]:
-    found: frozenset[Axis] = frozenset()
-    for guard in guards:
-        found |= _axes(guard.value)
-    return found
+    return _axes(*(g.value for g in guards))
 
 
 class Walk:

@@ -16,7 +16,7 @@ from stack.compiler.ordered import read_ordered
 from stack.compiler.prepare import prepare
 from stack.compiler.products import read_operands
 from stack.compiler.program import GraphRequest
-from stack.compiler.roots import Home, base, choose_roots, place
+from stack.compiler.roots import OWN_KERNEL, Home, base, choose_roots, place
 from stack.ir.record import OpRecord
 
 
@@ -69,19 +69,31 @@ def fuse(request: GraphRequest) -> tuple[Fusion, list[int]]:
 def _each_alone(
     roots: Mapping[Node, None], homes: Mapping[Node, Home]
 ) -> tuple[dict[Node, Cluster], set[Node]]:
-    """A cluster for each root that is computed, and the views that keep others from having one."""
+    """A cluster for each root that is computed, or the views that keep some from having one.
+
+    Kernels of their own come first, because it is they that ask for buffers.
+    """
+    computed = [r for r in roots if r.op not in ("input", "concat") and r.type.size]
     alone: dict[Node, Cluster] = {}
-    unread: set[Node] = set()
-    for root in roots:
-        if root.op in ("input", "concat") or not root.type.size:
-            continue
-        try:
-            alone[root] = _alone(len(alone), root, homes)
-        except NotAffineError as error:
-            if error.view is None:
-                raise
-            unread.add(error.view)
-    return alone, unread
+    for own_kernel in (True, False):
+        unread: set[Node] = set()
+        for number, root in enumerate(computed):
+            if (root.op in OWN_KERNEL) is own_kernel:
+                try:
+                    alone[root] = _alone(number, root, homes)
+                except NotAffineError as error:
+                    unread.add(_view(error))
+        if unread:
+            return {}, unread
+    return {root: alone[root] for root in computed}, set()
+
+
+def _view(error: NotAffineError) -> Node:
+    """The view that needs a buffer; the error itself where a root cannot even be stored."""
+    if error.view is None:
+        raise error
+    view: Node = error.view
+    return view
 
 
 def _alone(number: int, root: Node, homes: Mapping[Node, Home]) -> Cluster:

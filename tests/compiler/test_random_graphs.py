@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.tile.node import Node, toposort
-from stack.compiler import fuse, loops, prepare, roots, scratch
+from stack.compiler import fuse, loops, ordered, prepare, roots, scratch
 from stack.compiler.lower import lower_graph
 from stack.compiler.program import GraphRequest
 from stack.compiler.signature import Signature
@@ -28,7 +28,8 @@ TOLERANCE = {DType.F64: 1e-6, DType.F32: 1e-3, DType.F16: 0.3, DType.BF16: 1.0}
 
 SMALL = {
     scratch: {"ROW_SCRATCH_NBYTES": 256},
-    fuse: {"MOST_ROOTS": 6, "SERIAL": 128},
+    fuse: {"MOST_ROOTS": 6, "SERIAL": 128, "ENOUGH_ROWS": 4},
+    ordered: {"UNROLL": 1},
     loops: {"UNROLL": 2, "ROWS_ON_GRID": 8, "CHUNK": 64},
     prepare: {"FEW": 8, "LONG": 32, "DEEP": 8, "PART": 2},
     roots: {"INLINE_LIMIT": 12},
@@ -84,14 +85,14 @@ def budget(examples: int) -> settings:
 
 
 @pytest.mark.slow
-@budget(40)
+@budget(60)
 @given(requests(), st.sampled_from((8, 16, 32)))
 def test_random_graphs(made: tuple[GraphRequest, Growing], vector_nbytes: int) -> None:
     agrees(*made, narrow(vector_nbytes))
 
 
 @pytest.mark.slow
-@budget(40)
+@budget(60)
 @given(requests(), st.sampled_from((8, 16, 32)))
 def test_random_graphs_that_pass_every_threshold(
     made: tuple[GraphRequest, Growing], vector_nbytes: int
