@@ -6,7 +6,7 @@ concatenation) or when computing it again in every consumer would cost more than
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
@@ -20,6 +20,10 @@ EXPENSIVE = frozenset({"exp", "log", "sin", "cos", "tanh", "erf", "pow", "philox
 OWN_KERNEL = frozenset({"matmul", "reduce", "scan", "scatter_add"})
 INLINE_LIMIT = 100
 """Operations that one expression may hold; a longer chain is stored half-way."""
+CHEAP = 24
+"""Operations that are computed again rather than stored."""
+NESTING_LIMIT = 64
+"""Nodes, views included, that may be nested in one expression, because it is read recursively."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +82,31 @@ def _forced(order: Sequence[Node], request: GraphRequest) -> dict[Node, None]:
     return roots
 
 
-def _is_one_read(n: Node, users: int, found: frozenset[Node], cost: int, expensive: bool) -> bool:
-    big = sum(1 for r in found if r.type.size * 8 >= n.type.size)
-    return n.type.size == 1 or users < 2 or (big <= 1 and not expensive and cost <= 24)
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """A node as the expression that it is where nothing in it has a buffer but what it reads."""
+
+    reads: frozenset[Node]
+    cost: int
+    """Operations, each as often as it is computed."""
+    expensive: bool
+    nesting: int
+
+    @staticmethod
+    def of(n: Node, roots: Container[Node], known: Mapping[Node, Inline]) -> Inline:
+        below = [known[s] for s in n.srcs if s not in roots]
+        stored = frozenset(s for s in n.srcs if s in roots)
+        return Inline(
+            stored.union(*(b.reads for b in below)),
+            (n.op not in MOVEMENT) + sum(b.cost for b in below),
+            n.op in EXPENSIVE or any(b.expensive for b in below),
+            1 + max((b.nesting for b in below), default=0),
+        )
+
+    def is_cheap(self, n: Node) -> bool:
+        """Whether computing n again takes less than reading it."""
+        big = sum(1 for r in self.reads if r.type.size * 8 >= n.type.size)
+        return big <= 1 and not self.expensive and self.cost <= CHEAP
 
 
 def choose_roots(request: GraphRequest, extra: Iterable[Node] = ()) -> dict[Node, None]:
@@ -89,26 +115,34 @@ def choose_roots(request: GraphRequest, extra: Iterable[Node] = ()) -> dict[Node
     order = list(toposort(request.outputs))
     roots = _forced(order, request)
     roots.update(dict.fromkeys(extra))
+    users = _users(order, roots)
+    known: dict[Node, Inline] = {}
+    for n in order:
+        known[n] = Inline.of(n, roots, known)
+        if _pays(n, len(users.get(n, ())), known[n]):
+            roots[n] = None
+    return {n: None for n in order if n in roots}
+
+
+def _users(order: Sequence[Node], roots: Mapping[Node, object]) -> dict[Node, set[Node]]:
+    """The nodes that compute with each node, be it through views."""
     users: dict[Node, set[Node]] = {}
     for n in order:
         if n.op not in MOVEMENT or n in roots:
             for s in n.srcs:
                 users.setdefault(below_views(s, roots), set()).add(n)
-    inline_reads: dict[Node, frozenset[Node]] = {}
-    cost: dict[Node, int] = {}
-    expensive: dict[Node, bool] = {}
-    for n in order:
-        below = [s for s in n.srcs if s not in roots]
-        stored = frozenset(s for s in n.srcs if s in roots)
-        inline_reads[n] = stored.union(*(inline_reads[s] for s in below))
-        cost[n] = (n.op not in MOVEMENT) + sum(cost[s] for s in below)
-        expensive[n] = n.op in EXPENSIVE or any(expensive[s] for s in below)
-        if n in roots or n.op in MOVEMENT or n.op in ("const", "arange"):
-            continue
-        once = _is_one_read(n, len(users.get(n, ())), inline_reads[n], cost[n], expensive[n])
-        if not once or cost[n] > INLINE_LIMIT:
-            roots[n] = None
-    return {n: None for n in order if n in roots}
+    return users
+
+
+def _pays(n: Node, users: int, inline: Inline) -> bool:
+    """Whether to store what need not be stored."""
+    if inline.nesting > NESTING_LIMIT:
+        return True
+    if n.op in MOVEMENT or n.op in ("const", "arange"):
+        return False
+    if inline.cost > INLINE_LIMIT:
+        return True
+    return n.type.size != 1 and users > 1 and not inline.is_cheap(n)
 
 
 def place(request: GraphRequest, roots: Mapping[Node, None]) -> tuple[dict[Node, Home], list[int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -121,3 +123,19 @@ def test_unused_inputs_and_constant_outputs() -> None:
     np.testing.assert_array_equal(found[0], np.full((2, 2), 3, np.float32))
     np.testing.assert_array_equal(found[1], np.arange(4))
     assert found[2].item() == 40
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda n: g.flip(g.neg(n), 0),
+        lambda n: g.slice(g.pad(g.flip(n, 0), (1,), (0,), 3), (0,), (6,)),
+        lambda n: g.sub(n, g.flip(n, 0)),
+    ],
+)
+def test_deep_graphs_need_no_deep_recursion(step: Callable[[Node], Node]) -> None:
+    x = source(0, 6)
+    n = x
+    for _ in range(300):
+        n = step(n)
+    check([n], [x], [np.zeros(6, np.float32)])

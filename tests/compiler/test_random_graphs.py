@@ -32,7 +32,7 @@ SMALL = {
     ordered: {"UNROLL": 1},
     loops: {"UNROLL": 2, "ROWS_ON_GRID": 8, "CHUNK": 64},
     prepare: {"FEW": 8, "LONG": 32, "DEEP": 8, "PART": 2},
-    roots: {"INLINE_LIMIT": 12},
+    roots: {"INLINE_LIMIT": 12, "CHEAP": 5, "NESTING_LIMIT": 7},
 }
 """The compiler's thresholds at sizes that small tensors pass."""
 
