@@ -13,7 +13,7 @@ from hal.core.dtypes import DType
 from hal.tile.node import Type
 from hal.tile.numeric import NUMPY
 from stack.compiler.program import GraphRequest
-from stack.framework import device
+from stack.framework import device, random
 from stack.ir.interpret import interpret
 from stack.ops import OPS
 
@@ -81,6 +81,7 @@ def engine(monkeypatch) -> InterpretedEngine:
     fresh = InterpretedEngine()
     monkeypatch.setitem(device.engines, "interpreter:0", fresh)
     monkeypatch.setattr(device, "_default", ["interpreter:0"])
+    monkeypatch.setattr(random, "_generators", {})
     return fresh
 
 
