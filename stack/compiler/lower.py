@@ -37,16 +37,23 @@ def lower_graph(
     prepared = prepare(request)
     fusion, temps = fuse(prepared)
     order, copied = update_in_place(prepared, fusion)
-    copies = []
-    for output, target in copied:
-        root = base(prepared.outputs[output])
-        nbytes = root.type.size * root.dtype.nbytes
-        fusion.homes[root] = Home("temp", len(temps), 0, root.type.size, root.type.size)
-        copies.append((target, len(temps), nbytes))
-        temps.append(nbytes)
+    copies = [_beside(prepared, pair, fusion.homes, temps) for pair in copied]
     buffers = _buffers(prepared, fusion.homes, temps)
     emitter = Emitter(fusion.homes, stored_roots(prepared, fusion), buffers, info, records)
     return _renumbered([emitter.call(c) for c in order], copies, temps)
+
+
+def _beside(
+    request: GraphRequest, update: tuple[int, int], homes: dict[Node, Home], temps: list[int]
+) -> tuple[int, int, int]:
+    """Move an output to a new temporary, to be copied over an input: (input, temporary, nbytes)."""
+    output, target = update
+    number, root = len(temps), base(request.outputs[output])
+    temps.append(root.type.size * root.dtype.nbytes)
+    for n, home in homes.items():
+        if (home.kind, home.index) == ("output", output):
+            homes[n] = replace(home, kind="temp", index=number)
+    return target, number, temps[number]
 
 
 def fuse(request: GraphRequest) -> tuple[Fusion, list[int]]:

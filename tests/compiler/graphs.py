@@ -406,6 +406,17 @@ def scatter_add(d: Growing) -> Node:
     return g.scatter_add(into, d.index(shape, x.shape[axis]), d.fitted(d.pick(), result), axis)
 
 
+def like(d: Growing, type: Type) -> Node:
+    """Something of a type, perhaps in pieces."""
+    if not type.shape or d.coin():
+        return d.fitted(d.pick(), type)
+    axis = d.number(0, len(type.shape) - 1)
+    cut = d.number(0, type.shape[axis])
+    sizes = (cut, type.shape[axis] - cut)
+    shapes = [(*type.shape[:axis], n, *type.shape[axis + 1 :]) for n in sizes]
+    return g.concat([d.fitted(d.pick(), type.with_shape(shape)) for shape in shapes], axis)
+
+
 STEPS: tuple[Callable[[Growing], Node], ...] = (
     *(unary, rough, binary, binary, binary, division, shift, where, cast, bitcast, leaf, philox),
     *(reshape, permute, permute, expand, slice_, flip, pad, split_gradient, concat, concat),
@@ -437,7 +448,7 @@ def requests(draw: Callable[[Any], Any], steps: int = 10) -> tuple[GraphRequest,
     for i in range(len(d.inputs)):
         if d.coin(3):
             updates.append((len(outputs), i))
-            outputs.append(d.fitted(d.pick(), d.inputs[i].type))
+            outputs.append(like(d, d.inputs[i].type))
     outputs += [d.nodes[-1], *(d.pick() for _ in range(d.number(0, 3)))]
     if d.coin(3):
         outputs += d.twin(outputs)

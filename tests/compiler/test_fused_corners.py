@@ -102,6 +102,14 @@ def test_updates_that_pass_values_around() -> None:
     assert len(program.copies) == 1
 
 
+def test_an_update_in_pieces_keeps_the_old_value_until_the_end() -> None:
+    x, y = source(0, 6), source(1, 6)
+    late, early = g.slice(x, (3,), (6,)), g.slice(x, (0,), (3,))
+    rolled = g.concat([g.neg(late), g.mul(early, g.slice(y, (0,), (3,)))], 0)
+    program = check([rolled], [x, y], [count(x), count(y)], updates=((0, 0),))
+    assert len(program.copies) == 1
+
+
 def test_an_update_of_a_reversed_view_needs_a_copy() -> None:
     x = source(0, 6)
     program = check([g.flip(x, 0)], [x], [count(x)], updates=((0, 0),))
