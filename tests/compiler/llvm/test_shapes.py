@@ -28,7 +28,8 @@ from tests.compiler.llvm.agreement import agree
 
 TYPES = st.sampled_from([DType.F32, DType.BF16, DType.F64, DType.I8, DType.BOOL, DType.U64])
 REGISTERS = st.sampled_from([16, 32, 64])
-few = settings(max_examples=15, deadline=None)
+few = settings(max_examples=9, deadline=None)
+many = settings(max_examples=30, deadline=None)
 
 
 def dense(shape: tuple[int, ...]) -> list[int]:
@@ -74,7 +75,8 @@ def test_reshape(shapes, dtype, nbytes) -> None:
     apply(dtype, shapes[0], nbytes, lambda x: reshape(x, shapes[1]))
 
 
-@few
+@pytest.mark.slow
+@many
 @given(st.lists(st.integers(1, 19), min_size=2, max_size=2), TYPES, REGISTERS)
 def test_transpose_of_matrices(shape, dtype, nbytes) -> None:
     apply(
@@ -115,7 +117,8 @@ def test_broadcast(shapes, dtype, nbytes) -> None:
     apply(dtype, shapes[0], nbytes, lambda x: broadcast(x, shapes[1]))
 
 
-@few
+@pytest.mark.slow
+@many
 @given(
     st.lists(st.integers(1, 21), min_size=1, max_size=3),
     st.data(),
@@ -130,7 +133,8 @@ def test_reduce(shape, data, dtype, nbytes, kind) -> None:
     apply(dtype, tuple(shape), nbytes, lambda x: reduce(kind, x, axis), ulp=ulp, scale=1.0)
 
 
-@few
+@pytest.mark.slow
+@many
 @given(
     st.lists(st.integers(1, 21), min_size=1, max_size=2),
     st.data(),
@@ -157,7 +161,8 @@ def test_reductions_propagate_nan_and_start_from_the_identity() -> None:
     agree(b.kernel(), (1,), {"x": data.ravel(), "y": np.zeros(12, np.float32)})
 
 
-@few
+@pytest.mark.slow
+@many
 @given(
     st.integers(1, 7),
     st.integers(1, 6),
