@@ -15,7 +15,8 @@ from stack.compiler.order import schedule, update_in_place
 from stack.compiler.prepare import prepare
 from stack.compiler.program import GraphRequest
 from stack.ir import build as g
-from tests.compiler.graphs import Growing, requests
+from tests.compiler.graphs import requests
+from tests.compiler.growing import Growing
 from tests.compiler.test_random_graphs import budget
 
 F = DType.F32

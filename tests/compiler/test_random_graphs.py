@@ -20,7 +20,8 @@ from stack.compiler.lower import lower_graph
 from stack.compiler.program import GraphRequest
 from stack.compiler.signature import Signature
 from stack.ops import OPS
-from tests.compiler.graphs import Growing, requests
+from tests.compiler.graphs import requests
+from tests.compiler.growing import Growing
 from tests.compiler.lowered import SIMD, run_lowered
 
 TOLERANCE = {DType.F64: 1e-6, DType.F32: 1e-3, DType.F16: 0.3, DType.BF16: 1.0}

@@ -16,7 +16,8 @@ from stack.compiler.program import GraphRequest
 from stack.compiler.roots import Home, base, choose_roots, place
 from stack.compiler.space import Space
 from stack.ir import build as g
-from tests.compiler.graphs import Growing, requests
+from tests.compiler.graphs import requests
+from tests.compiler.growing import Growing
 from tests.compiler.test_random_graphs import budget
 
 F = DType.F32
