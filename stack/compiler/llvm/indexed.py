@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
 
 from hal.core.dtypes import DType
@@ -13,7 +13,7 @@ from stack.compiler.llvm import casts
 from stack.compiler.llvm.addresses import constant_of
 from stack.compiler.llvm.arith import BINARY
 from stack.compiler.llvm.guards import counted, guarded
-from stack.compiler.llvm.loads import guarded_load
+from stack.compiler.llvm.loads import SCRATCH_WASTE, guarded_load
 from stack.compiler.llvm.shapes import from_elements
 from stack.compiler.llvm.tiles import Tiles, columns, rows
 from stack.compiler.llvm.types import SIGNED, memory, register, suffix, vector
@@ -70,26 +70,25 @@ def _gather_vector(t: Tiles, s: Gather, row: int, piece: int) -> str:
     )
 
 
-def _each(t: Tiles, s: Scatter | Atomic, write: Callable[[str, str], None]) -> None:
-    """`write(pointer, value)` for every element in row-major order where the mask holds."""
+def _each(t: Tiles, s: Scatter | Atomic) -> Iterator[tuple[str, str, str | None]]:
+    """The pointer, value and guard of every element in row-major order."""
     shape = s.index.shape
     for row in range(rows(shape)):
         for column in range(columns(shape)):
             pointer = _pointer(t, s.memory, s.index, row, column)
             value = t.element(s.value, row, column)
-            guard = _guard(t, s.mask, shape, row, column)
-            guarded(t, guard, partial(write, pointer, value))
+            yield pointer, value, _guard(t, s.mask, shape, row, column)
 
 
 def scatter(t: Tiles, s: Scatter) -> None:
     """Store each element at its index; the last of equal indices is kept."""
     dtype = s.memory.dtype
-
-    def write(pointer: str, value: str) -> None:
+    for pointer, value, guard in _each(t, s):
         raw = casts.to_memory(t.out, value, dtype, 1)
-        t.out.do(f"store {memory(dtype)} {raw}, ptr {pointer}, align {dtype.nbytes}")
-
-    _each(t, s, write)
+        target = pointer
+        if guard is not None:
+            target = t.out.put(f"select i1 {guard}, ptr {pointer}, ptr {SCRATCH_WASTE}")
+        t.out.do(f"store {memory(dtype)} {raw}, ptr {target}, align {dtype.nbytes}")
 
 
 _RMW = {"add": "add", "min": "min", "max": "max", "exchange": "xchg"}
@@ -100,14 +99,9 @@ def atomic(t: Tiles, s: Atomic) -> None:
     dtype = s.memory.dtype
     native = (s.kind in ("add", "exchange") and dtype in (DType.F32, DType.F64)) or dtype.is_int
     native = native or s.kind == "exchange"
-
-    def write(pointer: str, value: str) -> None:
-        if native:
-            _fetch_and(t, s.kind, dtype, pointer, value)
-        else:
-            _compare_and_swap(t, s.kind, dtype, pointer, value)
-
-    _each(t, s, write)
+    combine = _fetch_and if native else _compare_and_swap
+    for pointer, value, guard in _each(t, s):
+        guarded(t, guard, partial(combine, t, s.kind, dtype, pointer, value))
 
 
 def _fetch_and(t: Tiles, kind: str, dtype: DType, pointer: str, value: str) -> None:

@@ -22,6 +22,8 @@ from stack.compiler.llvm.types import memory, register, suffix, vector
 
 SCRATCH_ZERO = "%zero"
 """Eight zero bytes that an access outside a block's limits reads instead."""
+SCRATCH_WASTE = "%waste"
+"""Eight bytes that nobody reads, which such an access writes instead."""
 
 
 def load_element(t: Tiles, s: Load, row: int, column: int) -> str:

@@ -33,6 +33,7 @@ def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
         "i64 %begin, i64 %end) nounwind {",
         "entry:",
         f"{loads.SCRATCH_ZERO} = alloca i64, align 8",
+        f"{loads.SCRATCH_WASTE} = alloca i64, align 8",
         *out.allocas,
         f"store i64 0, ptr {loads.SCRATCH_ZERO}, align 8",
         *out.lines,

@@ -17,7 +17,13 @@ from hal.tile.ops import ELEMENTWISE
 from stack.compiler.llvm import casts
 from stack.compiler.llvm.addresses import address, constant_of, piece_mask, valid
 from stack.compiler.llvm.guards import guarded
-from stack.compiler.llvm.loads import copy_elements, is_transposed, swapped, transposed_load
+from stack.compiler.llvm.loads import (
+    SCRATCH_WASTE,
+    copy_elements,
+    is_transposed,
+    swapped,
+    transposed_load,
+)
 from stack.compiler.llvm.tiles import Tiles, columns, rows
 from stack.compiler.llvm.types import memory, suffix, vector
 
@@ -182,8 +188,7 @@ def _store_element(
 ) -> None:
     operand = t.element(value, row, column)
     pointer = address(t, target, value.shape, row, column)
-    if count is None:
-        _write(t, value, operand, pointer, 1)
-        return
-    guard = t.out.put(f"icmp sgt i32 {count}, {column}")
-    guarded(t, guard, lambda: _write(t, value, operand, pointer, 1))
+    if count is not None:
+        guard = t.out.put(f"icmp sgt i32 {count}, {column}")
+        pointer = t.out.put(f"select i1 {guard}, ptr {pointer}, ptr {SCRATCH_WASTE}")
+    _write(t, value, operand, pointer, 1)

@@ -29,7 +29,8 @@ def numbers(dtype: DType, count: int) -> np.ndarray:
 @st.composite
 def layouts(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """A shape and strides whose elements do not overlap."""
-    shape = tuple(draw(st.lists(st.integers(1, 11), min_size=1, max_size=3)))
+    rank = draw(st.integers(1, 3))
+    shape = tuple(draw(st.integers(1, 21 if rank < 3 else 5)) for _ in range(rank))
     strides, step = [0] * len(shape), draw(st.sampled_from([1, 1, 3]))
     for axis in draw(st.permutations(range(len(shape)))):
         strides[axis], step = step, step * (shape[axis] + draw(st.integers(0, 2)))
