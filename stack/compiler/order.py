@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Mapping
 
 from hal.tile.node import Node
@@ -11,48 +12,61 @@ from stack.compiler.fuse import Fusion
 from stack.compiler.program import GraphRequest
 from stack.compiler.roots import base
 
+Extra = Mapping[Cluster, set[Cluster]]
+"""What else must run before a cluster."""
 
-def schedule(fusion: Fusion, extra: Mapping[Cluster, set[Cluster]]) -> list[Cluster] | None:
+
+class _Live:
+    """The buffers that clusters have yet to read."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        self._inputs = {c: {n for r in c.roots for n in fusion.needs[r]} for c in fusion.clusters}
+        self._readers = Counter(n for needed in self._inputs.values() for n in needed)
+
+    def growth(self, c: Cluster) -> int:
+        """The bytes by which the live set grows when the cluster runs."""
+        last = (n for n in self._inputs[c] if self._readers[n] == 1 and n.op != "input")
+        return sum(map(_nbytes, c.roots)) - sum(map(_nbytes, last))
+
+    def run(self, c: Cluster) -> None:
+        """The cluster has read its inputs."""
+        self._readers.subtract(self._inputs[c])
+
+
+def _nbytes(n: Node) -> int:
+    return n.type.size * n.dtype.nbytes
+
+
+def schedule(fusion: Fusion, extra: Extra) -> list[Cluster] | None:
     """A topological order that frees buffers early; None when `extra` dependencies make a cycle.
 
     Among the clusters that can run, the one that shrinks the live set most runs first, then the
     earliest.
     """
-    clusters = fusion.clusters
-    number = {c: i for i, c in enumerate(clusters)}
+    clusters, live = fusion.clusters, _Live(fusion)
     before = {c: fusion.dependencies(c) | extra.get(c, set()) for c in clusters}
-    after: dict[Cluster, list[Cluster]] = {c: [] for c in clusters}
-    for c, needs in before.items():
-        for need in needs:
-            after[need].append(c)
-    inputs = {c: {n for r in c.roots for n in fusion.needs[r]} for c in clusters}
-    users: dict[Node, int] = {}
-    for needed in inputs.values():
-        for n in needed:
-            users[n] = users.get(n, 0) + 1
-
-    def growth(c: Cluster) -> int:
-        freed = sum(_nbytes(n) for n in inputs[c] if users[n] == 1 and n.op != "input")
-        return sum(_nbytes(r) for r in c.roots) - freed
-
     waiting = {c: len(needs) for c, needs in before.items()}
-    ready = [(growth(c), number[c], c) for c in clusters if not waiting[c]]
+    ready = [(live.growth(c), c.number, c) for c in clusters if not waiting[c]]
     heapq.heapify(ready)
+    followers = _followers(before)
     out: list[Cluster] = []
     while ready:
         _, _, c = heapq.heappop(ready)
         out.append(c)
-        for n in inputs[c]:
-            users[n] -= 1
-        for follower in after[c]:
+        live.run(c)
+        for follower in followers[c]:
             waiting[follower] -= 1
             if not waiting[follower]:
-                heapq.heappush(ready, (growth(follower), number[follower], follower))
+                heapq.heappush(ready, (live.growth(follower), follower.number, follower))
     return out if len(out) == len(clusters) else None
 
 
-def _nbytes(n: Node) -> int:
-    return n.type.size * n.dtype.nbytes
+def _followers(before: Extra) -> dict[Cluster, list[Cluster]]:
+    after: dict[Cluster, list[Cluster]] = {c: [] for c in before}
+    for c, needs in before.items():
+        for need in needs:
+            after[need].append(c)
+    return after
 
 
 def update_in_place(
@@ -63,20 +77,17 @@ def update_in_place(
     An update is in place when its cluster can run after every other reader of the input, and itself
     reads the input only at the element that it writes. Then the root's home becomes the input.
     """
-    extra: dict[Cluster, set[Cluster]] = {}
+    extra: Extra = {}
     order = schedule(fusion, extra)
     assert order is not None, "the graph has a cycle"
     copies: list[tuple[int, int]] = []
     for output, target in request.updates:
-        root = base(request.outputs[output])
+        root, source = base(request.outputs[output]), request.inputs[target]
         if not root.type.size:
             continue
-        source = request.inputs[target]
-        trial = (
-            _after_readers(fusion, fusion.of[root], source, extra) if root in fusion.of else None
-        )
+        trial = _last(fusion, root, source, extra)
         new_order = schedule(fusion, trial) if trial is not None else None
-        if trial is None or new_order is None or not _reads_in_place(fusion.of[root], root, source):
+        if trial is None or new_order is None:
             copies.append((output, target))
             continue
         extra, order = trial, new_order
@@ -84,15 +95,16 @@ def update_in_place(
     return order, copies
 
 
-def _after_readers(
-    fusion: Fusion, writer: Cluster, source: Node, extra: Mapping[Cluster, set[Cluster]]
-) -> dict[Cluster, set[Cluster]]:
+def _last(fusion: Fusion, root: Node, source: Node, extra: Extra) -> Extra | None:
+    """Dependencies by which the root's kernel is the last to read the input that it overwrites;
+    None where it cannot be."""
+    writer = fusion.of.get(root)
+    if writer is None or not _reads_in_place(writer, root, source):
+        return None
     readers = {
-        c
-        for c in fusion.clusters
-        if c is not writer and any(source in fusion.needs[r] for r in c.roots)
+        fusion.of[r] for r, needs in fusion.needs.items() if source in needs and r in fusion.of
     }
-    return {**extra, writer: extra.get(writer, set()) | readers}
+    return {**extra, writer: extra.get(writer, set()) | readers - {writer}}
 
 
 def _reads_in_place(cluster: Cluster, root: Node, source: Node) -> bool:

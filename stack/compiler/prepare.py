@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import isqrt, prod
 
@@ -195,34 +195,40 @@ def _rewrite(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
 def _own_buffers(request: GraphRequest) -> GraphRequest:
     """Give a copy to every output and every piece of a concatenation that cannot be computed in its
     place."""
-    taken: set[Node] = set()
     order = list(toposort(request.outputs))
     users = Counter(base(s) for n in order for s in n.srcs if n.op != "reshape")
-
-    def claim(n: Node, tag: str, awkward: bool) -> Node:
-        below = base(n)
-        if below in taken or below.op == "input" or awkward:
-            n = below = node("contiguous", n.type, (n,), tag=tag)
-        taken.add(below)
-        return n
-
+    places = _Places()
     done: dict[Node, Node] = {}
-    concats = 0
     for n in order:
         srcs = tuple(done[s] for s in n.srcs)
-        if n.op == "concat":
-            concats += 1
-            strided = prod(n.shape[: n["axis"]]) > 1
-            srcs = tuple(
-                claim(done[s], f"piece{concats}.{i}", _is_awkward(s, strided, users))
-                for i, s in enumerate(n.srcs)
-            )
-        done[n] = rebuild(n, srcs)
-    outputs = (done[o] for o in request.outputs)
-    owned = tuple(
-        claim(o, f"output{i}", awkward=False) if o.type.size else o for i, o in enumerate(outputs)
-    )
-    return replace(request, outputs=owned)
+        done[n] = rebuild(n, places.pieces(n, srcs, users) if n.op == "concat" else srcs)
+    owned = [places.claim(done[o], f"output{i}") for i, o in enumerate(request.outputs)]
+    return replace(request, outputs=tuple(owned))
+
+
+class _Places:
+    """Which nodes are computed right where they are wanted: each in one place."""
+
+    def __init__(self) -> None:
+        self._taken: set[Node] = set()
+        self._concats = 0
+
+    def claim(self, n: Node, tag: str, awkward: bool = False) -> Node:
+        """The node, or a copy of it if its place is another one; an empty one needs none."""
+        below = base(n)
+        if n.type.size and (below in self._taken or below.op == "input" or awkward):
+            n = below = node("contiguous", n.type, (n,), tag=tag)
+        self._taken.add(below)
+        return n
+
+    def pieces(self, concat: Node, srcs: Sequence[Node], users: Counter[Node]) -> tuple[Node, ...]:
+        """A concatenation's operands, each of which can be computed in it."""
+        self._concats += 1
+        strided = prod(concat.shape[: concat["axis"]]) > 1
+        return tuple(
+            self.claim(new, f"piece{self._concats}.{i}", _is_awkward(old, strided, users))
+            for i, (old, new) in enumerate(zip(concat.srcs, srcs, strict=True))
+        )
 
 
 def _is_awkward(piece: Node, strided: bool, users: Counter[Node]) -> bool:
