@@ -89,18 +89,18 @@ def _each_alone(
                 try:
                     alone[root] = _alone(number, root, homes)
                 except NotAffineError as error:
-                    unread.add(_view(error))
+                    unread |= _views(root, error)
         if unread:
             return {}, unread
     return {root: alone[root] for root in computed}, set()
 
 
-def _view(error: NotAffineError) -> Node:
-    """The view that needs a buffer; the error itself where a root cannot even be stored."""
-    if error.view is None:
-        raise error
-    view: Node = error.view
-    return view
+def _views(root: Node, error: NotAffineError) -> set[Node]:
+    """What needs a buffer so that the root can be computed: the view that cannot be read, or
+    whatever is read, where the root's place and its views want loops that do not fit."""
+    if error.view is not None:
+        return {error.view}
+    return {s for s in root.srcs if s.op not in ("const", "arange")}
 
 
 def _alone(number: int, root: Node, homes: Mapping[Node, Home]) -> Cluster:

@@ -116,6 +116,13 @@ def test_an_update_of_a_reversed_view_needs_a_copy() -> None:
     assert len(program.copies) == 1
 
 
+@pytest.mark.parametrize("of", [g.contiguous, g.exp, lambda n: g.reduce("sum", n, (2,))])
+def test_a_piece_whose_place_and_views_want_other_loops(of: Callable[[Node], Node]) -> None:
+    x, y = source(0, 3, 2, 2), source(1, 3, 2, 1)
+    turned = g.reshape(g.permute(x, (1, 0, 2)), (3, 2, 2))  # two loops of 2 and 3 steps
+    check([g.concat([of(turned), of(g.expand(y, (3, 2, 2)))], 1)], [x, y], [count(x), count(y)])
+
+
 def test_a_concatenation_of_concatenations_whose_pieces_are_used_elsewhere() -> None:
     x, y = source(0, 2, 3), source(1, 2, 3)
     inner = g.concat([g.neg(x), g.mul(x, y)], 1)
