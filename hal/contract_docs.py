@@ -13,9 +13,13 @@ from pathlib import Path
 from types import ModuleType
 
 from hal.core import description, dtypes, errors, manifest, spec, values
-from hal.core.spec import MANDATORY_DEVICE, MANDATORY_PLUGIN, OPTIONAL
+from hal.core.spec import MANDATORY_DEVICE, MANDATORY_PLUGIN, NOTICES, OPTIONAL
 
 DEFAULT_PATH = Path("docs/contract.md")
+_WIDENS = {
+    description.Feature.PEER_COPY: "widens `copy`",
+    description.Feature.GROUP_IPC: "widens `create_group`",
+}
 _VALUES = (("Description", description), ("Values", values), ("Errors", errors), ("Types", dtypes))
 
 
@@ -47,6 +51,8 @@ def _hooks() -> Iterator[str]:
     yield "## Hooks of a device: the optional ones"
     yield _features()
     yield from (_hook(hooks[name]) for name in OPTIONAL)
+    yield "## Notices to wrappers"
+    yield from (_hook(hooks[name]) for name in NOTICES)
 
 
 def _features() -> str:
@@ -54,7 +60,7 @@ def _features() -> str:
     rows = ["| feature | hooks |", "| --- | --- |"]
     for feature in description.Feature:
         names = ", ".join(f"`{hook}`" for hook, needs in OPTIONAL.items() if needs is feature)
-        rows.append(f"| `{feature.value}` | {names or 'widens `copy`'} |")
+        rows.append(f"| `{feature.value}` | {names or _WIDENS[feature]} |")
     return "\n".join(rows)
 
 

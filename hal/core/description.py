@@ -14,6 +14,33 @@ CONTRACT_VERSION = 1
 speaks."""
 
 
+FUNCTIONS = ("add", "mul", "div", "sqrt", "fma", "exp", "log", "sin", "cos", "tanh", "erf", "pow")
+"""The float32 functions whose error a `NumericProfile` bounds."""
+
+LARGE_NBYTES = 16 << 20
+"""The size of one buffer in the bandwidths of `PERFORMANCE`."""
+
+PERFORMANCE: Mapping[str, str] = {
+    "launch_s": "seconds from `launch` to its return, an empty program on an idle timeline",
+    "round_trip_s": "seconds from `launch` of an empty program to the end of `wait` for it",
+    "alloc_s": "seconds of `alloc` of 64 KiB and its `free`",
+    "load_s": "seconds of `load` of a new text of the vector addition, no cache directory",
+    "host_to_device": "bytes/s of `copy` from host memory of LARGE_NBYTES, to the end of its wait",
+    "device_to_host": "bytes/s of `copy` to host memory of LARGE_NBYTES, to the end of its wait",
+    "device_to_device": "bytes/s of `copy` from buffer to buffer of LARGE_NBYTES, to the end",
+    "queue_depth": "operations that can be submitted to one timeline behind an unreached wait",
+    "overlap": "time of a copy and a kernel, one after the other, over that on two timelines",
+    "all_reduce": "bytes/s per rank, LARGE_NBYTES of float32 sums over every device of the plugin",
+}
+"""What each key of `DeviceInfo.declared` means.
+
+A time or bandwidth is the median of at least 9 tries, each on freshly allocated buffers that were
+written once before. A measured figure MUST be at most 30 % worse than the declared one and at most
+twice as good [declared.performance]. A device leaves out what it has not, such as `all_reduce` with
+one device or `overlap` with one queue.
+"""
+
+
 class Feature(Enum):
     """Optional parts of the contract. A device raises `Unsupported` for what it does not
     declare."""
@@ -30,6 +57,7 @@ class Feature(Enum):
     INJECT = "inject"
     PEER_COPY = "peer-copy"
     COLLECTIVES = "collectives"
+    GROUP_IPC = "group-ipc"
     OPERATORS = "operators"
 
 
@@ -71,8 +99,10 @@ class MatrixUnit:
 
 @dataclass(frozen=True, slots=True)
 class NumericProfile:
-    """How the device rounds. `ulp` bounds the error of each function in units in the last place of
-    float32; `accumulate` gives the type in which `dot` adds products of each element type."""
+    """How the device rounds. `ulp` bounds the error of each function of `FUNCTIONS` in units in the
+    last place of float32; `accumulate` gives the type in which `dot` adds products of each element
+    type. `denormals` says that float32 denormals are kept, `fma` that a multiplication and an
+    addition may be fused, `deterministic` that equal work gives equal bits."""
 
     ulp: Mapping[str, float]
     denormals: bool
@@ -100,7 +130,8 @@ class Limits:
     `instances` is how many program instances run at once; `vector_nbytes` the width of one SIMD
     register (0: a SIMT device); `lanes` the threads of a SIMT group; `registers` the vector
     registers of a core; `caches` the bytes of each data-cache level that an instance can use,
-    nearest first.
+    nearest first. `progress_s` is the time without progress after which an operation counts as
+    hanging (0: the device does not watch for hangs).
     """
 
     grid: tuple[int, int, int]
@@ -108,6 +139,7 @@ class Limits:
     alloc_nbytes: int
     queues: int
     instances: int
+    progress_s: float = 0.0
     vector_nbytes: int = 0
     registers: int = 0
     lanes: int = 1
@@ -121,8 +153,8 @@ class DeviceInfo:
     `name` is "plugin:index"; `fingerprint` identifies the code generation target (equal
     fingerprints may share compiled programs); `formats` lists accepted program formats, preferred
     first; `dtypes` maps each element type usable in kernels to its peak rate in operations/s (0:
-    works, rate unknown); `declared` holds measured or vendor-declared performance (bytes/s, s);
-    `facts` whatever else `hal info` should show.
+    works, rate unknown); `declared` holds measured or vendor-declared performance, in the units and
+    by the method of `PERFORMANCE`; `facts` whatever else `hal info` should show.
     """
 
     name: str

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from hal.core.description import DeviceInfo
 from hal.core.errors import InvalidCall, PluginError, StaleHandle, Unsupported
-from hal.core.relay import Hook, bound, check_complete, relay
-from hal.core.spec import MANDATORY_DEVICE, OPTIONAL, DeviceSpec, hooks
+from hal.core.relay import Hook, bound, check_complete, heard, relay
+from hal.core.spec import MANDATORY_DEVICE, NOTICES, OPTIONAL, DeviceSpec, hooks
 
 _BOUND = tuple(hook for hook in hooks(DeviceSpec) if hook != "close")
 
@@ -87,6 +87,8 @@ class Device(_Hooks):
 
     def _binding(self, hook: str) -> Hook:
         feature = OPTIONAL.get(hook)
+        if hook in NOTICES:
+            return bound(self._relay, self.name, hook) if heard(self._relay, hook) else _unheard
         if feature is None or feature in self.info.features:
             return bound(self._relay, self.name, hook)
         features = ", ".join(sorted(f.value for f in self.info.features)) or "none"
@@ -111,6 +113,10 @@ def _raising(error: type[Exception], text: str) -> Hook:
         raise error(text)
 
     return refuse
+
+
+def _unheard(*args: Any, **kwargs: Any) -> None:
+    """A notice that no wrapper hears."""
 
 
 def _abandon_all() -> None:

@@ -70,6 +70,11 @@ def bound(manager: pluggy.PluginManager, name: str, hook: str) -> Hook:
     return _positional(hook, manager.hook.__dict__[hook], parameters)
 
 
+def heard(manager: pluggy.PluginManager, hook: str) -> bool:
+    """Whether anybody implements or wraps the hook."""
+    return bool(manager.hook.__dict__[hook].get_hookimpls())
+
+
 def _register(manager: pluggy.PluginManager, plugin: object, name: str) -> None:
     try:
         manager.register(plugin, name)

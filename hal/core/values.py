@@ -243,12 +243,26 @@ class Fault:
 
 
 class CollectiveKind(Enum):
+    """What a collective call does, for n ranks and `count` elements each.
+
+    ALL_REDUCE, REDUCE (to the root) and BROADCAST (from the root) take and give `count` elements.
+    ALL_GATHER and GATHER (to the root) take `count` and give n * count, in rank order.
+    REDUCE_SCATTER and SCATTER (from the root) take n * count and give the rank's `count`.
+    ALL_TO_ALL takes and gives n * count: part j of rank i becomes part i of rank j. ALL_TO_ALL_V
+    is the same with parts of `Collective.counts`. Regions that a rank does not use (`dst` of
+    REDUCE and GATHER off the root, `src` of BROADCAST and SCATTER off the root) may be empty and
+    are not touched. A BARRIER moves nothing; its regions are empty or ignored.
+    """
+
     ALL_REDUCE = "all-reduce"
     REDUCE = "reduce"
     BROADCAST = "broadcast"
     ALL_GATHER = "all-gather"
     REDUCE_SCATTER = "reduce-scatter"
     ALL_TO_ALL = "all-to-all"
+    ALL_TO_ALL_V = "all-to-all-v"
+    GATHER = "gather"
+    SCATTER = "scatter"
     BARRIER = "barrier"
 
 
@@ -281,23 +295,33 @@ class GroupSpec:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One collective call: `count` elements of `dtype` per rank, `root` where the kind has one."""
+    """One collective call: `count` elements of `dtype` per rank, `root` where the kind has one.
+
+    `counts` is for ALL_TO_ALL_V alone and equal on all ranks: row i has the elements that rank i
+    sends to each rank. `src` of rank i has sum(counts[i]) elements, `dst` the sum of column i;
+    `count` is 0.
+    """
 
     kind: CollectiveKind
     dtype: DType
     count: int
     reduce: ReduceKind = ReduceKind.SUM
     root: int = 0
+    counts: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A vendor operator: a named computation ("matmul") with the signature of a program and its
-    data conditions."""
+    """A vendor operator: a named computation with the signature of a program.
+
+    `conditions` maps each shape constant that `load_operator` takes to the number that it must be a
+    multiple of. Names in use: "matmul" (c[m, n] = a[m, k] @ b[k, n], row-major, constants m, n, k),
+    launched over the grid (1, 1, 1).
+    """
 
     name: str
     params: tuple[Param, ...]
-    conditions: Mapping[str, str] = field(default_factory=dict)
+    conditions: Mapping[str, int] = field(default_factory=dict)
 
 
 HostFunction = Callable[[], None]
