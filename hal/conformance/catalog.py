@@ -1,0 +1,37 @@
+"""Every case of the suite, found in `hal.conformance.cases`."""
+
+from __future__ import annotations
+
+import functools
+import pkgutil
+from importlib import import_module
+
+import hal.conformance.cases
+from hal.conformance.case import Case, Cases
+
+GROUPS = {
+    "A": "plugin and negotiation",
+    "B": "capabilities",
+    "C": "memory",
+    "D": "programs",
+    "E": "launch and kernel semantics",
+    "F": "timelines, queues, ordering",
+    "G": "devices and topology",
+    "H": "collectives",
+    "I": "failure and recovery",
+    "J": "integration with the stack",
+    "K": "declared performance",
+}
+
+
+@functools.cache
+def catalog() -> tuple[Case, ...]:
+    """Every case, by group, in the order of the files."""
+    found: dict[str, Case] = {}
+    for name in sorted(m.name for m in pkgutil.iter_modules(hal.conformance.cases.__path__)):
+        module = import_module(f"hal.conformance.cases.{name}")
+        for cases in (v for v in vars(module).values() if isinstance(v, Cases)):
+            for case in cases:
+                assert case.id not in found, f"two cases are named {case.id}"
+                found[case.id] = case
+    return tuple(sorted(found.values(), key=lambda case: case.group))
