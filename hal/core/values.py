@@ -267,6 +267,12 @@ class CollectiveKind(Enum):
 
 
 class ReduceKind(Enum):
+    """How the ranks' elements are combined, in rank order. Integers wrap. NaN wins in MIN and MAX.
+
+    AVG is SUM divided by the number of ranks; for integers it is cut off towards zero. Of bools SUM
+    and MAX are "or", PROD and MIN are "and", and there is no average (InvalidCall).
+    """
+
     SUM = "sum"
     PROD = "prod"
     MIN = "min"
