@@ -1,0 +1,255 @@
+"""Groups of several devices in this process, and what collectives must give."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hal.conformance.expect import Wrong
+from hal.conformance.rig import WAIT_S, Rig
+from hal.core.device import Device
+from hal.core.dtypes import DType
+from hal.core.values import (
+    Collective,
+    CollectiveKind,
+    Group,
+    GroupSpec,
+    Point,
+    ReduceKind,
+    Region,
+    Timeline,
+    Waits,
+)
+from hal.tile.numeric import NARROW, NUMPY, quiet
+
+JOIN_S = 5.0
+"""How long members wait for each other in cases where all of them come."""
+
+Array = NDArray[Any]
+T = TypeVar("T")
+_serial = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One rank: its device, its membership and a timeline for its calls."""
+
+    device: Device
+    group: Group
+    timeline: Timeline
+
+    def call(self, call: Collective, dst: Region, src: Region, waits: Waits = ()) -> Point:
+        """Submit this rank's part of a collective."""
+        return self.device.collective(self.group, call, dst, src, self.timeline, waits)
+
+
+def new_key() -> str:
+    """A group key that nobody else uses."""
+    return f"conformance-{os.getpid()}-{next(_serial)}"
+
+
+def together(calls: Sequence[Callable[[], T]], timeout_s: float = 2 * WAIT_S) -> list[T]:
+    """Run calls at once, a thread each; gives their results, or raises the first one's error."""
+    outcomes = settled(calls, timeout_s)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return outcomes  # type: ignore[return-value]
+
+
+def settled(
+    calls: Sequence[Callable[[], T]], timeout_s: float = 2 * WAIT_S
+) -> list[T | BaseException]:
+    """As `together`, with the exceptions among the results."""
+    outcomes: list[Any] = [None] * len(calls)
+
+    def run(index: int) -> None:
+        try:
+            outcomes[index] = calls[index]()
+        except BaseException as error:  # noqa: BLE001  it is given to the caller
+            outcomes[index] = error
+
+    threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for index, thread in enumerate(threads):
+        thread.join(timeout_s)
+        if thread.is_alive():
+            raise Wrong(f"member {index} did not come back in {timeout_s} s")
+    return outcomes
+
+
+def join(
+    devices: Sequence[Device], timeout_s: float = JOIN_S, key: str | None = None
+) -> list[Member]:
+    """A group of these devices, each with a timeline for its calls."""
+    key = key or new_key()
+    peers = tuple(device.name for device in devices)
+    groups = together(
+        [
+            lambda d=device, r=rank: d.create_group(GroupSpec(key, r, peers, timeout_s))  # type: ignore[misc]
+            for rank, device in enumerate(devices)
+        ]
+    )
+    return [
+        Member(device, group, device.create_timeline(False))
+        for device, group in zip(devices, groups, strict=True)
+    ]
+
+
+def crowd(rig: Rig, size: int, timeout_s: float = JOIN_S) -> list[Member]:
+    """A group of the device under test and more devices of its plugin."""
+    return join(rig.devices(size), timeout_s)
+
+
+def perform(
+    rig: Rig,
+    members: Sequence[Member],
+    call: Collective,
+    sources: Sequence[Array],
+    in_place: bool = False,
+) -> list[Array]:
+    """Every rank's destination after the collective, each filled with canaries before."""
+    sizes = [wanted_count(call, rank, len(members)) for rank in range(len(members))]
+    src = [rig.buffer(s, m.device) for s, m in zip(sources, members, strict=True)]
+    dst = src
+    if not in_place:
+        dst = [
+            rig.buffer(b"\xc5" * (n * call.dtype.nbytes), m.device)
+            for n, m in zip(sizes, members, strict=True)
+        ]
+    points = [
+        m.call(call, d.region(), s.region()) for m, d, s in zip(members, dst, src, strict=True)
+    ]
+    for member, point in zip(members, points, strict=True):
+        rig.done(point, member.device)
+    return [
+        np.frombuffer(rig.read(d, m.device), NUMPY[call.dtype])
+        for d, m in zip(dst, members, strict=True)
+    ]
+
+
+def source_count(call: Collective, rank: int, size: int) -> int:
+    """The elements of a rank's `src`."""
+    match call.kind:
+        case CollectiveKind.BARRIER:
+            return 0
+        case CollectiveKind.REDUCE_SCATTER | CollectiveKind.ALL_TO_ALL:
+            return call.count * size
+        case CollectiveKind.ALL_TO_ALL_V:
+            return sum(call.counts[rank])
+        case CollectiveKind.SCATTER:
+            return call.count * size if rank == call.root else 0
+        case CollectiveKind.BROADCAST:
+            return call.count if rank == call.root else 0
+    return call.count
+
+
+def wanted_count(call: Collective, rank: int, size: int) -> int:
+    """The elements of a rank's `dst`."""
+    match call.kind:
+        case CollectiveKind.BARRIER:
+            return 0
+        case CollectiveKind.ALL_GATHER | CollectiveKind.ALL_TO_ALL:
+            return call.count * size
+        case CollectiveKind.ALL_TO_ALL_V:
+            return sum(row[rank] for row in call.counts)
+        case CollectiveKind.GATHER:
+            return call.count * size if rank == call.root else 0
+        case CollectiveKind.REDUCE:
+            return call.count if rank == call.root else 0
+    return call.count
+
+
+def values(rig: Rig, dtype: DType, count: int) -> Array:
+    """Random elements: integers over the whole range, floats small enough not to overflow."""
+    if dtype is DType.BOOL:
+        return rig.random.integers(0, 2, count).astype(bool)
+    if dtype.is_int:
+        info = np.iinfo(NUMPY[dtype])
+        return rig.random.integers(info.min, info.max, count, NUMPY[dtype], endpoint=True)
+    return rig.random.uniform(-2, 2, count).astype(NUMPY[dtype])
+
+
+def expected(call: Collective, sources: Sequence[Array]) -> list[Array]:
+    """What each rank's destination must hold, in numpy; empty where a rank gets nothing."""
+    size, n, root = len(sources), call.count, call.root
+    ranks = range(size)
+    none = np.empty(0, NUMPY[call.dtype])
+    match call.kind:
+        case CollectiveKind.ALL_REDUCE:
+            return [combined(call, sources)] * size
+        case CollectiveKind.REDUCE:
+            return [combined(call, sources) if r == root else none for r in ranks]
+        case CollectiveKind.REDUCE_SCATTER:
+            whole = combined(call, sources)
+            return [whole[r * n : (r + 1) * n] for r in ranks]
+        case CollectiveKind.BROADCAST:
+            return [sources[root]] * size
+        case CollectiveKind.ALL_GATHER:
+            return [np.concatenate(sources)] * size
+        case CollectiveKind.GATHER:
+            return [np.concatenate(sources) if r == root else none for r in ranks]
+        case CollectiveKind.SCATTER:
+            return [sources[root][r * n : (r + 1) * n] for r in ranks]
+        case CollectiveKind.ALL_TO_ALL:
+            return [np.concatenate([s[r * n : (r + 1) * n] for s in sources]) for r in ranks]
+        case CollectiveKind.ALL_TO_ALL_V:
+            parts = [
+                np.split(s, np.cumsum(c)[:-1]) for s, c in zip(sources, call.counts, strict=True)
+            ]
+            return [np.concatenate([part[r] for part in parts]) for r in ranks]
+        case CollectiveKind.BARRIER:
+            return [none] * size
+
+
+def combined(call: Collective, sources: Sequence[Array]) -> Array:
+    """The reduction in rank order, f16 and bf16 in f32 and rounded once."""
+    dtype = call.dtype
+    wide = np.dtype(np.float32) if dtype in NARROW else NUMPY[dtype]
+    stack = [s.astype(wide) for s in sources]
+    with quiet():
+        total = stack[0]
+        for other in stack[1:]:
+            total = _FOLD[call.reduce](total, other).astype(wide)
+        if call.reduce is ReduceKind.AVG:
+            total = _mean(total, len(sources), dtype)
+        return total.astype(NUMPY[dtype])
+
+
+def tolerance(call: Collective, sources: Sequence[Array]) -> Array:
+    """How far a float reduction may be from `expected`: the order of the sum is the device's own,
+    so one rounding of the accumulator per rank, and one of the result."""
+    dtype = call.dtype
+    narrow = {DType.F16: 2.0**-11, DType.BF16: 2.0**-8}.get(dtype, 0.0)
+    step = 2.0**-52 if dtype is DType.F64 else 2.0**-23
+    magnitudes = [np.abs(s.astype(np.float64)) for s in sources]
+    if call.reduce is ReduceKind.PROD:
+        bound = np.prod(magnitudes, axis=0)
+    else:
+        bound = np.sum(magnitudes, axis=0)
+    result = np.abs(combined(call, sources).astype(np.float64))
+    return np.asarray(bound * step * len(sources) + 2 * narrow * result)
+
+
+_FOLD: dict[ReduceKind, Callable[[Array, Array], Array]] = {
+    ReduceKind.SUM: np.add,
+    ReduceKind.AVG: np.add,
+    ReduceKind.PROD: np.multiply,
+    ReduceKind.MIN: np.minimum,
+    ReduceKind.MAX: np.maximum,
+}
+
+
+def _mean(total: Array, size: int, dtype: DType) -> Array:
+    if dtype.is_float:
+        return np.asarray(total / total.dtype.type(size))
+    exact = [abs(int(x)) // size * (1 if x >= 0 else -1) for x in total]
+    return np.array(exact, total.dtype)

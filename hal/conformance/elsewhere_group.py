@@ -1,0 +1,75 @@
+"""One member of a group in a process of its own:
+python -m hal.conformance.elsewhere_group JOB, a JSON object with device, settings, key, rank, size,
+timeout_s and what to do ("sum", "vanish" or "stay").
+
+Prints "joined" once the group stands, then one line: "sum" and the elements, or "failed" and the
+failure's scope and message.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+import click
+import numpy as np
+
+import hal
+from hal.core.device import Device
+from hal.core.dtypes import DType
+from hal.core.errors import HalError, OperationFailed
+from hal.core.values import (
+    AllocOptions,
+    Collective,
+    CollectiveKind,
+    Group,
+    GroupSpec,
+    OpenOptions,
+)
+
+COUNT = 64
+
+
+def main(text: str) -> None:
+    """Do the job and print what came of it."""
+    job = json.loads(text)
+    with hal.open(job["device"], options=OpenOptions(settings=job["settings"])) as device:
+        try:
+            click.echo(_work(device, job))
+        except OperationFailed as error:
+            click.echo(f"failed {error.failure.scope.value} {error.failure.message}")
+        except HalError as error:
+            click.echo(f"refused {type(error).__name__} {error}")
+
+
+def _work(device: Device, job: dict[str, Any]) -> str:
+    peers = tuple([job["device"]] * job["size"])
+    group = device.create_group(GroupSpec(job["key"], job["rank"], peers, job["timeout_s"]))
+    click.echo("joined")
+    if job["do"] == "vanish":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if job["do"] == "stay":
+        sys.stdin.readline()
+        return "stayed"
+    return f"sum {_sum(device, group, job['rank'])}"
+
+
+def _sum(device: Device, group: Group, rank: int) -> str:
+    timeline = device.create_timeline(False)
+    buffer = device.alloc(COUNT * 4, AllocOptions())
+    mine = np.arange(COUNT, dtype=np.int32) * (rank + 1)
+    device.copy(buffer.region(), mine.tobytes(), timeline, ())
+    call = Collective(CollectiveKind.ALL_REDUCE, DType.I32, COUNT)
+    point = device.collective(group, call, buffer.region(), buffer.region(), timeline, ())
+    host = bytearray(COUNT * 4)
+    end = device.copy(host, buffer.region(), timeline, [point])
+    if not device.wait([end], 20, True):
+        return "was not done in 20 s"
+    return ",".join(map(str, np.frombuffer(host, np.int32)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
