@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from hal.core.description import DeviceInfo
+from hal.core.description_checks import checked_info
 from hal.core.errors import InvalidCall, PluginError, StaleHandle, Unsupported
 from hal.core.relay import Hook, bound, check_complete, heard, relay
 from hal.core.spec import MANDATORY_DEVICE, NOTICES, OPTIONAL, DeviceSpec, hooks
@@ -47,7 +48,7 @@ class Device(_Hooks):
         self.name = name
         self._relay = relay(DeviceSpec, implementation, name, around)
         check_complete(self._relay, DeviceSpec, name, MANDATORY_DEVICE)
-        self.info: DeviceInfo = bound(self._relay, name, "describe")()
+        self.info: DeviceInfo = checked_info(name, bound(self._relay, name, "describe")())
         self._check_info()
         for hook in _BOUND:
             setattr(self, hook, self._binding(hook))

@@ -29,12 +29,17 @@ _KEYS = {"name": str, "contract": list, "features": list, "description": str}
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a plugin says about itself before its code runs; `contract` is an inclusive range."""
+    """What a plugin says about itself before its code runs; `contract` is an inclusive range.
+
+    `unknown` are features that this package does not know: a plugin for a newer contract that also
+    speaks this one may have them, and they are ignored.
+    """
 
     name: str
     contract: tuple[int, int]
     features: frozenset[Feature]
     description: str
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +64,9 @@ def parse_manifest(text: str) -> Manifest:
     except tomllib.TOMLDecodeError as error:
         raise PluginError(f"{FILE} is not valid TOML: {error}") from error
     _check_keys(table)
+    features, unknown = _features(table["features"])
     return Manifest(
-        table["name"], _range(table["contract"]), _features(table["features"]), table["description"]
+        table["name"], _range(table["contract"]), features, table["description"], unknown
     )
 
 
@@ -136,8 +142,10 @@ def _range(value: list[object]) -> tuple[int, int]:
     raise PluginError(f"{FILE}: contract must be [lowest, highest], is {value!r}")
 
 
-def _features(names: list[object]) -> frozenset[Feature]:
+def _features(names: list[object]) -> tuple[frozenset[Feature], tuple[str, ...]]:
+    """The features that this package knows among the names, and the other names."""
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise PluginError(f"{FILE}: features must be strings, found {wrong}")
     known = {feature.value: feature for feature in Feature}
-    if unknown := [name for name in names if name not in known]:
-        raise PluginError(f"{FILE}: unknown features {unknown}; known are {sorted(known)}")
-    return frozenset(known[str(name)] for name in names)
+    mine = frozenset(known[str(name)] for name in names if name in known)
+    return mine, tuple(str(name) for name in names if name not in known)

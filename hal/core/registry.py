@@ -1,7 +1,8 @@
 """The registry: which plugins and devices this machine has, and the way to open one.
 
-A plugin is imported when it is first asked for, in isolation: whatever it raises becomes its
-recorded cause, and every other plugin works on. A device is never replaced by another one.
+To open a device imports its plugin into this process; whatever that raises becomes the plugin's
+recorded cause. To list plugins and devices tries each plugin in a process of its own, so that one
+that crashes or hangs takes nobody with it. A device is never replaced by another one.
 """
 
 from __future__ import annotations
@@ -9,22 +10,20 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from importlib import import_module
-from typing import Any
+from dataclasses import dataclass, replace
 
-import pluggy
-
-from hal.core.description import CONTRACT_VERSION, DeviceSummary, Feature
+from hal.core.description import CONTRACT_VERSION, Feature
 from hal.core.device import Device, Wrapper
 from hal.core.errors import HalError, InvalidCall, PluginError
+from hal.core.loading import Plugin, import_plugin, plugin_of, said
 from hal.core.manifest import Found, Manifest, discover
-from hal.core.relay import check_complete, relay
-from hal.core.spec import MANDATORY_PLUGIN, PluginSpec
+from hal.core.survey import Look, survey
 from hal.core.values import OpenOptions
 from hal.core.wrappers import DEFAULT_WRAPPERS, wrapper
 
 BLOCKED_VARIABLE = "HAL_PLUGINS_BLOCKED"
+_BLOCKED = f"it is named in {BLOCKED_VARIABLE}"
+_AFTER_LOADING = ("enumerate", "open", "describe", "done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +55,9 @@ class DeviceRow:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """The outcome of loading a plugin: its relay, or the cause why there is none."""
+    """The outcome of loading a plugin into this process: it, or the cause why there is none."""
 
-    relay: pluggy.PluginManager | None
+    plugin: Plugin | None
     cause: str
 
 
@@ -80,12 +79,35 @@ class Registry:
         self._lock = threading.RLock()
 
     def plugins(self) -> tuple[PluginRow, ...]:
-        """One row per plugin, by name. Loads every plugin that is not blocked."""
-        return tuple(self._plugin_row(found) for found in self._found.values())
+        """One row per plugin, by name. Imports none into this process."""
+        looks = self.looks()
+        return tuple(_plugin_row(found, looks[found.name]) for found in self._found.values())
 
     def devices(self) -> tuple[DeviceRow, ...]:
-        """One row per device, and one per plugin that is broken or blocked. Opens no device."""
-        return tuple(row for found in self._found.values() for row in self._device_rows(found))
+        """One row per device, and one per plugin that is broken or blocked. Imports none into this
+        process and opens no device."""
+        looks = self.looks()
+        return tuple(
+            row for found in self._found.values() for row in _device_rows(found, looks[found.name])
+        )
+
+    def found(self) -> tuple[Found, ...]:
+        """What discovery found, by name; for a blocked plugin the cause says so."""
+        return tuple(
+            replace(found, cause=_BLOCKED) if found.name in self._blocked else found
+            for found in self._found.values()
+        )
+
+    def looks(self, opens: bool = False) -> dict[str, Look]:
+        """What the survey found out about each plugin; with `opens` it opened their devices too.
+
+        A plugin that is blocked, or whose manifest does not fit, is not tried: its stage is "".
+        """
+        found = {f.name: f for f in self.found()}
+        tried = [f for f in found.values() if not f.cause and f.name not in self._extra]
+        looks = {f.name: Look(f.name, "", f.cause, (), ()) for f in found.values()}
+        looks |= {name: self._look_here(name) for name in self._extra if not found[name].cause}
+        return looks | survey(tried, opens)
 
     def open(
         self,
@@ -108,14 +130,14 @@ class Registry:
     def _opened(
         self, plugin: str, name: str, index: int, options: OpenOptions, wrappers: Sequence[Wrapper]
     ) -> Device:
-        implementation = self._call(plugin, "open_device", index=index, options=options)
+        implementation = self._plugin(plugin).open(index, options)
         try:
             device = Device(implementation, name, wrappers)
             self._check_manifest(plugin, device)
         except HalError:
             raise
         except Exception as error:  # the plugin's code runs here: describe and health
-            raise PluginError(f"{name} cannot be opened: {_said(error)}") from error
+            raise PluginError(f"{name} cannot be opened: {said(error)}") from error
         return device
 
     def _check_manifest(self, plugin: str, device: Device) -> None:
@@ -142,7 +164,7 @@ class Registry:
                 f"{name}: the plugin {plugin!r} cannot be used: {cause}\n{self._known()}"
             )
         index = int(number)
-        if index not in {summary.index for summary in self._enumerate(plugin)}:
+        if index not in {summary.index for summary in self._plugin(plugin).devices()}:
             raise InvalidCall(f"there is no device {name!r}\n{self._known()}")
         return plugin, index
 
@@ -155,28 +177,18 @@ class Registry:
         ]
         return "\n".join([f"known devices: {known}", *bad])
 
-    def _plugin_row(self, found: Found) -> PluginRow:
-        contract = found.manifest.contract if found.manifest else None
-        status, cause = self._status(found.name)
-        return PluginRow(found.name, status, cause, found.distribution, found.version, contract)
+    def _plugin(self, name: str) -> Plugin:
+        plugin = self._load(name).plugin
+        assert plugin is not None, "callers have looked at the plugin's cause"
+        return plugin
 
-    def _device_rows(self, found: Found) -> list[DeviceRow]:
-        name = found.name
-        status, cause = self._status(name)
-        text = found.manifest.description if found.manifest else ""
+    def _look_here(self, name: str) -> Look:
+        """A look at a plugin object that the program added: it is in this process already."""
         try:
-            summaries = self._enumerate(name) if status == "ok" else ()
+            devices = plugin_of(self._extra[name], name).devices()
         except HalError as error:
-            status, cause, summaries = "broken", str(error), ()
-        if status != "ok":
-            return [DeviceRow(name, name, status, cause, text)]
-        return [DeviceRow(f"{name}:{s.index}", name, "ok", "", s.description) for s in summaries]
-
-    def _status(self, name: str) -> tuple[str, str]:
-        if name in self._blocked:
-            return "blocked", f"it is named in {BLOCKED_VARIABLE}"
-        cause = self._load(name).cause
-        return ("broken", cause) if cause else ("ok", "")
+            return Look(name, "enumerate", str(error), (), ())
+        return Look(name, "done", "", devices, ())
 
     def _load(self, name: str) -> _Loaded:
         with self._lock:
@@ -186,39 +198,15 @@ class Registry:
 
     def _load_now(self, found: Found) -> _Loaded:
         if found.name in self._blocked:
-            return _Loaded(None, f"it is named in {BLOCKED_VARIABLE}")
+            return _Loaded(None, _BLOCKED)
         if found.cause:
             return _Loaded(None, found.cause)
         try:
-            module = (
-                self._extra[found.name]
-                if found.name in self._extra
-                else import_module(found.module)
-            )
-            manager = relay(PluginSpec, module, found.name)
-            check_complete(manager, PluginSpec, found.name, MANDATORY_PLUGIN)
-        except KeyboardInterrupt:
-            raise
+            here = self._extra.get(found.name)
+            module = import_plugin(found.module) if here is None else here
+            return _Loaded(plugin_of(module, found.name), "")
         except PluginError as error:
             return _Loaded(None, str(error))
-        except BaseException as error:  # noqa: BLE001  foreign code: even its sys.exit is only its own failure
-            return _Loaded(None, _said(error))
-        return _Loaded(manager, "")
-
-    def _enumerate(self, plugin: str) -> Sequence[DeviceSummary]:
-        summaries: Sequence[DeviceSummary] = self._call(plugin, "enumerate_devices")
-        return summaries
-
-    def _call(self, plugin: str, hook: str, **arguments: Any) -> Any:
-        """Call a loaded plugin's hook; an error outside the contract is a PluginError."""
-        manager = self._load(plugin).relay
-        assert manager is not None, "callers have looked at the plugin's cause"
-        try:
-            return getattr(manager.hook, hook)(**arguments)
-        except HalError:
-            raise
-        except Exception as error:
-            raise PluginError(f"plugin {plugin!r} failed in {hook}: {_said(error)}") from error
 
 
 def registry_of_environment() -> Registry:
@@ -234,5 +222,23 @@ def _in_memory(name: str) -> Found:
     return Found(name, "", "", "", manifest, "")
 
 
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+def _status(look: Look) -> str:
+    if look.cause == _BLOCKED:
+        return "blocked"
+    return "broken" if look.cause else "ok"
+
+
+def _plugin_row(found: Found, look: Look) -> PluginRow:
+    """A plugin that only fails to enumerate is whole: the row of its devices has the cause."""
+    contract = found.manifest.contract if found.manifest else None
+    whole = look.stage in _AFTER_LOADING
+    status, cause = ("ok", "") if whole else (_status(look), look.cause)
+    return PluginRow(found.name, status, cause, found.distribution, found.version, contract)
+
+
+def _device_rows(found: Found, look: Look) -> list[DeviceRow]:
+    name = found.name
+    if look.cause:
+        text = found.manifest.description if found.manifest else ""
+        return [DeviceRow(name, name, _status(look), look.cause, text)]
+    return [DeviceRow(f"{name}:{s.index}", name, "ok", "", s.description) for s in look.devices]

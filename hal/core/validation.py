@@ -1,12 +1,14 @@
 """Argument validation, one wrapper for every device: a call that breaks the contract stops here.
 
 It checks what the contract says about arguments and nothing that only the device can know. A handle
-is good if this session gave it, in this epoch, and it was not freed.
+is good if this session gave it, in this epoch, and it was not freed. What a hook returns must be of
+the contract's type; a PluginError says which hook returned what.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from typing import TypeVar
 
 from hal.core.checks import (
     check_argument,
@@ -22,7 +24,7 @@ from hal.core.checks import (
 )
 from hal.core.description import Feature
 from hal.core.device import Device
-from hal.core.errors import Failure, InvalidCall, Unsupported, UnsupportedFormat
+from hal.core.errors import Failure, InvalidCall, PluginError, Unsupported, UnsupportedFormat
 from hal.core.graph_checks import SlotParams, check_commands, slot_params
 from hal.core.handles import Handles
 from hal.core.spec import DeviceSpec, hookimpl, hooks
@@ -53,6 +55,8 @@ from hal.core.values import (
 )
 
 _checked = hookimpl(wrapper=True)
+H = TypeVar("H", bound=Handle)
+V = TypeVar("V")
 
 
 def validate(device: Device) -> Validation:
@@ -80,7 +84,7 @@ class Validation:
     @_checked
     def reset(self) -> Generator[None, int, int]:
         self._handles.check_open(f"{self._name}.reset")
-        epoch = yield
+        epoch = self._gave("reset", int, (yield))
         self._handles.restart(epoch)
         return epoch
 
@@ -100,7 +104,7 @@ class Validation:
         check_space(where, options.space, self._info)
         if options.shareable and Feature.IPC not in self._info.features:
             raise Unsupported(f"{where}: shareable memory needs the feature 'ipc', not declared")
-        return self._handles.add((yield))
+        return self._new("alloc", Buffer, (yield))
 
     @_checked
     def copy(
@@ -111,7 +115,7 @@ class Validation:
             if isinstance(side, Region) and not self._is_peer(where, side.buffer):
                 self._handles.check(where, side.buffer, Buffer)
         check_copy(where, dst, src)
-        return (yield)
+        return self._point("copy", timeline, (yield))
 
     @_checked
     def fill(
@@ -120,31 +124,31 @@ class Validation:
         where = self._submit("fill", timeline, waits)
         self._region(where, dst)
         check_pattern(where, dst, pattern)
-        return (yield)
+        return self._point("fill", timeline, (yield))
 
     @_checked
     def map(self, region: Region, writable: bool) -> Generator[None, memoryview, memoryview]:
         self._region(f"{self._name}.map", region)
-        return (yield)
+        return self._gave("map", memoryview, (yield))
 
     @_checked
     def import_host(self, memory: memoryview) -> Generator[None, Buffer, Buffer]:
         where = f"{self._name}.import_host"
         self._handles.check_open(where)
         check_host_memory(where, memory, writable=False)
-        return self._handles.add((yield))
+        return self._new("import_host", Buffer, (yield))
 
     @_checked
     def export_buffer(self, buffer: Buffer) -> Generator[None, SharedHandle, SharedHandle]:
         self._handles.check(f"{self._name}.export_buffer", buffer, Buffer)
-        return (yield)
+        return self._gave("export_buffer", SharedHandle, (yield))
 
     @_checked
     def import_buffer(self, shared: SharedHandle) -> Generator[None, Buffer, Buffer]:
         where = f"{self._name}.import_buffer"
         self._handles.check_open(where)
         check_count(where, "nbytes", shared.nbytes)
-        return self._handles.add((yield))
+        return self._new("import_buffer", Buffer, (yield))
 
     @_checked
     def stats(self, space: str) -> Generator[None, object, object]:
@@ -165,7 +169,7 @@ class Validation:
             raise InvalidCall(
                 f"{where}: {source.entry} has {len(source.params)} parameters of {most}"
             )
-        return self._handles.add((yield))
+        return self._new("load", Program, (yield))
 
     @_checked
     def bind(
@@ -177,7 +181,7 @@ class Validation:
         check_arguments(where, program.params, args)
         for arg in args:
             self._argument(where, arg)
-        launchable = self._handles.add((yield))
+        launchable = self._new("bind", Launchable, (yield))
         self._slots[id(launchable)] = slot_params(where, program.params, args)
         return launchable
 
@@ -192,7 +196,7 @@ class Validation:
             raise InvalidCall(
                 f"{where}: {launchable.program.entry} has slots; only a graph fills them"
             )
-        return (yield)
+        return self._point("launch", timeline, (yield))
 
     @_checked
     def operators(self) -> Generator[None, object, object]:
@@ -204,14 +208,14 @@ class Validation:
         self, operator: Operator, constants: object
     ) -> Generator[None, Program, Program]:
         self._handles.check_open(f"{self._name}.load_operator")
-        return self._handles.add((yield))
+        return self._new("load_operator", Program, (yield))
 
     # timelines
 
     @_checked
     def create_timeline(self, host_driven: bool) -> Generator[None, Timeline, Timeline]:
         self._handles.check_open(f"{self._name}.create_timeline")
-        return self._handles.add((yield))
+        return self._new("create_timeline", Timeline, (yield))
 
     @_checked
     def signal(self, timeline: Timeline, value: int, failure: Failure | None) -> Generator[None]:
@@ -231,14 +235,14 @@ class Validation:
         where = f"{self._name}.wait"
         self._points(where, points)
         check_timeout(where, timeout_s)
-        return (yield)
+        return self._gave("wait", bool, (yield))
 
     @_checked
     def host_call(
         self, function: HostFunction, timeline: Timeline, waits: Waits
     ) -> Generator[None, Point, Point]:
         _check_callable(self._submit("host_call", timeline, waits), function)
-        return (yield)
+        return self._point("host_call", timeline, (yield))
 
     @_checked
     def timestamps(self, point: Point) -> Generator[None, object, object]:
@@ -252,7 +256,7 @@ class Validation:
         where = f"{self._name}.record"
         self._handles.check_open(where)
         slots = check_commands(where, commands, self._handles, self._slots, self._info.limits.grid)
-        graph = self._handles.add((yield))
+        graph = self._new("record", Graph, (yield))
         self._slots[id(graph)] = slots
         return graph
 
@@ -269,7 +273,7 @@ class Validation:
         for index, param in self._slots.get(id(graph), ()):
             check_argument(where, param, slots[index])
             self._argument(where, slots[index])
-        return (yield)
+        return self._point("replay", timeline, (yield))
 
     # failure and collectives
 
@@ -294,7 +298,7 @@ class Validation:
         check_timeout(where, spec.timeout_s)
         if not 0 <= spec.rank < len(spec.peers) or spec.peers[spec.rank] != self._name:
             raise InvalidCall(f"{where}: {self._name} is not member {spec.rank} of {spec.peers}")
-        return self._handles.add((yield))
+        return self._new("create_group", Group, (yield))
 
     @_checked
     def collective(
@@ -313,7 +317,7 @@ class Validation:
             raise InvalidCall(f"{where}: root {call.root} is not a rank of {group.size} members")
         for region in (dst, src):
             self._region(where, region)
-        return (yield)
+        return self._point("collective", timeline, (yield))
 
     @_checked
     def shrink(self, group: Group, ranks: Sequence[int]) -> Generator[None, Group, Group]:
@@ -323,9 +327,28 @@ class Validation:
             raise InvalidCall(
                 f"{where}: {ranks} of {group.size} ranks, which must include {group.rank}"
             )
-        return self._handles.add((yield))
+        return self._new("shrink", Group, (yield))
 
     # shared
+
+    def _new(self, hook: str, kind: type[H], result: object) -> H:
+        """Take note of the handle that a hook gave."""
+        return self._handles.add(self._gave(hook, kind, result))
+
+    def _point(self, hook: str, timeline: Timeline, result: object) -> Point:
+        point = self._gave(hook, Point, result)
+        if point.timeline is not timeline:
+            raise PluginError(f"{self._name}.{hook} returned a point of another timeline")
+        return point
+
+    def _gave(self, hook: str, kind: type[V], result: object) -> V:
+        """What a hook returned. Raises PluginError when it is not of the kind that it must be."""
+        if isinstance(result, kind):
+            return result
+        raise PluginError(
+            f"{self._name}.{hook} returned {result!r} ({type(result).__name__}); "
+            f"it must return a {kind.__name__}"
+        )
 
     def _submit(self, hook: str, timeline: Timeline, waits: Waits) -> str:
         """Check what every submitted call takes; gives the name of the call for messages."""

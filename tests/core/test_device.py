@@ -1,6 +1,7 @@
 """How a device binds its hooks, and what it refuses."""
 
 import copy
+import dataclasses
 import os
 import pickle
 
@@ -159,6 +160,28 @@ def test_an_implementation_with_parameters_in_another_order_is_called_by_name():
 def test_a_device_that_describes_itself_as_another_is_refused():
     with pytest.raises(PluginError, match="'bytes:1'"):
         Device(BytesDevice(1), "bytes:0")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"limits": {"queues": 1}}, "limits is {'queues': 1}; it must be a Limits"),
+        ({"formats": ["python/1"]}, "formats is ['python/1']; it must be a tuple"),
+        ({"features": frozenset(["map"])}, "item of features is 'map'; it must be a Feature"),
+        ({"dtypes": {"f32": 0.0}}, "item of dtypes is 'f32'; it must be a DType"),
+    ],
+)
+def test_a_description_with_a_wrong_type_is_refused_by_field(implementation, change, words):
+    implementation.info = dataclasses.replace(implementation.info, **change)
+    with pytest.raises(PluginError) as caught:
+        Device(implementation, "bytes:0")
+    assert words in str(caught.value)
+
+
+def test_a_description_that_is_a_dict_is_refused(implementation):
+    implementation.info = {"name": "bytes:0"}
+    with pytest.raises(PluginError, match=r"bytes:0\.describe returned a dict"):
+        Device(implementation, "bytes:0")
 
 
 def test_close_ends_the_session_once(implementation):

@@ -12,6 +12,9 @@ from hal.core.installed import entry_points, parse_entry_points
 from hal.core.manifest import discover
 from hal.core.registry import registry_of_environment
 
+INSTALLED = frozenset(found.name for found in discover())
+"""Plugins of this environment; the tests leave them aside."""
+
 WORKING = """
     from hal.core.description import DeviceSummary
     from hal.core.spec import hookimpl
@@ -27,7 +30,7 @@ WORKING = """
 
 
 def row(name):
-    return next(row for row in hal.Registry().plugins() if row.name == name)
+    return next(row for row in hal.Registry(blocked=INSTALLED).plugins() if row.name == name)
 
 
 def contract(low, high):
@@ -43,7 +46,7 @@ def test_a_working_plugin_lists_its_devices(site):
         "1.5",
         (1, 1),
     )
-    devices = [d for d in hal.Registry().devices() if d.plugin == "good"]
+    devices = [d for d in hal.Registry(blocked=INSTALLED).devices() if d.plugin == "good"]
     assert [(d.name, d.status, d.description) for d in devices] == [("good:0", "ok", "one")]
 
 
@@ -77,7 +80,7 @@ def test_a_broken_plugin_is_a_row_with_its_cause_and_breaks_nothing(site, code, 
     assert row("broken").status == "broken"
     assert cause in row("broken").cause
     assert row("good").status == "ok"
-    [device] = [d for d in hal.Registry().devices() if d.plugin == "broken"]
+    [device] = [d for d in hal.Registry(blocked=INSTALLED).devices() if d.plugin == "broken"]
     assert (device.name, device.status) == ("broken", "broken")
     assert cause in device.cause
 
@@ -85,12 +88,12 @@ def test_a_broken_plugin_is_a_row_with_its_cause_and_breaks_nothing(site, code, 
 def test_ctrl_c_in_a_plugins_import_is_not_swallowed(site):
     site.install("slow", "raise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
-        hal.Registry().plugins()
+        hal.Registry(blocked=INSTALLED).open("slow:0")
 
 
 def test_a_plugin_that_fails_to_enumerate_is_a_row_with_its_cause(site):
     site.install("sick", WORKING.replace('return [DeviceSummary(0, "one")]', "1 / 0"))
-    [device] = [d for d in hal.Registry().devices() if d.plugin == "sick"]
+    [device] = [d for d in hal.Registry(blocked=INSTALLED).devices() if d.plugin == "sick"]
     assert device.status == "broken"
     assert "ZeroDivisionError" in device.cause
 
@@ -130,7 +133,7 @@ def test_a_range_that_includes_ours_is_fine(site):
         ('name = "x"\ncontract = [1, 1]\nfeatures = []\n', "description must be a str"),
         (contract(3, 1), "contract must be [lowest, highest]"),
         (contract(1, 1).replace("{name}", "bad2"), "says name 'bad2'"),
-        (contract(1, 1).replace("[]", '["fly"]'), "unknown features ['fly']"),
+        (contract(1, 1).replace("[]", "[7]"), "features must be strings, found [7]"),
         (contract(1, 1) + "color = 1\n", "unknown keys ['color']"),
     ],
 )
@@ -138,6 +141,41 @@ def test_a_bad_manifest_is_a_cause(site, manifest, cause):
     site.install("bad", WORKING, manifest)
     assert row("bad").status == "broken"
     assert cause in row("bad").cause
+
+
+def test_a_feature_that_only_a_newer_contract_knows_is_ignored(site):
+    site.install("newer", WORKING, contract(1, 8).replace("[]", '["map", "fly"]'))
+    assert row("newer").status == "ok"
+    [manifest] = [found.manifest for found in discover() if found.name == "newer"]
+    assert manifest.unknown == ("fly",)
+    assert {feature.value for feature in manifest.features} == {"map"}
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        ("[1, 2]", "a sequence with 1 (int) in it"),
+        ("None", "returned None (NoneType); it must return a sequence of DeviceSummary"),
+        ("'abc'", "'abc' (str)"),
+        ("[DeviceSummary(-1, 'x')]", "index of 0 or more"),
+        ("[DeviceSummary(0, 'x'), DeviceSummary(0, 'y')]", "the indices [0, 0]"),
+    ],
+)
+def test_a_wrong_enumeration_is_refused_with_what_it_was(site, returned, words):
+    site.install("wrong", WORKING.replace('[DeviceSummary(0, "one")]', returned))
+    [device] = [d for d in hal.Registry(blocked=INSTALLED).devices() if d.plugin == "wrong"]
+    assert device.status == "broken"
+    assert "enumerate_devices returned" in device.cause
+    assert words in device.cause
+    with pytest.raises(PluginError) as caught:
+        hal.Registry(blocked=INSTALLED).open("wrong:0")
+    assert words in str(caught.value)
+
+
+def test_an_open_hook_that_returns_nothing_is_named(site):
+    site.install("none", WORKING.replace('raise OSError("no driver")', "return None"))
+    with pytest.raises(PluginError, match=r"'none': open_device\(0\) returned None"):
+        hal.Registry(blocked=INSTALLED).open("none:0")
 
 
 def test_a_missing_package_is_a_cause(site):
@@ -178,13 +216,13 @@ def test_open_imports_only_the_plugin_it_needs(site):
     site.install("good", WORKING)
     site.install("trap", "raise AssertionError('imported')")
     with pytest.raises(PluginError, match="OSError: no driver"):
-        hal.Registry().open("good:0")
+        hal.Registry(blocked=INSTALLED).open("good:0")
     assert "hal_plugin_trap.plugin" not in sys.modules
 
 
 def test_an_unknown_device_lists_the_known_and_the_broken_ones(site, registry):
     site.install("broken", "raise RuntimeError('driver is too old')")
-    registry = hal.Registry(extra={"bytes": hal_plugin_bytes.plugin})
+    registry = hal.Registry(blocked=INSTALLED, extra={"bytes": hal_plugin_bytes.plugin})
     for name in ("nochip:0", "bytes:7", "broken:0", "bytes"):
         with pytest.raises((InvalidCall, PluginError)) as caught:
             registry.open(name)
@@ -198,7 +236,7 @@ def test_a_device_may_not_declare_what_its_manifest_does_not(site):
     code = "from hal_plugin_bytes.plugin import enumerate_devices, open_device"
     (site.path / "bytes_pkg" / "plugin.py").write_text(code)
     with pytest.raises(PluginError, match="declares graph, reset, timestamps"):
-        hal.Registry().open("bytes:0")
+        hal.Registry(blocked=INSTALLED).open("bytes:0")
 
 
 def test_unknown_settings_are_refused_by_the_plugin(registry):

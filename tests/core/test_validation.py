@@ -1,25 +1,30 @@
 """Every kind of wrong argument is refused with its value before the device sees it."""
 
+import inspect
 import math
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hal_plugin_bytes.device import PYTHON
+from hal_plugin_bytes.device import PYTHON, BytesDevice
 from hypothesis import given
 
 from hal.core.checks import check_argument, check_copy
+from hal.core.device import Device
 from hal.core.dtypes import DType
 from hal.core.errors import (
     Failure,
     FailureKind,
     InvalidCall,
     OperationFailed,
+    PluginError,
     Scope,
     StaleHandle,
     Unsupported,
     UnsupportedFormat,
 )
+from hal.core.spec import hookimpl
+from hal.core.validation import validate
 from hal.core.values import (
     AllocOptions,
     Buffer,
@@ -269,3 +274,48 @@ def test_a_device_failure_passes_through_unchanged(device, queue, buffer, add_so
     with pytest.raises(OperationFailed, match="stop") as caught:
         device.wait([Point(gate, 5)], 0.0, True)
     assert caught.value.failure is failure
+
+
+@pytest.mark.parametrize(
+    ("hook", "call", "returned", "words"),
+    [
+        ("alloc", lambda d, q: d.alloc(4, AllocOptions()), None, "alloc returned None (NoneType)"),
+        ("create_timeline", lambda d, q: d.create_timeline(True), 7, "must return a Timeline"),
+        ("wait", lambda d, q: d.wait([], 0.0, True), "yes", "wait returned 'yes' (str)"),
+        ("reset", lambda d, q: d.reset(), None, "reset returned None"),
+        (
+            "fill",
+            lambda d, q: d.fill(d.alloc(4, AllocOptions()).region(), b"x", q, []),
+            3,
+            "must return a Point",
+        ),
+    ],
+)
+def test_a_hook_that_returns_the_wrong_type_is_named(hook, call, returned, words):
+    implementation = BytesDevice()
+    queue = implementation.create_timeline(False)
+    setattr(implementation, hook, hookimpl(wrong(hook, returned)))
+    device = Device(implementation, "bytes:0", [validate])
+    if hook != "create_timeline":
+        queue = device.create_timeline(False)
+    with pytest.raises(PluginError) as caught:
+        call(device, queue)
+    assert words in str(caught.value)
+
+
+def wrong(hook, returned):
+    """A hook with the contract's parameters that returns something else."""
+    parameters = ", ".join(inspect.signature(getattr(BytesDevice, hook)).parameters)
+    scope = {"returned": returned}
+    exec(f"def {hook}({parameters.removeprefix('self').lstrip(', ')}): return returned", scope)
+    return scope[hook]
+
+
+def test_a_point_of_another_timeline_is_refused():
+    implementation = BytesDevice()
+    device = Device(implementation, "bytes:0", [validate])
+    first, second = device.create_timeline(False), device.create_timeline(False)
+    buffer = device.alloc(4, AllocOptions())
+    implementation.submit = lambda name, run, timeline, waits: Point(second, 1)
+    with pytest.raises(PluginError, match=r"fill returned a point of another timeline"):
+        device.fill(buffer.region(), b"x", first, [])

@@ -1,0 +1,111 @@
+"""A look at the installed plugins from outside: each is tried in a process of its own.
+
+A plugin that crashes, hangs, leaves through `sys.exit` or starts threads at import does so there.
+The process that asks imports no vendor module.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hal.core.description import DeviceSummary
+from hal.core.errors import InvalidCall, PluginError
+from hal.core.manifest import Found
+
+DEADLINE_VARIABLE = "HAL_SURVEY_S"
+DEADLINE_S = 10.0
+"""How long a plugin may take for all stages together."""
+
+STAGES = ("import", "hooks", "enumerate", "open", "describe")
+"""What is tried, in this order; "open" and "describe" only where devices are to be opened."""
+
+_GRACE_S = 20.0
+"""What the surveying process itself may take beyond the plugins' deadline."""
+
+_START = """
+import json, sys
+order = json.load(sys.stdin)
+sys.path[:] = order["path"]
+from hal.core.survey_process import answer
+answer(order)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a process of its own found out about a plugin.
+
+    `cause` is "" when everything worked, else it says why the plugin got no further than `stage`.
+    `opened` has each device that was opened and the features that it declares.
+    """
+
+    plugin: str
+    stage: str
+    cause: str
+    devices: tuple[DeviceSummary, ...]
+    opened: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def survey(plugins: Sequence[Found], opens: bool = False) -> dict[str, Look]:
+    """Try each plugin, all at once; with `opens` also open, describe and close its devices.
+
+    Ends within $HAL_SURVEY_S (10) seconds and a little more. Gives a look for every plugin, by
+    name. Raises InvalidCall for a value of the variable that is no time, PluginError when no
+    Python process can be started.
+    """
+    if not plugins:
+        return {}
+    answers = _ask(
+        {
+            "path": sys.path,
+            "plugins": [[found.name, found.module] for found in plugins],
+            "opens": opens,
+            "deadline_s": _deadline_s(),
+        }
+    )
+    return {found.name: _look(found.name, answers[found.name]) for found in plugins}
+
+
+def _ask(order: dict[str, Any]) -> dict[str, Any]:
+    command = [sys.executable, "-c", _START]
+    limit_s = order["deadline_s"] + _GRACE_S
+    try:
+        done = subprocess.run(
+            command, input=json.dumps(order).encode(), capture_output=True, timeout=limit_s
+        )
+        answers: dict[str, Any] = json.loads(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+        raise PluginError(
+            f"the plugins cannot be surveyed: {command[0]} gave no answer within {limit_s:g} s: "
+            f"{error}"
+        ) from error
+    return answers
+
+
+def _deadline_s() -> float:
+    text = os.environ.get(DEADLINE_VARIABLE, "")
+    try:
+        seconds = float(text) if text else DEADLINE_S
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 3600:
+        raise InvalidCall(
+            f"{DEADLINE_VARIABLE} is {text!r}; it must be a number of seconds below 3600"
+        )
+    return seconds
+
+
+def _look(name: str, answer: dict[str, Any]) -> Look:
+    return Look(
+        name,
+        answer["stage"],
+        answer["cause"],
+        tuple(DeviceSummary(*pair) for pair in answer["devices"]),
+        tuple((device, tuple(features)) for device, features in answer["opened"]),
+    )
