@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from hal.core.description import DeviceInfo
+from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
 from hal.core.values import (
@@ -38,10 +38,12 @@ def check_count(where: str, what: str, value: object, least: int = 0) -> None:
 
 
 def check_space(where: str, space: str, info: DeviceInfo) -> None:
-    """`space` names a memory space of the device, or is empty."""
-    names = [s.name for s in info.spaces]
+    """`space` names a memory space of the device that holds buffers, or is empty."""
+    names = [s.name for s in info.spaces if s.kind is not SpaceKind.SCRATCHPAD]
     if space and space not in names:
-        raise InvalidCall(f"{where}: {info.name} has no memory space {space!r}; it has {names}")
+        raise InvalidCall(
+            f"{where}: {info.name} has no memory space {space!r}; it has {names} for buffers"
+        )
 
 
 def check_region(where: str, region: Region) -> None:

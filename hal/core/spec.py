@@ -168,10 +168,11 @@ class DeviceSpec:
         """Allocate a raw slab; the stack's pool divides slabs, plugins do not.
 
         Live buffers MUST NOT overlap, and the address that a kernel or `map` sees MUST be a
-        multiple of the space's granularity [alloc.apart]. `nbytes` 0 MUST give a valid empty buffer
-        [alloc.empty]. With `options.zero` the bytes MUST be zero [alloc.zero]; otherwise they are
-        undefined. Too much MUST raise OutOfMemory and leave the device usable [alloc.exhausted].
-        `options.shareable` needs Feature.IPC.
+        multiple of the space's granularity [alloc.apart]. Every GLOBAL and HOST space MUST serve,
+        and a SCRATCHPAD space, which belongs to program instances, MUST be refused [alloc.spaces].
+        `nbytes` 0 MUST give a valid empty buffer [alloc.empty]. With `options.zero` the bytes MUST
+        be zero [alloc.zero]; otherwise they are undefined. Too much MUST raise OutOfMemory and
+        leave the device usable [alloc.exhausted]. `options.shareable` needs Feature.IPC.
 
         Owner: the caller, until `free`. Blocks: while the device allocates.
         Raises: OutOfMemory (the device stays usable); InvalidCall for a negative size or unknown
