@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
+from importlib import import_module
 from typing import Any
 
 import click
@@ -61,6 +62,21 @@ def info(device: str, as_json: bool) -> None:
     console = Console()
     for table in info_tables(facts):
         console.print(table)
+
+
+@main.command()
+@click.argument("device")
+@click.option("--level", default="L4", help="The cases up to this level: L0 to L4 (the default).")
+@click.option("--group", default="", help='The cases of these groups alone: "C,F".')
+@click.option("--case", "texts", multiple=True, help="The cases whose id has this text.")
+@click.option("--seed", default=0, help="The seed of everything random in the cases.")
+@click.option("--seeds", help='"0:200": once for each, also as the device\'s setting "seed".')
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A device setting.")
+@click.option("--no-timed", is_flag=True, help="Leave out what a loaded machine can turn.")
+def conform(device: str, **options: Any) -> None:
+    """Run the conformance suite on DEVICE ("cpu:0"). Exits with 1 if a case is red."""
+    commands = import_module("hal.conformance.commands")
+    sys.exit(0 if commands.run(device, **options) else 1)
 
 
 def _print_json(value: object) -> None:

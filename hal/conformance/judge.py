@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 import traceback
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from hal.conformance.case import Case
 from hal.conformance.expect import Unfit, Wrong
+from hal.conformance.probe import check_refused
 from hal.conformance.rig import Rig, Setting
 from hal.core.errors import HalError
 
@@ -28,13 +30,15 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a case came to, in which time, and in words why."""
+    """What a case came to, in which time, and in words why. `figures` is what it measured."""
 
     id: str
     level: str
     outcome: Outcome
     seconds: float
     detail: str
+    seed: int = 0
+    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 def judge(case: Case, setting: Setting) -> Result:
@@ -47,13 +51,17 @@ def judge(case: Case, setting: Setting) -> Result:
         closed = _closed(rig)
     if closed and outcome is not Outcome.FAIL:
         outcome, detail = Outcome.FAIL, closed
-    return Result(case.id, str(case.level), outcome, time.perf_counter() - begin, detail)
+    seconds = time.perf_counter() - begin
+    return Result(case.id, str(case.level), outcome, seconds, detail, setting.seed, rig.figures)
 
 
 def _outcome(case: Case, rig: Rig) -> tuple[Outcome, str]:
     try:
-        if case.needs and (missing := sorted(f.value for f in case.needs - rig.info.features)):
-            return Outcome.UNSUPPORTED, f"the device does not declare {', '.join(missing)}"
+        if missing := case.needs and sorted(case.needs - rig.info.features, key=lambda f: f.value):
+            for feature in missing:
+                check_refused(rig, feature)
+            names = ", ".join(feature.value for feature in missing)
+            return Outcome.UNSUPPORTED, f"the device does not declare {names}"
         if len(rig.setting.peers) < case.devices:
             return Outcome.UNSUPPORTED, f"it needs {case.devices} devices of one plugin"
         case.body(rig)

@@ -47,7 +47,8 @@ WAIT_S = 10.0
 @dataclass(frozen=True, slots=True)
 class Setting:
     """How a run opens devices: names of all devices of the plugin, their settings, where programs
-    are kept, and the seed of everything random."""
+    are kept, and the seed of everything random. `floors` are the figures of declared performance
+    that the plugin keeps to, whatever it declares."""
 
     name: str
     peers: tuple[str, ...]
@@ -55,6 +56,7 @@ class Setting:
     cache_dir: str = ""
     seed: int = 0
     registry: Callable[[], hal.Registry] = hal.registry
+    floors: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +81,14 @@ class Gate:
 
 
 class Rig:
-    """One case's sessions."""
+    """One case's sessions. What a case measures it leaves in `figures`, by name."""
 
     def __init__(self, case: Case, setting: Setting) -> None:
         self.case = case
         self.setting = setting
         self.name = setting.name
         self.random = np.random.default_rng([setting.seed, zlib.crc32(case.id.encode())])
+        self.figures: dict[str, float] = {}
         self._opened: list[Device] = []
 
     # sessions

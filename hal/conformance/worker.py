@@ -1,27 +1,77 @@
-"""Runs cases in this process and prints a line of JSON for each.
+"""The child process of a run: takes a job on stdin, runs its cases and tells of each on stdout.
 
-python -m hal.conformance.worker DEVICE [TEXT-IN-ID ...] is the quick way while a case is written.
+A line of JSON says that a case begins, and one how it ended. What the plugin itself prints goes to
+stderr. The child ends with its parent, whose end of stdin it watches.
+
+python -m hal.conformance.worker DEVICE [TEXT-IN-ID ...] is the quick way while a case is written:
+everything in one process.
 """
 
 from __future__ import annotations
 
+import faulthandler
+import json
+import os
+import signal
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
 
 import click
 
-import hal
+from hal.conformance import look
 from hal.conformance.catalog import catalog
+from hal.conformance.job import Job
 from hal.conformance.judge import Outcome, judge
 from hal.conformance.rig import Setting
 
+SHOW_STACKS = signal.SIGUSR1
+"""Makes a child write the stacks of all its threads to stderr."""
 
-def main(name: str, *texts: str) -> None:
+
+def work(job: Job) -> Iterator[dict[str, Any]]:
+    """Run the job's turns; gives what the parent is told."""
+    for seed, case in job.turns():
+        yield {"begin": case.id}
+        result = judge(case, job.setting(seed))
+        yield {"end": {**asdict(result), "outcome": result.outcome.value}}
+    if job.look:
+        yield {"look": look.facts(job.device)}
+
+
+def serve() -> None:
+    """Run the job that stands on the first line of stdin."""
+    line = sys.stdin.buffer.readline()
+    with _tell_only_here() as tell:
+        faulthandler.enable()
+        faulthandler.register(SHOW_STACKS)
+        threading.Thread(target=_end_with_parent, name="end with parent", daemon=True).start()
+        for event in work(Job.parse(line)):
+            tell.write(json.dumps(event) + "\n")
+            tell.flush()
+
+
+def _tell_only_here() -> Any:
+    """The parent's pipe as a file; stdout itself becomes stderr, for whatever a plugin prints."""
+    pipe = os.dup(1)
+    os.dup2(2, 1)
+    return open(pipe, "w", encoding="utf-8")
+
+
+def _end_with_parent() -> None:
+    # Not sys.stdin: its lock would be held by this thread when the interpreter ends.
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
+def here(name: str, *texts: str) -> None:
     """Run the cases whose id has one of the texts; print those that are not green, and a count."""
-    plugin = name.partition(":")[0]
-    peers = tuple(row.name for row in hal.devices() if row.plugin == plugin and row.status == "ok")
     with tempfile.TemporaryDirectory() as cache:
-        setting = Setting(name, peers, cache_dir=cache)
+        setting = Setting(name, look.peers(name), cache_dir=cache)
         results = [
             judge(c, setting) for c in catalog() if not texts or any(t in c.id for t in texts)
         ]
@@ -33,4 +83,4 @@ def main(name: str, *texts: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    here(*sys.argv[1:]) if sys.argv[1:] else serve()

@@ -1,8 +1,8 @@
 """Discovery: which plugins are installed and which contract they speak, without importing one of
 them.
 
-A plugin's distribution has an entry point in the group `hal.plugins` that names its module, and its
-top package carries a file `hal-plugin.toml`:
+A plugin's distribution has an entry point in the group `hal.plugins` that names its module, and
+beside that module lies a file `hal-plugin.toml`:
 
     name = "mychip"                # the entry point's name
     contract = [1, 1]              # the versions of the contract that it speaks, lowest and highest
@@ -105,7 +105,7 @@ def _manifest(entries: list[EntryPoint]) -> Manifest:
     if len(entries) > 1:
         owners = " and ".join(f"{e.distribution} ({e.module})" for e in entries)
         raise PluginError(f"the name is taken more than once, by {owners}: uninstall all but one")
-    path = _manifest_path(entries[0].module)
+    path = manifest_path(entries[0].module)
     try:
         with open(path, encoding="utf-8") as stream:
             manifest = parse_manifest(stream.read())
@@ -118,7 +118,7 @@ def _manifest(entries: list[EntryPoint]) -> Manifest:
     return manifest
 
 
-def _manifest_path(module: str) -> str:
+def manifest_path(module: str) -> str:
     """The manifest beside the top package's `__init__.py`; to find that imports nothing."""
     package = module.partition(".")[0]
     spec = find_spec(package)

@@ -1,0 +1,101 @@
+"""What `hal conform` shows and says at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import click
+
+from hal.conformance.catalog import GROUPS
+from hal.conformance.conform import GroupRun, Request, conform
+from hal.conformance.judge import Result
+from hal.conformance.plan import Choice, level_named, seeds_named
+from hal.conformance.results import RED, by_seed, green, level_reached, over_seeds, summary
+from hal.conformance.runner import NOT_RUN, Look
+from hal.core.errors import InvalidCall
+
+_MOST_SHOWN = 40
+
+
+def run(
+    device: str,
+    level: str,
+    group: str,
+    texts: Sequence[str],
+    seed: int,
+    seeds: str | None,
+    settings: Sequence[str],
+    no_timed: bool,
+) -> bool:
+    """`hal conform`: whether the run is green."""
+    groups = tuple(name.strip().upper() for name in group.split(",") if name.strip())
+    choice = Choice(level_named(level), groups, tuple(texts), not no_timed)
+    some = seeds_named(seeds) if seeds else (seed,)
+    request = Request(device, choice, some, seeds is not None, _settings(settings))
+    results, _, _ = run_and_show(request)
+    return green(results)
+
+
+def _settings(pairs: Sequence[str]) -> dict[str, str]:
+    if wrong := [pair for pair in pairs if "=" not in pair]:
+        raise InvalidCall(f"a setting is KEY=VALUE, not {wrong[0]!r}")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def run_and_show(request: Request) -> tuple[tuple[Result, ...], Look | None, float]:
+    """Run, with a line for each group as it ends; gives every result, what the first look found
+    and the seconds of the whole."""
+    begin = time.monotonic()
+    found: list[Result] = []
+    seen: Look | None = None
+    for group in conform(request):
+        seen = seen or group.look
+        found += group.results
+        if group.results:
+            _show_group(group)
+    seconds = time.monotonic() - begin
+    _show_seeds(found)
+    click.echo(_last_line(over_seeds(found), seconds))
+    return tuple(found), seen, seconds
+
+
+def _show_group(run: GroupRun) -> None:
+    seconds = sum(result.seconds for result in run.results)
+    counts = _counts(run.results)
+    click.echo(f"{run.group}  {GROUPS[run.group]:28} {counts}  {seconds:.1f} s")
+    for line in _red_lines(run.results):
+        click.echo(line)
+
+
+def _red_lines(results: Sequence[Result]) -> Iterator[str]:
+    """The red results with their detail, without those that had no chance."""
+    red = [r for r in over_seeds(results) if r.outcome in RED]
+    told = [result for result in red if NOT_RUN not in result.detail]
+    for result in told[:_MOST_SHOWN]:
+        head = f"   {click.style(result.outcome.value.upper(), fg='red')} {result.id}: "
+        yield head + result.detail.strip().replace("\n", "\n      ")
+    if len(told) > _MOST_SHOWN:
+        yield f"   and {len(told) - _MOST_SHOWN} more; --json FILE has them all"
+    if rest := [result for result in red if NOT_RUN in result.detail]:
+        yield f"   {len(rest)} cases {rest[0].detail}"
+
+
+def _show_seeds(results: Sequence[Result]) -> None:
+    seeds = by_seed(results)
+    if len(seeds) < 2:
+        return
+    for seed, same in seeds.items():
+        click.echo(f"seed {seed:<6} {_counts(same)}  {sum(r.seconds for r in same):.1f} s")
+
+
+def _last_line(results: Sequence[Result], seconds: float) -> str:
+    level = level_reached((r.level, r.outcome.value) for r in results)
+    verdict = click.style("green", fg="green") if green(results) else click.style("red", fg="red")
+    reached = f"level {level} reached" if level is not None else "no level reached"
+    return f"{verdict}: {len(results)} cases: {_counts(results)}; {reached}; {seconds:.1f} s"
+
+
+def _counts(results: Sequence[Result]) -> str:
+    parts = [f"{count} {outcome}" for outcome, count in summary(results).items() if count]
+    return ", ".join(parts) or "nothing"

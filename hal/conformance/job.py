@@ -1,0 +1,58 @@
+"""What a child process is asked to run, as text that crosses to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
+
+from hal.conformance.case import Case
+from hal.conformance.catalog import catalog
+from hal.conformance.rig import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Each of `cases` with each of `seeds`, without the first `skip` of these turns.
+
+    `seeded` says that the device gets the seed too, as its own setting "seed". With `look` the
+    child says at the end what it found out about the device.
+    """
+
+    device: str
+    cases: tuple[str, ...]
+    peers: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0,)
+    seeded: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+    floors: Mapping[str, float] = field(default_factory=dict)
+    cache_dir: str = ""
+    skip: int = 0
+    look: bool = False
+
+    @classmethod
+    def parse(cls, text: str | bytes) -> Self:
+        """The job that `text` wrote."""
+        table: dict[str, Any] = json.loads(text)
+        lists = {key: tuple(table[key]) for key in ("cases", "peers", "seeds")}
+        return cls(**{**table, **lists})
+
+    def text(self) -> str:
+        """The job as one line of JSON."""
+        return json.dumps(asdict(self))
+
+    def turns(self) -> Sequence[tuple[int, Case]]:
+        """Every seed and case that is still to run, in order."""
+        by_id = {case.id: case for case in catalog()}
+        turns = [(seed, by_id[name]) for seed in self.seeds for name in self.cases]
+        return turns[self.skip :]
+
+    def after(self, count: int) -> Self:
+        """The job without its next `count` turns."""
+        return replace(self, skip=self.skip + count)
+
+    def setting(self, seed: int) -> Setting:
+        """How the cases of one seed open devices."""
+        settings = {**self.settings, "seed": str(seed)} if self.seeded else self.settings
+        return Setting(self.device, self.peers, settings, self.cache_dir, seed, floors=self.floors)
