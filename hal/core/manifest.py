@@ -119,12 +119,12 @@ def _manifest(entries: list[EntryPoint]) -> Manifest:
 
 
 def manifest_path(module: str) -> str:
-    """The manifest beside the top package's `__init__.py`; to find that imports nothing."""
-    package = module.partition(".")[0]
+    """The manifest beside the module. Only the top package is looked up, so nothing is imported."""
+    package, *inner = module.split(".")[:-1] or [module]
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         raise PluginError(f"there is no package {package!r}, which the entry point names")
-    return os.path.join(next(iter(spec.submodule_search_locations)), FILE)
+    return os.path.join(next(iter(spec.submodule_search_locations)), *inner, FILE)
 
 
 def _check_keys(table: Mapping[str, object]) -> None:

@@ -1,0 +1,158 @@
+"""What each kind of collective does with the members' bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from hal.core.dtypes import DType
+from hal.core.errors import InvalidCall
+from hal.core.values import Collective, CollectiveKind, ReduceKind, Region
+
+Array = NDArray[Any]
+Kind = CollectiveKind
+
+_NUMPY: Mapping[DType, np.dtype[Any]] = {
+    d: np.dtype(d.kind + str(d.nbytes)) if d.kind != "b" else np.dtype(bool) for d in DType
+} | {DType.BF16: np.dtype(ml_dtypes.bfloat16)}
+_NARROW = (DType.F16, DType.BF16)
+_FOLD: Mapping[ReduceKind, Callable[[Array, Array], Array]] = {
+    ReduceKind.SUM: np.add,
+    ReduceKind.AVG: np.add,
+    ReduceKind.PROD: np.multiply,
+    ReduceKind.MIN: np.minimum,
+    ReduceKind.MAX: np.maximum,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """A member's destination and source."""
+
+    dst: Region
+    src: Region
+
+    def read(self, nbytes: int) -> bytes:
+        """The first bytes of the source."""
+        allocation = self.src.buffer.native
+        data: bytes = allocation.session.machine.read(allocation.memory, self.src.offset, nbytes)
+        return data
+
+    def write(self, data: bytes) -> None:
+        """Overwrite the destination."""
+        allocation = self.dst.buffer.native
+        allocation.session.machine.write(allocation.memory, self.dst.offset, data)
+
+
+def needs(call: Collective, rank: int, size: int) -> tuple[int | None, int | None]:
+    """The bytes of a rank's destination and source; None for one that it does not use."""
+    one = call.count * call.dtype.nbytes
+    root = rank == call.root
+    match call.kind:
+        case Kind.ALL_REDUCE:
+            return one, one
+        case Kind.REDUCE:
+            return one if root else None, one
+        case Kind.BROADCAST:
+            return one, one if root else None
+        case Kind.ALL_GATHER:
+            return size * one, one
+        case Kind.GATHER:
+            return size * one if root else None, one
+        case Kind.REDUCE_SCATTER:
+            return one, size * one
+        case Kind.SCATTER:
+            return one, size * one if root else None
+        case Kind.ALL_TO_ALL:
+            return size * one, size * one
+        case Kind.ALL_TO_ALL_V:
+            column = sum(row[rank] for row in call.counts)
+            return column * call.dtype.nbytes, sum(call.counts[rank]) * call.dtype.nbytes
+    return None, None
+
+
+def check_fits(where: str, call: Collective, ends: Ends, rank: int, size: int) -> None:
+    """Raise InvalidCall for a call whose parts do not fit together."""
+    if call.kind is Kind.ALL_TO_ALL_V and [len(row) for row in call.counts] != [size] * size:
+        raise InvalidCall(f"{where}: counts has {size} rows of {size} numbers, is {call.counts}")
+    if call.dtype is DType.BOOL and call.reduce is ReduceKind.AVG:
+        raise InvalidCall(f"{where}: bool has no average")
+    wanted = needs(call, rank, size)
+    for side, region, nbytes in zip(("dst", "src"), (ends.dst, ends.src), wanted, strict=True):
+        if nbytes is not None and region.nbytes != nbytes:
+            raise InvalidCall(
+                f"{where}: {call.kind.value} of {call.count} {call.dtype.short} among {size} needs "
+                f"{nbytes} bytes of {side} on rank {rank}, got {region.nbytes}"
+            )
+
+
+def combine(call: Collective, ends: Sequence[Ends]) -> None:
+    """Do the call: everything is read before anything is written, so that it works in place."""
+    size = len(ends)
+    wanted = [needs(call, rank, size) for rank in range(size)]
+    sources = [e.read(src) if src else b"" for e, (_, src) in zip(ends, wanted, strict=True)]
+    results = _results(call, sources)
+    for end, result, (dst, _) in zip(ends, results, wanted, strict=True):
+        if dst:
+            end.write(result)
+
+
+def _results(call: Collective, sources: Sequence[bytes]) -> list[bytes]:
+    """What each rank's destination becomes."""
+    size, one = len(sources), call.count * call.dtype.nbytes
+    match call.kind:
+        case Kind.ALL_REDUCE | Kind.REDUCE:
+            return [_reduce(call, sources)] * size
+        case Kind.REDUCE_SCATTER:
+            return _split(_reduce(call, sources), [one] * size)
+        case Kind.BROADCAST:
+            return [sources[call.root]] * size
+        case Kind.ALL_GATHER | Kind.GATHER:
+            return [b"".join(sources)] * size
+        case Kind.SCATTER:
+            return _split(sources[call.root], [one] * size)
+        case Kind.ALL_TO_ALL:
+            return _exchange([_split(source, [one] * size) for source in sources])
+        case Kind.ALL_TO_ALL_V:
+            nbytes = [[n * call.dtype.nbytes for n in row] for row in call.counts]
+            return _exchange(list(map(_split, sources, nbytes)))
+    return [b""] * size
+
+
+def _split(data: bytes, sizes: Sequence[int]) -> list[bytes]:
+    ends = np.cumsum(sizes).tolist()
+    return [data[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+
+
+def _exchange(parts: Sequence[Sequence[bytes]]) -> list[bytes]:
+    """Part j of rank i becomes part i of rank j."""
+    return [b"".join(row[rank] for row in parts) for rank in range(len(parts))]
+
+
+def _reduce(call: Collective, sources: Sequence[bytes]) -> bytes:
+    """The reduction in rank order; narrow floats are accumulated in float32 and rounded once."""
+    dtype = _NUMPY[call.dtype]
+    arrays = [np.frombuffer(source, dtype) for source in sources]
+    if call.dtype in _NARROW:
+        arrays = [array.astype(np.float32) for array in arrays]
+    total = arrays[0]
+    with np.errstate(all="ignore"):
+        for array in arrays[1:]:
+            total = _FOLD[call.reduce](total, array)
+        if call.reduce is ReduceKind.AVG:
+            total = _divide(total, len(arrays))
+    return total.astype(dtype).tobytes()
+
+
+def _divide(total: Array, count: int) -> Array:
+    """The average; that of integers is cut off towards zero."""
+    number = total.dtype.type(count)
+    if total.dtype.kind == "f":
+        return np.asarray(total / number)
+    floor = total // number
+    return np.asarray(floor + ((total < 0) & (total % number != 0)).astype(total.dtype))

@@ -1,0 +1,145 @@
+"""The opened device: every hook, gathered from the parts that implement it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hal.core.description import DeviceInfo
+from hal.core.errors import DeviceLost, Failure, Scope
+from hal.core.spec import hookimpl
+from hal.core.values import Buffer, Fault, Graph, Group, Handle, Health, HealthState, Timeline
+from hal.hosted.faults import takes_device
+from hal.hosted.groups import Groups
+from hal.hosted.lock import LOCK, SLICE_S
+from hal.hosted.machine import Machine
+from hal.hosted.memory import Memory
+from hal.hosted.order import Order
+from hal.hosted.queues import Stage
+from hal.hosted.scheduler import Scheduler
+from hal.hosted.session import Session
+from hal.hosted.timelines import Timelines
+from hal.hosted.work import Work
+
+_PATIENCE_SLICES = 200
+"""How long `reset` waits for work that cannot be stopped, in slices."""
+
+
+class HostedDevice:
+    """One session of a device that a `Machine` does the work of. The hooks of its parts are its
+    attributes; those below concern all parts. `order` decides among operations that may run."""
+
+    def __init__(self, info: DeviceInfo, machine: Machine, order: Order) -> None:
+        self._session = session = Session(info, machine, order)
+        self._memory, self._groups = Memory(session), Groups(session)
+        self._timelines, self._work = Timelines(session), Work(session)
+        self._subscribers: list[Callable[[Failure], None]] = []
+        self._bind_parts(self._memory, self._timelines, self._work, self._groups)
+        self._scheduler = Scheduler(session)
+
+    def _bind_parts(self, memory: Memory, timelines: Timelines, work: Work, groups: Groups) -> None:
+        self.alloc, self.map, self.stats = memory.alloc, memory.map, memory.stats
+        self.import_host = memory.import_host
+        self.export_buffer, self.import_buffer = memory.export_buffer, memory.import_buffer
+        self.create_timeline, self.signal = timelines.create_timeline, timelines.signal
+        self.wait, self.timestamps = timelines.wait, timelines.timestamps
+        self.load, self.bind, self.launch = work.load, work.bind, work.launch
+        self.copy, self.fill, self.host_call = work.copy, work.fill, work.host_call
+        self.record, self.replay = work.record, work.replay
+        self.create_group, self.shrink = groups.create_group, groups.shrink
+        self.collective, self.abort = groups.collective, groups.abort
+        self.async_error = groups.async_error
+
+    @hookimpl
+    def describe(self) -> DeviceInfo:
+        return self._session.info
+
+    @hookimpl
+    def health(self) -> Health:
+        session = self._session
+        self._report(session.faults.take("health"))
+        if session.cause is not None:
+            return Health(session.state, session.epoch, session.cause)
+        hanging = [op for op in tuple(session.active) if op.stage is Stage.HANGING]
+        if hanging:
+            return Health(HealthState.HANGING, session.epoch, hanging[0].fault)
+        return Health(session.state, session.epoch)
+
+    @hookimpl
+    def free(self, handle: Handle) -> None:
+        with LOCK:
+            match handle:
+                case Buffer():
+                    self._memory.free(handle)
+                case Timeline():
+                    self._timelines.free(handle)
+                case Graph():
+                    self._work.free(handle)
+                case Group():
+                    self._groups.free(handle)
+
+    @hookimpl
+    def close(self) -> None:
+        session = self._session
+        with LOCK:
+            if session.state is HealthState.CLOSED:
+                return
+            session.closing = True
+            session.waiters += 1
+            session.changed.notify_all()
+            while session.cause is None and self._scheduler.busy():
+                session.changed.wait(SLICE_S)
+            text = "the device was closed before the operation could run"
+            self._end_epoch(session.aborted("close", text))
+            session.state = HealthState.CLOSED
+        self._scheduler.stop()
+        self._subscribers.clear()
+
+    @hookimpl
+    def reset(self) -> int:
+        session = self._session
+        with LOCK:
+            cause = session.aborted("reset", "the device was reset", Scope.RESET)
+            session.cause = session.cause or cause
+            session.fail_all(cause)
+            for _ in range(_PATIENCE_SLICES):
+                if not self._running():
+                    break
+                session.changed.wait(SLICE_S)
+            else:
+                raise DeviceLost(session.cause)
+            self._end_epoch(cause)
+            session.epoch += 1
+            session.cause, session.state = None, HealthState.OK
+            return session.epoch
+
+    @hookimpl
+    def subscribe(self, callback: Callable[[Failure], None]) -> None:
+        self._subscribers.append(callback)
+
+    @hookimpl
+    def inject(self, fault: Fault) -> None:
+        self._session.faults.add(fault)
+
+    def _running(self) -> bool:
+        return any(op.uses or op.tasks or op.call for op in self._session.active)
+
+    def _end_epoch(self, cause: Failure) -> None:
+        """Fail what is unreached, free everything, forget faults (with the lock held)."""
+        session = self._session
+        session.fail_all(cause)
+        session.queues.clear()
+        session.members.clear()
+        session.faults.clear()
+        self._memory.free_all()
+        session.changed.notify_all()
+
+    def _report(self, failure: Failure | None) -> None:
+        """An injected failure of no operation: it goes to the subscribers, and may take the device
+        with it."""
+        if failure is None:
+            return
+        if takes_device(failure):
+            with LOCK:
+                self._session.lose(failure)
+        for callback in tuple(self._subscribers):
+            callback(failure)

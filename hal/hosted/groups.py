@@ -1,0 +1,88 @@
+"""Collectives among the hosted devices of one process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hal.core.errors import Failure, InvalidCall, StaleHandle, Unsupported
+from hal.core.spec import hookimpl
+from hal.core.values import Collective, Group, GroupSpec, Point, Region, Timeline, Waits
+from hal.hosted.arithmetic import Ends, check_fits
+from hal.hosted.lock import LOCK
+from hal.hosted.meeting import Member, meet, smaller
+from hal.hosted.queues import Operation
+from hal.hosted.session import Session
+
+
+class Groups:
+    """The hooks of collectives."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @hookimpl
+    def create_group(self, spec: GroupSpec) -> Group:
+        session = self._session
+        near = {session.name} | {link.peer for link in session.info.links}
+        if foreign := [peer for peer in spec.peers if peer not in near]:
+            raise Unsupported(f"{session.name}.create_group: it reaches no {foreign}")
+        with LOCK:
+            session.check_usable("create_group")
+        member = meet(session, spec)
+        return Group(session.name, session.epoch, member, spec.rank, len(spec.peers))
+
+    @hookimpl
+    def collective(
+        self,
+        group: Group,
+        call: Collective,
+        dst: Region,
+        src: Region,
+        timeline: Timeline,
+        waits: Waits,
+    ) -> Point:
+        session, member = self._session, group.native
+        where = f"{session.name}.collective"
+        check_fits(where, call, Ends(dst, src), group.rank, group.size)
+        uses = (dst.buffer.native, src.buffer.native)
+        with LOCK:
+            session.check_usable("collective")
+            if any(allocation.freed for allocation in uses):
+                raise StaleHandle(f"{where}: a buffer that it uses was freed")
+            fault = session.faults.take("collective")
+            op = Operation(timeline.native, (), tuple(waits), uses, fault)
+            return self._join(member, op, call, Ends(dst, src), timeline)
+
+    @hookimpl
+    def abort(self, group: Group, cause: Failure) -> None:
+        with LOCK:
+            group.native.fail(cause)
+
+    @hookimpl
+    def async_error(self, group: Group) -> Failure | None:
+        error: Failure | None = group.native.error
+        return error
+
+    @hookimpl
+    def shrink(self, group: Group, ranks: Sequence[int]) -> Group:
+        if len(set(ranks)) != len(ranks):
+            raise InvalidCall(f"{self._session.name}.shrink: {ranks} has a rank twice")
+        return self.create_group(smaller(group.native.spec, ranks))
+
+    def free(self, group: Group) -> None:
+        """Leave; what was submitted goes on (with the lock held)."""
+        member: Member = group.native
+        self._session.members.remove(member)
+        member.depart("it left the group")
+
+    def _join(
+        self, member: Member, op: Operation, call: Collective, ends: Ends, timeline: Timeline
+    ) -> Point:
+        shared, disagreement = member.circle.join(member, call)
+        op.call = shared
+        shared.joined[member.spec.rank] = (op, ends.dst, ends.src)
+        member.calls.append(shared)
+        point = self._session.submit(op, timeline)
+        if disagreement:
+            member.circle.disagree(shared, disagreement)
+        return point

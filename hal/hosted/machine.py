@@ -1,0 +1,71 @@
+"""What a hosted device is run on: the part that a vendor writes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hal.core.errors import Unsupported
+from hal.core.values import AllocOptions, Grid, KernelSource, SharedHandle
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes [offset, offset + nbytes) of a memory that the machine gave, as a program's
+    argument."""
+
+    memory: Any
+    offset: int
+    nbytes: int
+
+
+class Machine(ABC):
+    """Memory and programs of one device; every call does its work before it returns.
+
+    Calls come from several threads, but never two for the same bytes unless the caller of the
+    device asked for that. What it raises fails the operation: an `OperationFailed` with its
+    failure, anything else as a fault of the operation.
+    """
+
+    @abstractmethod
+    def allocate(self, nbytes: int, options: AllocOptions) -> Any:
+        """New memory, zero where `options.zero` asks. Raises MemoryError when there is none."""
+
+    @abstractmethod
+    def release(self, memory: Any) -> None:
+        """Give memory back that no operation uses any more."""
+
+    @abstractmethod
+    def read(self, memory: Any, offset: int, nbytes: int) -> bytes:
+        """A copy of the bytes."""
+
+    @abstractmethod
+    def write(self, memory: Any, offset: int, data: bytes | memoryview) -> None:
+        """Overwrite the bytes from `offset` on."""
+
+    @abstractmethod
+    def compile(self, source: KernelSource) -> Any:
+        """The program of a source. Raises CompileError; InvalidCall when the entry has other
+        parameters."""
+
+    @abstractmethod
+    def run(self, program: Any, args: Sequence[Part | float], grid: Grid) -> None:
+        """Run a program over a grid that has no zero."""
+
+    def map(self, memory: Any) -> memoryview:
+        """The memory itself (Feature.MAP)."""
+        raise Unsupported("this machine maps no memory")
+
+    def adopt(self, memory: memoryview) -> Any:
+        """Host memory as the machine's (Feature.IMPORT_HOST)."""
+        raise Unsupported("this machine takes no host memory")
+
+    def share(self, memory: Any, nbytes: int) -> SharedHandle:
+        """The name of memory allocated `shareable` (Feature.IPC)."""
+        raise Unsupported("this machine shares no memory")
+
+    def attach(self, shared: SharedHandle) -> Any:
+        """The memory that another process shares (Feature.IPC)."""
+        raise Unsupported("this machine shares no memory")

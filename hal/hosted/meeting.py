@@ -1,0 +1,252 @@
+"""How the members of a group find each other in the process, and the calls that they share."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from hal.core.errors import DeadlineExceeded, Failure, FailureKind, InvalidCall, Scope
+from hal.core.values import Collective, GroupSpec, Region
+from hal.hosted.arithmetic import Ends, combine
+from hal.hosted.lock import LOCK, SLICE_S
+from hal.hosted.queues import Operation, Stage
+
+if TYPE_CHECKING:
+    from hal.hosted.session import Session
+
+
+@dataclass(eq=False, slots=True)
+class SharedCall:
+    """One call of a circle: who joined it (by rank) and who arrived, its waits being over."""
+
+    circle: Circle
+    number: int
+    call: Collective
+    joined: dict[int, tuple[Operation, Region, Region]] = field(default_factory=dict)
+    arrived: set[int] = field(default_factory=set)
+
+    @property
+    def name(self) -> str:
+        return f"collective {self.call.kind.value}"
+
+    @property
+    def complete(self) -> bool:
+        """Whether every member has joined."""
+        return len(self.joined) == len(self.circle.peers)
+
+    def arrive(self, op: Operation) -> bool:
+        """A member's turn has come; True for the last one, who then works for all."""
+        rank = self._rank(op)
+        member = self.circle.members[rank]
+        if member.error is not None and self.number >= member.failed_from:
+            member.fail(member.error, self.number)
+            return False
+        if absent := [r for r in self.circle.gone if r not in self.joined]:
+            member.fail(self.circle.lost(member, absent[0]), self.number)
+            return False
+        op.stage = Stage.ARRIVED
+        member.session.active.add(op)
+        self.arrived.add(rank)
+        if len(self.arrived) < len(self.circle.peers):
+            return False
+        for one, _, _ in self.joined.values():
+            one.stage = Stage.RUNNING
+        return True
+
+    def work(self) -> None:
+        """Do what the call says with the memory of all members (without the lock)."""
+        ends = []
+        for rank in range(len(self.circle.peers)):
+            _, dst, src = self.joined[rank]
+            ends.append(Ends(dst, src))
+        combine(self.call, ends)
+
+    def end(self) -> list[tuple[Session, Operation]]:
+        """Everybody's part, which is over."""
+        parts = []
+        for rank, (op, _, _) in self.joined.items():
+            member = self.circle.members[rank]
+            if self in member.calls:
+                member.calls.remove(self)
+            parts.append((member.session, op))
+        return parts
+
+    def broken(self, error: Exception) -> Failure:
+        """The failure of a call whose work raised."""
+        text = f"{type(error).__name__}: {error}"
+        where = self.circle.peers[0]
+        return Failure(FailureKind.LAUNCH_FAULT, Scope.OPERATION, where, self.name, text)
+
+    def expire(self, op: Operation, waited_s: float) -> None:
+        """Fail the call on a member that waited for longer than the group allows."""
+        member = self.circle.members[self._rank(op)]
+        if waited_s > member.spec.timeout_s:
+            ranks = range(len(self.circle.peers))
+            missing = [rank for rank in ranks if rank not in self.arrived]
+            text = f"call {self.number}: ranks {missing} did not come in {member.spec.timeout_s} s"
+            member.fail(_peer_lost(member, text), self.number)
+
+    def leave(self, op: Operation, cause: Failure) -> None:
+        """A member's operation ended without its work: the others need not wait for it."""
+        if any(one is op for one, _, _ in self.joined.values()):
+            member = self.circle.members[self._rank(op)]
+            member.drop(self)
+            member.fail(cause, self.number)
+            member.depart(str(cause))
+
+    def _rank(self, op: Operation) -> int:
+        return next(rank for rank, (one, _, _) in self.joined.items() if one is op)
+
+
+@dataclass(eq=False, slots=True)
+class Member:
+    """A device's part in a group: the payload of its `Group`. `error` is the first failure here,
+    `calls` are unfinished."""
+
+    session: Session
+    spec: GroupSpec
+    circle: Circle
+    error: Failure | None = None
+    failed_from: int = 0
+    next_call: int = 0
+    calls: list[SharedCall] = field(default_factory=list)
+
+    def fail(self, failure: Failure, first: int = 0) -> None:
+        """Fail this member's unfinished calls from the number `first` on. The first error stays."""
+        self.failed_from = first if self.error is None else min(first, self.failed_from)
+        self.error = self.error or failure
+        for call in [c for c in self.calls if c.number >= first]:
+            op = call.joined[self.spec.rank][0]
+            if op.stage is not Stage.RUNNING:
+                self.drop(call)
+                self.session.fail(op.queue, op.value, failure)
+
+    def drop(self, call: SharedCall) -> None:
+        """Take this member out of a call."""
+        self.calls.remove(call)
+        call.arrived.discard(self.spec.rank)
+        del call.joined[self.spec.rank]
+
+    def depart(self, text: str) -> None:
+        """This member comes to no later call: fail those that the others wait in for it."""
+        rank = self.spec.rank
+        self.circle.gone.setdefault(rank, text)
+        for other in list(self.circle.members.values()):
+            absent = [call.number for call in other.calls if rank not in call.joined]
+            if other is not self and absent:
+                other.fail(self.circle.lost(other, rank), min(absent))
+
+
+class Circle:
+    """The members of one group, by rank, and the calls that not all of them have joined."""
+
+    def __init__(self, peers: tuple[str, ...]) -> None:
+        self.peers = peers
+        self.members: dict[int, Member] = {}
+        self.gone: dict[int, str] = {}
+        self.disagreement = ""
+        self._calls: dict[int, SharedCall] = {}
+
+    def lost(self, member: Member, rank: int) -> Failure:
+        """That a rank is gone, as another member sees it."""
+        text = f"rank {rank} ({self.peers[rank]}) is gone: {self.gone[rank]}"
+        return _peer_lost(member, text)
+
+    def join(self, member: Member, call: Collective) -> tuple[SharedCall, str]:
+        """The shared call that is the member's next one, and how the member disagrees with it."""
+        number = member.next_call
+        shared = self._calls.setdefault(number, SharedCall(self, number, call))
+        member.next_call += 1
+        if all(m.next_call > number for m in self.members.values()):
+            del self._calls[number]
+        if shared.call == call:
+            return shared, ""
+        known, new = _said(shared.call), _said(call)
+        return shared, f"call {number} is {known} for others but {new} on rank {member.spec.rank}"
+
+    def disagree(self, shared: SharedCall, text: str) -> None:
+        """Fail the call on everyone: those who joined it now, others when they come."""
+        for member in self.members.values():
+            failure = Failure(
+                FailureKind.ABORTED, Scope.PEER, member.session.name, shared.name, text
+            )
+            member.fail(failure, shared.number)
+
+
+_meeting = threading.Condition(LOCK)
+_open: dict[str, Circle] = {}
+
+
+def meet(session: Session, spec: GroupSpec) -> Member:
+    """Wait until every rank of the group has called this.
+
+    Raises DeadlineExceeded that names the missing ranks; InvalidCall when members disagree.
+    """
+    with _meeting:
+        circle = _open.setdefault(spec.key, Circle(spec.peers))
+        member = Member(session, spec, circle)
+        _enter(circle, member)
+        try:
+            _wait_for_all(circle, member)
+        except BaseException:
+            _withdraw(circle, member)
+            raise
+        session.members.append(member)
+    return member
+
+
+def _wait_for_all(circle: Circle, member: Member) -> None:
+    until_s = time.monotonic() + member.spec.timeout_s
+    while len(circle.members) < len(circle.peers) and not circle.disagreement:
+        member.session.check_usable("create_group")
+        if (left_s := until_s - time.monotonic()) <= 0:
+            raise _missing(circle, member.spec)
+        _meeting.wait(min(left_s, SLICE_S))
+    if circle.disagreement:
+        raise InvalidCall(circle.disagreement)
+
+
+def smaller(spec: GroupSpec, ranks: Sequence[int]) -> GroupSpec:
+    """The group of these ranks, as the member of `spec` calls it."""
+    key = f"{spec.key}/{','.join(map(str, ranks))}"
+    peers = tuple(spec.peers[rank] for rank in ranks)
+    return replace(spec, key=key, rank=list(ranks).index(spec.rank), peers=peers)
+
+
+def _enter(circle: Circle, member: Member) -> None:
+    spec = member.spec
+    if spec.peers != circle.peers:
+        theirs = f"rank {spec.rank} names the peers {spec.peers}, others {circle.peers}"
+        circle.disagreement = f"group {spec.key!r}: {theirs}"
+    elif spec.rank in circle.members:
+        raise InvalidCall(f"group {spec.key!r}: rank {spec.rank} has joined already")
+    else:
+        circle.members[spec.rank] = member
+    if circle.disagreement or len(circle.members) == len(circle.peers):
+        del _open[spec.key]
+    _meeting.notify_all()
+
+
+def _withdraw(circle: Circle, member: Member) -> None:
+    """The member does not wait any longer; the last one takes the circle away."""
+    circle.members.pop(member.spec.rank, None)
+    if not circle.members and _open.get(member.spec.key) is circle:
+        del _open[member.spec.key]
+
+
+def _missing(circle: Circle, spec: GroupSpec) -> DeadlineExceeded:
+    missing = [rank for rank in range(len(spec.peers)) if rank not in circle.members]
+    text = f"group {spec.key!r}: ranks {missing} did not join in {spec.timeout_s} s"
+    return DeadlineExceeded(text)
+
+
+def _peer_lost(member: Member, text: str) -> Failure:
+    return Failure(FailureKind.PEER_LOST, Scope.PEER, member.session.name, "collective", text)
+
+
+def _said(call: Collective) -> str:
+    how = f"{call.reduce.value}, root {call.root}"
+    return f"{call.kind.value} of {call.count} {call.dtype.short} ({how})"

@@ -1,0 +1,212 @@
+"""The thread that runs a device's operations, one by one, in the order that the device's `Order`
+picks among those that may run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+from hal.core.errors import Failure, FailureKind, OperationFailed, Scope
+from hal.core.values import Span
+from hal.hosted.faults import takes_device
+from hal.hosted.lock import LOCK
+from hal.hosted.meeting import SharedCall
+from hal.hosted.queues import Operation, Stage, Task, failure_of, reached
+from hal.hosted.session import Session
+
+IDLE_S = 0.25
+_HANG = 1.3  # of Limits.progress_s; the contract wants less than 2
+
+
+class Scheduler:
+    """Runs the operations of a session until `stop`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._stopped = False
+        self._callers: list[threading.Thread] = []
+        self._thread = threading.Thread(
+            target=self._loop, name=f"{session.name} operations", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; call without the lock."""
+        with LOCK:
+            self._stopped = True
+            self._session.changed.notify_all()
+        for thread in [self._thread, *self._callers]:
+            if thread is not threading.current_thread():
+                thread.join(timeout=10.0)
+
+    def busy(self) -> bool:
+        """Whether an operation runs, or may come to its end without anybody's call (with the
+        lock)."""
+        return any(self._may_end(op) for op in self._heads()) or any(
+            op.stage is Stage.RUNNING for op in self._session.active
+        )
+
+    def _may_end(self, op: Operation) -> bool:
+        if op.stage is Stage.HANGING:
+            return bool(self._session.info.limits.progress_s)
+        if op.stage is Stage.ARRIVED:
+            return op.call is not None and op.call.complete
+        return all(reached(p) or failure_of(p) for p in op.waits)
+
+    def _heads(self) -> Iterator[Operation]:
+        return (queue.todo[0] for queue in self._session.queues if queue.todo)
+
+    def _loop(self) -> None:
+        while True:
+            with LOCK:
+                op = self._next()
+            if op is None:
+                return
+            if op.apart:
+                self._work_apart(op)
+            else:
+                self._work(op)
+
+    def _next(self) -> Operation | None:
+        """The next operation to work on; None at the end."""
+        while not self._stopped:
+            self._pass_on_failures()
+            self._expire()
+            ready = [op for op in self._heads() if self._is_ready(op)]
+            left_s = self._session.hold_until_s - time.monotonic()
+            if ready and (self._session.waiters or left_s <= 0):
+                op = ready[self._session.order.pick([op.number for op in ready])]
+                if self._begin(op):
+                    return op
+            else:
+                self._session.changed.wait(self._sleep_s(left_s if ready else IDLE_S))
+        return None
+
+    def _sleep_s(self, at_most_s: float) -> float:
+        watched = any(op.stage in (Stage.HANGING, Stage.ARRIVED) for op in self._heads())
+        return min(at_most_s, 0.01) if watched else at_most_s
+
+    def _is_ready(self, op: Operation) -> bool:
+        return op.stage is Stage.WAITING and all(map(reached, op.waits))
+
+    def _pass_on_failures(self) -> None:
+        """Fail operations whose wait failed, until no more do."""
+        found = True
+        while found:
+            found = False
+            for op in list(self._heads()):
+                cause = next(filter(None, map(failure_of, op.waits)), None)
+                if op.stage is Stage.WAITING and cause is not None:
+                    self._session.fail(op.queue, op.value, cause)
+                    found = True
+
+    def _expire(self) -> None:
+        """Fail what hangs or waits for a peer for too long."""
+        now_s = time.monotonic()
+        patience_s = self._session.info.limits.progress_s * _HANG
+        for op in list(self._heads()):
+            if op.stage is Stage.HANGING and patience_s and now_s - op.since_s > patience_s:
+                assert op.fault is not None, "only a fault hangs"
+                self._fail(op, op.fault)
+            elif op.stage is Stage.ARRIVED and op.call is not None:
+                op.call.expire(op, now_s - op.since_s)
+
+    def _begin(self, op: Operation) -> bool:
+        """Take an operation on; False when there is nothing to work on now."""
+        fault = op.fault
+        op.since_s = time.monotonic()
+        if fault is not None and fault.kind is FailureKind.HANG:
+            op.stage = Stage.HANGING
+            self._session.active.add(op)
+            return False
+        if fault is not None and (op.call or fault.kind is not FailureKind.PARTIAL_WRITE):
+            self._fail(op, fault)
+            return False
+        if op.call is not None:
+            return op.call.arrive(op)
+        op.stage = Stage.RUNNING
+        self._session.active.add(op)
+        return True
+
+    def _work_apart(self, op: Operation) -> None:
+        """A host function may wait for other operations, so it has a thread of its own."""
+        name = f"{self._session.name} host call"
+        self._callers = [thread for thread in self._callers if thread.is_alive()]
+        self._callers.append(
+            threading.Thread(target=self._work, args=(op,), name=name, daemon=True)
+        )
+        self._callers[-1].start()
+
+    def _fail(self, op: Operation, failure: Failure) -> None:
+        if takes_device(failure):
+            self._session.lose(failure)
+        self._session.fail(op.queue, op.value, failure)
+
+    def _work(self, op: Operation) -> None:
+        if op.call is not None:
+            _work_together(op.call)
+            return
+        spans, failure = run_tasks(self._session, op.tasks, op.fault)
+        with LOCK:
+            if failure is not None and op.stage is Stage.RUNNING:
+                self._fail(op, failure)
+            finish(self._session, op, spans)
+
+
+def finish(session: Session, op: Operation, spans: tuple[Span, ...]) -> None:
+    """An operation stopped: reach its point unless it failed meanwhile (with the lock)."""
+    session.let_go(op)
+    if op.stage is Stage.RUNNING:
+        op.stage = Stage.ENDED
+        op.queue.todo.popleft()
+        op.queue.value = op.value
+        op.queue.keep(spans)
+    session.changed.notify_all()
+
+
+def run_tasks(
+    session: Session, tasks: tuple[Task, ...], fault: Failure | None
+) -> tuple[tuple[Span, ...], Failure | None]:
+    """Run all tasks in an order that their `after` allows; with a fault only a part of them."""
+    spans: dict[int, Span] = {}
+    wanted = len(tasks) if fault is None or len(tasks) == 1 else len(tasks) // 2
+    while len(spans) < wanted:
+        ready = [i for i, task in enumerate(tasks) if i not in spans and _may_run(task, i, spans)]
+        index = ready[session.order.pick(ready)]
+        task, start_ns = tasks[index], time.monotonic_ns()
+        if failure := _run(session.name, task, fault is not None and len(tasks) == 1):
+            return (), failure
+        spans[index] = Span(task.name, start_ns, max(time.monotonic_ns(), start_ns + 1))
+    return tuple(spans[i] for i in sorted(spans)), fault
+
+
+def _may_run(task: Task, index: int, done: dict[int, Span]) -> bool:
+    return all(i in done for i in (range(index) if task.after is None else task.after))
+
+
+def _run(device: str, task: Task, part: bool) -> Failure | None:
+    try:
+        task.run(part)
+    except OperationFailed as error:
+        return error.failure
+    except BaseException as error:  # noqa: BLE001  foreign code: its error is the point's failure
+        text = f"{type(error).__name__}: {error}"
+        return Failure(task.kind, Scope.OPERATION, device, task.operation, text)
+    return None
+
+
+def _work_together(call: SharedCall) -> None:
+    """The last member that came does the work of all."""
+    start_ns = time.monotonic_ns()
+    failure: Failure | None = None
+    try:
+        call.work()
+    except Exception as error:  # noqa: BLE001  foreign code: a machine's read or write
+        failure = call.broken(error)
+    span = Span(call.name, start_ns, max(time.monotonic_ns(), start_ns + 1))
+    with LOCK:
+        for session, op in call.end():
+            if failure is not None and op.stage is Stage.RUNNING:
+                session.fail(op.queue, op.value, failure)
+            finish(session, op, (span,))

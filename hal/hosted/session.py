@@ -1,0 +1,134 @@
+"""One opened device: its state, its queues, and how failures spread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hal.core.description import DeviceInfo
+from hal.core.errors import DeviceLost, Failure, FailureKind, Scope, StaleHandle, error_for
+from hal.core.values import HealthState, Point, Timeline
+from hal.hosted.faults import Faults, needs_reset, takes_device
+from hal.hosted.lock import LOCK
+from hal.hosted.machine import Machine
+from hal.hosted.order import Order
+from hal.hosted.queues import Operation, Queue, Stage, Task
+
+if TYPE_CHECKING:
+    from hal.hosted.meeting import Member
+
+
+class Session:
+    """What the parts of a hosted device share. Methods are called with the lock held unless they
+    say otherwise; `changed` tells threads to look again."""
+
+    def __init__(self, info: DeviceInfo, machine: Machine, order: Order) -> None:
+        self.info, self.machine, self.order = info, machine, order
+        self.name = info.name
+        self.changed = threading.Condition(LOCK)
+        self.faults = Faults()
+        self.epoch = 0
+        self.state = HealthState.OK
+        self.cause: Failure | None = None
+        self.closing = False
+        self.waiters = 0
+        self.hold_until_s = 0.0
+        self.queues: list[Queue] = []
+        self.members: list[Member] = []
+        self.active: set[Operation] = set()
+        self._submitted = 0
+
+    def check_usable(self, where: str) -> None:
+        """Raise DeviceLost on a failed device, StaleHandle on a closed one."""
+        if self.cause is not None:
+            raise DeviceLost(self.cause)
+        if self.closing:
+            raise StaleHandle(f"{self.name}.{where}: {self.name} is closed")
+
+    def strike(self, hook: str, refusal: FailureKind) -> Failure | None:
+        """Raise the injected failure of a call that does its work at once (no lock needed). One of
+        the kind `refusal` is given back: the call has an error of its own for it."""
+        failure = self.faults.take(hook)
+        if failure is None or failure.kind is refusal:
+            return failure
+        if takes_device(failure):
+            with LOCK:
+                self.lose(failure)
+            raise DeviceLost(failure)
+        raise error_for(failure)
+
+    def submit(self, op: Operation, timeline: Timeline) -> Point:
+        """Put an operation on its queue; on a failed queue its point has failed at once."""
+        queue = op.queue
+        queue.submitted += 1
+        self._submitted += 1
+        op.value, op.number = queue.submitted, self._submitted
+        for allocation in op.uses:
+            allocation.hold()
+        failure = queue.failure(op.value)
+        if failure is not None:
+            self.drop(op, failure)
+        else:
+            queue.todo.append(op)
+            now_s = time.monotonic()
+            if self.hold_until_s <= now_s:
+                self.hold_until_s = now_s + self.order.hold_s()
+        self.changed.notify_all()
+        return Point(timeline, op.value)
+
+    def submit_tasks(
+        self, hook: str, tasks: tuple[Task, ...], timeline: Timeline, waits: Sequence[Point]
+    ) -> Point:
+        """Submit tasks as one operation (takes the lock itself)."""
+        with LOCK:
+            self.check_usable(hook)
+            uses = tuple(a for task in tasks for a in task.uses)
+            for allocation in uses:
+                allocation.check(hook)
+            fault = self.faults.take(hook)
+            op = Operation(timeline.native, tasks, tuple(waits), uses, fault)
+            op.apart = hook == "host_call"
+            return self.submit(op, timeline)
+
+    def fail(self, queue: Queue, first: int, cause: Failure) -> None:
+        """Fail every value of the queue from `first` on, and wake who waits for them."""
+        for op in queue.fail(first, cause):
+            self.drop(op, cause)
+        self.changed.notify_all()
+
+    def drop(self, op: Operation, cause: Failure) -> None:
+        """An operation will not end well. One that runs is let go when it stops."""
+        running, op.stage = op.stage is Stage.RUNNING, Stage.ENDED
+        if not running:
+            self.let_go(op)
+            if op.call is not None:
+                op.call.leave(op, cause)
+
+    def let_go(self, op: Operation) -> None:
+        """Give back what an operation holds."""
+        self.active.discard(op)
+        for allocation in op.uses:
+            allocation.let_go()
+        op.uses, op.tasks = (), ()
+
+    def lose(self, failure: Failure) -> None:
+        """The device is gone: everything unreached fails. The first cause stays."""
+        if self.cause is not None or self.state is HealthState.CLOSED:
+            return
+        self.cause = failure
+        self.state = HealthState.RESET_REQUIRED if needs_reset(failure) else HealthState.LOST
+        self.fail_all(failure)
+
+    def fail_all(self, failure: Failure) -> None:
+        """Fail every unreached point and leave every group."""
+        for queue in self.queues:
+            self.fail(queue, queue.value + 1, failure)
+        for member in self.members:
+            member.fail(failure)
+            member.depart(str(failure))
+
+    def aborted(self, hook: str, message: str, scope: Scope = Scope.OPERATION) -> Failure:
+        """A failure without a fault of the device."""
+        return Failure(FailureKind.ABORTED, scope, self.name, hook, message)

@@ -1,0 +1,239 @@
+"""Programs, copies, fills and graphs: from calls to tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from hal.core.errors import (
+    CompileError,
+    Failure,
+    FailureKind,
+    InvalidCall,
+    OperationFailed,
+    Scope,
+    StaleHandle,
+)
+from hal.core.spec import hookimpl
+from hal.core.values import (
+    Argument,
+    Buffer,
+    Command,
+    CopyCommand,
+    FillCommand,
+    Graph,
+    Grid,
+    HostFunction,
+    HostMemory,
+    KernelSource,
+    Launchable,
+    LaunchCommand,
+    Point,
+    Program,
+    Region,
+    Slot,
+    Timeline,
+    Waits,
+)
+from hal.hosted.lock import LOCK
+from hal.hosted.memory import Allocation
+from hal.hosted.queues import Task
+from hal.hosted.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A graph's payload: its commands, and tasks for those without slots; it holds its buffers."""
+
+    commands: tuple[Command, ...]
+    tasks: tuple[Task | None, ...]
+    holds: tuple[Allocation, ...]
+
+
+class Work:
+    """The hooks that submit work to timelines, and those that prepare it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @hookimpl
+    def load(self, source: KernelSource) -> Program:
+        failure = self._session.strike("load", FailureKind.COMPILE)
+        if failure is not None:
+            raise CompileError(f"{source.entry}: {failure.message}", failure.message)
+        with LOCK:
+            self._session.check_usable("load")
+            epoch = self._session.epoch
+        native = self._session.machine.compile(source)
+        return Program(self._session.name, epoch, native, source.entry, source.params)
+
+    @hookimpl
+    def bind(self, program: Program, args: Sequence[Argument]) -> Launchable:
+        return Launchable(program.device, program.epoch, tuple(args), program)
+
+    @hookimpl
+    def launch(self, launchable: Launchable, grid: Grid, timeline: Timeline, waits: Waits) -> Point:
+        task = self._launch(launchable, grid, launchable.native)
+        return self._submit("launch", task, timeline, waits)
+
+    @hookimpl
+    def copy(
+        self, dst: Region | HostMemory, src: Region | HostMemory, timeline: Timeline, waits: Waits
+    ) -> Point:
+        return self._submit("copy", self._copy(dst, src), timeline, waits)
+
+    @hookimpl
+    def fill(self, dst: Region, pattern: bytes, timeline: Timeline, waits: Waits) -> Point:
+        return self._submit("fill", _fill(dst, pattern), timeline, waits)
+
+    @hookimpl
+    def host_call(self, function: HostFunction, timeline: Timeline, waits: Waits) -> Point:
+        run = lambda part: None if part else function()
+        task = Task("host_call", "host_call", run, kind=FailureKind.HOST_CALL)
+        return self._submit("host_call", task, timeline, waits)
+
+    @hookimpl
+    def record(self, commands: Sequence[Command]) -> Graph:
+        session = self._session
+        slots = [slot.index for command in commands for slot in _slots(command)]
+        with LOCK:
+            session.check_usable("record")
+            tasks = [None if _slots(c) else self._task(c, ()) for c in commands]
+            holds = tuple(a for c in commands for a in _buffers(c))
+            for allocation in holds:
+                allocation.hold()
+        recorded = Recorded(tuple(commands), tuple(tasks), holds)
+        count = max(slots, default=-1) + 1
+        return Graph(session.name, session.epoch, recorded, len(commands), count)
+
+    @hookimpl
+    def replay(
+        self, graph: Graph, slots: Sequence[Argument], timeline: Timeline, waits: Waits
+    ) -> Point:
+        recorded: Recorded = graph.native
+        tasks = tuple(
+            task or self._task(command, slots)
+            for task, command in zip(recorded.tasks, recorded.commands, strict=True)
+        )
+        return self._session.submit_tasks("replay", tasks, timeline, waits)
+
+    def free(self, graph: Graph) -> None:
+        """The graph keeps its buffers no longer (with the lock held)."""
+        for allocation in graph.native.holds:
+            allocation.let_go()
+
+    def _submit(self, hook: str, task: Task, timeline: Timeline, waits: Waits) -> Point:
+        if any(allocation.freed for allocation in task.uses):
+            name = f"{self._session.name}.{task.operation}"
+            raise StaleHandle(f"{name}: a buffer that it uses was freed")
+        return self._session.submit_tasks(hook, (task,), timeline, waits)
+
+    def _task(self, command: Command, slots: Sequence[Argument]) -> Task:
+        match command:
+            case LaunchCommand(launchable, grid):
+                args = [slots[a.index] if isinstance(a, Slot) else a for a in launchable.native]
+                task = self._launch(launchable, grid, args)
+            case CopyCommand(dst, src):
+                task = self._copy(dst, src)
+            case FillCommand(dst, pattern):
+                task = _fill(dst, pattern)
+        return replace(task, after=command.after)
+
+    def _launch(self, launchable: Launchable, grid: Grid, args: Sequence[Argument]) -> Task:
+        machine, program = self._session.machine, launchable.program
+        uses = tuple(a.native for a in map(_buffer, args) if a is not None)
+        whole = [a.region() if isinstance(a, Buffer) else a for a in args]
+
+        def run(part: bool) -> None:
+            parts = [_part(a) if isinstance(a, Region) else a for a in whole]
+            sizes = (grid[0] // 2, grid[1], grid[2]) if part else grid
+            if all(sizes):
+                machine.run(program.native, parts, sizes)  # type: ignore[arg-type]
+
+        return Task("launch", program.entry, run, uses)
+
+    def _copy(self, dst: Region | HostMemory, src: Region | HostMemory) -> Task:
+        uses = tuple(s.buffer.native for s in (dst, src) if isinstance(s, Region))
+        read, write = _reader(src), _writer(dst)
+        nbytes = src.nbytes if isinstance(src, Region) else memoryview(src).nbytes
+
+        def run(part: bool) -> None:
+            self._check_peers(uses)
+            write(read(nbytes // 2 if part else nbytes))
+
+        return Task("copy", "copy", run, uses)
+
+    def _check_peers(self, uses: Sequence[Allocation]) -> None:
+        """Fail a copy whose other device is lost."""
+        for allocation in uses:
+            cause = allocation.session.cause
+            if allocation.session is not self._session and cause is not None:
+                name = self._session.name
+                text = f"{allocation.session.name} is lost: {cause}"
+                raise OperationFailed(
+                    Failure(FailureKind.PEER_LOST, Scope.PEER, name, "copy", text)
+                )
+
+
+def _fill(dst: Region, pattern: bytes) -> Task:
+    allocation: Allocation = dst.buffer.native
+    write = _writer(dst)
+
+    def run(part: bool) -> None:
+        count = dst.nbytes // len(pattern)
+        write(pattern * (count // 2 if part else count))
+
+    return Task("fill", "fill", run, (allocation,))
+
+
+def _reader(side: Region | HostMemory) -> Callable[[int], bytes | memoryview]:
+    if isinstance(side, Region):
+        allocation: Allocation = side.buffer.native
+        machine, offset = allocation.session.machine, side.offset
+        return lambda nbytes: machine.read(allocation.memory, offset, nbytes)
+    view = _bytes(side)
+    return lambda nbytes: view[:nbytes]
+
+
+def _writer(side: Region | HostMemory) -> Callable[[bytes | memoryview], None]:
+    if isinstance(side, Region):
+        allocation: Allocation = side.buffer.native
+        machine, offset = allocation.session.machine, side.offset
+        return lambda data: machine.write(allocation.memory, offset, data)
+    view = _bytes(side)
+    return lambda data: view.__setitem__(slice(0, len(data)), data)
+
+
+def _bytes(memory: HostMemory) -> memoryview:
+    view = memoryview(memory)
+    return view.cast("B") if view.nbytes else memoryview(bytearray())
+
+
+def _part(region: Region) -> object:
+    allocation: Allocation = region.buffer.native
+    return allocation.part(region.offset, region.nbytes)
+
+
+def _buffer(arg: Argument) -> Buffer | None:
+    if isinstance(arg, Slot):
+        raise InvalidCall(f"slot {arg.index} is open; only a graph fills it")
+    if isinstance(arg, Region):
+        return arg.buffer
+    return arg if isinstance(arg, Buffer) else None
+
+
+def _slots(command: Command) -> list[Slot]:
+    if not isinstance(command, LaunchCommand):
+        return []
+    return [arg for arg in command.launchable.native if isinstance(arg, Slot)]
+
+
+def _buffers(command: Command) -> list[Allocation]:
+    match command:
+        case LaunchCommand(launchable):
+            given = [a for a in launchable.native if not isinstance(a, Slot)]
+            return [b.native for b in map(_buffer, given) if b is not None]
+        case CopyCommand(dst, src):
+            return [dst.buffer.native, src.buffer.native]
+        case FillCommand(dst):
+            return [dst.buffer.native]

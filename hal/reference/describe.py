@@ -1,0 +1,62 @@
+"""What a reference device says about itself."""
+
+from __future__ import annotations
+
+from hal.core.description import (
+    FUNCTIONS,
+    DeviceInfo,
+    Feature,
+    Limits,
+    Link,
+    MemorySpace,
+    NumericProfile,
+    SpaceKind,
+)
+from hal.core.dtypes import DType
+from hal.core.values import HAL_TILE
+
+DESCRIPTION = "interpreter of hal-tile/1"
+GRANULARITY = 64
+SCRATCHPAD_NBYTES = 1 << 20
+FEATURES = frozenset(Feature) - {Feature.OPERATORS, Feature.GROUP_IPC}
+
+_ROUNDED = ("add", "mul", "div", "sqrt", "fma")
+"""Functions that are rounded once; the others are float64 results rounded to float32."""
+
+
+def describe(index: int, count: int, nbytes: int) -> DeviceInfo:
+    """The description of one of `count` devices with `nbytes` of memory."""
+    return DeviceInfo(
+        name=f"reference:{index}",
+        plugin="reference",
+        description=DESCRIPTION,
+        fingerprint=HAL_TILE,
+        contract=1,
+        limits=Limits(
+            grid=(4096, 64, 64),
+            args=128,
+            alloc_nbytes=nbytes,
+            queues=256,
+            instances=1,
+            progress_s=0.1,
+        ),
+        spaces=(
+            MemorySpace("memory", SpaceKind.GLOBAL, nbytes, GRANULARITY, host_visible=True),
+            MemorySpace("scratchpad", SpaceKind.SCRATCHPAD, SCRATCHPAD_NBYTES, GRANULARITY),
+        ),
+        dtypes=dict.fromkeys(DType, 0.0),
+        numeric=_numeric(),
+        formats=(HAL_TILE,),
+        features=FEATURES,
+        links=tuple(Link(f"reference:{i}", "memory", 0, 0) for i in range(count) if i != index),
+    )
+
+
+def _numeric() -> NumericProfile:
+    narrow = {DType.F16: DType.F32, DType.BF16: DType.F32}
+    return NumericProfile(
+        ulp={name: 0.5 if name in _ROUNDED else 0.51 for name in FUNCTIONS},
+        denormals=True,
+        fma=False,
+        accumulate={dtype: narrow.get(dtype, dtype) for dtype in DType},
+    )

@@ -1,0 +1,84 @@
+"""The reference device's memory and programs: arrays of bytes, and kernels that are interpreted."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from hal.core.errors import CompileError
+from hal.core.values import AllocOptions, Grid, KernelSource, SharedHandle
+from hal.hosted.machine import Machine, Part
+from hal.reference.slab import Slab, adopted, allocated, attached, shared_handle
+from hal.tile.errors import TileError, TileTextError
+from hal.tile.interpret import interpret
+from hal.tile.kernel import Kernel
+from hal.tile.numeric import NUMPY, Array
+from hal.tile.parser import parse_kernel
+from hal.tile.verify import verify
+
+
+class ReferenceMachine(Machine):
+    """Runs the instances of a grid in an order that follows from the seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._seeds = itertools.count(seed)
+
+    def allocate(self, nbytes: int, options: AllocOptions) -> Slab:
+        return allocated(nbytes, options.zero, options.shareable)
+
+    def release(self, memory: Slab) -> None:
+        memory.release()
+
+    def read(self, memory: Slab, offset: int, nbytes: int) -> bytes:
+        return memory.array[offset : offset + nbytes].tobytes()
+
+    def write(self, memory: Slab, offset: int, data: bytes | memoryview) -> None:
+        memory.view()[offset : offset + len(data)] = data
+
+    def map(self, memory: Slab) -> memoryview:
+        return memory.view()
+
+    def adopt(self, memory: memoryview) -> Slab:
+        return adopted(memory)
+
+    def share(self, memory: Slab, nbytes: int) -> SharedHandle:
+        return shared_handle(memory, nbytes)
+
+    def attach(self, shared: SharedHandle) -> Slab:
+        return attached(shared)
+
+    def compile(self, source: KernelSource) -> Kernel:
+        if source.options:
+            raise CompileError(f"{source.format} has no build options, got {dict(source.options)}")
+        kernel = _parsed(source.text)
+        if (kernel.name, kernel.params) != (source.entry, source.params):
+            raise CompileError(
+                f"the text is kernel {kernel.name} with {kernel.params}; "
+                f"asked was {source.entry} with {source.params}",
+                f"kernel {kernel.name} is another one than asked",
+                1,
+            )
+        return kernel
+
+    def run(self, program: Kernel, args: Sequence[Part | float], grid: Grid) -> None:
+        buffers: dict[str, Array] = {}
+        scalars: dict[str, float] = {}
+        for param, arg in zip(program.params, args, strict=True):
+            if isinstance(arg, Part):
+                size = arg.nbytes // param.dtype.nbytes * param.dtype.nbytes
+                part = arg.memory.array[arg.offset : arg.offset + size]
+                buffers[param.name] = part.view(NUMPY[param.dtype])
+            else:
+                scalars[param.name] = arg
+        interpret(program, grid, buffers, scalars, next(self._seeds))
+
+
+def _parsed(text: str) -> Kernel:
+    try:
+        kernel = parse_kernel(text)
+        verify(kernel)
+    except TileTextError as error:
+        raise CompileError(f"not a kernel: {error}", str(error), error.line) from error
+    except (TileError, RecursionError) as error:
+        raise CompileError(f"not a kernel: {error}", str(error)) from error
+    return kernel
