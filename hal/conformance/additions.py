@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
+
+from numpy.typing import NDArray
 
 from hal.conformance import expect
 from hal.conformance.rig import Rig
@@ -25,7 +27,7 @@ def number_type(rig: Rig) -> DType:
     return found
 
 
-def numbers(rig: Rig) -> np.ndarray[tuple[int], np.dtype[np.generic]]:
+def numbers(rig: Rig) -> NDArray[Any]:
     """COUNT small whole numbers of `number_type`."""
     return rig.random.integers(0, 40, COUNT).astype(NUMPY[number_type(rig)])
 

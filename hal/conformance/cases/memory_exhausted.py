@@ -71,24 +71,25 @@ def _(rig: Rig) -> None:
 @memory_exhausted.case("alloc-exhausted-report", "alloc.exhausted")
 def _(rig: Rig) -> None:
     nbytes = chunk(rig)
-    rig.device.alloc(nbytes, AllocOptions(label="weights"))
+    weights = rig.device.alloc(nbytes, AllocOptions(label="weights"))
     error = expect.raises(OutOfMemory, rig.device.alloc, 1 << 62, PLAIN)
     if not error.held:
         raise expect.Unfit("OutOfMemory names no holders")
-    expect.equal(error.held.get("weights"), nbytes, "what OutOfMemory.held says of the label")
+    expect.equal(error.held.get("weights"), weights.nbytes, "what OutOfMemory.held says")
 
 
 @memory_exhausted.case(
     "alloc-exhausted-stats", "alloc.exhausted", "stats.exact", needs=(Feature.STATS,)
 )
 def _(rig: Rig) -> None:
-    rig.device.alloc(1000, PLAIN)
+    held = rig.device.alloc(1000, PLAIN)
     before = rig.device.stats("")
     expect.raises(OutOfMemory, rig.device.alloc, rig.info.limits.alloc_nbytes + 1, PLAIN)
     after = rig.device.stats("")
     told = (after.live_nbytes, after.live_buffers, after.peak_nbytes)
     wanted = (before.live_nbytes, before.live_buffers, before.peak_nbytes)
     expect.equal(told, wanted, "live bytes, live buffers and peak after OutOfMemory")
+    rig.device.free(held)
 
 
 def chunk(rig: Rig) -> int:

@@ -76,7 +76,9 @@ def _(rig: Rig) -> None:
 
 def _copy(rig: Rig, target: Buffer, gate: Gate) -> Point:
     source = rig.buffer(b"\xff" * NBYTES)
-    return rig.device.copy(target.region(), source.region(), rig.timeline(), [gate.point])
+    point = rig.device.copy(target.region(), source.region(), rig.timeline(), [gate.point])
+    rig.device.free(source)
+    return point
 
 
 def _write(rig: Rig, target: Buffer, gate: Gate) -> Point:
