@@ -71,7 +71,7 @@ static void *host_calls(void *timeline) {
 /* Clients at work, host calls, then the end: after a loss and reset, or in the middle of work. */
 static void session(int lose) {
     pthread_t clients[4], host;
-    dev = hc_open(3, 0, 1LL << 32);
+    dev = hc_open(3, 0, 1LL << 32, 2000000000);
     for (uintptr_t i = 0; i < 4; i++) pthread_create(&clients[i], NULL, client, (void *)(i + 1));
     for (int i = 0; i < 4; i++) pthread_join(clients[i], NULL);
     hc_stats stats;
@@ -126,7 +126,7 @@ static void collectives(void) {
     member members[3];
     pthread_t threads[3];
     for (int i = 0; i < CALLS; i++) calls[i] = hc_call_new(3, i % 2 ? 0 : 5, 1, 0, 0, i % 2 ? 30000 : 10000);
-    for (int i = 0; i < 3; i++) members[i] = (member){hc_open(2, i, 1LL << 30), calls, i};
+    for (int i = 0; i < 3; i++) members[i] = (member){hc_open(2, i, 1LL << 30, 2000000000), calls, i};
     for (int i = 0; i < 3; i++) pthread_create(&threads[i], NULL, take_part, &members[i]);
     for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
     for (int i = 0; i < CALLS; i++) hc_call_release(calls[i]);

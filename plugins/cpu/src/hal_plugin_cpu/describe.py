@@ -41,13 +41,14 @@ has."""
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What an opened device is given: its index among `count` devices, workers and bytes of
-    memory."""
+    """What an opened device is given: its index among `count` devices, workers, bytes of memory,
+    and the seconds without progress after which it gives an operation up."""
 
     index: int
     count: int
     threads: int
     capacity: int
+    progress_s: float
 
 
 def device_name(index: int) -> str:
@@ -71,6 +72,7 @@ def describe(shape: Shape) -> DeviceInfo:
             alloc_nbytes=shape.capacity,
             queues=MAX_TIMELINES,
             instances=shape.threads,
+            progress_s=shape.progress_s,
             vector_nbytes=vector_nbytes,
             registers=registers,
             caches=machine.caches(),

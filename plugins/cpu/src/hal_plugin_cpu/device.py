@@ -11,7 +11,7 @@ from hal.core.values import Fault, Handle, Health, HealthState, Program, Timelin
 from hal_plugin_cpu import blocking
 from hal_plugin_cpu._native import lib
 from hal_plugin_cpu.describe import Shape, describe
-from hal_plugin_cpu.faults import DEVICE_SCOPES
+from hal_plugin_cpu.faults import takes_device
 from hal_plugin_cpu.graphs import Graphs
 from hal_plugin_cpu.groups import Groups
 from hal_plugin_cpu.launches import Launches
@@ -30,10 +30,10 @@ class CpuDevice:
     def __init__(self, shape: Shape, cache_dir: str) -> None:
         self._info = describe(shape)
         self._session = session = Session(
-            self._info.name, shape.index, shape.threads, shape.capacity
+            self._info.name, shape.index, shape.threads, shape.capacity, shape.progress_s
         )
         self._programs = Programs(session, cache_dir)
-        self._timelines = Timelines(session, self._programs.names)
+        self._timelines = Timelines(session)
         self._groups = Groups(session)
         self._subscribers: list[Callable[[Failure], None]] = []
         self._bind_parts(Memory(session), Launches(session), Transfers(session), Graphs(session))
@@ -97,7 +97,7 @@ class CpuDevice:
     def reset(self) -> int:
         session = self._session
         text = "the device was reset"
-        session.lose(Failure(FailureKind.ABORTED, Scope.RESET, session.name, "reset", text), True)
+        session.lose(Failure(FailureKind.ABORTED, Scope.RESET, session.name, "reset", text))
         while not blocking.quiesce(session.native, SLICE_NS):
             pass  # the interpreter handles signals between two slices
         epoch = int(blocking.reset(session.native))
@@ -124,8 +124,8 @@ class CpuDevice:
         failure = self._session.faults.take("health") if self._session.faults.pending else None
         if failure is None:
             return
-        if failure.scope in DEVICE_SCOPES:
-            self._session.lose(failure, failure.scope is Scope.RESET)
+        if takes_device(failure):
+            self._session.lose(failure)
         for callback in tuple(self._subscribers):
             callback(failure)
 

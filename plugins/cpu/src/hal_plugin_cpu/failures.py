@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from hal.core.errors import Failure, FailureKind, Scope
+from hal_plugin_cpu._native import lib
 
 _STANDING = (
     ("free", "the host-driven timeline was freed before it reached the point"),
@@ -14,12 +15,33 @@ _STANDING = (
 CLOSED = 3
 """The number of the failure that ends what a closing device cannot run any more."""
 
+_OTHER_NAMES = {-1: "copy", -2: "fill", -3: "host_call", -4: "collective"}
+
+
+class Names:
+    """What the native runtime's numbers of operations stand for: `programs` lists the entries of
+    all loaded programs, the rest is negative."""
+
+    def __init__(self) -> None:
+        self.programs: list[str] = []
+
+    def span(self, number: int) -> str:
+        """The name that a span of the operation carries."""
+        return _OTHER_NAMES[number] if number < 0 else self.programs[number]
+
+    def operation(self, number: int) -> str:
+        """The name that a failure of the operation carries."""
+        return self.span(number) if number < 0 else f"launch {self.span(number)}"
+
 
 class Failures:
     """The failures of one session, numbered from 1; the first three are known to the native
-    runtime."""
+    runtime, and beyond HC_HANGS it has one for a hang of each operation that `names` knows."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, names: Names, progress_s: float) -> None:
+        self._device = device
+        self._names = names
+        self._progress_s = progress_s
         self._lock = threading.Lock()
         self._values = [
             Failure(FailureKind.ABORTED, Scope.OPERATION, device, operation, message)
@@ -34,4 +56,10 @@ class Failures:
 
     def value(self, number: int) -> Failure:
         """The failure with that number."""
+        if number >= lib.HC_HANGS:
+            return self._hang(self._names.operation(number - lib.HC_HANGS + lib.HC_FIRST_NAME))
         return self._values[number - 1]
+
+    def _hang(self, operation: str) -> Failure:
+        text = f"no progress for {self._progress_s:g} s"
+        return Failure(FailureKind.HANG, Scope.QUEUE, self._device, operation, text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 
-from hal.core.errors import Failure, FailureKind, Scope, Unsupported
+from hal.core.errors import Failure, FailureKind, InvalidCall, Scope, Unsupported
 from hal.core.values import Fault
 from hal_plugin_cpu._native import lib
 from hal_plugin_cpu.failures import Failures
@@ -16,6 +16,7 @@ DETACHED = frozenset({"health"})
 """A fault of `health` belongs to no operation: it goes to the subscribers."""
 
 DEVICE_SCOPES = frozenset({Scope.DEVICE, Scope.RESET})
+"""A failure of one of these takes the device with it; RESET says that only a reset helps."""
 
 
 class Faults:
@@ -28,12 +29,15 @@ class Faults:
         self.pending: dict[str, list[tuple[int, Failure]]] = {}
 
     def add(self, fault: Fault) -> None:
-        """Raises Unsupported for a hook that cannot fail on demand."""
+        """Raises Unsupported for a hook that cannot fail on demand or not in this way, InvalidCall
+        for a call that has been already."""
         if fault.hook not in SUBMITTED | IMMEDIATE | DETACHED:
             known = ", ".join(sorted(SUBMITTED | IMMEDIATE | DETACHED))
             raise Unsupported(f"no fault can be injected into {fault.hook!r}; possible are {known}")
         if fault.failure.kind is FailureKind.HANG and fault.hook not in SUBMITTED:
             raise Unsupported(f"{fault.hook} cannot hang; only submitted operations can")
+        if fault.nth < 1:
+            raise InvalidCall(f"inject: nth is 1 for the next call, got {fault.nth}")
         with self._lock:
             self.pending.setdefault(fault.hook, []).append((fault.nth, fault.failure))
 
@@ -58,13 +62,19 @@ class Faults:
             self.pending.clear()
 
 
+def takes_device(failure: Failure) -> bool:
+    """Whether the failure ends the device and not only an operation."""
+    return failure.scope in DEVICE_SCOPES
+
+
 def _action(failure: Failure) -> int:
-    if failure.kind is FailureKind.HANG:
-        action = lib.HC_FAULT_HANG
-    elif failure.scope is Scope.RESET or failure.kind is FailureKind.RESET_REQUIRED:
-        action = lib.HC_FAULT_RESET
+    hangs = failure.kind is FailureKind.HANG
+    if failure.scope is Scope.RESET:
+        action = lib.HC_FAULT_HANG_RESET if hangs else lib.HC_FAULT_RESET
     elif failure.scope is Scope.DEVICE:
-        action = lib.HC_FAULT_LOSE
+        action = lib.HC_FAULT_HANG_LOSE if hangs else lib.HC_FAULT_LOSE
+    elif hangs:
+        action = lib.HC_FAULT_HANG
     elif failure.kind is FailureKind.PARTIAL_WRITE:
         action = lib.HC_FAULT_PARTIAL
     else:

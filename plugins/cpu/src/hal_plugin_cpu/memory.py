@@ -9,7 +9,6 @@ from typing import Any
 
 from hal.core.description import MemorySpace, SpaceKind
 from hal.core.errors import (
-    DeviceLost,
     Failure,
     FailureKind,
     InvalidCall,
@@ -21,7 +20,7 @@ from hal.core.spec import hookimpl
 from hal.core.values import AllocOptions, Buffer, MemoryStats, Region, SharedHandle
 from hal_plugin_cpu._native import ffi, lib
 from hal_plugin_cpu.arguments import check_bounds
-from hal_plugin_cpu.faults import DEVICE_SCOPES
+from hal_plugin_cpu.faults import takes_device
 from hal_plugin_cpu.session import Session
 
 SPACE = "memory"
@@ -162,9 +161,8 @@ class Memory:
 
 def strike_now(session: Session, failure: Failure) -> None:
     """Carry out a fault of a call that does its work at once; always raises."""
-    if failure.scope in DEVICE_SCOPES or failure.kind is FailureKind.RESET_REQUIRED:
-        session.lose(failure, failure.kind is FailureKind.RESET_REQUIRED)
-        raise DeviceLost(failure)
+    if takes_device(failure):
+        session.lose(failure)
     raise error_for(failure)
 
 

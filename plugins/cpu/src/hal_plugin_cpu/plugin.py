@@ -26,8 +26,16 @@ MEMORY_VARIABLE = "HAL_CPU_MEMORY"
 (what
 the process can have)."""
 
-SETTINGS = ("threads", "memory_nbytes")
-"""`threads`: worker threads; `memory_nbytes`: the most bytes that the device allocates."""
+PROGRESS_VARIABLE = "HAL_CPU_PROGRESS"
+"""Seconds without progress after which an operation counts as hanging, unless the setting
+`progress_s` says otherwise (2)."""
+
+SETTINGS = ("threads", "memory_nbytes", "progress_s")
+"""`threads`: worker threads; `memory_nbytes`: the most bytes that the device allocates;
+`progress_s`: how long an operation may make no progress."""
+
+_LEAST_PROGRESS_S = 0.01
+"""Threads of a busy machine may rest for so long."""
 
 
 @hookimpl
@@ -46,8 +54,11 @@ def open_device(index: int, options: OpenOptions) -> CpuDevice:
         raise InvalidCall(
             f"cpu:{index}: unknown settings {', '.join(unknown)}; known are {', '.join(SETTINGS)}"
         )
-    shape = Shape(index, count, _threads(options.settings), _capacity(options.settings, count))
-    return CpuDevice(shape, options.cache_dir)
+    return CpuDevice(_shape(index, count, options.settings), options.cache_dir)
+
+
+def _shape(index: int, count: int, settings: Mapping[str, str]) -> Shape:
+    return Shape(index, count, _threads(settings), _capacity(settings, count), _progress(settings))
 
 
 def _devices() -> int:
@@ -68,6 +79,23 @@ def _capacity(settings: Mapping[str, str], count: int) -> int:
     if MEMORY_VARIABLE in os.environ:
         return _count(MEMORY_VARIABLE, os.environ[MEMORY_VARIABLE], PluginError)
     return machine.memory_nbytes() // count
+
+
+def _progress(settings: Mapping[str, str]) -> float:
+    if "progress_s" in settings:
+        return _seconds("progress_s", settings["progress_s"], InvalidCall)
+    text = os.environ.get(PROGRESS_VARIABLE, "2")
+    return _seconds(PROGRESS_VARIABLE, text, PluginError)
+
+
+def _seconds(name: str, text: str, error: type[Exception]) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not _LEAST_PROGRESS_S <= seconds < 1e6:
+        raise error(f"{name} must be at least {_LEAST_PROGRESS_S} seconds, is {text!r}")
+    return seconds
 
 
 def _count(name: str, text: str, error: type[Exception]) -> int:

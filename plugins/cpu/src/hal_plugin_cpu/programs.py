@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import Any
 
 from hal.core.errors import CompileError, Failure, FailureKind, InvalidCall, UnsupportedFormat
 from hal.core.spec import hookimpl
 from hal.core.values import LLVM_IR, KernelSource, Program
+from hal_plugin_cpu import blocking
 from hal_plugin_cpu._native import ffi, lib
+from hal_plugin_cpu.failures import CLOSED
 from hal_plugin_cpu.jit import Jit, ObjectCache, cache_key, compile_object
 from hal_plugin_cpu.memory import strike_now
 from hal_plugin_cpu.session import Session
 
 FORMATS = (LLVM_IR,)
 
+_ABANDONED: list[tuple[Any, Any]] = []
+"""Programs of ended sessions in which threads were abandoned as hanging: their code stays."""
+
 
 class Programs:
-    """The hook `load`. `names` are the entries of all loaded programs, by the number that spans
-    carry."""
+    """The hook `load`."""
 
     def __init__(self, session: Session, cache_dir: str) -> None:
         self._session = session
@@ -26,8 +31,8 @@ class Programs:
         self._jit = Jit()
         self._lock = threading.Lock()
         self._loaded: list[tuple[Any, Any]] = []
+        weakref.finalize(self, _keep_running, session.native, self._loaded)
         self._numbers: dict[str, int] = {}
-        self.names: list[str] = []
 
     @hookimpl
     def load(self, source: KernelSource) -> Program:
@@ -52,7 +57,7 @@ class Programs:
         with self._lock:
             done = [entry for entry in self._loaded if not lib.hc_in_use(entry[0])]
             if done:
-                self._loaded = [entry for entry in self._loaded if entry not in done]
+                self._loaded[:] = [entry for entry in self._loaded if entry not in done]
         for _, library in done:
             self._jit.unlink(library)
 
@@ -66,9 +71,10 @@ class Programs:
 
     def _program(self, address: int, entry: str) -> Any:
         with self._lock:
-            number = self._numbers.setdefault(entry, len(self.names))
-            if number == len(self.names):
-                self.names.append(entry)
+            names = self._session.names.programs
+            number = self._numbers.setdefault(entry, len(names))
+            if number == len(names):
+                names.append(entry)
         pointer = ffi.cast("void *", address)
         return self._session.own(lib.hc_program_new(self._session.native, pointer, number))
 
@@ -81,6 +87,12 @@ class Programs:
         failure = self._session.faults.take("load") if self._session.faults.pending else None
         if failure is not None:
             _raise_load_fault(self._session, failure, source)
+
+
+def _keep_running(native: Any, loaded: list[tuple[Any, Any]]) -> None:
+    """The session is over; only threads that hang still use code of its programs."""
+    blocking.shut(native, CLOSED)
+    _ABANDONED.extend(entry for entry in loaded if lib.hc_in_use(entry[0]))
 
 
 def _raise_load_fault(session: Session, failure: Failure, source: KernelSource) -> None:

@@ -7,11 +7,19 @@ import weakref
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from hal.core.errors import DeviceLost, Failure, HalError, InvalidCall, PluginError, StaleHandle
+from hal.core.errors import (
+    DeviceLost,
+    Failure,
+    HalError,
+    InvalidCall,
+    PluginError,
+    Scope,
+    StaleHandle,
+)
 from hal.core.values import Point
 from hal_plugin_cpu import blocking
 from hal_plugin_cpu._native import ffi, lib
-from hal_plugin_cpu.failures import CLOSED, Failures
+from hal_plugin_cpu.failures import CLOSED, Failures, Names
 from hal_plugin_cpu.faults import Faults
 from hal_plugin_cpu.kept import Kept
 
@@ -28,18 +36,21 @@ class Session:
     process.
     """
 
-    def __init__(self, name: str, index: int, threads: int, capacity: int) -> None:
+    def __init__(
+        self, name: str, index: int, threads: int, capacity: int, progress_s: float
+    ) -> None:
         """Start the worker threads. Raises PluginError when the system gives no threads or
         memory."""
-        native = lib.hc_open(threads, index, capacity)
+        native = lib.hc_open(threads, index, capacity, int(progress_s * 1e9))
         if native == ffi.NULL:
             raise PluginError(f"{name}: the system gave no memory or threads for {threads} workers")
         self.name = name
         self.native = ffi.gc(native, lib.hc_release_device)
-        self.failures = Failures(name)
+        self.names = Names()
+        self.failures = Failures(name, self.names, progress_s)
         self.faults = Faults(self.failures)
-        self.kept = Kept()
-        self._end = weakref.finalize(self, _end, self.native)
+        self.kept = Kept(self.native)
+        self._end = weakref.finalize(self, _end, self.native, self.kept)
         _LIVE.add(self)
 
     @property
@@ -92,9 +103,10 @@ class Session:
         """The native state of the device."""
         return int(lib.hc_health(self.native, ffi.new("int64_t *")))
 
-    def lose(self, failure: Failure, reset_required: bool) -> None:
+    def lose(self, failure: Failure) -> None:
         """Fail everything; until a reset the device takes no work."""
-        lib.hc_lose(self.native, self.failures.number(failure), reset_required)
+        required = failure.scope is Scope.RESET
+        lib.hc_lose(self.native, self.failures.number(failure), required)
 
     def close(self) -> None:
         """Wait for the submitted work that can run, end the rest, free everything. Idempotent."""
@@ -102,11 +114,11 @@ class Session:
         while not blocking.quiesce(self.native, SLICE_NS):
             pass  # the interpreter handles signals between two slices
         self._end()
-        self.kept.let_all_go()
 
 
-def _end(native: Any) -> None:
+def _end(native: Any, kept: Kept) -> None:
     blocking.shut(native, CLOSED)
+    kept.let_all_go()
 
 
 _LIVE: weakref.WeakSet[Session] = weakref.WeakSet()

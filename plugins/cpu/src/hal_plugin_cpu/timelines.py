@@ -18,7 +18,6 @@ from hal_plugin_cpu.session import SLICE_NS, Session
 MAX_TIMELINES = 65536
 _NULL = ffi.NULL
 _MAX_SPANS = 65536
-_OTHER_NAMES = {-1: "copy", -2: "fill", -3: "host_call", -4: "collective"}
 
 
 class Timelines:
@@ -26,10 +25,10 @@ class Timelines:
     in order, so a
     host call may wait for any other timeline."""
 
-    def __init__(self, session: Session, names: Sequence[str]) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
         self._native = session.native
-        self._names = names
+        self._name = session.names.span
         self._lock = threading.Lock()
         self._calls: dict[int, _HostCalls] = {}
 
@@ -108,9 +107,6 @@ class Timelines:
         """The device was closed or reset: no host call can follow."""
         with self._lock:
             self._calls.clear()
-
-    def _name(self, number: int) -> str:
-        return _OTHER_NAMES[number] if number < 0 else self._names[number]
 
     def _calls_of(self, timeline: Timeline) -> _HostCalls:
         code = lib.hc_check(self._native, timeline.native)

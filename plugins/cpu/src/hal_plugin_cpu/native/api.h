@@ -1,7 +1,8 @@
 /* The native runtime's interface. This text is both a C header and cffi's cdef, so it has no preprocessor lines.
  *
  * Calls that submit return the point's value (> 0) or a negative hc_error. A `fault` is 0 or a failure number
- * times 8 plus an hc_fault. Failure numbers are the Python side's own, > 0. Calls that take a device check that
+ * times 8 plus an hc_fault. Failure numbers are the Python side's own, > 0; one beyond HC_HANGS is a hang of the
+ * operation named `number - HC_HANGS + HC_FIRST_NAME`. Calls that take a device check that
  * every handle is of that device and epoch and not freed. */
 
 typedef struct hc_device hc_device;
@@ -13,7 +14,9 @@ typedef struct hc_timeline hc_timeline;
 typedef struct hc_call hc_call;
 
 enum hc_error { HC_STALE = -1, HC_LOST = -2, HC_INVALID = -3, HC_NO_MEMORY = -4, HC_FORKED = -5, HC_FAILED = -6 };
-enum hc_fault { HC_FAULT_FAIL = 1, HC_FAULT_HANG = 2, HC_FAULT_LOSE = 3, HC_FAULT_RESET = 4, HC_FAULT_PARTIAL = 5 };
+enum hc_fault { HC_FAULT_FAIL = 1, HC_FAULT_HANG = 2, HC_FAULT_LOSE = 3, HC_FAULT_RESET = 4, HC_FAULT_PARTIAL = 5,
+                HC_FAULT_HANG_LOSE = 6, HC_FAULT_HANG_RESET = 7 };
+enum hc_name { HC_FIRST_NAME = -4, HC_HANGS = 1 << 30 };
 enum hc_state { HC_OK = 0, HC_STATE_LOST = 1, HC_STATE_RESET = 2, HC_STATE_CLOSED = 3 };
 
 typedef struct { hc_timeline *timeline; int64_t value; } hc_point;
@@ -33,7 +36,7 @@ typedef struct {
 } hc_command;
 
 /* device.c */
-hc_device *hc_open(int threads, int index, int64_t capacity);
+hc_device *hc_open(int threads, int index, int64_t capacity, int64_t progress_ns);
 int hc_quiesce(hc_device *dev, int64_t slice_ns);
 void hc_refuse(hc_device *dev);
 void hc_shut(hc_device *dev, int64_t failure);
@@ -41,6 +44,8 @@ int hc_lose(hc_device *dev, int64_t failure, int reset_required);
 int64_t hc_reset(hc_device *dev);
 int hc_health(hc_device *dev, int64_t *failure);
 int hc_hanging(hc_device *dev);
+int hc_abandoned(hc_device *dev);
+int hc_running(hc_device *dev);
 int64_t hc_epoch(hc_device *dev);
 void hc_mark_forked(hc_device *dev);
 void hc_release_device(hc_device *dev);
@@ -86,6 +91,7 @@ int hc_timeline_room(hc_device *dev, int most);
 hc_timeline *hc_timeline_new(hc_device *dev, int host_driven);
 int hc_signal(hc_device *dev, hc_timeline *timeline, int64_t value, int64_t failure);
 int64_t hc_value(hc_timeline *timeline);
+int hc_failed(hc_timeline *timeline);
 int hc_wait(hc_device *dev, int npoints, hc_point *points, int wait_all, int first, int64_t slice_ns,
             int64_t *failure);
 

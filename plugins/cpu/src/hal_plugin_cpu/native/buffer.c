@@ -74,8 +74,9 @@ static int room_for_label(hc_device *dev, int label) {
 }
 
 /* Counts the bytes before they are taken, so that two threads cannot both get the last ones. */
-static int reserve(hc_device *dev, int64_t nbytes, int label) {
+static int reserve(hc_device *dev, int64_t nbytes, int label, int64_t *epoch) {
     pthread_mutex_lock(&dev->memory_lock);
+    *epoch = atomic_load(&dev->epoch);
     int ok = nbytes <= dev->capacity - dev->live && room_for_label(dev, label);
     if (ok) {
         dev->live += nbytes;
@@ -88,12 +89,25 @@ static int reserve(hc_device *dev, int64_t nbytes, int label) {
     return ok;
 }
 
-static void unreserve(hc_device *dev, int64_t nbytes, int label) {
+/* What a reset has taken off the account already is not counted twice. */
+static void unreserve(hc_device *dev, int64_t nbytes, int label, int64_t epoch) {
     pthread_mutex_lock(&dev->memory_lock);
-    dev->live -= nbytes;
-    dev->held[label] -= nbytes;
-    dev->nbuffers--;
+    if (epoch == atomic_load(&dev->epoch)) {
+        dev->live -= nbytes;
+        dev->held[label] -= nbytes;
+        dev->nbuffers--;
+    }
     pthread_mutex_unlock(&dev->memory_lock);
+}
+
+/* A reset: the account begins anew, though abandoned work may keep some memory for as long as it runs. */
+int64_t hc_next_epoch(hc_device *dev) {
+    pthread_mutex_lock(&dev->memory_lock);
+    int64_t epoch = atomic_fetch_add(&dev->epoch, 1) + 1;
+    dev->live = dev->nbuffers = 0;
+    if (dev->held) memset(dev->held, 0, dev->nlabels * sizeof *dev->held);
+    pthread_mutex_unlock(&dev->memory_lock);
+    return epoch;
 }
 
 void hc_buffer_dispose(hc_buffer *b) {
@@ -102,16 +116,17 @@ void hc_buffer_dispose(hc_buffer *b) {
     if (b->fd >= 0) close(b->fd);
     b->fd = -1;
     b->data = NULL;
-    if (b->label >= 0) unreserve(b->object.dev, b->nbytes, b->label);
+    if (b->label >= 0) unreserve(b->object.dev, b->nbytes, b->label, b->reserved);
 }
 
 int hc_alloc(hc_device *dev, int64_t nbytes, int zero, int shareable, int label, hc_buffer **out) {
     int usable = hc_usable(dev);
     if (usable) return usable;
-    if (!reserve(dev, nbytes, label)) return HC_NO_MEMORY;
+    int64_t epoch;
+    if (!reserve(dev, nbytes, label, &epoch)) return HC_NO_MEMORY;
     hc_buffer *b = new_buffer(dev, nbytes, -1);
     if (!b || get_memory(b, zero, shareable)) {
-        unreserve(dev, nbytes, label);
+        unreserve(dev, nbytes, label, epoch);
         if (b) {
             b->mapped = -1;
             hc_unref(b);
@@ -119,6 +134,7 @@ int hc_alloc(hc_device *dev, int64_t nbytes, int zero, int shareable, int label,
         return HC_NO_MEMORY;
     }
     b->label = label;
+    b->reserved = epoch;
     *out = b;
     return 0;
 }

@@ -16,18 +16,19 @@ static void init_locks(hc_device *dev) {
 }
 
 /* NULL when threads or memory cannot be had. */
-hc_device *hc_open(int threads, int index, int64_t capacity) {
+hc_device *hc_open(int threads, int index, int64_t capacity, int64_t progress_ns) {
     hc_device *dev = calloc(1, sizeof *dev);
     if (!dev) return NULL;
     atomic_init(&dev->refs, 1);
     dev->index = index;
     dev->threads = threads;
     dev->capacity = capacity;
+    dev->progress_ns = progress_ns;
     dev->todo_end = &dev->todo;
     dev->ready_end = &dev->ready;
     init_locks(dev);
     dev->spans = malloc(HC_SPANS * sizeof *dev->spans);
-    if (dev->spans && !hc_start_workers(dev)) return dev;
+    if (dev->spans && !hc_start_workers(dev) && !hc_start_watch(dev)) return dev;
     hc_stop_workers(dev);
     hc_release_device(dev);
     return NULL;
@@ -59,16 +60,25 @@ static void end_timelines(hc_device *dev) {
         hc_timeline *t = dev->timelines;
         t->ended = 1;
         hc_host_wake(t);
-        hc_timeline_retire(t);
+        hc_timeline_unlist(t);
     }
     pthread_mutex_unlock(&dev->lock);
+}
+
+/* Under the lock, until nothing runs. The watch takes what hangs off the account, so this ends. */
+static void settle(hc_device *dev) {
+    while (dev->active || hc_workers_busy(dev)) {
+        int64_t until_ns = hc_now() + 1000000;
+        struct timespec until = {until_ns / 1000000000LL, until_ns % 1000000000LL};
+        pthread_cond_timedwait(&dev->idle, &dev->lock, &until);
+    }
 }
 
 static void fail_everything(hc_device *dev, int64_t failure) {
     pthread_mutex_lock(&dev->lock);
     hc_fail_all(dev, failure);
     hc_drain(dev);
-    while (dev->active) pthread_cond_wait(&dev->idle, &dev->lock);
+    settle(dev);
     pthread_mutex_unlock(&dev->lock);
 }
 
@@ -78,6 +88,7 @@ void hc_shut(hc_device *dev, int64_t failure) {
     hc_refuse(dev);
     fail_everything(dev, failure);
     atomic_store(&dev->state, HC_STATE_CLOSED);
+    hc_stop_watch(dev);
     hc_stop_workers(dev);
     end_timelines(dev);
     hc_free_objects(dev);
@@ -92,22 +103,25 @@ int hc_lose(hc_device *dev, int64_t failure, int reset_required) {
     return 0;
 }
 
-/* The caller has lost the device before; gives the new epoch. */
+/* The caller has lost the device before; gives the new epoch, or HC_LOST when the system gives no threads. */
 int64_t hc_reset(hc_device *dev) {
     if (atomic_load(&dev->forked)) return HC_FORKED;
     if (atomic_load(&dev->state) == HC_STATE_CLOSED) return HC_STALE;
     hc_refuse(dev);
     fail_everything(dev, atomic_load(&dev->cause));
-    int64_t epoch = atomic_fetch_add(&dev->epoch, 1) + 1;
+    int64_t epoch = hc_next_epoch(dev);
     end_timelines(dev);
     hc_free_objects(dev);
     pthread_mutex_lock(&dev->lock);
-    atomic_store(&dev->hanging, 0);
-    atomic_store(&dev->cause, 0);
+    int missing = hc_refill_workers(dev);
+    if (!missing) {
+        atomic_store(&dev->hanging, 0);
+        atomic_store(&dev->cause, 0);
+        atomic_store(&dev->state, HC_OK);
+    }
     dev->refusing = 0;
-    atomic_store(&dev->state, HC_OK);
     pthread_mutex_unlock(&dev->lock);
-    return epoch;
+    return missing ? HC_LOST : epoch;
 }
 
 int hc_health(hc_device *dev, int64_t *failure) {
@@ -116,6 +130,18 @@ int hc_health(hc_device *dev, int64_t *failure) {
 }
 
 int hc_hanging(hc_device *dev) { return atomic_load(&dev->hanging); }
+
+/* Threads that still run what was given up, with its code and its memory. */
+int hc_abandoned(hc_device *dev) { return atomic_load(&dev->abandoned); }
+
+/* Whether anything runs that may use the memory of operations, failed ones included. */
+int hc_running(hc_device *dev) {
+    if (atomic_load(&dev->forked)) return 0;
+    pthread_mutex_lock(&dev->lock);
+    int running = dev->active || hc_abandoned(dev) || hc_workers_busy(dev);
+    pthread_mutex_unlock(&dev->lock);
+    return running;
+}
 int64_t hc_epoch(hc_device *dev) { return atomic_load(&dev->epoch); }
 
 /* In the child of a fork: the workers are gone and the locks may be held for ever, so nothing is touched again. */

@@ -59,7 +59,7 @@ static void finish_empty(hc_device *dev, hc_op *op, hc_item *item);
 /* Commands without work are done at once; their successors may be too. */
 static void release_command(hc_device *dev, hc_op *op, int command) {
     hc_item *item = &op->state->items[command];
-    if (item->total > 0) hc_ready(dev, item);
+    if (item->total > 0 && command < op->limit) hc_ready(dev, item);
     else finish_empty(dev, op, item);
 }
 
@@ -95,7 +95,7 @@ void hc_graph_begin(hc_device *dev, hc_op *op) {
     }
     for (int i = 0; i < g->ncommands; i++)
         if (g->pending[i] == 0) release_command(dev, op, i);
-    if (s->remaining == 0) hc_op_done(dev, op, 0);
+    if (s->remaining == 0) hc_op_done(dev, op, op->fault >> 3);
 }
 
 static int capture(hc_device *dev, hc_op *op, int slot, hc_arg arg) {

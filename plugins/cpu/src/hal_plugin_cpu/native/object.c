@@ -3,6 +3,11 @@
 
 void hc_release_device(hc_device *dev) {
     if (atomic_fetch_sub(&dev->refs, 1) != 1) return;
+    for (hc_slot *s = dev->slots, *next; s; s = next) {
+        next = s->next;
+        free(s->ranges);
+        free(s);
+    }
     pthread_mutex_destroy(&dev->lock);
     pthread_mutex_destroy(&dev->memory_lock);
     pthread_cond_destroy(&dev->idle);

@@ -15,6 +15,7 @@ hc_op *hc_op_new(enum hc_kind kind, int nwaits, int nobjects, int nslots) {
     op->objects = (hc_object **)(op->waits + nwaits);
     op->slots = (uint64_t *)(op->objects + nobjects);
     op->item.op = op;
+    op->limit = INT32_MAX;
     return op;
 }
 
@@ -82,11 +83,17 @@ void hc_fail_timeline(hc_device *dev, hc_timeline *t, int64_t failure) {
     }
     atomic_store(&t->failure, failure);
     hc_wake_waiters(dev, t);
+    hc_timeline_retire(t);
     hc_unref(t);
 }
 
 void hc_fail_all(hc_device *dev, int64_t failure) {
-    for (hc_timeline *t = dev->timelines; t; t = t->next) hc_fail_timeline(dev, t, failure);
+    hc_timeline *next;
+    for (hc_timeline *t = dev->timelines; t; t = next) {
+        next = t->next;
+        hc_fail_timeline(dev, t, failure);
+    }
+    hc_cancel_detached(dev);
 }
 
 void hc_declare_lost(hc_device *dev, int64_t failure, int reset_required) {
@@ -119,27 +126,47 @@ void hc_op_done(hc_device *dev, hc_op *op, int64_t failure) {
     hc_op_discard(op);
 }
 
-static void hang(hc_device *dev, hc_op *op) {
-    op->hung = 1;
-    atomic_store(&dev->cause, op->fault >> 3);
-    atomic_fetch_add(&dev->hanging, 1);
+/* The device's health names the first hang. */
+void hc_note_hang(hc_device *dev, int64_t failure) {
+    if (!atomic_load(&dev->hanging) && atomic_load(&dev->state) == HC_OK) atomic_store(&dev->cause, failure);
 }
 
-static void halve(hc_item *item) {
+/* The operation comes on no more: its point fails, and nobody waits for it. */
+void hc_give_up(hc_device *dev, hc_op *op, int64_t failure) {
+    if (!op->detached) hc_fail_timeline(dev, op->timeline, failure);
+    deactivate(dev, op);
+}
+
+static void hang(hc_device *dev, hc_op *op) {
+    op->hung = op->fault & 7;
+    hc_note_hang(dev, op->fault >> 3);
+    atomic_fetch_add(&dev->hanging, 1);
+    dev->hung = 1;
+    if (dev->watch_idle) hc_wake_watch(dev);
+}
+
+/* Leaves the second half of the work out; true when that is all of it. */
+static int halve(hc_op *op) {
+    hc_item *item = &op->item;
     item->nbytes /= 2;
     item->total = item->run == HC_RUN_LAUNCH ? item->total / 2 : hc_pieces(item->nbytes);
+    if (op->kind == HC_OP_GRAPH) op->limit = (op->graph->ncommands + 1) / 2;
+    return op->kind == HC_OP_HOST || op->kind == HC_OP_CALL;
 }
 
 /* Carries out an injected fault; true when the operation does not run. */
 static int strike(hc_device *dev, hc_op *op) {
     int64_t failure = op->fault >> 3;
     switch (op->fault & 7) {
-    case HC_FAULT_FAIL: hc_op_done(dev, op, failure); return 1;
-    case HC_FAULT_HANG: hang(dev, op); return 1;
+    case HC_FAULT_HANG:
+    case HC_FAULT_HANG_LOSE:
+    case HC_FAULT_HANG_RESET: hang(dev, op); return 1;
     case HC_FAULT_LOSE: hc_declare_lost(dev, failure, 0); return 1;
     case HC_FAULT_RESET: hc_declare_lost(dev, failure, 1); return 1;
-    default: halve(&op->item); return 0;
+    case HC_FAULT_PARTIAL: if (!halve(op)) return 0;
     }
+    hc_op_done(dev, op, failure);
+    return 1;
 }
 
 static void begin_item(hc_device *dev, hc_op *op) {
@@ -164,6 +191,7 @@ static void begin(hc_device *dev, hc_op *op) {
     if (op->kind != HC_OP_CALL) {
         op->active = 1;
         dev->active++;
+        if (dev->watch_idle) hc_wake_watch(dev);
     }
     if (op->kind == HC_OP_ITEM) begin_item(dev, op);
     if (op->kind == HC_OP_GRAPH) hc_graph_begin(dev, op);

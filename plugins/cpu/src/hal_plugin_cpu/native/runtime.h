@@ -35,6 +35,7 @@ struct hc_buffer {
     unsigned char *data;
     int64_t nbytes, mapped; /* `mapped` bytes to unmap; 0: from malloc; -1: not ours */
     int fd, label;          /* label -1: not counted */
+    int64_t reserved;       /* the epoch in which its bytes were counted */
 };
 
 typedef void (*hc_entry)(const uint64_t *args, const int64_t *grid, int64_t begin, int64_t end);
@@ -121,7 +122,11 @@ struct hc_op {
     hc_timeline *timeline;
     enum hc_kind kind;
     int pending;                   /* points still to come */
-    int started, in_todo, detached, active, hung, taken;
+    int started, in_todo, detached, active, taken;
+    int hung;                      /* the hc_fault of an injected hang */
+    int quiet;                     /* looks of the watch at which it had not come on */
+    int64_t abandoned;             /* 1 + the epoch in which the watch gave a host call up */
+    int limit;                     /* of a graph: commands from this one on are left out */
     int64_t value, failure, fault;
     int nwaits, nobjects;
     hc_waiter *waits;
@@ -137,15 +142,28 @@ struct hc_op {
 typedef struct { _Alignas(64) _Atomic int64_t next; int64_t end; } hc_range;
 
 /* An item that several workers run together. */
-typedef struct {
+typedef struct hc_slot {
+    struct hc_slot *next;
     hc_item *item;
     int joined, nranges;
     int64_t step;
     _Atomic int64_t busy_ns;
     hc_range *ranges;
+    int64_t runs, seen;            /* how many items so far; what the watch saw last */
+    int quiet, looked;             /* looks without a change; the number of the last look */
 } hc_slot;
 
-typedef struct { hc_device *dev; pthread_t thread; void *stack; int index; } hc_worker;
+/* A worker whose item hangs is abandoned: another takes its place, and it ends if it ever comes back. */
+typedef struct hc_worker {
+    hc_range range;                /* of `own` */
+    hc_slot own, *slot;            /* for what it runs alone; what it works on, under the device lock */
+    hc_device *dev;
+    pthread_t thread;
+    void *stack;
+    int index, ended, orphan;
+    int64_t abandoned;             /* 1 + the epoch in which it was */
+    struct hc_worker *next;        /* among the abandoned */
+} hc_worker;
 
 #define HC_SPANS 65536
 typedef struct { int64_t timeline, value; hc_span span; } hc_span_record;
@@ -161,10 +179,14 @@ struct hc_device {
     hc_item *ready, **ready_end;
     int wanted;                    /* workers that newly ready items could use */
     hc_slot *slots, *open;
-    int nslots;
     uint32_t work_seq;
     int spinners, sleepers, stop;
-    hc_worker *workers;
+    hc_worker **workers, *left;    /* `left`: the abandoned */
+    atomic_int abandoned;          /* abandoned workers that have not come back */
+    pthread_t watch;
+    int64_t progress_ns;
+    uint32_t watch_seq;
+    int watching, watch_idle, watch_stop, hung, look;
     hc_span_record *spans;
     uint64_t nspans;
     int64_t capacity, live, peak, allocations, nbuffers;
@@ -190,6 +212,7 @@ void hc_free_objects(hc_device *dev);
 void hc_ref(void *object);
 /* buffer.c */
 void hc_buffer_dispose(hc_buffer *b);
+int64_t hc_next_epoch(hc_device *dev);
 /* graph.c */
 void hc_graph_dispose(hc_graph *g);
 void hc_graph_begin(hc_device *dev, hc_op *op);
@@ -199,6 +222,7 @@ void hc_graph_destroy(hc_graph *g);
 /* timeline.c */
 void hc_timeline_freed(hc_device *dev, hc_timeline *t);
 void hc_timeline_retire(hc_timeline *t);
+void hc_timeline_unlist(hc_timeline *t);
 void hc_wake_waiters(hc_device *dev, hc_timeline *t);
 void hc_unlink_waits(hc_op *op);
 int hc_link_waits(hc_device *dev, hc_op *op, int nwaits, hc_point *waits);
@@ -214,14 +238,26 @@ void hc_drain(hc_device *dev);
 void hc_fail_timeline(hc_device *dev, hc_timeline *t, int64_t failure);
 void hc_fail_all(hc_device *dev, int64_t failure);
 void hc_declare_lost(hc_device *dev, int64_t failure, int reset_required);
+void hc_give_up(hc_device *dev, hc_op *op, int64_t failure);
+void hc_note_hang(hc_device *dev, int64_t failure);
 /* workers.c */
 int hc_start_workers(hc_device *dev);
+int hc_refill_workers(hc_device *dev);
+int hc_workers_busy(hc_device *dev);
 void hc_stop_workers(hc_device *dev);
+void hc_abandon(hc_device *dev, hc_slot *slot);
+int hc_start_thread(pthread_t *thread, void *stack, int64_t nbytes, void *(*run)(void *), void *argument);
 /* pool.c */
 int hc_work_once(hc_worker *w);
 void hc_rest(hc_device *dev);
 void hc_ready(hc_device *dev, hc_item *item);
 void hc_kick(hc_device *dev, int helping);
+void hc_cancel(hc_slot *slot);
+void hc_cancel_detached(hc_device *dev);
+/* watch.c */
+int hc_start_watch(hc_device *dev);
+void hc_stop_watch(hc_device *dev);
+void hc_wake_watch(hc_device *dev);
 /* spans.c */
 void hc_add_span(hc_device *dev, const hc_item *item, int64_t end_ns, int lane);
 /* launch.c */

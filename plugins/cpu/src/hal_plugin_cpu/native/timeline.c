@@ -32,6 +32,7 @@ hc_timeline *hc_timeline_new(hc_device *dev, int host_driven) {
 }
 
 int64_t hc_value(hc_timeline *t) { return atomic_load(&t->value); }
+int hc_failed(hc_timeline *t) { return atomic_load(&t->failure) != 0; }
 
 static void unlink_waiter(hc_waiter *w) {
     if (!w->link) return;
@@ -123,7 +124,11 @@ int hc_signal(hc_device *dev, hc_timeline *t, int64_t value, int64_t failure) {
 
 /* Takes a freed timeline off the device's list once it owes nothing. */
 void hc_timeline_retire(hc_timeline *t) {
-    if (!t->ended || !t->link || t->head) return;
+    if (t->ended && !t->head && !t->host_op) hc_timeline_unlist(t);
+}
+
+void hc_timeline_unlist(hc_timeline *t) {
+    if (!t->link) return;
     *t->link = t->next;
     if (t->next) t->next->link = t->link;
     t->link = NULL;

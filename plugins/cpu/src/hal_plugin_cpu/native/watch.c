@@ -1,0 +1,128 @@
+/* The watch: looks at what runs, a few times in the time that an operation may take without coming on. What did not
+ * come on for so many looks hangs: its point fails, and the workers on it are left to it. To count looks and not time
+ * forgives a process that was stopped meanwhile. */
+#include "runtime.h"
+
+#define LOOKS 4
+#define STACK_NBYTES (256 << 10)
+
+/* Grows with every piece that a worker takes: then it has done the one before. */
+static int64_t progress(const hc_slot *s) {
+    int64_t taken = 0;
+    for (int i = 0; i < s->nranges; i++) taken += atomic_load_explicit(&s->ranges[i].next, memory_order_relaxed);
+    return taken * 1009 + s->joined + s->runs * 1000003;
+}
+
+static int64_t failure_of(const hc_item *item) { return HC_HANGS + item->name - HC_FIRST_NAME; }
+
+static void look_at_slot(hc_device *dev, hc_slot *s) {
+    int64_t now = progress(s);
+    s->looked = dev->look;
+    s->quiet = now == s->seen ? s->quiet + 1 : 0;
+    s->seen = now;
+    if (s->quiet < LOOKS || s->item->run == HC_RUN_CALL) return;
+    hc_op *op = s->item->op;
+    int64_t failure = failure_of(s->item);
+    hc_note_hang(dev, failure);
+    hc_cancel(s);
+    if (dev->open == s) dev->open = NULL;
+    hc_abandon(dev, s);
+    hc_give_up(dev, op, failure);
+    if (hc_refill_workers(dev)) hc_declare_lost(dev, failure, 0);
+}
+
+/* Host calls in progress, and operations that hang because a fault says so: 1 when there was one, -1 when the device
+ * was lost over it, 0 otherwise. */
+static int look_at_timeline(hc_device *dev, hc_timeline *t) {
+    hc_op *op = t->host_op && t->host_op->taken ? t->host_op : t->head;
+    if (!op || op->abandoned || !(op->hung || op->taken)) return 0;
+    if (op->quiet++ < LOOKS) return 1;
+    if (op->taken) {
+        op->abandoned = 1 + atomic_load(&dev->epoch);
+        hc_note_hang(dev, failure_of(&op->item));
+        atomic_fetch_add(&dev->hanging, 1);
+        hc_give_up(dev, op, failure_of(&op->item));
+    } else if (op->hung == HC_FAULT_HANG) {
+        hc_fail_timeline(dev, t, op->fault >> 3);
+    } else {
+        hc_declare_lost(dev, op->fault >> 3, op->hung == HC_FAULT_HANG_RESET);
+        return -1;
+    }
+    return 1;
+}
+
+static int look(hc_device *dev) {
+    int found = 0, seen = 0;
+    hc_timeline *next;
+    dev->look++;
+    for (int i = 0; i < dev->threads && dev->workers; i++) {
+        hc_slot *s = dev->workers[i] ? dev->workers[i]->slot : NULL;
+        if (s && s->looked != dev->look) look_at_slot(dev, s);
+    }
+    for (hc_timeline *t = dev->timelines; t && seen >= 0; t = next) {
+        next = t->next;
+        seen = look_at_timeline(dev, t);
+        found |= seen;
+    }
+    hc_drain(dev);
+    hc_kick(dev, 0);
+    return found;
+}
+
+static void nap(hc_device *dev, int64_t nap_ns) {
+    int64_t until_ns = hc_now() + nap_ns, left_ns;
+    while ((left_ns = until_ns - hc_now()) > 0) {
+        uint32_t seen = __atomic_load_n(&dev->watch_seq, __ATOMIC_ACQUIRE);
+        if (__atomic_load_n(&dev->watch_stop, __ATOMIC_ACQUIRE)) return;
+        hc_futex_wait(&dev->watch_seq, seen, left_ns);
+    }
+}
+
+/* Under the lock: sleeps until an operation begins. */
+static void sleep_long(hc_device *dev) {
+    uint32_t seen = __atomic_load_n(&dev->watch_seq, __ATOMIC_RELAXED);
+    dev->watch_idle = 1;
+    pthread_mutex_unlock(&dev->lock);
+    hc_futex_wait(&dev->watch_seq, seen, -1);
+    pthread_mutex_lock(&dev->lock);
+    dev->watch_idle = 0;
+}
+
+static void *watch_main(void *argument) {
+    hc_device *dev = argument;
+    int found = 0;
+    pthread_mutex_lock(&dev->lock);
+    while (!dev->watch_stop) {
+        if (!dev->active && !dev->hung && !found) {
+            sleep_long(dev);
+            continue;
+        }
+        dev->hung = 0;
+        pthread_mutex_unlock(&dev->lock);
+        nap(dev, dev->progress_ns / LOOKS);
+        pthread_mutex_lock(&dev->lock);
+        found = look(dev);
+    }
+    pthread_mutex_unlock(&dev->lock);
+    return NULL;
+}
+
+void hc_wake_watch(hc_device *dev) {
+    __atomic_add_fetch(&dev->watch_seq, 1, __ATOMIC_SEQ_CST);
+    hc_futex_wake(&dev->watch_seq, 1);
+}
+
+int hc_start_watch(hc_device *dev) {
+    dev->watching = !hc_start_thread(&dev->watch, NULL, STACK_NBYTES, watch_main, dev);
+    return dev->watching ? 0 : -1;
+}
+
+void hc_stop_watch(hc_device *dev) {
+    if (!dev->watching) return;
+    pthread_mutex_lock(&dev->lock);
+    __atomic_store_n(&dev->watch_stop, 1, __ATOMIC_RELEASE);
+    hc_wake_watch(dev);
+    pthread_mutex_unlock(&dev->lock);
+    pthread_join(dev->watch, NULL);
+    dev->watching = 0;
+}

@@ -1,0 +1,233 @@
+"""Operations that make no progress: injected, and kernels and host calls that really never end."""
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from hal_plugin_cpu.plugin import open_device
+
+from hal.core.errors import DeviceLost, FailureKind, InvalidCall, OperationFailed, Scope
+from hal.core.values import AllocOptions, Fault, HealthState, LaunchCommand, OpenOptions, Point
+
+PLAIN = AllocOptions()
+
+LOOP = """
+define void @stick(ptr %args, ptr %grid, i64 %begin, i64 %end) {
+entry:
+  %flag = load ptr, ptr %args
+  %from_slot = getelementptr i64, ptr %args, i64 1
+  %from = load i64, ptr %from_slot
+  %late = icmp sge i64 %end, %from
+  br i1 %late, label %loop, label %done
+loop:
+  %now = load volatile i64, ptr %flag
+  %go = icmp ne i64 %now, 0
+  br i1 %go, label %done, label %loop
+done:
+  ret void
+}
+"""
+
+
+@pytest.fixture
+def quick(open_rig):
+    """A device that takes a fifth of a second without progress for a hang."""
+    return open_rig(progress_s="0.2")
+
+
+def stuck(rig, flag, instances=1, from_instance=0):
+    """A launch whose instances from `from_instance` on end only once the flag is set."""
+    program = rig.load(LOOP, "stick", "bi")
+    bound = rig.device.bind(program, (flag, from_instance))
+    return bound, rig.device.launch(bound, (instances, 1, 1), rig.timeline, ())
+
+
+def release(rig, flag):
+    """Let the kernel end. The flag's memory stays while the kernel reads it."""
+    np.frombuffer(rig.device.map(flag.region(), True), np.int64)[:] = 1
+
+
+def cause(rig, *points, kind=OperationFailed):
+    with pytest.raises(kind) as caught:
+        rig.device.wait(points, 10, True)
+    return caught.value.failure
+
+
+def until(condition):
+    """Poll for what another thread brings about."""
+    for _ in range(1000):
+        if condition():
+            return True
+        threading.Event().wait(0.01)
+    return False
+
+
+def test_the_limit_is_declared_and_can_be_set(open_cpu, monkeypatch):
+    assert open_cpu().describe().limits.progress_s == 2.0
+    monkeypatch.setenv("HAL_CPU_PROGRESS", "0.5")
+    assert open_cpu().describe().limits.progress_s == 0.5
+    assert open_cpu(progress_s="3").describe().limits.progress_s == 3
+    for wrong in ("0", "-1", "soon", "nan"):
+        with pytest.raises(InvalidCall, match="progress_s"):
+            open_cpu(progress_s=wrong)
+
+
+@pytest.mark.parametrize("hook", ["launch", "copy", "fill", "replay", "host_call"])
+def test_an_injected_hang_fails_its_point_with_the_failure_as_given(quick, texts, failure, hook):
+    device = quick.device
+    cell, other = (quick.upload(np.zeros(4, np.int64)) for _ in range(2))
+    bound = device.bind(quick.load(texts["increment"], "increment", "bi"), (cell, 1))
+    graph = device.record([LaunchCommand(bound, (4, 1, 1))])
+    submit = {
+        "launch": lambda t: device.launch(bound, (4, 1, 1), t, ()),
+        "copy": lambda t: device.copy(other.region(), cell.region(), t, ()),
+        "fill": lambda t: device.fill(cell.region(), b"\0", t, ()),
+        "replay": lambda t: device.replay(graph, (), t, ()),
+        "host_call": lambda t: device.host_call(lambda: None, t, ()),
+    }[hook]
+    planted = failure(FailureKind.HANG, Scope.QUEUE)
+    device.inject(Fault(planted, hook))
+    point = submit(quick.timeline)
+    behind = device.fill(cell.region(), b"\0", quick.timeline, ())
+    elsewhere = device.create_timeline(False)
+    assert cause(quick, point) is planted
+    assert cause(quick, behind) is planted
+    assert (device.health().state, device.health().cause) == (HealthState.HANGING, planted)
+    assert device.wait((submit(elsewhere),), 10, True)
+
+
+@pytest.mark.parametrize(
+    ("scope", "state"),
+    [(Scope.DEVICE, HealthState.LOST), (Scope.RESET, HealthState.RESET_REQUIRED)],
+)
+def test_an_injected_hang_may_take_the_device_with_it(quick, failure, scope, state):
+    device, planted = quick.device, failure(FailureKind.HANG, scope)
+    buffer = device.alloc(8, PLAIN)
+    gate, other = device.create_timeline(True), device.create_timeline(False)
+    blocked = device.fill(buffer.region(), b"\0", other, (Point(gate, 1),))
+    device.inject(Fault(planted, "fill"))
+    device.fill(buffer.region(), b"\0", quick.timeline, ())
+    assert cause(quick, blocked, kind=DeviceLost) is planted
+    assert device.health().state is state
+    assert device.reset() == 1
+
+
+@pytest.mark.parametrize("instances", [1, 100])
+def test_a_kernel_that_never_ends_is_left_to_itself(quick, texts, instances):
+    device = quick.device
+    flag = device.alloc(8, AllocOptions(zero=True))
+    bound, point = stuck(quick, flag, instances)
+    behind = device.launch(bound, (1, 1, 1), quick.timeline, ())
+    waiting = device.create_timeline(False)
+    far = device.launch(bound, (1, 1, 1), waiting, (point,))
+    found = cause(quick, point)
+    assert (found.kind, found.scope, found.device) == (FailureKind.HANG, Scope.QUEUE, "cpu:0")
+    assert found.operation == "launch stick"
+    assert cause(quick, behind) == cause(quick, far) == found
+    assert (device.health().state, device.health().cause) == (HealthState.HANGING, found)
+    cells = quick.device.alloc(8 * 1000, AllocOptions(zero=True))
+    increment = device.bind(quick.load(texts["increment"], "increment", "bi"), (cells, 1))
+    line = device.create_timeline(False)
+    points = [device.launch(increment, (1000, 1, 1), line, ()) for _ in range(20)]
+    assert device.wait(points, 10, True)
+    assert set(np.frombuffer(device.map(cells.region(), False), np.int64)) == {20}
+    release(quick, flag)
+    assert until(lambda: device.health().state is HealthState.OK)
+
+
+def test_one_worker_that_hangs_among_others_is_found(quick):
+    flag = quick.device.alloc(8, AllocOptions(zero=True))
+    _, point = stuck(quick, flag, 1000, 1000)  # the last piece alone
+    assert cause(quick, point).kind is FailureKind.HANG
+    release(quick, flag)
+
+
+def test_a_graph_that_hangs_names_the_program(quick):
+    device = quick.device
+    flag = device.alloc(8, AllocOptions(zero=True))
+    bound = device.bind(quick.load(LOOP, "stick", "bi"), (flag, 0))
+    graph = device.record([LaunchCommand(bound, (1, 1, 1))] * 3)
+    point = device.replay(graph, (), quick.timeline, ())
+    assert cause(quick, point).operation == "launch stick"
+    release(quick, flag)
+    assert until(lambda: device.health().state is HealthState.OK)
+
+
+def test_reset_brings_a_device_with_a_stuck_kernel_back(quick, texts):
+    device = quick.device
+    for epoch in (1, 2):
+        flag = device.alloc(1 << 20, AllocOptions(zero=True))
+        view = device.map(flag.region(), True)
+        rig = type(quick)(device)
+        _, point = stuck(rig, flag)
+        if epoch == 1:
+            assert cause(rig, point).kind is FailureKind.HANG
+        assert device.reset() == epoch
+        assert device.health().state is HealthState.OK
+        assert (device.stats("").live_nbytes, device.stats("").live_buffers) == (0, 0)
+        cell = device.alloc(8, AllocOptions(zero=True))
+        line = device.create_timeline(False)
+        increment = device.bind(rig.load(texts["increment"], "increment", "bi"), (cell, 1))
+        assert device.wait((device.launch(increment, (1, 1, 1), line, ()),), 10, True)
+        np.frombuffer(view, np.int64)[:1] = 1  # the memory is there while the kernel reads it
+        assert until(lambda: device.health().state is HealthState.OK)
+        device.free(cell)
+        assert device.stats("").live_nbytes == 0
+
+
+def test_close_leaves_a_stuck_kernel_behind(quick):
+    flag = np.zeros(1, np.int64)
+    buffer = quick.device.import_host(flag.view(np.uint8).data)
+    stuck(quick, buffer)
+    quick.device.close()
+    assert quick.device.health().state is HealthState.CLOSED
+    flag[0] = 1
+
+
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_a_kernel_that_comes_on_is_no_hang(open_rig, texts, threads):
+    # Each of the instances takes about a millisecond, all together more than the limit.
+    rig = open_rig(progress_s="0.3", threads=threads)
+    bound = rig.device.bind(rig.load(texts["spin"], "spin", "i"), (700_000,))
+    point = rig.device.launch(bound, (600, 1, 1), rig.timeline, ())
+    assert rig.device.wait((point,), 60, True)
+
+
+def test_a_host_call_that_does_not_return_hangs(quick):
+    device, gate = quick.device, threading.Event()
+    point = device.host_call(lambda: gate.wait(20), quick.timeline, ())
+    found = cause(quick, point)
+    assert (found.kind, found.operation) == (FailureKind.HANG, "host_call")
+    assert device.health().state is HealthState.HANGING
+    gate.set()
+    assert until(lambda: device.health().state is HealthState.OK)
+    line = device.create_timeline(False)
+    assert device.wait((device.host_call(lambda: None, line, ()),), 10, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["", "device.close()", "device.reset()", "del device"])
+def test_a_process_with_a_stuck_kernel_ends_quietly(ending):
+    code = f"""
+from hal.core.dtypes import DType
+from hal.core.values import *
+from hal_plugin_cpu.plugin import open_device
+device = open_device(0, OpenOptions(settings={{"threads": "2", "progress_s": "0.1"}}))
+flag = device.alloc(8, AllocOptions(zero=True))
+params = (Param("a", ParamKind.BUFFER, DType.I64), Param("b", ParamKind.SCALAR, DType.I64))
+program = device.load(KernelSource(LLVM_IR, '''{LOOP}''', "stick", params))
+line = device.create_timeline(False)
+device.launch(device.bind(program, (flag, 0)), (100, 1, 1), line, ())
+{ending}
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_options_are_refused_before_anything_opens():
+    with pytest.raises(InvalidCall):
+        open_device(0, OpenOptions(settings={"progress_s": "1 minute"}))
