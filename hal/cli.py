@@ -15,6 +15,8 @@ import hal
 from hal.cli_tables import devices_table, info_tables
 from hal.core.description_json import to_json
 
+_OUT = click.Path(dir_okay=False, writable=True)
+
 
 class _Commands(click.Group):
     """Shows an error of the contract on one screen, with the next step, and exits with status 1."""
@@ -73,10 +75,20 @@ def info(device: str, as_json: bool) -> None:
 @click.option("--seeds", help='"0:200": once for each, also as the device\'s setting "seed".')
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A device setting.")
 @click.option("--no-timed", is_flag=True, help="Leave out what a loaded machine can turn.")
+@click.option("--caps", is_flag=True, help="Show what the device declares, too.")
+@click.option("--json", "json_file", type=_OUT, help="Write the certificate.")
+@click.option("--html", "html_file", type=_OUT, help="Write the report as a page.")
 def conform(device: str, **options: Any) -> None:
     """Run the conformance suite on DEVICE ("cpu:0"). Exits with 1 if a case is red."""
     commands = import_module("hal.conformance.commands")
     sys.exit(0 if commands.run(device, **options) else 1)
+
+
+@main.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+def verify_certificate(file: str) -> None:
+    """Check that FILE is a whole certificate of this suite that nobody changed."""
+    import_module("hal.conformance.commands").verify(file)
 
 
 def _print_json(value: object) -> None:

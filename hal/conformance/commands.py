@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import click
 
 from hal.conformance.catalog import GROUPS
+from hal.conformance.certificate import certificate
 from hal.conformance.conform import GroupRun, Request, conform
 from hal.conformance.judge import Result
+from hal.conformance.page import page
 from hal.conformance.plan import Choice, level_named, seeds_named
 from hal.conformance.results import RED, by_seed, green, level_reached, over_seeds, summary
 from hal.conformance.runner import NOT_RUN, Look
+from hal.conformance.verify import read
 from hal.core.errors import InvalidCall
 
 _MOST_SHOWN = 40
@@ -27,14 +32,43 @@ def run(
     seeds: str | None,
     settings: Sequence[str],
     no_timed: bool,
+    caps: bool,
+    json_file: str | None,
+    html_file: str | None,
 ) -> bool:
     """`hal conform`: whether the run is green."""
     groups = tuple(name.strip().upper() for name in group.split(",") if name.strip())
     choice = Choice(level_named(level), groups, tuple(texts), not no_timed)
     some = seeds_named(seeds) if seeds else (seed,)
     request = Request(device, choice, some, seeds is not None, _settings(settings))
-    results, _, _ = run_and_show(request)
+    _check_folders(json_file, html_file)
+    results, seen, seconds = run_and_show(request)
+    table = certificate(request, results, seen, seconds)
+    if caps:
+        _show_capabilities(table["capabilities"])
+    for path, text in ((json_file, f"{json.dumps(table, indent=1)}\n"), (html_file, page(table))):
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
     return green(results)
+
+
+def _check_folders(*paths: str | None) -> None:
+    """A run of a minute does not end in a file that cannot be written."""
+    for path in paths:
+        if path is not None and not Path(path).resolve().parent.is_dir():
+            raise InvalidCall(f"there is no folder for {path}; make it first")
+
+
+def verify(path: str) -> None:
+    """`hal verify-certificate`: says what the file certifies, or raises BadCertificate."""
+    table = read(path)
+    part = "the whole suite" if table["complete"] else "a part of the suite"
+    level = f"level {table['level']}" if table["level"] else "no level"
+    plugin = table["plugin"]
+    click.echo(
+        f"{path} is valid: {table['run']['device']}, {plugin['distribution']} {plugin['version']}, "
+        f"{level}, {len(table['cases'])} cases, {part}"
+    )
 
 
 def _settings(pairs: Sequence[str]) -> dict[str, str]:
@@ -94,6 +128,11 @@ def _last_line(results: Sequence[Result], seconds: float) -> str:
     verdict = click.style("green", fg="green") if green(results) else click.style("red", fg="red")
     reached = f"level {level} reached" if level is not None else "no level reached"
     return f"{verdict}: {len(results)} cases: {_counts(results)}; {reached}; {seconds:.1f} s"
+
+
+def _show_capabilities(declared: Mapping[str, bool]) -> None:
+    for name, has in declared.items():
+        click.echo(f"{name:12} {'declared' if has else 'not declared'}")
 
 
 def _counts(results: Sequence[Result]) -> str:
