@@ -5,6 +5,7 @@ A `Work` can be submitted on any timeline. Kernels work on `N` elements in one i
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import hal
+from hal.conformance.alone import alone
 from hal.conformance.expect import Unfit, Wrong
 from hal.conformance.rig import Rig
 from hal.core.description import Feature
@@ -29,6 +32,11 @@ QUIET_S = 0.02
 KINDS = ("launch", "copy", "copy-in", "copy-out", "fill", "replay", "host_call")
 """Every way to submit an operation on one device."""
 
+_OPEN = """
+import hal
+from hal.core.values import AllocOptions, OpenOptions, Point
+device = hal.open(name, options=OpenOptions(settings=settings))
+"""
 _NEEDS = {"replay": Feature.GRAPH, "host_call": Feature.HOST_CALL}
 _OLD, _NEW = 0x11, 0x22
 _PREFERRED = (DType.I32, DType.I64, DType.U32, DType.I16, DType.U8, DType.I8, DType.F32)
@@ -49,15 +57,31 @@ class Work:
 def lines(rig: Rig, count: int, device: Device | None = None) -> list[Timeline]:
     """New device timelines besides the rig's own. Unfit where the device has not so many."""
     device = device or rig.device
-    if device.info.limits.queues <= count:
-        raise Unfit(f"it needs {count + 1} timelines, the device has {device.info.limits.queues}")
+    room(device, count + 2)  # the rig's own, and a gate
     return [device.create_timeline(False) for _ in range(count)]
+
+
+def room(device: Device, count: int) -> None:
+    """Unfit where the device cannot have so many timelines at once, host-driven ones included."""
+    if device.info.limits.queues < count:
+        raise Unfit(f"it needs {count} timelines, the device has {device.info.limits.queues}")
 
 
 def still(rig: Rig, point: Point, what: str, device: Device | None = None) -> None:
     """The point stays open for a while."""
     if (device or rig.device).wait([point], QUIET_S, True):
         raise Wrong(f"{what} was reached too early")
+
+
+def elsewhere(rig: Rig, code: str) -> Any:
+    """Run code in a process of its own, in which `device` is the device under test, opened there.
+
+    Gives what the code assigned to `result`. Unfit where another process cannot open the device.
+    """
+    if rig.setting.registry is not hal.registry:
+        raise Unfit("the plugin is not installed, so another process cannot open its device")
+    text = _OPEN + textwrap.dedent(code)
+    return alone(text, name=rig.name, settings=dict(rig.setting.settings))
 
 
 def element(rig: Rig, ints: bool = False) -> DType:
