@@ -2,8 +2,8 @@
 
 The trace is the JSON that Perfetto and chrome://tracing open. Each host thread is a track with a
 slice per hook call. Each lane of a device that declares `timestamps` is a track with a slice per
-operation, and an arrow leads to it from the call that submitted it. Times are of the host's
-monotonic clock.
+operation, and an arrow leads to it from the call that submitted it. A mark shows where the stack
+did without a feature of the device. Times are of the host's monotonic clock.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from typing import Any, Self
 from hal.core.description import Feature
 from hal.core.device import Device
 from hal.core.errors import HalError, InvalidCall, OperationFailed
-from hal.core.spec import DeviceSpec, hookimpl, hooks
+from hal.core.spec import NOTICES, DeviceSpec, hookimpl, hooks
 from hal.core.trace_events import (
     HOST_PID,
     Event,
     arrow,
     call,
     failed,
+    notice,
     operation,
     process,
     summary,
@@ -128,9 +129,12 @@ class _DeviceTrace:
         self, hook: str, args: dict[str, object], start_ns: int, outcome: dict[str, object]
     ) -> None:
         """Add the slice of a call that just ended."""
+        tid = self.tracer.track()
+        if hook in NOTICES:
+            self.tracer.add(notice(tid, start_ns, args))
+            return
         said = {name: summary(value) for name, value in (args | outcome).items()}
         name = title(hook, args)
-        tid = self.tracer.track()
         self.tracer.add(call(tid, name, start_ns, time.monotonic_ns(), said))
         result = outcome.get("result")
         if isinstance(result, Point) and Feature.TIMESTAMPS in self._device.info.features:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from textwrap import shorten
 
-from hal.core.description import DeviceInfo
+from hal.core.description import DeviceInfo, Feature
 from hal.core.values import (
     Argument,
     Buffer,
@@ -50,6 +50,15 @@ def failed(pid: int, name: str, at_ns: int, cause: str) -> Event:
     """A mark on a device: an operation failed."""
     head: Event = {"ph": "i", "s": "p", "cat": "device", "name": name, "pid": pid, "tid": 0}
     return head | {"ts": at_ns / 1000, "args": {"cause": cause}}
+
+
+def notice(tid: int, at_ns: int, args: Mapping[str, object]) -> Event:
+    """A mark on a host thread: the stack did without a feature."""
+    feature, instead = args["feature"], args["instead"]
+    assert isinstance(feature, Feature), "the notice names a feature of the contract"
+    said = {"feature": feature.value, "instead": instead}
+    head: Event = {"ph": "i", "s": "t", "cat": "host", "name": f"without {feature.value}"}
+    return head | {"pid": HOST_PID, "tid": tid, "ts": at_ns / 1000, "args": said}
 
 
 def arrow(flow: int, tid: int, call_ns: int, pid: int, span: Span) -> tuple[Event, Event]:

@@ -53,7 +53,7 @@ class Plan:
         regions += [array.region for array in outputs]
         resources = self._resources
         if not self._recorded:
-            resources.fallbacks["launches one by one: the device has no graphs"] += 1
+            resources.note_fallback(Feature.GRAPH, "launches one by one")
         stream = resources.stream
         with stream.lock:
             for segment in self._segments:

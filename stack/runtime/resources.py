@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from hal.core.description import Feature
 from hal.core.device import Device
 from stack.runtime.memory import Memory
 from stack.runtime.programs import Programs
@@ -23,3 +24,8 @@ class Resources:
     stream: Stream
     programs: Programs
     fallbacks: Counter[str]
+
+    def note_fallback(self, feature: Feature, instead: str) -> None:
+        """Count what is done `instead`, and tell the device's wrappers."""
+        self.fallbacks[f"{instead}: the device has no {feature.value}"] += 1
+        self.device.without(feature, instead)
