@@ -101,9 +101,10 @@ class MatrixUnit:
 class NumericProfile:
     """How the device rounds. `ulp` bounds the error of each function of `FUNCTIONS` in units in the
     last place of float32; `sub` is bounded as `add`, `recip` as `div`, `rsqrt` by `div` plus twice
-    `sqrt`. On float16 and bfloat16 one rounding comes after it. `accumulate` gives the type in which `dot` adds products of each element
-    type. `denormals` says that float32 denormals are kept, `fma` that a multiplication and an
-    addition may be fused, `deterministic` that equal work gives equal bits."""
+    `sqrt`. On float16 and bfloat16 one rounding comes after it. `accumulate` gives the type in
+    which `dot` adds products of each element type. `denormals` says that float32 denormals are
+    kept, `fma` that a multiplication and an addition may be fused, `deterministic` that equal work
+    gives equal bits."""
 
     ulp: Mapping[str, float]
     denormals: bool
