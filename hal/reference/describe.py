@@ -39,6 +39,7 @@ def describe(index: int, count: int, nbytes: int) -> DeviceInfo:
             queues=256,
             instances=1,
             progress_s=0.1,
+            vector_nbytes=256,
         ),
         spaces=(
             MemorySpace("memory", SpaceKind.GLOBAL, nbytes, GRANULARITY, host_visible=True),

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 
 from hal.core.description import DeviceInfo
 from hal.core.errors import UnsupportedFormat
-from hal.core.values import LLVM_IR, KernelSource
+from hal.core.values import HAL_TILE, LLVM_IR, KernelSource
 from hal.tile.kernel import Kernel
+from hal.tile.printer import print_kernel
 from stack.compiler import llvm
 from stack.compiler.lower import lower_graph
 from stack.compiler.program import (
@@ -22,7 +23,13 @@ from stack.ir.record import OpRecord
 
 Renderer = Callable[[Kernel, DeviceInfo], KernelSource]
 
-RENDERERS: Mapping[str, Renderer] = {LLVM_IR: llvm.render}
+
+def _print_tile(kernel: Kernel, info: DeviceInfo) -> KernelSource:
+    """The kernel as it is."""
+    return KernelSource(HAL_TILE, print_kernel(kernel), kernel.name, kernel.params)
+
+
+RENDERERS: Mapping[str, Renderer] = {LLVM_IR: llvm.render, HAL_TILE: _print_tile}
 """The program formats that the compiler writes."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable
 
@@ -44,7 +45,7 @@ class Memory:
     def __init__(self, device: Device, reclaim: Callable[[], None]) -> None:
         space = device.info.space(SpaceKind.GLOBAL)
         assert space is not None, "every device has a global memory space"
-        self.alignment = max(space.granularity, 64)
+        self.alignment = math.lcm(space.granularity, 64)
         self.pool = Pool(device, self.alignment, reclaim)
         self._lives: dict[int, Life] = {}
         self._arena: Callable[[], Arena | None] = lambda: None

@@ -35,7 +35,7 @@ def test_devices_lists_every_device_and_every_broken_plugin_with_its_cause(comma
     ended = commands.hal("devices", "--json", env=machine)
     assert ended.code == 0, ended.err
     rows = {row["name"]: row for row in json.loads(ended.out)}
-    assert rows.keys() == {"cpu:0", *CAUSES}
+    assert rows.keys() == {"cpu:0", "reference:0", "reference:1", *CAUSES}
     assert all({"name", "plugin", "status", "cause"} <= row.keys() for row in rows.values())
     assert (rows["cpu:0"]["plugin"], rows["cpu:0"]["status"]) == ("cpu", "ok")
     assert rows["cpu:0"]["cause"] == ""
