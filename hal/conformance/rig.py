@@ -123,6 +123,12 @@ class Rig:
             raise Unfit(f"it needs {count} devices, the plugin has {len(others) + 1}")
         return [self.device, *(self.open(name) for name in others[: count - 1])]
 
+    def reset(self, device: Device | None = None) -> int:
+        """Reset a device, and forget the rig's timeline on it; gives the new epoch."""
+        device = device or self.device
+        self._timelines.pop(device, None)
+        return device.reset()
+
     def close(self) -> None:
         """End every session."""
         for device in reversed(self._opened):
