@@ -33,6 +33,7 @@ _CALLABLE = frozenset(
     {name + suffix for name in _MATHEMATICS.split() for suffix in ("", "f")}
     | {"memcpy", "memmove", "memset"}
 )
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _LINE = re.compile(r"<string>:(\d+):\d+: error")
 _ENTRY_TYPE = "void (ptr, ptr, i64, i64)"
 _MAGIC = b"HALCPU1\n"
@@ -80,12 +81,7 @@ def compile_object(text: str, entry: str) -> bytes:
 
     Raises CompileError with LLVM's log and the line for text that is wrong or has no such entry.
     """
-    if not text.strip():
-        raise CompileError("the program's text is empty")
-    if "\0" in text:  # LLVM would take it for the end
-        line = text[: text.index("\0")].count("\n") + 1
-        log = f"<string>:{line}: a NUL character"
-        raise CompileError(f"the program's line {line} has a NUL character", log, line)
+    _check_text(text)
     # The module goes before its context on every path: the garbage collector would take any order.
     with _compiling, llvm.create_context() as context, _parsed(text, context) as module:
         module.verify()
@@ -96,6 +92,16 @@ def compile_object(text: str, entry: str) -> bytes:
         module.data_layout = str(machine.target_data)
         _optimise(module, machine)
         return bytes(machine.emit_object(module))
+
+
+def _check_text(text: str) -> None:
+    """What LLVM would take for something else: nothing, a NUL for the end, half a character."""
+    if not text.strip():
+        raise CompileError("the program's text is empty")
+    if bad := _NO_TEXT.search(text):
+        line = text.count("\n", 0, bad.start()) + 1
+        log = f"<string>:{line}: the character {bad[0]!a}"
+        raise CompileError(f"the program's line {line} has the character {bad[0]!a}", log, line)
 
 
 @contextmanager
@@ -181,7 +187,7 @@ class ObjectCache:
 def cache_key(text: str, entry: str) -> str:
     """The name of a program's object code for this processor and compiler."""
     parts = (fingerprint(), entry, text)
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()
 
 
 class Jit:
