@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hal.core.errors import Failure, InvalidCall, StaleHandle, Unsupported
+from hal.core.errors import Failure, InvalidCall, Unsupported
 from hal.core.spec import hookimpl
 from hal.core.values import Collective, Group, GroupSpec, Point, Region, Timeline, Waits
 from hal.hosted.arithmetic import Ends, check_fits
@@ -47,8 +47,8 @@ class Groups:
         uses = (dst.buffer.native, src.buffer.native)
         with LOCK:
             session.check_usable("collective")
-            if any(allocation.freed for allocation in uses):
-                raise StaleHandle(f"{where}: a buffer that it uses was freed")
+            for allocation in uses:
+                allocation.check("collective")
             fault = session.faults.take("collective")
             op = Operation(timeline.native, (), tuple(waits), uses, fault)
             return self._join(member, op, call, Ends(dst, src), timeline)
@@ -80,7 +80,7 @@ class Groups:
     ) -> Point:
         shared, disagreement = member.circle.join(member, call)
         op.call = shared
-        shared.joined[member.spec.rank] = (op, ends.dst, ends.src)
+        shared.joined[member.spec.rank] = (op, ends)
         member.calls.append(shared)
         point = self._session.submit(op, timeline)
         if disagreement:

@@ -6,16 +6,13 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from hal.core.errors import DeadlineExceeded, Failure, FailureKind, InvalidCall, Scope
-from hal.core.values import Collective, GroupSpec, Region
+from hal.core.values import Collective, GroupSpec, Span
 from hal.hosted.arithmetic import Ends, combine
 from hal.hosted.lock import LOCK, SLICE_S
 from hal.hosted.queues import Operation, Stage
-
-if TYPE_CHECKING:
-    from hal.hosted.session import Session
+from hal.hosted.session import Session
 
 
 @dataclass(eq=False, slots=True)
@@ -25,7 +22,7 @@ class SharedCall:
     circle: Circle
     number: int
     call: Collective
-    joined: dict[int, tuple[Operation, Region, Region]] = field(default_factory=dict)
+    joined: dict[int, tuple[Operation, Ends]] = field(default_factory=dict)
     arrived: set[int] = field(default_factory=set)
 
     @property
@@ -52,33 +49,33 @@ class SharedCall:
         self.arrived.add(rank)
         if len(self.arrived) < len(self.circle.peers):
             return False
-        for one, _, _ in self.joined.values():
+        for one, _ in self.joined.values():
             one.stage = Stage.RUNNING
         return True
 
-    def work(self) -> None:
-        """Do what the call says with the memory of all members (without the lock)."""
-        ends = []
-        for rank in range(len(self.circle.peers)):
-            _, dst, src = self.joined[rank]
-            ends.append(Ends(dst, src))
-        combine(self.call, ends)
+    def work_for_all(self) -> None:
+        """Do what the call says with the memory of all members, and end every part of it."""
+        start_ns = time.monotonic_ns()
+        failure = self._work()
+        span = Span(self.name, start_ns, max(time.monotonic_ns(), start_ns + 1))
+        with LOCK:
+            for rank, (op, _) in list(self.joined.items()):
+                member = self.circle.members[rank]
+                if failure is not None and op.stage is Stage.RUNNING:
+                    member.session.fail(op.queue, op.value, failure)
+                if self in member.calls:
+                    member.calls.remove(self)
+                member.session.finish(op, (span,))
 
-    def end(self) -> list[tuple[Session, Operation]]:
-        """Everybody's part, which is over."""
-        parts = []
-        for rank, (op, _, _) in self.joined.items():
-            member = self.circle.members[rank]
-            if self in member.calls:
-                member.calls.remove(self)
-            parts.append((member.session, op))
-        return parts
-
-    def broken(self, error: Exception) -> Failure:
-        """The failure of a call whose work raised."""
-        text = f"{type(error).__name__}: {error}"
-        where = self.circle.peers[0]
-        return Failure(FailureKind.LAUNCH_FAULT, Scope.OPERATION, where, self.name, text)
+    def _work(self) -> Failure | None:
+        ends = [self.joined[rank][1] for rank in range(len(self.circle.peers))]
+        try:
+            combine(self.call, ends)
+        except Exception as error:  # noqa: BLE001  foreign code: a machine's read or write
+            text = f"{type(error).__name__}: {error}"
+            where = self.circle.peers[0]
+            return Failure(FailureKind.LAUNCH_FAULT, Scope.OPERATION, where, self.name, text)
+        return None
 
     def expire(self, op: Operation, waited_s: float) -> None:
         """Fail the call on a member that waited for longer than the group allows."""
@@ -91,14 +88,14 @@ class SharedCall:
 
     def leave(self, op: Operation, cause: Failure) -> None:
         """A member's operation ended without its work: the others need not wait for it."""
-        if any(one is op for one, _, _ in self.joined.values()):
+        if any(one is op for one, _ in self.joined.values()):
             member = self.circle.members[self._rank(op)]
             member.drop(self)
             member.fail(cause, self.number)
             member.depart(str(cause))
 
     def _rank(self, op: Operation) -> int:
-        return next(rank for rank, (one, _, _) in self.joined.items() if one is op)
+        return next(rank for rank, (one, _) in self.joined.items() if one is op)
 
 
 @dataclass(eq=False, slots=True)

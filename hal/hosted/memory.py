@@ -28,8 +28,8 @@ class Allocation:
     freed: bool = False
 
     def check(self, hook: str) -> None:
-        """Raise StaleHandle when a program's argument or a peer's buffer is gone."""
-        if self.freed and not self.holds:
+        """Raise StaleHandle when it was freed: an argument of a launchable, or a peer's buffer."""
+        if self.freed:
             raise StaleHandle(f"{self.session.name}.{hook}: a buffer that it uses was freed")
 
     def part(self, offset: int, nbytes: int) -> Part:

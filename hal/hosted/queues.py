@@ -6,16 +6,47 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from hal.core.errors import Failure, FailureKind
 from hal.core.values import Point, Span
 
-if TYPE_CHECKING:
-    from hal.hosted.meeting import SharedCall
-    from hal.hosted.memory import Allocation
-
 KEPT_SPANS = 1024
+
+
+class Resource(Protocol):
+    """What operations use and must not lose before they end."""
+
+    def check(self, hook: str) -> None:
+        """Raise StaleHandle when it is gone."""
+
+    def hold(self) -> None:
+        """One user more."""
+
+    def let_go(self) -> None:
+        """One user less."""
+
+
+class Together(Protocol):
+    """A collective call, in which operations of several devices are done together."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every member has submitted its operation."""
+        ...
+
+    def arrive(self, op: Operation) -> bool:
+        """An operation's turn has come; True for the last one, which then works for all."""
+        ...
+
+    def work_for_all(self) -> None:
+        """Do the work and end every operation (without the lock)."""
+
+    def expire(self, op: Operation, waited_s: float) -> None:
+        """An operation has waited for the others for so long."""
+
+    def leave(self, op: Operation, cause: Failure) -> None:
+        """An operation ended without its work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +57,7 @@ class Task:
     hook: str
     name: str
     run: Callable[[bool], None]
-    uses: tuple[Allocation, ...] = ()
+    uses: tuple[Resource, ...] = ()
     after: tuple[int, ...] | None = None
     kind: FailureKind = FailureKind.LAUNCH_FAULT
 
@@ -52,9 +83,9 @@ class Operation:
     queue: Queue
     tasks: tuple[Task, ...]
     waits: tuple[Point, ...]
-    uses: tuple[Allocation, ...]
+    uses: tuple[Resource, ...]
     fault: Failure | None = None
-    call: SharedCall | None = None
+    call: Together | None = None
     apart: bool = False
     value: int = 0
     number: int = 0

@@ -11,7 +11,6 @@ from hal.core.errors import Failure, FailureKind, OperationFailed, Scope
 from hal.core.values import Span
 from hal.hosted.faults import takes_device
 from hal.hosted.lock import LOCK
-from hal.hosted.meeting import SharedCall
 from hal.hosted.queues import Operation, Stage, Task, failure_of, reached
 from hal.hosted.session import Session
 
@@ -145,24 +144,13 @@ class Scheduler:
 
     def _work(self, op: Operation) -> None:
         if op.call is not None:
-            _work_together(op.call)
+            op.call.work_for_all()
             return
         spans, failure = run_tasks(self._session, op.tasks, op.fault)
         with LOCK:
             if failure is not None and op.stage is Stage.RUNNING:
                 self._fail(op, failure)
-            finish(self._session, op, spans)
-
-
-def finish(session: Session, op: Operation, spans: tuple[Span, ...]) -> None:
-    """An operation stopped: reach its point unless it failed meanwhile (with the lock)."""
-    session.let_go(op)
-    if op.stage is Stage.RUNNING:
-        op.stage = Stage.ENDED
-        op.queue.todo.popleft()
-        op.queue.value = op.value
-        op.queue.keep(spans)
-    session.changed.notify_all()
+            self._session.finish(op, spans)
 
 
 def run_tasks(
@@ -194,19 +182,3 @@ def _run(device: str, task: Task, part: bool) -> Failure | None:
         text = f"{type(error).__name__}: {error}"
         return Failure(task.kind, Scope.OPERATION, device, task.operation, text)
     return None
-
-
-def _work_together(call: SharedCall) -> None:
-    """The last member that came does the work of all."""
-    start_ns = time.monotonic_ns()
-    failure: Failure | None = None
-    try:
-        call.work()
-    except Exception as error:  # noqa: BLE001  foreign code: a machine's read or write
-        failure = call.broken(error)
-    span = Span(call.name, start_ns, max(time.monotonic_ns(), start_ns + 1))
-    with LOCK:
-        for session, op in call.end():
-            if failure is not None and op.stage is Stage.RUNNING:
-                session.fail(op.queue, op.value, failure)
-            finish(session, op, (span,))

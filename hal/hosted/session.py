@@ -5,19 +5,26 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from hal.core.description import DeviceInfo
 from hal.core.errors import DeviceLost, Failure, FailureKind, Scope, StaleHandle, error_for
-from hal.core.values import HealthState, Point, Timeline
+from hal.core.values import HealthState, Point, Span, Timeline
 from hal.hosted.faults import Faults, needs_reset, takes_device
 from hal.hosted.lock import LOCK
 from hal.hosted.machine import Machine
 from hal.hosted.order import Order
-from hal.hosted.queues import Operation, Queue, Stage, Task
+from hal.hosted.queues import Operation, Queue, Resource, Stage, Task
 
-if TYPE_CHECKING:
-    from hal.hosted.meeting import Member
+
+class Membership(Protocol):
+    """The device's part in a group."""
+
+    def fail(self, failure: Failure, first: int = 0) -> None:
+        """Fail the unfinished calls from the number `first` on."""
+
+    def depart(self, text: str) -> None:
+        """Tell the other members that this one comes to no later call."""
 
 
 class Session:
@@ -36,7 +43,7 @@ class Session:
         self.waiters = 0
         self.hold_until_s = 0.0
         self.queues: list[Queue] = []
-        self.members: list[Member] = []
+        self.members: list[Membership] = []
         self.active: set[Operation] = set()
         self._submitted = 0
 
@@ -65,8 +72,8 @@ class Session:
         queue.submitted += 1
         self._submitted += 1
         op.value, op.number = queue.submitted, self._submitted
-        for allocation in op.uses:
-            allocation.hold()
+        for resource in op.uses:
+            resource.hold()
         failure = queue.failure(op.value)
         if failure is not None:
             self.drop(op, failure)
@@ -79,14 +86,19 @@ class Session:
         return Point(timeline, op.value)
 
     def submit_tasks(
-        self, hook: str, tasks: tuple[Task, ...], timeline: Timeline, waits: Sequence[Point]
+        self,
+        hook: str,
+        tasks: tuple[Task, ...],
+        timeline: Timeline,
+        waits: Sequence[Point],
+        keeps: tuple[Resource, ...] = (),
     ) -> Point:
-        """Submit tasks as one operation (takes the lock itself)."""
+        """Submit tasks, which use `keeps` too, as one operation (takes the lock itself)."""
         with LOCK:
             self.check_usable(hook)
-            uses = tuple(a for task in tasks for a in task.uses)
-            for allocation in uses:
-                allocation.check(hook)
+            uses = (*keeps, *(resource for task in tasks for resource in task.uses))
+            for resource in uses:
+                resource.check(hook)
             fault = self.faults.take(hook)
             op = Operation(timeline.native, tasks, tuple(waits), uses, fault)
             op.apart = hook == "host_call"
@@ -109,8 +121,8 @@ class Session:
     def let_go(self, op: Operation) -> None:
         """Give back what an operation holds."""
         self.active.discard(op)
-        for allocation in op.uses:
-            allocation.let_go()
+        for resource in op.uses:
+            resource.let_go()
         op.uses, op.tasks = (), ()
 
     def lose(self, failure: Failure) -> None:
@@ -132,3 +144,13 @@ class Session:
     def aborted(self, hook: str, message: str, scope: Scope = Scope.OPERATION) -> Failure:
         """A failure without a fault of the device."""
         return Failure(FailureKind.ABORTED, scope, self.name, hook, message)
+
+    def finish(self, op: Operation, spans: tuple[Span, ...]) -> None:
+        """An operation stopped: reach its point unless it failed meanwhile."""
+        self.let_go(op)
+        if op.stage is Stage.RUNNING:
+            op.stage = Stage.ENDED
+            op.queue.todo.popleft()
+            op.queue.value = op.value
+            op.queue.keep(spans)
+        self.changed.notify_all()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hal.core.errors import (
     CompileError,
     Failure,
     FailureKind,
-    InvalidCall,
     OperationFailed,
     Scope,
     StaleHandle,
@@ -41,13 +40,28 @@ from hal.hosted.queues import Task
 from hal.hosted.session import Session
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Recorded:
-    """A graph's payload: its commands, and tasks for those without slots; it holds its buffers."""
+    """A graph's payload: its commands, and tasks for those without slots. It keeps its buffers
+    until it is freed and nothing replays it."""
 
     commands: tuple[Command, ...]
     tasks: tuple[Task | None, ...]
-    holds: tuple[Allocation, ...]
+    keeps: tuple[Allocation, ...]
+    holds: int = 1
+
+    def check(self, hook: str) -> None:
+        if not self.holds:
+            raise StaleHandle(f"{hook}: the graph was freed")
+
+    def hold(self) -> None:
+        self.holds += 1
+
+    def let_go(self) -> None:
+        self.holds -= 1
+        if not self.holds:
+            for allocation in self.keeps:
+                allocation.let_go()
 
 
 class Work:
@@ -95,15 +109,16 @@ class Work:
     @hookimpl
     def record(self, commands: Sequence[Command]) -> Graph:
         session = self._session
-        slots = [slot.index for command in commands for slot in _slots(command)]
         with LOCK:
             session.check_usable("record")
-            tasks = [None if _slots(c) else self._task(c, ()) for c in commands]
-            holds = tuple(a for c in commands for a in _buffers(c))
-            for allocation in holds:
+            keeps = tuple(a for command in commands for a in _buffers(command))
+            for allocation in keeps:
+                allocation.check("record")
+            for allocation in keeps:
                 allocation.hold()
-        recorded = Recorded(tuple(commands), tuple(tasks), holds)
-        count = max(slots, default=-1) + 1
+        tasks = tuple(None if _slots(command) else self._task(command, ()) for command in commands)
+        recorded = Recorded(tuple(commands), tasks, keeps)
+        count = max((slot.index for c in commands for slot in _slots(c)), default=-1) + 1
         return Graph(session.name, session.epoch, recorded, len(commands), count)
 
     @hookimpl
@@ -115,33 +130,32 @@ class Work:
             task or self._task(command, slots)
             for task, command in zip(recorded.tasks, recorded.commands, strict=True)
         )
-        return self._session.submit_tasks("replay", tasks, timeline, waits)
+        return self._session.submit_tasks("replay", tasks, timeline, waits, (recorded,))
 
     def free(self, graph: Graph) -> None:
-        """The graph keeps its buffers no longer (with the lock held)."""
-        for allocation in graph.native.holds:
-            allocation.let_go()
+        """The graph's owner needs it no longer (with the lock held)."""
+        graph.native.let_go()
 
     def _submit(self, hook: str, task: Task, timeline: Timeline, waits: Waits) -> Point:
-        if any(allocation.freed for allocation in task.uses):
-            name = f"{self._session.name}.{task.operation}"
-            raise StaleHandle(f"{name}: a buffer that it uses was freed")
         return self._session.submit_tasks(hook, (task,), timeline, waits)
 
     def _task(self, command: Command, slots: Sequence[Argument]) -> Task:
+        """A command as a task; it uses what is in its slots, the graph keeps the rest."""
+        given: list[Argument] = []
         match command:
             case LaunchCommand(launchable, grid):
+                given = [slots[slot.index] for slot in _slots(command)]
                 args = [slots[a.index] if isinstance(a, Slot) else a for a in launchable.native]
                 task = self._launch(launchable, grid, args)
             case CopyCommand(dst, src):
                 task = self._copy(dst, src)
             case FillCommand(dst, pattern):
                 task = _fill(dst, pattern)
-        return replace(task, after=command.after)
+        return replace(task, after=command.after, uses=_allocations(given))
 
     def _launch(self, launchable: Launchable, grid: Grid, args: Sequence[Argument]) -> Task:
         machine, program = self._session.machine, launchable.program
-        uses = tuple(a.native for a in map(_buffer, args) if a is not None)
+        uses = _allocations(args)
         whole = [a.region() if isinstance(a, Buffer) else a for a in args]
 
         def run(part: bool) -> None:
@@ -214,12 +228,10 @@ def _part(region: Region) -> object:
     return allocation.part(region.offset, region.nbytes)
 
 
-def _buffer(arg: Argument) -> Buffer | None:
-    if isinstance(arg, Slot):
-        raise InvalidCall(f"slot {arg.index} is open; only a graph fills it")
-    if isinstance(arg, Region):
-        return arg.buffer
-    return arg if isinstance(arg, Buffer) else None
+def _allocations(args: Iterable[Argument]) -> tuple[Allocation, ...]:
+    """The allocations among arguments."""
+    regions = (a.region() if isinstance(a, Buffer) else a for a in args)
+    return tuple(a.buffer.native for a in regions if isinstance(a, Region))
 
 
 def _slots(command: Command) -> list[Slot]:
@@ -228,12 +240,11 @@ def _slots(command: Command) -> list[Slot]:
     return [arg for arg in command.launchable.native if isinstance(arg, Slot)]
 
 
-def _buffers(command: Command) -> list[Allocation]:
+def _buffers(command: Command) -> tuple[Allocation, ...]:
     match command:
         case LaunchCommand(launchable):
-            given = [a for a in launchable.native if not isinstance(a, Slot)]
-            return [b.native for b in map(_buffer, given) if b is not None]
+            return _allocations(a for a in launchable.native if not isinstance(a, Slot))
         case CopyCommand(dst, src):
-            return [dst.buffer.native, src.buffer.native]
+            return dst.buffer.native, src.buffer.native
         case FillCommand(dst):
-            return [dst.buffer.native]
+            return (dst.buffer.native,)
