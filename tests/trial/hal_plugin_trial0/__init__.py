@@ -1,0 +1,1 @@
+"""A small device that nobody tuned the suite for."""
