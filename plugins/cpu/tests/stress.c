@@ -125,7 +125,7 @@ static void collectives(void) {
     hc_call *calls[CALLS];
     member members[3];
     pthread_t threads[3];
-    for (int i = 0; i < CALLS; i++) calls[i] = hc_call_new(3, i % 2 ? 0 : 5, 1, 0, 0, i % 2 ? 30000 : 10000);
+    for (int i = 0; i < CALLS; i++) calls[i] = hc_call_new(3, i % 2 ? 0 : 5, 1, 0, 0, i % 2 ? 30000 : 10000, NULL);
     for (int i = 0; i < 3; i++) members[i] = (member){hc_open(2, i, 1LL << 30, 2000000000), calls, i};
     for (int i = 0; i < 3; i++) pthread_create(&threads[i], NULL, take_part, &members[i]);
     for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);

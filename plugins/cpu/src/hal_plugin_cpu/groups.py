@@ -1,4 +1,4 @@
-"""Collectives among the CPU devices of one process."""
+"""Collectives among CPU devices of one process, or of several processes of one host."""
 
 from __future__ import annotations
 
@@ -6,35 +6,29 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hal.core.dtypes import DType
 from hal.core.errors import Failure, InvalidCall, StaleHandle, Unsupported
 from hal.core.spec import hookimpl
 from hal.core.values import (
     Collective,
-    CollectiveKind,
     Group,
     GroupSpec,
     Handle,
     Point,
-    ReduceKind,
     Region,
     Timeline,
     Waits,
 )
 from hal_plugin_cpu._native import ffi, lib
-from hal_plugin_cpu.arguments import check_bounds
-from hal_plugin_cpu.meeting import Member, meet, mismatch_failure
+from hal_plugin_cpu.calls import Member
+from hal_plugin_cpu.circle import mismatch
+from hal_plugin_cpu.extents import check
+from hal_plugin_cpu.meeting import meet
 from hal_plugin_cpu.session import Session
 from hal_plugin_cpu.watch import WATCH
+from hal_plugin_cpu.wire import Wire
 
 _NULL = ffi.NULL
 _PREFIX = "cpu:"
-_WHOLE = frozenset({CollectiveKind.ALL_TO_ALL})
-_GATHERS = frozenset({CollectiveKind.ALL_GATHER}) | _WHOLE
-_SCATTERS = frozenset({CollectiveKind.REDUCE_SCATTER}) | _WHOLE
-_REDUCES = frozenset(
-    {CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.REDUCE_SCATTER}
-)
 
 
 class Groups:
@@ -55,10 +49,12 @@ class Groups:
                 f"create_group: {session.name} is not rank {spec.rank} of {spec.peers}"
             )
         if foreign := [peer for peer in spec.peers if not peer.startswith(_PREFIX)]:
-            raise Unsupported(f"create_group: {foreign} are no CPU devices of this process")
+            raise Unsupported(f"create_group: {foreign} are no CPU devices")
         member = meet(session, spec)
         with self._lock:
             self._members.add(member)
+        if isinstance(member.bond, Wire):
+            WATCH.add(member)
         return Group(session.name, session.epoch, member, spec.rank, len(spec.peers))
 
     @hookimpl
@@ -72,9 +68,9 @@ class Groups:
         waits: Waits,
     ) -> Point:
         member = self._member(group, "collective")
-        _check(call, dst, src, group.size)
+        check(call, dst, src, group.rank, group.size)
         self._check_handles(dst, src, timeline)
-        shared = member.circle.join(member, call)
+        shared = member.join(call)
         try:
             value = lib.hc_collective(
                 self._session.native, shared.native, group.rank, dst.buffer.native, dst.offset,
@@ -92,7 +88,7 @@ class Groups:
     @hookimpl
     def abort(self, group: Group, cause: Failure) -> None:
         member = group.native
-        with member.circle.changed:
+        with member.bond.changed:
             member.fail(cause)
 
     @hookimpl
@@ -121,7 +117,7 @@ class Groups:
         member = self._member(handle, "free")
         with self._lock:
             self._members.discard(member)
-        member.left = True
+        _leave(member)
         return True
 
     def leave_all(self) -> None:
@@ -129,7 +125,7 @@ class Groups:
         with self._lock:
             members, self._members = self._members, set()
         for member in members:
-            member.left = True
+            _leave(member)
 
     def _member(self, group: Group, where: str) -> Member:
         member = group.native
@@ -152,29 +148,20 @@ class Groups:
         if timeline.host_driven:
             raise InvalidCall("collective: a host-driven timeline takes no operations")
 
-    def _fault(self, member: Member, mismatch: str) -> int:
-        if mismatch:
-            member.error = member.error or mismatch_failure(member, mismatch)
+    def _fault(self, member: Member, text: str) -> int:
+        if text:
+            member.note(mismatch(member, text))
         if member.error is not None:
-            return self._session.failures.number(member.error) << 3 | int(lib.HC_FAULT_FAIL)
+            return member.failed << 3 | int(lib.HC_FAULT_FAIL)
         return self._session.faults.code("collective") if self._session.faults.pending else 0
 
 
-def _check(call: Collective, dst: Region, src: Region, size: int) -> None:
-    """Raises InvalidCall for regions, a root or a type that do not fit the call."""
-    check_bounds(dst, "collective")
-    check_bounds(src, "collective")
-    if not 0 <= call.root < size or call.count < 0:
-        raise InvalidCall(f"collective: count {call.count}, root {call.root} of {size} members")
-    if call.kind in _REDUCES and call.reduce is ReduceKind.AVG and call.dtype is DType.BOOL:
-        raise InvalidCall("collective: bool has no average")
-    part = 0 if call.kind is CollectiveKind.BARRIER else call.count * call.dtype.nbytes
-    needs = (
-        part * size if call.kind in _GATHERS else part,
-        part * size if call.kind in _SCATTERS else part,
-    )
-    if (dst.nbytes, src.nbytes) != needs and call.kind is not CollectiveKind.BARRIER:
-        raise InvalidCall(
-            f"collective: {call.kind.value} of {call.count} {call.dtype.short} among {size} needs "
-            f"(dst, src) of {needs} bytes, got ({dst.nbytes}, {src.nbytes})"
-        )
+def _leave(member: Member) -> None:
+    """The calls that the member made go on; a member with none leaves at once."""
+    with member.bond.changed:
+        member.left = True
+        member.prune()
+        if not member.outstanding:
+            member.bond.part()
+    if isinstance(member.bond, Wire):
+        WATCH.add(member)

@@ -1,85 +1,109 @@
-"""Deadlines of collective calls: a member that does not come fails the call on those that wait for
-it."""
+"""Who looks after groups: deadlines of calls, members that are lost, processes that end."""
 
 from __future__ import annotations
 
 import os
+import select
 import threading
-import time
 
-from hal.core.errors import Failure, FailureKind, Scope
-from hal_plugin_cpu._native import lib
-from hal_plugin_cpu.meeting import Member, SharedCall
+from hal_plugin_cpu.calls import Member
+from hal_plugin_cpu.wire import Wire
 
 _LOOK_S = 0.02
+"""How often members with unfinished calls are looked at."""
+
 _IDLE_S = 2.0
 """The watching thread ends after this time without anything to watch."""
 
 
 class Watch:
-    """The members of this process with unfinished calls, and the thread that looks after them."""
+    """The members of this process with unfinished calls or with peers in other processes, and the
+    thread that looks after them."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._members: set[Member] = set()
-        self._running = False
+        self._running = self._dozing = False
+        self._bell = -1
 
     def add(self, member: Member) -> None:
-        """Look after the member's calls until they are done."""
-        with self._changed:
+        """Look after the member until it has nothing unfinished and no peer elsewhere."""
+        with self._lock:
             self._members.add(member)
             if not self._running:
                 self._running = True
+                self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
                 threading.Thread(target=self._run, name="cpu collectives", daemon=True).start()
-            self._changed.notify()
+            elif self._dozing:
+                self._dozing = False
+                os.eventfd_write(self._bell, 1)
 
     def _run(self) -> None:
-        while self._look():
-            time.sleep(_LOOK_S)
+        busy, idle = True, False
+        while (members := self._next(busy, idle)) is not None:
+            ready = self._listen(members, _LOOK_S if busy else _IDLE_S)
+            busy, idle = self._bell in ready, not members
+            for member in members:
+                busy = self._look(member, ready) or busy
 
-    def _look(self) -> bool:
-        with self._changed:
-            if not self._members and not self._changed.wait_for(lambda: self._members, _IDLE_S):
-                self._running = False
-                return False
-            members = tuple(self._members)
+    def _next(self, busy: bool, idle: bool) -> list[Member] | None:
+        """Whom to look at next; None when the thread shall end."""
+        with self._lock:
+            if idle and not self._members:
+                self._running = self._dozing = False
+                os.close(self._bell)
+                return None
+            self._dozing = not busy
+            return list(self._members)
+
+    def _listen(self, members: list[Member], timeout_s: float) -> set[int]:
+        poll = select.poll()
+        poll.register(self._bell, select.POLLIN)
         for member in members:
-            if not _unfinished(member):
-                with self._changed:
-                    self._members.discard(member)
-        return True
+            for descriptor in _descriptors(member):
+                poll.register(descriptor, select.POLLIN)
+        ready = {descriptor for descriptor, _ in poll.poll(1000 * timeout_s)}
+        if self._bell in ready:
+            os.eventfd_read(self._bell)
+        return ready
+
+    def _look(self, member: Member, ready: set[int]) -> bool:
+        """Fail what has to fail; True while calls of the member are not done."""
+        with member.bond.changed:
+            if isinstance(member.bond, Wire):
+                member.bond.hear(member, ready)
+            member.prune()
+            failure = member.bond.trouble(member)
+            if failure is not None:
+                member.fail(failure)
+            if member.outstanding:
+                return True
+            if member.left:
+                member.bond.part()
+            if member.left or not isinstance(member.bond, Wire):
+                self._drop(member)
+        return False
+
+    def _drop(self, member: Member) -> None:
+        """Needs the bond's lock, so that a call that comes meanwhile adds the member again."""
+        with self._lock:
+            self._members.discard(member)
+
+    def forget_parent(self) -> None:
+        """In a forked child the thread does not exist and the lock may be held for ever."""
+        if self._bell >= 0 and self._running:
+            os.close(self._bell)
+        self.__init__()  # type: ignore[misc]
 
 
-def _unfinished(member: Member) -> bool:
-    """Fail the member's overdue calls; True while some are not done."""
-    with member.circle.changed:
-        rank = member.spec.rank
-        member.outstanding = [s for s in member.outstanding if not lib.hc_call_done(s.native, rank)]
-        for shared in member.outstanding:
-            if member.error is None and _overdue(member, shared):
-                member.fail(_late(member, shared))
-        return bool(member.outstanding) and not member.left
-
-
-def _overdue(member: Member, shared: SharedCall) -> bool:
-    arrived_ns = lib.hc_call_arrived_ns(shared.native, member.spec.rank)
-    return bool(arrived_ns and time.monotonic_ns() - arrived_ns > member.spec.timeout_s * 1e9)
-
-
-def _late(member: Member, shared: SharedCall) -> Failure:
-    ranks = range(len(member.spec.peers))
-    missing = [rank for rank in ranks if not lib.hc_call_arrived_ns(shared.native, rank)]
-    text = f"call {shared.number}: ranks {missing} did not come in {member.spec.timeout_s} s"
-    name = f"collective {shared.call.kind.value}"
-    return Failure(FailureKind.PEER_LOST, Scope.PEER, member.session.name, name, text)
+def _descriptors(member: Member) -> list[int]:
+    if not isinstance(member.bond, Wire):
+        return []
+    with member.bond.changed:
+        return list(member.bond.descriptors())
 
 
 WATCH = Watch()
 
 
-def _forget_parent() -> None:
-    """In a forked child the thread does not exist and the lock may be held for ever."""
-    WATCH.__init__()  # type: ignore[misc]
-
-
-os.register_at_fork(after_in_child=_forget_parent)
+os.register_at_fork(after_in_child=WATCH.forget_parent)

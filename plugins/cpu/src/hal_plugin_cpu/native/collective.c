@@ -1,33 +1,61 @@
-/* One collective call among CPU devices of this process. Members arrive as operations of their own timelines; the
- * last one to arrive runs the call on its device's workers, for all. */
+/* One collective call. Among devices of one process the members arrive as operations of their own timelines, and
+ * the last one to arrive runs the call on its device's workers, for all. In a group between processes each member
+ * has a call of its own, which its link runs. */
 #include "runtime.h"
 #include "call.h"
 
-hc_call *hc_call_new(int size, int kind, int dtype, int reduce, int root, int64_t count) {
+static int64_t *copied(const int64_t *counts, int size) {
+    int64_t *copy = malloc((size_t)size * size * sizeof *copy);
+    if (copy) memcpy(copy, counts, (size_t)size * size * sizeof *copy);
+    return copy;
+}
+
+/* `counts` are size * size numbers of an ALL_TO_ALL_V, or NULL. NULL without memory. */
+hc_call *hc_call_new(int size, int kind, int dtype, int reduce, int root, int64_t count, const int64_t *counts) {
     hc_call *c = calloc(1, sizeof *c + size * sizeof(hc_member));
     if (!c) return NULL;
     atomic_init(&c->refs, 1);
     pthread_mutex_init(&c->lock, NULL);
-    c->size = size;
-    c->kind = kind;
-    c->dtype = dtype;
-    c->reduce = reduce;
-    c->root = root;
-    c->count = count;
+    c->shape = (hc_shape){.size = size, .kind = kind, .dtype = dtype, .reduce = reduce, .root = root, .count = count};
+    if (counts && !(c->counts = copied(counts, size))) {
+        hc_call_release(c);
+        return NULL;
+    }
     return c;
+}
+
+/* Makes it a member's own call in a group between processes: the link's call of that number. */
+void hc_call_over(hc_call *c, hc_link *link, int64_t number) {
+    hc_link_ref(link);
+    c->link = link;
+    c->number = number;
 }
 
 void hc_call_release(hc_call *c) {
     if (atomic_fetch_sub(&c->refs, 1) != 1) return;
+    for (int i = 0; i < c->shape.size; i++) free(c->members[i].scratch);
+    if (c->link) hc_link_release(c->link);
     pthread_mutex_destroy(&c->lock);
+    free(c->counts);
     free(c);
 }
 
 /* The operation gives its part in the call up, done or not. */
 void hc_call_forget(hc_op *op) {
-    atomic_store(&op->call->members[op->rank].done, 1);
-    hc_call_release(op->call);
+    hc_call *c = op->call;
+    hc_member *m = &c->members[op->rank];
+    if (atomic_load(&m->stage) != HC_MOVING) {
+        atomic_store(&m->stage, HC_GONE);
+        if (c->link) hc_link_skip(c->link);
+    }
+    atomic_store(&m->done, 1);
+    hc_call_release(c);
     op->call = NULL;
+}
+
+static void move_on(hc_call *c) {
+    c->executing = 1;
+    for (int i = 0; i < c->shape.size; i++) atomic_store(&c->members[i].stage, HC_MOVING);
 }
 
 static int64_t arrive(hc_call *c, hc_device *dev, hc_op *op, int *last) {
@@ -37,8 +65,9 @@ static int64_t arrive(hc_call *c, hc_device *dev, hc_op *op, int *last) {
         m->dev = dev;
         m->op = op;
         atomic_store(&m->arrived_ns, hc_now());
-        *last = ++c->arrived == c->size;
-        c->executing = *last;
+        atomic_store(&m->stage, HC_WAITING);
+        *last = ++c->arrived == c->shape.size && !c->link;
+        if (*last) move_on(c);
     }
     pthread_mutex_unlock(&c->lock);
     return m->failure;
@@ -52,6 +81,7 @@ void hc_call_arrive(hc_device *dev, hc_op *op) {
         hc_op_done(dev, op, failure);
         return;
     }
+    if (op->call->link) hc_link_arrive(op->call);
     if (!last) return;
     op->active = 1;
     dev->active++;
@@ -64,11 +94,13 @@ void hc_call_arrive(hc_device *dev, hc_op *op) {
 int hc_call_leave(hc_op *op) {
     hc_call *c = op->call;
     hc_member *m = &c->members[op->rank];
+    if (c->link) return hc_link_leave(c);
     pthread_mutex_lock(&c->lock);
     int left = !c->executing;
     if (left && m->op) {
         m->op = NULL;
         m->failure = m->failure ? m->failure : 1;
+        atomic_store(&m->stage, HC_GONE);
         c->arrived--;
     }
     pthread_mutex_unlock(&c->lock);
@@ -79,9 +111,9 @@ int hc_call_leave(hc_op *op) {
 void hc_call_finish(hc_call *c, hc_device *dev, int lane) {
     int64_t end_ns = hc_now(), start_ns = 0;
     atomic_fetch_add(&c->refs, 1);
-    for (int i = 0; i < c->size; i++)
+    for (int i = 0; i < c->shape.size; i++)
         if (c->members[i].op->active && c->members[i].dev == dev) start_ns = c->members[i].op->item.start_ns;
-    for (int i = 0; i < c->size; i++) {
+    for (int i = 0; i < c->shape.size; i++) {
         hc_member *m = &c->members[i];
         hc_device *member_dev = m->dev;
         atomic_fetch_add(&member_dev->refs, 1);
@@ -97,11 +129,21 @@ void hc_call_finish(hc_call *c, hc_device *dev, int lane) {
     hc_call_release(c);
 }
 
+/* Room for a copy of the source where an ALL_TO_ALL_V would overwrite it before it is sent. */
+static int save_room(hc_call *c, int rank, hc_buffer *dst, hc_buffer *src) {
+    hc_member *m = &c->members[rank];
+    if (c->shape.kind != ALL_TO_ALL_V || dst != src) return 0;
+    int64_t n = hc_sent_before(&c->shape, c->counts, rank, c->shape.size);
+    m->scratch = malloc(n * hc_nbytes_of(c->shape.dtype) + 1);
+    return m->scratch ? 0 : HC_NO_MEMORY;
+}
+
 static int64_t submit(hc_device *dev, hc_op *op, hc_buffer *dst, int64_t dst_offset, hc_buffer *src,
                       int64_t src_offset, hc_timeline *t, int nwaits, hc_point *waits, int64_t fault) {
     hc_member *m = &op->call->members[op->rank];
     int error = hc_op_use(dev, op, dst);
     if (!error) error = hc_op_use(dev, op, src);
+    if (!error) error = save_room(op->call, op->rank, dst, src);
     if (error) {
         hc_op_discard(op);
         return error;
@@ -131,7 +173,8 @@ static hc_op *find(hc_device *dev, hc_call *call, int rank) {
     return NULL;
 }
 
-/* Fails the call on this member alone: at once if it is its timeline's turn, else when it comes. */
+/* Fails the call on this member alone: at once if it is its timeline's turn, else when it comes. What moves
+ * already among devices of this process is done in a moment and stays. */
 void hc_call_fail(hc_device *dev, hc_call *call, int rank, int64_t failure) {
     if (atomic_load(&dev->forked)) return;
     pthread_mutex_lock(&dev->lock);
@@ -148,4 +191,5 @@ void hc_call_fail(hc_device *dev, hc_call *call, int rank, int64_t failure) {
 }
 
 int64_t hc_call_arrived_ns(hc_call *call, int rank) { return atomic_load(&call->members[rank].arrived_ns); }
+int hc_call_stage(hc_call *call, int rank) { return atomic_load(&call->members[rank].stage); }
 int hc_call_done(hc_call *call, int rank) { return atomic_load(&call->members[rank].done); }

@@ -195,6 +195,7 @@ struct hc_device {
     hc_object *objects;
     hc_timeline *timelines;
     int64_t ntimelines, listed_timelines;
+    hc_link *links;                /* its ends of groups between processes, under its lock */
 };
 
 static inline int64_t hc_now(void) {
@@ -265,14 +266,18 @@ int hc_grid_fits(uint32_t x, uint32_t y, uint32_t z);
 void hc_run_item(hc_item *item, int64_t begin, int64_t end);
 int64_t hc_pieces(int64_t nbytes);
 uint64_t hc_widen(uint64_t pattern, int nbytes);
-/* collective.c and reduce.c */
+/* collective.c and move.c */
 void hc_call_arrive(hc_device *dev, hc_op *op);
 int hc_call_leave(hc_op *op);
 void hc_call_forget(hc_op *op);
 void hc_call_finish(hc_call *call, hc_device *dev, int lane);
 void hc_call_run(hc_call *call, int64_t begin, int64_t end);
+/* link.c */
+void hc_links_lose(hc_device *dev);
 /* futex.c */
 void hc_futex_wake(uint32_t *word, int n);
 int hc_futex_wait(uint32_t *word, uint32_t seen, int64_t timeout_ns);
+void hc_shared_wake(uint32_t *word);
+void hc_shared_wait(uint32_t *word, uint32_t seen, int64_t timeout_ns);
 
 #endif
