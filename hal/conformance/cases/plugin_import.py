@@ -218,6 +218,6 @@ def _own_seconds(module: str) -> float:
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=30, env=dict(os.environ), check=True
     )
-    package = re.escape(module.partition(".")[0])
+    package = re.escape(module.rpartition(".")[0] or module)
     lines = re.findall(rf"import time:\s+(\d+) \|\s+\d+ \|\s+{package}[.\w]*$", done.stderr, re.M)
     return sum(map(int, lines)) * 1e-6
