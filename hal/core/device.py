@@ -104,7 +104,11 @@ class Device(_Hooks):
 
 
 Wrapper = Callable[[Device], object]
-"""Makes, for one device, a pluggy plugin whose hooks are all marked `hookimpl(wrapper=True)`."""
+"""Makes, for one device, a pluggy plugin whose hooks are all marked `hookimpl(wrapper=True)`.
+
+`waits` and `points` come to such a hook as a list of this call alone. What the hook adds before its
+`yield` the device waits for too.
+"""
 
 _OPEN: weakref.WeakSet[Device] = weakref.WeakSet()
 

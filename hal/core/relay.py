@@ -16,6 +16,7 @@ from hal.core.errors import InvalidCall, PluginError
 from hal.core.spec import PROJECT, hooks
 
 Hook = Callable[..., Any]
+_POINTS = frozenset({"waits", "points"})
 
 
 def relay(
@@ -103,15 +104,22 @@ def _parameters(manager: pluggy.PluginManager, hook: str) -> tuple[str, ...]:
 
 
 def _positional(hook: str, call: Hook, parameters: tuple[str, ...]) -> Hook:
-    """pluggy takes keyword arguments only; callers of a device pass either."""
+    """pluggy takes keyword arguments only; callers of a device pass either.
+
+    Points to wait for come to the wrappers as a list of this call, to which they may add.
+    """
     expected = frozenset(parameters)
+    points = tuple(expected & _POINTS)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         values = dict(zip(parameters, args, strict=False))
         count = len(args) + len(kwargs)
         if count != len(expected) or (kwargs and values.keys() | kwargs.keys() != expected):
             raise TypeError(f"{hook} takes {', '.join(parameters) or 'no arguments'}")
-        return call(**values, **kwargs)
+        values |= kwargs
+        for name in points:
+            values[name] = list(values[name])
+        return call(**values)
 
     wrapped.__name__ = wrapped.__qualname__ = hook
     return wrapped

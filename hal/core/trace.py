@@ -199,7 +199,9 @@ def _around(traced: _DeviceTrace, hook: str) -> Callable[..., Generator[None, An
     @functools.wraps(spec)
     def around(*values: object) -> Generator[None, Any, Any]:
         traced.before(hook)
-        args = dict(zip(names, values, strict=True))
+        # Lists of points belong to the wrappers inside: they may change them.
+        now = (tuple(value) if isinstance(value, list) else value for value in values)
+        args = dict(zip(names, now, strict=True))
         start_ns = time.monotonic_ns()
         try:
             result = yield

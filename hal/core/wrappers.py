@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from hal.core.device import Wrapper
 from hal.core.errors import InvalidCall
 from hal.core.fallbacks import reported_fallbacks
+from hal.core.faults import Faults
 from hal.core.races import races
 from hal.core.trace import Tracer
 from hal.core.validation import validate
@@ -19,7 +20,7 @@ _PLAIN: Mapping[str, Callable[[], Wrapper]] = {
     "races": lambda: races,
     "fallbacks": reported_fallbacks,
 }
-_WITH_ARGUMENT: Mapping[str, Callable[[str], Wrapper]] = {"trace": Tracer}
+_WITH_ARGUMENT: Mapping[str, Callable[[str], Wrapper]] = {"trace": Tracer, "faults": Faults}
 
 
 def wrapper(name: str) -> Wrapper:
