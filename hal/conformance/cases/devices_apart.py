@@ -16,7 +16,7 @@ from hal.conformance.rig import Rig
 from hal.core.description import Feature
 from hal.core.device import Device
 from hal.core.errors import Failure, FailureKind, HalError, Scope, StaleHandle
-from hal.core.values import Buffer, Point, Program
+from hal.core.values import Buffer, Point, Program, Waits
 
 devices_apart = Cases("G", Level.DEVICES)
 
@@ -35,11 +35,11 @@ class Adder:
         self._program = rig.program(add_number(rig, number), device)
         self._bound = device.bind(self._program, [self._buffer])
 
-    def launch(self) -> Point:
+    def launch(self, waits: Waits = ()) -> Point:
         """One more addition."""
         self._wanted = self._wanted + self._wanted.dtype.type(self._number)
         timeline = self._rig.timeline(self._device)
-        return self._device.launch(self._bound, (1, 1, 1), timeline, ())
+        return self._device.launch(self._bound, (1, 1, 1), timeline, waits)
 
     def check(self) -> None:
         """The buffer holds what it must."""
@@ -202,16 +202,17 @@ def _(rig: Rig) -> None:
 @devices_apart.case("bridge-by-the-host", "signal.wakes", "submit.waits", devices=2)
 def _(rig: Rig) -> None:
     ends = rig.devices(2)
-    data = rig.noise(1000)
-    buffers = [rig.buffer(data, ends[0]), rig.buffer(1000, ends[1])]
+    adders = [Adder(rig, device, i + 1) for i, device in enumerate(ends)]
     for turn in range(ROUNDS):
         of, to = turn % 2, 1 - turn % 2
-        gate, host = rig.gate(ends[to]), bytearray(1000)
-        arrived = ends[to].copy(buffers[to].region(), host, rig.timeline(ends[to]), [gate.point])
-        rig.done(ends[of].copy(host, buffers[of].region(), rig.timeline(ends[of]), ()), ends[of])
+        gate = rig.gate(ends[to])
+        point = adders[to].launch([gate.point])
+        rig.done(adders[of].launch(), ends[of])
+        expect.that(rig.pending(point, ends[to]), "the second device ran before the host's signal")
         gate.open()
-        rig.done(arrived, ends[to])
-    expect.same_bytes(rig.read(buffers[0], ends[0]), data, "the bytes after their way to and fro")
+        rig.done(point, ends[to])
+    for adder in adders:
+        adder.check()
 
 
 @devices_apart.case(
@@ -223,7 +224,7 @@ def _(rig: Rig) -> None:
     here, there = rig.gate(), rig.gate(other)
     device.host_call(there.open, rig.timeline(), [here.point])
     buffer = rig.buffer(bytes(64), other)
-    point = other.fill(buffer.region(), b"\x0f", other.create_timeline(False), [there.point])
+    point = other.fill(buffer.region(), b"\x0f", rig.timeline(other), [there.point])
     expect.that(rig.pending(point, other), "the other device's work ran before the host call")
     here.open()
     rig.done(point, other)
@@ -243,7 +244,12 @@ def _(rig: Rig) -> None:
 
 @devices_apart.case("through-the-host-to-another-plugin", "copy.exact", "handle.stale")
 def _(rig: Rig) -> None:
-    other, data = _of_another_plugin(rig), rig.noise(50_001)
+    with _of_another_plugin(rig) as other:
+        _check_beside(rig, other)
+
+
+def _check_beside(rig: Rig, other: Device) -> None:
+    data = rig.noise(50_001)
     theirs = rig.buffer(data, other)
     ours = rig.buffer(rig.read(theirs, other))
     expect.same_bytes(rig.read(ours), data, "the bytes of the other plugin's device")
