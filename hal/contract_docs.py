@@ -77,7 +77,10 @@ def _definitions(tree: ast.Module) -> Iterator[str]:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield _class(node)
         match node, after:
-            case ast.Assign(targets=[ast.Name(name)]), ast.Expr(ast.Constant(str(text))):
+            case (
+                ast.Assign(targets=[ast.Name(name)]) | ast.AnnAssign(target=ast.Name(name)),
+                ast.Expr(ast.Constant(str(text))),
+            ):
                 yield f"### `{name}`\n\n{_code(ast.unparse(node))}\n\n{inspect.cleandoc(text)}"
 
 

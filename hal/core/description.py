@@ -24,12 +24,14 @@ PERFORMANCE: Mapping[str, str] = {
     "launch_s": "seconds from `launch` to its return, an empty program on an idle timeline",
     "round_trip_s": "seconds from `launch` of an empty program to the end of `wait` for it",
     "alloc_s": "seconds of `alloc` of 64 KiB and its `free`",
-    "load_s": "seconds of `load` of a new text of the vector addition, no cache directory",
+    "load_s": "seconds of `load` of a new text of the vector addition, an element by an instance, "
+    "no cache directory",
     "host_to_device": "bytes/s of `copy` from host memory of LARGE_NBYTES, to the end of its wait",
     "device_to_host": "bytes/s of `copy` to host memory of LARGE_NBYTES, to the end of its wait",
     "device_to_device": "bytes/s of `copy` from buffer to buffer of LARGE_NBYTES, to the end",
     "queue_depth": "operations that can be submitted to one timeline behind an unreached wait",
-    "overlap": "time of a copy and a kernel, one after the other, over that on two timelines",
+    "overlap": "time of a copy and a vector addition, each of LARGE_NBYTES, one after the other, "
+    "over that on two timelines",
     "all_reduce": "bytes/s per rank, LARGE_NBYTES of float32 sums over every device of the plugin",
 }
 """What each key of `DeviceInfo.declared` means.
@@ -37,7 +39,8 @@ PERFORMANCE: Mapping[str, str] = {
 A time or bandwidth is the median of at least 9 tries, each on freshly allocated buffers that were
 written once before. A measured figure MUST be at most 30 % worse than the declared one and at most
 twice as good [declared.performance]. A device leaves out what it has not, such as `all_reduce` with
-one device or `overlap` with one queue.
+one device or `overlap` with one queue. A `queue_depth` beyond twice the declared one counts as
+twice.
 """
 
 
