@@ -17,7 +17,8 @@ from hal.hosted.session import Session
 
 @dataclass(eq=False, slots=True)
 class SharedCall:
-    """One call of a circle: who joined it (by rank) and who arrived, its waits being over."""
+    """One call of a circle: who joined it (by rank) and has not given up, and who ever arrived, its
+    waits being over."""
 
     circle: Circle
     number: int
@@ -47,7 +48,7 @@ class SharedCall:
         op.stage = Stage.ARRIVED
         member.session.active.add(op)
         self.arrived.add(rank)
-        if len(self.arrived) < len(self.circle.peers):
+        if not self.complete or len(self.arrived) < len(self.circle.peers):
             return False
         for one, _ in self.joined.values():
             one.stage = Stage.RUNNING
@@ -82,7 +83,8 @@ class SharedCall:
         member = self.circle.members[self._rank(op)]
         if waited_s > member.spec.timeout_s:
             ranks = range(len(self.circle.peers))
-            missing = [rank for rank in ranks if rank not in self.arrived]
+            absent = [rank for rank in ranks if rank not in self.arrived]
+            missing = absent or [rank for rank in ranks if rank not in self.joined]
             text = f"call {self.number}: ranks {missing} did not come in {member.spec.timeout_s} s"
             member.fail(_peer_lost(member, text), self.number)
 
@@ -124,7 +126,6 @@ class Member:
     def drop(self, call: SharedCall) -> None:
         """Take this member out of a call."""
         self.calls.remove(call)
-        call.arrived.discard(self.spec.rank)
         del call.joined[self.spec.rank]
 
     def depart(self, text: str) -> None:

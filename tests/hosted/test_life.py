@@ -1,0 +1,55 @@
+"""How hosted devices end, and how long memory lives."""
+
+import threading
+
+import pytest
+
+from hal.core.errors import InvalidCall
+from hal.core.values import AllocOptions, FillCommand, HealthState, Point
+
+
+def test_close_lets_work_finish_and_fails_what_nobody_can_satisfy(bench):
+    ran, gate = [], bench.timeline(host_driven=True)
+    timeline = bench.timeline()
+    bench.device.host_call(lambda: ran.append(1), timeline, ())
+    bench.device.host_call(lambda: ran.append(2), timeline, ())
+    bench.device.host_call(lambda: ran.append(3), bench.timeline(), [Point(gate, 1)])
+    bench.device.close()
+    assert ran == [1, 2]
+    assert bench.machine.released == 1
+    assert bench.device.health().state is HealthState.CLOSED
+
+
+def test_a_closed_device_leaves_no_thread(bench):
+    bench.wait(bench.device.host_call(lambda: None, bench.timeline(), ()))
+    bench.device.close()
+    assert not [t for t in threading.enumerate() if t.name.startswith("tiny:0")]
+
+
+def test_memory_in_use_comes_back_when_its_operation_is_done(bench):
+    gate = bench.timeline(host_driven=True)
+    buffer = bench.device.alloc(100, AllocOptions())
+    point = bench.device.fill(buffer.region(), b"a", bench.timeline(), [Point(gate, 1)])
+    bench.device.free(buffer)
+    assert bench.device.stats("").live_nbytes == 164
+    bench.device.signal(gate, 1, None)
+    bench.wait(point)
+    assert bench.device.stats("").live_nbytes == 64
+
+
+def test_a_graph_keeps_its_buffers_until_it_is_freed(bench):
+    buffer = bench.device.alloc(100, AllocOptions())
+    graph = bench.device.record([FillCommand(buffer.region(), b"a")])
+    bench.device.free(buffer)
+    bench.wait(bench.device.replay(graph, (), bench.timeline(), ()))
+    assert bench.device.stats("").live_buffers == 2
+    bench.device.free(graph)
+    assert bench.device.stats("").live_buffers == 1
+
+
+def test_freed_timelines_make_room_for_new_ones(bench):
+    timelines = [bench.timeline() for _ in range(bench.device.info.limits.queues)]
+    with pytest.raises(InvalidCall, match="200 timelines already"):
+        bench.timeline()
+    bench.device.free(timelines[0])
+    bench.wait(bench.fill(1, bench.timeline()))
