@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -64,3 +65,16 @@ def set_default_device(name: str) -> None:
 def default_device() -> str:
     """The device of new tensors."""
     return _default[0]
+
+
+@contextmanager
+def default_engine(name: str, engine: Engine) -> Iterator[None]:
+    """Within the block the engine is registered under that name, and is the default device."""
+    before = _default[0]
+    engines[name] = engine
+    _default[0] = name
+    try:
+        yield
+    finally:
+        _default[0] = before
+        del engines[name]
