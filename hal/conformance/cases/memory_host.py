@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from hal.conformance import expect
 from hal.conformance.additions import add_number, numbers
 from hal.conformance.case import Cases, Level
+from hal.conformance.cases.memory_alloc import address
 from hal.conformance.rig import Rig
 from hal.core.description import Feature
 from hal.core.errors import InvalidCall, StaleHandle
+from hal.core.values import AllocOptions
 
 memory_host = Cases("C", Level.CORE)
 
@@ -63,6 +65,36 @@ def _(rig: Rig) -> None:
     source = buffer.region(7, 900)
     rig.done(rig.device.copy(target.region(), source, rig.timeline(), ()))
     expect.same_bytes(rig.read(target), array.tobytes()[7:907], "a copy on the device")
+
+
+@memory_host.case(
+    "import-host-address", "import_host.same", needs=(Feature.IMPORT_HOST, Feature.MAP)
+)
+def _(rig: Rig) -> None:
+    array = noise(rig)
+    buffer = rig.device.import_host(array.data)
+    expect.equal(address(rig, buffer), array.ctypes.data, "where map shows the imported memory")
+
+
+@memory_host.case("import-host-twice", "import_host.same", needs=IMPORT)
+def _(rig: Rig) -> None:
+    array = noise(rig)
+    first, second = (rig.device.import_host(array.data) for _ in range(2))
+    rig.done(rig.device.fill(first.region(), b"\x18", rig.timeline(), ()))
+    rig.device.free(first)
+    expect.same_bytes(rig.read(second), b"\x18" * 1000, "the second buffer of the same memory")
+
+
+@memory_host.case("import-host-then-free", "import_host.same", needs=IMPORT)
+def _(rig: Rig) -> None:
+    array = noise(rig)
+    data, buffer = array.tobytes(), rig.device.import_host(array.data)
+    rig.device.free(buffer)
+    fresh = [rig.device.alloc(1000, AllocOptions(zero=True)) for _ in range(3)]
+    expect.same_bytes(array.tobytes(), data, "the host memory after the buffer was freed")
+    array[:] = 1
+    for other in fresh:
+        expect.same_bytes(rig.read(other), bytes(1000), "a buffer allocated later")
 
 
 @memory_host.case("import-host-is-held", "import_host.same", needs=IMPORT)
