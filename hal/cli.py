@@ -14,6 +14,9 @@ from rich.console import Console
 import hal
 from hal.cli_tables import devices_table, info_tables
 from hal.core.description_json import to_json
+from hal.doctor.examine import examine
+from hal.doctor.finding import BAD
+from hal.doctor.shown import findings_text
 
 _OUT = click.Path(dir_okay=False, writable=True)
 
@@ -64,6 +67,22 @@ def info(device: str, as_json: bool) -> None:
     console = Console()
     for table in info_tables(facts):
         console.print(table)
+
+
+@main.command()
+@click.argument("plugin", default="")
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
+def doctor(plugin: str, as_json: bool) -> None:
+    """Explain why each plugin, or PLUGIN ("cpu") alone, works or does not, and what to do.
+
+    Opens and closes its devices, in a process of its own. Exits with 1 if something is wrong.
+    """
+    findings = examine(hal.registry(), plugin)
+    if as_json:
+        _print_json([asdict(finding) for finding in findings])
+    else:
+        click.echo(findings_text(findings))
+    sys.exit(1 if any(finding.outcome == BAD for finding in findings) else 0)
 
 
 @main.command()

@@ -1,0 +1,85 @@
+"""What to do about a cause, by the stage at which it appeared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from hal.core.manifest import GROUP, Found
+from hal.core.registry import BLOCKED_VARIABLE
+from hal.core.survey import DEADLINE_VARIABLE
+
+Advice = Callable[[Found, str], str]
+
+
+def advice(check: str, found: Found, cause: str) -> str:
+    """What the person who installs or writes the plugin does next."""
+    return _ADVICE[check](found, cause)
+
+
+def _entry_point(found: Found, cause: str) -> str:
+    return "pip uninstall all of these distributions but one"
+
+
+def _package(found: Found, cause: str) -> str:
+    return (
+        f"install it again: pip install --force-reinstall {found.distribution}; if that does not "
+        f'help, its [project.entry-points."{GROUP}"] names the wrong module'
+    )
+
+
+def _manifest(found: Found, cause: str) -> str:
+    return "correct the file; docs/vendors.md shows one, and its package data must include it"
+
+
+def _contract(found: Found, cause: str) -> str:
+    return "pip install --upgrade what the cause names"
+
+
+def _blocked(found: Found, cause: str) -> str:
+    return f"take {found.name} out of the variable {BLOCKED_VARIABLE} to use it"
+
+
+def _import(found: Found, cause: str) -> str:
+    if missing := re.search(r"No module named '(.+?)'", cause):
+        return (
+            f"install what brings the module {missing[1]!r}, and let the plugin's dependencies "
+            f"name it"
+        )
+    return _watch(found, cause, f"import {found.module}", "open_device")
+
+
+def _hooks(found: Found, cause: str) -> str:
+    return f"correct the hooks in {found.module}; docs/contract.md has each with its parameters"
+
+
+def _enumerate(found: Found, cause: str) -> str:
+    call = f"import {found.module} as p; print(p.enumerate_devices())"
+    return _watch(found, cause, call, "open_device")
+
+
+def _open(found: Found, cause: str) -> str:
+    return _watch(found, cause, f"import hal; hal.open('{found.name}:0')", "")
+
+
+def _watch(found: Found, cause: str, code: str, later: str) -> str:
+    """How to see the failure itself; what takes too long belongs into a later hook."""
+    look = f'see it happen: python -X faulthandler -c "{code}"'
+    if not cause.startswith("did not finish"):
+        return look
+    move = f"; what takes long there belongs into {later}" if later else ""
+    return f"{look}{move}; {DEADLINE_VARIABLE} sets a longer deadline in seconds"
+
+
+_ADVICE: Mapping[str, Advice] = {
+    "entry point": _entry_point,
+    "package": _package,
+    "manifest": _manifest,
+    "contract": _contract,
+    "blocked": _blocked,
+    "import": _import,
+    "hooks": _hooks,
+    "enumerate": _enumerate,
+    "open": _open,
+    "describe": _open,
+}
