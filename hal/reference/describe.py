@@ -1,4 +1,4 @@
-"""What a reference device says about itself."""
+"""What a device says about itself."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from hal.core.description import (
 from hal.core.dtypes import DType
 from hal.core.values import HAL_TILE
 
+PLUGIN = "reference"
 DESCRIPTION = "interpreter of hal-tile/1"
 GRANULARITY = 64
 SCRATCHPAD_NBYTES = 1 << 20
@@ -27,8 +28,8 @@ _ROUNDED = ("add", "mul", "div", "sqrt", "fma")
 def describe(index: int, count: int, nbytes: int) -> DeviceInfo:
     """The description of one of `count` devices with `nbytes` of memory."""
     return DeviceInfo(
-        name=f"reference:{index}",
-        plugin="reference",
+        name=f"{PLUGIN}:{index}",
+        plugin=PLUGIN,
         description=DESCRIPTION,
         fingerprint=HAL_TILE,
         contract=1,
@@ -49,7 +50,7 @@ def describe(index: int, count: int, nbytes: int) -> DeviceInfo:
         numeric=_numeric(),
         formats=(HAL_TILE,),
         features=FEATURES,
-        links=tuple(Link(f"reference:{i}", "memory", 0, 0) for i in range(count) if i != index),
+        links=tuple(Link(f"{PLUGIN}:{i}", "memory", 0, 0) for i in range(count) if i != index),
     )
 
 

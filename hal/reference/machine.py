@@ -1,4 +1,4 @@
-"""The reference device's memory and programs: arrays of bytes, and kernels that are interpreted."""
+"""The device's memory and programs: arrays of bytes, and kernels that are interpreted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The entry point of the group `hal.plugins`: finds and opens the reference devices."""
+"""The entry point of the group `hal.plugins`: finds and opens the devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hal.core.spec import hookimpl
 from hal.core.values import OpenOptions
 from hal.hosted.device import HostedDevice
 from hal.hosted.order import AdversarialOrder
-from hal.reference.describe import DESCRIPTION, describe
+from hal.reference.describe import DESCRIPTION, PLUGIN, describe
 from hal.reference.machine import ReferenceMachine
 
 DEVICES_VARIABLE = "HAL_REFERENCE_DEVICES"
@@ -24,7 +24,7 @@ size of the memory."""
 
 @hookimpl
 def enumerate_devices() -> Sequence[DeviceSummary]:
-    """One device per count of `HAL_REFERENCE_DEVICES`."""
+    """As many devices as the variable `DEVICES_VARIABLE` says."""
     return [DeviceSummary(index, DESCRIPTION) for index in range(_devices())]
 
 
@@ -33,10 +33,10 @@ def open_device(index: int, options: OpenOptions) -> HostedDevice:
     """Open a device with the settings `SETTINGS`."""
     count = _devices()
     if not 0 <= index < count:
-        raise InvalidCall(f"there is no device reference:{index}; {DEVICES_VARIABLE} gives {count}")
+        raise InvalidCall(f"there is no device {PLUGIN}:{index}; {DEVICES_VARIABLE} gives {count}")
     if unknown := sorted(options.settings.keys() - SETTINGS.keys()):
         raise InvalidCall(
-            f"reference:{index}: unknown settings {', '.join(unknown)}; "
+            f"{PLUGIN}:{index}: unknown settings {', '.join(unknown)}; "
             f"known are {', '.join(SETTINGS)}"
         )
     given = {**SETTINGS, **options.settings}
