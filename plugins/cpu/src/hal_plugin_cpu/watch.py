@@ -23,13 +23,14 @@ class Watch:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._members: set[Member] = set()
-        self._running = self._dozing = False
+        self._running = self._dozing = self._fresh = False
         self._bell = -1
 
     def add(self, member: Member) -> None:
         """Look after the member until it has nothing unfinished and no peer elsewhere."""
         with self._lock:
             self._members.add(member)
+            self._fresh = True
             if not self._running:
                 self._running = True
                 self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -39,22 +40,25 @@ class Watch:
                 os.eventfd_write(self._bell, 1)
 
     def _run(self) -> None:
-        busy, idle = True, False
-        while (members := self._next(busy, idle)) is not None:
-            ready = self._listen(members, _LOOK_S if busy else _IDLE_S)
-            busy, idle = self._bell in ready, not members
+        busy = idle = False
+        while (turn := self._next(busy, idle)) is not None:
+            members, timeout_s = turn
+            ready = self._listen(members, timeout_s)
+            busy, idle = False, not members
             for member in members:
                 busy = self._look(member, ready) or busy
 
-    def _next(self, busy: bool, idle: bool) -> list[Member] | None:
-        """Whom to look at next; None when the thread shall end."""
+    def _next(self, busy: bool, idle: bool) -> tuple[list[Member], float] | None:
+        """Whom to look at next, and after what time at the latest; None when the thread shall
+        end."""
         with self._lock:
             if idle and not self._members:
                 self._running = self._dozing = False
                 os.close(self._bell)
                 return None
-            self._dozing = not busy
-            return list(self._members)
+            self._dozing = not busy and not self._fresh
+            self._fresh = False
+            return list(self._members), _IDLE_S if self._dozing else _LOOK_S
 
     def _listen(self, members: list[Member], timeout_s: float) -> set[int]:
         poll = select.poll()
