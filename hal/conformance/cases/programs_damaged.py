@@ -17,7 +17,9 @@ from hal.core.values import KernelSource
 
 programs_damaged = Cases("D", Level.CORE)
 
-FLIPS = 50
+FLIPS = 8
+DIGITS = 10
+"""Few: a device may give each text that it does not trust a process of its own."""
 NO_PROGRAM = "@@@ this is no program @@@"
 
 OTHER_LANGUAGES = {
@@ -101,7 +103,7 @@ def _load_damaged(rig: Rig, source: KernelSource, damage: Callable[[Rig, str], s
     rig.device.free(program)
 
 
-@programs_damaged.case("damaged-bits", "load.damaged", part=range(3))
+@programs_damaged.case("damaged-bits", "load.damaged", part=range(2))
 def _(rig: Rig, part: int) -> None:
     source = rig.source(add_vectors(rig))
     for _ in range(FLIPS):
@@ -112,7 +114,7 @@ def _(rig: Rig, part: int) -> None:
 @programs_damaged.case("damaged-digits", "load.damaged", part=range(2))
 def _(rig: Rig, part: int) -> None:
     source = rig.source(add_number(rig, 7))
-    for _ in range(FLIPS // 5):
+    for _ in range(DIGITS):
         _load_damaged(rig, source, _other_digit)
     check_usable(rig)
 

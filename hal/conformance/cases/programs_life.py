@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ programs_life = Cases("D", Level.CORE)
 
 THREADS = 8
 LOADS = 100
+REFUSALS = 6
 LEAK_NBYTES = 16 << 20
 """A process may grow by so much during LOADS loads: allocators keep some of what is freed."""
 
@@ -77,13 +79,13 @@ def _(rig: Rig) -> None:
 @programs_life.case("load-bad-and-good-from-threads", "call.threads", "load.damaged")
 def _(rig: Rig) -> None:
     source = rig.source(add_number(rig, 3))
-    cut = KernelSource(source.format, source.text[:40], source.entry, source.params)
+    cut = _without_end(source)
 
     def bad() -> Program | None:
         expect.raises(CompileError, rig.device.load, cut)
         return None
 
-    programs = together([lambda: rig.device.load(source), bad] * (THREADS // 2))
+    programs = together([lambda: rig.device.load(source), bad] * 2)
     for program in filter(None, programs):
         run_addition(rig, program, 3, "a program that a thread loaded")
 
@@ -102,12 +104,18 @@ def _(rig: Rig) -> None:
 @programs_life.case("load-damaged-often", "load.damaged", "open.leaks")
 def _(rig: Rig) -> None:
     source = rig.source(add_number(rig))
-    cut = KernelSource(source.format, source.text[:60], source.entry, source.params)
+    cut = _without_end(source)
     expect.raises(CompileError, rig.device.load, cut)
     before = _held()
-    for _ in range(LOADS):
+    for _ in range(REFUSALS):
         expect.raises(CompileError, rig.device.load, cut)
-    _check_held(before, f"{LOADS} refused loads")
+    _check_held(before, f"{REFUSALS} refused loads")
+
+
+def _without_end(source: KernelSource) -> KernelSource:
+    """The first half of a program's lines."""
+    lines = source.text.splitlines()
+    return replace(source, text="\n".join(lines[: len(lines) // 2]))
 
 
 def _load_and_free(rig: Rig, source: KernelSource, count: int) -> None:
