@@ -1,0 +1,179 @@
+"""The stack when something fails, when several use it at once, and what a trace of it shows."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import stack.framework as ht
+from hal.conformance import expect
+from hal.conformance.case import Cases, Level
+from hal.conformance.crowd import together
+from hal.conformance.kernels import need
+from hal.conformance.rig import Rig
+from hal.conformance.seat import engine_on, near, run, seat, truth
+from hal.core.description import Feature
+from hal.core.dtypes import DType
+from hal.core.errors import Failure, FailureKind, OperationFailed, Scope
+from hal.core.values import Fault
+from hal.tile.node import Node, Type
+from stack.compiler.program import GraphRequest
+from stack.ir import build as g
+from stack.runtime.engine import Engine
+
+stack_trouble = Cases("J", Level.RESILIENT)
+
+F32 = DType.F32
+Values = NDArray[Any]
+
+
+def polynomial() -> tuple[list[Node], list[Node]]:
+    """x * x + 3 x of 40 elements."""
+    x = g.input(0, Type((40,), F32))
+    return [g.add(g.mul(x, x), g.mul(x, g.full_like(x, 3.0)))], [x]
+
+
+def _launching(rig: Rig) -> str:
+    """The hook by which the stack runs kernels on this device."""
+    return "replay" if Feature.GRAPH in rig.info.features else "launch"
+
+
+def _fault(rig: Rig, kind: FailureKind, hook: str) -> Fault:
+    return Fault(Failure(kind, Scope.OPERATION, rig.name, hook, "injected by the case"), hook)
+
+
+def _survives(rig: Rig, kind: FailureKind, read: Callable[[Engine, Any], object]) -> None:
+    """One run fails with the injected cause; earlier values stay; the same plan then works."""
+    need(rig, F32)
+    engine = engine_on(rig)
+    outputs, inputs = polynomial()
+    x = rig.random.standard_normal(40).astype(np.float32)
+    plan, array = engine.plan(GraphRequest(tuple(outputs), tuple(inputs))), engine.put(x, F32)
+    engine.sync()
+    rig.device.inject(_fault(rig, kind, _launching(rig)))
+    (lost,) = plan.run([array])
+    error = expect.raises(OperationFailed, read, engine, lost)
+    expect.failure(error, kind, Scope.OPERATION)
+    expect.equal(error.failure.message, "injected by the case", "the message of the first cause")
+    expect.raises(OperationFailed, engine.get, lost)
+    expect.same(engine.get(array), x, "the input, which was there before the failure")
+    (found,) = plan.run([array])
+    near(rig, engine.get(found), truth(outputs, [(inputs[0], x)])[0], F32, "the run after it")
+
+
+KINDS = (FailureKind.LAUNCH_FAULT, FailureKind.ILLEGAL_ADDRESS)
+
+
+@stack_trouble.case(
+    "failing-kernel", "inject.true", "submit.fails", needs=(Feature.INJECT,), kind=KINDS
+)
+def _(rig: Rig, kind: FailureKind) -> None:
+    _survives(rig, kind, lambda engine, lost: engine.get(lost))
+
+
+@stack_trouble.case(
+    "failing-kernel-at-sync", "inject.true", "submit.fails", needs=(Feature.INJECT,)
+)
+def _(rig: Rig) -> None:
+    _survives(rig, FailureKind.LAUNCH_FAULT, lambda engine, lost: engine.sync())
+
+
+@stack_trouble.case("hanging-kernel", "inject.true", "failure.hang", needs=(Feature.INJECT,))
+def _(rig: Rig) -> None:
+    """A candidate that hangs ends by itself, and the next one runs."""
+    if not 0 < rig.info.limits.progress_s <= 1:
+        raise expect.Unfit("the device does not watch for hangs within a second")
+    _survives(rig, FailureKind.HANG, lambda engine, lost: engine.get(lost))
+
+
+@stack_trouble.case("failing-copy", "inject.true", "submit.fails", needs=(Feature.INJECT,))
+def _(rig: Rig) -> None:
+    """An array that never got its values says so; written again, it has them."""
+    need(rig, F32)
+    engine = engine_on(rig)
+    x = np.arange(10, dtype=np.float32)
+    rig.device.inject(_fault(rig, FailureKind.DATA_CORRUPTION, "copy"))
+    array = engine.put(x, F32)
+    expect.raises(OperationFailed, engine.get, array)
+    engine.write(array, x + 1)
+    expect.same(engine.get(array), x + 1, "the array, written again")
+
+
+@stack_trouble.case("threads", "call.threads")
+def _(rig: Rig) -> None:
+    """Four threads compute with one engine."""
+    need(rig, F32)
+    engine = engine_on(rig)
+    outputs, inputs = polynomial()
+    hosts = [rig.random.standard_normal(40).astype(np.float32) for _ in range(4)]
+
+    def compute(x: Values) -> list[Values]:
+        return [run(engine, outputs, [(inputs[0], x + i)])[0] for i in range(5)]
+
+    found = together([lambda x=x: compute(x) for x in hosts])  # type: ignore[misc]
+    for x, results in zip(hosts, found, strict=True):
+        for i, result in enumerate(results):
+            (wanted,) = truth(outputs, [(inputs[0], x + i)])
+            near(rig, result, wanted, F32, "a thread's result")
+
+
+PHASES = frozenset("MXsfi")
+
+
+def traced(rig: Rig, path: Path) -> list[dict[str, Any]]:
+    """The events of a small computation with the wrapper `trace:FILE`."""
+    device = rig.open(wrappers=("validate", f"trace:{path}"))
+    with seat(engine_on(rig, device)):
+        (ht.tensor(np.ones(8, np.float32)) * 2).sum().item()
+    device.close()
+    table = json.loads(path.read_text(encoding="utf-8"))
+    events: list[dict[str, Any]] = table["traceEvents"]
+    return events
+
+
+@stack_trouble.case("trace", "describe.constant")
+def _(rig: Rig) -> None:
+    """A trace is a list of events that viewers open: named tracks, slices, arrows in pairs."""
+    need(rig, F32)
+    with tempfile.TemporaryDirectory() as folder:
+        events = traced(rig, Path(folder) / "trace.json")
+    for event in events:
+        expect.that(event["ph"] in PHASES, f"an event of an unknown phase: {event}")
+        whole = all(isinstance(event[key], int) for key in ("pid", "tid"))
+        expect.that(whole and event["name"], f"an event without place or name: {event}")
+        if event["ph"] != "M":
+            expect.that(event["ts"] >= 0, f"an event without time: {event}")
+        if event["ph"] == "X":
+            expect.that(event["dur"] >= 0, f"a slice that ends before it begins: {event}")
+    named = {e["pid"] for e in events if e["name"] == "process_name"}
+    expect.equal({e["pid"] for e in events} - named, set(), "groups of tracks without a name")
+    calls = {e["name"].split()[0] for e in events if e.get("cat") == "host"}
+    expect.that({"alloc", "load", "copy", "wait"} <= calls, f"calls are missing: {sorted(calls)}")
+
+
+@stack_trouble.case("trace-of-the-device", "timestamps.true", needs=(Feature.TIMESTAMPS,))
+def _(rig: Rig) -> None:
+    """Each operation is a slice that begins after its call, to which an arrow leads."""
+    need(rig, F32)
+    with tempfile.TemporaryDirectory() as folder:
+        events = traced(rig, Path(folder) / "trace.json")
+    slices = [e for e in events if e.get("cat") == "device" and e["ph"] == "X"]
+    expect.that(len(slices) >= 2, f"{len(slices)} operations of the device are in the trace")
+    ends = Counter((e["id"], e["ph"]) for e in events if e["ph"] in "sf")
+    arrows = {flow for flow, _ in ends}
+    expect.that(arrows, "no arrow leads from a call to its operation")
+    for flow in arrows:
+        pair = ends[flow, "s"], ends[flow, "f"]
+        expect.equal(pair, (1, 1), f"the two ends of arrow {flow}")
+        begin, end = (
+            next(e["ts"] for e in events if e.get("id") == flow and e["ph"] == phase)
+            for phase in "sf"
+        )
+        expect.that(begin <= end, f"an operation began {begin - end} us before its call")
