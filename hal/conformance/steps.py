@@ -86,7 +86,7 @@ def elsewhere(rig: Rig, code: str) -> Any:
 
 def element(rig: Rig, ints: bool = False) -> DType:
     """An element type that the device has; an integer one if asked."""
-    for dtype in (*_PREFERRED, *DType):
+    for dtype in _PREFERRED + tuple(DType):
         if dtype in rig.info.dtypes and (dtype.is_int or not ints) and dtype is not DType.BOOL:
             return dtype
     raise Unfit("the device has no integer element type for kernels")

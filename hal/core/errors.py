@@ -115,6 +115,10 @@ class OutOfMemory(HalError, MemoryError):
         self.available = available
         self.held = dict(held or {})
 
+    def __reduce__(self) -> tuple[type[OutOfMemory], tuple[object, ...]]:
+        # Without it a pickle keeps the message alone, and cannot be read back.
+        return type(self), (str(self), self.requested, self.available, self.held)
+
 
 class DeadlineExceeded(HalError, TimeoutError):
     """A wait reached its deadline; the work itself may still complete."""

@@ -101,7 +101,7 @@ def _(rig: Rig) -> None:
     (line,) = lines(rig, 1)
     failure = _plant(rig, "fill")
     points = [work(rig, "fill").submit(line, ()), Point(line, 2)] * 4
-    waiters = [lambda p=point: caught(rig.device, p).failure for point in points]  # type: ignore[misc]
+    waiters = [lambda p=point: caught(rig.device, p).failure for point in points]
     expect.equal(together(waiters), [failure] * 8, "what the waiters got")
 
 

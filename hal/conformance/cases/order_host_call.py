@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
@@ -69,8 +70,8 @@ def _(rig: Rig) -> None:
 @order_host_call.case("slow-host-call-holds-only-its-timeline", "timeline.independent", needs=NEEDS)
 def _(rig: Rig) -> None:
     line, other = lines(rig, 2)
-    finish = threading.Event()
-    slow = rig.device.host_call(lambda: finish.wait(5) and None, line, ())
+    finish, hold = _held()
+    slow = rig.device.host_call(hold, line, ())
     rig.done(work(rig, "copy").submit(other, ()), timeout_s=4)
     rig.done(rig.device.host_call(lambda: None, other, ()), timeout_s=4)
     expect.that(rig.pending(slow), "the slow host call goes on")
@@ -80,8 +81,8 @@ def _(rig: Rig) -> None:
 
 @order_host_call.case("host-call-is-asynchronous", "submit.async", needs=NEEDS)
 def _(rig: Rig) -> None:
-    finish = threading.Event()
-    point = rig.device.host_call(lambda: finish.wait(5) and None, rig.timeline(), ())
+    finish, hold = _held()
+    point = rig.device.host_call(hold, rig.timeline(), ())
     expect.that(rig.pending(point), "the call goes on after its submission")
     finish.set()
     rig.done(point)
@@ -187,7 +188,18 @@ def _(rig: Rig) -> None:
     """A call that needs the interpreter runs while this thread is inside a wait."""
     (line,) = lines(rig, 1)
     gate = rig.gate()
-    rig.device.host_call(lambda: sum(range(1000)) and None, line, (gate.point,))
+    seen: list[int] = []
+    rig.device.host_call(lambda: seen.append(sum(range(1000))), line, (gate.point,))
     rig.device.host_call(lambda: None, line, ())
     gate.open()
     expect.equal(rig.device.wait([Point(line, 2)], 5, True), True, "a wait for two host calls")
+
+
+def _held() -> tuple[threading.Event, Callable[[], None]]:
+    """An event, and a function that returns once it is set."""
+    finish = threading.Event()
+
+    def hold() -> None:
+        finish.wait(5)
+
+    return finish, hold
