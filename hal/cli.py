@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import asdict
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from hal.core.description_json import to_json
 from hal.doctor.examine import examine
 from hal.doctor.finding import BAD
 from hal.doctor.shown import findings_text
+from hal.new.project import write_project
 
 _OUT = click.Path(dir_okay=False, writable=True)
 
@@ -67,6 +69,17 @@ def info(device: str, as_json: bool) -> None:
     console = Console()
     for table in info_tables(facts):
         console.print(table)
+
+
+@main.command()
+@click.argument("name")
+@click.option("--into", default=".", metavar="FOLDER", help="Where the project's folder goes.")
+def new_plugin(name: str, into: str) -> None:
+    """Write the project of a plugin NAME ("mychip"): a copy of the reference device that works."""
+    taken = [found.name for found in hal.registry().found()]
+    folder = write_project(name, Path(into), taken)
+    click.echo(f"{folder} is written. Next:")
+    click.echo(f"  cd {folder} && pip install --editable '.[dev]' && hal doctor {name}")
 
 
 @main.command()

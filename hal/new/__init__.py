@@ -1,0 +1,2 @@
+"""A vendor's first step: a pip project with a plugin that works, copied from the reference
+device."""
