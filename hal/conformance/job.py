@@ -17,7 +17,8 @@ class Job:
     """Each of `cases` with each of `seeds`, without the first `skip` of these turns.
 
     `seeded` says that the device gets the seed too, as its own setting "seed". With `look` the
-    child says at the end what it found out about the device.
+    child says at the end what it found out about the device. `peers` are the names of the plugin's
+    devices; without them the child asks the plugin.
     """
 
     device: str

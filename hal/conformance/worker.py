@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
@@ -34,6 +34,8 @@ SHOW_STACKS = signal.SIGUSR1
 
 def work(job: Job) -> Iterator[dict[str, Any]]:
     """Run the job's turns; gives what the parent is told."""
+    if not job.peers:
+        job = replace(job, peers=look.peers(job.device))
     for seed, case in job.turns():
         yield {"begin": case.id}
         result = judge(case, job.setting(seed))
