@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +20,7 @@ import stack.framework as ht
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
 from hal.conformance.crowd import together
+from hal.conformance.elsewhere_engine import computed, polynomial, values
 from hal.conformance.kernels import need
 from hal.conformance.rig import Rig
 from hal.conformance.seat import engine_on, near, run, seat, truth
@@ -23,21 +28,13 @@ from hal.core.description import Feature
 from hal.core.dtypes import DType
 from hal.core.errors import Failure, FailureKind, OperationFailed, Scope
 from hal.core.values import Fault
-from hal.tile.node import Node, Type
 from stack.compiler.program import GraphRequest
-from stack.ir import build as g
 from stack.runtime.engine import Engine
 
 stack_trouble = Cases("J", Level.RESILIENT)
 
 F32 = DType.F32
 Values = NDArray[Any]
-
-
-def polynomial() -> tuple[list[Node], list[Node]]:
-    """x * x + 3 x of 40 elements."""
-    x = g.input(0, Type((40,), F32))
-    return [g.add(g.mul(x, x), g.mul(x, g.full_like(x, 3.0)))], [x]
 
 
 def _launching(rig: Rig) -> str:
@@ -53,9 +50,9 @@ def _survives(rig: Rig, kind: FailureKind, read: Callable[[Engine, Any], object]
     """One run fails with the injected cause; earlier values stay; the same plan then works."""
     need(rig, F32)
     engine = engine_on(rig)
-    outputs, inputs = polynomial()
+    y, x_node = polynomial()
     x = rig.random.standard_normal(40).astype(np.float32)
-    plan, array = engine.plan(GraphRequest(tuple(outputs), tuple(inputs))), engine.put(x, F32)
+    plan, array = engine.plan(GraphRequest((y,), (x_node,))), engine.put(x, F32)
     engine.sync()
     rig.device.inject(_fault(rig, kind, _launching(rig)))
     (lost,) = plan.run([array])
@@ -65,7 +62,7 @@ def _survives(rig: Rig, kind: FailureKind, read: Callable[[Engine, Any], object]
     expect.raises(OperationFailed, engine.get, lost)
     expect.same(engine.get(array), x, "the input, which was there before the failure")
     (found,) = plan.run([array])
-    near(rig, engine.get(found), truth(outputs, [(inputs[0], x)])[0], F32, "the run after it")
+    near(rig, engine.get(found), truth([y], [(x_node, x)])[0], F32, "the run after it")
 
 
 KINDS = (FailureKind.LAUNCH_FAULT, FailureKind.ILLEGAL_ADDRESS)
@@ -111,17 +108,55 @@ def _(rig: Rig) -> None:
     """Four threads compute with one engine."""
     need(rig, F32)
     engine = engine_on(rig)
-    outputs, inputs = polynomial()
+    y, x_node = polynomial()
     hosts = [rig.random.standard_normal(40).astype(np.float32) for _ in range(4)]
 
     def compute(x: Values) -> list[Values]:
-        return [run(engine, outputs, [(inputs[0], x + i)])[0] for i in range(5)]
+        return [run(engine, [y], [(x_node, x + i)])[0] for i in range(5)]
 
     found = together([lambda x=x: compute(x) for x in hosts])  # type: ignore[misc]
     for x, results in zip(hosts, found, strict=True):
         for i, result in enumerate(results):
-            (wanted,) = truth(outputs, [(inputs[0], x + i)])
+            (wanted,) = truth([y], [(x_node, x + i)])
             near(rig, result, wanted, F32, "a thread's result")
+
+
+ROUNDS = 5
+CHILD_S = 30.0
+"""The deadline of another process: its start alone takes a second on a busy machine."""
+
+
+@stack_trouble.case("two-processes", "open.sessions", timeout_s=60)
+def _(rig: Rig) -> None:
+    """Another process computes on the device, and this one goes on until the other is done."""
+    need(rig, F32)
+    registry = rig.setting.registry
+    job = {
+        "device": rig.name,
+        "settings": dict(rig.setting.settings),
+        "registry": f"{registry.__module__}:{registry.__qualname__}",
+        "rounds": ROUNDS,
+    }
+    engine, turn, end = engine_on(rig), 0, time.monotonic() + CHILD_S
+    command = [sys.executable, "-m", "hal.conformance.elsewhere_engine", json.dumps(job)]
+    around = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=around) as child:
+        try:
+            while child.poll() is None and time.monotonic() < end:
+                expect.same(computed(engine, turn), _wanted(turn), f"round {turn} of this process")
+                turn += 1
+                time.sleep(0.002)
+            lines, _ = child.communicate(timeout=CHILD_S)
+        finally:
+            child.kill()
+    expect.equal(child.returncode, 0, "the status of the other process")
+    wanted = [_wanted(turn).tobytes().hex() for turn in range(ROUNDS)]
+    expect.equal(lines.split(), wanted, "the results of the other process")
+
+
+def _wanted(turn: int) -> Values:
+    x = values(turn)
+    return x * x + 3 * x
 
 
 PHASES = frozenset("MXsfi")
