@@ -72,37 +72,40 @@ static int is_gone(hc_link *l, int rank) {
     return atomic_load(&l->gone[rank]) || __atomic_load_n(&l->ends[rank].presence, __ATOMIC_SEQ_CST) != HC_HERE;
 }
 
+static int says_the_same(const hc_link *l, int rank) {
+    return !memcmp(&hc_slot_of(l, rank, l->step)->said, &hc_slot_of(l, l->rank, l->step)->said, sizeof(hc_said));
+}
+
+/* Notes a member that will not post this step any more, and one that says another call. */
+static void look_around(hc_link *l, int first) {
+    for (int r = 0; r < l->size; r++) {
+        int gone = is_gone(l, r); /* first: after it the counter is final */
+        if (r == l->rank || (!gone && !has_posted(l, r, l->step))) continue;
+        if (!has_posted(l, r, l->step)) atomic_store(&l->stuck, r + 1);
+        else if (first && !says_the_same(l, r)) atomic_store(&l->differs, r + 1);
+    }
+}
+
 /* Waits for the rank's post of this step; 0 when the operation has failed meanwhile. */
-static int await(hc_link *l, hc_op *op, int rank) {
+static int await(hc_link *l, hc_op *op, int rank, int first) {
     hc_end *end = &l->ends[rank];
     if (spin(l, rank)) return 1;
     __atomic_add_fetch(&end->sleepers, 1, __ATOMIC_SEQ_CST);
-    while (!atomic_load(&op->timeline->failure)) {
-        int gone = is_gone(l, rank); /* first: after it the counter is final */
-        if (has_posted(l, rank, l->step)) break;
-        if (gone) atomic_store(&l->stuck, rank + 1);
+    while (!atomic_load(&op->timeline->failure) && !has_posted(l, rank, l->step)) {
+        look_around(l, first);
         hc_shared_wait(&end->posted, l->step, LOOK_NS);
     }
     __atomic_sub_fetch(&end->sleepers, 1, __ATOMIC_SEQ_CST);
     return has_posted(l, rank, l->step);
 }
 
-/* Once all have posted their description: 0 when one says something else. Then all of them find that. */
-static int agree(hc_link *l) {
-    for (int r = 0; r < l->size; r++)
-        if (memcmp(&hc_slot_of(l, r, l->step)->said, &hc_slot_of(l, l->rank, l->step)->said, sizeof(hc_said))) {
-            atomic_store(&l->differs, r + 1);
-            return 0;
-        }
-    return 1;
-}
-
-static int await_all(hc_link *l, hc_op *op) {
+static int await_all(hc_link *l, hc_op *op, int first) {
     atomic_store(&l->awaited, l->step);
     atomic_store(&l->waiting, 1);
     int here = 1;
-    for (int r = 0; r < l->size && here; r++) here = r == l->rank || await(l, op, r);
+    for (int r = 0; r < l->size && here; r++) here = r == l->rank || await(l, op, r, first);
     atomic_store(&l->waiting, 0);
+    if (here && first) look_around(l, first);
     return here;
 }
 
@@ -119,8 +122,9 @@ static int activate(hc_link *l, hc_op *op) {
     return alive;
 }
 
+/* Where the members do not agree on the call, all of them find that, and the host side fails it. */
 static int begin(hc_link *l, hc_op *op) {
-    while (!agree(l)) { /* the host side fails it; the members' counters do not move any more */
+    while (atomic_load(&l->differs)) {
         if (atomic_load(&op->timeline->failure)) return 0;
         struct timespec look = {0, LOOK_NS / 10};
         nanosleep(&look, NULL);
@@ -132,7 +136,7 @@ static int run(hc_link *l, hc_call *c, hc_op *op) {
     int64_t steps = hc_chunk_steps(c);
     for (int64_t k = 0; k < steps; k++, l->step++) {
         post(l, c, k);
-        if (!await_all(l, op)) return 0;
+        if (!await_all(l, op, k == 0)) return 0;
         if (k == 0 && !begin(l, op)) return 0;
         hc_chunk_take(l, c, k);
         atomic_store(&l->moved_ns, hc_now());
