@@ -130,6 +130,7 @@ class HostedDevice:
         session.queues.clear()
         session.members.clear()
         session.faults.clear()
+        self._work.free_all()
         self._memory.free_all()
         session.changed.notify_all()
 

@@ -69,6 +69,7 @@ class Work:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._graphs: set[Recorded] = set()
 
     @hookimpl
     def load(self, source: KernelSource) -> Program:
@@ -118,6 +119,7 @@ class Work:
                 allocation.hold()
         tasks = tuple(None if _slots(command) else self._task(command, ()) for command in commands)
         recorded = Recorded(tuple(commands), tasks, keeps)
+        self._graphs.add(recorded)
         count = max((slot.index for c in commands for slot in _slots(c)), default=-1) + 1
         return Graph(session.name, session.epoch, recorded, len(commands), count)
 
@@ -134,7 +136,14 @@ class Work:
 
     def free(self, graph: Graph) -> None:
         """The graph's owner needs it no longer (with the lock held)."""
+        self._graphs.discard(graph.native)
         graph.native.let_go()
+
+    def free_all(self) -> None:
+        """Nobody needs any graph: the session or its epoch ended (with the lock held)."""
+        graphs, self._graphs = self._graphs, set()
+        for recorded in graphs:
+            recorded.let_go()
 
     def _submit(self, hook: str, task: Task, timeline: Timeline, waits: Waits) -> Point:
         return self._session.submit_tasks(hook, (task,), timeline, waits)

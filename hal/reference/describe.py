@@ -19,6 +19,7 @@ PLUGIN = "reference"
 DESCRIPTION = "interpreter of hal-tile/1"
 GRANULARITY = 64
 SCRATCHPAD_NBYTES = 1 << 20
+GRID = (4096, 64, 64)
 FEATURES = frozenset(Feature) - {Feature.OPERATORS, Feature.GROUP_IPC}
 
 _ROUNDED = ("add", "mul", "div", "sqrt", "fma")
@@ -34,13 +35,7 @@ def describe(index: int, count: int, nbytes: int) -> DeviceInfo:
         fingerprint=HAL_TILE,
         contract=1,
         limits=Limits(
-            grid=(4096, 64, 64),
-            args=128,
-            alloc_nbytes=nbytes,
-            queues=256,
-            instances=1,
-            progress_s=0.1,
-            vector_nbytes=256,
+            GRID, 128, nbytes, queues=256, instances=1, progress_s=0.1, vector_nbytes=256
         ),
         spaces=(
             MemorySpace("memory", SpaceKind.GLOBAL, nbytes, GRANULARITY, host_visible=True),

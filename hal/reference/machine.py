@@ -52,12 +52,8 @@ class ReferenceMachine(Machine):
             raise CompileError(f"{source.format} has no build options, got {dict(source.options)}")
         kernel = _parsed(source.text)
         if (kernel.name, kernel.params) != (source.entry, source.params):
-            raise CompileError(
-                f"the text is kernel {kernel.name} with {kernel.params}; "
-                f"asked was {source.entry} with {source.params}",
-                f"kernel {kernel.name} is another one than asked",
-                1,
-            )
+            text = f"the text is kernel {kernel.name} with {kernel.params}"
+            raise CompileError(f"{text}; asked was {source.entry} with {source.params}", text)
         return kernel
 
     def run(self, program: Kernel, args: Sequence[Part | float], grid: Grid) -> None:

@@ -47,6 +47,17 @@ def test_a_graph_keeps_its_buffers_until_it_is_freed(bench):
     assert bench.device.stats("").live_buffers == 1
 
 
+def test_a_reset_gives_back_what_graphs_and_blocked_work_keep(bench):
+    gate = bench.timeline(host_driven=True)
+    buffer = bench.device.alloc(100, AllocOptions())
+    graph = bench.device.record([FillCommand(buffer.region(), b"a")])
+    bench.device.free(buffer)
+    bench.device.replay(graph, (), bench.timeline(), [Point(gate, 1)])
+    bench.device.reset()
+    stats = bench.device.stats("")
+    assert (stats.live_nbytes, stats.live_buffers) == (0, 0)
+
+
 def test_freed_timelines_make_room_for_new_ones(bench):
     timelines = [bench.timeline() for _ in range(bench.device.info.limits.queues)]
     with pytest.raises(InvalidCall, match="200 timelines already"):
