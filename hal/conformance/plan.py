@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hal.conformance.case import Case, Level
 from hal.conformance.catalog import GROUPS, catalog
@@ -13,12 +13,18 @@ from hal.core.errors import InvalidCall
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Cases up to `level`, of these groups (none: all), whose id has one of these texts (none:
-    any), without those that wall-clock time decides unless `timed`."""
+    any) and is one of these `ids` (none: any), without those that wall-clock time decides unless
+    `timed`."""
 
     level: Level = Level.DECLARED
     groups: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     timed: bool = True
+    ids: frozenset[str] = frozenset()
+
+    def only(self, ids: frozenset[str]) -> Choice:
+        """The same choice among these ids."""
+        return replace(self, ids=ids)
 
     def takes(self, case: Case) -> bool:
         """Whether the case is one of them."""
@@ -26,6 +32,7 @@ class Choice:
             case.level <= self.level
             and (not self.groups or case.group in self.groups)
             and (not self.texts or any(text in case.id for text in self.texts))
+            and (not self.ids or case.id in self.ids)
             and (self.timed or not case.timed)
         )
 
