@@ -7,13 +7,10 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hal.core.description import Feature
 from hal.core.dtypes import DType
-
-if TYPE_CHECKING:
-    from hal.conformance.rig import Rig
 
 TIMEOUT_S = 20.0
 
@@ -33,7 +30,7 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`body(rig)` returns when the device is right and raises when it is wrong.
+    """`body(rig)` gets a `Rig` and returns when the device is right and raises when it is wrong.
 
     `musts` are ids of the contract's text. A case runs on a device that declares all `needs` and
     whose plugin has at least `devices` devices. `timeout_s` is the watchdog's time. `timed` says
@@ -48,7 +45,7 @@ class Case:
     devices: int
     timeout_s: float
     timed: bool
-    body: Callable[[Rig], None]
+    body: Callable[[Any], None]
 
 
 class Cases:
