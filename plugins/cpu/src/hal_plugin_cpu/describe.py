@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -52,13 +52,14 @@ has."""
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What an opened device is given: its index among `count` devices, workers, bytes of memory,
-    and the seconds without progress after which it gives an operation up."""
+    the seconds without progress after which it gives an operation up, and measured performance."""
 
     index: int
     count: int
     threads: int
     capacity: int
     progress_s: float
+    declared: Mapping[str, float] = field(default_factory=dict)
 
 
 def device_name(index: int) -> str:
@@ -96,6 +97,7 @@ def describe(shape: Shape) -> DeviceInfo:
         links=tuple(
             Link(device_name(i), "memory", 0, 0) for i in range(shape.count) if i != shape.index
         ),
+        declared=shape.declared,
         facts=_facts(features),
     )
 

@@ -76,12 +76,32 @@ def _flags() -> str:
     return ",".join(f"{'+' if has else '-'}{name}" for name, has in sorted(features().items()))
 
 
-def compile_object(text: str, entry: str) -> bytes:
+def is_known(text: str) -> bool:
+    """Whether LLVM may compile the text in this process: it reports the mistakes in texts of known
+    words and small types, but others may end the process.
+
+    Raises CompileError for what it would take for something else (nothing, a NUL for the end, half
+    a character), and for words that its parser does not know.
+    """
+    if not text.strip():
+        raise CompileError("the program's text is empty", "<string>:1: the text is empty", 1)
+    if bad := _NO_TEXT.search(text):
+        line = text.count("\n", 0, bad.start()) + 1
+        log = f"<string>:{line}: the character {bad[0]!a}"
+        raise CompileError(f"the program's line {line} has the character {bad[0]!a}", log, line)
+    code = text.encode()
+    level = lib.hc_vet(code, len(code))
+    if level == lib.HC_VET_STRANGE:
+        with _compiling, llvm.create_context() as context, _parsed(text, context) as module:
+            module.verify()
+    return bool(level == lib.HC_VET_KNOWN)
+
+
+def compile_here(text: str, entry: str) -> bytes:
     """Object code of a module in `llvm-ir/1`.
 
     Raises CompileError with LLVM's log and the line for text that is wrong or has no such entry.
     """
-    _check_text(text)
     # The module goes before its context on every path: the garbage collector would take any order.
     with _compiling, llvm.create_context() as context, _parsed(text, context) as module:
         module.verify()
@@ -92,16 +112,6 @@ def compile_object(text: str, entry: str) -> bytes:
         module.data_layout = str(machine.target_data)
         _optimise(module, machine)
         return bytes(machine.emit_object(module))
-
-
-def _check_text(text: str) -> None:
-    """What LLVM would take for something else: nothing, a NUL for the end, half a character."""
-    if not text.strip():
-        raise CompileError("the program's text is empty")
-    if bad := _NO_TEXT.search(text):
-        line = text.count("\n", 0, bad.start()) + 1
-        log = f"<string>:{line}: the character {bad[0]!a}"
-        raise CompileError(f"the program's line {line} has the character {bad[0]!a}", log, line)
 
 
 @contextmanager
@@ -123,11 +133,11 @@ def _refusal(log: str) -> CompileError:
 def _check_entry(module: Any, entry: str) -> None:
     defined = {f.name: str(f.global_value_type) for f in module.functions if not f.is_declaration}
     if entry not in defined:
-        raise CompileError(
-            f"the program defines no function {entry!r}; it defines {sorted(defined)}"
-        )
+        text = f"the program defines no function {entry!r}; it defines {sorted(defined)}"
+        raise CompileError(text, text)
     if defined[entry] != _ENTRY_TYPE:
-        raise CompileError(f"{entry!r} has type {defined[entry]}; an entry is {_ENTRY_TYPE}")
+        text = f"{entry!r} has type {defined[entry]}; an entry is {_ENTRY_TYPE}"
+        raise CompileError(text, text)
 
 
 def _check_symbols(module: Any) -> None:
@@ -135,10 +145,11 @@ def _check_symbols(module: Any) -> None:
     declared |= {g.name for g in module.global_variables if g.is_declaration}
     unknown = sorted(n for n in declared - _CALLABLE if not n.startswith("llvm."))
     if unknown:
-        raise CompileError(
+        text = (
             f"the program uses {', '.join(unknown)}; only the C mathematics library and memcpy, "
             f"memmove and memset may be called"
         )
+        raise CompileError(text, text)
 
 
 def _optimise(module: Any, machine: Any) -> None:

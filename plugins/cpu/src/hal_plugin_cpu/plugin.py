@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from hal.core.description import DeviceSummary
 from hal.core.errors import InvalidCall, PluginError
 from hal.core.spec import hookimpl
 from hal.core.values import OpenOptions
 from hal_plugin_cpu import machine
+from hal_plugin_cpu.calibrate import measured
 from hal_plugin_cpu.describe import Shape, summary
 from hal_plugin_cpu.device import CpuDevice
 
@@ -34,6 +37,11 @@ SETTINGS = ("threads", "memory_nbytes", "progress_s")
 """`threads`: worker threads; `memory_nbytes`: the most bytes that the device allocates;
 `progress_s`: how long an operation may make no progress."""
 
+CALIBRATE_VARIABLE = "HAL_CPU_CALIBRATE"
+"""1: measure what the devices do when the first one is opened, and declare it."""
+
+_calibrating = threading.Lock()
+
 _LEAST_PROGRESS_S = 0.01
 """Threads of a busy machine may rest for so long."""
 
@@ -54,11 +62,35 @@ def open_device(index: int, options: OpenOptions) -> CpuDevice:
         raise InvalidCall(
             f"cpu:{index}: unknown settings {', '.join(unknown)}; known are {', '.join(SETTINGS)}"
         )
-    return CpuDevice(_shape(index, count, options.settings), options.cache_dir)
+    declared = _declared(count, tuple(sorted(options.settings.items())))
+    return CpuDevice(_shape(index, count, options.settings, declared), options.cache_dir)
 
 
-def _shape(index: int, count: int, settings: Mapping[str, str]) -> Shape:
-    return Shape(index, count, _threads(settings), _capacity(settings, count), _progress(settings))
+def _shape(
+    index: int, count: int, settings: Mapping[str, str], declared: Mapping[str, float]
+) -> Shape:
+    capacity, progress_s = _capacity(settings, count), _progress(settings)
+    return Shape(index, count, _threads(settings), capacity, progress_s, declared)
+
+
+def _declared(count: int, settings: tuple[tuple[str, str], ...]) -> Mapping[str, float]:
+    if os.environ.get(CALIBRATE_VARIABLE, "") in ("", "0"):
+        return {}
+    with _calibrating:
+        return _measured(count, settings)
+
+
+@cache
+def _measured(count: int, settings: tuple[tuple[str, str], ...]) -> Mapping[str, float]:
+    """What devices so opened do; measured once in a process."""
+    devices: list[CpuDevice] = []
+    try:
+        for index in range(count):
+            devices.append(CpuDevice(_shape(index, count, dict(settings), {}), ""))
+        return measured(devices)
+    finally:
+        for device in devices:
+            device.close()
 
 
 def _devices() -> int:

@@ -12,7 +12,8 @@ from hal.core.values import LLVM_IR, KernelSource, Program
 from hal_plugin_cpu import blocking
 from hal_plugin_cpu._native import ffi, lib
 from hal_plugin_cpu.failures import CLOSED
-from hal_plugin_cpu.jit import Jit, ObjectCache, cache_key, compile_object
+from hal_plugin_cpu.isolated import compile_isolated
+from hal_plugin_cpu.jit import Jit, ObjectCache, cache_key, compile_here, is_known
 from hal_plugin_cpu.memory import strike_now
 from hal_plugin_cpu.session import Session
 
@@ -87,6 +88,14 @@ class Programs:
         failure = self._session.faults.take("load") if self._session.faults.pending else None
         if failure is not None:
             _raise_load_fault(self._session, failure, source)
+
+
+def compile_object(text: str, entry: str) -> bytes:
+    """Object code of a module in `llvm-ir/1`, whatever the text does to the compiler.
+
+    Raises CompileError with the compiler's log and the line.
+    """
+    return compile_here(text, entry) if is_known(text) else compile_isolated(text, entry)
 
 
 def _keep_running(native: Any, loaded: list[tuple[Any, Any]]) -> None:

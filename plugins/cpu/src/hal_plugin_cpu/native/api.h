@@ -140,4 +140,5 @@ int hc_allow_tiles(void);
 void *hc_symbol(const char *name);
 
 /* vet.c */
-int hc_vetted(const char *text, int64_t nbytes);
+enum hc_vet { HC_VET_RISKY = 0, HC_VET_STRANGE = 1, HC_VET_KNOWN = 2 };
+int hc_vet(const char *text, int64_t nbytes);

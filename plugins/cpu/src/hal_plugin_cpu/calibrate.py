@@ -1,0 +1,258 @@
+"""What the device does in practice: the figures of `DeviceInfo.declared`, by the contract's method.
+
+A figure is the median of tries, each on buffers that were allocated for it and written once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from statistics import median
+
+from hal.core.description import LARGE_NBYTES
+from hal.core.dtypes import DType
+from hal.core.errors import PluginError
+from hal.core.values import (
+    LLVM_IR,
+    AllocOptions,
+    Buffer,
+    Collective,
+    CollectiveKind,
+    Group,
+    GroupSpec,
+    KernelSource,
+    Launchable,
+    Param,
+    ParamKind,
+    Point,
+    Program,
+    Timeline,
+)
+from hal_plugin_cpu.device import CpuDevice
+
+TRIES = 11
+QUEUE_DEPTH = 4096
+"""How many operations are tried behind a wait."""
+
+_TIMEOUT_S = 20.0
+_SMALL_NBYTES = 64 << 10
+_EMPTY = """
+define void @empty(ptr %args, ptr %grid, i64 %begin, i64 %end) {
+  ret void
+}
+"""
+_ADDITION = """
+; variant {number}
+define void @add(ptr %args, ptr %grid, i64 %begin, i64 %end) {{
+entry:
+  %a = load ptr, ptr %args
+  %b_slot = getelementptr i64, ptr %args, i64 1
+  %b = load ptr, ptr %b_slot
+  %c_slot = getelementptr i64, ptr %args, i64 2
+  %c = load ptr, ptr %c_slot
+  br label %loop
+loop:
+  %i = phi i64 [%begin, %entry], [%next, %loop]
+  %a_i = getelementptr float, ptr %a, i64 %i
+  %b_i = getelementptr float, ptr %b, i64 %i
+  %c_i = getelementptr float, ptr %c, i64 %i
+  %x = load float, ptr %a_i
+  %y = load float, ptr %b_i
+  %sum = fadd float %x, %y
+  store float %sum, ptr %c_i
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %end
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}}
+"""
+_BUFFERS = tuple(Param(name, ParamKind.BUFFER, DType.F32, writes=name == "c") for name in "abc")
+
+
+def measured(devices: Sequence[CpuDevice]) -> Mapping[str, float]:
+    """The figures of the first device; `all_reduce` among all of them if there are several."""
+    bench = Bench(devices[0], devices[0].create_timeline(False))
+    figures = {
+        "launch_s": _launch_s(bench),
+        "round_trip_s": _round_trip_s(bench),
+        "alloc_s": _median(lambda: _alloc_s(bench), 3 * TRIES),
+        "load_s": median(_load_s(bench, number) for number in range(TRIES)),
+        "host_to_device": LARGE_NBYTES / _median(lambda: _to_device_s(bench)),
+        "device_to_host": LARGE_NBYTES / _median(lambda: _to_host_s(bench)),
+        "device_to_device": LARGE_NBYTES / _median(lambda: _within_s(bench)),
+        "queue_depth": _queue_depth(bench),
+        "overlap": _median(lambda: _overlap(bench)),
+    }
+    if len(devices) > 1:
+        figures["all_reduce"] = LARGE_NBYTES / _all_reduce_s(devices)
+    return figures
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A device and a timeline of it to measure on."""
+
+    device: CpuDevice
+    timeline: Timeline
+
+    def wait(self, *points: Point) -> None:
+        """Wait for the points. Raises PluginError when they take longer than any should."""
+        if not self.device.wait(points, _TIMEOUT_S, True):
+            raise PluginError(f"calibration: the device did not answer in {_TIMEOUT_S:g} s")
+
+    @contextmanager
+    def written(self, count: int, nbytes: int = LARGE_NBYTES) -> Iterator[list[Buffer]]:
+        """Fresh buffers, each written once."""
+        buffers = [self.device.alloc(nbytes, AllocOptions()) for _ in range(count)]
+        for buffer in buffers:
+            self.wait(self.device.fill(buffer.region(), b"\1", self.timeline, ()))
+        yield buffers
+        for buffer in buffers:
+            self.device.free(buffer)
+
+    def program(self, text: str, entry: str, params: tuple[Param, ...]) -> Program:
+        """A program, loaded."""
+        return self.device.load(KernelSource(LLVM_IR, text, entry, params))
+
+    def empty(self) -> Launchable:
+        """A program that does nothing, bound."""
+        return self.device.bind(self.program(_EMPTY, "empty", ()), ())
+
+
+def _median(try_once: Callable[[], float], tries: int = TRIES) -> float:
+    return median(try_once() for _ in range(tries))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start_ns = time.perf_counter_ns()
+    work()
+    return (time.perf_counter_ns() - start_ns) / 1e9
+
+
+def _launch_s(bench: Bench) -> float:
+    empty, launch = bench.empty(), bench.device.launch
+
+    def try_once() -> float:
+        start_ns = time.perf_counter_ns()
+        point = launch(empty, (1, 1, 1), bench.timeline, ())
+        seconds = (time.perf_counter_ns() - start_ns) / 1e9
+        bench.wait(point)
+        return seconds
+
+    return _median(try_once, 3 * TRIES)
+
+
+def _round_trip_s(bench: Bench) -> float:
+    empty, device = bench.empty(), bench.device
+
+    def try_once() -> float:
+        return _seconds(lambda: bench.wait(device.launch(empty, (1, 1, 1), bench.timeline, ())))
+
+    return _median(try_once, 3 * TRIES)
+
+
+def _alloc_s(bench: Bench) -> float:
+    device = bench.device
+    return _seconds(lambda: device.free(device.alloc(_SMALL_NBYTES, AllocOptions())))
+
+
+def _load_s(bench: Bench, number: int) -> float:
+    source = KernelSource(LLVM_IR, _ADDITION.format(number=number), "add", _BUFFERS)
+    programs: list[Program] = []
+    seconds = _seconds(lambda: programs.append(bench.device.load(source)))
+    bench.device.free(programs.pop())
+    return seconds
+
+
+def _to_device_s(bench: Bench) -> float:
+    host = bytes(range(256)) * (LARGE_NBYTES // 256)
+    with bench.written(1) as (buffer,):
+        copy = bench.device.copy
+        return _seconds(lambda: bench.wait(copy(buffer.region(), host, bench.timeline, ())))
+
+
+def _to_host_s(bench: Bench) -> float:
+    host = bytearray(b"\1") * LARGE_NBYTES
+    with bench.written(1) as (buffer,):
+        copy = bench.device.copy
+        return _seconds(lambda: bench.wait(copy(host, buffer.region(), bench.timeline, ())))
+
+
+def _within_s(bench: Bench) -> float:
+    with bench.written(2) as (dst, src):
+        copy = bench.device.copy
+        return _seconds(lambda: bench.wait(copy(dst.region(), src.region(), bench.timeline, ())))
+
+
+def _overlap(bench: Bench) -> float:
+    """How much faster a copy and a kernel are on two timelines than on one."""
+    other = bench.device.create_timeline(False)
+    program = bench.program(_ADDITION.format(number="overlap"), "add", _BUFFERS)
+    ratio = _both_s(bench, program, bench.timeline) / _both_s(bench, program, other)
+    bench.device.free(program)
+    bench.device.free(other)
+    return ratio
+
+
+def _both_s(bench: Bench, program: Program, of_kernel: Timeline) -> float:
+    device, grid = bench.device, (LARGE_NBYTES // 4, 1, 1)
+    with bench.written(5) as (dst, src, *operands):
+        add = device.bind(program, operands)
+
+        def run() -> None:
+            copied = device.copy(dst.region(), src.region(), bench.timeline, ())
+            bench.wait(copied, device.launch(add, grid, of_kernel, ()))
+
+        seconds = _seconds(run)
+        device.free(add)
+    return seconds
+
+
+def _queue_depth(bench: Bench) -> float:
+    """Operations behind a wait, as many as were tried: the queue ends with the memory."""
+    gate = bench.device.create_timeline(True)
+    with bench.written(1, _SMALL_NBYTES) as (buffer,):
+        fill, region, waits = bench.device.fill, buffer.region(), (Point(gate, 1),)
+        points = [fill(region, b"\1", bench.timeline, waits) for _ in range(QUEUE_DEPTH)]
+        bench.device.signal(gate, 1, None)
+        bench.wait(points[-1])
+    bench.device.free(gate)
+    return float(len(points))
+
+
+def _all_reduce_s(devices: Sequence[CpuDevice]) -> float:
+    """A sum over all devices, from the first member's call to the last one's end."""
+    benches = [Bench(device, device.create_timeline(False)) for device in devices]
+    groups = _joined(devices)
+    call = Collective(CollectiveKind.ALL_REDUCE, DType.F32, LARGE_NBYTES // 4)
+
+    def try_once() -> float:
+        with ExitStack() as stack:
+            pairs = [stack.enter_context(bench.written(2)) for bench in benches]
+            start_ns = time.perf_counter_ns()
+            points = [
+                b.device.collective(group, call, dst.region(), src.region(), b.timeline, ())
+                for b, group, (dst, src) in zip(benches, groups, pairs, strict=True)
+            ]
+            for bench, point in zip(benches, points, strict=True):
+                bench.wait(point)
+            return (time.perf_counter_ns() - start_ns) / 1e9
+
+    return _median(try_once)
+
+
+def _joined(devices: Sequence[CpuDevice]) -> list[Group]:
+    """A group of the devices, which join at once."""
+    peers = tuple(device.describe().name for device in devices)
+    key = f"calibration {os.getpid()}"
+    with ThreadPoolExecutor(len(devices)) as threads:
+        joins = [
+            threads.submit(device.create_group, GroupSpec(key, rank, peers, _TIMEOUT_S))
+            for rank, device in enumerate(devices)
+        ]
+        return [join.result(2 * _TIMEOUT_S) for join in joins]
