@@ -443,6 +443,8 @@ class DeviceSpec:
         rank. A member that does not come MUST be named to the others at their deadline
         [group.missing], and members that disagree MUST be refused [group.disagree]. With
         Feature.GROUP_IPC the members may be in different processes of one host [group.processes].
+        Members are told apart by key and rank alone: processes that each have their own "cpu:0"
+        name it once per process in `peers`.
 
         Owner: the caller, until `free`. Blocks: until all members joined or `spec.timeout_s`
         passed. Raises: DeadlineExceeded naming the missing ranks; InvalidCall when members disagree
