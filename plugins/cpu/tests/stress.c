@@ -1,5 +1,6 @@
 /* Drives the native runtime from many threads, for the thread sanitizer; see test_races.py. */
 #include "runtime.h"
+#include <sched.h>
 #include <stdio.h>
 
 #define CHECK(ok) do { if (!(ok)) { printf("%s:%d: %s\n", __FILE__, __LINE__, #ok); abort(); } } while (0)
@@ -102,6 +103,55 @@ static void session(int lose) {
     hc_release_device(dev);
 }
 
+static atomic_int released;
+
+static void stick(const uint64_t *args, const int64_t *grid, int64_t begin, int64_t end) {
+    (void)args, (void)grid, (void)begin, (void)end;
+    while (!atomic_load(&released)) sched_yield();
+}
+
+static int64_t failure_of(hc_timeline *t, int64_t value) {
+    hc_point point = {t, value};
+    int64_t failure = 0;
+    int reached = 0;
+    for (int first = 1; !reached; first = 0) reached = hc_wait(dev, 1, &point, 1, first, 20000000, &failure);
+    CHECK(reached == HC_FAILED);
+    return failure;
+}
+
+/* Kernels that do not end: the device goes on without their workers, which end when they come back. */
+static void hangs(void) {
+    dev = hc_open(3, 0, 1LL << 30, 200000000);
+    for (int k = 0; k < 4; k++) {
+        atomic_store(&released, 0);
+        hc_timeline *t = hc_timeline_new(dev, 0);
+        hc_program *program = hc_program_new(dev, (void *)stick, 0);
+        hc_buffer *b;
+        hc_launchable *bound;
+        CHECK(!hc_alloc(dev, 80000, 1, 0, 0, &b));
+        hc_arg arg = {b, 0};
+        CHECK(!hc_bind(dev, program, 1, &arg, &bound));
+        int64_t value = hc_launch(dev, bound, k % 2 ? 1 : 1000, 1, 1, t, 0, NULL, 0);
+        if (k < 3) CHECK(failure_of(t, value) == HC_HANGS - HC_FIRST_NAME && hc_hanging(dev) && hc_abandoned(dev));
+        if (k >= 2) {
+            hc_lose(dev, 7, 0);
+            CHECK(hc_reset(dev) == k - 1 && !hc_hanging(dev));
+            hc_stats stats;
+            hc_count(dev, &stats);
+            CHECK(!stats.live && !stats.buffers);
+        }
+        atomic_store(&released, 1);
+        while (hc_abandoned(dev)) sched_yield();
+        CHECK(!hc_hanging(dev));
+        hc_unref(bound);
+        hc_unref(b);
+        hc_unref(program);
+        hc_unref(t);
+    }
+    hc_shut(dev, 3);
+    hc_release_device(dev);
+}
+
 #define CALLS 60
 
 typedef struct { hc_device *dev; hc_call **calls; int rank; } member;
@@ -139,6 +189,7 @@ static void collectives(void) {
 int main(int argc, char **argv) {
     rounds = argc > 1 ? atoi(argv[1]) : 20;
     for (int i = 0; i < 4; i++) session(i % 2);
+    hangs();
     collectives();
     puts("done");
     return 0;
