@@ -15,7 +15,7 @@ from hal.conformance.job import Job
 from hal.conformance.judge import Result
 from hal.conformance.plan import Choice, by_group, chosen
 from hal.conformance.results import green
-from hal.conformance.runner import Look, not_run, run
+from hal.conformance.runner import DEAD, Look, not_run, run
 from hal.core.errors import InvalidCall
 
 
@@ -91,13 +91,19 @@ def folder_of(device: str) -> str:
 
 
 def _looked(job: Job, expected: Expected) -> GroupRun:
-    found = tuple(run(replace(job, look=True), expected.environment_of("A")))
-    results = tuple(_judged(r, expected) for r in found if isinstance(r, Result))
-    seen = next((item for item in found if isinstance(item, Look)), None)
+    results: list[Result] = []
+    seen = None
+    for found in run(replace(job, look=True), expected.environment_of("A")):
+        if isinstance(found, Look):
+            seen = found
+            continue
+        results.append(_judged(found, expected))
+        if found.outcome in DEAD:
+            break
     if seen and job.device not in seen.peers:
         known = ", ".join(seen.peers) or "none"
         raise InvalidCall(f"there is no device {job.device!r}\nknown devices: {known}")
-    return GroupRun("A", results, seen)
+    return GroupRun("A", tuple(results), seen)
 
 
 def _wanted(results: Sequence[Result], cases: Sequence[Case]) -> Iterator[Result]:

@@ -33,14 +33,19 @@ def peers(device: str) -> tuple[str, ...]:
     return tuple(f"{found.name}:{summary.index}" for summary in listed)
 
 
-def facts(device: str) -> dict[str, Any]:
-    """What the devices are called and the device's description, None if it does not open."""
+def facts(device: str) -> dict[str, Any] | None:
+    """What the devices are called and the device's description, None if it does not open; None
+    for all if the plugin cannot say what devices there are."""
+    try:
+        listed = peers(device)
+    except Exception:  # noqa: BLE001  the plugin's code runs here, and a case says what it raised
+        return None
     try:
         with hal.open(device) as opened:
             info = to_json(opened.info)
     except HalError:
         info = None
-    return {"peers": peers(device), "info": info}
+    return {"peers": listed, "info": info}
 
 
 def folder(found: Found) -> str:

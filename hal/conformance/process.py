@@ -23,7 +23,11 @@ END_S = 10.0
 """How long a child may take to end after its last event."""
 
 _STACKS_S = 0.3
-_TAIL_NBYTES = 1200
+_TAIL_NBYTES = 64 << 10
+_WORDS = 1200
+_FRAMES = 15
+_STACK, _OTHERS = "Current thread ", "Thread 0x"
+"""What faulthandler writes before the stack of the thread that got the signal, and of others."""
 
 
 class Late(Exception):
@@ -104,8 +108,17 @@ class Child:
         """The last of what the child wrote to stderr."""
         end = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, end - _TAIL_NBYTES))
-        text = self._errors.read().decode(errors="replace").strip()
+        text = _last_words(self._errors.read().decode(errors="replace"))
         return f"; it wrote last:\n{text}" if text else ""
+
+
+def _last_words(text: str) -> str:
+    """The end of a text; of the stacks of all threads the top of the one that matters."""
+    text, found, stacks = text.partition(_STACK)
+    if not found:
+        return text[-_WORDS:].strip()
+    stack = stacks.partition("\n\n")[0].splitlines()[1 : 1 + _FRAMES]
+    return "\n".join([text.partition(_OTHERS)[0][-_WORDS:].strip(), *stack]).strip()
 
 
 def _death(code: int) -> str:

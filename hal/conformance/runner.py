@@ -15,6 +15,9 @@ from hal.conformance.process import END_S, Child, Late
 START_S = 60.0
 """How long a child may take to start, before the plugin is imported."""
 
+DEAD = frozenset({Outcome.CRASH, Outcome.HANG})
+"""The outcomes after which a child is no more."""
+
 MOST_DEATHS = 5
 """After so many crashes and hangs in one job, the rest of it is not run."""
 
@@ -38,7 +41,7 @@ def run(job: Job, environment: Mapping[str, str]) -> Iterator[Result | Look]:
             yield found
             if isinstance(found, Result):
                 job = job.after(1)
-                deaths += found.outcome in (Outcome.CRASH, Outcome.HANG)
+                deaths += found.outcome in DEAD
     why = f"{MOST_DEATHS} cases before it crashed or hung"
     yield from (not_run(case, seed, why) for seed, case in job.turns())
 
@@ -56,13 +59,13 @@ def _child(job: Job, environment: Mapping[str, str]) -> Iterator[Result | Look]:
             if result is not None:
                 yield result
             result = _turn(child, seed, case)
-            if result.outcome in (Outcome.CRASH, Outcome.HANG):
+            if result.outcome in DEAD:
                 yield result
                 return
         look = child.event(START_S) if job.look else None
         if result is not None:
             yield _with_its_end(result, child)
-        if look is not None:
+        if look is not None and look["look"] is not None:
             yield Look(tuple(look["look"]["peers"]), look["look"]["info"])
 
 

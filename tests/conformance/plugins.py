@@ -1,0 +1,87 @@
+"""Plugins that a test installs into a folder: small real devices, most of them wrong."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+MANIFEST = """
+name = "{name}"
+contract = [1, 1]
+features = ["map", "graph", "host-call", "stats", "timestamps"]
+description = "a test"
+"""
+
+DEVICE = """
+import os
+from dataclasses import replace
+
+from hal.core.description import DeviceSummary, Feature
+from hal.core.spec import hookimpl
+from hal.hosted.device import HostedDevice
+from hal.hosted.order import AdversarialOrder
+from hal.reference.describe import describe
+from hal.reference.machine import ReferenceMachine
+
+FEATURES = (Feature.MAP, Feature.GRAPH, Feature.HOST_CALL, Feature.STATS, Feature.TIMESTAMPS)
+
+
+@hookimpl
+def enumerate_devices():
+    return [DeviceSummary(0, "a test")]
+
+
+@hookimpl
+def open_device(index, options):
+    info = describe(0, 1, 1 << 20)
+    info = replace(info, name="{name}:0", plugin="{name}", features=frozenset(FEATURES))
+    return HostedDevice(info, ReferenceMachine(0), AdversarialOrder(0))
+"""
+
+GOOD = DEVICE
+
+CRASHES = "import ctypes\nctypes.string_at(0)\n"
+
+HANGS = "import time\ntime.sleep(600)\n"
+
+LEAKS = DEVICE.replace(
+    "    info = describe", '    os.open("/dev/null", os.O_RDONLY)\n    info = describe'
+)
+
+LIES = DEVICE.replace(
+    "    return HostedDevice",
+    """    (space, *others) = info.spaces
+    limits = replace(info.limits, alloc_nbytes=4 << 20)
+    info = replace(info, limits=limits, spaces=(replace(space, nbytes=8 << 20), *others))
+    return HostedDevice""",
+).replace("ReferenceMachine(0)", "Small(0)")
+LIES += """
+
+class Small(ReferenceMachine):
+    \"\"\"Has one MiB, whatever the description says.\"\"\"
+
+    def allocate(self, nbytes, options):
+        if nbytes > 1 << 20:
+            raise OutOfMemory(f"no {nbytes} bytes", nbytes, 1 << 20)
+        return super().allocate(nbytes, options)
+"""
+LIES = LIES.replace("import os\n", "import os\nfrom hal.core.errors import OutOfMemory\n", 1)
+
+
+@dataclass
+class Site:
+    """A folder on the import path; `install` does what pip would do with a plugin's wheel."""
+
+    path: Path
+
+    def install(self, name, code=GOOD, about_the_suite=""):
+        package = f"hal_plugin_{name}"
+        folder = self.path / package
+        folder.mkdir()
+        (folder / "__init__.py").write_text("")
+        (folder / "plugin.py").write_text(code.replace("{name}", name))
+        (folder / "hal-plugin.toml").write_text(MANIFEST.format(name=name))
+        if about_the_suite:
+            (folder / "hal-conformance.toml").write_text(about_the_suite)
+        info = self.path / f"{package}-1.5.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.5\n")
+        (info / "entry_points.txt").write_text(f"[hal.plugins]\n{name} = {package}.plugin\n")

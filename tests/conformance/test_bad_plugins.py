@@ -1,0 +1,67 @@
+"""Whatever a plugin does to its process, a run of the suite ends, with those rows red."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from hal.conformance.conform import Request, conform
+from hal.conformance.judge import Outcome
+from hal.conformance.plan import Choice
+from hal.conformance.results import green
+from hal.conformance.runner import NOT_RUN
+from tests.conformance.plugins import CRASHES, HANGS, LEAKS, LIES
+
+RUNS = {
+    "crashes": (CRASHES, "C.alloc-at-the-limit"),
+    "hangs": (HANGS, "C.alloc-at-the-limit"),
+    "leaks": (LEAKS, "A.open-and-close-50"),
+    "lies": (LIES, "C.alloc-at-the-limit"),
+}
+
+
+def run(name, *texts):
+    """Every result of a run by its case's id."""
+    groups = conform(Request(f"{name}:0", Choice(texts=("A.imports", *texts))))
+    return {result.id: result for group in groups for result in group.results}
+
+
+@pytest.fixture(scope="module")
+def runs(site):
+    """The runs, all at once: most of their time is waiting."""
+    for name, (code, _) in RUNS.items():
+        site.install(name, code)
+    with ThreadPoolExecutor(len(RUNS)) as pool:
+        done = {name: pool.submit(run, name, text) for name, (_, text) in RUNS.items()}
+        return {name: future.result(timeout=120) for name, future in done.items()}
+
+
+def test_a_plugin_that_crashes_is_a_row_with_the_signal_and_the_stack(runs):
+    results = runs["crashes"]
+    assert results["A.imports"].outcome is Outcome.CRASH
+    assert "died of SIGSEGV" in results["A.imports"].detail
+    assert "plugin.py" in results["A.imports"].detail
+
+
+def test_a_plugin_that_hangs_is_a_row_that_says_where(runs):
+    results = runs["hangs"]
+    assert results["A.imports"].outcome is Outcome.HANG
+    assert "it took more than 5 s" in results["A.imports"].detail
+    assert "plugin.py" in results["A.imports"].detail
+
+
+@pytest.mark.parametrize("name", ["crashes", "hangs"])
+def test_after_a_bad_first_look_every_other_row_is_red_and_says_why(runs, name):
+    others = [r for r in runs[name].values() if r.id.startswith("C.")]
+    assert {r.outcome for r in others} == {Outcome.FAIL}
+    assert all(r.detail.startswith(NOT_RUN) for r in others)
+
+
+def test_a_descriptor_that_leaks_at_each_open_is_a_red_row(runs):
+    assert runs["leaks"]["A.imports"].outcome is Outcome.PASS
+    assert runs["leaks"]["A.open-and-close-50"].outcome is Outcome.FAIL
+
+
+def test_a_lie_about_the_memory_is_a_red_row(runs):
+    assert runs["lies"]["A.imports"].outcome is Outcome.PASS
+    assert not green(runs["lies"].values())
+    assert runs["lies"]["C.alloc-at-the-limit"].outcome is Outcome.FAIL
