@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 from hal.core.description import DeviceInfo
@@ -127,7 +128,14 @@ class CpuDevice:
         if takes_device(failure):
             self._session.lose(failure)
         for callback in tuple(self._subscribers):
-            callback(failure)
+            _tell(callback, failure)
+
+
+def _tell(callback: Callable[[Failure], None], failure: Failure) -> None:
+    try:
+        callback(failure)
+    except Exception as error:  # noqa: BLE001  foreign code: the others must hear of it too
+        sys.excepthook(type(error), error, error.__traceback__)
 
 
 _STATES: dict[int, HealthState] = {

@@ -168,6 +168,8 @@ def strike_now(session: Session, failure: Failure) -> None:
 
 def _open_exported(shared: SharedHandle) -> int:
     """The exporter's memory as a descriptor of this process."""
+    if len(shared.token) != 2 or shared.nbytes < 0:
+        raise InvalidCall(f"import_buffer: {shared} is no handle of {MEMFD!r}")
     pid, number = shared.token
     path = f"/proc/{pid}/fd/{number}"
     try:
