@@ -219,7 +219,8 @@ class DeviceSpec:
 
         MUST check that the entry exists with these parameters [load.entry]. Text that is not a
         program MUST raise CompileError with the compiler's log, and MUST NOT harm the process
-        [load.damaged]. A format that `DeviceInfo.formats` does not list MUST raise
+        [load.damaged]. A build option that the format's documentation does not name MUST be refused
+        [load.options]. A format that `DeviceInfo.formats` does not list MUST raise
         UnsupportedFormat [load.format]. With a cache directory a second load of equal text on an
         equal fingerprint is served from there; a corrupt or unwritable cache MUST be ignored and
         never be an error [load.cache].

@@ -96,6 +96,12 @@ def _other(params: Sequence[Param], how: str) -> tuple[Param, ...]:
     return (x, replace(y, dtype=other), z)
 
 
+@programs_load.case("load-unknown-option", "load.options")
+def _(rig: Rig) -> None:
+    source = replace(rig.source(add_vectors(rig)), options=(("no-such-option", "1"),))
+    expect.raises((CompileError, InvalidCall), rig.device.load, source)
+
+
 @programs_load.case("load-other-parameters", "load.entry", how=("fewer", "more", "kind", "dtype"))
 def _(rig: Rig, how: str) -> None:
     source = rig.source(add_vectors(rig))
