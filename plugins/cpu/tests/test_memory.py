@@ -344,3 +344,25 @@ def test_allocations_from_many_threads_balance(rig):
         thread.join()
     stats = rig.device.stats("")
     assert (stats.live_nbytes, stats.live_buffers) == (0, 0)
+
+
+def test_malformed_shared_handles_are_refused(rig):
+    for token, nbytes in (((1, 2, 3), 10), ((), 10), ((os.getpid(), 1), -1)):
+        with pytest.raises(InvalidCall):
+            rig.device.import_buffer(SharedHandle("memfd", token, nbytes))
+
+
+def test_every_buffer_up_to_the_limit_and_none_past_it(open_cpu):
+    device = open_cpu(memory_nbytes=str(64 << 20))
+    limit = device.describe().limits.alloc_nbytes
+    for zero in (False, True):
+        with pytest.raises(OutOfMemory) as caught:
+            device.alloc(limit + 1, AllocOptions(zero=zero))
+        assert (caught.value.requested, caught.value.available) == (limit + 1, limit)
+        buffer = device.alloc(limit, AllocOptions(zero=zero))
+        with pytest.raises(OutOfMemory):
+            device.alloc(1, PLAIN)
+        device.free(buffer)
+    assert device.stats("").live_nbytes == 0
+    assert device.stats("").peak_nbytes == limit
+    assert device.stats("").allocations == 2
