@@ -1,0 +1,92 @@
+"""What docs/vendors.md tells a vendor to type and to write exists."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from hal.cli import main
+from hal.conformance.case import Level
+from hal.conformance.expected import parse_expected
+from hal.core.fault_plan import parse_plan
+from hal.core.wrappers import wrapper
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs/vendors.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+
+
+def commands(program):
+    lines = [line.partition("#")[0].strip() for block in blocks("sh") for line in block.split("\n")]
+    words = [shlex.split(line) for line in lines if line.startswith(program)]
+    assert words
+    return words
+
+
+@pytest.mark.parametrize("words", commands("hal "), ids=" ".join)
+def test_each_command_is_one_that_the_program_takes(words):
+    command = main.commands[words[1]]
+    command.make_context(words[1], words[2:], resilient_parsing=True)
+    known = {option for param in command.params for option in param.opts}
+    assert {word for word in words[2:] if word.startswith("--")} <= known
+
+
+def test_the_options_of_pytest_are_those_of_the_suite():
+    text = (ROOT / "hal/conformance/pytest_plugin.py").read_text()
+    for words in commands("pytest --pyargs"):
+        for option in (word for word in words if word.startswith("--hal")):
+            assert f'"{option}"' in text
+
+
+def test_the_options_of_the_example_are_its_own():
+    text = (ROOT / "examples/train_gpt.py").read_text()
+    for words in commands("python examples"):
+        for option in (word for word in words if word.startswith("--")):
+            assert f'"{option}"' in text
+
+
+def test_the_levels_are_those_of_the_suite():
+    assert re.findall(r"^\| (L\d) \|", GUIDE, re.MULTILINE) == [str(level) for level in Level]
+
+
+def test_the_files_are_those_of_a_new_project():
+    table = GUIDE.partition("src/hal_plugin_mychip` |")[2].partition("\n\n")[0]
+    named = re.findall(r"^\| `(.*?)` \|", table, re.MULTILINE)
+    written = {path.name for path in (ROOT / "hal/reference").iterdir()} | {"hal-conformance.toml"}
+    assert named
+    assert {*named} <= written
+
+
+def test_the_wrappers_are_known():
+    named = re.findall(r'^\* `"(.*?)"`', GUIDE, re.MULTILINE)
+    assert len(named) == 5
+    for name in named:
+        wrapper(name.replace("PLAN", "hang at launch"))
+
+
+def test_the_kinds_of_faults_are_all_there_are():
+    said = re.search(r"Kinds are (.*?)\.\n", GUIDE, re.DOTALL)[1]
+    kinds = re.findall(r"`(.*?)`", said)
+    homes = {"out-of-memory": "alloc", "compile": "load", "link-down": "copy"}
+    homes |= {"data-corruption": "copy"}
+    assert len(kinds) == 11
+    for kind in kinds:
+        parse_plan(f"{kind} at {homes.get(kind, 'launch')}")
+
+
+def test_its_toml_is_what_the_suite_reads():
+    for block in blocks("toml"):
+        [known] = parse_expected(block).failures.values()
+        assert known.reason
+
+
+def test_its_python_runs(capsys):
+    for block in blocks("python"):
+        exec(block, {})
+    shown = capsys.readouterr().out
+    assert "reference:0: out-of-memory in alloc" in shown
+    assert "out-of-memory at alloc nth 2 device reference:0" in shown
