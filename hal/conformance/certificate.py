@@ -94,13 +94,9 @@ def _plugin(found: Found) -> dict[str, str]:
 
 
 def _run(request: Request, seconds: float) -> dict[str, Any]:
-    choice = request.choice
     return {
         "device": request.device,
-        "level": str(choice.level),
-        "groups": list(choice.groups),
-        "texts": list(choice.texts),
-        "timed": choice.timed,
+        "chosen": str(request.choice),
         "settings": dict(request.settings),
         "seeds": list(request.seeds),
         "seeded": request.seeded,

@@ -125,7 +125,7 @@ def _origin(table: Mapping[str, Any]) -> Iterator[str]:
         "date": table["date"],
         "seeds": _seeds(run["seeds"]),
         "settings": ", ".join(f"{k}={v}" for k, v in run["settings"].items()) or "none",
-        "chosen": _chosen(run),
+        "chosen": run["chosen"],
         "seconds": f"{run['seconds']:.1f}",
         "hash of the certificate": table["hash"],
     }
@@ -135,13 +135,6 @@ def _origin(table: Mapping[str, Any]) -> Iterator[str]:
 
 def _seeds(seeds: Sequence[int]) -> str:
     return str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-
-
-def _chosen(run: Mapping[str, Any]) -> str:
-    groups = f"groups {', '.join(run['groups'])}" if run["groups"] else "all groups"
-    texts = f", ids with {' or '.join(run['texts'])}" if run["texts"] else ""
-    timed = "" if run["timed"] else ", without timed cases"
-    return f"up to {run['level']}, {groups}{texts}{timed}"
 
 
 def _rows(rows: Iterable[Sequence[str]]) -> str:

@@ -26,6 +26,11 @@ class Choice:
         """The same choice among these ids."""
         return replace(self, ids=ids)
 
+    def __str__(self) -> str:
+        groups = f"groups {', '.join(self.groups)}" if self.groups else "all groups"
+        texts = f", ids with {' or '.join(self.texts)}" if self.texts else ""
+        return f"up to {self.level}, {groups}{texts}{'' if self.timed else ', without timed cases'}"
+
     def takes(self, case: Case) -> bool:
         """Whether the case is one of them."""
         return (
@@ -44,9 +49,7 @@ def chosen(choice: Choice) -> tuple[Case, ...]:
         raise InvalidCall(f"there is no group {', '.join(unknown)}; there are {known}")
     cases = tuple(case for case in catalog() if choice.takes(case))
     if not cases:
-        raise InvalidCall(
-            f"no case of the suite is chosen by {choice}; `--case` takes a part of an id"
-        )
+        raise InvalidCall(f"no case is chosen, {choice}; `--case` takes a part of an id")
     return cases
 
 
