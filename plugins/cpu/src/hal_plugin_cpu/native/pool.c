@@ -130,7 +130,8 @@ static int64_t piece(hc_device *dev, double cost_ns) {
 }
 
 static int64_t first_piece(hc_device *dev, const hc_item *item) {
-    if (!item->launchable) return item->total;
+    if (item->run == HC_RUN_CALL) return item->total;
+    if (item->run != HC_RUN_LAUNCH) return 16;
     float cost_ns = atomic_load_explicit(&item->launchable->cost_ns, memory_order_relaxed);
     return cost_ns > 0 ? piece(dev, cost_ns) : item->total / 1024 + 1;
 }
