@@ -208,6 +208,25 @@ def _(rig: Rig, seed: int) -> None:
         expect.same_bytes(rig.read(buffer), bytes(wanted), f"cell {number} of seed {seed}")
 
 
+@order_graphs.case("small-after-big", "record.order", needs=NEEDS)
+def _(rig: Rig) -> None:
+    """A command of microseconds after one of milliseconds: side by side it would be too early."""
+    size = min(4 << 20, rig.info.limits.alloc_nbytes // 4)
+    big, small = rig.buffer(bytes(size)), rig.buffer(bytes(64))
+    graphs = [
+        rig.device.record(
+            [
+                FillCommand(big.region(), bytes([byte])),
+                CopyCommand(small.region(), big.region(size - 64, 64), after=(0,)),
+            ]
+        )
+        for byte in (1, 2, 3, 4)
+    ]
+    for byte, graph in enumerate(graphs, 1):
+        _replay(rig, graph)
+        expect.same_bytes(rig.read(small), bytes([byte]) * 64, f"what replay {byte} copied")
+
+
 @order_graphs.case("after-nothing-still-joins", "record.order", "replay.same", needs=NEEDS)
 def _(rig: Rig) -> None:
     """Commands after none run side by side; one after all, and the point, wait for them all."""
