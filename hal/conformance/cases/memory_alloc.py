@@ -25,8 +25,15 @@ def allocatable(rig: Rig) -> list[MemorySpace]:
     return [s for s in rig.info.spaces if s.kind is not SpaceKind.SCRATCHPAD]
 
 
+def fits(rig: Rig, nbytes: int) -> None:
+    """One buffer may have so many bytes, else the case says nothing about the device."""
+    if rig.info.limits.alloc_nbytes < nbytes:
+        raise expect.Unfit(f"one allocation has at most {rig.info.limits.alloc_nbytes} bytes")
+
+
 @memory_alloc.case("alloc-size", "alloc.apart", nbytes=(1, 61, 4095, 4096, 4097, MIB + 1))
 def _(rig: Rig, nbytes: int) -> None:
+    fits(rig, nbytes)
     buffer = rig.device.alloc(nbytes, PLAIN)
     expect.equal(buffer.nbytes, nbytes, "the buffer's size")
     data = rig.noise(nbytes)
@@ -59,8 +66,7 @@ def _(rig: Rig) -> None:
 @memory_alloc.case("alloc-64-mib", "alloc.apart")
 def _(rig: Rig) -> None:
     nbytes = 64 * MIB
-    if rig.info.limits.alloc_nbytes < nbytes:
-        raise expect.Unfit("one allocation is less than 64 MiB")
+    fits(rig, nbytes)
     buffer, data = rig.device.alloc(nbytes, PLAIN), rig.noise(5000)
     starts = (0, nbytes // 2 - 1, nbytes - 5000)
     for start in starts:
@@ -131,6 +137,7 @@ def _(rig: Rig) -> None:
 
 @memory_alloc.case("alloc-zero", "alloc.zero", nbytes=(1, 1000, 65537, 4 * MIB))
 def _(rig: Rig, nbytes: int) -> None:
+    fits(rig, nbytes)
     for space in allocatable(rig):
         for _ in range(3):
             dirty = rig.device.alloc(nbytes, AllocOptions(space=space.name))

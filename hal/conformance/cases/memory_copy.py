@@ -9,7 +9,7 @@ import numpy as np
 
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
-from hal.conformance.cases.memory_alloc import allocatable
+from hal.conformance.cases.memory_alloc import allocatable, fits
 from hal.conformance.rig import Rig
 from hal.core.errors import InvalidCall, StaleHandle
 
@@ -73,6 +73,7 @@ def _(rig: Rig, way: str) -> None:
 
 @memory_copy.case("copy-large", "copy.exact", way=WAYS)
 def _(rig: Rig, way: str) -> None:
+    fits(rig, 5 * MIB)
     check_moved(rig, way, Part(4 * MIB + 3, 5, 1))
 
 

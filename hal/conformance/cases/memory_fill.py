@@ -6,7 +6,7 @@ import itertools
 
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
-from hal.conformance.cases.memory_alloc import allocatable
+from hal.conformance.cases.memory_alloc import allocatable, fits
 from hal.conformance.rig import Rig
 from hal.core.errors import InvalidCall, StaleHandle
 
@@ -36,6 +36,7 @@ def _(rig: Rig, nbytes: int) -> None:
 
 @memory_fill.case("fill-large", "fill.exact", nbytes=(1, 8))
 def _(rig: Rig, nbytes: int) -> None:
+    fits(rig, 3 << 20)
     check_filled(rig, nbytes, (2 << 20) // nbytes + 3, 3 * nbytes)
 
 
