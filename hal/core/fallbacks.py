@@ -49,9 +49,9 @@ class Fallbacks:
             self._report.write(self.said(device) + "\n")
 
 
-def reported_fallbacks() -> Fallbacks:
+def reported_fallbacks(device: Device) -> object:
     """The wrapper "fallbacks": a device that closes says its counts on the standard error."""
-    return Fallbacks(sys.stderr)
+    return Fallbacks(sys.stderr)(device)
 
 
 class _DeviceFallbacks:

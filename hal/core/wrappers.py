@@ -1,26 +1,33 @@
-"""Wrappers by name, for `open` and for command lines."""
+"""Wrappers by name, for `open` and for command lines.
+
+A wrapper's module is loaded when its name is first used: to open a device must stay quick.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
 
 from hal.core.device import Wrapper
 from hal.core.errors import InvalidCall
-from hal.core.fallbacks import reported_fallbacks
-from hal.core.faults import Faults
-from hal.core.races import races
-from hal.core.trace import Tracer
 from hal.core.validation import validate
 
 DEFAULT_WRAPPERS: tuple[str, ...] = ("validate",)
 
-
-_PLAIN: Mapping[str, Callable[[], Wrapper]] = {
-    "validate": lambda: validate,
-    "races": lambda: races,
-    "fallbacks": reported_fallbacks,
+_PLAIN: Mapping[str, str] = {
+    "races": "hal.core.races:races",
+    "fallbacks": "hal.core.fallbacks:reported_fallbacks",
 }
-_WITH_ARGUMENT: Mapping[str, Callable[[str], Wrapper]] = {"trace": Tracer, "faults": Faults}
+"""Where the wrapper is that a name alone means."""
+
+_WITH_ARGUMENT: Mapping[str, str] = {
+    "trace": "hal.core.trace:Tracer",
+    "faults": "hal.core.faults:Faults",
+}
+"""Where the class of a wrapper is that takes what follows the colon."""
+
+_KNOWN = '"validate", "races", "fallbacks", "trace:FILE" and "faults:PLAN"'
 
 
 def wrapper(name: str) -> Wrapper:
@@ -32,12 +39,19 @@ def wrapper(name: str) -> Wrapper:
 
     Raises InvalidCall for any other name.
     """
+    if name == "validate":
+        return validate
     kind, _, argument = name.partition(":")
+    found: Wrapper
     if name in _PLAIN:
-        return _PLAIN[name]()
+        found = _at(_PLAIN[name])
+        return found
     if kind in _WITH_ARGUMENT and argument:
-        return _WITH_ARGUMENT[kind](argument)
+        found = _at(_WITH_ARGUMENT[kind])(argument)
+        return found
     raise InvalidCall(f"there is no wrapper {name!r}; there are {_KNOWN}")
 
 
-_KNOWN = '"validate", "races", "fallbacks", "trace:FILE" and "faults:PLAN"'
+def _at(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)

@@ -2,12 +2,15 @@
 
 import copy
 import dataclasses
+import multiprocessing
 import os
 import pickle
+from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 from hal_plugin_bytes.device import BytesDevice
 
+import hal
 from hal.core.description import Feature
 from hal.core.device import Device
 from hal.core.errors import InvalidCall, PluginError, StaleHandle, Unsupported
@@ -216,6 +219,14 @@ def test_a_forked_child_cannot_use_its_parents_device(implementation):
     assert "opened by the parent" in said
     assert "closed 0" in said
     assert device.alloc(1, AllocOptions()).nbytes == 1
+
+
+@pytest.mark.slow
+def test_a_spawned_child_opens_the_device_for_itself():
+    said = "__import__('hal').open('cpu:0').health().state.value"
+    context = multiprocessing.get_context("spawn")
+    with hal.open("cpu:0"), ProcessPoolExecutor(1, context) as pool:
+        assert pool.submit(eval, said).result(timeout=60) == "ok"
 
 
 def test_two_sessions_of_one_device_are_independent(registry):
