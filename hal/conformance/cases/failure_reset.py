@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-import os
 import threading
 from collections.abc import Callable
 
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
 from hal.conformance.crowd import together
-from hal.conformance.expect import Unfit
 from hal.conformance.faults import LOST, RESET_REQUIRED, Doom, plant, planted
+from hal.conformance.held import check_held, held
 from hal.conformance.rig import Rig
 from hal.conformance.steps import KINDS, QUIET_S, cells, element, lines, stamp, turn, turned, work
 from hal.core.description import Feature
@@ -159,15 +157,10 @@ def _(rig: Rig) -> None:
 def _(rig: Rig) -> None:
     """Twenty losses and resets leave no descriptor, no thread and no memory behind."""
     _loss_and_reset(rig, 0)
-    before = _counts()
+    before = held()
     for number in range(1, 20):
         _loss_and_reset(rig, number)
-    gc.collect()
-
-    def settled() -> bool:
-        return all(now <= then for now, then in zip(_counts(), before, strict=True))
-
-    rig.until(settled, f"the return to {before} (descriptors, threads); now {_counts()}")
+    check_held(before, "19 losses and resets")
 
 
 @failure_reset.case("losses-in-turn", "health.cause", "reset.works", needs=BOTH)
@@ -259,10 +252,3 @@ def _loss_and_reset(rig: Rig, number: int) -> Failure:
         live = rig.device.stats("").live_nbytes
         expect.equal(live, 0, f"the bytes held after reset {number}")
     return failure
-
-
-def _counts() -> tuple[int, int]:
-    """Open descriptors and threads of this process."""
-    if not os.path.isdir("/proc/self/fd"):
-        raise Unfit("this system does not list a process's descriptors")
-    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))

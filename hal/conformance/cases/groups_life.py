@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from hal.conformance.crowd import (
     wanted_count,
 )
 from hal.conformance.expect import Unfit, Wrong
+from hal.conformance.held import check_held, held
 from hal.conformance.rig import Rig
 from hal.core.description import Feature
 from hal.core.dtypes import DType
@@ -135,13 +135,11 @@ def _(rig: Rig) -> None:
     for turn in range(200):
         members = join(devices)
         if turn == 20:
-            before = _belongings()
+            before = held()
         for member in members:
             member.device.free(member.group)
             member.device.free(member.timeline)
-    after = _belongings()
-    grown = [b - a for a, b in zip(before, after, strict=True)]
-    expect.that(max(grown) <= 4, f"180 groups left {grown} descriptors and threads")
+    check_held(before, "180 groups", slack=4)
 
 
 @groups_life.case("other-seats", "collective.exact", needs=GROUP, devices=3)
@@ -583,8 +581,3 @@ def _lose(rig: Rig, member: Member) -> None:
 
 def _cause(rig: Rig) -> Failure:
     return Failure(FailureKind.ABORTED, Scope.PEER, rig.name, "collective", "the test aborts")
-
-
-def _belongings() -> tuple[int, int]:
-    """Open descriptors and threads of this process."""
-    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import os
 import pickle
 from collections.abc import Callable
 
@@ -11,6 +9,7 @@ from hal.conformance import expect
 from hal.conformance.alone import alone
 from hal.conformance.case import Cases, Level
 from hal.conformance.expect import Unfit
+from hal.conformance.held import check_held, held, resident_nbytes
 from hal.conformance.rig import Rig
 from hal.core.device import Device
 from hal.core.errors import HalError, InvalidCall, StaleHandle
@@ -166,10 +165,8 @@ def _(rig: Rig) -> None:
         rig.buffer(4096, device)
         device.close()
         if turn == 9:
-            before = _belongings()
-    after = _belongings()
-    grown = [b - a for a, b in zip(before, after, strict=True)]
-    expect.that(max(grown) <= 2, f"40 sessions left {grown} descriptors and threads behind")
+            before = held()
+    check_held(before, "40 sessions", slack=2)
 
 
 @plugin_sessions.case("memory-comes-back", "open.leaks", timeout_s=60)
@@ -180,8 +177,8 @@ def _(rig: Rig) -> None:
         rig.buffer(b"\x01" * (8 << 20), device)
         device.close()
         if turn == 7:
-            before = _resident()
-    grown = _resident() - before
+            before = resident_nbytes()
+    grown = resident_nbytes() - before
     expect.that(grown < 64 << 20, f"16 sessions of 8 MiB left {grown} bytes in the process")
 
 
@@ -300,14 +297,3 @@ def _makers(device: Device) -> list[Callable[[], Handle]]:
         lambda: device.create_timeline(False),
         lambda: device.create_timeline(True),
     ]
-
-
-def _belongings() -> tuple[int, int]:
-    gc.collect()
-    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
-
-
-def _resident() -> int:
-    gc.collect()
-    with open("/proc/self/statm", encoding="ascii") as stream:
-        return int(stream.read().split()[1]) * os.sysconf("SC_PAGESIZE")

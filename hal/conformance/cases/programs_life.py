@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -14,6 +12,7 @@ from hal.conformance.additions import add_number, numbers
 from hal.conformance.case import Cases, Level
 from hal.conformance.cases.programs_load import run_addition
 from hal.conformance.crowd import together
+from hal.conformance.held import check_held, held, resident_nbytes
 from hal.conformance.rig import Rig
 from hal.core.errors import CompileError, StaleHandle
 from hal.core.values import KernelSource, Program
@@ -94,10 +93,10 @@ def _(rig: Rig) -> None:
 def _(rig: Rig) -> None:
     source, count = rig.source(add_number(rig)), LOADS
     _load_and_free(rig, source, count // 5)
-    before, resident = _held(), _resident_nbytes()
+    before, resident = held(), resident_nbytes()
     _load_and_free(rig, source, count)
-    _check_held(before, f"{count} loads and frees")
-    grown = _resident_nbytes() - resident
+    check_held(before, f"{count} loads and frees")
+    grown = resident_nbytes() - resident
     expect.that(grown < LEAK_NBYTES, f"{count} loads and frees took {grown} bytes of the process")
 
 
@@ -106,10 +105,10 @@ def _(rig: Rig) -> None:
     source = rig.source(add_number(rig))
     cut = _without_end(source)
     expect.raises(CompileError, rig.device.load, cut)
-    before = _held()
+    before = held()
     for _ in range(REFUSALS):
         expect.raises(CompileError, rig.device.load, cut)
-    _check_held(before, f"{REFUSALS} refused loads")
+    check_held(before, f"{REFUSALS} refused loads")
 
 
 def _without_end(source: KernelSource) -> KernelSource:
@@ -123,23 +122,3 @@ def _load_and_free(rig: Rig, source: KernelSource, count: int) -> None:
         program = rig.device.load(source)
         rig.device.free(program)
     gc.collect()
-
-
-def _held() -> tuple[int, int]:
-    """Open descriptors and threads of this process, 0 where the system does not say."""
-    folders = Path("/proc/self/fd"), Path("/proc/self/task")
-    descriptors, threads = (len(list(f.iterdir())) if f.is_dir() else 0 for f in folders)
-    return descriptors, threads
-
-
-def _check_held(before: tuple[int, int], what: str) -> None:
-    for name, then, now in zip(("descriptors", "threads"), before, _held(), strict=True):
-        expect.that(now <= then, f"{then} {name} before and {now} after {what}")
-
-
-def _resident_nbytes() -> int:
-    """The memory of this process, 0 where the system does not say."""
-    statm = Path("/proc/self/statm")
-    if not statm.is_file():
-        return 0
-    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -157,7 +157,7 @@ class Trial:
 
 def outcome(point):
     queue = point.timeline.native
-    return queue.value >= point.value or queue.failure
+    return True if queue.value >= point.value else queue.failure
 
 
 def view(side, dtype=DType.U8):
