@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Iterator
@@ -14,11 +15,13 @@ _ID = re.compile(r"\[([a-z_]+\.[a-z_]+)\]")
 _MUST = re.compile(r"(?<!\ba )\bMUST\b")
 
 
+@functools.cache
 def sentences() -> tuple[str, ...]:
     """Every sentence of the contract that says MUST, as one line."""
     return tuple(s for text in _docstrings() for s in _split(text) if _MUST.search(s))
 
 
+@functools.cache
 def ids() -> frozenset[str]:
     """Every id of the contract's sentences."""
     return frozenset(name for text in _docstrings() for name in _ID.findall(text))

@@ -5,7 +5,7 @@ import pytest
 from tests.conformance.plugins import Site
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def site(tmp_path_factory):
     path = tmp_path_factory.mktemp("site")
     with pytest.MonkeyPatch.context() as patch:
