@@ -34,7 +34,8 @@ class Case:
 
     `musts` are ids of the contract's text. A case runs on a device that declares all `needs` and
     whose plugin has at least `devices` devices. `timeout_s` is the watchdog's time. `timed` says
-    that wall-clock time decides the verdict, so that a loaded machine can turn it.
+    that wall-clock time decides the verdict, so that a loaded machine can turn it. `module` is
+    where the case stands.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Case:
     timeout_s: float
     timed: bool
     body: Callable[[Any], None]
+    module: str = ""
 
 
 class Cases:
@@ -94,6 +96,7 @@ class Cases:
                         timeout_s,
                         timed,
                         functools.partial(body, **given),
+                        body.__module__,
                     )
                 )
             return body

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from hal.conformance import look
 from hal.conformance.case import Case
-from hal.conformance.catalog import catalog
+from hal.conformance.catalog import catalog, files_of
 from hal.conformance.expected import Expected, read_expected
 from hal.conformance.job import Job
 from hal.conformance.judge import Result
@@ -66,6 +66,7 @@ def _first_job(request: Request, expected: Expected, cache: str) -> Job:
     return Job(
         request.device,
         look.FIRST,
+        look.FILES,
         (request.device,),
         settings=request.settings,
         floors=expected.floors,
@@ -113,7 +114,7 @@ def _wanted(results: Sequence[Result], cases: Sequence[Case]) -> Iterator[Result
 
 def _groups(job: Job, cases: Sequence[Case], expected: Expected) -> Iterator[GroupRun]:
     for group, mine in by_group(cases).items():
-        turns = replace(job, cases=tuple(case.id for case in mine))
+        turns = replace(job, cases=tuple(case.id for case in mine), files=files_of(mine))
         found = run(turns, expected.environment_of(group))
         results = tuple(_judged(r, expected) for r in found if isinstance(r, Result))
         yield GroupRun(group, results)

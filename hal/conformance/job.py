@@ -8,13 +8,14 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 from hal.conformance.case import Case
-from hal.conformance.catalog import catalog
+from hal.conformance.catalog import cases_of
 from hal.conformance.rig import Setting
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Each of `cases` with each of `seeds`, without the first `skip` of these turns.
+    """Each of `cases`, which stand in `files`, with each of `seeds`, without the first `skip` of
+    these turns.
 
     `seeded` says that the device gets the seed too, as its own setting "seed". With `look` the
     child says at the end what it found out about the device. `peers` are the names of the plugin's
@@ -23,6 +24,7 @@ class Job:
 
     device: str
     cases: tuple[str, ...]
+    files: tuple[str, ...]
     peers: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0,)
     seeded: bool = False
@@ -36,7 +38,7 @@ class Job:
     def parse(cls, text: str | bytes) -> Self:
         """The job that `text` wrote."""
         table: dict[str, Any] = json.loads(text)
-        lists = {key: tuple(table[key]) for key in ("cases", "peers", "seeds")}
+        lists = {key: tuple(table[key]) for key in ("cases", "files", "peers", "seeds")}
         return cls(**{**table, **lists})
 
     def text(self) -> str:
@@ -45,7 +47,7 @@ class Job:
 
     def turns(self) -> Sequence[tuple[int, Case]]:
         """Every seed and case that is still to run, in order."""
-        by_id = {case.id: case for case in catalog()}
+        by_id = {case.id: case for case in cases_of(self.files)}
         turns = [(seed, by_id[name]) for seed in self.seeds for name in self.cases]
         return turns[self.skip :]
 

@@ -15,6 +15,9 @@ from hal.core.manifest import Found, discover, manifest_path
 FIRST = ("A.imports", "A.lists", "A.opens")
 """The cases of the first look: without them there is nothing to run."""
 
+FILES = ("plugin_look",)
+"""Where they stand."""
+
 
 def plugin_of(device: str) -> Found:
     """The installed plugin of a device. Raises what `hal.open` raises when there is none."""
