@@ -77,10 +77,12 @@ def test_discovery_imports_no_plugin(site):
 def test_a_broken_plugin_is_a_row_with_its_cause_and_breaks_nothing(site, code, cause):
     site.install("broken", code)
     site.install("good", WORKING)
-    assert row("broken").status == "broken"
-    assert cause in row("broken").cause
-    assert row("good").status == "ok"
-    [device] = [d for d in hal.Registry(blocked=INSTALLED).devices() if d.plugin == "broken"]
+    registry = hal.Registry(blocked=INSTALLED)
+    plugins = {row.name: row for row in registry.plugins()}
+    assert plugins["broken"].status == "broken"
+    assert cause in plugins["broken"].cause
+    assert plugins["good"].status == "ok"
+    [device] = [d for d in registry.devices() if d.plugin == "broken"]
     assert (device.name, device.status) == ("broken", "broken")
     assert cause in device.cause
 
