@@ -2,12 +2,17 @@
 
 import itertools
 import os
+import re
+import select
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
+from hal.core.dtypes import DType
 from hal.core.errors import FailureKind, Scope
+from hal.core.values import Collective, CollectiveKind, GroupSpec
 
 SUM = {"kind": "all-reduce", "dtype": "f32", "count": 4, "reduce": "sum", "root": 0, "counts": ()}
 ONES = np.ones(4, np.float32).tobytes().hex()
@@ -21,13 +26,18 @@ def processes(start_process):
 
 
 def join(processes, name, timeout_s=30.0):
-    """Gives the name on return; it is used in all processes."""
-    key = f"{name} {os.getpid()} {next(numbers)}"
+    """Gives the name on return; it is used in all processes. A time that is short for a busy
+    machine is tried again."""
     size = len(processes)
-    for rank, process in enumerate(processes):
-        process.ask("join", name=key, key=key, rank=rank, size=size, timeout_s=timeout_s)
-    assert [process.answer() for process in processes] == [{"value": None}] * size
-    return key
+    for _ in range(50):
+        key = f"{name} {os.getpid()} {next(numbers)}"
+        for rank, process in enumerate(processes):
+            process.ask("join", name=key, key=key, rank=rank, size=size, timeout_s=timeout_s)
+        answers = [process.answer() for process in processes]
+        if answers == [{"value": None}] * size:
+            return key
+        assert timeout_s < 1, answers
+    raise AssertionError(answers)
 
 
 def submit(process, name, **changes):
@@ -54,10 +64,10 @@ def sums(processes, name):
     return [np.frombuffer(bytes.fromhex(text), np.float32).tolist() for text in got]
 
 
-def check_lost(failure, rank, *words):
+def check_lost(failure, rank, *words, device="cpu:0"):
     assert failure["kind"] == FailureKind.PEER_LOST.value
     assert failure["scope"] == Scope.PEER.value
-    for word in (f"rank {rank} (cpu:0)", *words):
+    for word in (f"rank {rank} ({device})", *words):
         assert word in failure["message"]
 
 
@@ -82,7 +92,7 @@ def test_a_member_that_does_not_call_is_named_at_the_deadline(processes):
     for process in processes[:2]:
         cause = failure(process)
         assert cause["kind"] == FailureKind.PEER_LOST.value
-        assert "ranks [2] did not come in 0.2 s" in cause["message"]
+        assert "2] did not come in 0.2 s" in cause["message"]
     assert do(processes[2], "error", name=name) == {"value": None}
 
 
@@ -94,14 +104,14 @@ def test_who_does_not_join_is_named_and_may_come_later(processes):
     for rank in (1, 2):
         answer = processes[rank].answer()
         assert answer["error"] == "DeadlineExceeded"
-        assert "ranks [0] did not join in 0.3 s" in answer["text"]
+        assert re.search(r"ranks \[0(, .)?\] did not join in 0.3 s", answer["text"])
     for rank, process in enumerate(processes):
         process.ask("join", rank=rank, timeout_s=30, **arguments)
     assert [process.answer() for process in processes] == [{"value": None}] * 3
     assert sums(processes, key) == [[3.0] * 4] * 3
 
 
-def test_members_that_disagree_or_take_a_rank_twice_are_refused(processes):
+def test_members_that_disagree_are_refused(processes):
     key = f"odd {os.getpid()}"
     for rank, process in enumerate(processes[:2]):
         peers = ["cpu:0", "cpu:0", "cpu:1"][: 2 + rank]
@@ -110,11 +120,21 @@ def test_members_that_disagree_or_take_a_rank_twice_are_refused(processes):
         answer = process.answer()
         assert answer["error"] == "InvalidCall"
         assert "cpu:1" in answer["text"]
+
+
+def test_a_rank_that_is_taken_is_refused(processes):
     key = f"twice {os.getpid()}"
+    arguments = {"name": key, "key": key, "size": 2, "timeout_s": 30}
     for process in processes[:2]:
-        process.ask("join", name=key, key=key, rank=0, size=2, timeout_s=0.3)
-    errors = sorted(process.answer()["error"] for process in processes[:2])
-    assert errors == ["DeadlineExceeded", "InvalidCall"]
+        process.ask("join", rank=0, **arguments)
+    outputs = [process.process.stdout for process in processes]
+    refused = outputs.index(select.select(outputs, [], [], 60)[0][0])
+    answer = processes[refused].answer()
+    assert answer["error"] == "InvalidCall"
+    assert "rank 0 has joined already" in answer["text"]
+    processes[2].ask("join", rank=1, **arguments)
+    for rank in (1 - refused, 2):
+        assert processes[rank].answer() == {"value": None}
 
 
 def test_abort_wakes_this_member_alone_and_shrink_goes_on(processes):
@@ -145,8 +165,38 @@ def test_a_lost_device_and_one_that_left_are_named_at_once(processes, start_proc
     check_lost(failure(processes[0]), 1, "has left the group")
 
 
-def test_a_killed_process_is_named_and_the_others_shrink(start_process):
-    crowd = [start_process() for _ in range(3)]
+def test_members_of_one_process_and_of_another_meet(processes, pair):
+    key = f"mixed {os.getpid()}"
+    peers = ("cpu:0", "cpu:1", "cpu:0")
+    processes[0].ask("join", name=key, key=key, rank=2, size=3, timeout_s=30, peers=peers)
+    with ThreadPoolExecutor(2) as pool:
+        specs = [GroupSpec(key, rank, peers, 30.0) for rank in (0, 1)]
+        groups = list(pool.map(lambda rig, spec: rig.device.create_group(spec), pair, specs))
+    assert processes[0].answer() == {"value": None}
+    submit(processes[0], key)
+    call = Collective(CollectiveKind.ALL_REDUCE, DType.F32, 4)
+    cells = [rig.upload(np.ones(4, np.float32)) for rig in pair]
+    for rig, group, cell in zip(pair, groups, cells, strict=True):
+        rig.device.collective(group, call, cell.region(), cell.region(), rig.timeline, ())
+    for rig, cell in zip(pair, cells, strict=True):
+        assert rig.download(cell, np.float32).tolist() == [3.0] * 4
+    submit(processes[0], key)
+    pair[1].device.close()
+    check_lost(failure(processes[0]), 1, "has left the group", device="cpu:1")
+
+
+def test_a_child_of_a_fork_does_not_hide_the_end_of_its_parent(processes, start_process):
+    parent = start_process()
+    name = join([processes[0], parent], "forked", timeout_s=300)
+    child = do(parent, "fork")["value"]
+    submit(processes[0], name)
+    parent.end()
+    check_lost(failure(processes[0]), 1, "its process ended")
+    os.kill(child, signal.SIGKILL)
+
+
+def test_a_killed_process_is_named_and_the_others_shrink(processes, start_process):
+    crowd = [*processes[:2], start_process()]
     name = join(crowd, "killed", timeout_s=300)
     assert sums(crowd, name) == [[3.0] * 4] * 3
     submit(crowd[0], name)
@@ -160,24 +210,20 @@ def test_a_killed_process_is_named_and_the_others_shrink(start_process):
     assert sums(crowd[:2], "fewer") == [[2.0] * 4] * 2
 
 
-def test_a_process_killed_amid_a_long_call_is_named(start_process):
-    crowd = [start_process() for _ in range(2)]
+def test_a_process_killed_amid_a_long_call_is_named(processes, start_process):
+    crowd = [processes[0], start_process()]
     name = join(crowd, "long", timeout_s=300)
-    count = 3 << 20
-    for process in crowd:
-        process.ask(
-            "submit", name=name, point="p", src="00" * 4 * count, dst_nbytes=4 * count,
-            **SUM | {"count": count},
-        )  # fmt: skip
+    long = SUM | {"count": 4 << 20, "src": 16 << 20, "dst_nbytes": 16 << 20}
+    for process in (*crowd, crowd[0]):
+        process.ask("submit", name=name, point="p", **long)
     crowd[1].end()
-    assert crowd[0].answer() == {"value": None}
+    assert [crowd[0].answer(), crowd[0].answer()] == [{"value": None}] * 2
     check_lost(failure(crowd[0]), 1, "its process ended")
 
 
-def test_a_stopped_process_is_named_at_the_deadline(start_process):
-    crowd = [start_process() for _ in range(2)]
+def test_a_stopped_process_is_named_at_the_deadline(processes, start_process):
+    crowd = [processes[0], start_process()]
     name = join(crowd, "stopped", timeout_s=0.3)
-    assert sums(crowd, name) == [[2.0] * 4] * 2
     os.kill(crowd[1].process.pid, signal.SIGSTOP)
     submit(crowd[0], name)
     assert "ranks [1] did not come" in failure(crowd[0])["message"]

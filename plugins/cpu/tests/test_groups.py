@@ -206,6 +206,9 @@ def test_bad_calls_are_refused_and_do_not_count(pair):
     call = Collective(CollectiveKind.ALL_REDUCE, DType.F32, 16)
     with pytest.raises(StaleHandle):
         pair[1].device.collective(group, call, buffer, buffer, pair[1].timeline, ())
+    foreign = (Point(pair[1].timeline, 1),)
+    with pytest.raises(StaleHandle):
+        rig.device.collective(group, call, buffer, buffer, rig.timeline, foreign)
     sources = [np.ones(16, np.float32)] * 2
     for got in call_all(pair, groups, call, sources, 64):
         assert (got == 2).all()

@@ -43,6 +43,10 @@ class Bond(Protocol):
     def join(self, member: Member, call: Collective) -> SharedCall:
         """Give the call its number. Needs `changed`."""
 
+    def skip(self, member: Member, shared: SharedCall) -> None:
+        """The call was refused after it got its number: the member will not come to it. Needs
+        `changed`."""
+
     def trouble(self, member: Member) -> Failure | None:
         """What the member's unfinished calls fail with now, if anything. Needs `changed`."""
 
@@ -67,11 +71,16 @@ class Member:
     def join(self, call: Collective) -> SharedCall:
         """The member's next call."""
         with self.bond.changed:
-            self.prune()
             shared = self.bond.join(self, call)
             self.next_call += 1
             self.outstanding.append(shared)
             return shared
+
+    def skip(self, shared: SharedCall) -> None:
+        """The call was refused after all."""
+        with self.bond.changed:
+            self.outstanding = [s for s in self.outstanding if s is not shared]
+            self.bond.skip(self, shared)
 
     def note(self, failure: Failure) -> None:
         """Every later call fails with this, unless something failed before."""

@@ -35,6 +35,10 @@ class Circle:
             self._disagree(shared, member.spec.rank, call)
         return shared
 
+    def skip(self, member: Member, shared: SharedCall) -> None:
+        """To the others the member has not come."""
+        shared.joined.remove(member.spec.rank)
+
     def trouble(self, member: Member) -> Failure | None:
         """Who of the others will not come, or has not come in time."""
         for shared in member.outstanding:

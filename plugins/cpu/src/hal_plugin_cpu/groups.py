@@ -69,17 +69,19 @@ class Groups:
     ) -> Point:
         member = self._member(group, "collective")
         check(call, dst, src, group.rank, group.size)
-        self._check_handles(dst, src, timeline)
+        self._check_handles(dst, src, timeline, waits)
+        points = self._session.point_array(waits) if waits else _NULL
         shared = member.join(call)
+        value = 0
         try:
             value = lib.hc_collective(
                 self._session.native, shared.native, group.rank, dst.buffer.native, dst.offset,
                 src.buffer.native, src.offset, timeline.native, len(waits),
-                self._session.point_array(waits) if waits else _NULL,
-                self._fault(member, shared.mismatch),
+                points, self._fault(member, shared.mismatch),
             )  # fmt: skip
-        except TypeError as error:
-            raise self._session.foreign("collective", error) from error
+        finally:
+            if value <= 0:
+                member.skip(shared)
         if value < 0:
             self._session.refuse(value, "collective")
         WATCH.add(member)
@@ -135,10 +137,10 @@ class Groups:
             )
         return member
 
-    def _check_handles(self, dst: Region, src: Region, timeline: Timeline) -> None:
+    def _check_handles(self, dst: Region, src: Region, timeline: Timeline, waits: Waits) -> None:
         """Before the call takes its number, because a call that is refused must not count."""
         native = self._session.native
-        for handle in (dst.buffer, src.buffer, timeline):
+        for handle in (dst.buffer, src.buffer, timeline, *(point.timeline for point in waits)):
             try:
                 code = lib.hc_usable(native) or lib.hc_check(native, handle.native)
             except TypeError as error:

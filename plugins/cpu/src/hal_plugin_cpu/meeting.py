@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hal.core.errors import DeadlineExceeded, InvalidCall
+from hal.core.errors import DeadlineExceeded, HalError, InvalidCall, PluginError
 from hal.core.values import GroupSpec
 from hal_plugin_cpu.calls import Member
 from hal_plugin_cpu.circle import Circle
@@ -43,8 +43,18 @@ _tables: dict[str, Table] = {}
 def meet(session: Session, spec: GroupSpec) -> Member:
     """Wait until every rank of the group has called this, here or in another process of the host.
 
-    Raises DeadlineExceeded that names the missing ranks; InvalidCall when members disagree.
+    Raises DeadlineExceeded that names the missing ranks; InvalidCall when members disagree;
+    PluginError when the system gives no descriptors or memory.
     """
+    try:
+        return _meet(session, spec)
+    except HalError:
+        raise
+    except OSError as error:
+        raise PluginError(f"group {spec.key!r}: the system refuses: {error}") from error
+
+
+def _meet(session: Session, spec: GroupSpec) -> Member:
     until_s = time.monotonic() + spec.timeout_s
     with _seat(session, spec) as (table, member):
         if not table.settled:

@@ -214,7 +214,7 @@ def _address(spec: GroupSpec, rank: int) -> bytes:
 def _new_memory(nbytes: int) -> int:
     """Anonymous memory of a size that nobody can change any more."""
     descriptor = os.memfd_create("hal-cpu-group", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(descriptor, nbytes)
+    os.posix_fallocate(descriptor, 0, nbytes)  # else a system without memory ends the process
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
     return descriptor
 

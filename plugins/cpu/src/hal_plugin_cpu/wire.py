@@ -55,6 +55,10 @@ class Wire:
         lib.hc_call_over(native, self._native, member.next_call)
         return SharedCall(member.next_call, call, native, [member.spec.rank])
 
+    def skip(self, member: Member, shared: SharedCall) -> None:
+        """No later call of this member can run."""
+        lib.hc_link_skip(self._native)
+
     def trouble(self, member: Member) -> Failure | None:
         """What holds the member's link up for good."""
         if not member.outstanding:
@@ -82,7 +86,7 @@ class Wire:
     def hear(self, member: Member, ready: set[int]) -> None:
         """Connections have ended: those members will not come any more."""
         for rank, link in list(self._links.items()):
-            if link.fileno() not in ready:
+            if link.fileno() not in ready or not _has_ended(link):
                 continue
             self._links.pop(rank).close()
             lib.hc_link_gone(self._native, rank)
@@ -125,6 +129,15 @@ class Wire:
         )
         unequal = f" with counts of digest {raw.counts:016x}" if "-v" in call.kind.value else ""
         return raw.number, said(call) + unequal
+
+
+def _has_ended(link: socket.socket) -> bool:
+    try:
+        return not link.recv(1)
+    except BlockingIOError:
+        return False
+    except ConnectionResetError:
+        return True
 
 
 def _stage(member: Member, shared: SharedCall) -> int:

@@ -126,6 +126,7 @@ void hc_link_ref(hc_link *link);
 void hc_link_release(hc_link *link);
 void hc_link_end(hc_link *link);
 void hc_link_gone(hc_link *link, int rank);
+void hc_link_skip(hc_link *link);
 int hc_link_stuck(hc_link *link);
 int hc_link_lags(hc_link *link, int rank);
 int hc_link_differs(hc_link *link);

@@ -50,7 +50,6 @@ int64_t hc_got_before(const hc_shape *shape, const int64_t *counts, int from, in
 /* link.c */
 void hc_link_arrive(hc_call *c);
 int hc_link_leave(hc_call *c);
-void hc_link_skip(hc_link *link);
 /* convert.c */
 void hc_f16_to_f32(float *dst, const uint16_t *src, int64_t n);
 void hc_f32_to_f16(uint16_t *dst, const float *src, int64_t n);
