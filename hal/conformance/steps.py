@@ -57,12 +57,12 @@ class Work:
 def lines(rig: Rig, count: int, device: Device | None = None) -> list[Timeline]:
     """New device timelines besides the rig's own. Unfit where the device has not so many."""
     device = device or rig.device
-    room(device, count + 2)  # the rig's own, and a gate
+    room(device, count + 1)  # with the rig's own
     return [device.create_timeline(False) for _ in range(count)]
 
 
 def room(device: Device, count: int) -> None:
-    """Unfit where the device cannot have so many timelines at once, host-driven ones included."""
+    """Unfit where the device cannot have so many device timelines at once."""
     if device.info.limits.queues < count:
         raise Unfit(f"it needs {count} timelines, the device has {device.info.limits.queues}")
 

@@ -132,6 +132,7 @@ class Limits:
     """Hard limits. A call at the limit works; one past it raises `InvalidCall` (`OutOfMemory` for
     sizes).
 
+    `queues` is how many device timelines there may be at once; host-driven ones do not count.
     `instances` is how many program instances run at once; `vector_nbytes` the width of one SIMD
     register (0: a SIMT device); `lanes` the threads of a SIMT group; `registers` the vector
     registers of a core; `caches` the bytes of each data-cache level that an instance can use,

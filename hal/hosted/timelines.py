@@ -25,7 +25,8 @@ class Timelines:
         with LOCK:
             session.check_usable("create_timeline")
             session.queues = [q for q in session.queues if q.todo or not q.freed]
-            if sum(not queue.freed for queue in session.queues) >= most:
+            live = sum(not (queue.freed or queue.host_driven) for queue in session.queues)
+            if not host_driven and live >= most:
                 raise InvalidCall(f"{session.name}: there are {most} timelines already; free some")
             queue = Queue(host_driven)
             session.queues.append(queue)

@@ -69,6 +69,7 @@ def _(rig: Rig) -> None:
     device = rig.device
     queues = [device.create_timeline(False) for _ in range(most)]
     expect.raises(InvalidCall, device.create_timeline, False)
+    device.create_timeline(True)  # host-driven timelines are not queues
     buffer = device.alloc(1, AllocOptions())
     for queue in (queues[0], queues[-1]):
         rig.done(device.fill(buffer.region(), b"x", queue, ()))
