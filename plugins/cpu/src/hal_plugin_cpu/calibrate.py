@@ -32,6 +32,7 @@ from hal.core.values import (
     Program,
     Timeline,
 )
+from hal_plugin_cpu.calibration_texts import ADDITION, EMPTY
 from hal_plugin_cpu.device import CpuDevice
 
 TRIES = 11
@@ -40,37 +41,6 @@ QUEUE_DEPTH = 4096
 
 _TIMEOUT_S = 20.0
 _SMALL_NBYTES = 64 << 10
-_EMPTY = """
-define void @empty(ptr %args, ptr %grid, i64 %begin, i64 %end) {
-  ret void
-}
-"""
-_ADDITION = """
-; variant {number}
-define void @add(ptr %args, ptr %grid, i64 %begin, i64 %end) {{
-entry:
-  %a = load ptr, ptr %args
-  %b_slot = getelementptr i64, ptr %args, i64 1
-  %b = load ptr, ptr %b_slot
-  %c_slot = getelementptr i64, ptr %args, i64 2
-  %c = load ptr, ptr %c_slot
-  br label %loop
-loop:
-  %i = phi i64 [%begin, %entry], [%next, %loop]
-  %a_i = getelementptr float, ptr %a, i64 %i
-  %b_i = getelementptr float, ptr %b, i64 %i
-  %c_i = getelementptr float, ptr %c, i64 %i
-  %x = load float, ptr %a_i
-  %y = load float, ptr %b_i
-  %sum = fadd float %x, %y
-  store float %sum, ptr %c_i
-  %next = add i64 %i, 1
-  %more = icmp ult i64 %next, %end
-  br i1 %more, label %loop, label %done
-done:
-  ret void
-}}
-"""
 _BUFFERS = tuple(Param(name, ParamKind.BUFFER, DType.F32, writes=name == "c") for name in "abc")
 
 
@@ -121,7 +91,7 @@ class Bench:
 
     def empty(self) -> Launchable:
         """A program that does nothing, bound."""
-        return self.device.bind(self.program(_EMPTY, "empty", ()), ())
+        return self.device.bind(self.program(EMPTY, "empty", ()), ())
 
 
 def _median(try_once: Callable[[], float], tries: int = TRIES) -> float:
@@ -162,7 +132,7 @@ def _alloc_s(bench: Bench) -> float:
 
 
 def _load_s(bench: Bench, number: int) -> float:
-    source = KernelSource(LLVM_IR, _ADDITION.format(number=number), "add", _BUFFERS)
+    source = KernelSource(LLVM_IR, ADDITION.format(number=number), "add", _BUFFERS)
     programs: list[Program] = []
     seconds = _seconds(lambda: programs.append(bench.device.load(source)))
     bench.device.free(programs.pop())
@@ -192,7 +162,7 @@ def _within_s(bench: Bench) -> float:
 def _overlap(bench: Bench) -> float:
     """How much faster a copy and a kernel are on two timelines than on one."""
     other = bench.device.create_timeline(False)
-    program = bench.program(_ADDITION.format(number="overlap"), "add", _BUFFERS)
+    program = bench.program(ADDITION.format(number="overlap"), "add", _BUFFERS)
     ratio = _both_s(bench, program, bench.timeline) / _both_s(bench, program, other)
     bench.device.free(program)
     bench.device.free(other)
