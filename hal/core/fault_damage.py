@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 from hal.core.device import Device
+from hal.core.errors import InvalidCall
 from hal.core.values import Grid, HostMemory, Launchable, Point, Region, Timeline
 
 Side = Region | HostMemory
@@ -60,7 +61,13 @@ class Damage:
     def _timeline(self) -> Timeline:
         """Raises InvalidCall when the device has no timeline left for it."""
         if self._side is None:
-            self._side = self._device.create_timeline(False)
+            try:
+                self._side = self._device.create_timeline(False)
+            except InvalidCall as error:
+                raise InvalidCall(
+                    f"{self._device.name}: partial-write and data-corruption need a timeline of "
+                    f"their own; free one of those there are: {error}"
+                ) from error
         return self._side
 
 

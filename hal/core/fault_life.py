@@ -20,6 +20,9 @@ from hal.core.values import Health, HealthState, Point, Timeline
 _LOOK_S = 0.01
 """How long a wait goes on before it looks whether the device was lost."""
 
+_END_S = 1.0
+"""How long the end of the life waits for a thread that watches an operation."""
+
 _FATAL = (Scope.DEVICE, Scope.RESET)
 
 
@@ -31,6 +34,7 @@ class Life:
         self._lock = threading.RLock()
         self._ended = threading.Event()
         self._gates: list[Timeline] = []
+        self._watchers: list[threading.Thread] = []
         self._newest: dict[int, Point] = {}
         self._frozen: dict[int, int] = {}
         self.lost: Failure | None = None
@@ -80,7 +84,10 @@ class Life:
                 with suppress(HalError):  # the session ended in between: nobody is left to tell
                     act()
 
-        threading.Thread(target=watch, name=f"fault {name}", daemon=True).start()
+        watcher = threading.Thread(target=watch, name=f"fault {name}", daemon=True)
+        with self._lock:
+            self._watchers = [one for one in self._watchers if one.is_alive()] + [watcher]
+            watcher.start()
 
     # loss and end
 
@@ -99,6 +106,9 @@ class Life:
     def end(self, failure: Failure) -> None:
         """Fail what faults still hold, so that the device can close or reset."""
         self._ended.set()
+        for watcher in self._watchers:
+            if watcher is not threading.current_thread():
+                watcher.join(_END_S)
         for timeline in self._gates:
             self._signal(Point(timeline, 1), failure)
 

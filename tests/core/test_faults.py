@@ -3,8 +3,10 @@
 import threading
 
 import pytest
+from hal_plugin_bytes.device import BytesDevice
 
 import hal
+from hal.core.device import Device
 from hal.core.errors import (
     CompileError,
     DeviceLost,
@@ -16,6 +18,7 @@ from hal.core.errors import (
     StaleHandle,
 )
 from hal.core.faults import Faults
+from hal.core.spec import hookimpl
 from hal.core.values import (
     LLVM_IR,
     AllocOptions,
@@ -265,3 +268,17 @@ def test_a_plan_may_be_a_file(tmp_path):
         device.alloc(8, AllocOptions())
     with pytest.raises(InvalidCall, match="neither a fault plan"):
         Faults(str(tmp_path / "missing.txt"))
+
+
+def test_a_device_without_a_spare_timeline_says_what_damage_needs():
+    class OneQueue(BytesDevice):
+        @hookimpl
+        def create_timeline(self, host_driven):
+            if not host_driven and any(self.queues):
+                raise InvalidCall("bytes:0 has one queue")
+            return super().create_timeline(host_driven)
+
+    device = Device(OneQueue(), "bytes:0", [Faults("partial-write at fill")])
+    queue, buffer = device.create_timeline(False), device.alloc(8, AllocOptions())
+    with pytest.raises(InvalidCall, match="partial-write and data-corruption need a timeline"):
+        fill(device, queue, buffer.region(), 1)
