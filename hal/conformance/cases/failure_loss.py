@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import sys
-import threading
-from typing import Any
-
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
 from hal.conformance.crowd import together
@@ -26,7 +21,7 @@ from hal.conformance.faults import (
 from hal.conformance.rig import Rig
 from hal.conformance.steps import KINDS, QUIET_S, element, lines, stamp, work
 from hal.core.description import Feature
-from hal.core.errors import DeviceLost, Failure, FailureKind, HalError, Scope
+from hal.core.errors import DeviceLost, Failure, FailureKind, Scope
 from hal.core.values import AllocOptions, Health, HealthState, Point
 
 failure_loss = Cases("I", Level.RESILIENT)
@@ -212,126 +207,6 @@ def _(rig: Rig) -> None:
     expect.that(took <= LOSS_S, f"the best of three took {took:.3f} s, allowed are {LOSS_S} s")
 
 
-@failure_loss.case("health-is-prompt", "health.prompt", timed=True, when=("idle", "busy", "lost"))
-def _(rig: Rig, when: str) -> None:
-    if when == "lost" and Feature.INJECT in rig.info.features:
-        Doom(rig).strike()
-    if when == "busy":
-        fill = work(rig, "fill")
-        for _ in range(500):
-            fill.submit(rig.timeline(), ())
-    took = fastest(3, lambda _: _health_s(rig))
-    expect.that(took <= HEALTH_S, f"the best of three took {took:.3f} s, allowed are {HEALTH_S} s")
-
-
-@failure_loss.case("health-from-eight-threads", "health.prompt", "call.threads")
-def _(rig: Rig) -> None:
-    gate, (line,) = rig.gate(), lines(rig, 1)
-    work(rig, "fill").submit(line, (gate.point,))
-    states = together([lambda: {rig.device.health().state for _ in range(50)}] * 8)
-    expect.equal(states, [{HealthState.OK}] * 8, "the states that eight threads saw")
-    gate.open()
-
-
-@failure_loss.case("health-after-an-operation-failed", "health.cause", needs=NEEDS)
-def _(rig: Rig) -> None:
-    (line,) = lines(rig, 1)
-    plant(rig.device, planted(rig.device), "fill")
-    caught(rig.device, work(rig, "fill").submit(line, ()))
-    expect.equal(rig.device.health().state, HealthState.OK, "the state after a failed operation")
-
-
-@failure_loss.case("signal-after-loss-is-ignored", "signal.first", needs=NEEDS)
-def _(rig: Rig) -> None:
-    gate, failure = rig.gate(), Doom(rig).strike()
-    rig.device.signal(gate.timeline, 1, None)
-    gate.fail(planted(rig.device, FAULT, "late"))
-    lost_error(caught(rig.device, gate.point), failure)
-
-
-@failure_loss.case("free-after-loss", "close.failed", needs=NEEDS)
-def _(rig: Rig) -> None:
-    """What owners do when they go: give their handles back, and close."""
-    (line,) = lines(rig, 1)
-    program = rig.program(stamp(element(rig)))
-    buffer, gate, doom = rig.buffer(64), rig.gate(), Doom(rig)
-    bound = rig.device.bind(program, (rig.buffer(64),))
-    rig.device.fill(buffer.region(), b"\1", line, (gate.point,))
-    doom.strike()
-    for handle in (buffer, bound, program, line, gate.timeline):
-        rig.device.free(handle)
-    rig.device.close()
-    expect.equal(rig.device.health().state, HealthState.CLOSED, "the state after close")
-
-
-@failure_loss.case("close-after-loss", "close.failed", needs=NEEDS, how=("lost", "reset-required"))
-def _(rig: Rig, how: str) -> None:
-    (line,) = lines(rig, 1)
-    gate, doom = rig.gate(), Doom(rig, how=LOST if how == "lost" else RESET_REQUIRED)
-    work(rig, "fill").submit(line, (gate.point,))
-    doom.strike()
-    rig.device.close()
-    rig.device.close()
-
-
-@failure_loss.case("dropped-after-loss", "close.failed", needs=NEEDS)
-def _(rig: Rig) -> None:
-    """A lost session that its owner forgets without `close` goes without a word."""
-    said: list[Any] = []
-    hook, sys.unraisablehook = sys.unraisablehook, said.append
-    try:
-        device = rig.setting.registry().open(rig.name)
-        line, buffer = device.create_timeline(False), device.alloc(8, AllocOptions())
-        plant(device, planted(device, LOST), "fill")
-        caught(device, device.fill(buffer.region(), b"\0", line, ()))
-        del device, line, buffer
-        gc.collect()
-    finally:
-        sys.unraisablehook = hook
-    expect.equal([str(word.exc_value) for word in said], [], "what went wrong while it went")
-
-
-@failure_loss.case("loss-during-close", "close.failed", needs=(Feature.INJECT, Feature.HOST_CALL))
-def _(rig: Rig) -> None:
-    """`close` waits for work, and that work loses the device."""
-    (line,) = lines(rig, 1)
-    doom, entered = Doom(rig), threading.Event()
-    closing = threading.Event()
-
-    def slow() -> None:
-        entered.set()
-        closing.wait(QUIET_S)
-
-    rig.device.host_call(slow, line, ())
-    doom.submit(line)
-    rig.device.wait([Point(line, 1)], 0, True)
-    entered.wait(1)
-    rig.device.close()
-    expect.equal(rig.device.health().state, HealthState.CLOSED, "the state after close")
-
-
-@failure_loss.case(
-    "loss-during-a-host-call", "failure.loss", needs=(Feature.INJECT, Feature.HOST_CALL)
-)
-def _(rig: Rig) -> None:
-    """The device goes while a host function runs: its point has the cause, and it ends in peace."""
-    (line,) = lines(rig, 1)
-    doom, entered, finish, ended = Doom(rig), threading.Event(), threading.Event(), []
-
-    def slow() -> None:
-        entered.set()
-        finish.wait(5)
-        ended.append(1)
-
-    point = rig.device.host_call(slow, line, ())
-    rig.device.wait([point], QUIET_S, True)
-    expect.that(entered.wait(5), "the host function runs")
-    failure = doom.strike()
-    lost_error(caught(rig.device, point), failure)
-    finish.set()
-    rig.until(lambda: bool(ended), "the end of the host function")
-
-
 @failure_loss.case("loss-behind-a-long-queue", "failure.loss", "failure.refuses", needs=NEEDS)
 def _(rig: Rig) -> None:
     """What ran before the loss is reached, what did not has the cause; nothing stays open."""
@@ -346,28 +221,6 @@ def _(rig: Rig) -> None:
         except DeviceLost as error:
             lost_error(error, failure)
     lost_error(expect.raises(DeviceLost, rig.device.copy, to, of, held[0], ()), failure)
-
-
-@failure_loss.case("calls-after-loss-raise-hal-errors", "failure.refuses", needs=NEEDS)
-def _(rig: Rig) -> None:
-    """Whatever a caller tries on a lost device, it gets an answer or an error of the contract."""
-    program = rig.program(stamp(element(rig)))
-    source, buffer, doom = rig.source(stamp(element(rig))), rig.buffer(64), Doom(rig)
-    doom.strike()
-    device = rig.device
-    for call in (
-        lambda: device.alloc(64, AllocOptions()),
-        lambda: device.load(source),
-        lambda: device.bind(program, (buffer,)),
-        lambda: device.create_timeline(False),
-        lambda: device.create_timeline(True),
-        device.describe,
-        device.health,
-    ):
-        try:
-            call()
-        except HalError:
-            continue
 
 
 @failure_loss.case("loss-and-waits-with-deadline", "failure.loss", "wait.deadline", needs=NEEDS)
@@ -399,9 +252,3 @@ def _(rig: Rig, scope: Scope) -> None:
 
 def _check_health(health: Health, state: HealthState, cause: Failure) -> None:
     expect.equal((health.state, health.cause), (state, cause), "the state and its cause")
-
-
-def _health_s(rig: Rig) -> float:
-    with stopwatch() as seconds:
-        rig.device.health()
-    return seconds[0]

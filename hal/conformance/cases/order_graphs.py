@@ -7,7 +7,7 @@ import numpy as np
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
 from hal.conformance.rig import Rig
-from hal.conformance.steps import QUIET_S, N, cells, element, lines, mix, room, turn, turned, work
+from hal.conformance.steps import QUIET_S, N, cells, element, lines, mix, turn, turned, work
 from hal.core.description import Feature
 from hal.core.dtypes import DType
 from hal.core.errors import Failure, FailureKind, InvalidCall, Scope, StaleHandle
@@ -302,7 +302,6 @@ def _(rig: Rig) -> None:
 def _(rig: Rig) -> None:
     """Replays of one graph at once, on a timeline each, share nothing but the graph."""
     dtype, held = element(rig, ints=True), lines(rig, 4)
-    room(rig.device, 8)
     buffers, arrays = cells(rig, dtype, 4)
     graph, gate = _slotted(rig, dtype), rig.gate()
     for number in range(10):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
 from hal.conformance.rig import Rig
-from hal.conformance.steps import QUIET_S, element, lines, mix, stamp, turn, turned, work
+from hal.conformance.steps import QUIET_S, element, lines, mix, stamp, turn, turned, up_to, work
 from hal.core.values import Buffer, Point, Timeline, Waits
 from hal.tile.numeric import NUMPY
 
@@ -161,7 +161,7 @@ def _(rig: Rig) -> None:
 
 @order_hazards.case("chain-over-timelines", "submit.waits")
 def _(rig: Rig) -> None:
-    held = lines(rig, min(8, rig.info.limits.queues // 2 - 1))
+    held = up_to(rig, 8)
     data, gate = rig.noise(16), rig.gate()
     chain = [rig.buffer(data), *(rig.buffer(bytes(16)) for _ in range(60))]
     point = gate.point
@@ -189,7 +189,7 @@ def _(rig: Rig) -> None:
 
 @order_hazards.case("fan-out", "submit.waits")
 def _(rig: Rig) -> None:
-    first, *held = lines(rig, min(9, rig.info.limits.queues // 2 - 1))
+    first, *held = up_to(rig, 9)
     gate, cell = rig.gate(), rig.buffer(bytes(SIZE))
     root = rig.device.fill(cell.region(), b"\5", first, (gate.point,))
     spies = [rig.buffer(bytes(SIZE)) for _ in held]
@@ -205,7 +205,7 @@ def _(rig: Rig) -> None:
 
 @order_hazards.case("fan-in", "submit.waits")
 def _(rig: Rig) -> None:
-    last, *held = lines(rig, min(9, rig.info.limits.queues // 2 - 1))
+    last, *held = up_to(rig, 9)
     gates, cell, spy = [rig.gate() for _ in held], rig.buffer(bytes(len(held))), rig.buffer(9)
     points = [
         rig.device.fill(cell.region(i, 1), bytes([i + 1]), line, (gates[i].point,))

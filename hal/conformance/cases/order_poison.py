@@ -5,7 +5,7 @@ from __future__ import annotations
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
 from hal.conformance.rig import Rig
-from hal.conformance.steps import KINDS, lines, work
+from hal.conformance.steps import KINDS, lines, up_to, work
 from hal.core.description import Feature
 from hal.core.errors import Failure, FailureKind, OperationFailed, Scope, StaleHandle
 from hal.core.values import AllocOptions, Point
@@ -50,7 +50,7 @@ def _(rig: Rig) -> None:
 
 @order_poison.case("fails-over-timelines", "submit.fails", "submit.poisoned")
 def _(rig: Rig) -> None:
-    held = lines(rig, min(6, rig.info.limits.queues // 2 - 1))
+    held = up_to(rig, 6)
     gate, copy = rig.gate(), work(rig, "copy")
     points = [gate.point]
     for line in held:
@@ -156,7 +156,7 @@ def _(rig: Rig) -> None:
 
 @order_poison.case("many-waiters-of-one-failure", "wait.raises", "submit.fails")
 def _(rig: Rig) -> None:
-    held = lines(rig, min(20, rig.info.limits.queues // 2 - 1))
+    held = up_to(rig, 20)
     gate, fill = rig.gate(), work(rig, "fill")
     points = [fill.submit(line, (gate.point,)) for line in held]
     gate.fail(_failure(rig))

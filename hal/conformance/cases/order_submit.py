@@ -12,10 +12,10 @@ from hal.conformance.steps import (
     cells,
     element,
     lines,
-    room,
     still,
     turn,
     turned,
+    up_to,
     work,
 )
 from hal.core.values import Point
@@ -74,7 +74,6 @@ def _(rig: Rig, place: int) -> None:
 
 @order_submit.case("many-waits", "submit.waits")
 def _(rig: Rig) -> None:
-    room(rig.device, 51)
     gates = [rig.gate() for _ in range(50)]
     point = work(rig, "fill").submit(rig.timeline(), [gate.point for gate in gates])
     for gate in gates[:-1]:
@@ -163,7 +162,7 @@ def _(rig: Rig, kind: str) -> None:
 
 @order_submit.case("gates-open-in-reverse", "timeline.independent", "submit.waits")
 def _(rig: Rig) -> None:
-    held = lines(rig, min(40, rig.info.limits.queues // 2 - 1))
+    held = up_to(rig, 40)
     gates, fill = [rig.gate() for _ in held], work(rig, "fill")
     points = [fill.submit(line, (gate.point,)) for line, gate in zip(held, gates, strict=True)]
     for index in reversed(range(len(held))):

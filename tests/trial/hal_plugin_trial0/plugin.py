@@ -51,7 +51,7 @@ class Trial:
 
     def close(self):
         with self.change:
-            self.change.wait_for(lambda: not self.ready(), 10)
+            self.change.wait_for(lambda: self.closed or not self.ready(), 10)
             self.closed = True
             self.change.notify_all()
         self.server.join(10)
@@ -78,8 +78,8 @@ class Trial:
     def load(self, source):
         try:
             verify(kernel := parse_kernel(source.text))
-            same = (kernel.name, kernel.params) == (source.entry, source.params)
-            self.check(same, e.HalError(f"the text is another kernel than {source.entry}"))
+            same = (kernel.name, kernel.params, ()) == (source.entry, source.params, source.options)
+            self.check(same, e.HalError(f"{source.entry} is not in the text, or has options"))
         except e.HalError as error:
             raise e.CompileError(str(error), str(error), getattr(error, "line", 0)) from error
         return v.Program(NAME, 0, kernel, source.entry, source.params)

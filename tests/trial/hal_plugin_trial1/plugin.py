@@ -85,7 +85,8 @@ class Trial:
 
     def close(self):
         with self.change:
-            self.change.wait_for(lambda: not any(queue.ready() for queue in self.queues), 10)
+            busy = lambda: any(queue.ready() for queue in self.queues)
+            self.change.wait_for(lambda: self.closed or not busy(), 10)
             self.closed = True
             self.change.notify_all()
         for queue in self.queues:
@@ -119,6 +120,7 @@ class Trial:
         return self.submit("fill", timeline, waits, run)
 
     def load(self, source):
+        self.check(not source.options, e.CompileError("there are no options", "options"))
         found = self.compiler.compile(source.text, source.entry)
         self.check(not isinstance(found, str), e.CompileError("it is no program", str(found)))
         return v.Program(NAME, 0, found, source.entry, source.params)
