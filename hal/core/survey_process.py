@@ -29,6 +29,9 @@ Note = Callable[[str, object], None]
 _TAIL = 4096
 """Bytes of a plugin's output that are searched for its last line."""
 
+_KILL_S = 2.0
+"""How long a killed process may take to end."""
+
 _DOING = {
     "import": "importing",
     "hooks": "checking its hooks",
@@ -123,14 +126,16 @@ def _finish(fork: _Fork, ends: float, deadline_s: float) -> dict[str, Any]:
         os.killpg(fork.pid, signal.SIGKILL)
     with suppress(ProcessLookupError):
         os.kill(fork.pid, signal.SIGKILL)  # it may not have made its own session yet
-    _, status = os.waitpid(fork.pid, 0)
+    killed = _has_ended(fork.pid, time.monotonic() + _KILL_S)
     found = _read(fork.notes)
     if not found["cause"] and found["stage"] != "done":
-        found["cause"] = (
-            _ended(status, found["stage"]) + _last_words(fork.printed)
-            if in_time
-            else f"did not finish {_DOING[found['stage']]} in {deadline_s:g} s"
-        )
+        stage = found["stage"]
+        if in_time:
+            _, status = os.waitpid(fork.pid, 0)
+            found["cause"] = _ended(status, stage) + _last_words(fork.printed)
+        else:
+            stuck = "" if killed else "; its process cannot be killed, it is stuck in the kernel"
+            found["cause"] = f"did not finish {_DOING[stage]} in {deadline_s:g} s{stuck}"
     return found
 
 
