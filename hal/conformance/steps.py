@@ -57,14 +57,15 @@ class Work:
 def lines(rig: Rig, count: int, device: Device | None = None) -> list[Timeline]:
     """New device timelines besides the rig's own. Unfit where the device has not so many."""
     device = device or rig.device
-    room(device, count + 1)  # with the rig's own
+    most = device.info.limits.queues
+    if most <= count:
+        raise Unfit(f"it needs {count + 1} timelines, the device has {most}")
     return [device.create_timeline(False) for _ in range(count)]
 
 
-def room(device: Device, count: int) -> None:
-    """Unfit where the device cannot have so many device timelines at once."""
-    if device.info.limits.queues < count:
-        raise Unfit(f"it needs {count} timelines, the device has {device.info.limits.queues}")
+def up_to(rig: Rig, most: int) -> list[Timeline]:
+    """As many new timelines as the device has besides the rig's own, two at least."""
+    return lines(rig, max(2, min(most, rig.info.limits.queues - 1)))
 
 
 def still(rig: Rig, point: Point, what: str, device: Device | None = None) -> None:

@@ -28,7 +28,6 @@ failure_loss = Cases("I", Level.RESILIENT)
 
 NEEDS = (Feature.INJECT,)
 LOSS_S = 0.1
-HEALTH_S = 0.05
 
 
 @failure_loss.case(
