@@ -55,7 +55,7 @@ def conform(request: Request) -> Iterator[GroupRun]:
         first = replace(first, results=tuple(_wanted(first.results, cases)))
         if green(first.results) and first.look:
             # A group's own environment may give it other devices: each child asks anew.
-            job = replace(job, peers=(), seeds=request.seeds, seeded=request.seeded)
+            job = replace(job, peers=(), seeds=request.seeds)
             groups = _groups(job, rest, expected)
         else:
             groups = _hopeless(rest, request.seeds)
@@ -68,6 +68,8 @@ def _first_job(request: Request, expected: Expected, cache: str) -> Job:
         look.FIRST,
         look.FILES,
         (request.device,),
+        request.seeds[:1],
+        request.seeded,
         settings=request.settings,
         floors=expected.floors,
         cache_dir=cache,

@@ -15,6 +15,9 @@ from hal.core.description import PERFORMANCE
 declared_figures = Cases("K", Level.DECLARED)
 
 ROUNDS = 5
+PAUSE_S = 0.1
+"""A round waits so much longer than the one before, for what else the machine does to pass."""
+
 ROUNDS_S = 2.5
 """No further round begins after so many seconds: the whole group takes ten times that at most."""
 
@@ -42,7 +45,8 @@ def _measured(bench: Bench, key: str) -> str:
     """Measure, a few times at most; gives what is wrong with the last figure, "" for nothing."""
     end = time.monotonic() + ROUNDS_S
     wrong = "nothing was measured"
-    for _ in range(ROUNDS):
+    for number in range(ROUNDS):
+        time.sleep(PAUSE_S * number)
         value = figure(bench, key)
         bench.rig.figures[key] = value
         wrong = _wrong(bench, key, value)
