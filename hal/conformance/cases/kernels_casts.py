@@ -78,6 +78,17 @@ def _(rig: Rig, dtype: DType) -> None:
     expect.same(np.signbit(got), np.signbit(wanted), "the signs")
 
 
+@kernels_casts.case("cast-by-way-of-f32", "launch.exact", dtype=(F16, BF16))
+def _(rig: Rig, dtype: DType) -> None:
+    """Above the middle of two neighbours by less than float32 tells: float64 becomes the middle,
+    and then the even neighbour."""
+    step = 2.0**-10 if dtype is F16 else 2.0**-7
+    values = np.array([1 + (n + 0.5) * step + 2.0**-40 for n in range(8)])
+    (got,) = computed(rig, lambda x: [cast(x, dtype)], [values], [dtype])
+    wanted = np.array([1 + (n + n % 2) * step for n in range(8)]).astype(NUMPY[dtype])
+    expect.same(got, wanted, f"float64 to {dtype.short}")
+
+
 @kernels_casts.case("cast-widens-exactly", "launch.exact", dtype=(F16, BF16))
 def _(rig: Rig, dtype: DType) -> None:
     """All 65,536 numbers of a narrow type."""
