@@ -20,6 +20,7 @@ from hal.conformance.rig import Rig
 from hal.core.description import Feature
 from hal.core.device import Device
 from hal.core.dtypes import DType
+from hal.core.errors import InvalidCall
 from hal.core.values import Buffer, FillCommand, Point, Timeline, Waits
 from hal.tile.build import Builder, add, const, mul
 from hal.tile.kernel import Kernel
@@ -57,10 +58,11 @@ class Work:
 def lines(rig: Rig, count: int, device: Device | None = None) -> list[Timeline]:
     """New device timelines besides the rig's own. Unfit where the device has not so many."""
     device = device or rig.device
-    most = device.info.limits.queues
-    if most <= count:
-        raise Unfit(f"it needs {count + 1} timelines, the device has {most}")
-    return [device.create_timeline(False) for _ in range(count)]
+    rig.timeline(device)
+    try:
+        return [device.create_timeline(False) for _ in range(count)]
+    except InvalidCall as full:  # whether it gives as many as it declares is a case of group B
+        raise Unfit(f"it needs more timelines than the device has: {full}") from full
 
 
 def up_to(rig: Rig, most: int) -> list[Timeline]:

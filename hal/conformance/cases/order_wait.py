@@ -251,9 +251,7 @@ def _(rig: Rig) -> None:
 
 @order_wait.case("freed-timeline-is-stale", "free.twice", "handle.stale", host_driven=(False, True))
 def _(rig: Rig, host_driven: bool) -> None:
-    if not host_driven:
-        lines(rig, 0)
-    timeline = rig.device.create_timeline(host_driven)
+    timeline = rig.device.create_timeline(True) if host_driven else lines(rig, 1)[0]
     rig.device.free(timeline)
     expect.raises(StaleHandle, rig.device.free, timeline)
     expect.raises(StaleHandle, rig.device.wait, [Point(timeline, 1)], 0, True)
