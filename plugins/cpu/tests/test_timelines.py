@@ -205,6 +205,7 @@ def test_timelines_beyond_the_limit_are_refused(rig, monkeypatch):
     kept = [rig.device.create_timeline(False) for _ in range(2)]
     with pytest.raises(InvalidCall):
         rig.device.create_timeline(False)
+    rig.device.free(rig.device.create_timeline(True))
     rig.device.free(kept.pop())
     rig.device.create_timeline(False)
 

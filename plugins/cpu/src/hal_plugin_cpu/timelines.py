@@ -34,10 +34,15 @@ class Timelines:
 
     @hookimpl
     def create_timeline(self, host_driven: bool) -> Timeline:
-        code = lib.hc_timeline_room(self._native, MAX_TIMELINES)
+        # The limit counts device timelines alone.
+        code = (
+            lib.hc_usable(self._native)
+            if host_driven
+            else lib.hc_timeline_room(self._native, MAX_TIMELINES)
+        )
         if code:
-            most = f"the device has {MAX_TIMELINES} timelines already; free some"
-            self._session.refuse(code, "create_timeline", most)
+            full = f"the device has {MAX_TIMELINES} timelines already; free some"
+            self._session.refuse(code, "create_timeline", full)
         native = self._session.own(lib.hc_timeline_new(self._native, host_driven))
         return Timeline(self._session.name, self._session.epoch, native, host_driven)
 

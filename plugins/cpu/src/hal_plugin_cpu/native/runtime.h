@@ -194,7 +194,7 @@ struct hc_device {
     int nlabels;
     hc_object *objects;
     hc_timeline *timelines;
-    int64_t ntimelines, listed_timelines;
+    int64_t ntimelines, listed_queues;
     hc_link *links;                /* its ends of groups between processes, under its lock */
 };
 

@@ -9,7 +9,7 @@ int hc_timeline_room(hc_device *dev, int most) {
     int error = hc_usable(dev);
     if (error) return error;
     pthread_mutex_lock(&dev->lock);
-    error = dev->listed_timelines < most ? 0 : HC_INVALID;
+    error = dev->listed_queues < most ? 0 : HC_INVALID;
     pthread_mutex_unlock(&dev->lock);
     return error;
 }
@@ -22,7 +22,7 @@ hc_timeline *hc_timeline_new(hc_device *dev, int host_driven) {
     hc_ref(t); /* of the device's list, until freed */
     pthread_mutex_lock(&dev->lock);
     t->id = ++dev->ntimelines;
-    dev->listed_timelines++;
+    dev->listed_queues += !host_driven;
     t->next = dev->timelines;
     if (t->next) t->next->link = &t->next;
     t->link = &dev->timelines;
@@ -132,7 +132,7 @@ void hc_timeline_unlist(hc_timeline *t) {
     *t->link = t->next;
     if (t->next) t->next->link = t->link;
     t->link = NULL;
-    t->object.dev->listed_timelines--;
+    t->object.dev->listed_queues -= !t->host_driven;
     hc_unref(t);
 }
 
