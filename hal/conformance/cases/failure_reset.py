@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from hal.conformance import expect
@@ -10,11 +11,11 @@ from hal.conformance.case import Cases, Level
 from hal.conformance.crowd import together
 from hal.conformance.faults import LOST, RESET_REQUIRED, Doom, plant, planted
 from hal.conformance.held import check_held, held
-from hal.conformance.rig import Rig
+from hal.conformance.rig import WAIT_S, Rig
 from hal.conformance.steps import KINDS, QUIET_S, cells, element, lines, stamp, turn, turned, work
 from hal.core.description import Feature
 from hal.core.errors import Failure, OperationFailed, StaleHandle
-from hal.core.values import AllocOptions, Buffer, FillCommand, HealthState, Point
+from hal.core.values import AllocOptions, Buffer, FillCommand, HealthState, Point, Timeline
 
 failure_reset = Cases("I", Level.RESILIENT)
 
@@ -202,10 +203,10 @@ def _(rig: Rig) -> None:
     """Threads that submit while the device is reset get their points, or errors of the contract."""
     held = lines(rig, 4)
     buffers = [rig.buffer(64) for _ in held]
-    over = threading.Event()
+    end = time.monotonic() + WAIT_S
 
     def submit(index: int) -> str:
-        while not over.is_set():
+        while time.monotonic() < end:
             try:
                 _fill_and_wait(rig, buffers[index], held[index])
             except (OperationFailed, StaleHandle):
@@ -213,10 +214,8 @@ def _(rig: Rig) -> None:
         return "never refused"
 
     def reset() -> str:
-        over.wait(QUIET_S)
+        time.sleep(QUIET_S)
         rig.reset()
-        over.wait(QUIET_S)
-        over.set()
         return "reset"
 
     calls: list[Callable[[], str]] = [lambda i=index: submit(i) for index in range(4)]  # type: ignore[misc]
@@ -224,8 +223,8 @@ def _(rig: Rig) -> None:
     rig.done(work(rig, "copy").submit(rig.timeline(), ()))
 
 
-def _fill_and_wait(rig: Rig, buffer: Buffer, line: object) -> None:
-    point = rig.device.fill(buffer.region(), b"\1", line, ())  # type: ignore[arg-type]
+def _fill_and_wait(rig: Rig, buffer: Buffer, line: Timeline) -> None:
+    point = rig.device.fill(buffer.region(), b"\1", line, ())
     rig.done(point)
 
 
