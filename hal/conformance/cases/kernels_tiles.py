@@ -80,7 +80,7 @@ SHAPES: dict[str, tuple[Callable[[Node], Node], Callable[[NDArray[Any]], NDArray
 }
 
 
-@kernels_tiles.case("shape", "launch.exact", what=tuple(SHAPES), dtype=(I32, F32, BF16))
+@kernels_tiles.case("shape", "launch.exact", what=tuple(SHAPES), dtype=(I32, BF16))
 def _(rig: Rig, what: str, dtype: DType) -> None:
     body, truth = SHAPES[what]
     x = rig.random.integers(-8, 8, SHAPE).astype(NUMPY[dtype])

@@ -96,7 +96,7 @@ MOVES: dict[str, Callable[[Node], Node]] = {
 }
 
 
-@stack_operations.case("moved", "launch.exact", how=tuple(MOVES), dtype=(F32, I64, BF16))
+@stack_operations.case("moved", "launch.exact", how=tuple(MOVES), dtype=(F32, BF16))
 def _(rig: Rig, how: str, dtype: DType) -> None:
     """Results read through views that are not contiguous."""
     agree = Agreement(rig)
@@ -127,7 +127,7 @@ PRODUCTS: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 )
 
 
-@stack_operations.case("product", "launch.exact", dtype=(F64, F32, F16, BF16, I32), shapes=PRODUCTS)
+@stack_operations.case("product", "launch.exact", dtype=(F32, F16, BF16, I32), shapes=PRODUCTS)
 def _(rig: Rig, dtype: DType, shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     agree = Agreement(rig)
     inputs = given(rig, dtype, *shapes)
