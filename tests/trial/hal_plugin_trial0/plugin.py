@@ -102,20 +102,17 @@ class Trial:
         return v.Timeline(NAME, 0, SimpleNamespace(value=0, owed=0, failure=None), host_driven)
 
     def signal(self, timeline, value, failure):
-        queue = timeline.native
-        grows = failure or queue.failure or value > queue.value
+        grows = failure or timeline.native.failure or value > timeline.native.value
         self.check(grows, e.InvalidCall(f"signal: {value} does not grow"))
-        self.end(queue, value, failure)
+        self.end(timeline.native, value, failure)
 
     def wait(self, points, timeout_s, wait_all):
-        enough = lambda: (
-            not points or (all if wait_all else any)(outcome(p) is True for p in points)
-        )
+        choose = all if wait_all or not points else any
+        enough = lambda: choose(outcome(p) is True for p in points)
         failed = lambda: not enough() and [o for o in map(outcome, points) if o not in (True, None)]
         with self.change:
             self.change.wait_for(lambda: enough() or failed(), min(timeout_s, 1e6))
-            if failures := failed():
-                raise e.error_for(failures[0])
+            self.check(not failed(), failed() and e.error_for(failed()[0]))
             return enough()
 
     def check(self, holds, error):

@@ -1,0 +1,79 @@
+"""Two small devices that the suite's author did not tune for: how far they get with how little.
+
+`trial0` is written in at most 120 lines and reaches L0; `trial1` in at most 250, reaches L1 and
+trains. Lines that are blank or import, and a file's first docstring, do not count.
+"""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+pytestmark = pytest.mark.slow
+
+
+def run(*words, cwd):
+    path = os.pathsep.join([str(HERE), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": path, "HOME": str(cwd), "HAL_CACHE_DIR": str(cwd)}
+    return subprocess.run(
+        [sys.executable, *words],
+        env=environment,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def code_lines(text):
+    """How many lines of a file are neither blank nor imports nor its docstring."""
+    first, *rest = ast.parse(text).body
+    skipped = [first, *(node for node in rest if isinstance(node, ast.Import | ast.ImportFrom))]
+    gone = {line for node in skipped for line in range(node.lineno, node.end_lineno + 1)}
+    lines = enumerate(text.splitlines(), 1)
+    return sum(bool(line.strip()) and number not in gone for number, line in lines)
+
+
+@pytest.mark.parametrize(("name", "most"), [("trial0", 120), ("trial1", 250)])
+def test_it_is_small(name, most):
+    files = (HERE / f"hal_plugin_{name}").glob("*.py")
+    assert sum(code_lines(file.read_text()) for file in files) <= most
+
+
+@pytest.mark.parametrize(("name", "level"), [("trial0", "L0"), ("trial1", "L1")])
+def test_it_reaches_its_level(tmp_path, name, level):
+    report = tmp_path / "report.json"
+    chosen = ["--level", level, "--no-timed", "--json", str(report)]
+    command = "from hal.cli import main; main()"
+    done = run("-c", command, "conform", f"{name}:0", *chosen, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    table = json.loads(report.read_text())
+    red = [case for case in table["cases"] if case["outcome"] not in ("pass", "unsupported")]
+    assert red == []
+    assert table["summary"]["pass"] > 400
+
+
+def test_it_trains(tmp_path):
+    """The first loss is near that of guessing, ln 256, and the third one is lower."""
+    script = str(ROOT / "examples" / "train_gpt.py")
+    log = tmp_path / "log.json"
+    text = tmp_path / "text"
+    text.mkdir()
+    for file in sorted((ROOT / "stack" / "framework").glob("*.py")):
+        (text / file.name).write_text(file.read_text())
+    options = ["--device", "trial1:0", "--steps", "3", "--json", str(log), "--text", str(text)]
+    done = run(script, *options, "--out", str(tmp_path / "out"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    losses = [
+        line["loss"] for line in map(json.loads, log.read_text().splitlines()) if "loss" in line
+    ]
+    assert len(losses) == 3
+    assert 5.0 < losses[0] < 6.2
+    assert losses[2] < losses[0]
