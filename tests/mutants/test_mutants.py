@@ -1,0 +1,58 @@
+"""Each mutant is red in the case that is recorded for it, and the reference device is green there.
+
+A case that hung or crashed when the table was made is not repeated here.
+"""
+
+import os
+import sys
+
+import pytest
+
+from hal.conformance.catalog import catalog
+from hal.conformance.judge import Outcome, judge
+from tests.mutants.run import install, run
+from tests.mutants.table import KILLED, PAGE, page, read
+from tests.mutants.zoo import let_loose, setting, zoo
+
+CASES = {case.id: case for case in catalog()}
+FIRST = {name: red[0] for name, red in read(KILLED).items() if red}
+REPEATED = {name: red["case"] for name, red in FIRST.items() if red["outcome"] == "fail"}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    path = tmp_path_factory.mktemp("site")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(path))
+        patch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        yield path
+
+
+def test_every_wrong_device_is_found_and_the_odd_one_passes():
+    assert {name for name, mutant in zoo().items() if mutant.passes} == zoo().keys() - FIRST.keys()
+
+
+def test_every_record_is_of_a_mutant_and_a_case():
+    assert set(FIRST) <= set(zoo())
+    assert {red["case"] for red in FIRST.values()} <= set(CASES)
+
+
+def test_the_page_is_not_stale():
+    assert PAGE.read_text() == page(read(KILLED)), "run: python -m tests.mutants.table"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", REPEATED)
+def test_a_mutant_is_red(name, site, tmp_path):
+    install(zoo()[name], site)
+    result = run(zoo()[name], CASES[REPEATED[name]], str(tmp_path))
+    assert result.outcome is Outcome.FAIL
+
+
+@pytest.mark.parametrize("case", sorted(set(REPEATED.values())))
+def test_the_reference_device_is_green_where_a_mutant_is_red(case, tmp_path):
+    if CASES[case].timed:
+        pytest.skip("time decides it")
+    with let_loose(None):
+        result = judge(CASES[case], setting(None, str(tmp_path)))
+    assert result.outcome is Outcome.PASS, result.detail
