@@ -106,10 +106,11 @@ def _run(request: Request, seconds: float) -> dict[str, Any]:
 
 def _performance(info: Mapping[str, Any] | None, results: Sequence[Result]) -> list[dict[str, Any]]:
     """Each declared figure beside the measured one, None where it was not measured."""
-    measured = {key: value for r in results for key, value in r.figures.items()}
-    declared = info["declared"] if info else {}
+    figures = {key: value for result in results for key, value in result.figures.items()}
+    said = {key: figures[f"declared {key}"] for key in PERFORMANCE if f"declared {key}" in figures}
+    declared = {**(info["declared"] if info else {}), **said}
     return [
-        {"key": key, "declared": declared[key], "measured": measured.get(key)}
+        {"key": key, "declared": declared[key], "measured": figures.get(key)}
         for key in PERFORMANCE
         if key in declared
     ]

@@ -11,7 +11,7 @@ import click
 
 from hal.conformance.catalog import GROUPS
 from hal.conformance.certificate import certificate
-from hal.conformance.conform import GroupRun, Request, conform
+from hal.conformance.conform import GroupRun, Request, complete, conform
 from hal.conformance.judge import Result
 from hal.conformance.page import page
 from hal.conformance.plan import Choice, level_named, seeds_named
@@ -126,7 +126,8 @@ def _show_seeds(results: Sequence[Result]) -> None:
 def _last_line(results: Sequence[Result], seconds: float) -> str:
     level = level_reached((r.level, r.outcome.value) for r in results)
     verdict = click.style("green", fg="green") if green(results) else click.style("red", fg="red")
-    reached = f"level {level} reached" if level is not None else "no level reached"
+    part = "" if complete(results) else " by the cases chosen"
+    reached = f"level {level} reached{part}" if level is not None else "no level reached"
     return f"{verdict}: {len(results)} cases: {_counts(results)}; {reached}; {seconds:.1f} s"
 
 

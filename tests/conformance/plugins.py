@@ -14,6 +14,8 @@ DEVICE = """
 import os
 from dataclasses import replace
 
+import hal.core.errors
+
 from hal.core.description import DeviceSummary, Feature
 from hal.core.spec import hookimpl
 from hal.hosted.device import HostedDevice
@@ -47,23 +49,32 @@ LEAKS = DEVICE.replace(
 )
 
 LIES = DEVICE.replace(
-    "    return HostedDevice",
+    "    return HostedDevice(info, ReferenceMachine(0)",
     """    (space, *others) = info.spaces
     limits = replace(info.limits, alloc_nbytes=4 << 20)
     info = replace(info, limits=limits, spaces=(replace(space, nbytes=8 << 20), *others))
-    return HostedDevice""",
-).replace("ReferenceMachine(0)", "Small(0)")
+    return HostedDevice(info, Small(0)""",
+)
 LIES += """
 
 class Small(ReferenceMachine):
-    \"\"\"Has one MiB, whatever the description says.\"\"\"
-
     def allocate(self, nbytes, options):
         if nbytes > 1 << 20:
-            raise OutOfMemory(f"no {nbytes} bytes", nbytes, 1 << 20)
+            raise hal.core.errors.OutOfMemory(f"no {nbytes} bytes", nbytes, 1 << 20)
         return super().allocate(nbytes, options)
 """
-LIES = LIES.replace("import os\n", "import os\nfrom hal.core.errors import OutOfMemory\n", 1)
+"""Has one MiB, whatever the description says."""
+
+DIES = DEVICE.replace("ReferenceMachine(0)", "Mortal(0)")
+DIES += """
+
+class Mortal(ReferenceMachine):
+    def allocate(self, nbytes, options):
+        if nbytes == 1 << 20:
+            os.abort()
+        return super().allocate(nbytes, options)
+"""
+"""Dies of an allocation of all its memory."""
 
 
 @dataclass

@@ -9,12 +9,13 @@ from hal.conformance.judge import Outcome
 from hal.conformance.plan import Choice
 from hal.conformance.results import green
 from hal.conformance.runner import NOT_RUN
-from tests.conformance.plugins import CRASHES, HANGS, LEAKS, LIES
+from tests.conformance.plugins import CRASHES, DIES, HANGS, LEAKS, LIES
 
 RUNS = {
     "crashes": (CRASHES, "C.alloc-at-the-limit"),
     "hangs": (HANGS, "C.alloc-at-the-limit"),
     "leaks": (LEAKS, "A.open-and-close-50"),
+    "dies": (DIES, "C.alloc-"),
     "lies": (LIES, "C.alloc-at-the-limit"),
 }
 
@@ -65,3 +66,11 @@ def test_a_lie_about_the_memory_is_a_red_row(runs):
     assert runs["lies"]["A.imports"].outcome is Outcome.PASS
     assert not green(runs["lies"].values())
     assert runs["lies"]["C.alloc-at-the-limit"].outcome is Outcome.FAIL
+
+
+def test_after_a_crash_a_new_process_goes_on(runs):
+    results = [r for r in runs["dies"].values() if not r.detail.startswith(NOT_RUN)]
+    died = [r.id for r in results if r.outcome is Outcome.CRASH]
+    assert "C.alloc-at-the-limit" in died
+    assert "SIGABRT" in runs["dies"]["C.alloc-at-the-limit"].detail
+    assert sum(r.outcome is Outcome.PASS for r in results) > len(died)

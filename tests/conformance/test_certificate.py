@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from hal.cli import main
 from hal.conformance.catalog import catalog
 from hal.conformance.certificate import signed
+from hal.conformance.page import page
 from hal.conformance.verify import BadCertificate, read
 from hal.core.description import Feature
 from tests.conformance.plugins import GOOD
@@ -63,10 +64,21 @@ def test_the_certificate_says_what_was_run_on_what(table):
 
 
 def test_the_page_stands_alone(ran):
-    page = (ran[1] / "c.html").read_text()
-    assert "fine:0" in page
-    assert "C.alloc-at-the-limit" in page
-    assert not re.search(r"<script|<link|<img|https?://|url\(", page)
+    text = (ran[1] / "c.html").read_text()
+    assert "fine:0" in text
+    assert "C.alloc-at-the-limit" in text
+    assert not re.search(r"<script|<link|<img|https?://|url\(", text)
+
+
+def test_the_page_draws_declared_against_measured(table):
+    figures = {"launch_s": (1e-6, 1.2e-6), "device_to_host": (1e9, None), "overlap": (1.0, 9.0)}
+    table["performance"] = [
+        {"key": key, "declared": declared, "measured": measured}
+        for key, (declared, measured) in figures.items()
+    ]
+    drawn = page(table)
+    assert drawn.count("<circle") == 2
+    assert "not measured" in drawn
 
 
 def test_a_certificate_that_was_not_touched_is_valid(ran):

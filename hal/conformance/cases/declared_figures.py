@@ -36,7 +36,8 @@ def _(rig: Rig, key: str) -> None:
     if key not in rig.info.declared:
         raise expect.Unfit(f"the device does not declare {key}")
     device = rig.open(wrappers=(), cache_dir="")
-    bench = Bench(rig, device, device.create_timeline(False), rig.info.declared[key])
+    bench = Bench(rig, device, device.create_timeline(False), device.info.declared[key])
+    rig.figures[f"declared {key}"] = bench.declared
     wrong = _measured(bench, key)
     expect.that(not wrong, wrong)
 
