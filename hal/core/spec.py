@@ -374,7 +374,8 @@ class DeviceSpec:
     def host_call(self, function: HostFunction, timeline: Timeline, waits: Waits) -> Point:
         """*Optional, Feature.HOST_CALL.* Submit a call of a host function.
 
-        MUST call it once, in the timeline's order [host_call.order]. It may submit work; the caller
+        MUST call it once, in the timeline's order [host_call.order]; the time that it takes is the
+        caller's and MUST NOT count as a hang [host_call.slow]. It may submit work; the caller
         lets it not wait for points of the same timeline. An exception MUST fail the point with
         FailureKind.HOST_CALL [host_call.fails].
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
+from hal.conformance.expect import Unfit
 from hal.conformance.rig import Rig
 from hal.conformance.steps import lines, work
 from hal.core.description import Feature
@@ -15,6 +16,7 @@ from hal.core.values import Point
 
 order_host_call = Cases("F", Level.ASYNC)
 
+MOST_PROGRESS_S = 0.5
 NEEDS = (Feature.HOST_CALL,)
 
 
@@ -75,6 +77,18 @@ def _(rig: Rig) -> None:
     rig.done(work(rig, "copy").submit(other, ()), timeout_s=4)
     rig.done(rig.device.host_call(lambda: None, other, ()), timeout_s=4)
     expect.that(rig.pending(slow), "the slow host call goes on")
+    finish.set()
+    rig.done(slow)
+
+
+@order_host_call.case("slow-host-call-is-no-hang", "host_call.slow", needs=NEEDS)
+def _(rig: Rig) -> None:
+    progress_s = rig.info.limits.progress_s
+    if not 0 < progress_s <= MOST_PROGRESS_S:
+        raise Unfit("the device does not watch for hangs, or takes too long for a test")
+    finish, hold = _held()
+    slow = rig.device.host_call(hold, rig.timeline(), ())
+    expect.that(not rig.device.wait([slow], 3 * progress_s, True), "the slow host call goes on")
     finish.set()
     rig.done(slow)
 

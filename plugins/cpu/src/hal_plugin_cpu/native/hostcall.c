@@ -38,7 +38,6 @@ void hc_host_done(hc_timeline *t, int64_t failure) {
     pthread_mutex_lock(&dev->lock);
     hc_op *op = t->host_op;
     t->host_op = NULL;
-    if (op->abandoned == 1 + atomic_load(&dev->epoch)) atomic_fetch_sub(&dev->hanging, 1);
     hc_add_span(dev, &op->item, hc_now(), dev->threads);
     hc_op_done(dev, op, failure);
     hc_timeline_retire(t);

@@ -125,7 +125,6 @@ struct hc_op {
     int started, in_todo, detached, active, taken;
     int hung;                      /* the hc_fault of an injected hang */
     int quiet;                     /* looks of the watch at which it had not come on */
-    int64_t abandoned;             /* 1 + the epoch in which the watch gave a host call up */
     int limit;                     /* of a graph: commands from this one on are left out */
     int64_t value, failure, fault;
     int nwaits, nobjects;

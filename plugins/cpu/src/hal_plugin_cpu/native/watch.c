@@ -31,18 +31,12 @@ static void look_at_slot(hc_device *dev, hc_slot *s) {
     if (hc_refill_workers(dev)) hc_declare_lost(dev, failure, 0);
 }
 
-/* Host calls in progress, and operations that hang because a fault says so: 1 when there was one, -1 when the device
- * was lost over it, 0 otherwise. */
+/* Operations that hang because a fault says so: 1 when there was one, -1 when the device was lost over it, 0 otherwise. */
 static int look_at_timeline(hc_device *dev, hc_timeline *t) {
-    hc_op *op = t->host_op && t->host_op->taken ? t->host_op : t->head;
-    if (!op || op->abandoned || !(op->hung || op->taken)) return 0;
+    hc_op *op = t->head;
+    if (!op || !op->hung) return 0;
     if (op->quiet++ < LOOKS) return 1;
-    if (op->taken) {
-        op->abandoned = 1 + atomic_load(&dev->epoch);
-        hc_note_hang(dev, failure_of(&op->item));
-        atomic_fetch_add(&dev->hanging, 1);
-        hc_give_up(dev, op, failure_of(&op->item));
-    } else if (op->hung == HC_FAULT_HANG) {
+    if (op->hung == HC_FAULT_HANG) {
         hc_fail_timeline(dev, t, op->fault >> 3);
     } else {
         hc_declare_lost(dev, op->fault >> 3, op->hung == HC_FAULT_HANG_RESET);
