@@ -35,7 +35,8 @@ class Case:
     `musts` are ids of the contract's text. A case runs on a device that declares all `needs` and
     whose plugin has at least `devices` devices. `timeout_s` is the watchdog's time. `timed` says
     that wall-clock time decides the verdict, so that a loaded machine can turn it. `module` is
-    where the case stands.
+    where the case stands. `once` says that no seed can turn the verdict: a run over many seeds has
+    the case with the first one alone.
     """
 
     id: str
@@ -48,6 +49,7 @@ class Case:
     timed: bool
     body: Callable[[Any], None]
     module: str = ""
+    once: bool = False
 
 
 class Cases:
@@ -78,6 +80,7 @@ class Cases:
         devices: int = 1,
         timeout_s: float = TIMEOUT_S,
         timed: bool = False,
+        once: bool = False,
         **vary: Sequence[Any],
     ) -> Callable[[Callable[..., None]], Callable[..., None]]:
         """Add a case, or one for each combination of the values in `vary`, which `body` gets."""
@@ -97,6 +100,7 @@ class Cases:
                         timed,
                         functools.partial(body, **given),
                         body.__module__,
+                        once,
                     )
                 )
             return body

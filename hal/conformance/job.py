@@ -48,7 +48,8 @@ class Job:
     def turns(self) -> Sequence[tuple[int, Case]]:
         """Every seed and case that is still to run, in order."""
         by_id = {case.id: case for case in cases_of(self.files)}
-        turns = [(seed, by_id[name]) for seed in self.seeds for name in self.cases]
+        pairs = ((seed, by_id[name]) for seed in self.seeds for name in self.cases)
+        turns = [(seed, case) for seed, case in pairs if seed == self.seeds[0] or not case.once]
         return turns[self.skip :]
 
     def after(self, count: int) -> Self:

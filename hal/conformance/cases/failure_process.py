@@ -39,7 +39,9 @@ point = device.fill(buffer.region(), bytes(1), other, ())
 """
 
 
-@failure_process.case("process-ends-after-loss", "close.failed", needs=NEEDS, timeout_s=60)
+@failure_process.case(
+    "process-ends-after-loss", "close.failed", needs=NEEDS, timeout_s=60, once=True
+)
 def _(rig: Rig) -> None:
     """Without `close`, with work that never ran: the process ends, with status 0 and in silence."""
     code = _LOSE.format(kind="DEVICE_LOST", scope="DEVICE") + _SEEN
@@ -56,7 +58,9 @@ for waiting in (point, blocked):
 """
 
 
-@failure_process.case("process-ends-with-a-hang", "close.failed", needs=NEEDS, timeout_s=60)
+@failure_process.case(
+    "process-ends-with-a-hang", "close.failed", needs=NEEDS, timeout_s=60, once=True
+)
 def _(rig: Rig) -> None:
     code = _LOSE.format(kind="HANG", scope="OPERATION")
     waits = elsewhere(rig, code + "result = device.wait([blocked], 0.01, True)")
@@ -64,7 +68,12 @@ def _(rig: Rig) -> None:
 
 
 @failure_process.case(
-    "errors-go-to-another-process", "inject.true", "wait.raises", needs=NEEDS, timeout_s=60
+    "errors-go-to-another-process",
+    "inject.true",
+    "wait.raises",
+    needs=NEEDS,
+    timeout_s=60,
+    once=True,
 )
 def _(rig: Rig) -> None:
     """An error of a device in another process arrives here with its type and whole failure."""

@@ -84,7 +84,7 @@ def _(rig: Rig) -> None:
     expect.same_bytes(rig.read(ours), data, "the export after the importer let go")
 
 
-@memory_shared.case("share-with-a-process", "import.same", needs=IPC)
+@memory_shared.case("share-with-a-process", "import.same", needs=IPC, once=True)
 def _(rig: Rig) -> None:
     data, theirs_data, ours_data = rig.noise(9000), rig.noise(100), rig.noise(100)
     ours = shareable(rig, data)
@@ -98,7 +98,9 @@ def _(rig: Rig) -> None:
         expect.same_bytes(other.read(), wanted, "the buffer there, after both wrote")
 
 
-@memory_shared.case("share-from-a-process-that-dies", "export.lives", "import.same", needs=IPC)
+@memory_shared.case(
+    "share-from-a-process-that-dies", "export.lives", "import.same", needs=IPC, once=True
+)
 def _(rig: Rig) -> None:
     data = rig.noise(9000)
     with elsewhere(rig) as other:
@@ -110,7 +112,7 @@ def _(rig: Rig) -> None:
         expect.same_bytes(rig.read(buffer), bytes(9000), "the import after a later write")
 
 
-@memory_shared.case("share-with-a-process-that-dies", "export.lives", needs=IPC)
+@memory_shared.case("share-with-a-process-that-dies", "export.lives", needs=IPC, once=True)
 def _(rig: Rig) -> None:
     data = rig.noise(9000)
     ours = shareable(rig, data)
@@ -121,7 +123,7 @@ def _(rig: Rig) -> None:
     expect.same_bytes(rig.read(ours), data[:-1] + b"!", "the export after the importer died")
 
 
-@memory_shared.case("share-freed-there-and-lives-here", "export.lives", needs=IPC)
+@memory_shared.case("share-freed-there-and-lives-here", "export.lives", needs=IPC, once=True)
 def _(rig: Rig) -> None:
     data = rig.noise(9000)
     with elsewhere(rig) as other:
@@ -131,7 +133,7 @@ def _(rig: Rig) -> None:
         expect.same_bytes(rig.read(buffer), data, "the import after the exporter freed")
 
 
-@memory_shared.case("share-after-the-exporter-is-gone", "import.same", needs=IPC)
+@memory_shared.case("share-after-the-exporter-is-gone", "import.same", needs=IPC, once=True)
 def _(rig: Rig) -> None:
     with elsewhere(rig) as other:
         shared = other.export(b"gone")
