@@ -145,6 +145,23 @@ def _(rig: Rig) -> None:
     expect.equal(changes, [0, []], "(new threads, changed variables)")
 
 
+@plugin_import.case("enumerate-starts-nothing", "enumerate.pure")
+def _(rig: Rig) -> None:
+    """The plugin's own hook, in a process that has done nothing else."""
+    changes = alone(
+        """
+        import importlib, os
+        plugin = importlib.import_module(module)
+        before, tasks = dict(os.environ), len(os.listdir("/proc/self/task"))
+        plugin.enumerate_devices()
+        after = len(os.listdir("/proc/self/task"))
+        result = [after - tasks, sorted(set(os.environ.items()) ^ set(before.items()))]
+        """,
+        module=_found(rig).module,
+    )
+    expect.equal(changes, [0, []], "(new threads, changed variables)")
+
+
 @plugin_import.case("enumerate-in-another-process", "enumerate.stable")
 def _(rig: Rig) -> None:
     names = alone(
