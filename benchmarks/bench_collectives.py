@@ -74,7 +74,7 @@ def _inside(devices: Sequence[Device]) -> Callable[[], object]:
         for member in members:
             member.submit()
         for member in members:
-            member.wait()
+            member.wait_done()
 
     return add
 
@@ -83,16 +83,19 @@ def _inside(devices: Sequence[Device]) -> Callable[[], object]:
 def _between(device: Device) -> Iterator[Callable[[], object]]:
     key = f"bench between {os.getpid()}"
     command = [sys.executable, "-m", "benchmarks.collectives", key]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True, cwd=ROOT) as other:
-        assert other.stdin is not None
-        go = other.stdin
+    other = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, cwd=ROOT)
+    assert other.stdin is not None
+    go = other.stdin
+    try:
         member = Member(device, key, 0, ("cpu:0", "cpu:0"))
 
         def add() -> None:
             go.write("\n")
             go.flush()
             member.submit()
-            member.wait()
+            member.wait_done()
 
         yield add
+    finally:
         go.close()  # the end of its input ends the other process
+        other.wait(timeout=60)

@@ -43,7 +43,8 @@ def _torch(count: int) -> float:
 
 
 def _run(text: str) -> float:
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", text]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     if done.returncode:
         raise BenchmarkError(done.stderr.strip().splitlines()[-1])
     return float(done.stdout)

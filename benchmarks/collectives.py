@@ -32,7 +32,7 @@ class Member:
         call = (self._group, CALL, self._dst, self._src, self._timeline, ())
         self._point = self._device.collective(*call)
 
-    def wait(self) -> None:
+    def wait_done(self) -> None:
         """Wait for the end of the call."""
         if not self._device.wait((self._point,), TIMEOUT_S, True):
             raise TimeoutError(f"the call did not end in {TIMEOUT_S} s")
@@ -43,7 +43,7 @@ def main() -> None:
         member = Member(device, sys.argv[1], 1, ("cpu:0", "cpu:0"))
         for _ in sys.stdin:
             member.submit()
-            member.wait()
+            member.wait_done()
 
 
 if __name__ == "__main__":

@@ -39,7 +39,10 @@ def commit() -> str:
 
 
 def _git(*args: str) -> str:
-    done = subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = ["git", *args]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
     return done.stdout.strip() if done.returncode == 0 else "unknown"
 
 

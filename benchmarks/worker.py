@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 import time
@@ -20,6 +21,8 @@ from benchmarks.machine import ROOT
 from benchmarks.row import BenchmarkError
 
 ABSENT = "absent"
+ANSWER_S = 600
+"""A step that takes longer does not end at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +89,16 @@ class Worker:
         trace: TracebackType | None,
     ) -> None:
         # The end of its input ends the worker; nothing of it is wanted after an error.
-        self._process.communicate()
+        self._process.communicate(timeout=ANSWER_S)
 
     def _answer(self) -> Step:
         assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], ANSWER_S)[0]:
+            self._process.kill()
+            raise BenchmarkError(f"the worker {self.name!r} says nothing for {ANSWER_S} s")
         line = self._process.stdout.readline()
         if not line:
-            self._process.communicate()
+            self._process.communicate(timeout=ANSWER_S)
             code = self._process.returncode
             raise BenchmarkError(f"the worker {self.name!r} ended with code {code}; see its errors")
         return Step(**json.loads(line))

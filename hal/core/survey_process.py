@@ -131,7 +131,7 @@ def _finish(fork: _Fork, ends: float, deadline_s: float) -> dict[str, Any]:
     if not found["cause"] and found["stage"] != "done":
         stage = found["stage"]
         if in_time:
-            _, status = os.waitpid(fork.pid, 0)
+            _, status = os.waitpid(fork.pid, os.WNOHANG)
             found["cause"] = _ended(status, stage) + _last_words(fork.printed)
         else:
             stuck = "" if killed else "; its process cannot be killed, it is stuck in the kernel"

@@ -109,5 +109,6 @@ def test_every_process_compiles_the_same_program() -> None:
             capture_output=True,
             text=True,
             check=True,
+            timeout=240,
         )
         assert done.stdout.strip() == digest()

@@ -5,6 +5,7 @@ import dataclasses
 import multiprocessing
 import os
 import pickle
+import select
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
@@ -214,7 +215,9 @@ def test_a_forked_child_cannot_use_its_parents_device(implementation):
         device.close()
         os.write(writer, f" closed {implementation.closed}".encode())
         os._exit(0)
-    os.waitpid(child, 0)
+    ended, _, _ = select.select([os.pidfd_open(child)], [], [], 20)
+    assert ended, "the child does not end"
+    os.waitpid(child, os.WNOHANG)
     said = os.read(reader, 1000).decode()
     assert "opened by the parent" in said
     assert "closed 0" in said

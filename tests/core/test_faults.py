@@ -148,7 +148,7 @@ def test_a_lost_device_fails_what_it_owes_and_refuses_more(opened):
     reached = Point(queue, 1)
     owed = fill(device, queue, buffer.region(), 2, [Point(gate, 1)])
     causes = []
-    waiter = threading.Thread(target=lambda: causes.append(cause_of(device, owed)))
+    waiter = threading.Thread(target=lambda: causes.append(cause_of(device, owed)), daemon=True)
     waiter.start()
     other = device.create_timeline(False)
     last = fill(device, other, device.import_host(memoryview(bytearray(4))).region(), 3)

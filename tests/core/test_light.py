@@ -16,7 +16,7 @@ def modules_after(code):
     script = f"import sys, json; before = set(sys.modules)\n{code}\n"
     script += "print(json.dumps(sorted(set(sys.modules) - before)))"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, check=True, text=True
+        [sys.executable, "-c", script], capture_output=True, check=True, text=True, timeout=60
     )
     return json.loads(done.stdout)
 

@@ -19,7 +19,12 @@ NAMES = ["mychip", "x1", "a2345678901234567890"]
 
 def run(command, folder, **variables):
     return subprocess.run(
-        command, cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True
+        command,
+        cwd=folder,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
 
 

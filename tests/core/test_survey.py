@@ -87,7 +87,8 @@ def test_what_a_plugin_started_ends_with_the_survey(site, tmp_path):
 
 
 def running(pid):
-    done = subprocess.run(["ps", "-o", "stat=", "-p", pid], capture_output=True, text=True)
+    command = ["ps", "-o", "stat=", "-p", pid]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     return done.stdout.strip() not in ("", "Z")
 
 

@@ -107,9 +107,9 @@ def test_a_failed_operation_is_marked_with_its_cause(registry, path, add_source)
 def test_one_trace_holds_several_devices_and_threads(registry, path):
     with Tracer(path) as tracer:
         first, second = (registry.open(f"bytes:{i}", wrappers=[tracer]) for i in (0, 1))
-        other = threading.Thread(target=second.health, name="watcher")
+        other = threading.Thread(target=second.health, name="watcher", daemon=True)
         other.start()
-        other.join()
+        other.join(60)
         first.health()
     names = {e["args"]["name"] for e in events_of(path) if e["ph"] == "M"}
     assert {"host", "bytes:0", "bytes:1", "watcher", "MainThread"} <= names

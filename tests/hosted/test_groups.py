@@ -20,7 +20,7 @@ def together(functions):
     def call(index):
         results[index] = functions[index]()
 
-    threads = [threading.Thread(target=call, args=(i,)) for i in range(len(functions))]
+    threads = [threading.Thread(target=call, args=(i,), daemon=True) for i in range(len(functions))]
     for thread in threads:
         thread.start()
     for thread in threads:

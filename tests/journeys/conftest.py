@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 import time
@@ -106,7 +107,7 @@ def _on_the_cpu():
 def wait_until(process, happened):
     """Return once `happened()`, which must be before the process ends."""
     while not happened():
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.communicate(timeout=60)
         time.sleep(0.01)
 
 
@@ -114,6 +115,7 @@ def read_until(stream, words):
     """Read from a pipe up to these words."""
     read = b""
     while words not in read:
-        part = stream.read1()
+        assert select.select([stream], [], [], 120)[0], read
+        part = os.read(stream.fileno(), 1 << 16)
         assert part, read
         read += part

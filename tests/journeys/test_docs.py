@@ -56,7 +56,8 @@ def test_every_path_in_the_readmes_layout_exists():
 @pytest.mark.slow
 def test_the_readmes_python_runs():
     (example,) = fenced(ROOT / "README.md", "python")
-    ended = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True)
+    command = [sys.executable, "-c", example]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
     assert "cpu:0 ok" in ended.stdout
 

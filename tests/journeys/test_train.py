@@ -139,7 +139,7 @@ def test_a_killed_run_leaves_the_checkpoint_of_its_last_validation(commands, tmp
 def test_ctrl_c_during_the_first_compile_ends_without_a_traceback(commands, tmp_path):
     env = {"HAL_CACHE_DIR": str(tmp_path / "empty")}
     process = commands.start_training("--steps", 10**6, env=env)
-    assert b"parameters on cpu:0" in process.stdout.readline()
+    read_until(process.stdout, b"parameters on cpu:0")
     time.sleep(0.5)  # into the compilation of the first step
     process.send_signal(signal.SIGINT)
     ended = commands.ended(process)

@@ -323,11 +323,11 @@ def test_threads_may_share_an_engine(cpu, calls_for, random_arrays):
                 wrong.append(got)
 
     pairs = zip(values, arrays, strict=True)
-    threads = [threading.Thread(target=work, args=pair) for pair in pairs]
+    threads = [threading.Thread(target=work, args=pair, daemon=True) for pair in pairs]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(60)
     assert not wrong
 
 

@@ -221,7 +221,7 @@ def _(rig: Rig) -> None:
     """A forked child cannot use the parent's device, and the parent's goes on."""
     outcome = alone(
         """
-        import os, warnings, hal
+        import os, select, warnings, hal
         from hal.core.errors import StaleHandle
         from hal.core.values import AllocOptions
         warnings.simplefilter("ignore")
@@ -233,7 +233,8 @@ def _(rig: Rig) -> None:
                 os._exit(1)
             except StaleHandle:
                 os._exit(7)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        select.select([os.pidfd_open(child)], [], [], 10)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, os.WNOHANG)[1])
         buffer = device.alloc(16, AllocOptions())
         device.close()
         result = [status, buffer.nbytes]
@@ -248,14 +249,15 @@ def _(rig: Rig) -> None:
     """A forked child may open the device anew if its parent had not opened it."""
     outcome = alone(
         """
-        import os, warnings, hal
+        import os, select, warnings, hal
         from hal.core.values import AllocOptions
         warnings.simplefilter("ignore")
         child = os.fork()
         if child == 0:
             with hal.open(name) as device:
                 os._exit(device.alloc(16, AllocOptions()).nbytes)
-        result = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        select.select([os.pidfd_open(child)], [], [], 10)
+        result = os.waitstatus_to_exitcode(os.waitpid(child, os.WNOHANG)[1])
         """,
         name=rig.name,
     )

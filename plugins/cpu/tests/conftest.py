@@ -125,7 +125,7 @@ class Rig:
         return buffer
 
     def download(self, buffer: Buffer, dtype: np.dtype | type) -> np.ndarray:
-        self.wait()
+        self.wait(self.host_point())
         out = np.empty(buffer.nbytes // np.dtype(dtype).itemsize, dtype)
         timeline = self.device.create_timeline(False)
         point = self.device.copy(out.view(np.uint8).data, buffer.region(), timeline, ())

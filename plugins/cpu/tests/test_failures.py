@@ -159,9 +159,9 @@ class Caught:
 
     def __init__(self, rig, point):
         self._begun = threading.Event()
-        self._thread = threading.Thread(target=self._wait, args=(rig, point))
+        self._thread = threading.Thread(target=self._wait, args=(rig, point), daemon=True)
         self._thread.start()
-        self._begun.wait()
+        self._begun.wait(20)
 
     def _wait(self, rig, point):
         self._failure = None

@@ -186,7 +186,7 @@ def test_joining_names_who_is_missing_and_who_disagrees(pair):
         futures = [pool.submit(r.device.create_group, s) for r, s in zip(pair, specs, strict=True)]
         for future in futures:
             with pytest.raises(InvalidCall, match="cpu:9"):
-                future.result()
+                future.result(20)
     with pytest.raises(InvalidCall):
         pair[0].device.create_group(GroupSpec("not me", 1, names, 0.05))
     with pytest.raises(Unsupported):

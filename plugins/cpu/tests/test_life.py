@@ -172,11 +172,11 @@ def test_close_ends_what_can_never_run(rig):
         except OperationFailed as error:
             caught.append(error.failure.kind)
 
-    thread = threading.Thread(target=wait)
+    thread = threading.Thread(target=wait, daemon=True)
     thread.start()
     time.sleep(0.1)  # enough to be inside the wait: afterwards the point is stale
     rig.device.close()
-    thread.join()
+    thread.join(30)
     assert caught == [FailureKind.ABORTED]
 
 
@@ -222,7 +222,7 @@ def test_fifty_sessions_leak_nothing(texts, tmp_path):
 
 
 START = """
-import os, sys, threading
+import os, select, sys, threading
 from hal.core.errors import *
 from hal.core.values import *
 from hal_plugin_cpu.plugin import open_device
@@ -266,7 +266,8 @@ if pid == 0:
     told += fresh.wait((fresh.fill(mine.region(), b"\\7", line, ()),), 10, True)
     sys.stdout.flush()
     os._exit(told)
-_, status = os.waitpid(pid, 0)
+select.select([os.pidfd_open(pid)], [], [], 20)
+_, status = os.waitpid(pid, os.WNOHANG)
 point = device.fill(buffer.region(), b"\\3", timeline, ())
 print(os.waitstatus_to_exitcode(status), device.wait((point,), 10, True))
 """

@@ -51,7 +51,7 @@ class Waiters:
         self.failures = [None] * len(points)
         self._begun = threading.Barrier(len(points) + 1, timeout=20)
         self._threads = [
-            threading.Thread(target=self._wait, args=(device, rank, point))
+            threading.Thread(target=self._wait, args=(device, rank, point), daemon=True)
             for rank, point in enumerate(points)
         ]
         for thread in self._threads:
@@ -65,7 +65,7 @@ class Waiters:
         except OperationFailed as error:
             self.failures[rank] = error.failure
 
-    def join(self):
+    def ended(self):
         for thread in self._threads:
             thread.join(20)
         return self.failures
@@ -92,7 +92,7 @@ def test_a_loss_reaches_eight_waiters(rig, work, failure, hook):
         assert caught.value.failure is planted
     else:
         assert cause(device, work[hook](), kind=DeviceLost) is planted
-    assert waiters.join() == [planted] * 8
+    assert waiters.ended() == [planted] * 8
     assert (device.health().state, device.health().cause) == (HealthState.LOST, planted)
     for again in (work["launch"], work["alloc"], work["load"]):
         with pytest.raises(DeviceLost) as caught:
@@ -107,7 +107,7 @@ def test_a_loss_while_the_device_closes(rig, texts, failure):
     bound = device.bind(rig.load(texts["spin"], "spin", "i"), (30_000_000,))
     device.launch(bound, (30, 1, 1), rig.timeline, ())
     device.inject(Fault(failure(*LOST), "health"))
-    closing = threading.Thread(target=device.close)
+    closing = threading.Thread(target=device.close, daemon=True)
     closing.start()
     assert device.health().state in (HealthState.LOST, HealthState.CLOSED)
     closing.join(20)
@@ -204,6 +204,6 @@ def test_host_memory_of_failed_copies_is_let_go(rig, failure):
     del memory
     rig.device.signal(gate, 0, failure())
     cause(rig.device, point)
-    rig.wait()
+    rig.wait(rig.host_point())
     gc.collect()
     assert ended.is_set()

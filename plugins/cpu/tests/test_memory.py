@@ -284,15 +284,14 @@ def test_another_process_imports_an_exported_buffer(rig):
     rig.wait(rig.device.fill(buffer.region(), b"\x01", rig.timeline, ()))
     shared = rig.device.export_buffer(buffer)
     arguments = [*map(str, shared.token), str(shared.nbytes)]
-    with subprocess.Popen(
-        [sys.executable, "-c", IMPORTER, *arguments],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    ) as child:  # fmt: skip
+    command = [sys.executable, "-c", IMPORTER, *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        killer = threading.Timer(60, child.kill)  # and its pipe ends, if it says nothing
+        killer.start()
         assert int(child.stdout.readline()) == n
         rig.wait(rig.device.fill(buffer.region(), b"\x02", rig.timeline, ()))
-        child.stdin.write("\n")
-        child.stdin.flush()
-        assert int(child.stdout.readline()) == 2 * n
+        assert int(child.communicate(b"\n", timeout=60)[0]) == 2 * n
+        killer.cancel()
     assert child.returncode == 0
     assert (rig.download(buffer, np.uint8) == 3).all()
 
@@ -337,11 +336,11 @@ def test_allocations_from_many_threads_balance(rig):
         for buffer in mine:
             rig.device.free(buffer)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    threads = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(60)
     stats = rig.device.stats("")
     assert (stats.live_nbytes, stats.live_buffers) == (0, 0)
 

@@ -323,11 +323,11 @@ def test_loading_from_many_threads(open_rig, texts, tmp_path):
         for _ in range(5):
             loaded.append(rig.load(texts["increment"], "increment", "bi"))
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(60)
     cell = rig.upload(np.zeros(4, np.int64))
     for program in loaded:
         rig.device.launch(rig.device.bind(program, (cell, 1)), (4, 1, 1), rig.timeline, ())

@@ -12,7 +12,7 @@ def build(sanitizers, program):
     command = ["gcc", "-g", "-O1", "-std=gnu11", "-pthread", f"-fsanitize={sanitizers}"]
     sources = [*STRESS, *sorted(NATIVE.glob("*.c"))]
     arguments = [*command, f"-I{NATIVE}", "-o", program, *sources]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=240, check=False)
     if "cannot find" in done.stderr:
         pytest.skip(f"this compiler has no {sanitizers} sanitizer")
     assert done.returncode == 0, done.stderr

@@ -127,7 +127,8 @@ def test_two_waiters_on_one_value(rig):
     results = []
     threads = [
         threading.Thread(
-            target=lambda: results.append(rig.device.wait((Point(gate, 1),), 10, True))
+            target=lambda: results.append(rig.device.wait((Point(gate, 1),), 10, True)),
+            daemon=True,
         )
         for _ in range(8)
     ]
@@ -219,11 +220,11 @@ def test_waiting_lets_other_threads_run(rig):
         while not stop.wait(0.005):
             beats += 1
 
-    thread = threading.Thread(target=beat)
+    thread = threading.Thread(target=beat, daemon=True)
     thread.start()
     assert not rig.device.wait((Point(gates(rig), 1),), 0.2, True)
     stop.set()
-    thread.join()
+    thread.join(60)
     assert beats >= 5
 
 
@@ -350,10 +351,10 @@ def test_submitting_from_many_threads(rig, texts):
             point = rig.device.launch(bound, (257, 1, 1), line, ())
         rig.wait(point)
 
-    threads = [threading.Thread(target=work, args=(cell,)) for cell in cells]
+    threads = [threading.Thread(target=work, args=(cell,), daemon=True) for cell in cells]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(60)
     for cell in cells:
         assert (rig.download(cell, np.int64) == 300).all()

@@ -3,16 +3,12 @@
 
 static void init_locks(hc_device *dev) {
     pthread_mutexattr_t m;
-    pthread_condattr_t c;
     pthread_mutexattr_init(&m);
     pthread_mutexattr_settype(&m, PTHREAD_MUTEX_ADAPTIVE_NP);
     pthread_mutex_init(&dev->lock, &m);
     pthread_mutex_init(&dev->memory_lock, &m);
     pthread_mutexattr_destroy(&m);
-    pthread_condattr_init(&c);
-    pthread_condattr_setclock(&c, CLOCK_MONOTONIC);
-    pthread_cond_init(&dev->idle, &c);
-    pthread_condattr_destroy(&c);
+    hc_cond_init(&dev->idle);
 }
 
 /* NULL when threads or memory cannot be had. */
@@ -36,11 +32,10 @@ hc_device *hc_open(int threads, int index, int64_t capacity, int64_t progress_ns
 
 /* Waits at most slice_ns until no operation runs or can run; 1 when that is so. */
 int hc_quiesce(hc_device *dev, int64_t slice_ns) {
-    int64_t until_ns = hc_now() + slice_ns;
-    struct timespec until = {until_ns / 1000000000LL, until_ns % 1000000000LL};
+    int64_t until_ns = hc_now() + slice_ns, left_ns;
     if (atomic_load(&dev->forked)) return 1;
     pthread_mutex_lock(&dev->lock);
-    while (dev->active && hc_now() < until_ns) pthread_cond_timedwait(&dev->idle, &dev->lock, &until);
+    while (dev->active && (left_ns = until_ns - hc_now()) > 0) hc_cond_wait(&dev->idle, &dev->lock, left_ns);
     int quiet = dev->active == 0;
     pthread_mutex_unlock(&dev->lock);
     return quiet;
@@ -67,11 +62,7 @@ static void end_timelines(hc_device *dev) {
 
 /* Under the lock, until nothing runs. The watch takes what hangs off the account, so this ends. */
 static void settle(hc_device *dev) {
-    while (dev->active || hc_workers_busy(dev)) {
-        int64_t until_ns = hc_now() + 1000000;
-        struct timespec until = {until_ns / 1000000000LL, until_ns % 1000000000LL};
-        pthread_cond_timedwait(&dev->idle, &dev->lock, &until);
-    }
+    while (dev->active || hc_workers_busy(dev)) hc_cond_wait(&dev->idle, &dev->lock, 1000000);
 }
 
 static void fail_everything(hc_device *dev, int64_t failure) {

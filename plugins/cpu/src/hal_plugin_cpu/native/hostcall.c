@@ -29,7 +29,7 @@ int64_t hc_host_next(hc_timeline *t) {
         }
         pthread_mutex_unlock(&dev->lock);
         if (value || ended) return value;
-        hc_futex_wait(&t->host_seq, seen, -1);
+        hc_futex_wait(&t->host_seq, seen, HC_IDLE_NS);
     }
 }
 

@@ -187,7 +187,7 @@ static void serve(hc_link *l) {
     while (!l->ending) {
         l->running = take_next(l);
         if (!l->running) {
-            pthread_cond_wait(&l->changed, &l->lock);
+            hc_cond_wait(&l->changed, &l->lock, HC_IDLE_NS);
             continue;
         }
         pthread_mutex_unlock(&l->lock);
@@ -255,7 +255,7 @@ hc_link *hc_link_new(hc_device *dev, int fd, int rank, int size) {
     l->ends = shared;
     l->slots = (hc_slot_data *)((char *)shared + ends_nbytes(size));
     pthread_mutex_init(&l->lock, NULL);
-    pthread_cond_init(&l->changed, NULL);
+    hc_cond_init(&l->changed);
     list(l, dev);
     if (!start(l)) return l;
     unlist(l);

@@ -258,7 +258,7 @@ void hc_rest(hc_device *dev) {
     seen = __atomic_load_n(&dev->work_seq, __ATOMIC_RELAXED);
     dev->sleepers++;
     pthread_mutex_unlock(&dev->lock);
-    hc_futex_wait(&dev->work_seq, seen, -1);
+    hc_futex_wait(&dev->work_seq, seen, HC_IDLE_NS);
     pthread_mutex_lock(&dev->lock);
     dev->sleepers--;
 }

@@ -164,6 +164,9 @@ typedef struct hc_worker {
     struct hc_worker *next;        /* among the abandoned */
 } hc_worker;
 
+/* Whoever has nothing to do looks around so often: no wake-up that goes wrong lets anybody sleep for ever. */
+#define HC_IDLE_NS 1000000000LL
+
 #define HC_SPANS 65536
 typedef struct { int64_t timeline, value; hc_span span; } hc_span_record;
 
@@ -274,6 +277,8 @@ void hc_call_run(hc_call *call, int64_t begin, int64_t end);
 /* link.c */
 void hc_links_lose(hc_device *dev);
 /* futex.c */
+void hc_cond_init(pthread_cond_t *cond);
+void hc_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t timeout_ns);
 void hc_futex_wake(uint32_t *word, int n);
 int hc_futex_wait(uint32_t *word, uint32_t seen, int64_t timeout_ns);
 void hc_shared_wake(uint32_t *word);

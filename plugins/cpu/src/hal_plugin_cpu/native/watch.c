@@ -72,12 +72,12 @@ static void nap(hc_device *dev, int64_t nap_ns) {
     }
 }
 
-/* Under the lock: sleeps until an operation begins. */
+/* Under the lock: sleeps until an operation begins, or for HC_IDLE_NS. */
 static void sleep_long(hc_device *dev) {
     uint32_t seen = __atomic_load_n(&dev->watch_seq, __ATOMIC_RELAXED);
     dev->watch_idle = 1;
     pthread_mutex_unlock(&dev->lock);
-    hc_futex_wait(&dev->watch_seq, seen, -1);
+    hc_futex_wait(&dev->watch_seq, seen, HC_IDLE_NS);
     pthread_mutex_lock(&dev->lock);
     dev->watch_idle = 0;
 }
