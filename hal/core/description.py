@@ -145,11 +145,11 @@ class Limits:
     alloc_nbytes: int
     queues: int
     instances: int
-    progress_s: float = 0.0
     vector_nbytes: int = 0
     registers: int = 0
     lanes: int = 1
     caches: tuple[int, ...] = ()
+    progress_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
