@@ -188,6 +188,18 @@ def _(rig: Rig) -> None:
     lost_error(expect.raises(DeviceLost, fill.submit, held[2], ()), first)
 
 
+@failure_loss.case("second-loss-of-no-operation", "health.cause", needs=NEEDS)
+def _(rig: Rig) -> None:
+    """The device is lost twice without any work: the first cause stays."""
+    first, _ = [
+        plant(rig.device, planted(rig.device, LOST, text, "health"), "health", nth)
+        for nth, text in enumerate(("one", "two"), 1)
+    ]
+    for _ in range(2):
+        rig.device.health()
+    _check_health(rig.device.health(), HealthState.LOST, first)
+
+
 @failure_loss.case("loss-in-time", "failure.loss", needs=NEEDS, timed=True)
 def _(rig: Rig) -> None:
     """A waiter of other work has the cause 100 ms after the operation that loses the device."""

@@ -32,6 +32,8 @@ failure_quiet = Cases("I", Level.RESILIENT)
 
 NEEDS = (Feature.INJECT,)
 HEALTH_S = 0.05
+WORK_S = 2.0
+"""How long work waits at most for an answer of `health`."""
 
 
 @failure_quiet.case("health-is-prompt", "health.prompt", timed=True, when=("idle", "busy", "lost"))
@@ -44,6 +46,24 @@ def _(rig: Rig, when: str) -> None:
             fill.submit(rig.timeline(), ())
     took = fastest(3, lambda _: _health_s(rig))
     expect.that(took <= HEALTH_S, f"the best of three took {took:.3f} s, allowed are {HEALTH_S} s")
+
+
+@failure_quiet.case("health-while-at-work", "health.prompt", needs=(Feature.HOST_CALL,))
+def _(rig: Rig) -> None:
+    """Work that ends only after `health` has answered."""
+    answered, running = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        running.set()
+        answered.wait(WORK_S)
+
+    point = rig.device.host_call(hold, rig.timeline(), ())
+    rig.device.wait([point], QUIET_S, True)
+    rig.until(running.is_set, "the host call")
+    state, at_work = rig.device.health().state, rig.pending(point)
+    answered.set()
+    expect.equal((state, at_work), (HealthState.OK, True), "(the state, the work goes on)")
+    rig.done(point)
 
 
 @failure_quiet.case("health-from-eight-threads", "health.prompt", "call.threads")
