@@ -55,7 +55,7 @@ def _waits_of(nodes: list[ast.AST], above: int) -> Iterator[Wait]:
             yield Wait(above + node.lineno, ast.unparse(node), advice)
 
 
-def _advice_about(node: ast.Call | ast.With | ast.For, names: Names) -> str:
+def _advice_about(node: ast.Call | ast.With | ast.For | ast.While, names: Names) -> str:
     if isinstance(node, ast.Call):
         return _advice_about_call(node, names)
     if isinstance(node, ast.With):
@@ -63,9 +63,16 @@ def _advice_about(node: ast.Call | ast.With | ast.For, names: Names) -> str:
         popen = any(isinstance(o, ast.Call) and names.path(o.func) == POPEN for o in opened)
         if popen and not _mentions(node, ".kill"):
             return "leaving the block waits for the process: kill it there when it takes too long"
+    if isinstance(node, ast.While) and _sleeps(node):
+        return "look at time.monotonic in the loop, or use for and range"
     if isinstance(node, ast.For) and _is_pipe(node.iter):
         return "reading a pipe: use select.select with a time, or communicate(timeout=SECONDS)"
     return ""
+
+
+def _sleeps(loop: ast.While) -> bool:
+    """It sleeps until something happens, and does not look at the clock."""
+    return _mentions(loop, "sleep(") and not _mentions(loop, "monotonic(")
 
 
 def _advice_about_call(call: ast.Call, names: Names) -> str:
@@ -268,7 +275,7 @@ def _outlives(call: ast.Call, names: Names) -> bool:
     )
 
 
-WAITING = (ast.Call, ast.With, ast.For)
+WAITING = (ast.Call, ast.With, ast.For, ast.While)
 POPEN = "subprocess.Popen"
 RUNS = ("run", "call", "check_call", "check_output")
 RECEIVES = ("recv", "recvfrom", "recv_into", "recvmsg", "recv_fds", "accept", "connect")

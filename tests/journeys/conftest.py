@@ -106,7 +106,9 @@ def _on_the_cpu():
 
 def wait_until(process, happened):
     """Return once `happened()`, which must be before the process ends."""
+    end = time.monotonic() + 120
     while not happened():
+        assert time.monotonic() < end
         assert process.poll() is None, process.communicate(timeout=60)
         time.sleep(0.01)
 

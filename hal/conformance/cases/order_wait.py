@@ -287,8 +287,7 @@ def _beats(call: Callable[[], object]) -> int:
     end, count = threading.Event(), [0]
 
     def beat() -> None:
-        while not end.is_set():
-            time.sleep(0.0005)
+        while not end.wait(0.0005):
             count[0] += 1
 
     thread = threading.Thread(target=beat, daemon=True)

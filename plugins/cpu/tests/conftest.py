@@ -8,6 +8,8 @@ import json
 import select
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -215,6 +217,22 @@ def four_rigs() -> Iterator[list[Rig]]:
         yield [Rig(device) for device in devices]
         for device in devices:
             device.close()
+
+
+def _until_inside_wait(thread: threading.Thread) -> None:
+    """Return once the thread waits for points of a device that were good when it began."""
+    for _ in range(2000):
+        frame = sys._current_frames().get(thread.ident or 0)
+        # The handles are checked once, before this variable has its value.
+        if frame and frame.f_code.co_name == "wait" and "until_ns" in frame.f_locals:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{thread.name} does not get as far as to wait")
+
+
+@pytest.fixture
+def until_inside_wait() -> Callable[[threading.Thread], None]:
+    return _until_inside_wait
 
 
 class Process:

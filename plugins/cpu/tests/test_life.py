@@ -160,7 +160,7 @@ def test_close_waits_for_submitted_work(open_rig, texts):
     assert (other.download(mirror, np.int64) == 201).all()
 
 
-def test_close_ends_what_can_never_run(rig):
+def test_close_ends_what_can_never_run(rig, until_inside_wait):
     gate = rig.device.create_timeline(True)
     buffer = rig.device.alloc(8, PLAIN)
     point = rig.device.fill(buffer.region(), b"\1", rig.timeline, (Point(gate, 1),))
@@ -174,7 +174,7 @@ def test_close_ends_what_can_never_run(rig):
 
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
-    time.sleep(0.1)  # enough to be inside the wait: afterwards the point is stale
+    until_inside_wait(thread)  # afterwards the point is stale
     rig.device.close()
     thread.join(30)
     assert caught == [FailureKind.ABORTED]
