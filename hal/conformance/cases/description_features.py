@@ -9,6 +9,7 @@ import numpy as np
 
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
+from hal.conformance.probe import check_refused
 from hal.conformance.rig import Rig
 from hal.core.description import Feature
 from hal.core.errors import Failure, FailureKind, Scope, StaleHandle, Unsupported
@@ -203,3 +204,10 @@ def _(rig: Rig) -> None:
     if Feature.IPC in rig.info.features:
         raise expect.Unfit("the device declares ipc")
     expect.raises(Unsupported, rig.device.alloc, 64, AllocOptions(shareable=True))
+
+
+@description_features.case("undeclared-peer-copy", "feature.undeclared", devices=2)
+def _(rig: Rig) -> None:
+    if Feature.PEER_COPY in rig.info.features:
+        raise expect.Unfit("the device declares peer-copy")
+    check_refused(rig, Feature.PEER_COPY)
