@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 
 import hal
 from hal.conformance import expect
@@ -75,6 +76,8 @@ def _(rig: Rig) -> None:
         """
         import importlib, os
         import numpy  # which hal-accel itself needs, and which starts threads
+        os.environ.clear()
+        os.environ.update(first)
         before_tasks = len(os.listdir("/proc/self/task"))
         before = dict(os.environ)
         importlib.import_module(module)
@@ -83,6 +86,7 @@ def _(rig: Rig) -> None:
         result = [tasks, children, sorted(set(os.environ.items()) ^ set(before.items()))]
         """,
         module=module,
+        first=_first_environment(),
     )
     expect.equal(changes, [0, [], []], "(threads, children, changed variables)")
 
@@ -148,12 +152,15 @@ def _(rig: Rig) -> None:
         """
         import importlib, os
         plugin = importlib.import_module(module)
+        os.environ.clear()
+        os.environ.update(first)
         before, tasks = dict(os.environ), len(os.listdir("/proc/self/task"))
         plugin.enumerate_devices()
         after = len(os.listdir("/proc/self/task"))
         result = [after - tasks, sorted(set(os.environ.items()) ^ set(before.items()))]
         """,
         module=_found(rig).module,
+        first=_first_environment(),
     )
     expect.equal(changes, [0, []], "(new threads, changed variables)")
 
@@ -205,6 +212,13 @@ def _(rig: Rig) -> None:
     """A device of a plugin that is not installed is an error, never another device."""
     error = expect.raises(PluginError, rig.open, "no_such_plugin:0")
     expect.that("no_such_plugin" in str(error), f"the error does not name it: {error}")
+
+
+def _first_environment() -> dict[str, str]:
+    """The variables with which this process started: a plugin that was imported since may have
+    written some, and a process that inherits them would see no change."""
+    pairs = Path("/proc/self/environ").read_text("utf-8", "surrogateescape").split("\0")
+    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
 
 
 def _plugin(rig: Rig) -> str:
