@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
+from hal.conformance import faults
 from hal.conformance.case import Case
 from hal.conformance.catalog import catalog
 from hal.conformance.judge import Result, judge
@@ -19,7 +20,7 @@ from hal.conformance.rig import Rig
 from tests.conformance.plugins import Site
 from tests.mutants.zoo import Mutant, let_loose, setting, word, zoo
 
-PATIENCE_S = 1.0
+PATIENCE_S = 0.5
 """How long a case waits here for what must happen: long for a mutant."""
 
 
@@ -31,9 +32,9 @@ def run(found: Mutant, case: Case, cache: str) -> Result:
 
 @contextlib.contextmanager
 def impatient() -> Iterator[None]:
-    """For the body, a rig's waits give up sooner."""
+    """For the body, waits that have no deadline of their own give up sooner."""
     with contextlib.ExitStack() as stack:
-        for wait in (Rig.done, Rig.failed, Rig.until):
+        for wait in (Rig.done, Rig.failed, Rig.until, faults.caught):
             first = wait.__defaults__[:-1]
             stack.enter_context(patch.object(wait, "__defaults__", (*first, PATIENCE_S)))
         yield

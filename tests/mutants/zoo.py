@@ -32,7 +32,7 @@ PEERS = tuple(f"reference:{index}" for index in range(DEVICES))
 class Mutant:
     """`text` says in one sentence what it does wrong, `must` which sentence that breaks.
 
-    Each device that it opens goes through `device`, the checks around that through `checks`;
+    Each device that it `opens` goes through `device`, the checks around that through `checks`;
     `world` is entered while a case runs. `module` is the text of an installed plugin's module, for
     what only a plugin in a process of its own shows. `passes`: it is odd, but not wrong.
     """
@@ -40,6 +40,7 @@ class Mutant:
     name: str
     text: str
     must: str
+    opens: Callable[[int, OpenOptions], HostedDevice] = reference.open_device
     device: Callable[[HostedDevice], object] = lambda device: None
     checks: Callable[[Validation], object] = lambda checks: None
     world: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
@@ -49,7 +50,18 @@ class Mutant:
 
 ZOO: dict[str, Mutant] = {}
 
-SUBJECTS = ("memory",)
+SUBJECTS = (
+    "memory",
+    "programs",
+    "launch",
+    "order",
+    "waiting",
+    "graphs",
+    "failure",
+    "groups",
+    "description",
+    "plugin",
+)
 """The modules with mutants, in the order of the table."""
 
 
@@ -65,6 +77,13 @@ def mutant(
 ) -> Callable[[Callable[[HostedDevice], object]], object]:
     """Add a mutant whose opened devices the function changes; each has its `options`."""
     return lambda change: _add(Mutant(name, text, must, device=change, passes=passes))
+
+
+def opener(
+    name: str, text: str, must: str
+) -> Callable[[Callable[[int, OpenOptions], HostedDevice]], object]:
+    """Add a mutant whose devices the function opens."""
+    return lambda opens: _add(Mutant(name, text, must, opens=opens))
 
 
 def lax(
@@ -180,7 +199,7 @@ def _registry_of(name: str) -> hal.Registry:
 
 def _plugin(found: Mutant) -> object:
     def open_device(index: int, options: OpenOptions) -> HostedDevice:
-        device = reference.open_device(index, options)
+        device = found.opens(index, options)
         device.options = options  # type: ignore[attr-defined]
         found.device(device)
         return device
