@@ -38,7 +38,8 @@ $(VENV)/base.stamp: pyproject.toml plugins/cpu/pyproject.toml $(NATIVE)
 	touch $@
 
 # torch goes first and alone, so that no other package's requirements choose its version or build.
-$(VENV)/dev.stamp: $(VENV)/base.stamp
+$(VENV)/dev.stamp: $(VENV)/base.stamp plugins/opencl/pyproject.toml
 	$(INSTALL) torch==2.13.0
 	$(INSTALL) --editable '.[dev]'
+	$(INSTALL) --editable 'plugins/opencl[pocl]'
 	touch $@

@@ -1,0 +1,5 @@
+"""OpenCL devices: programs in OpenCL C, compiled by the driver.
+
+`plugin` lists and opens devices, `look` and `find` find them, `describe` says what they are,
+`machine` does the work, `programs` compiles.
+"""

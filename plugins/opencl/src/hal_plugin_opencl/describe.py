@@ -1,0 +1,133 @@
+"""What an OpenCL device says about itself, in the contract's words."""
+
+from __future__ import annotations
+
+import pyopencl as cl
+
+from hal.core.description import (
+    DeviceInfo,
+    Feature,
+    Limits,
+    Link,
+    MemorySpace,
+    NumericProfile,
+    SpaceKind,
+)
+from hal.core.dtypes import DType
+from hal.core.values import OPENCL_C
+from hal_plugin_opencl.find import summary
+from hal_plugin_opencl.plugin import PLUGIN, Choice
+
+FEATURES = frozenset(Feature) - {
+    Feature.MAP,
+    Feature.IMPORT_HOST,
+    Feature.IPC,
+    Feature.GROUP_IPC,
+    Feature.OPERATORS,
+}
+_GRID = ((1 << 31) - 1, 65535, 65535)
+"""OpenCL bounds a launch by the address width alone; these are what GPU drivers have in common."""
+_QUEUES = 256
+_ARGUMENT_NBYTES = 16
+"""The most that a parameter takes: a buffer's address and an offset."""
+
+_ULP = {
+    "exp": 3.0,
+    "log": 3.0,
+    "sin": 4.0,
+    "cos": 4.0,
+    "tanh": 5.0,
+    "erf": 16.0,
+    "pow": 16.0,
+    "div": 2.5,
+    "sqrt": 3.0,
+}
+"""What the OpenCL specification asks of a full-profile device in single precision."""
+
+
+def describe(device: cl.Device, choice: Choice) -> DeviceInfo:
+    """The description of an opened device."""
+    capacity = choice.memory_nbytes or device.global_mem_size // choice.shared
+    dtypes = [d for d in DType if d is not DType.F64 or has_double(device)]
+    names = (f"{PLUGIN}:{i}" for i in range(choice.count) if i != choice.index)
+    return DeviceInfo(
+        name=f"{PLUGIN}:{choice.index}",
+        plugin=PLUGIN,
+        description=summary(device),
+        fingerprint=_fingerprint(device),
+        contract=1,
+        limits=_limits(device, capacity, choice.progress_s),
+        spaces=_spaces(device, capacity),
+        dtypes=dict.fromkeys(dtypes, 0.0),
+        numeric=_numeric(device, dtypes),
+        formats=(OPENCL_C,),
+        features=FEATURES,
+        links=tuple(Link(name, "host", 0, 0) for name in names),
+        facts=_facts(device),
+    )
+
+
+def has_double(device: cl.Device) -> bool:
+    """Whether programs may use f64."""
+    return bool(device.double_fp_config)
+
+
+def rounds_correctly(device: cl.Device) -> bool:
+    """Whether a build option gives correctly rounded float32 divisions and square roots."""
+    return bool(device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT)
+
+
+def _limits(device: cl.Device, capacity: int, progress_s: float) -> Limits:
+    vector = device.native_vector_width_float * 4 if _is_cpu(device) else 0
+    return Limits(
+        grid=_GRID,
+        args=device.max_parameter_size // _ARGUMENT_NBYTES,
+        alloc_nbytes=min(capacity, device.max_mem_alloc_size),
+        queues=_QUEUES,
+        instances=device.max_compute_units,
+        progress_s=progress_s,
+        vector_nbytes=vector,
+        lanes=1 if _is_cpu(device) else device.preferred_work_group_size_multiple,
+        caches=(device.global_mem_cache_size,) if device.global_mem_cache_type else (),
+    )
+
+
+def _spaces(device: cl.Device, capacity: int) -> tuple[MemorySpace, ...]:
+    aligned = device.mem_base_addr_align // 8
+    local = device.local_mem_size
+    return (
+        MemorySpace("global", SpaceKind.GLOBAL, capacity, aligned),
+        MemorySpace("local", SpaceKind.SCRATCHPAD, local, device.min_data_type_align_size),
+    )
+
+
+def _numeric(device: cl.Device, dtypes: list[DType]) -> NumericProfile:
+    ulp = _ULP | dict.fromkeys(("add", "mul", "fma"), 0.5)
+    if rounds_correctly(device):
+        ulp |= dict.fromkeys(("div", "sqrt"), 0.5)
+    narrow = {DType.F16: DType.F32, DType.BF16: DType.F32}
+    return NumericProfile(
+        ulp=ulp,
+        denormals=bool(device.single_fp_config & cl.device_fp_config.DENORM),
+        fma=bool(device.single_fp_config & cl.device_fp_config.FMA),
+        accumulate={dtype: narrow.get(dtype, dtype) for dtype in dtypes},
+    )
+
+
+def _fingerprint(device: cl.Device) -> str:
+    platform = device.platform
+    said = (platform.version, device.vendor, device.name, device.version, device.driver_version)
+    return " ".join(" | ".join(said).split())
+
+
+def _facts(device: cl.Device) -> dict[str, str]:
+    return {
+        "platform": f"{device.platform.name}, {device.platform.version}".strip(),
+        "version": device.version.strip(),
+        "driver": device.driver_version.strip(),
+        "extensions": " ".join(sorted(device.extensions.split())),
+    }
+
+
+def _is_cpu(device: cl.Device) -> bool:
+    return bool(device.type & cl.device_type.CPU)

@@ -1,0 +1,88 @@
+"""The entry point of the group `hal.plugins`: finds and opens the OpenCL devices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+from hal.core.description import DeviceSummary
+from hal.core.errors import InvalidCall, PluginError
+from hal.core.spec import hookimpl
+from hal.core.values import OpenOptions
+from hal.hosted.device import HostedDevice
+from hal_plugin_opencl import look
+
+PLUGIN = "opencl"
+
+DEVICES_VARIABLE = "HAL_OPENCL_DEVICES"
+"""How often the first device is presented, each time with its own context, in place of all devices
+once. More than one serve groups where there is one device."""
+
+VARIABLES = {"memory_nbytes": "HAL_OPENCL_MEMORY", "progress_s": "HAL_OPENCL_PROGRESS"}
+"""The settings, and the variables that give them where a setting does not. `memory_nbytes`: the
+most bytes that the device allocates (what the driver says, shared among its presentations);
+`progress_s`: how long an operation may take before it counts as hanging (60)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An opened device: index `index` of `count`, the `position` of its hardware among those found
+    and how many devices share that; `memory_nbytes` 0 leaves the size to the driver."""
+
+    index: int
+    count: int
+    position: int
+    shared: int
+    memory_nbytes: int
+    progress_s: float
+
+
+@hookimpl
+def enumerate_devices() -> Sequence[DeviceSummary]:
+    """The devices by the names of platform and device, or the first one as often as the variable
+    `DEVICES_VARIABLE` says."""
+    lines, times = look.listed(), _times()
+    shown = lines[:1] * times if times else lines
+    return [DeviceSummary(index, line) for index, line in enumerate(shown)]
+
+
+@hookimpl
+def open_device(index: int, options: OpenOptions) -> HostedDevice:
+    """Open a device with the settings of `VARIABLES`."""
+    count = len(enumerate_devices())
+    if not 0 <= index < count:
+        raise InvalidCall(f"there is no device {PLUGIN}:{index}; there are {count}")
+    if unknown := sorted(options.settings.keys() - VARIABLES.keys()):
+        raise InvalidCall(
+            f"{PLUGIN}:{index}: unknown settings {', '.join(unknown)}; "
+            f"known are {', '.join(VARIABLES)}"
+        )
+    memory, progress = (_number(name, options) for name in VARIABLES)
+    times = _times()
+    choice = Choice(index, count, 0 if times else index, times or 1, int(memory), progress or 60.0)
+    # Only now: pyopencl writes an environment variable when it is imported.
+    opened: HostedDevice = import_module("hal_plugin_opencl.machine").opened(choice)
+    return opened
+
+
+def _times() -> int:
+    text = os.environ.get(DEVICES_VARIABLE, "0")
+    if not text.isdecimal():
+        raise PluginError(f"{DEVICES_VARIABLE} must be a whole number, is {text!r}")
+    return int(text)
+
+
+def _number(name: str, options: OpenOptions) -> float:
+    """A setting, or its variable; 0 where neither is given."""
+    given = name in options.settings
+    text = options.settings[name] if given else os.environ.get(VARIABLES[name], "")
+    try:
+        number = float(text or "0")
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < 1e15 or (given and not number):
+        where = name if given else VARIABLES[name]
+        raise (InvalidCall if given else PluginError)(f"{where} must be above 0, is {text!r}")
+    return number

@@ -1,0 +1,159 @@
+"""From OpenCL C text to kernels that are ready to run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pyopencl as cl
+
+# The class below `pyopencl.Program`, which has neither a cache of its own nor options of its own.
+from pyopencl._cl import _Program
+
+from hal.core.dtypes import DType
+from hal.core.errors import CompileError, InvalidCall
+from hal.core.values import KernelSource, Param, ParamKind
+from hal_plugin_opencl.describe import has_double, rounds_correctly
+
+CALL = "hal_launch"
+"""The kernel that a build adds to the text: it calls the entry when its last argument is not 0.
+Run with 0 it makes drivers that generate code at the first launch do so during the load."""
+
+_TYPES = {
+    DType.F64: "double",
+    DType.F32: "float",
+    DType.F16: "ushort",
+    DType.BF16: "ushort",
+    DType.I64: "long",
+    DType.I32: "int",
+    DType.I16: "short",
+    DType.I8: "char",
+    DType.U64: "ulong",
+    DType.U32: "uint",
+    DType.U16: "ushort",
+    DType.U8: "uchar",
+    DType.BOOL: "uchar",
+}
+_BYTES = "uchar*"
+_SPACE = {_BYTES: "__global "}
+_OPTIONS = ("lanes",)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The kernel of an entry, with the arguments of `params` (and a last one if `guarded`), to be
+    launched in work-groups of `lanes`."""
+
+    entry: str
+    kernel: cl.Kernel
+    params: tuple[Param, ...]
+    lanes: int
+    guarded: bool
+
+
+def load(context: cl.Context, device: cl.Device, source: KernelSource) -> Loaded:
+    """Build a source in opencl-c/1 and check its entry. Raises CompileError, InvalidCall."""
+    lanes = _lanes(source)
+    wide = [p.name for p in source.params if p.dtype is DType.F64]
+    if wide and not has_double(device):
+        raise CompileError(f"{source.entry}: {device.name} has no f64, which {wide} are")
+    text = source.text if lanes else source.text + _call(source)
+    program = _build(context, device, source, text)
+    entry = _kernel(program, source.entry)
+    _check_arguments(entry, source)
+    kernel = entry if lanes else _kernel(program, CALL)
+    _check_group(kernel, device, lanes or 1)
+    return Loaded(source.entry, kernel, source.params, lanes or 1, not lanes)
+
+
+def arguments(params: tuple[Param, ...]) -> list[tuple[str, str]]:
+    """The types and names of the kernel arguments of parameters."""
+    return [pair for param in params for pair in _arguments(param)]
+
+
+def _arguments(param: Param) -> list[tuple[str, str]]:
+    if param.kind is ParamKind.BUFFER:
+        return [(_BYTES, f"{param.name}_base"), ("ulong", f"{param.name}_offset")]
+    return [(_TYPES[param.dtype], param.name)]
+
+
+def _lanes(source: KernelSource) -> int:
+    """The work-group's size that the source asks for; 0: none, an instance is one work-item."""
+    options = dict(source.options)
+    if unknown := sorted(options.keys() - set(_OPTIONS)):
+        raise InvalidCall(f"{source.format} has no build options {unknown}, only {_OPTIONS}")
+    text = options.get("lanes", "0")
+    if not text.isdecimal():
+        raise InvalidCall(f"{source.format}: lanes must be a whole number, is {text!r}")
+    return int(text)
+
+
+def _call(source: KernelSource) -> str:
+    kinds = [kind for kind, _ in arguments(source.params)]
+    declared = [f"{_SPACE.get(kind, '')}{kind} a{i}" for i, kind in enumerate(kinds)]
+    given = ", ".join(f"a{i}" for i in range(len(kinds)))
+    params = ", ".join([*declared, "uchar run"])
+    return f"\n__kernel void {CALL}({params}) {{ if (run) {source.entry}({given}); }}\n"
+
+
+def _build(context: cl.Context, device: cl.Device, source: KernelSource, text: str) -> _Program:
+    options = "-cl-std=CL1.2 -cl-kernel-arg-info"
+    if rounds_correctly(device):
+        options += " -cl-fp32-correctly-rounded-divide-sqrt"
+    program = _Program(context, _checked(text))
+    try:
+        program._build(options.encode(), [device])
+    except cl.Error as error:
+        log = _log(program, device) or str(error)
+        line = _line(log, len(source.text.splitlines()))
+        raise CompileError(f"{source.entry} does not build:\n{log}", log, line) from error
+    return program
+
+
+def _checked(text: str) -> str:
+    """The text itself, if it can be given to a compiler at all."""
+    if "\0" in text or not text.isascii():
+        bad = next(i for i, c in enumerate(text) if c == "\0" or not c.isascii())
+        line = text.count("\n", 0, bad) + 1
+        raise CompileError(f"{text[bad]!r} is no character of a program", f"line {line}", line)
+    return text
+
+
+def _log(program: _Program, device: cl.Device) -> str:
+    return str(program.get_build_info(device, cl.program_build_info.LOG)).strip()
+
+
+def _line(log: str, count: int) -> int:
+    """The line of the first error in the text's `count` lines; 0 where the log names none."""
+    errors = [line for line in log.splitlines() if "error" in line.lower()]
+    found = [int(n) for line in errors for n in re.findall(r":(\d+):\d+", line)[:1]]
+    return next((line for line in found if line <= count), 0)
+
+
+def _kernel(program: _Program, name: str) -> cl.Kernel:
+    try:
+        return cl.Kernel(program, name)
+    except cl.Error as error:
+        raise CompileError(f"the program has no kernel {name!r}: {error}", str(error)) from error
+
+
+def _check_arguments(kernel: cl.Kernel, source: KernelSource) -> None:
+    info = cl.kernel_arg_info
+    found = [
+        (str(kernel.get_arg_info(i, info.TYPE_NAME)), str(kernel.get_arg_info(i, info.NAME)))
+        for i in range(kernel.num_args)
+    ]
+    wanted = arguments(source.params)
+    if found != wanted:
+        text = f"its arguments are {_shown(found)}; by its parameters they must be {_shown(wanted)}"
+        raise InvalidCall(f"{source.entry}: {text}")
+
+
+def _shown(pairs: list[tuple[str, str]]) -> str:
+    return "(" + ", ".join(" ".join(pair) for pair in pairs) + ")"
+
+
+def _check_group(kernel: cl.Kernel, device: cl.Device, lanes: int) -> None:
+    most = kernel.get_work_group_info(cl.kernel_work_group_info.WORK_GROUP_SIZE, device)
+    if lanes > most:
+        raise CompileError(f"it needs work-groups of {lanes}; {device.name} runs at most {most}")

@@ -1,0 +1,71 @@
+"""Finding devices: names, drivers that are missing or crash, and how often one is presented."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hal_plugin_opencl.plugin import enumerate_devices, open_device
+
+from hal.core.errors import InvalidCall, PluginError
+from hal.core.values import OpenOptions
+
+CRASHES = "__attribute__((constructor)) static void crash(void) { __builtin_trap(); }"
+
+
+def test_enumeration_touches_neither_threads_nor_environment() -> None:
+    script = """
+import json, os, sys
+import numpy
+from hal_plugin_opencl.plugin import enumerate_devices
+state = lambda: (len(os.listdir("/proc/self/task")), sorted(os.environ))
+before = state()
+found = enumerate_devices()
+print(json.dumps([state() == before, "pyopencl" in sys.modules, len(found) > 0]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, check=True, timeout=60
+    )
+    assert json.loads(done.stdout) == [True, False, True]
+
+
+def test_one_device_presented_several_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HAL_OPENCL_DEVICES", "3")
+    rows = enumerate_devices()
+    assert [row.index for row in rows] == [0, 1, 2]
+    assert len({row.description for row in rows}) == 1
+    device = open_device(2, OpenOptions())
+    assert device.describe().name == "opencl:2"
+    assert [link.peer for link in device.describe().links] == ["opencl:0", "opencl:1"]
+    device.close()
+
+
+def test_no_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("OCL_ICD_VENDORS", os.fspath(tmp_path / "none.icd"))
+    with pytest.raises(PluginError, match=r"hal-plugin-opencl\[pocl\]"):
+        enumerate_devices()
+
+
+def test_a_driver_that_crashes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    library, code = tmp_path / "libcrash.so", tmp_path / "crash.c"
+    code.write_text(CRASHES)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, code], check=True, timeout=60)
+    (tmp_path / "crash.icd").write_text(os.fspath(library))
+    monkeypatch.setenv("OCL_ICD_VENDORS", os.fspath(tmp_path))
+    with pytest.raises(PluginError, match="killed by SIG"):
+        enumerate_devices()
+
+
+def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidCall, match="no device opencl:99"):
+        open_device(99, OpenOptions())
+    for settings in ({"speed": "1"}, {"progress_s": "soon"}, {"memory_nbytes": "0"}):
+        with pytest.raises(InvalidCall, match=next(iter(settings))):
+            open_device(0, OpenOptions(settings=settings))
+    monkeypatch.setenv("HAL_OPENCL_DEVICES", "many")
+    with pytest.raises(PluginError, match="HAL_OPENCL_DEVICES"):
+        enumerate_devices()
