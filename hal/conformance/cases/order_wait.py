@@ -142,6 +142,15 @@ def _(rig: Rig) -> None:
     expect.equal(copy.ran(), True, "whether the copy was done when the wait ended")
 
 
+@order_wait.case("reached-when-done", "wait.true", kind=("copy-out", "host_call"))
+def _(rig: Rig, kind: str) -> None:
+    """What the host sees without asking the device is there as soon as the wait ends."""
+    (line,) = lines(rig, 1)
+    one = work(rig, kind)
+    rig.done(one.submit(line, ()))
+    expect.equal(one.ran(), True, f"whether the {kind} was done when the wait ended")
+
+
 @order_wait.case("value-nobody-owes-yet", "wait.true")
 def _(rig: Rig) -> None:
     (line,) = lines(rig, 1)
