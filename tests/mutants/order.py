@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hal.core.errors import Failure, FailureKind, InvalidCall, Scope
 from hal.core.values import Buffer
+from hal.hosted.lock import LOCK
 from hal.hosted.queues import Stage, failure_of, reached
 from tests.mutants.zoo import checked, hook, lax, mutant
 
@@ -106,8 +107,10 @@ def _(device):
 
     def work(op):
         if op.call is None:
-            op.queue.value = op.value
-            time.sleep(0.02)
+            with LOCK:
+                op.queue.value = op.value
+                device._session.changed.notify_all()
+            time.sleep(0.1)
         real(op)
 
     scheduler._work = work

@@ -37,9 +37,9 @@ installed(
 
 installed(
     "import-is-slow",
-    "takes 0.3 s to import",
+    "computes for a while when it is imported",
     "plugin.import",
-    GOOD + "\nimport time\ntime.sleep(0.3)\n",
+    GOOD + "\nsum(range(20_000_000))\n",
 )
 
 installed(
@@ -135,7 +135,7 @@ def _(device):
 
 @mutant("leaks-memory", "keeps the memory of closed sessions", "open.leaks")
 def _(device):
-    _KEPT.append(device._session.machine.allocate(4 << 20, AllocOptions(zero=True)))
+    _KEPT.append(device._session.machine.allocate(8 << 20, AllocOptions(zero=True)))
 
 
 _KEPT: list[object] = []
