@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 from hal.core.description import DeviceInfo
 from hal.core.errors import UnsupportedFormat
-from hal.core.values import HAL_TILE, LLVM_IR, KernelSource
+from hal.core.values import HAL_TILE, LLVM_IR, OPENCL_C, KernelSource
 from hal.tile.kernel import Kernel
 from hal.tile.printer import print_kernel
-from stack.compiler import llvm
+from stack.compiler import c, llvm
 from stack.compiler.lower import lower_graph
 from stack.compiler.program import (
     BufferRef,
@@ -29,7 +29,11 @@ def _print_tile(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     return KernelSource(HAL_TILE, print_kernel(kernel), kernel.name, kernel.params)
 
 
-RENDERERS: Mapping[str, Renderer] = {LLVM_IR: llvm.render, HAL_TILE: _print_tile}
+RENDERERS: Mapping[str, Renderer] = {
+    LLVM_IR: llvm.render,
+    OPENCL_C: c.render_opencl,
+    HAL_TILE: _print_tile,
+}
 """The program formats that the compiler writes."""
 
 

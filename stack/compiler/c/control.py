@@ -1,0 +1,103 @@
+"""Blocks of statements: loops with carried values, and branches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from hal.core.dtypes import DType
+from hal.tile.kernel import (
+    Alloc,
+    Atomic,
+    Barrier,
+    Copy,
+    For,
+    Gather,
+    If,
+    Load,
+    Scatter,
+    Statement,
+    Store,
+    Wait,
+)
+from hal.tile.node import Node
+from stack.compiler.c import memory
+from stack.compiler.c.nest import Nest
+from stack.compiler.c.scope import Array, Scope
+from stack.compiler.c.types import memory as memory_type
+from stack.compiler.c.types import register
+
+
+def block(scope: Scope, statements: Sequence[Statement]) -> None:
+    """Write statements in order."""
+    for s in statements:
+        _RULES[type(s)](scope, s)
+
+
+def _for(scope: Scope, s: For) -> None:
+    out = scope.out
+    start, stop, step = (memory.scalar(scope, n) for n in (s.start, s.stop, s.step))
+    carried = [_copied(scope, c.init) for c in s.carried]
+    i, kind = out.name("n"), register(out.dialect, DType.I64)
+    with out.block(f"for ({kind} {i} = {start}; {i} < {stop}; {i} += {step})"):
+        inner = scope.inner()
+        inner.scalars[s.index] = i
+        inner.arrays.update((c.var, array) for c, array in zip(s.carried, carried, strict=True))
+        block(inner, s.body)
+        _carry(inner, [c.next for c in s.carried], carried)
+    scope.arrays.update((c.result, array) for c, array in zip(s.carried, carried, strict=True))
+
+
+def _carry(scope: Scope, following: Sequence[Node], carried: Sequence[Array]) -> None:
+    """All values of the next iteration are computed before the first one is changed."""
+    values = [_copied(scope, n) for n in following]
+    for array, value in zip(carried, values, strict=True):
+        nest = Nest(scope, array.shape)
+        nest.do(f"{array.at(nest.position)} = {value.at(nest.position)};")
+        nest.emit()
+
+
+def _copied(scope: Scope, n: Node) -> Array:
+    """An array of its own with a tile's elements."""
+    nest = Nest(scope, n.shape)
+    value = nest.element(n, nest.position)
+    array = scope.declare(n.type)
+    nest.do(f"{array.at(nest.position)} = {value};")
+    nest.emit()
+    return array
+
+
+def _if(scope: Scope, s: If) -> None:
+    condition = memory.scalar(scope, s.condition)
+    with scope.out.block(f"if ({condition})"):
+        block(scope.inner(), s.then)
+    if s.orelse:
+        with scope.out.block("else"):
+            block(scope.inner(), s.orelse)
+
+
+def _alloc(scope: Scope, s: Alloc) -> None:
+    """The language wants scratch memory at the start of the kernel."""
+    d, m = scope.out.dialect, s.memory
+    scope.out.scratch.append(
+        f"{d.in_scratch} {memory_type(d, m.dtype)} "
+        f"{memory.pointer(m)}[{max(m.size, 1)}] {d.aligned};"
+    )
+
+
+def _nothing(scope: Scope, s: Wait | Barrier) -> None:
+    """An instance has one lane, and copies are done when they start."""
+
+
+_RULES: Mapping[type[Statement], Callable[..., None]] = {
+    Load: memory.load,
+    Store: memory.store,
+    Gather: memory.gather,
+    Scatter: memory.scatter,
+    Atomic: memory.atomic,
+    Copy: memory.copy,
+    Alloc: _alloc,
+    Wait: _nothing,
+    Barrier: _nothing,
+    For: _for,
+    If: _if,
+}

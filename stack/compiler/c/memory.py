@@ -1,0 +1,154 @@
+"""Statements that touch memory, as loops over the elements of a block.
+
+A block whose limits all reach its sizes is written without conditions beside the version that
+checks each element: the device's compiler makes vector code of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from hal.tile.build import broadcast
+from hal.tile.kernel import Access, Atomic, Copy, Gather, Load, Memory, Scatter, Store
+from hal.tile.node import Node
+from stack.compiler.c import atomics, casts
+from stack.compiler.c.nest import Nest
+from stack.compiler.c.scope import Position, Scope
+
+
+def pointer(target: Memory) -> str:
+    """The name of a memory's first element."""
+    return f"{target.name}_data"
+
+
+def scalar(scope: Scope, n: Node) -> str:
+    """The operand of a scalar."""
+    return Nest(scope, ()).element(n, ())
+
+
+def _element(scope: Scope, access: Access, at: Position) -> str:
+    """The element of a memory at a position of a block."""
+    terms = [scalar(scope, access.offset)]
+    for i, stride in zip(at, access.strides, strict=True):
+        step = scalar(scope, stride)
+        if "0" not in (i.text, step.rstrip("L")):
+            terms.append(i.text if step == "1L" else f"{i.text} * {step}")
+    text = " + ".join(x for x in terms if x != "0L") or "0"
+    return f"{pointer(access.memory)}[{text}]"
+
+
+def _limits(scope: Scope, accesses: Sequence[Access]) -> list[list[str]]:
+    """The limits along each axis."""
+    axes = zip(*(a.limits for a in accesses), strict=True)
+    return [[scalar(scope, x) for x in axis if x is not None] for axis in axes]
+
+
+Body = Callable[[Nest, str | None], None]
+"""body(nest, condition): what happens at an element that is valid if the condition holds."""
+
+
+def _versions(scope: Scope, accesses: Sequence[Access], shape: tuple[int, ...], body: Body) -> None:
+    """The loops over a block, without conditions where the limits allow."""
+    limits = _limits(scope, accesses)
+    whole = " && ".join(
+        f"{x} >= {size}" for size, axis in zip(shape, limits, strict=True) for x in axis
+    )
+    fast = Nest(scope, shape)
+    body(fast, None)
+    if not whole:
+        fast.emit()
+        return
+    slow = Nest(scope, shape)
+    inside = [
+        f"{i.text} < {x}" for i, axis in zip(slow.position, limits, strict=True) for x in axis
+    ]
+    body(slow, " && ".join(inside))
+    with scope.out.block(f"if ({whole})"):
+        fast.emit()
+    with scope.out.block("else"):
+        slow.emit()
+
+
+def load(scope: Scope, s: Load) -> None:
+    """Read a block into an array."""
+    target, dtype = scope.declare(s.result.type), s.result.dtype
+    other = "0" if s.other is None else scalar(scope, s.other)
+
+    def body(nest: Nest, condition: str | None) -> None:
+        value = casts.from_memory(scope.out, _element(scope, s.source, nest.position), dtype)
+        if condition is not None:
+            value = f"{condition} ? {value} : {other}"
+        nest.do(f"{target.at(nest.position)} = {value};")
+
+    _versions(scope, [s.source], s.result.shape, body)
+    scope.arrays[s.result] = target
+
+
+def store(scope: Scope, s: Store) -> None:
+    """Write a tile."""
+
+    def body(nest: Nest, condition: str | None) -> None:
+        value = casts.to_memory(scope.out, nest.element(s.value, nest.position), s.value.dtype)
+        guard = "" if condition is None else f"if ({condition}) "
+        nest.do(f"{guard}{_element(scope, s.target, nest.position)} = {value};")
+
+    _versions(scope, [s.target], s.value.shape, body)
+
+
+def copy(scope: Scope, s: Copy) -> None:
+    """Copy a block at once: to wait for it takes nothing."""
+
+    def body(nest: Nest, condition: str | None) -> None:
+        guard = "" if condition is None else f"if ({condition}) "
+        target, source = (_element(scope, a, nest.position) for a in (s.target, s.source))
+        nest.do(f"{guard}{target} = {source};")
+
+    _versions(scope, [s.target, s.source], s.shape, body)
+
+
+# indexed
+
+
+def _indexed(nest: Nest, memory: Memory, index: Node) -> str:
+    return f"{pointer(memory)}[(long){nest.element(index, nest.position)}]"
+
+
+def _mask(nest: Nest, mask: Node | None, shape: tuple[int, ...]) -> str | None:
+    return None if mask is None else nest.element(broadcast(mask, shape), nest.position)
+
+
+def gather(scope: Scope, s: Gather) -> None:
+    """Read elements at indices."""
+    target, shape, dtype = scope.declare(s.result.type), s.index.shape, s.result.dtype
+    nest = Nest(scope, shape)
+    value = casts.from_memory(scope.out, _indexed(nest, s.memory, s.index), dtype)
+    mask = _mask(nest, s.mask, shape)
+    if mask is not None:
+        other = "0"
+        if s.other is not None:
+            other = nest.element(broadcast(s.other, shape), nest.position)
+        value = f"{mask} ? {value} : {other}"
+    nest.do(f"{target.at(nest.position)} = {value};")
+    nest.emit()
+    scope.arrays[s.result] = target
+
+
+def scatter(scope: Scope, s: Scatter) -> None:
+    """Write elements at indices, in order: the last of equal ones is kept."""
+    nest = Nest(scope, s.index.shape)
+    mask = _mask(nest, s.mask, s.index.shape)
+    value = casts.to_memory(scope.out, nest.element(s.value, nest.position), s.value.dtype)
+    guard = "" if mask is None else f"if ({mask}) "
+    nest.do(f"{guard}{_indexed(nest, s.memory, s.index)} = {value};")
+    nest.emit()
+
+
+def atomic(scope: Scope, s: Atomic) -> None:
+    """Update elements at indices."""
+    nest = Nest(scope, s.index.shape)
+    mask = _mask(nest, s.mask, s.index.shape)
+    value = nest.element(s.value, nest.position)
+    guard = "" if mask is None else f"if ({mask}) "
+    update = atomics.function(scope.out, s.kind, s.memory)
+    nest.do(f"{guard}{update}(&{_indexed(nest, s.memory, s.index)}, {value});")
+    nest.emit()

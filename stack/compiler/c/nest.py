@@ -1,0 +1,195 @@
+"""Loops over the elements of a tile, in which expressions are computed element by element.
+
+An element is computed in the outermost loop that knows its position, so that what is repeated along
+inner axes is computed once; the same element is computed once. Lines are kept until `emit`: what a
+nest needs from before its loops is written before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from hal.tile.node import Node
+from hal.tile.ops import ELEMENTWISE
+from stack.compiler.c import arith
+from stack.compiler.c.scope import ZERO, Index, Position, Scope, flat
+from stack.compiler.c.types import literal, register
+
+Place = tuple[Node, Position]
+
+
+class Nest:
+    """Loops over a shape; `position` is the element that the innermost body is at."""
+
+    def __init__(self, scope: Scope, shape: tuple[int, ...]) -> None:
+        self.scope = scope
+        self._loops: list[str] = []
+        self.position = tuple(self._axis(size) for size in shape)
+        self._lines: list[list[str]] = [[] for _ in range(len(self._loops) + 1)]
+        self._known: dict[tuple[Node, tuple[str, ...]], str] = {}
+        self._indices: dict[str, Index] = {}
+
+    def _axis(self, size: int) -> Index:
+        if size == 1:
+            return ZERO
+        i = self.scope.out.name("i")
+        self._loops.append(f"for (int {i} = 0; {i} < {size}; ++{i})")
+        return Index(i, len(self._loops))
+
+    def do(self, line: str) -> None:
+        """Append a line to the innermost body."""
+        self._lines[-1].append(line)
+
+    def emit(self) -> None:
+        """Write the loops."""
+        out = self.scope.out
+        if not self._loops:
+            with out.block():
+                self._write(0)
+            return
+        self._level(0)
+
+    def _level(self, level: int) -> None:
+        out = self.scope.out
+        self._write(level)
+        if level < len(self._loops):
+            with out.block(self._loops[level]):
+                self._level(level + 1)
+
+    def _write(self, level: int) -> None:
+        for line in self._lines[level]:
+            self.scope.out.do(line)
+
+    # elements
+
+    def element(self, root: Node, position: Position) -> str:
+        """The operand of an element: a name or a constant."""
+        stack = [(root, position)]
+        while stack:
+            n, at = stack[-1]
+            if self._found(n, at) is None:
+                needs = list(self._needs(n, at))
+                missing = [p for p in needs if self._found(*p) is None]
+                if missing:
+                    stack.extend(missing)
+                    continue
+                self._compute(n, at, [self._operand(*p) for p in needs])
+            stack.pop()
+        return self._operand(root, position)
+
+    def _found(self, n: Node, at: Position) -> str | None:
+        if not n.shape:
+            return self.scope.scalars.get(n)
+        return self._known.get((n, tuple(i.text for i in at)))
+
+    def _operand(self, n: Node, at: Position) -> str:
+        found = self._found(n, at)
+        assert found is not None, n
+        return found
+
+    def _needs(self, n: Node, at: Position) -> Iterator[Place]:
+        """The elements that an element is computed from."""
+        if n in self.scope.arrays or n.op in self.scope.loops:
+            return
+        if n.op in _MOVED:
+            yield n.srcs[0], _MOVED[n.op](self, n, at)
+        else:
+            yield from ((s, at) for s in n.srcs)
+
+    def _compute(self, n: Node, at: Position, operands: list[str]) -> None:
+        level = max((i.level for i in at), default=0)
+        value = self._expression(n, at, operands)
+        if n.op not in _NAMED:
+            name = self.scope.out.name("t")
+            line = f"const {register(self.scope.out.dialect, n.dtype)} {name} = {value};"
+            self._put(n, level, line)
+            value = name
+        if n.shape:
+            self._known[n, tuple(i.text for i in at)] = value
+        else:
+            self.scope.scalars[n] = value
+
+    def _put(self, n: Node, level: int, line: str) -> None:
+        if n.shape:
+            self._lines[level].append(line)
+        else:
+            self.scope.out.do(line)
+
+    def _expression(self, n: Node, at: Position, operands: list[str]) -> str:
+        out = self.scope.out
+        if n in self.scope.arrays:
+            return self.scope.arrays[n].at(at)
+        if n.op in self.scope.loops:
+            self.scope.arrays[n] = self.scope.loops[n.op](self.scope, n)
+            return self.scope.arrays[n].at(at)
+        if n.op in _MOVED:
+            return operands[0]
+        if n.op in ELEMENTWISE:
+            return arith.elementwise(out, n, operands)
+        return self._leaf(n, at)
+
+    def _leaf(self, n: Node, at: Position) -> str:
+        out = self.scope.out
+        if n.op == "const":
+            return literal(n.dtype, n["value"])
+        if n.op == "arange":
+            kind = register(out.dialect, n.dtype)
+            return out.functions.rounded(n.dtype, f"({kind})({at[0].text})")
+        assert n.op in ("program_id", "num_programs"), f"{n} is not defined here"
+        form = out.dialect.program if n.op == "program_id" else out.dialect.grid
+        return form.format(n["axis"])
+
+    def named_index(self, text: str, level: int) -> Index:
+        """An index expression under a name."""
+        found = self._indices.get(text)
+        if found is None:
+            found = self._indices[text] = Index(self.scope.out.name("i"), level)
+            self._lines[level].append(f"const int {found.text} = {text};")
+        return found
+
+
+# where an element of a moved tile is in its source
+
+
+def _broadcast(nest: Nest, n: Node, at: Position) -> Position:
+    source = n.srcs[0].shape
+    kept = at[len(at) - len(source) :]
+    return tuple(ZERO if d == 1 else i for d, i in zip(source, kept, strict=True))
+
+
+def _transpose(nest: Nest, n: Node, at: Position) -> Position:
+    found = dict(zip(n["perm"], at, strict=True))
+    return tuple(found[axis] for axis in range(len(at)))
+
+
+def _reshape(nest: Nest, n: Node, at: Position) -> Position:
+    source = n.srcs[0].shape
+    if [d for d in source if d != 1] == [d for d in n.shape if d != 1]:
+        left = [i for i, d in zip(at, n.shape, strict=True) if d != 1]
+        return tuple(ZERO if d == 1 else left.pop(0) for d in source)
+    number = flat(at, n.shape)
+    whole = nest.named_index(number.text, number.level)
+    return tuple(_digit(nest, whole, source, axis) for axis in range(len(source)))
+
+
+def _digit(nest: Nest, whole: Index, shape: tuple[int, ...], axis: int) -> Index:
+    """The position along one axis of a row-major number."""
+    stride = 1
+    for d in shape[axis + 1 :]:
+        stride *= d
+    if shape[axis] == 1:
+        return ZERO
+    text = f"{whole.text} / {stride}" if stride > 1 else whole.text
+    if any(d != 1 for d in shape[:axis]):
+        text = f"{text} % {shape[axis]}"
+    return nest.named_index(text, whole.level) if text != whole.text else whole
+
+
+_MOVED: Mapping[str, Callable[[Nest, Node, Position], Position]] = {
+    "broadcast": _broadcast,
+    "transpose": _transpose,
+    "reshape": _reshape,
+}
+
+_NAMED = frozenset({"const", *_MOVED})
+"""Operations whose values are operands as they are."""

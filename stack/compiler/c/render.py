@@ -1,0 +1,65 @@
+"""A tile kernel as C text: one work-item for each program instance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hal.core.description import DeviceInfo
+from hal.core.dtypes import DType
+from hal.core.values import KernelSource, Param, ParamKind
+from hal.tile.kernel import Kernel, Memory
+from hal.tile.node import Type, node
+from stack.compiler.c import casts, control
+from stack.compiler.c.contraction import LOOPS
+from stack.compiler.c.dialect import OPENCL, Dialect
+from stack.compiler.c.memory import pointer
+from stack.compiler.c.scope import Scope
+from stack.compiler.c.types import memory, register
+from stack.compiler.c.writer import Writer
+
+
+def render_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
+    """The kernel as OpenCL C, program format opencl-c/1."""
+    return _render(kernel, OPENCL)
+
+
+def _render(kernel: Kernel, dialect: Dialect) -> KernelSource:
+    out = Writer(dialect, frozenset(p.name for p in kernel.params))
+    scope = Scope(out, LOOPS)
+    for p in kernel.params:
+        _parameter(scope, p)
+    control.block(scope, kernel.body)
+    name = f"{kernel.name}_kernel"
+    arguments = ", ".join(a for p in kernel.params for a in _arguments(dialect, p))
+    kind = dialect.scratch_kernel if out.scratch else dialect.kernel
+    head = f"{kind} {name}({arguments})\n{{"
+    body = "\n".join([head, *(f"    {line}" for line in out.scratch), out.text(), "}\n"])
+    text = _headed(dialect, out.functions.text(), body)
+    options = dialect.scratch_options if out.scratch else ()
+    return KernelSource(dialect.format, text, name, kernel.params, options)
+
+
+def _headed(dialect: Dialect, functions: str, body: str) -> str:
+    double = dialect.registers[DType.F64]
+    needed = dialect.double_header if double in functions + body else ""
+    return "\n".join(part for part in (dialect.header, needed, functions, body) if part)
+
+
+def _arguments(dialect: Dialect, p: Param) -> Iterator[str]:
+    if p.kind is ParamKind.BUFFER:
+        yield f"{dialect.in_global} {dialect.words[8]} *{p.name}_base"
+        yield f"{dialect.words[64]} {p.name}_offset"
+    else:
+        yield f"{memory(dialect, p.dtype)} {p.name}"
+
+
+def _parameter(scope: Scope, p: Param) -> None:
+    out = scope.out
+    if p.kind is ParamKind.BUFFER:
+        kind = f"{out.dialect.in_global} {memory(out.dialect, p.dtype)} *"
+        name = pointer(Memory(p.name, p.dtype))
+        out.do(f"{kind}{name} = ({kind})({p.name}_base + {p.name}_offset);")
+        return
+    name, kind = out.name("t"), register(out.dialect, p.dtype)
+    out.do(f"const {kind} {name} = {casts.from_memory(out, p.name, p.dtype)};")
+    scope.scalars[node("scalar", Type((), p.dtype), name=p.name)] = name
