@@ -17,6 +17,7 @@ from hal.core.description import Feature
 from hal.core.device import Device
 from hal.core.errors import Failure, FailureKind, HalError, Scope, StaleHandle
 from hal.core.values import Buffer, Point, Program, Waits
+from stack.compiler.compile import RENDERERS
 
 devices_apart = Cases("G", Level.DEVICES)
 
@@ -266,15 +267,18 @@ def _check_beside(rig: Rig, other: Device) -> None:
 
 
 def _of_another_plugin(rig: Rig) -> Device:
-    """The first device of any other plugin that this machine can open."""
+    """The first device of any other plugin that this machine can open and compile for."""
     plugin = rig.info.plugin
     for found in rig.setting.registry().found():
         if found.name == plugin or found.cause:
             continue
         try:
-            return rig.setting.registry().open(f"{found.name}:0")
+            device = rig.setting.registry().open(f"{found.name}:0")
         except HalError:
             continue
+        if set(device.info.formats) & set(RENDERERS):
+            return device
+        device.close()
     raise expect.Unfit("no other plugin has a device here")
 
 
