@@ -32,6 +32,8 @@ _FAILURES: Mapping[int, tuple[FailureKind, Scope]] = {
     cl.status_code.OUT_OF_HOST_MEMORY: (FailureKind.OUT_OF_MEMORY, Scope.OPERATION),
     cl.status_code.DEVICE_NOT_AVAILABLE: (FailureKind.DEVICE_LOST, Scope.DEVICE),
 }
+_COMPILE_S = 60.0
+"""How long a driver may take to generate code at a first launch."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10e-6, 1e-3
 
 _ABANDONED: list[object] = []
@@ -109,11 +111,12 @@ class OpenclMachine(Machine):
             _set_arguments(program, args, run)
             local = (program.lanes, 1, 1)
             event = cl.enqueue_nd_range_kernel(self._queue, program.kernel, sizes, local)
-        self._finish(operation, event)
+        self._finish(operation, event, 0.0 if program.started else _COMPILE_S)
+        program.started = True
 
-    def _finish(self, operation: str, event: cl.Event) -> None:
-        """Wait for an operation, at most as long as it may take."""
-        ends, pause_s = time.monotonic() + self._progress_s, _FIRST_PAUSE_S
+    def _finish(self, operation: str, event: cl.Event, more_s: float = 0.0) -> None:
+        """Wait for an operation, at most `more_s` longer than it may take."""
+        ends, pause_s = time.monotonic() + self._progress_s + more_s, _FIRST_PAUSE_S
         with self._translated(operation):
             self._queue.flush()
             while (status := event.command_execution_status) > 0:
@@ -164,4 +167,4 @@ def _values(param: Param, arg: Part | float | None) -> list[cl.Buffer | bytes | 
         return [None, struct.pack("=Q", 0)]
     assert not isinstance(arg, Part), "a scalar parameter takes a number"
     with quiet():
-        return [constant(arg or 0, param.dtype).tobytes()]
+        return [constant(0 if arg is None else arg, param.dtype).tobytes()]

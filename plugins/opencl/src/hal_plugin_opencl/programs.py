@@ -39,16 +39,17 @@ _SPACE = {_BYTES: "__global "}
 _OPTIONS = ("lanes",)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Loaded:
     """The kernel of an entry, with the arguments of `params` (and a last one if `guarded`), to be
-    launched in work-groups of `lanes`."""
+    launched in work-groups of `lanes`. Until it has `started` a launch may compile."""
 
     entry: str
     kernel: cl.Kernel
     params: tuple[Param, ...]
     lanes: int
     guarded: bool
+    started: bool = False
 
 
 def load(context: cl.Context, device: cl.Device, source: KernelSource) -> Loaded:
@@ -66,15 +67,13 @@ def load(context: cl.Context, device: cl.Device, source: KernelSource) -> Loaded
     return Loaded(source.entry, kernel, source.params, lanes or 1, not lanes)
 
 
-def arguments(params: tuple[Param, ...]) -> list[tuple[str, str]]:
-    """The types and names of the kernel arguments of parameters."""
-    return [pair for param in params for pair in _arguments(param)]
+def _kinds(params: tuple[Param, ...]) -> list[str]:
+    """The types of the kernel arguments of parameters."""
+    return [kind for param in params for kind in _kinds_of(param)]
 
 
-def _arguments(param: Param) -> list[tuple[str, str]]:
-    if param.kind is ParamKind.BUFFER:
-        return [(_BYTES, f"{param.name}_base"), ("ulong", f"{param.name}_offset")]
-    return [(_TYPES[param.dtype], param.name)]
+def _kinds_of(param: Param) -> tuple[str, ...]:
+    return (_BYTES, "ulong") if param.kind is ParamKind.BUFFER else (_TYPES[param.dtype],)
 
 
 def _lanes(source: KernelSource) -> int:
@@ -89,7 +88,7 @@ def _lanes(source: KernelSource) -> int:
 
 
 def _call(source: KernelSource) -> str:
-    kinds = [kind for kind, _ in arguments(source.params)]
+    kinds = _kinds(source.params)
     declared = [f"{_SPACE.get(kind, '')}{kind} a{i}" for i, kind in enumerate(kinds)]
     given = ", ".join(f"a{i}" for i in range(len(kinds)))
     params = ", ".join([*declared, "uchar run"])
@@ -138,19 +137,11 @@ def _kernel(program: _Program, name: str) -> cl.Kernel:
 
 
 def _check_arguments(kernel: cl.Kernel, source: KernelSource) -> None:
-    info = cl.kernel_arg_info
-    found = [
-        (str(kernel.get_arg_info(i, info.TYPE_NAME)), str(kernel.get_arg_info(i, info.NAME)))
-        for i in range(kernel.num_args)
-    ]
-    wanted = arguments(source.params)
-    if found != wanted:
-        text = f"its arguments are {_shown(found)}; by its parameters they must be {_shown(wanted)}"
+    type_name = cl.kernel_arg_info.TYPE_NAME
+    found = [str(kernel.get_arg_info(i, type_name)) for i in range(kernel.num_args)]
+    if found != (wanted := _kinds(source.params)):
+        text = f"its arguments are {found}; by its parameters they must be {wanted}"
         raise InvalidCall(f"{source.entry}: {text}")
-
-
-def _shown(pairs: list[tuple[str, str]]) -> str:
-    return "(" + ", ".join(" ".join(pair) for pair in pairs) + ")"
 
 
 def _check_group(kernel: cl.Kernel, device: cl.Device, lanes: int) -> None:
