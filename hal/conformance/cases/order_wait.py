@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
@@ -256,10 +257,11 @@ def _(rig: Rig) -> None:
 def _(rig: Rig) -> None:
     for _ in range(20):
         gate = rig.gate()
-        with _meanwhile(lambda: rig.device.free(gate.timeline)):  # noqa: B023  over in this turn
-            with suppress(StaleHandle):  # this thread came too late: the wait began after the free
-                rig.failed(gate.point, timeout_s=LONG_S)
-                return
+        free = partial(rig.device.free, gate.timeline)
+        # The error comes where this thread was too late: its wait began after the free.
+        with _meanwhile(free), suppress(StaleHandle):
+            rig.failed(gate.point, timeout_s=LONG_S)
+            return
     raise Unfit("this machine is too busy to be in a wait before another thread runs")
 
 
