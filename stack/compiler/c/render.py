@@ -24,7 +24,7 @@ def render_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
 
 
 def _render(kernel: Kernel, dialect: Dialect) -> KernelSource:
-    out = Writer(dialect, frozenset(p.name for p in kernel.params))
+    out = Writer(dialect)
     scope = Scope(out, LOOPS)
     for p in kernel.params:
         _parameter(scope, p)
@@ -50,7 +50,7 @@ def _arguments(dialect: Dialect, p: Param) -> Iterator[str]:
         yield f"{dialect.in_global} {dialect.words[8]} *{p.name}_base"
         yield f"{dialect.words[64]} {p.name}_offset"
     else:
-        yield f"{memory(dialect, p.dtype)} {p.name}"
+        yield f"{memory(dialect, p.dtype)} {p.name}_value"
 
 
 def _parameter(scope: Scope, p: Param) -> None:
@@ -61,5 +61,5 @@ def _parameter(scope: Scope, p: Param) -> None:
         out.do(f"{kind}{name} = ({kind})({p.name}_base + {p.name}_offset);")
         return
     name, kind = out.name("t"), register(out.dialect, p.dtype)
-    out.do(f"const {kind} {name} = {casts.from_memory(out, p.name, p.dtype)};")
+    out.do(f"const {kind} {name} = {casts.from_memory(out, f'{p.name}_value', p.dtype)};")
     scope.scalars[node("scalar", Type((), p.dtype), name=p.name)] = name

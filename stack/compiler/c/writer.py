@@ -10,22 +10,20 @@ from stack.compiler.c.functions import Functions
 
 
 class Writer:
-    """Collects the body of one kernel. The `taken` names are those of its parameters."""
+    """Collects the body of one kernel."""
 
-    def __init__(self, dialect: Dialect, taken: frozenset[str]) -> None:
+    def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.functions = Functions(dialect)
         self.scratch: list[str] = []
-        self._taken = taken
         self._lines: list[str] = []
         self._depth = 1
         self._names = 0
 
     def name(self, kind: str) -> str:
-        """A fresh name."""
+        """A fresh name: names that come from the kernel have an underscore."""
         self._names += 1
-        name = f"{kind}{self._names}"
-        return self.name(kind) if name in self._taken else name
+        return f"{kind}{self._names}"
 
     def do(self, line: str) -> None:
         """Append a line."""

@@ -4,11 +4,11 @@ static inline float hal_bf16_value(ushort h) {
     return as_float(b);
 }
 
-__kernel void shares_kernel(__global uchar *x_base, ulong x_offset, __global uchar *y_base, ulong y_offset, long n)
+__kernel void shares_kernel(__global uchar *x_base, ulong x_offset, __global uchar *y_base, ulong y_offset, long n_value)
 {
     __global ushort *x_data = (__global ushort *)(x_base + x_offset);
     __global float *y_data = (__global float *)(y_base + y_offset);
-    const long t1 = n;
+    const long t1 = n_value;
     float v2[16];
     const long t4 = (long)get_global_id(0);
     const long t5 = (long)((ulong)t4 * (ulong)t1);
