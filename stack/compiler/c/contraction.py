@@ -77,7 +77,8 @@ def _dot(scope: Scope, n: Node) -> Array:
     start.do(f"{total.at(start.position)} = {first};")
     start.emit()
     cell = total.at((row, column))
-    nest.do(f"{cell} = {arith.fma(out, dtype, left, right, cell)};")
+    product = arith.BINARY["mul"](out, dtype, left, right)
+    nest.do(f"{cell} = {arith.BINARY['add'](out, dtype, cell, product)};")
     nest.emit()
     _round(scope, total, n.dtype)
     return total

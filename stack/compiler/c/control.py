@@ -20,7 +20,7 @@ from hal.tile.kernel import (
     Wait,
 )
 from hal.tile.node import Node
-from stack.compiler.c import memory
+from stack.compiler.c import memory, products
 from stack.compiler.c.nest import Nest
 from stack.compiler.c.scope import Array, Scope
 from stack.compiler.c.types import memory as memory_type
@@ -37,14 +37,25 @@ def _for(scope: Scope, s: For) -> None:
     out = scope.out
     start, stop, step = (memory.scalar(scope, n) for n in (s.start, s.stop, s.step))
     carried = [_copied(scope, c.init) for c in s.carried]
+    dots = products.chain(s)
+    sums = products.begin(scope, carried[0], dots[0].dtype) if dots else []
     i, kind = out.name("n"), register(out.dialect, DType.I64)
     with out.block(f"for ({kind} {i} = {start}; {i} < {stop}; {i} += {step})"):
         inner = scope.inner()
         inner.scalars[s.index] = i
-        inner.arrays.update((c.var, array) for c, array in zip(s.carried, carried, strict=True))
-        block(inner, s.body)
-        _carry(inner, [c.next for c in s.carried], carried)
+        if dots:
+            products.add(inner, s, dots, sums)
+        else:
+            _body(inner, s, carried)
+    if dots:
+        products.end(scope, carried[0], sums)
     scope.arrays.update((c.result, array) for c, array in zip(s.carried, carried, strict=True))
+
+
+def _body(scope: Scope, s: For, carried: Sequence[Array]) -> None:
+    scope.arrays.update((c.var, array) for c, array in zip(s.carried, carried, strict=True))
+    block(scope, s.body)
+    _carry(scope, [c.next for c in s.carried], carried)
 
 
 def _carry(scope: Scope, following: Sequence[Node], carried: Sequence[Array]) -> None:

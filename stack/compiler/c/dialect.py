@@ -20,7 +20,9 @@ class Dialect:
     or 1), `words` unsigned integers by bits. `in_global` and `in_scratch` qualify pointers,
     `function` a function beside the kernel, `aligned` a scratch array. `program` and `grid` are
     formats of an axis, `as_type` of a type and a value whose bits it reads, `atomic` by bits of the
-    names of add, min, max, xchg and cmpxchg.
+    names of add, min, max, xchg and cmpxchg, `vector` of a type and a width, `vector_load` of a
+    width and a pointer, `vector_store` of a width, a value and a pointer. `fused` begins a block in
+    which a * b + c may be rounded once.
     """
 
     format: str
@@ -39,6 +41,10 @@ class Dialect:
     grid: str
     as_type: str
     atomic: Mapping[int, str]
+    fused: str
+    vector: str
+    vector_load: str
+    vector_store: str
 
 
 _REGISTERS = {
@@ -74,6 +80,10 @@ OPENCL = Dialect(
     grid="(long)get_global_size({})",
     as_type="as_{}({})",
     atomic=MappingProxyType({32: "atomic_{}", 64: "atom_{}"}),
+    fused="#pragma OPENCL FP_CONTRACT ON",
+    vector="{}{}",
+    vector_load="vload{}(0, {})",
+    vector_store="vstore{}({}, 0, {})",
 )
 """OpenCL C 1.2. An instance is one work-item; with scratch memory, which is local memory, it is a
 work-group of one."""

@@ -26,7 +26,7 @@ def scalar(scope: Scope, n: Node) -> str:
     return Nest(scope, ()).element(n, ())
 
 
-def _element(scope: Scope, access: Access, at: Position) -> str:
+def element(scope: Scope, access: Access, at: Position) -> str:
     """The element of a memory at a position of a block."""
     terms = [scalar(scope, access.offset)]
     for i, stride in zip(at, access.strides, strict=True):
@@ -75,7 +75,7 @@ def load(scope: Scope, s: Load) -> None:
     other = "0" if s.other is None else scalar(scope, s.other)
 
     def body(nest: Nest, condition: str | None) -> None:
-        value = casts.from_memory(scope.out, _element(scope, s.source, nest.position), dtype)
+        value = casts.from_memory(scope.out, element(scope, s.source, nest.position), dtype)
         if condition is not None:
             value = f"{condition} ? {value} : {other}"
         nest.do(f"{target.at(nest.position)} = {value};")
@@ -90,7 +90,7 @@ def store(scope: Scope, s: Store) -> None:
     def body(nest: Nest, condition: str | None) -> None:
         value = casts.to_memory(scope.out, nest.element(s.value, nest.position), s.value.dtype)
         guard = "" if condition is None else f"if ({condition}) "
-        nest.do(f"{guard}{_element(scope, s.target, nest.position)} = {value};")
+        nest.do(f"{guard}{element(scope, s.target, nest.position)} = {value};")
 
     _versions(scope, [s.target], s.value.shape, body)
 
@@ -100,7 +100,7 @@ def copy(scope: Scope, s: Copy) -> None:
 
     def body(nest: Nest, condition: str | None) -> None:
         guard = "" if condition is None else f"if ({condition}) "
-        target, source = (_element(scope, a, nest.position) for a in (s.target, s.source))
+        target, source = (element(scope, a, nest.position) for a in (s.target, s.source))
         nest.do(f"{guard}{target} = {source};")
 
     _versions(scope, [s.target, s.source], s.shape, body)
