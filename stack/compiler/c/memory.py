@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from hal.core.dtypes import DType
 from hal.tile.build import broadcast
 from hal.tile.kernel import Access, Atomic, Copy, Gather, Load, Memory, Scatter, Store
 from hal.tile.node import Node
+from hal.tile.numeric import NARROW
 from stack.compiler.c import atomics, casts
 from stack.compiler.c.nest import Nest
-from stack.compiler.c.scope import Position, Scope
+from stack.compiler.c.scope import Array, Index, Position, Scope
 
 
 def pointer(target: Memory) -> str:
@@ -47,14 +49,23 @@ Body = Callable[[Nest, str | None], None]
 """body(nest, condition): what happens at an element that is valid if the condition holds."""
 
 
-def _versions(scope: Scope, accesses: Sequence[Access], shape: tuple[int, ...], body: Body) -> None:
-    """The loops over a block, without conditions where the limits allow."""
+def _versions(
+    scope: Scope,
+    accesses: Sequence[Access],
+    shape: tuple[int, ...],
+    body: Body,
+    vectors: Nest | None = None,
+) -> None:
+    """The loops over a block, without conditions where the limits allow: then it is `vectors` if
+    there is such a nest."""
     limits = _limits(scope, accesses)
     whole = " && ".join(
         f"{x} >= {size}" for size, axis in zip(shape, limits, strict=True) for x in axis
     )
-    fast = Nest(scope, shape)
-    body(fast, None)
+    fast = vectors
+    if fast is None:
+        fast = Nest(scope, shape)
+        body(fast, None)
     if not whole:
         fast.emit()
         return
@@ -69,6 +80,27 @@ def _versions(scope: Scope, accesses: Sequence[Access], shape: tuple[int, ...], 
         slow.emit()
 
 
+def _vectors(
+    scope: Scope, access: Access, array: Array, dtype: DType, to_array: bool
+) -> Nest | None:
+    """A nest that moves rows between a memory and an array by vectors; None where elements do not
+    lie side by side or change their form."""
+    columns = array.shape[-1] if array.shape else 1
+    width = next((w for w in (16, 8, 4) if columns % w == 0), 0)
+    step = access.strides[-1] if access.strides else None
+    if not width or step is None or scalar(scope, step) != "1L":
+        return None
+    if dtype is DType.BOOL or dtype in NARROW:
+        return None
+    d, nest = scope.out.dialect, Nest(scope, (*array.shape[:-1], columns // width))
+    *rows, part = nest.position
+    at = (*rows, Index(f"{part.text} * {width}", part.level) if part.text != "0" else part)
+    there, here = f"&{element(scope, access, at)}", f"&{array.at(at)}"
+    source, target = (there, here) if to_array else (here, there)
+    nest.do(f"{d.vector_store.format(width, d.vector_load.format(width, source), target)};")
+    return nest
+
+
 def load(scope: Scope, s: Load) -> None:
     """Read a block into an array."""
     target, dtype = scope.declare(s.result.type), s.result.dtype
@@ -80,7 +112,8 @@ def load(scope: Scope, s: Load) -> None:
             value = f"{condition} ? {value} : {other}"
         nest.do(f"{target.at(nest.position)} = {value};")
 
-    _versions(scope, [s.source], s.result.shape, body)
+    vectors = _vectors(scope, s.source, target, dtype, to_array=True)
+    _versions(scope, [s.source], s.result.shape, body, vectors)
     scope.arrays[s.result] = target
 
 
@@ -92,7 +125,10 @@ def store(scope: Scope, s: Store) -> None:
         guard = "" if condition is None else f"if ({condition}) "
         nest.do(f"{guard}{element(scope, s.target, nest.position)} = {value};")
 
-    _versions(scope, [s.target], s.value.shape, body)
+    vectors = None
+    if s.value in scope.arrays:
+        vectors = _vectors(scope, s.target, scope.arrays[s.value], s.value.dtype, to_array=False)
+    _versions(scope, [s.target], s.value.shape, body, vectors)
 
 
 def copy(scope: Scope, s: Copy) -> None:
