@@ -33,18 +33,42 @@ def _identity(kind: str, dtype: DType) -> str:
     return literal(dtype, high if kind == "min" else low)
 
 
+_LANES = 16
+"""Partial results of a row: a device's compiler may not reorder sums by itself."""
+
+
 def _reduce(scope: Scope, n: Node) -> Array:
     (x,) = n.srcs
     total = scope.declare(n.type)
     _fill(scope, total, _identity(n["kind"], n.dtype))
-    nest = Nest(scope, x.shape)
-    at, axis = nest.position, n["axis"]
-    value = nest.element(x, at)
-    cell = total.at(at[:axis] + at[axis + 1 :])
-    nest.do(f"{cell} = {_combined(scope, n, cell, value)};")
-    nest.emit()
+    axis, columns = n["axis"], x.shape[n["axis"]]
+    if axis == len(n.shape) and columns % _LANES == 0 and columns > _LANES:
+        _reduce_rows(scope, n, total)
+    else:
+        nest = Nest(scope, x.shape)
+        at = nest.position
+        cell = total.at(at[:axis] + at[axis + 1 :])
+        nest.do(f"{cell} = {_combined(scope, n, cell, nest.element(x, at))};")
+        nest.emit()
     _round(scope, total, n.dtype)
     return total
+
+
+def _reduce_rows(scope: Scope, n: Node, total: Array) -> None:
+    """Along the last axis, first into lanes, then the lanes of each row."""
+    (x,) = n.srcs
+    lanes = scope.declare(n.type.with_shape((*n.shape, _LANES)))
+    _fill(scope, lanes, _identity(n["kind"], n.dtype))
+    nest = Nest(scope, (*n.shape, x.shape[-1] // _LANES, _LANES))
+    *row, part, lane = nest.position
+    column = nest.named_index(f"{part.text} * {_LANES} + {lane.text}", lane.level)
+    cell = lanes.at((*row, lane))
+    nest.do(f"{cell} = {_combined(scope, n, cell, nest.element(x, (*row, column)))};")
+    nest.emit()
+    last = Nest(scope, lanes.shape)
+    cell = total.at(last.position[:-1])
+    last.do(f"{cell} = {_combined(scope, n, cell, lanes.at(last.position))};")
+    last.emit()
 
 
 def _scan(scope: Scope, n: Node) -> Array:
