@@ -8,7 +8,7 @@ from functools import partial
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack.compiler.c import casts
-from stack.compiler.c.types import SIGNED, is_literal, register, unsigned
+from stack.compiler.c.types import SIGNED, is_literal, register, unsigned, wide
 from stack.compiler.c.writer import Writer
 
 Operation = Callable[[Writer, DType, str, str], str]
@@ -124,7 +124,7 @@ def unary(out: Writer, name: str, dtype: DType, a: str) -> str:
 def fma(out: Writer, dtype: DType, a: str, b: str, c: str) -> str:
     """a * b + c, of floats rounded once."""
     if dtype.is_float:
-        return out.functions.rounded(dtype, f"fma({a}, {b}, {c})")
+        return out.functions.rounded(dtype, out.functions.fma(wide(dtype), a, b, c))
     return _wrapped(out, dtype, lambda u: f"({u}){a} * ({u}){b} + ({u}){c}")
 
 

@@ -22,7 +22,8 @@ class Dialect:
     formats of an axis, `as_type` of a type and a value whose bits it reads, `atomic` by bits of the
     names of add, min, max, xchg and cmpxchg, `vector` of a type and a width, `vector_load` of a
     width and a pointer, `vector_store` of a width, a value and a pointer. `fused` begins a block in
-    which a * b + c may be rounded once.
+    which a * b + c may be rounded once, `fma` defines the functions HAL_FMA_F32 and HAL_FMA_F64,
+    which do so always.
     """
 
     format: str
@@ -42,6 +43,7 @@ class Dialect:
     as_type: str
     atomic: Mapping[int, str]
     fused: str
+    fma: Mapping[DType, str]
     vector: str
     vector_load: str
     vector_store: str
@@ -63,6 +65,20 @@ _REGISTERS = {
     DType.BOOL: "uchar",
 }
 
+
+def _fma(kind: str, suffix: str) -> str:
+    """OpenCL's fma may be a call, which keeps loops from becoming vector code; where the processor
+    has the instruction, the compiler's builtin is that."""
+    name = f"HAL_FMA_F{32 if suffix else 64}"
+    return (
+        "#if defined(__clang__) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA))\n"
+        f"#define {name}(a, b, c) __builtin_fma{suffix}(a, b, c)\n"
+        "#else\n"
+        f"#define {name}(a, b, c) fma(({kind})(a), ({kind})(b), ({kind})(c))\n"
+        "#endif\n"
+    )
+
+
 OPENCL = Dialect(
     format=OPENCL_C,
     header="#pragma OPENCL FP_CONTRACT OFF",
@@ -80,6 +96,7 @@ OPENCL = Dialect(
     grid="(long)get_global_size({})",
     as_type="as_{}({})",
     atomic=MappingProxyType({32: "atomic_{}", 64: "atom_{}"}),
+    fma=MappingProxyType({DType.F32: _fma("float", "f"), DType.F64: _fma("double", "")}),
     fused="#pragma OPENCL FP_CONTRACT ON",
     vector="{}{}",
     vector_load="vload{}(0, {})",

@@ -63,6 +63,11 @@ class Functions:
         self._texts.setdefault(name, text)
         return name
 
+    def fma(self, dtype: DType, a: str, b: str, c: str) -> str:
+        """a * b + c of f32 or f64, rounded once."""
+        name = f"HAL_FMA_{dtype.short.upper()}"
+        return f"{self.define(name, self.dialect.fma[dtype])}({a}, {b}, {c})"
+
     def bits(self, dtype: DType, value: str) -> str:
         """The bits of a narrow float, rounded from an f32 value."""
         return f"{self._narrow(_NARROW[dtype] + '_bits')}({value})"

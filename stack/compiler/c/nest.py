@@ -14,6 +14,7 @@ from hal.tile.ops import ELEMENTWISE
 from stack.compiler.c import arith
 from stack.compiler.c.scope import ZERO, Index, Position, Scope, flat
 from stack.compiler.c.types import literal, register
+from stack.compiler.math import expand, is_expanded
 
 Place = tuple[Node, Position]
 
@@ -93,6 +94,8 @@ class Nest:
             return
         if n.op in _MOVED:
             yield n.srcs[0], _MOVED[n.op](self, n, at)
+        elif _is_expanded(n):
+            yield expand(n), at
         else:
             yield from ((s, at) for s in n.srcs)
 
@@ -122,7 +125,7 @@ class Nest:
         if n.op in self.scope.loops:
             self.scope.arrays[n] = self.scope.loops[n.op](self.scope, n)
             return self.scope.arrays[n].at(at)
-        if n.op in _MOVED:
+        if n.op in _MOVED or _is_expanded(n):
             return operands[0]
         if n.op in ELEMENTWISE:
             return arith.elementwise(out, n, operands)
@@ -190,6 +193,15 @@ _MOVED: Mapping[str, Callable[[Nest, Node, Position], Position]] = {
     "transpose": _transpose,
     "reshape": _reshape,
 }
+
+
+def _is_expanded(n: Node) -> bool:
+    """Whether a function is written out, so that the device's compiler can make vector code of it.
+
+    The expansions of sin and cos do not hold everywhere.
+    """
+    return is_expanded(n) and n.op not in ("sin", "cos")
+
 
 _NAMED = frozenset({"const", *_MOVED})
 """Operations whose values are operands as they are."""
