@@ -16,7 +16,9 @@ from stack.compiler.c.memory import element
 from stack.compiler.c.scope import Array, Index, Scope
 from stack.compiler.c.types import register
 
-_MOST_ROWS = 16
+_MOST = 16
+"""Rows, and steps of the summed axis, that are written out."""
+_MOST_SUMS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,8 @@ def _fits(n: Node, loads: dict[Node, Load]) -> bool:
     whole = all(limit is None for x in (a, b) for limit in loads[x].source.limits)
     step = loads[b].source.strides[1]
     dense = step.op == "const" and step["value"] == 1
-    sizes = n.shape[0] <= _MOST_ROWS and n.shape[1] % 4 == 0 and a.shape[1] <= _MOST_ROWS
-    return whole and dense and sizes and a.dtype is acc.dtype
+    small = max(a.shape) <= _MOST and n.type.size <= _MOST_SUMS and n.shape[1] % 4 == 0
+    return whole and dense and small and a.dtype is acc.dtype
 
 
 def begin(scope: Scope, total: Array, dtype: DType) -> list[_Part]:
