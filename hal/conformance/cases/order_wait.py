@@ -350,8 +350,8 @@ _INTERRUPT = """
     delays = []
     for _ in range(TRIES):
         timer = threading.Timer(0.03, interrupt)
-        timer.start()
         try:
+            timer.start()  # on a busy machine the signal may come before this returns
             device.wait([Point(gate, 1)], 10, True)
         except KeyboardInterrupt:
             delays.append(time.monotonic() - sent[-1])
