@@ -96,7 +96,7 @@ def _call(source: KernelSource) -> str:
 
 
 def _build(context: cl.Context, device: cl.Device, source: KernelSource, text: str) -> _Program:
-    options = "-cl-std=CL1.2 -cl-kernel-arg-info"
+    options = "-w -cl-std=CL1.2 -cl-kernel-arg-info"
     if rounds_correctly(device):
         options += " -cl-fp32-correctly-rounded-divide-sqrt"
     program = _Program(context, _checked(text))
