@@ -341,6 +341,7 @@ def _(rig: Rig) -> None:
 
 _INTERRUPT = """
     import os, signal, threading, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     gate, line = device.create_timeline(True), device.create_timeline(False)
     buffer = device.alloc(16, AllocOptions())
     sent = []

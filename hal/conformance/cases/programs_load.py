@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from hal.conformance.case import Cases, Level
 from hal.conformance.rig import Rig
 from hal.core.dtypes import DType
 from hal.core.errors import CompileError, InvalidCall, UnsupportedFormat
-from hal.core.values import LLVM_IR, Buffer, KernelSource, Param, ParamKind, Program
+from hal.core.values import LLVM_IR, OPENCL_C, Buffer, KernelSource, Param, ParamKind, Program
 from hal.tile.build import Builder, add, const
 from hal.tile.kernel import Kernel
 from hal.tile.numeric import NUMPY
@@ -102,11 +102,16 @@ def _(rig: Rig) -> None:
     expect.raises((CompileError, InvalidCall), rig.device.load, source)
 
 
-@programs_load.case("load-other-parameters", "load.entry", how=("fewer", "more", "kind", "dtype"))
+_CHANGES = ("fewer", "more", "kind", "dtype")
+_UNSAID: Mapping[str, tuple[str, ...]] = {LLVM_IR: _CHANGES, OPENCL_C: ("dtype",)}
+"""What a text of that format does not say of its parameters: docs/formats.md."""
+
+
+@programs_load.case("load-other-parameters", "load.entry", how=_CHANGES)
 def _(rig: Rig, how: str) -> None:
     source = rig.source(add_vectors(rig))
-    if source.format == LLVM_IR:
-        raise expect.Unfit(f"a text in {LLVM_IR} does not name its parameters")
+    if how in _UNSAID.get(source.format, ()):
+        raise expect.Unfit(f"a text in {source.format} does not say that of its parameters")
     changed = replace(source, params=_other(source.params, how))
     expect.raises((CompileError, InvalidCall), rig.device.load, changed)
 

@@ -224,12 +224,16 @@ def test_waiting_lets_other_threads_run(rig):
 
 
 def test_ctrl_c_ends_a_wait_and_leaves_the_device_usable(rig):
-    threading.Timer(0.05, _thread.interrupt_main).start()
     gate = gates(rig)
     opens = threading.Timer(60, rig.device.signal, (gate, 1, None))
     opens.start()
-    with pytest.raises(KeyboardInterrupt):
+
+    def wait():
+        threading.Timer(0.05, _thread.interrupt_main).start()
         rig.device.wait((Point(gate, 1),), 120, True)
+
+    with pytest.raises(KeyboardInterrupt):
+        wait()
     assert opens.is_alive()
     opens.cancel()
     rig.wait(fill(rig, rig.timeline))

@@ -12,7 +12,7 @@ import pytest
 
 from hal.core.values import KernelSource, ParamKind
 from hal.tile.kernel import Kernel
-from hal.tile.numeric import NUMPY
+from hal.tile.numeric import NUMPY, quiet
 from stack.compiler.c import render_opencl
 from tests.compiler.lowered import SIMD
 
@@ -54,7 +54,9 @@ def run(
             memories[p.name] = cl.Buffer(queue().context, flags, hostbuf=raw)
             arguments += [memories[p.name], np.uint64(64)]
         else:
-            arguments.append(_word(np.asarray((scalars or {})[p.name]).astype(NUMPY[p.dtype])))
+            with quiet():
+                word = np.asarray((scalars or {})[p.name]).astype(NUMPY[p.dtype])
+            arguments.append(_word(word))
     function(queue(), (*grid, 1, 1)[:3], (1, 1, 1), *arguments)
     for name, memory in memories.items():
         raw = np.empty(64 + buffers[name].nbytes, np.uint8)
