@@ -3,8 +3,9 @@
 A member listens at an abstract socket address made of the group's key and its rank, and connects to
 the addresses of all lower ranks. So any two members have a connection of their own: its end tells a
 member that the other's process has ended, whoever else lives. Abstract addresses are no files and
-go with their process. Members first say hello with what they know of the group; once a member has
-everyone's hello it says that it is ready, and rank 0 then adds the memory that the group shares.
+go with their process. Members first say hello with what they know of the group, rank 0 also with
+the memory that it shares; once a member has everyone's hello it says so. All have met once all say
+so. One that ends after it was told so may have met the others already: nobody waits for it.
 """
 
 from __future__ import annotations
@@ -36,12 +37,17 @@ _CREDENTIALS = struct.Struct("3i")
 @dataclass(eq=False, slots=True)
 class _Peer:
     """A connection; `rank` is -1 until its hello. `told` says that this member said to be ready,
-    `ready` that the other one did."""
+    `ready` that the other one did, `ended` that the other one will say nothing more."""
 
     link: socket.socket
     rank: int = -1
     told: bool = False
     ready: bool = False
+    ended: bool = False
+
+    @property
+    def met(self) -> bool:
+        return self.told and (self.ready or self.ended)
 
 
 class Rendezvous:
@@ -80,14 +86,14 @@ class Rendezvous:
 
     @property
     def complete(self) -> bool:
-        """Whether every other rank is there and knows that everyone is."""
-        ready = {peer.rank for peer in self._peers if peer.ready and peer.told}
-        return ready == self._others and self._memory >= 0
+        """Whether every other rank knows that everyone is there, or knew that this one is and has
+        ended since: the connection that ended then tells the group so."""
+        return {peer.rank for peer in self._peers if peer.met} == self._others
 
     def take(self) -> tuple[dict[int, socket.socket], int]:
         """The connections by rank and the descriptor of the shared memory, now the caller's."""
-        links = {peer.rank: peer.link for peer in self._peers if peer.ready}
-        self._peers = [peer for peer in self._peers if not peer.ready]
+        links = {peer.rank: peer.link for peer in self._peers if peer.met}
+        self._peers = [peer for peer in self._peers if not peer.met]
         memory, self._memory = self._memory, -1
         return links, memory
 
@@ -95,7 +101,7 @@ class Rendezvous:
         """Who is not there, in words: who never came, else who gave up, else who waits itself."""
         spec = self._spec
         here = {peer.rank for peer in self._peers}
-        ready = {peer.rank for peer in self._peers if peer.ready}
+        ready = {peer.rank for peer in self._peers if peer.met}
         missing = sorted(self._others - self._came or self._others - here or self._others - ready)
         return f"group {spec.key!r}: ranks {missing} did not join in {spec.timeout_s} s"
 
@@ -105,7 +111,7 @@ class Rendezvous:
         if self._connect():
             timeout_s = min(timeout_s, _RETRY_S)
         poll = select.poll()
-        links = [self._listener, *(peer.link for peer in self._peers)]
+        links = [self._listener, *(peer.link for peer in self._peers if not peer.ended)]
         for descriptor in (wake, *(link.fileno() for link in links)):
             poll.register(descriptor, select.POLLIN)
         ready = {descriptor for descriptor, _ in poll.poll(1000 * timeout_s)}
@@ -149,7 +155,10 @@ class Rendezvous:
             peer.link.close()
             return
         self._peers.append(peer)
-        self._send(peer, json.dumps([spec.rank, spec.peers]).encode())
+        if spec.rank == 0 and self._memory < 0:
+            self._memory = _new_memory(lib.hc_link_nbytes(len(spec.peers)))
+        shared = [self._memory] if spec.rank == 0 else []
+        self._send(peer, json.dumps([spec.rank, spec.peers]).encode(), *shared)
 
     def _send(self, peer: _Peer, message: bytes, *descriptors: int) -> None:
         try:
@@ -160,18 +169,26 @@ class Rendezvous:
     def _hear(self, peer: _Peer) -> None:
         try:
             message, descriptors, _, _ = socket.recv_fds(peer.link, _MESSAGE_NBYTES, 1)
-        except BlockingIOError:
-            return
-        except ConnectionResetError:
-            message, descriptors = b"", []
+        except (BlockingIOError, ConnectionResetError):
+            return  # after a reset comes what was said before it, and then the end
         if not message:
-            self._peers.remove(peer)
-            peer.link.close()
+            self._end(peer)
         elif message == _READY:
             peer.ready = True
-            self._take_memory(descriptors)
         else:
             self._check(peer, message)
+            if peer.rank == 0:
+                self._take_memory(descriptors)
+
+    def _end(self, peer: _Peer) -> None:
+        """Forget a member that gave up before everyone was there; it may come again."""
+        peer.ended = True
+        if not peer.told:
+            self._drop(peer)
+
+    def _drop(self, peer: _Peer) -> None:
+        self._peers.remove(peer)
+        peer.link.close()
 
     def _check(self, peer: _Peer, hello: bytes) -> None:
         rank, peers = json.loads(hello)
@@ -179,24 +196,26 @@ class Rendezvous:
         if tuple(peers) != spec.peers:
             theirs = f"rank {rank} names the peers {tuple(peers)}, rank {spec.rank} {spec.peers}"
             raise InvalidCall(f"group {spec.key!r}: {theirs}")
+        for former in [p for p in self._peers if p.ended and p.rank == rank]:
+            self._drop(former)
         peer.rank = rank
         self._came.add(rank)
 
     def _say_ready(self) -> None:
         if {peer.rank for peer in self._peers} != self._others or not self._others <= self._came:
             return
-        if self._spec.rank == 0 and self._memory < 0:
-            self._memory = _new_memory(lib.hc_link_nbytes(len(self._spec.peers)))
         for peer in [peer for peer in self._peers if not peer.told]:
-            self._send(peer, _READY, *([self._memory] if self._spec.rank == 0 else []))
+            self._send(peer, _READY)
             peer.told = True
 
     def _take_memory(self, descriptors: list[int]) -> None:
-        for descriptor in descriptors:
-            if self._memory >= 0:
-                os.close(self._memory)
-            self._memory = descriptor
-            _check_memory(descriptor, lib.hc_link_nbytes(len(self._spec.peers)))
+        if not descriptors:
+            text = "no descriptor is left for its memory; raise `ulimit -n`"
+            raise PluginError(f"group {self._spec.key!r}: {text}")
+        if self._memory >= 0:
+            os.close(self._memory)
+        self._memory = descriptors[0]
+        _check_memory(self._memory, lib.hc_link_nbytes(len(self._spec.peers)))
 
     def _refusal(self, error: OSError) -> Exception:
         spec = self._spec
