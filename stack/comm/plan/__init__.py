@@ -1,0 +1,1 @@
+"""Collectives as data: chunk programs, their text, their proof, their meaning, their generators."""
