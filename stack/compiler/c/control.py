@@ -48,7 +48,7 @@ def _for(scope: Scope, s: For) -> None:
         else:
             _body(inner, s, carried)
     if dots:
-        products.end(scope, carried[0], sums)
+        products.end(scope, carried[0], dots[0].dtype, sums)
     scope.arrays.update((c.result, array) for c, array in zip(s.carried, carried, strict=True))
 
 

@@ -20,10 +20,11 @@ class Dialect:
     or 1), `words` unsigned integers by bits. `in_global` and `in_scratch` qualify pointers,
     `function` a function beside the kernel, `aligned` a scratch array. `program` and `grid` are
     formats of an axis, `as_type` of a type and a value whose bits it reads, `atomic` by bits of the
-    names of add, min, max, xchg and cmpxchg, `vector` of a type and a width, `vector_load` of a
-    width and a pointer, `vector_store` of a width, a value and a pointer. `fused` begins a block in
-    which a * b + c may be rounded once, `fma` defines the functions HAL_FMA_F32 and HAL_FMA_F64,
-    which do so always.
+    names of add, min, max, xchg and cmpxchg, `vector` of a type and a width. `vectors` is a
+    template that defines HAL_LOAD_T(space, pointer) and HAL_STORE_T(space, pointer, value) for the
+    vector type T of `width` elements of a `kind` of `nbytes`, which may lie anywhere in memory.
+    `fused` begins a block in which a * b + c may be rounded once, `fma` defines the functions
+    HAL_FMA_F32 and HAL_FMA_F64, which do so always.
     """
 
     format: str
@@ -45,8 +46,7 @@ class Dialect:
     fused: str
     fma: Mapping[DType, str]
     vector: str
-    vector_load: str
-    vector_store: str
+    vectors: str
 
 
 _REGISTERS = {
@@ -79,6 +79,18 @@ def _fma(kind: str, suffix: str) -> str:
     )
 
 
+_VECTORS = """\
+#if defined(__clang__)
+typedef $kind$width hal_$kind$width __attribute__((aligned($nbytes)));
+#define HAL_LOAD_$kind$width(space, p) (*(const space hal_$kind$width *)(p))
+#define HAL_STORE_$kind$width(space, p, x) (*(space hal_$kind$width *)(p) = (x))
+#else
+#define HAL_LOAD_$kind$width(space, p) vload$width(0, p)
+#define HAL_STORE_$kind$width(space, p, x) vstore$width(x, 0, p)
+#endif
+"""
+"""OpenCL's vload and vstore may be calls, around which no vector stays in a register."""
+
 OPENCL = Dialect(
     format=OPENCL_C,
     header="#pragma OPENCL FP_CONTRACT OFF",
@@ -99,8 +111,7 @@ OPENCL = Dialect(
     fma=MappingProxyType({DType.F32: _fma("float", "f"), DType.F64: _fma("double", "")}),
     fused="#pragma OPENCL FP_CONTRACT ON",
     vector="{}{}",
-    vector_load="vload{}(0, {})",
-    vector_store="vstore{}({}, 0, {})",
+    vectors=_VECTORS,
 )
 """OpenCL C 1.2. An instance is one work-item; with scratch memory, which is local memory, it is a
 work-group of one."""

@@ -68,6 +68,20 @@ class Functions:
         name = f"HAL_FMA_{dtype.short.upper()}"
         return f"{self.define(name, self.dialect.fma[dtype])}({a}, {b}, {c})"
 
+    def load(self, kind: str, width: int, space: str, place: str) -> str:
+        """The vector of `width` elements of a type at a pointer into a space."""
+        return f"HAL_LOAD_{self._vector(kind, width)}({space}, {place})"
+
+    def store(self, kind: str, width: int, space: str, place: str, value: str) -> str:
+        """Puts a vector at a pointer into a space."""
+        return f"HAL_STORE_{self._vector(kind, width)}({space}, {place}, {value})"
+
+    def _vector(self, kind: str, width: int) -> str:
+        nbytes = next(d.nbytes for d, text in self.dialect.registers.items() if text == kind)
+        named = {"kind": kind, "width": width, "nbytes": nbytes}
+        text = Template(self.dialect.vectors).substitute(named)
+        return self.define(f"{kind}{width}", text)
+
     def bits(self, dtype: DType, value: str) -> str:
         """The bits of a narrow float, rounded from an f32 value."""
         return f"{self._narrow(_NARROW[dtype] + '_bits')}({value})"

@@ -10,17 +10,24 @@ from collections.abc import Callable, Sequence
 
 from hal.core.dtypes import DType
 from hal.tile.build import broadcast
-from hal.tile.kernel import Access, Atomic, Copy, Gather, Load, Memory, Scatter, Store
+from hal.tile.kernel import GLOBAL, Access, Atomic, Copy, Gather, Load, Memory, Scatter, Store
 from hal.tile.node import Node
 from hal.tile.numeric import NARROW
 from stack.compiler.c import atomics, casts
 from stack.compiler.c.nest import Nest
 from stack.compiler.c.scope import Array, Index, Position, Scope
+from stack.compiler.c.types import register
 
 
 def pointer(target: Memory) -> str:
     """The name of a memory's first element."""
     return f"{target.name}_data"
+
+
+def space(scope: Scope, target: Memory) -> str:
+    """What qualifies pointers into a memory."""
+    d = scope.out.dialect
+    return d.in_global if target.space == GLOBAL else d.in_scratch
 
 
 def scalar(scope: Scope, n: Node) -> str:
@@ -92,12 +99,15 @@ def _vectors(
         return None
     if dtype is DType.BOOL or dtype in NARROW:
         return None
-    d, nest = scope.out.dialect, Nest(scope, (*array.shape[:-1], columns // width))
+    nest = Nest(scope, (*array.shape[:-1], columns // width))
     *rows, part = nest.position
     at = (*rows, Index(f"{part.text} * {width}", part.level) if part.text != "0" else part)
-    there, here = f"&{element(scope, access, at)}", f"&{array.at(at)}"
+    there = (space(scope, access.memory), f"&{element(scope, access, at)}")
+    here = ("", f"&{array.at(at)}")
     source, target = (there, here) if to_array else (here, there)
-    nest.do(f"{d.vector_store.format(width, d.vector_load.format(width, source), target)};")
+    functions, kind = scope.out.functions, register(scope.out.dialect, dtype)
+    value = functions.load(kind, width, *source)
+    nest.do(f"{functions.store(kind, width, *target, value)};")
     return nest
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hal.core.dtypes import DType
 from hal.tile.kernel import For, Load
 from hal.tile.node import Node
-from stack.compiler.c.memory import element
+from stack.compiler.c.memory import element, space
 from stack.compiler.c.scope import Array, Index, Scope
 from stack.compiler.c.types import register
 
@@ -61,16 +61,18 @@ def begin(scope: Scope, total: Array, dtype: DType) -> list[_Part]:
     out, parts = scope.out, list(_parts(scope, total))
     for p in parts:
         place = f"{total.name} + {p.row * total.shape[1] + p.column}"
-        loaded = out.dialect.vector_load.format(p.width, place)
+        loaded = out.functions.load(register(out.dialect, dtype), p.width, "", place)
         out.do(f"{_kind(scope, dtype, p.width)} {p.name} = {loaded};")
     return parts
 
 
-def end(scope: Scope, total: Array, parts: list[_Part]) -> None:
+def end(scope: Scope, total: Array, dtype: DType, parts: list[_Part]) -> None:
     """Put the sums back into their array."""
+    out = scope.out
     for p in parts:
         place = f"{total.name} + {p.row * total.shape[1] + p.column}"
-        scope.out.do(f"{scope.out.dialect.vector_store.format(p.width, p.name, place)};")
+        kind = register(out.dialect, dtype)
+        out.do(f"{out.functions.store(kind, p.width, '', place, p.name)};")
 
 
 def _parts(scope: Scope, total: Array) -> Iterator[_Part]:
@@ -109,9 +111,11 @@ def _add(scope: Scope, n: Node, loads: dict[Node, Load], parts: list[_Part]) -> 
 
 
 def _row(scope: Scope, s: Load, k: int, column: int, width: int) -> str:
-    name, kind = scope.out.name("t"), _kind(scope, s.result.dtype, width)
+    out, dtype = scope.out, s.result.dtype
+    name, kind = out.name("t"), register(out.dialect, dtype)
     place = f"&{element(scope, s.source, (Index(str(k), 0), Index(str(column), 0)))}"
-    scope.out.do(f"const {kind} {name} = {scope.out.dialect.vector_load.format(width, place)};")
+    loaded = out.functions.load(kind, width, space(scope, s.source.memory), place)
+    out.do(f"const {_kind(scope, dtype, width)} {name} = {loaded};")
     return name
 
 
