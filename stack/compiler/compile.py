@@ -19,6 +19,7 @@ from stack.compiler.program import (
     GraphRequest,
     KernelCall,
 )
+from stack.compiler.schedule import NO_CHOICES, Choices
 from stack.ir.record import OpRecord
 
 Renderer = Callable[[Kernel, DeviceInfo], KernelSource]
@@ -38,14 +39,17 @@ RENDERERS: Mapping[str, Renderer] = {
 
 
 def compile_graph(
-    request: GraphRequest, info: DeviceInfo, records: Mapping[str, OpRecord]
+    request: GraphRequest,
+    info: DeviceInfo,
+    records: Mapping[str, OpRecord],
+    choices: Choices = NO_CHOICES,
 ) -> CompiledGraph:
-    """Compile a request for the device.
+    """Compile a request for the device; `choices` hold schedules that were measured for it.
 
     Raises UnsupportedFormat when the device takes no program format that the compiler writes.
     """
     write = renderer(info)
-    program = lower_graph(request, info, records)
+    program = lower_graph(request, info, records, choices)
     sources: dict[Kernel, KernelSource] = {}
     calls: list[Call] = []
     for call in program.calls:

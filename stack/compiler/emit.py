@@ -22,6 +22,13 @@ from stack.compiler.program import BufferKind
 from stack.compiler.roots import Home
 from stack.compiler.scan import emit_scan
 from stack.compiler.scatter import emit_scatter_add
+from stack.compiler.schedule import (
+    DEFAULT_SIZES,
+    NO_CHOICES,
+    Choices,
+    LoopProblem,
+    Problem,
+)
 from stack.compiler.scratch import read_again, with_scratch
 from stack.compiler.signature import Place, Signature, place
 from stack.ir.record import OpRecord
@@ -82,10 +89,11 @@ class _Memories:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A cluster ready to be emitted: its name and signature, its roots' homes, those of them in
-    scratch memory, and what emits its body."""
+    """A cluster ready to be emitted: its name, the problem that it poses to a schedule and its
+    signature, its roots' homes, those of them in scratch memory, and what emits its body."""
 
     name: str
+    problem: Problem | None
     signature: Signature
     roots: frozenset[Node]
     homes: Homes
@@ -103,6 +111,7 @@ class Emitter:
     buffers: Buffers
     info: DeviceInfo
     records: Mapping[str, OpRecord]
+    choices: Choices = NO_CHOICES
     _made: dict[Hashable, tuple[Kernel, Grid, tuple[int, ...]]] = field(default_factory=dict)
 
     def call(self, cluster: Cluster) -> TileCall:
@@ -114,6 +123,10 @@ class Emitter:
         kernel, grid, numbers = self._made[key]
         places = list(job.signature.places.items())
         return TileCall(kernel, grid, tuple(self.buffers.part(*places[i]) for i in numbers))
+
+    def problem(self, cluster: Cluster) -> Problem | None:
+        """What a schedule of the cluster's kernel is chosen for; None where there is no choice."""
+        return self._job(cluster).problem
 
     def _kernel(self, job: _Job) -> tuple[Kernel, Grid, tuple[int, ...]]:
         """A kernel, its grid, and the number of the place of each parameter."""
@@ -138,11 +151,14 @@ class Emitter:
         homes = {**self.homes, **rows} if rows else self.homes
         signature = Signature(homes, self.buffers.dtypes)
         signature.nest(nest, work.stored)
+        name = name_of(cluster)
+        problem = LoopProblem.of(name, signature.value())
+        sizes = self.choices.loops.get(problem, DEFAULT_SIZES)
 
         def emit(emission: Emission) -> Grid:
-            return emit_loops(work, emission, self.info)
+            return emit_loops(work, emission, self.info, sizes)
 
-        return _Job(name_of(cluster), signature, frozenset(nest.own), homes, rows, emit)
+        return _Job(name, problem, signature, frozenset(nest.own), homes, rows, emit)
 
     def _product(self, cluster: Cluster) -> _Job:
         operands, work = read_operands(cluster, self.homes), Work(cluster.nest, self.stored)
@@ -151,10 +167,10 @@ class Emitter:
         signature.operands(operands)
 
         def emit(emission: Emission) -> Grid:
-            return emit_product(operands, work, emission, self.info)
+            return emit_product(operands, work, emission, self.info, self.choices)
 
-        own = frozenset(work.nest.own)
-        return _Job(name_of(cluster), signature, own, self.homes, {}, emit)
+        name, own = name_of(cluster), frozenset(work.nest.own)
+        return _Job(name, operands.shape(), signature, own, self.homes, {}, emit)
 
     def _ordered(self, cluster: Cluster) -> _Job:
         (root,) = cluster.roots
@@ -165,7 +181,8 @@ class Emitter:
         def emit(emission: Emission) -> Grid:
             return body(found, emission, self.info)
 
-        return _Job(name_of(cluster), signature, frozenset((root,)), self.homes, {}, emit)
+        own = frozenset((root,))
+        return _Job(name_of(cluster), None, signature, own, self.homes, {}, emit)
 
 
 _ORDERED = {"scan": emit_scan, "scatter_add": emit_scatter_add}

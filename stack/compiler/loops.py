@@ -21,28 +21,23 @@ from stack.compiler.access import Axis
 from stack.compiler.emission import Emission, TileAxis, Work, compute_dtype
 from stack.compiler.expr import Expr
 from stack.compiler.instances import decompose, instance
+from stack.compiler.schedule import LoopSizes
 from stack.compiler.tiles import Tiles
 from stack.ir.numeric import identity
 
 I64 = DType.I64
-UNROLL = 4
-"""Vector registers of one value that a pass works on at once, to hide the latency of arithmetic."""
-ROWS_ON_GRID = 256
-"""Rows from which on further parallel axes become loops of one instance."""
-CHUNK = 1 << 13
-"""Elements that an instance of an elementwise kernel computes."""
 
 COMBINE = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
 
 
-def emit_loops(work: Work, emission: Emission, info: DeviceInfo) -> Grid:
+def emit_loops(work: Work, emission: Emission, info: DeviceInfo, sizes: LoopSizes) -> Grid:
     """Emit the kernel's body; give its launch grid."""
-    return _Loops(work, emission, info).emit()
+    return _Loops(work, emission, info, sizes).emit()
 
 
 class _Loops:
-    def __init__(self, work: Work, emission: Emission, info: DeviceInfo) -> None:
-        self.work, self.emission, self.b = work, emission, emission.b
+    def __init__(self, work: Work, emission: Emission, info: DeviceInfo, sizes: LoopSizes) -> None:
+        self.work, self.emission, self.b, self.sizes = work, emission, emission.b, sizes
         self.nest = nest = work.nest
         self.space = nest.space
         self.level = nest.passes()
@@ -52,7 +47,7 @@ class _Loops:
         self.inner = [a for a in axes if a in self.space.reduced and a is not self.vector]
         width = max((compute_dtype(e.dtype).nbytes for e in nest.exprs.values()), default=4)
         lanes = max(1, info.limits.vector_nbytes // max(width, 4))
-        self.width = _width(self.vector.size, lanes) if self.vector else 1
+        self.width = _width(self.vector.size, lanes, sizes.unroll) if self.vector else 1
         blocks = self.vector.size if self.vector and self.vector_parallel else 1
         self.chunks = -(-blocks // self._chunk_size()) if blocks > 1 else 1
         self.chunk = const(0, I64)
@@ -71,7 +66,7 @@ class _Loops:
 
     def _rows_on_grid(self) -> tuple[list[Axis], list[Axis]]:
         count, k = 1, 0
-        while k < len(self.rows) and count < ROWS_ON_GRID:
+        while k < len(self.rows) and count < self.sizes.rows_on_grid:
             count *= self.rows[k].size
             k += 1
         return self.rows[:k], self.rows[k:]
@@ -103,8 +98,9 @@ class _Loops:
         size, rows = self.vector.size, prod(a.size for a in self.rows)
         if self.inner:
             return self.width
-        whole = size <= CHUNK or (rows >= ROWS_ON_GRID and size <= 8 * CHUNK)
-        return size if whole else CHUNK
+        chunk = self.sizes.chunk
+        whole = size <= chunk or (rows >= self.sizes.rows_on_grid and size <= 8 * chunk)
+        return size if whole else chunk
 
     def _column_block(self, scope: Tiles, v: Axis) -> None:
         """One block of lanes."""
@@ -238,11 +234,11 @@ def _combined(root: Node, acc: Node, scope: Tiles, expr: Expr) -> Node:
     return binary(COMBINE[root["kind"]], acc, value)
 
 
-def _width(size: int, lanes: int) -> int:
+def _width(size: int, lanes: int, unroll: int) -> int:
     """Elements of a vector tile: as many registers as divide the axis, else a masked tail."""
-    for width in (UNROLL * lanes, 2 * lanes, lanes):
+    for width in (unroll * lanes, 2 * lanes, lanes):
         if size % width == 0:
             return width
     if size >= lanes:
-        return min(UNROLL * lanes, lanes * max(1, size // (4 * lanes)))
+        return min(unroll * lanes, lanes * max(1, size // (4 * lanes)))
     return size

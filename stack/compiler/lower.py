@@ -17,6 +17,7 @@ from stack.compiler.prepare import prepare
 from stack.compiler.products import read_operands
 from stack.compiler.program import GraphRequest
 from stack.compiler.roots import OWN_KERNEL, Home, base, choose_roots, place
+from stack.compiler.schedule import NO_CHOICES, Choices
 from stack.ir.record import OpRecord
 
 
@@ -30,17 +31,39 @@ class TileProgram:
     temps: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class OrderedClusters:
+    """A request as clusters in the order in which they run, and what emits them."""
+
+    emitter: Emitter
+    clusters: Sequence[Cluster]
+    copies: Sequence[tuple[int, int, int]]
+    temps: Sequence[int]
+
+
 def lower_graph(
-    request: GraphRequest, info: DeviceInfo, records: Mapping[str, OpRecord]
+    request: GraphRequest,
+    info: DeviceInfo,
+    records: Mapping[str, OpRecord],
+    choices: Choices = NO_CHOICES,
 ) -> TileProgram:
     """The request as tile kernels in the order in which they run."""
+    ready = order_clusters(request, info, records, choices)
+    return _renumbered([ready.emitter.call(c) for c in ready.clusters], ready.copies, ready.temps)
+
+
+def order_clusters(
+    request: GraphRequest, info: DeviceInfo, records: Mapping[str, OpRecord], choices: Choices
+) -> OrderedClusters:
+    """Everything that comes before kernels are emitted."""
     prepared = prepare(request)
     fusion, temps = fuse(prepared)
     order, copied = update_in_place(prepared, fusion)
     copies = [_beside(prepared, pair, fusion.homes, temps) for pair in copied]
     buffers = _buffers(prepared, fusion.homes, temps)
-    emitter = Emitter(fusion.homes, stored_roots(prepared, fusion), buffers, info, records)
-    return _renumbered([emitter.call(c) for c in order], copies, temps)
+    stored = stored_roots(prepared, fusion)
+    emitter = Emitter(fusion.homes, stored, buffers, info, records, choices)
+    return OrderedClusters(emitter, order, copies, temps)
 
 
 def _beside(

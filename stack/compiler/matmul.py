@@ -66,15 +66,16 @@ def matmul(
     load_a: LoadTile,
     load_b: LoadTile,
     epilogue: Epilogue,
+    blocks: Blocks | None = None,
 ) -> Grid:
     """Emit the body of C = A @ B and give its launch grid (with a 0 where C is empty).
 
     `load_a` is asked for tiles at (m, k), `load_b` at (k, n). The epilogue is called for tiles that
-    cover C once.
+    cover C once. Without `blocks` their sizes follow from the shape and the device.
     """
     if 0 in (shape.batch, shape.m, shape.n):
         return (0, 1, 1)
-    blocks = choose_blocks(shape, info)
+    blocks = blocks or choose_blocks(shape, info)
     _Template(b, shape, blocks, load_a, load_b, epilogue).emit()
     down, across = _program_counts(shape, blocks)
     return across * down * shape.batch, 1, 1

@@ -18,6 +18,7 @@ from stack.compiler.emission import Emission, TileAxis, Work, compute_dtype
 from stack.compiler.expr import Apply, Expr, Read, Walk, reads
 from stack.compiler.instances import decompose
 from stack.compiler.matmul import LoadTile, matmul
+from stack.compiler.schedule import Choices
 from stack.compiler.space import Space
 from stack.compiler.tiles import Tiles
 
@@ -86,8 +87,11 @@ def _step(e: Expr, axis: Axis) -> int:
     return found[0].offset.coefficient(axis) if found else 0
 
 
-def emit_product(ops: Operands, work: Work, emission: Emission, info: DeviceInfo) -> Grid:
+def emit_product(
+    ops: Operands, work: Work, emission: Emission, info: DeviceInfo, choices: Choices
+) -> Grid:
     """Emit the matmul with its epilogue; give its launch grid."""
+    shape = ops.shape()
 
     def load(e: Expr, rows: Axis, cols: Axis) -> LoadTile:
         def tile(
@@ -113,11 +117,12 @@ def emit_product(ops: Operands, work: Work, emission: Emission, info: DeviceInfo
 
     return matmul(
         emission.b,
-        ops.shape(),
+        shape,
         info,
         load(ops.a, ops.m, ops.k),
         load(ops.b, ops.k, ops.n),
         epilogue,
+        choices.products.get(shape),
     )
 
 

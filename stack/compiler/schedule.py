@@ -1,0 +1,71 @@
+"""How a kernel is cut into instances and tiles: the problem that this is chosen for, the schedule
+that is chosen, and the choices that take the place of the rules.
+
+A schedule never changes what a kernel computes, only the order of its sums, so that results may
+differ by roundings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from stack.compiler.blocking import Blocks, MatmulShape
+
+
+@dataclass(frozen=True, slots=True)
+class LoopProblem:
+    """A loop nest: its kernel's name, which says the domain, and a digest of its signature."""
+
+    name: str
+    digest: str
+
+    @classmethod
+    def of(cls, name: str, signature: Hashable) -> LoopProblem:
+        """The problem of the nest with this signature."""
+        return cls(name, hashlib.sha256(repr(signature).encode()).hexdigest()[:32])
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSizes:
+    """Sizes of a loop nest: `unroll` vector registers of one value that a pass works on at once, to
+    hide the latency of arithmetic; from `rows_on_grid` rows on further parallel axes become loops
+    of one instance; an instance of an elementwise kernel computes `chunk` elements."""
+
+    unroll: int = 4
+    rows_on_grid: int = 256
+    chunk: int = 1 << 13
+
+
+DEFAULT_SIZES = LoopSizes()
+
+Problem = MatmulShape | LoopProblem
+Schedule = Blocks | LoopSizes
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The schedules of problems for which the rules are not to decide."""
+
+    products: Mapping[MatmulShape, Blocks] = field(default_factory=dict)
+    loops: Mapping[LoopProblem, LoopSizes] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, pairs: Mapping[Problem, Schedule]) -> Choices:
+        """Each schedule with its family. Raises TypeError for one of another family than its
+        problem."""
+        products: dict[MatmulShape, Blocks] = {}
+        loops: dict[LoopProblem, LoopSizes] = {}
+        for problem, schedule in pairs.items():
+            match problem, schedule:
+                case MatmulShape(), Blocks():
+                    products[problem] = schedule
+                case LoopProblem(), LoopSizes():
+                    loops[problem] = schedule
+                case _:
+                    raise TypeError(f"{schedule!r} is no schedule for {problem!r}")
+        return cls(products, loops)
+
+
+NO_CHOICES = Choices()
