@@ -1,0 +1,69 @@
+/* What Python calls. Times are nanoseconds, counts are elements, sizes are bytes. Functions that give an int give 0
+ * when all went well, else one of the codes below; `he_failure_of` then tells the group's first failure. */
+
+typedef struct he_group he_group;
+typedef struct he_work he_work;
+
+enum {
+    HE_PENDING = -1, HE_OK, HE_ENDED, HE_SILENT, HE_LEFT, HE_DIFFERS, HE_LATE, HE_ABORTED, HE_NO_MEMORY, HE_FORKED,
+    HE_SYSTEM
+};
+enum { HE_HERE, HE_AWAY };
+enum {
+    HE_ALL_REDUCE, HE_REDUCE, HE_BROADCAST, HE_ALL_GATHER, HE_REDUCE_SCATTER, HE_ALL_TO_ALL, HE_ALL_TO_ALL_V, HE_GATHER,
+    HE_SCATTER, HE_BARRIER, HE_SEND, HE_RECV
+};
+enum { HE_SUM, HE_PROD, HE_MIN, HE_MAX, HE_AVG };
+enum { HE_F64, HE_F32, HE_F16, HE_BF16, HE_I64, HE_I32, HE_I16, HE_I8, HE_U64, HE_U32, HE_U16, HE_U8, HE_BOOL };
+enum { HE_STEP_SEND, HE_STEP_RECV, HE_STEP_RECV_REDUCE, HE_STEP_COPY, HE_STEP_REDUCE };
+
+/* A rank's call as it tells the others. `root` is -1 where the kind has none; of a point-to-point call it is the
+ * other rank. `digest` stands for what else must agree: counts of each pair, or the plan that is followed. */
+typedef struct {
+    int64_t sequence, count;
+    uint64_t digest;
+    int32_t kind, dtype, reduce, root;
+} he_call;
+
+/* `rank` caused it, `told_by` found it out first. `ours` and `theirs` are the calls of HE_DIFFERS; of HE_LATE `ours`
+ * is the call that waited and `theirs` the last call of the late rank, which has ended if `theirs_done`. */
+typedef struct {
+    int32_t code, rank, told_by, theirs_done;
+    he_call ours, theirs;
+} he_failure;
+
+/* A group. `local` lists the ranks of this host in rising order, of which `segment` is the shared memory; `life`
+ * has a connection to each rank (-1 for this one), `data` two to each rank of another host (-1 for the others).
+ * All descriptors become the group's. NULL without memory or threads: then the descriptors stay the caller's. */
+he_group *he_group_new(int rank, int size, int nlocal, const int *local, int segment, const int *life, const int *data,
+                       int64_t heartbeat_ns);
+int64_t he_segment_nbytes(int nlocal, int size);
+void he_group_leave(he_group *group);
+void he_group_release(he_group *group);
+void he_abort(he_group *group);
+int he_failure_of(he_group *group, he_failure *out);
+int he_state_of(he_group *group, int rank);
+int64_t he_calls_of(he_group *group);
+
+/* Memory that every rank of this host maps; NULL without memory. */
+void *he_share(he_group *group, int64_t nbytes);
+void he_unshare(he_group *group, void *memory);
+
+/* Blocks until the call is done on this rank, or gives HE_PENDING and its work in `left` when not all ranks have come
+ * to it for a while: then the group's thread goes on with it. No progress for `timeout_ns` is a failure. `counts` are size * size
+ * numbers of HE_ALL_TO_ALL_V (row i is what rank i sends), or size numbers of an uneven HE_ALL_GATHER, HE_GATHER,
+ * HE_SCATTER or HE_REDUCE_SCATTER, or NULL. */
+int he_collective(he_group *group, int kind, int dtype, int reduce, int root, int64_t count, void *dst, const void *src,
+                  const int64_t *counts, int64_t timeout_ns, he_work **left);
+/* The same, begun and left to the group's thread. Buffers and counts stay alive until it is done. NULL without
+ * memory or threads. */
+he_work *he_collective_start(he_group *group, int kind, int dtype, int reduce, int root, int64_t count, void *dst,
+                             const void *src, const int64_t *counts, int64_t timeout_ns);
+/* HE_PENDING when it is not done after `wait_ns`. */
+int he_work_wait(he_work *work, int64_t wait_ns);
+int he_work_test(he_work *work);
+void he_work_release(he_work *work);
+
+/* One point-to-point message; calls of one pair and direction match in their order. */
+he_work *he_message_start(he_group *group, int kind, int dtype, int64_t count, void *buffer, int peer,
+                          int64_t timeout_ns);

@@ -1,0 +1,196 @@
+/* Shared structures of the communication engine.
+ *
+ * A group's ranks of one host share a segment: an end for each rank, which that rank alone writes, slots for
+ * collectives, and rings for messages. Ranks of other hosts are reached through sockets. One native thread of the
+ * process, the watch, tells others that this process lives and hears whether they do.
+ *
+ * Locks, outer to inner: watch -> group `lock`. No lock is held while anybody waits for another rank. */
+#ifndef HAL_ENGINE_H
+#define HAL_ENGINE_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "api.h"
+
+#define LINE 128
+#define HE_BLOCK 1024              /* elements kept in the first-level cache */
+#define STEP_NBYTES (256LL << 10)  /* what a rank shows the others in a step */
+#define CHUNK_NBYTES (128LL << 10) /* what a rank shows in a stage of a sliced reduction */
+#define STEP_SLOTS 2
+#define CHUNK_SLOTS 6
+#define LOOK_NS 5000000            /* how often a sleeping wait looks around */
+
+/* A part of memory that others may map: `id` 0 stands for private memory. */
+typedef struct { int64_t id, at; } he_place;
+
+/* What a rank shows at the start of a call. */
+typedef struct {
+    he_call call;
+    he_place dst, src;
+} he_said;
+
+typedef struct {
+    _Alignas(LINE) he_said said;
+    _Alignas(LINE) unsigned char data[STEP_NBYTES];
+} he_step_slot;
+
+typedef struct {
+    _Alignas(LINE) unsigned char data[CHUNK_NBYTES];
+} he_chunk_slot;
+
+/* A rank's end of the segment. `posted` counts what it has shown, and wraps. */
+typedef struct {
+    _Alignas(LINE) uint32_t posted;
+    uint32_t sleepers;
+    _Alignas(LINE) uint64_t beat;
+    uint32_t presence, done; /* enum HE_HERE...; whether `last` has ended */
+    he_call last;
+    _Alignas(LINE) uint32_t failed; /* whether `failure` is told */
+    he_failure failure;
+} he_end;
+
+typedef struct {
+    _Alignas(LINE) uint64_t version, nbytes;
+    _Alignas(LINE) uint32_t alarm; /* counts failures told */
+} he_head;
+
+typedef struct he_shared {
+    struct he_shared *next;
+    int64_t id, nbytes;
+    unsigned char *memory;
+} he_shared;
+
+/* What the watch knows of another rank. */
+typedef struct {
+    int life, remote;    /* the connection, -1 without one; whether the rank is of another host */
+    atomic_int state;    /* HE_HERE, else the code of how it went */
+    uint64_t beat;
+    int64_t heard_ns;
+    int told;            /* whether our failure was sent */
+    he_call last;        /* of a rank of another host, as it was told */
+    int last_done;
+    size_t nread;
+    unsigned char read[256];
+    he_shared *shared;   /* its memories that this process maps, under the group's lock */
+} he_peer;
+
+struct he_group {
+    atomic_int refs;
+    int rank, size, nlocal, here; /* `here` is this rank's index among the host's */
+    int *index;            /* of a rank among the host's ranks; -1 for one of another host */
+    int *ranks;            /* the host's ranks */
+    int64_t heartbeat_ns, beat_ns, spin_ns;
+    size_t nbytes;
+    he_head *head;
+    he_end *ends;
+    he_step_slot *steps;   /* STEP_SLOTS of each rank, where all ranks are on this host */
+    he_chunk_slot *chunks; /* CHUNK_SLOTS of each rank, behind them */
+    uint32_t posts, step_number, chunk_number;
+    int64_t sequence;
+    uint32_t alarm;        /* the last one looked at */
+    atomic_int failing, failed;
+    he_failure failure;
+    pthread_mutex_t lock;  /* of what follows */
+    he_shared *own;
+    int64_t next_id;
+    pthread_cond_t changed;
+    struct he_work *queue, **tail;
+    int threaded, ending, running;
+    atomic_int forked, away;
+    struct he_group *next; /* of the watch */
+    he_peer peers[];
+};
+
+typedef struct he_work {
+    atomic_int refs;
+    uint32_t done;         /* a futex */
+    int status;
+    he_group *group;
+    struct he_work *next;
+    he_call call;
+    unsigned char *dst;
+    const unsigned char *src;
+    const int64_t *counts;
+    int64_t timeout_ns, budget_ns; /* `budget_ns`: how long the caller's thread waits for all to come; 0: no limit */
+    int arrived;           /* whether all ranks have come to it */
+    int shown;             /* whether this rank has told of it */
+    uint32_t first;        /* the post that tells of it */
+} he_work;
+
+static inline int64_t he_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static inline he_step_slot *he_step_slot_of(const he_group *g, int rank, uint32_t number) {
+    return &g->steps[rank * STEP_SLOTS + number % STEP_SLOTS];
+}
+
+static inline he_chunk_slot *he_chunk_slot_of(const he_group *g, int rank, uint32_t number) {
+    return &g->chunks[rank * CHUNK_SLOTS + number % CHUNK_SLOTS];
+}
+
+/* futex.c */
+void he_wake(uint32_t *word);
+void he_futex_wait(uint32_t *word, uint32_t seen, int64_t timeout_ns);
+void he_cond_init(pthread_cond_t *cond);
+void he_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t timeout_ns);
+/* segment.c */
+int he_segment_map(he_group *g, int fd);
+/* failure.c */
+int he_fail(he_group *g, int code, int rank, int told_by, const he_call *ours, const he_call *theirs, int theirs_done);
+void he_adopt(he_group *g, int from, const he_failure *told);
+int he_look(he_group *g);
+/* wait.c */
+void he_post(he_group *g);
+int he_await(he_group *g, const he_work *w, int rank, uint32_t number);
+int he_await_all(he_group *g, const he_work *w, uint32_t number);
+/* reduce.c */
+int he_nbytes_of(int dtype);
+void he_reduce_block(int dtype, int reduce, int size, const unsigned char *const *srcs, int64_t n, unsigned char *out);
+/* convert.c */
+void he_f16_to_f32(float *dst, const uint16_t *src, int64_t n);
+void he_f32_to_f16(uint16_t *dst, const float *src, int64_t n);
+void he_bf16_to_f32(float *dst, const uint16_t *src, int64_t n);
+void he_f32_to_bf16(uint16_t *dst, const float *src, int64_t n);
+/* shape.c */
+int he_reduces(int kind);
+int he_for_each(int kind);
+int64_t he_part_count(const he_group *g, const he_work *w, int from, int to);
+int64_t he_part_in_src(const he_group *g, const he_work *w, int from, int to);
+int64_t he_part_in_dst(const he_group *g, const he_work *w, int from, int to);
+/* collective.c */
+int he_arrive(he_group *g, he_work *w);
+int he_finish(he_group *g, he_work *w);
+/* stepped.c, sliced.c, direct.c: the three ways of a collective on one host */
+int64_t he_step_count(const he_group *g, const he_work *w);
+void he_step_show(const he_group *g, const he_work *w, int64_t step, unsigned char *data);
+void he_step_take(const he_group *g, const he_work *w, int64_t step, uint32_t number);
+int he_run_stepped(he_group *g, const he_work *w);
+int he_run_sliced(he_group *g, const he_work *w);
+int he_direct(const he_group *g, const he_work *w, uint32_t number);
+int he_run_direct(he_group *g, const he_work *w, uint32_t number);
+/* share.c */
+he_place he_place_of(he_group *g, const void *memory);
+unsigned char *he_mapped(he_group *g, const he_work *w, int rank, he_place place);
+void he_shared_arrived(he_group *g, int rank, int64_t id, int64_t nbytes, int fd);
+void he_shared_gone(he_group *g, int rank, int64_t id);
+void he_shared_close(he_group *g);
+/* watch.c */
+int he_watch_add(he_group *g);
+void he_watch_remove(he_group *g);
+void he_watch_wake(void);
+int he_forked(void);
+/* peer.c */
+int he_peer_send(he_group *g, int rank, const void *message, size_t nbytes, int fd);
+
+#endif

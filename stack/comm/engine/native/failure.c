@@ -1,0 +1,64 @@
+/* A group's first failure: kept, shown to the ranks of this host in the segment, and sent to the others by the watch. */
+#include "engine.h"
+
+static void alarm_all(he_group *g) {
+    __atomic_add_fetch(&g->head->alarm, 1, __ATOMIC_SEQ_CST);
+    for (int i = 0; i < g->nlocal; i++) he_wake(&g->ends[i].posted);
+    he_watch_wake();
+}
+
+static int keep(he_group *g, const he_failure *failure) {
+    int before = 0;
+    if (!atomic_compare_exchange_strong(&g->failing, &before, 1)) return 0;
+    g->failure = *failure;
+    g->ends[g->here].failure = *failure;
+    __atomic_store_n(&g->ends[g->here].failed, 1, __ATOMIC_SEQ_CST);
+    atomic_store(&g->failed, failure->code);
+    return 1;
+}
+
+/* The group has failed, unless it has already: gives the code of the first failure. */
+int he_fail(he_group *g, int code, int rank, int told_by, const he_call *ours, const he_call *theirs, int theirs_done) {
+    he_failure failure = {.code = code, .rank = rank, .told_by = told_by, .theirs_done = theirs_done};
+    if (ours) failure.ours = *ours;
+    if (theirs) failure.theirs = *theirs;
+    if (keep(g, &failure)) alarm_all(g);
+    int known;
+    while (!(known = atomic_load(&g->failed))) sched_yield(); /* another thread writes it down at this moment */
+    return known;
+}
+
+/* Rank `from` told its failure, whose cause is that of this group now. */
+void he_adopt(he_group *g, int from, const he_failure *told) {
+    he_failure failure = *told;
+    if (failure.told_by == failure.rank && failure.rank != from) failure.told_by = from;
+    if (keep(g, &failure)) alarm_all(g);
+}
+
+/* Looks whether anybody of this host tells a failure. 0, or the code of this group's failure. */
+int he_look(he_group *g) {
+    uint32_t alarm = __atomic_load_n(&g->head->alarm, __ATOMIC_ACQUIRE);
+    if (atomic_load(&g->failed) || alarm == g->alarm) return atomic_load(&g->failed);
+    g->alarm = alarm;
+    for (int i = 0; i < g->nlocal; i++)
+        if (i != g->here && __atomic_load_n(&g->ends[i].failed, __ATOMIC_ACQUIRE))
+            he_adopt(g, g->ranks[i], &g->ends[i].failure);
+    return atomic_load(&g->failed);
+}
+
+/* Local, does not block, and may be repeated. Others hear of it. */
+void he_abort(he_group *g) {
+    if (atomic_load(&g->forked)) return;
+    he_fail(g, HE_ABORTED, g->rank, g->rank, NULL, NULL, 0);
+}
+
+/* The code of the group's failure, or 0; `out` is all of it. */
+int he_failure_of(he_group *g, he_failure *out) {
+    int code = atomic_load(&g->forked) ? HE_FORKED : he_look(g);
+    if (code == HE_FORKED || !code) {
+        *out = (he_failure){.code = code};
+        return code;
+    }
+    *out = g->failure;
+    return code;
+}

@@ -1,0 +1,85 @@
+/* Showing something to the ranks of this host, and waiting for what they show. */
+#include "engine.h"
+#include <sched.h>
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+static int has_posted(const he_group *g, int i, uint32_t number) {
+    return (int32_t)(__atomic_load_n(&g->ends[i].posted, __ATOMIC_ACQUIRE) - number) > 0;
+}
+
+/* What this rank wrote before is there for all. */
+void he_post(he_group *g) {
+    he_end *end = &g->ends[g->here];
+    __atomic_store_n(&end->posted, ++g->posts, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&end->sleepers, __ATOMIC_SEQ_CST)) he_wake(&end->posted);
+}
+
+/* First alone, then letting other threads of this core go first. */
+static int spin(const he_group *g, int i, uint32_t number) {
+    for (int k = 0; k < 100; k++) {
+        if (has_posted(g, i, number)) return 1;
+#ifdef __x86_64__
+        _mm_pause();
+#endif
+    }
+    int64_t until_ns = he_now() + g->spin_ns;
+    for (int k = 1; he_now() < until_ns; k++) {
+        for (int j = 0; j < 32; j++) {
+            if (has_posted(g, i, number)) return 1;
+#ifdef __x86_64__
+            _mm_pause();
+#endif
+        }
+        if (k % 8 == 0) sched_yield();
+    }
+    return 0;
+}
+
+/* Somebody who has come but says another call is the cause, rather than the one who is late. */
+static int late(he_group *g, const he_work *w, int i) {
+    he_end *end = &g->ends[i];
+    he_call last = end->last;
+    return he_fail(g, HE_LATE, g->ranks[i], g->rank, &w->call, &last, (int)__atomic_load_n(&end->done, __ATOMIC_ACQUIRE));
+}
+
+/* A rank that left will not show anything more; one that is lost has failed the group. */
+static int gone(he_group *g, const he_work *w, int i, uint32_t number) {
+    uint32_t away = __atomic_load_n(&g->ends[i].presence, __ATOMIC_SEQ_CST);
+    if (!away || has_posted(g, i, number)) return 0;
+    int code = he_look(g); /* it may have left because of a failure */
+    return code ? code : he_fail(g, HE_LEFT, g->ranks[i], g->rank, &w->call, NULL, 0);
+}
+
+static int sleep_for(he_group *g, const he_work *w, int i, uint32_t number, int64_t until_ns) {
+    he_end *end = &g->ends[i];
+    int code = HE_OK;
+    for (uint32_t seen; seen = __atomic_load_n(&end->posted, __ATOMIC_SEQ_CST), !has_posted(g, i, number);) {
+        if ((code = he_look(g)) || (code = gone(g, w, i, number))) break;
+        if (he_now() > until_ns) {
+            code = w->budget_ns ? HE_PENDING : late(g, w, i);
+            break;
+        }
+        he_futex_wait(&end->posted, seen, LOOK_NS);
+    }
+    return has_posted(g, i, number) && !atomic_load(&g->failed) ? HE_OK : code;
+}
+
+/* Waits for the rank's post of this number, at most the call's timeout (then a failure) or budget (HE_PENDING). */
+int he_await(he_group *g, const he_work *w, int i, uint32_t number) {
+    if (has_posted(g, i, number) || spin(g, i, number)) return HE_OK;
+    he_end *end = &g->ends[i];
+    __atomic_add_fetch(&end->sleepers, 1, __ATOMIC_SEQ_CST);
+    int code = sleep_for(g, w, i, number, he_now() + (w->budget_ns ? w->budget_ns : w->timeout_ns));
+    __atomic_sub_fetch(&end->sleepers, 1, __ATOMIC_SEQ_CST);
+    return code;
+}
+
+int he_await_all(he_group *g, const he_work *w, uint32_t number) {
+    for (int i = 0; i < g->nlocal; i++) {
+        int code = i == g->here ? HE_OK : he_await(g, w, i, number);
+        if (code) return code;
+    }
+    return HE_OK;
+}

@@ -1,0 +1,207 @@
+"""A client's connection to the store's server: it proves who it is, asks, and connects again."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import socket
+import time
+from weakref import WeakSet
+
+from hal.core.errors import DeadlineExceeded, InvalidCall
+from stack.comm.store.wire import (
+    GREETING_NBYTES,
+    MAGIC,
+    MESSAGE_NBYTES,
+    NONCE_NBYTES,
+    Code,
+    Message,
+    StoreError,
+    WireError,
+    pack,
+    proof,
+    take,
+)
+from stack.comm.world import host_and_port
+
+_RETRY_S = 0.05
+_READ_NBYTES = 1 << 18
+
+
+class Link:
+    """A connection to the server at `address`, made at the first call and again when it breaks.
+
+    One thread at a time uses it. A request that is sent again after a break is not done twice.
+    """
+
+    def __init__(self, address: str, token: str) -> None:
+        self.address = address
+        self._token = token
+        self.session = os.urandom(NONCE_NBYTES)
+        self._number = 0
+        self._socket: socket.socket | None = None
+        self._inbox = bytearray()
+        self.lease_s = 0.0
+        _LINKS.add(self)
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+            self._inbox.clear()
+
+    def interrupt(self) -> None:
+        """Let the thread that waits in this link see the end of the connection."""
+        if (link := self._socket) is not None:
+            try:
+                link.shutdown(socket.SHUT_RDWR)
+            except OSError:  # it has ended already
+                return
+
+    def ask(self, code: Code, fields: tuple[bytes, ...], until_s: float, what: str) -> Message:
+        """The answer to a request, by `until_s` on the monotonic clock; `what` says in words what
+        is waited for.
+
+        Raises DeadlineExceeded, StoreError, InvalidCall.
+        """
+        self._number += 1
+        request = Message(code, self._number, fields)
+        return self._served(request, until_s, what)[-1]
+
+    def stream(
+        self, code: Code, fields: tuple[bytes, ...], until_s: float, what: str
+    ) -> list[Message]:
+        """The messages that come before the answer to a request. Raises as `ask`."""
+        self._number += 1
+        return self._served(Message(code, self._number, fields), until_s, what)[:-1]
+
+    def once(self, code: Code, until_s: float) -> None:
+        """Ask on the connection that is there, and wait for the answer.
+
+        Raises OSError when it has broken or is silent, WireError.
+        """
+        self._number += 1
+        self._exchange(Message(code, self._number), until_s)
+
+    def _served(self, request: Message, until_s: float, what: str) -> list[Message]:
+        while True:
+            self.connect(until_s)
+            try:
+                return self._exchange(request, until_s)
+            except TimeoutError:
+                self.close()
+                raise DeadlineExceeded(f"{what}; the store at {self.address} is there") from None
+            except OSError:
+                self.close()
+            except WireError as error:
+                self.close()
+                raise StoreError(
+                    f"{self.address} does not speak as a store does: {error}"
+                ) from None
+
+    def _exchange(self, request: Message, until_s: float) -> list[Message]:
+        """Send a request; the messages that it gets, the answer last."""
+        self.send(request, until_s)
+        got = [self.hear(until_s, request.number)]
+        while got[-1].code is Code.CHANGED:
+            got.append(self.hear(until_s, request.number))
+        _check(got[-1])
+        return got
+
+    def connect(self, until_s: float) -> None:
+        """Be connected. Raises DeadlineExceeded when nobody listens, StoreError when it is another
+        store, or none."""
+        cause = ""
+        while self._socket is None:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                text = f"the store at {self.address} cannot be reached: {cause or 'too late'}"
+                raise DeadlineExceeded(text)
+            try:
+                self._connect(until_s)
+            except OSError as error:
+                cause = str(error)
+                self.close()
+                time.sleep(min(_RETRY_S, left_s))
+            except WireError as error:
+                self.close()
+                raise StoreError(f"{self.address} is no store of this job: {error}") from None
+
+    def _connect(self, until_s: float) -> None:
+        left_s = max(until_s - time.monotonic(), 1e-3)
+        link = socket.create_connection(host_and_port(self.address), left_s)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = link
+        self._greet(until_s)
+
+    def _greet(self, until_s: float) -> None:
+        """Prove that this process knows the token, and see that the server does."""
+        hello = self._take(until_s, GREETING_NBYTES)
+        if hello.code is not Code.HELLO or len(hello.fields) != 2 or hello.fields[0] != MAGIC:
+            raise WireError(f"its greeting is not {MAGIC.decode()}")
+        nonce = os.urandom(NONCE_NBYTES)
+        nonces = hello.fields[1] + nonce
+        mine = proof(self._token, b"client" + self.session, nonces)
+        self.send(Message(Code.PROOF, 0, (nonce, self.session, mine)), until_s)
+        answer = self._take(until_s, GREETING_NBYTES)
+        if answer.code is Code.REFUSED:
+            raise StoreError(f"the store at {self.address} refuses this process: wrong token")
+        if answer.code is not Code.WELCOME or len(answer.fields) != 2:
+            raise WireError(f"it answers a proof by {answer.code.name}")
+        theirs, lease = answer.fields
+        if not hmac.compare_digest(theirs, proof(self._token, b"server" + lease, nonces)):
+            raise WireError("it does not know the token")
+        self.lease_s = float(lease)
+
+    def send(self, message: Message, until_s: float) -> None:
+        """Send a message. Raises OSError (TimeoutError at `until_s`)."""
+        link = self._open()
+        link.settimeout(max(until_s - time.monotonic(), 1e-3))
+        link.sendall(pack(message))
+
+    def hear(self, until_s: float, number: int = 0) -> Message:
+        """The next message, or the next one with this number. Raises OSError, WireError."""
+        while True:
+            message = self._take(until_s, MESSAGE_NBYTES)
+            if number in (0, message.number):
+                return message
+
+    def _take(self, until_s: float, limit: int) -> Message:
+        link = self._open()
+        while (message := take(self._inbox, limit)) is None:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError
+            link.settimeout(left_s)
+            data = link.recv(_READ_NBYTES)
+            if not data:
+                raise ConnectionResetError("the other side has ended the connection")
+            self._inbox += data
+        return message
+
+    def _open(self) -> socket.socket:
+        if self._socket is None:
+            raise ConnectionResetError("the connection is closed")
+        return self._socket
+
+
+def _check(answer: Message) -> None:
+    """Raise what the server says against the request."""
+    text = b" ".join(answer.fields).decode(errors="replace")
+    if answer.code is Code.INVALID:
+        raise InvalidCall(text)
+    if answer.code is Code.FAILED:
+        raise StoreError(text)
+
+
+def _forked() -> None:
+    """A child of a fork lets go of its parent's connections: they must end with the parent, and
+    the child must not speak in its name."""
+    for link in list(_LINKS):
+        link.close()
+        link.session = os.urandom(NONCE_NBYTES)
+
+
+_LINKS: WeakSet[Link] = WeakSet()
+os.register_at_fork(after_in_child=_forked)

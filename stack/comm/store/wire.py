@@ -1,0 +1,137 @@
+"""What a store and its clients say to each other over a connection.
+
+A message is its length (4 bytes), a code (1), a number (8) and fields, each with its length (4);
+everything is big-endian. The server speaks first. Before a client has proved that it knows the
+token no message is longer than `GREETING_NBYTES`, so a stranger cannot fill the memory.
+"""
+
+from __future__ import annotations
+
+import hmac
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from hal.core.errors import HalError
+
+VALUE_NBYTES = 1 << 20
+"""The longest value."""
+KEY_NBYTES = 1 << 10
+"""The longest key, in UTF-8."""
+KEYS = 1 << 10
+"""The most keys that one call waits for."""
+GREETING_NBYTES = 256
+MESSAGE_NBYTES = VALUE_NBYTES * 2 + KEYS * (KEY_NBYTES + 4)
+"""The longest message: a compare_set of two whole values, or a wait for many keys."""
+
+LEASE_S = 15.0
+"""A process that gives no sign of life for so long loses its leases, unless the server is told
+another time."""
+
+MAGIC = b"hal-store/1"
+NONCE_NBYTES = 32
+
+_LENGTH = struct.Struct(">I")
+_HEAD = struct.Struct(">BQ")
+
+
+class StoreError(HalError):
+    """The store cannot serve this call: it is full, the token is wrong, a lease is taken or lost,
+    or at its address is something else."""
+
+    next_step = "start the job again, and look at what its launcher says"
+
+
+class WireError(ValueError):
+    """Bytes that are no message."""
+
+
+class Code(IntEnum):
+    """What a message is: a greeting, a request, or an answer."""
+
+    HELLO = 1
+    PROOF = 2
+    WELCOME = 3
+    REFUSED = 4
+    SET = 10
+    GET = 11
+    FIND = 12
+    WAIT = 13
+    ADD = 14
+    COMPARE_SET = 15
+    DELETE = 16
+    LEASE = 17
+    BEAT = 18
+    WATCH = 19
+    DONE = 30
+    INVALID = 31
+    FAILED = 32
+    CHANGED = 33
+    CURRENT = 34
+
+
+_CODES = frozenset(Code)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`number` is that of the request that is made or answered."""
+
+    code: Code
+    number: int = 0
+    fields: tuple[bytes, ...] = ()
+
+
+def pack(message: Message) -> bytes:
+    """The bytes of a message, its length first."""
+    parts = [_HEAD.pack(message.code, message.number)]
+    for field in message.fields:
+        parts += (_LENGTH.pack(len(field)), field)
+    body = b"".join(parts)
+    return _LENGTH.pack(len(body)) + body
+
+
+def unpack(body: bytes) -> Message:
+    """The message with these bytes, which lack the length. Raises WireError."""
+    if len(body) < _HEAD.size:
+        raise WireError(f"a message of {len(body)} bytes has no head")
+    code, number = _HEAD.unpack_from(body)
+    if code not in _CODES:
+        raise WireError(f"there is no message with the code {code}")
+    return Message(Code(code), number, tuple(_fields(body)))
+
+
+def take(inbox: bytearray, limit: int) -> Message | None:
+    """Remove the first message from what has been received; None while it is not complete.
+
+    Raises WireError for one that is longer than `limit`, or no message.
+    """
+    if len(inbox) < _LENGTH.size:
+        return None
+    (nbytes,) = _LENGTH.unpack_from(inbox)
+    if nbytes > limit:
+        raise WireError(f"a message of {nbytes} bytes is too long; {limit} are allowed")
+    end = _LENGTH.size + nbytes
+    if len(inbox) < end:
+        return None
+    body = bytes(inbox[_LENGTH.size : end])
+    del inbox[:end]
+    return unpack(body)
+
+
+def proof(token: str, role: bytes, nonces: bytes) -> bytes:
+    """What only one who knows the token can say; `role` keeps an answer from being sent back."""
+    return hmac.digest(token.encode(), role + nonces, "sha256")
+
+
+def _fields(body: bytes) -> Iterator[bytes]:
+    at = _HEAD.size
+    while at < len(body):
+        if at + _LENGTH.size > len(body):
+            raise WireError("a message ends within the length of a field")
+        (nbytes,) = _LENGTH.unpack_from(body, at)
+        at += _LENGTH.size + nbytes
+        if at > len(body):
+            raise WireError("a message ends within a field")
+        yield body[at - nbytes : at]

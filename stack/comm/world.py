@@ -1,0 +1,133 @@
+"""Where a rank stands in its job: what `hal run` tells every process that it starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+
+from hal.core.errors import InvalidCall
+
+PREFIX = "HAL_WORLD_"
+"""What the names of the variables begin with."""
+
+_NAMES = (
+    "RANK",
+    "SIZE",
+    "LOCAL_RANK",
+    "LOCAL_SIZE",
+    "HOST",
+    "DEVICE",
+    "STORE",
+    "TOKEN",
+    "JOB",
+    "DEADLINE_S",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A rank's place: `rank` of `size` in the job, `local_rank` of `local_size` on its host, which
+    the launcher calls `host`.
+
+    `device` is the name of the device that is the rank's own ("cpu:0"). `store` is where the job
+    meets ("127.0.0.1:4711"), `token` what proves to it that a process belongs to the job. `job` is
+    unique to a start of a job. Whoever waits for another rank gives up after `deadline_s` seconds.
+    """
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    host: str
+    device: str
+    store: str
+    token: str = field(repr=False)
+    job: str
+    deadline_s: float
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> World:
+        """What `hal run` has put into the environment (that of this process by default).
+
+        Raises InvalidCall that names the variables which are missing or wrong.
+        """
+        given = os.environ if environment is None else environment
+        missing = [PREFIX + name for name in _NAMES if not given.get(PREFIX + name)]
+        if missing:
+            raise InvalidCall(
+                f"the environment lacks {', '.join(missing)}: this process is no rank of a job; "
+                "start it by `hal run -n 2 SCRIPT`"
+            )
+        return _world({name: given[PREFIX + name] for name in _NAMES})
+
+    @classmethod
+    def present(cls, environment: Mapping[str, str] | None = None) -> World | None:
+        """As `from_environment`, but None where the environment says nothing of a job."""
+        given = os.environ if environment is None else environment
+        if not any(PREFIX + name in given for name in _NAMES):
+            return None
+        return cls.from_environment(given)
+
+    def environment(self) -> dict[str, str]:
+        """The variables that `from_environment` reads."""
+        return {PREFIX + name: str(getattr(self, name.lower())) for name in _NAMES}
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """The parts of "127.0.0.1:4711" or "[::1]:4711". Raises InvalidCall for another text."""
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    digits = port.isascii() and port.isdecimal() and len(port) < 6
+    if not host or not digits or not 0 < int(port) < 1 << 16:
+        raise InvalidCall(f'{address!r} is not an address; it is "host:port"')
+    return host, int(port)
+
+
+def _world(texts: Mapping[str, str]) -> World:
+    world = World(
+        _whole(texts, "RANK"),
+        _whole(texts, "SIZE"),
+        _whole(texts, "LOCAL_RANK"),
+        _whole(texts, "LOCAL_SIZE"),
+        texts["HOST"],
+        texts["DEVICE"],
+        texts["STORE"],
+        texts["TOKEN"],
+        texts["JOB"],
+        _seconds(texts, "DEADLINE_S"),
+    )
+    _within(world.rank, world.size, "RANK", "SIZE")
+    _within(world.local_rank, world.local_size, "LOCAL_RANK", "LOCAL_SIZE")
+    if world.local_size > world.size:
+        raise InvalidCall(
+            f"{PREFIX}LOCAL_SIZE is {world.local_size}, more than {PREFIX}SIZE, {world.size}"
+        )
+    host_and_port(world.store)
+    return world
+
+
+def _within(rank: int, size: int, rank_name: str, size_name: str) -> None:
+    if rank >= size:
+        raise InvalidCall(
+            f"{PREFIX}{rank_name} is {rank}; it must be below {PREFIX}{size_name}, {size}"
+        )
+
+
+def _whole(texts: Mapping[str, str], name: str) -> int:
+    text = texts[name]
+    if not text.isascii() or not text.isdecimal() or len(text) > 9:
+        raise InvalidCall(f"{PREFIX}{name} is {text!r}; it must be a whole number")
+    return int(text)
+
+
+def _seconds(texts: Mapping[str, str], name: str) -> float:
+    text = texts[name]
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if seconds <= 0 or not isfinite(seconds):
+        raise InvalidCall(f"{PREFIX}{name} is {text!r}; it must be a number of seconds above 0")
+    return seconds
