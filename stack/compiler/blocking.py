@@ -71,7 +71,7 @@ def round_up(a: int, b: int) -> int:
 def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     """Block sizes for a shape with no empty axis but perhaps k."""
     mr, nr = register_tile(shape, info)
-    lanes = _lanes(shape, info)
+    lanes = lanes_of(shape, info)
     kt = min(8, 1 << (shape.k - 1).bit_length()) if shape.k > 1 else 1
     kc = _panel_depth(shape, info, nr, kt)
     mc = _resident_rows(shape, info, mr, kc)
@@ -83,23 +83,25 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
 def register_tile(shape: MatmulShape, info: DeviceInfo) -> tuple[int, int]:
     """Rows and columns of accumulators: two vectors wide, and as many rows as leave registers for a
     row of B and one element of A; rows are spread evenly over the tiles that m needs."""
-    lanes = _lanes(shape, info)
+    lanes = lanes_of(shape, info)
     nr = lanes if shape.n <= lanes else 2 * lanes
     most = max(1, ((info.limits.registers or 16) - 3) // 2)
     return ceil_div(shape.m, ceil_div(shape.m, most)), nr
 
 
-def _lanes(shape: MatmulShape, info: DeviceInfo) -> int:
+def lanes_of(shape: MatmulShape, info: DeviceInfo) -> int:
+    """Sums that a vector register holds."""
     return max(1, info.limits.vector_nbytes // shape.accumulate.nbytes)
 
 
-def _cache(info: DeviceInfo, level: int) -> int:
+def cache_nbytes(info: DeviceInfo, level: int) -> int:
+    """The size of the nearest (0) or second (1) cache."""
     return (info.limits.caches + DEFAULT_CACHES[len(info.limits.caches) :])[level]
 
 
 def _panel_depth(shape: MatmulShape, info: DeviceInfo, nr: int, kt: int) -> int:
     """The depth whose panel of B takes 3/4 of the nearest cache, spread evenly over k."""
-    nbytes = min(_cache(info, 0) * 3 // 4, _scratch_budget(info) // 4)
+    nbytes = min(cache_nbytes(info, 0) * 3 // 4, scratch_budget(info) // 4)
     most = max(kt, nbytes // (nr * shape.accumulate.nbytes) // kt * kt)
     parts = max(1, ceil_div(shape.k, most))
     return max(kt, round_up(ceil_div(shape.k, parts), kt))
@@ -107,16 +109,16 @@ def _panel_depth(shape: MatmulShape, info: DeviceInfo, nr: int, kt: int) -> int:
 
 def _resident_rows(shape: MatmulShape, info: DeviceInfo, mr: int, kc: int) -> int:
     """The rows of packed A that take half of the second cache."""
-    return max(mr, _cache(info, 1) // 2 // (kc * shape.accumulate.nbytes) // mr * mr)
+    return max(mr, cache_nbytes(info, 1) // 2 // (kc * shape.accumulate.nbytes) // mr * mr)
 
 
 def _program_block(shape: MatmulShape, info: DeviceInfo, blocks: Blocks) -> tuple[int, int]:
     """The block of one instance with the least estimated time whose scratch memory fits."""
     fitting = [
         (mp, np)
-        for mp in _even_sizes(shape.m, blocks.mr)
-        for np in _even_sizes(shape.n, blocks.nr)
-        if _scratch_nbytes(shape, blocks, mp, np) <= _scratch_budget(info)
+        for mp in even_sizes(shape.m, blocks.mr)
+        for np in even_sizes(shape.n, blocks.nr)
+        if scratch_nbytes(shape, blocks, mp, np) <= scratch_budget(info)
     ]
     return min(
         fitting or [(blocks.mr, blocks.nr)],
@@ -124,7 +126,7 @@ def _program_block(shape: MatmulShape, info: DeviceInfo, blocks: Blocks) -> tupl
     )
 
 
-def _even_sizes(extent: int, tile: int) -> Iterator[int]:
+def even_sizes(extent: int, tile: int) -> Iterator[int]:
     """Multiples of the tile that equal parts of the extent need, for numbers of parts that grow
     ever faster."""
     tiles, parts, last = ceil_div(extent, tile), 1, 0
@@ -136,12 +138,14 @@ def _even_sizes(extent: int, tile: int) -> Iterator[int]:
         parts += 1 + parts // 8
 
 
-def _scratch_budget(info: DeviceInfo) -> int:
+def scratch_budget(info: DeviceInfo) -> int:
+    """The bytes of scratch memory that an instance may use."""
     space = info.space(SpaceKind.SCRATCHPAD)
     return space.nbytes * 3 // 4 if space else 1 << 20
 
 
-def _scratch_nbytes(shape: MatmulShape, blocks: Blocks, mp: int, np: int) -> int:
+def scratch_nbytes(shape: MatmulShape, blocks: Blocks, mp: int, np: int) -> int:
+    """The bytes of scratch memory of an instance that computes `mp` by `np` results."""
     partial = mp * np if shape.k > blocks.kc else 0
     return (min(mp, blocks.mc) * blocks.kc + blocks.kc * np + partial) * shape.accumulate.nbytes
 

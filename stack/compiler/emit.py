@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
@@ -31,6 +33,7 @@ from stack.compiler.schedule import (
 )
 from stack.compiler.scratch import read_again, with_scratch
 from stack.compiler.signature import Place, Signature, place
+from stack.compiler.space import Space
 from stack.ir.record import OpRecord
 
 
@@ -112,7 +115,9 @@ class Emitter:
     info: DeviceInfo
     records: Mapping[str, OpRecord]
     choices: Choices = NO_CHOICES
-    _made: dict[Hashable, tuple[Kernel, Grid, tuple[int, ...]]] = field(default_factory=dict)
+    _made: dict[Hashable, tuple[Kernel, Grid, tuple[int, ...]]] = field(
+        default_factory=dict, init=False
+    )
 
     def call(self, cluster: Cluster) -> TileCall:
         """The call that computes a cluster's roots."""
@@ -152,7 +157,7 @@ class Emitter:
         signature = Signature(homes, self.buffers.dtypes)
         signature.nest(nest, work.stored)
         name = name_of(cluster)
-        problem = LoopProblem.of(name, signature.value())
+        problem = _loop_problem(name, nest.space, signature)
         sizes = self.choices.loops.get(problem, DEFAULT_SIZES)
 
         def emit(emission: Emission) -> Grid:
@@ -186,6 +191,14 @@ class Emitter:
 
 
 _ORDERED = {"scan": emit_scan, "scatter_add": emit_scatter_add}
+
+
+def _loop_problem(name: str, space: Space, signature: Signature) -> LoopProblem:
+    digest = hashlib.sha256(repr(signature.value()).encode()).hexdigest()[:32]
+    inner = space.axes[-1:] if space.axes and space.axes[-1] not in space.reduced else ()
+    rows = prod(a.size for a in space.parallel if a not in inner)
+    columns = prod(a.size for a in inner)
+    return LoopProblem(name, digest, prod(a.size for a in space.axes), rows, columns)
 
 
 def _with_params(kernel: Kernel, memories: Iterable[Memory]) -> Kernel:

@@ -7,8 +7,7 @@ differ by roundings.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stack.compiler.blocking import Blocks, MatmulShape
@@ -16,15 +15,15 @@ from stack.compiler.blocking import Blocks, MatmulShape
 
 @dataclass(frozen=True, slots=True)
 class LoopProblem:
-    """A loop nest: its kernel's name, which says the domain, and a digest of its signature."""
+    """A loop nest: its kernel's name, a digest of its signature, the elements of its domain, those
+    of its parallel axes but for the innermost one, and those of the innermost axis if it is
+    parallel too."""
 
     name: str
     digest: str
-
-    @classmethod
-    def of(cls, name: str, signature: Hashable) -> LoopProblem:
-        """The problem of the nest with this signature."""
-        return cls(name, hashlib.sha256(repr(signature).encode()).hexdigest()[:32])
+    elements: int
+    rows: int
+    columns: int
 
 
 @dataclass(frozen=True, slots=True)

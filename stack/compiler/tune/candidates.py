@@ -1,0 +1,38 @@
+"""The schedules that exist for a problem, the rules' own first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hal.core.description import DeviceInfo
+from stack.compiler.blocking import MatmulShape
+from stack.compiler.schedule import Problem, Schedule
+from stack.compiler.tune import loops, products
+
+MOST = 48
+"""Candidates of a problem; a budget is spent long before more were measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A schedule and the model's prediction for it: its time over that of the rules' schedule."""
+
+    schedule: Schedule
+    predicted: float
+
+
+def candidates(problem: Problem, info: DeviceInfo) -> tuple[Candidate, ...]:
+    """At most MOST schedules: first the one that the rules choose, whose prediction is 1, then
+    others, the most promising first."""
+    costs = _costs(problem, info)
+    default, *others = costs
+    unit = costs[default]
+    ranked = sorted(others, key=costs.__getitem__)
+    return tuple(Candidate(s, costs[s] / unit) for s in [default, *ranked[: MOST - 1]])
+
+
+def _costs(problem: Problem, info: DeviceInfo) -> Mapping[Schedule, float]:
+    if isinstance(problem, MatmulShape):
+        return products.costs(problem, info)
+    return loops.costs(problem, info)

@@ -1,0 +1,51 @@
+"""The kernels of a graph that have a choice of schedules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from hal.core.description import DeviceInfo
+from stack.compiler.cluster import Cluster
+from stack.compiler.emit import Emitter, TileCall
+from stack.compiler.lower import order_clusters
+from stack.compiler.program import GraphRequest
+from stack.compiler.schedule import NO_CHOICES, Choices, Problem, Schedule
+from stack.ir.record import OpRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Tunable:
+    """A problem, how many kernels of the graph pose it, and the kernel of the first of them under
+    any schedule."""
+
+    problem: Problem
+    count: int
+    kernel: Callable[[Schedule], TileCall]
+
+
+def tunables(
+    request: GraphRequest, info: DeviceInfo, records: Mapping[str, OpRecord]
+) -> tuple[Tunable, ...]:
+    """The different problems of a graph in the order in which they are met."""
+    ready = order_clusters(request, info, records, NO_CHOICES)
+    first: dict[Problem, Cluster] = {}
+    counts: Counter[Problem] = Counter()
+    for cluster in ready.clusters:
+        problem = ready.emitter.problem(cluster)
+        if problem is not None:
+            first.setdefault(problem, cluster)
+            counts[problem] += 1
+    return tuple(
+        Tunable(problem, counts[problem], _kernel(ready.emitter, problem, cluster))
+        for problem, cluster in first.items()
+    )
+
+
+def _kernel(emitter: Emitter, problem: Problem, cluster: Cluster) -> Callable[[Schedule], TileCall]:
+    def call(schedule: Schedule) -> TileCall:
+        choices = Choices.of({problem: schedule})
+        return replace(emitter, choices=choices).call(cluster)
+
+    return call
