@@ -97,13 +97,13 @@ _RELATION = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
 
 _FUNCTION = {
     **{name: f"{name}({{}})" for name in ("exp", "log", "sin", "cos", "tanh", "erf")},
-    **{name: f"{name}({{}})" for name in ("sqrt", "rsqrt", "floor", "ceil")},
-    "round": "rint({})",
-    "abs": "fabs({})",
+    "rsqrt": "rsqrt({})",
     "neg": "-{}",
     "recip": "(1 / {})",
 }
-_EXACT = frozenset({"abs", "neg", "floor", "ceil", "round"})
+_EXACT = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "abs": "fabs"}
+_WHOLE = frozenset({"abs", "neg", "floor", "ceil", "round"})
+"""What gives a narrow float for a narrow float."""
 
 
 def unary(out: Writer, name: str, dtype: DType, a: str) -> str:
@@ -111,14 +111,20 @@ def unary(out: Writer, name: str, dtype: DType, a: str) -> str:
     if name == "not" and dtype is DType.BOOL:
         return f"(!{a})"
     if dtype.is_float:
-        result = _FUNCTION[name].format(a)
-        return result if name in _EXACT else out.functions.rounded(dtype, result)
+        result = _of_float(out, name, dtype, a)
+        return result if name in _WHOLE else out.functions.rounded(dtype, result)
     if name == "not":
         return f"({register(out.dialect, dtype)})(~{a})"
     negated = _wrapped(out, dtype, lambda u: f"0U - ({u}){a}")
     if name == "neg":
         return negated
     return f"({a} < 0 ? {negated} : {a})" if dtype in SIGNED else a
+
+
+def _of_float(out: Writer, name: str, dtype: DType, a: str) -> str:
+    if name in _EXACT:
+        return out.functions.exact(_EXACT[name], wide(dtype), a)
+    return _FUNCTION[name].format(a)
 
 
 def fma(out: Writer, dtype: DType, a: str, b: str, c: str) -> str:
@@ -162,7 +168,7 @@ def _compare(relation: str, out: Writer, n: Node, a: str, b: str) -> str:
 
 
 _RULES: Mapping[str, Callable[..., str]] = {
-    **{name: partial(_unary, name) for name in (*_FUNCTION, "not")},
+    **{name: partial(_unary, name) for name in (*_FUNCTION, *_EXACT, "not")},
     **{name: partial(_binary, operation) for name, operation in BINARY.items()},
     **{name: partial(_compare, relation) for name, relation in _RELATION.items()},
     "fma": _fma,

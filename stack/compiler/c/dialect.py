@@ -24,7 +24,8 @@ class Dialect:
     template that defines HAL_LOAD_T(space, pointer) and HAL_STORE_T(space, pointer, value) for the
     vector type T of `width` elements of a `kind` of `nbytes`, which may lie anywhere in memory.
     `fused` begins a block in which a * b + c may be rounded once, `fma` defines the functions
-    HAL_FMA_F32 and HAL_FMA_F64, which do so always.
+    HAL_FMA_F32 and HAL_FMA_F64, which do so always. `exact` is a template that defines HAL_F of a
+    `kind` for a function F, which the language calls `name`, of one operand and an exact result.
     """
 
     format: str
@@ -45,6 +46,7 @@ class Dialect:
     atomic: Mapping[int, str]
     fused: str
     fma: Mapping[DType, str]
+    exact: str
     vector: str
     vectors: str
 
@@ -66,18 +68,29 @@ _REGISTERS = {
 }
 
 
+_INSTRUCTIONS = "defined(__clang__) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA))"
+"""OpenCL's functions may be calls, which keep loops from becoming vector code; where the processor
+has instructions for them, the compiler's builtins are those."""
+
+
 def _fma(kind: str, suffix: str) -> str:
-    """OpenCL's fma may be a call, which keeps loops from becoming vector code; where the processor
-    has the instruction, the compiler's builtin is that."""
     name = f"HAL_FMA_F{32 if suffix else 64}"
     return (
-        "#if defined(__clang__) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA))\n"
+        f"#if {_INSTRUCTIONS}\n"
         f"#define {name}(a, b, c) __builtin_fma{suffix}(a, b, c)\n"
         "#else\n"
         f"#define {name}(a, b, c) fma(({kind})(a), ({kind})(b), ({kind})(c))\n"
         "#endif\n"
     )
 
+
+_EXACT = (
+    f"#if {_INSTRUCTIONS}\n"
+    "#define HAL_${name}_$kind(x) __builtin_$builtin(x)\n"
+    "#else\n"
+    "#define HAL_${name}_$kind(x) $name(($kind)(x))\n"
+    "#endif\n"
+)
 
 _VECTORS = """\
 #if defined(__clang__)
@@ -109,6 +122,7 @@ OPENCL = Dialect(
     as_type="as_{}({})",
     atomic=MappingProxyType({32: "atomic_{}", 64: "atom_{}"}),
     fma=MappingProxyType({DType.F32: _fma("float", "f"), DType.F64: _fma("double", "")}),
+    exact=_EXACT,
     fused="#pragma OPENCL FP_CONTRACT ON",
     vector="{}{}",
     vectors=_VECTORS,

@@ -68,6 +68,13 @@ class Functions:
         name = f"HAL_FMA_{dtype.short.upper()}"
         return f"{self.define(name, self.dialect.fma[dtype])}({a}, {b}, {c})"
 
+    def exact(self, name: str, dtype: DType, value: str) -> str:
+        """A function of f32 or f64 with an exact result, by an instruction where there is one."""
+        kind = register(self.dialect, dtype)
+        named = {"name": name, "kind": kind, "builtin": name + "f" * (dtype is not DType.F64)}
+        text = Template(self.dialect.exact).substitute(named)
+        return f"{self.define(f'HAL_{name}_{kind}', text)}({value})"
+
     def load(self, kind: str, width: int, space: str, place: str) -> str:
         """The vector of `width` elements of a type at a pointer into a space."""
         return f"HAL_LOAD_{self._vector(kind, width)}({space}, {place})"
