@@ -78,6 +78,7 @@ def rounds_correctly(device: cl.Device) -> bool:
 
 
 def _limits(device: cl.Device, capacity: int, progress_s: float) -> Limits:
+    """OpenCL tells the size of one cache without its level, so the nearest ones stay unsaid."""
     vector = device.native_vector_width_float * 4 if _is_cpu(device) else 0
     return Limits(
         grid=_GRID,
@@ -88,7 +89,6 @@ def _limits(device: cl.Device, capacity: int, progress_s: float) -> Limits:
         progress_s=progress_s,
         vector_nbytes=vector,
         lanes=1 if _is_cpu(device) else device.preferred_work_group_size_multiple,
-        caches=(device.global_mem_cache_size,) if device.global_mem_cache_type else (),
     )
 
 
