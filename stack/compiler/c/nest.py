@@ -20,21 +20,30 @@ Place = tuple[Node, Position]
 
 
 class Nest:
-    """Loops over a shape; `position` is the element that the innermost body is at."""
+    """Loops over a shape; `position` is the element that the innermost body is at. What walks
+    otherwise over a tile gives its `position` and adds the loops itself."""
 
-    def __init__(self, scope: Scope, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        shape: tuple[int, ...],
+        position: Callable[[Nest], Position] | None = None,
+    ) -> None:
         self.scope = scope
         self._loops: list[str] = []
-        self.position = tuple(self._axis(size) for size in shape)
-        self._lines: list[list[str]] = [[] for _ in range(len(self._loops) + 1)]
+        self._lines: list[list[str]] = [[]]
         self._known: dict[tuple[Node, tuple[str, ...]], str] = {}
         self._indices: dict[str, Index] = {}
+        self.position = position(self) if position else tuple(map(self._axis, shape))
 
     def _axis(self, size: int) -> Index:
-        if size == 1:
-            return ZERO
+        return self.loop(size) if size > 1 else ZERO
+
+    def loop(self, size: int, head: str = "") -> Index:
+        """A loop inside those so far; `head` stands before it."""
         i = self.scope.out.name("i")
-        self._loops.append(f"for (int {i} = 0; {i} < {size}; ++{i})")
+        self._loops.append(f"{head}for (int {i} = 0; {i} < {size}; ++{i})")
+        self._lines.append([])
         return Index(i, len(self._loops))
 
     def do(self, line: str) -> None:

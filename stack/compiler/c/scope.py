@@ -25,13 +25,17 @@ Position = tuple[Index, ...]
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A tile in a private array, or a scalar in a variable."""
+    """A tile in a private array, or a scalar in a variable. `find` gives the element at a position
+    where the array holds only some of them."""
 
     name: str
     shape: tuple[int, ...]
+    find: Callable[[Position], str] | None = None
 
     def at(self, position: Position) -> str:
         """The element at a position."""
+        if self.find is not None:
+            return self.find(position)
         return f"{self.name}[{flat(position, self.shape).text}]" if self.shape else self.name
 
 
