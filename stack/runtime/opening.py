@@ -14,9 +14,11 @@ from hal.core.errors import InvalidCall
 from hal.core.values import OpenOptions
 from stack.compiler.compile import compile_graph
 from stack.compiler.program import CompiledGraph, GraphRequest
+from stack.compiler.schedule import NO_CHOICES
 from stack.ops import OPS
 from stack.runtime.compile_cache import cached
 from stack.runtime.engine import TIMEOUT_S, Engine
+from stack.runtime.tuned import read_choices
 
 CACHE_VARIABLE = "HAL_CACHE_DIR"
 
@@ -24,15 +26,16 @@ CACHE_VARIABLE = "HAL_CACHE_DIR"
 def engine_of(device: Device, timeout_s: float = TIMEOUT_S, cache_dir: str = "") -> Engine:
     """A new engine on an open device, with the compiler and the operations of this package.
 
-    Compiled graphs are kept in `cache_dir` (empty: nowhere).
+    Compiled graphs are kept in `cache_dir` (empty: nowhere), and schedules that were measured for
+    the device are taken from there.
     """
+    choices = read_choices(cache_dir, device.info) if cache_dir else NO_CHOICES
 
     def compile(request: GraphRequest) -> CompiledGraph:
-        return compile_graph(request, device.info, OPS)
+        return compile_graph(request, device.info, OPS, choices)
 
-    return Engine(
-        device, cached(compile, device.info, cache_dir) if cache_dir else compile, timeout_s
-    )
+    kept = cached(compile, device.info, choices, cache_dir) if cache_dir else compile
+    return Engine(device, kept, timeout_s)
 
 
 def engine_for(name: str, wrappers: Sequence[str | Wrapper] | None = None) -> Engine:

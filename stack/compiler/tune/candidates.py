@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hal.core.description import DeviceInfo
-from stack.compiler.blocking import MatmulShape
-from stack.compiler.schedule import Problem, Schedule
+from stack.compiler.blocking import MatmulShape, choose_blocks
+from stack.compiler.schedule import DEFAULT_SIZES, Problem, Schedule
 from stack.compiler.tune import loops, products
 
 MOST = 48
@@ -30,6 +30,13 @@ def candidates(problem: Problem, info: DeviceInfo) -> tuple[Candidate, ...]:
     unit = costs[default]
     ranked = sorted(others, key=costs.__getitem__)
     return tuple(Candidate(s, costs[s] / unit) for s in [default, *ranked[: MOST - 1]])
+
+
+def cost_of(problem: Problem, info: DeviceInfo) -> float:
+    """What the model says that the rules' schedule costs, to compare problems of any family."""
+    if isinstance(problem, MatmulShape):
+        return products.cost(problem, info, choose_blocks(problem, info))
+    return loops.cost(problem, info, DEFAULT_SIZES)
 
 
 def _costs(problem: Problem, info: DeviceInfo) -> Mapping[Schedule, float]:

@@ -1,0 +1,157 @@
+"""Candidates on an open device: built, run, compared, timed. Nothing but the contract is used."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hal.core.device import Device
+from hal.core.dtypes import DType
+from hal.core.errors import HalError, OperationFailed
+from hal.core.values import AllocOptions, Buffer, Launchable, Point, Program
+from hal.tile.numeric import NUMPY
+from stack.tune.check import difference
+from stack.tune.orders import Answer, Begin, Extent, Order, Prepare, Refusal, Stage, Trial
+
+Bytes = npt.NDArray[np.uint8]
+UNWRITTEN = b"\xff"
+"""What fills results before they are computed: NaN, so that a missing one is seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    program: Program
+    launchable: Launchable
+    trial: Trial
+
+
+class LateError(Exception):
+    """The device did not finish in time."""
+
+
+class Bench:
+    """A problem's buffers on a device and the candidates that are prepared. Every wait of an order
+    ends within its `limit_s`."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._timeline = device.create_timeline(False)
+        self._extents: tuple[Extent, ...] = ()
+        self._buffers: list[Buffer] = []
+        self._contents: list[Bytes] = []
+        self._expected: list[Bytes] = []
+        self._ready: dict[int, _Ready] = {}
+        self._ends = 0.0
+
+    def answer(self, order: Order, limit_s: float) -> Answer:
+        """Do what is ordered. A refusal by the device or for a wrong result is an answer."""
+        self._ends = time.monotonic() + limit_s
+        try:
+            if isinstance(order, Begin):
+                self._begin(order.extents)
+                return 0.0
+            if isinstance(order, Prepare):
+                return self._prepare(order.number, order.trial)
+            return self._timed(self._ready[order.number], order.repeats)
+        except LateError:
+            return Refusal(Stage.HANG, f"did not end within {limit_s:g} s", lasting=True)
+        except OperationFailed as error:
+            return Refusal(Stage.LAUNCH, str(error), lasting=True)
+        except HalError as error:
+            return Refusal(Stage.BUILD, str(error))
+
+    def _begin(self, extents: Sequence[Extent]) -> None:
+        self._forget()
+        for seed, extent in enumerate(extents):
+            buffer = self._device.alloc(extent.nbytes, AllocOptions(label="tuning"))
+            content = contents(extent, seed)
+            self._buffers.append(buffer)
+            self._contents.append(content)
+            self._wait(self._device.copy(buffer.region(), content.data, self._timeline, ()))
+        self._extents = tuple(extents)
+
+    def _forget(self) -> None:
+        for ready in self._ready.values():
+            self._device.free(ready.launchable)
+            self._device.free(ready.program)
+        for buffer in self._buffers:
+            self._device.free(buffer)
+        self._ready, self._expected, self._buffers, self._contents = {}, [], [], []
+
+    def _prepare(self, number: int, trial: Trial) -> Answer:
+        program = self._device.load(trial.source)
+        launchable = self._device.bind(program, [self._buffers[i] for i in trial.args])
+        ready = self._ready[number] = _Ready(program, launchable, trial)
+        self._restore(UNWRITTEN)
+        self._wait(self._run(ready))
+        wrong = self._compare(number)
+        return Refusal(Stage.RESULT, wrong) if wrong else self._timed(ready, 1)
+
+    def _compare(self, number: int) -> str:
+        """How the results differ from those of candidate 0; "" where they do not."""
+        found = [self._read(i) for i, e in enumerate(self._extents) if e.written]
+        if number == 0:
+            self._expected = found
+        written = [e.dtype for e in self._extents if e.written]
+        triples = zip(found, self._expected, written, strict=True)
+        said = (difference(values(f, d), values(e, d), d) for f, e, d in triples)
+        return next((text for text in said if text), "")
+
+    def _timed(self, ready: _Ready, repeats: int) -> float:
+        self._restore()
+        self._wait(self._run(ready))  # with everything warm
+        start = time.perf_counter()
+        for _ in range(repeats):
+            point = self._run(ready)
+        self._wait(point)
+        return (time.perf_counter() - start) / repeats
+
+    def _restore(self, unwritten: bytes = b"") -> None:
+        """Put the contents that kernels changed back, or `unwritten` where they only write."""
+        for buffer, content, extent in zip(
+            self._buffers, self._contents, self._extents, strict=True
+        ):
+            if extent.written:
+                self._wait(self._device.copy(buffer.region(), content.data, self._timeline, ()))
+        for i in self._only_written() if unwritten else ():
+            self._wait(self._device.fill(self._buffers[i].region(), unwritten, self._timeline, ()))
+
+    def _only_written(self) -> set[int]:
+        read: set[int] = set()
+        for ready in self._ready.values():
+            pairs = zip(ready.trial.args, ready.trial.source.params, strict=True)
+            read |= {i for i, param in pairs if param.reads}
+        return {i for i, e in enumerate(self._extents) if e.written} - read
+
+    def _run(self, ready: _Ready) -> Point:
+        return self._device.launch(ready.launchable, ready.trial.grid, self._timeline, ())
+
+    def _read(self, number: int) -> Bytes:
+        buffer = self._buffers[number]
+        host = np.empty(buffer.nbytes, np.uint8)
+        self._wait(self._device.copy(host.data, buffer.region(), self._timeline, ()))
+        return host
+
+    def _wait(self, point: Point) -> None:
+        left = max(0.0, self._ends - time.monotonic())
+        if not self._device.wait([point], left, True):
+            raise LateError
+
+
+def contents(extent: Extent, seed: int) -> Bytes:
+    """What a buffer holds at first: floats between a half and one and a half, whose sums,
+    products and roots are ordinary numbers; zeros of integers, which index any axis."""
+    count = extent.nbytes // extent.dtype.nbytes
+    if not extent.dtype.is_float:
+        return np.zeros(extent.nbytes, np.uint8)
+    drawn = np.random.default_rng(seed).random(count, np.float32) + np.float32(0.5)
+    return drawn.astype(NUMPY[extent.dtype]).view(np.uint8)
+
+
+def values(content: Bytes, dtype: DType) -> npt.NDArray[np.generic]:
+    """The elements of a buffer."""
+    return content.view(NUMPY[dtype])

@@ -1,0 +1,78 @@
+"""What the tuning process and the process that measures say to each other: values, pickled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from hal.core.dtypes import DType
+from hal.core.values import Grid, KernelSource
+
+
+class Stage(Enum):
+    """Where a candidate was refused."""
+
+    BUILD = "build"
+    LAUNCH = "launch"
+    RESULT = "result"
+    HANG = "hang"
+    CRASH = "crash"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a candidate cannot be chosen. `lasting` tells that the process which said so may be
+    damaged and must not measure any more."""
+
+    stage: Stage
+    reason: str
+    lasting: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.stage.value}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A buffer of a problem; `written` tells that its bytes are a result."""
+
+    nbytes: int
+    dtype: DType
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A candidate's program, its grid, and the number of the buffer of each parameter."""
+
+    source: KernelSource
+    grid: Grid
+    args: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Forget the problem before and make the buffers of another one."""
+
+    extents: tuple[Extent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Build candidate `number`, run it and compare its results with those of candidate 0, which is
+    prepared first. Answered with the seconds of a second run, or a refusal."""
+
+    number: int
+    trial: Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """Run a prepared candidate `repeats` times. Answered with the seconds of one run."""
+
+    number: int
+    repeats: int
+
+
+Order = Begin | Prepare | Time
+Answer = float | Refusal

@@ -1,0 +1,113 @@
+"""The parent's side of the process that measures."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
+
+from hal.core.errors import HalError
+from stack.tune.orders import Answer, Order, Refusal, Stage
+from stack.tune.worker import GRACE_S
+
+START_S = 120.0
+"""How long the process may take to open the device."""
+END_S = 5.0
+TAIL = 2000
+"""Characters of what the process printed in which its last words are looked for."""
+
+_START = """
+import json, sys
+descriptor, path, *rest = json.loads(sys.argv[1])
+sys.path[:] = path
+from stack.tune.worker import serve
+serve(descriptor, *rest)
+"""
+
+
+class LostError(Exception):
+    """The process crashed (CRASH) or gave no answer in time (HANG); it is gone."""
+
+    def __init__(self, stage: Stage, reason: str) -> None:
+        super().__init__(reason)
+        self.refusal = Refusal(stage, reason, lasting=True)
+
+
+class MeasureError(HalError):
+    """No process can measure on the device."""
+
+    next_step = "see whether `hal info` can open the device; then tune again"
+
+
+class Process:
+    """A process that has the device `name` open. Raises MeasureError when it cannot."""
+
+    def __init__(self, name: str, wrappers: Sequence[str] = (), cache_dir: str = "") -> None:
+        ours, theirs = socket.socketpair()
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115  closed by `end`
+        with theirs:
+            order = [theirs.fileno(), sys.path, name, list(wrappers), cache_dir]
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _START, json.dumps(order)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._printed,
+                stderr=self._printed,
+                start_new_session=True,
+            )
+        self._connection = Connection(ours.detach())
+        try:
+            self._receive(START_S)
+        except LostError as error:
+            raise MeasureError(f"{name} cannot be measured on: {error}") from error
+        except BaseException:
+            self.end()
+            raise
+
+    def ask(self, order: Order, limit_s: float) -> Answer:
+        """The answer to an order that may take `limit_s`. Raises LostError."""
+        try:
+            self._connection.send((order, limit_s))
+        except OSError as error:
+            raise LostError(Stage.CRASH, self._last_words("ended")) from error
+        return self._receive(limit_s + GRACE_S)
+
+    def end(self) -> None:
+        """Kill the process with all that it started. Idempotent."""
+        self._connection.close()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        # One that is stuck in the kernel cannot be waited for.
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=END_S)
+        self._printed.close()
+
+    def _receive(self, limit_s: float) -> Answer:
+        try:
+            if self._connection.poll(limit_s):
+                answer: Answer = self._connection.recv()
+                return answer
+            stage, cause = Stage.HANG, f"no answer within {limit_s:g} s"
+        except (EOFError, OSError):
+            stage, cause = Stage.CRASH, self._last_words(self._how_it_ended())
+        self.end()
+        raise LostError(stage, cause)
+
+    def _how_it_ended(self) -> str:
+        try:
+            status = self._process.wait(timeout=END_S)
+        except subprocess.TimeoutExpired:
+            return "closed its connection"
+        return f"killed by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+
+    def _last_words(self, cause: str) -> str:
+        self._printed.seek(0)
+        lines = self._printed.read().decode(errors="replace")[-TAIL:].strip().splitlines()
+        return f"{cause}; it printed last: {lines[-1][:200]}" if lines else cause

@@ -1,0 +1,151 @@
+"""Which candidate is the fastest, found by successive halving within a budget of seconds.
+
+Half of the budget builds candidates, in the order of the model's prediction. The rest times those
+that work, in rounds in which everybody runs once beside candidate 0; after some rounds the slower
+half leaves. A time counts relative to that of candidate 0 in the same round, so that a machine that
+others use too disturbs all alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from statistics import median
+from typing import Protocol
+
+from hal.core.errors import HalError
+from stack.tune.orders import Answer, Refusal, Stage, Trial
+
+ROUNDS = 3
+"""Rounds between two halvings."""
+FINAL = 12
+"""Rounds that the last one must have run."""
+FEW = 4
+"""Rounds without which nothing is chosen, also when the budget is spent."""
+BATCH_S = 2e-3
+"""Seconds that the runs of one round take at least, so that a clock's tick does not count."""
+MOST_REPEATS = 1000
+HOPELESS = 3.0
+"""A candidate whose first run takes so many times the default's is not timed again."""
+
+
+class Measures(Protocol):
+    """What the search needs of a `Rig`."""
+
+    def prepare(self, number: int, trial: Trial) -> Answer: ...
+
+    def time(self, number: int, repeats: int) -> Answer: ...
+
+
+@dataclass(slots=True)
+class Found:
+    """What a search found out: the seconds of candidate 0, for each candidate its times over that
+    of candidate 0 or why it was refused, and the chosen one. Candidates that were not reached, and
+    those whose program another one has, are in neither."""
+
+    seconds: float = 0.0
+    ratios: dict[int, list[float]] = field(default_factory=dict)
+    refused: dict[int, Refusal] = field(default_factory=dict)
+    chosen: int = 0
+
+
+def search(
+    trials: Sequence[Callable[[], Trial]],
+    rig: Measures,
+    budget_s: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> Found:
+    """Try candidates, 0 first. Nothing is found but a refusal when 0 is refused itself.
+
+    May take longer than the budget by what the order takes that is under way at its end. Raises
+    MeasureError when the device fails without a candidate.
+    """
+    began = clock()
+    contest = _Contest(rig, Found(), lambda part: clock() - began > budget_s * part)
+    contest.build(trials)
+    contest.halve()
+    contest.found.chosen = best(contest.found.ratios)
+    return contest.found
+
+
+def best(ratios: dict[int, list[float]]) -> int:
+    """The fastest of those that beat candidate 0 in three of four rounds; 0 where none does."""
+    sure = [n for n, r in ratios.items() if len(r) >= FEW and _upper_quartile(r) < 1]
+    return min(sure, key=lambda n: median(ratios[n]), default=0)
+
+
+def _upper_quartile(ratios: Sequence[float]) -> float:
+    return sorted(ratios)[ceil(len(ratios) * 3 / 4) - 1]
+
+
+class _Contest:
+    def __init__(self, rig: Measures, found: Found, spent: Callable[[float], bool]) -> None:
+        self.found = found
+        self._rig, self._spent = rig, spent
+        self._first: dict[int, float] = {}
+        self._zero: list[float] = []
+
+    def build(self, trials: Sequence[Callable[[], Trial]]) -> None:
+        """Prepare candidates until half of the budget is spent."""
+        seen: set[Hashable] = set()
+        for number, render in enumerate(trials):
+            if number and (self._spent(0.5) or 0 in self.found.refused):
+                return
+            try:
+                trial = render()
+            except HalError as error:
+                self.found.refused[number] = Refusal(Stage.BUILD, str(error))
+                continue
+            if (trial.source.text, trial.grid) not in seen:
+                seen.add((trial.source.text, trial.grid))
+                self._enter(number, trial)
+
+    def halve(self) -> None:
+        """Rounds in which the slower half leaves, then some more for the last one."""
+        alive = [n for n in self._first if n and self._first[n] <= HOPELESS * self._first[0]]
+        while alive and not self._spent(1):
+            alone = len(alive) == 1
+            self._rounds(alive, FINAL if alone else ROUNDS)
+            alive = [n for n in alive if n not in self.found.refused]
+            if alone:
+                return
+            alive.sort(key=lambda n: median(self.found.ratios[n]))
+            del alive[ceil(len(alive) / 2) :]
+
+    def _enter(self, number: int, trial: Trial) -> None:
+        answer = self._rig.prepare(number, trial)
+        if isinstance(answer, Refusal):
+            self.found.refused[number] = answer
+            return
+        self._first[number] = answer
+        self.found.ratios[number] = [answer / self._first[0]]
+        if number == 0:
+            self._note_zero(answer)
+
+    def _rounds(self, alive: Sequence[int], count: int) -> None:
+        for _ in range(count):
+            if self._spent(1):
+                return
+            zero = self._time(0)
+            if zero is None:
+                return
+            self._note_zero(zero)
+            for number in alive:
+                found = None if number in self.found.refused else self._time(number)
+                if found is not None:
+                    self.found.ratios[number].append(found / zero)
+
+    def _time(self, number: int) -> float | None:
+        repeats = ceil(BATCH_S / max(self._first[number], BATCH_S / MOST_REPEATS))
+        answer = self._rig.time(number, repeats)
+        if isinstance(answer, Refusal):
+            self.found.refused[number] = answer
+            self.found.ratios.pop(number, None)
+            return None
+        return answer
+
+    def _note_zero(self, seconds: float) -> None:
+        self._zero.append(seconds)
+        self.found.seconds = median(self._zero)

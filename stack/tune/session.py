@@ -1,0 +1,132 @@
+"""Tuning the kernels of graphs: from requests to records on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from time import monotonic
+
+from hal.core.description import DeviceInfo
+from stack.compiler.compile import renderer
+from stack.compiler.emit import Part, TileCall
+from stack.compiler.program import GraphRequest
+from stack.compiler.schedule import Problem, Schedule
+from stack.compiler.tune import Candidate, Tunable, candidates, cost_of, tunables
+from stack.ops import OPS
+from stack.runtime.tuned import Record, Result, folder_of, read_record, write_record
+from stack.tune.orders import Extent, Trial
+from stack.tune.process import MeasureError
+from stack.tune.rig import Rig
+from stack.tune.search import Found, search
+
+LEAST_S = 2.0
+"""A budget with less than this for a problem tells nothing."""
+
+Told = Callable[[Tunable, Record | None, str], None]
+"""Called after each problem: its record, or None and why there is none; "cached" says that the
+record was measured before."""
+
+
+def problems_of(requests: Iterable[GraphRequest], info: DeviceInfo) -> tuple[Tunable, ...]:
+    """The different problems of graphs, those that the model finds dearest in all first."""
+    found: dict[Problem, Tunable] = {}
+    for request in requests:
+        for tunable in tunables(request, info, OPS):
+            before = found.get(tunable.problem)
+            count = tunable.count + (before.count if before else 0)
+            found[tunable.problem] = replace(before or tunable, count=count)
+    return tuple(sorted(found.values(), key=lambda t: -_weight(t, info)))
+
+
+def tune(
+    problems: Sequence[Tunable],
+    info: DeviceInfo,
+    rig: Rig,
+    cache_dir: str,
+    budget_s: float,
+    again: bool,
+    told: Told,
+) -> None:
+    """Measure problems and keep their records in the cache directory, one by one.
+
+    Each gets its part of the budget by its share of the predicted time, and at least LEAST_S, so
+    that the last ones may get nothing. Those with a record are not measured, but `again`. Raises
+    OSError when a record cannot be written, PluginError when the device cannot be opened.
+    """
+    folder, ends = folder_of(cache_dir, info), monotonic() + budget_s
+    left = sum(_weight(t, info) for t in problems)
+    for tunable in problems:
+        weight = _weight(tunable, info)
+        share = max(LEAST_S, (ends - monotonic()) * weight / left)
+        left -= weight
+        found = None if again else read_record(folder, tunable.problem)
+        if found is not None:
+            told(tunable, found, "cached")
+        elif monotonic() + LEAST_S > ends:
+            told(tunable, None, "the budget is spent")
+        else:
+            _tune_one(tunable, info, rig, folder, share, told)
+
+
+def _tune_one(
+    tunable: Tunable, info: DeviceInfo, rig: Rig, folder: Path, budget_s: float, told: Told
+) -> None:
+    listed = candidates(tunable.problem, info)
+    try:
+        found = measured(tunable, listed, info, rig, budget_s)
+    except MeasureError as error:
+        told(tunable, None, str(error))
+        return
+    if 0 in found.refused:
+        told(tunable, None, f"the rules' own kernel was refused: {found.refused[0]}")
+        return
+    record = recorded(tunable.problem, listed, found)
+    write_record(folder, record)
+    told(tunable, record, "")
+
+
+def measured(
+    tunable: Tunable, listed: Sequence[Candidate], info: DeviceInfo, rig: Rig, budget_s: float
+) -> Found:
+    """Search among the candidates of a problem. Raises MeasureError."""
+    default = tunable.kernel(listed[0].schedule)
+    numbers = {part: i for i, part in enumerate(dict.fromkeys(default.buffers))}
+    rig.begin(tuple(_extents(default, numbers)))
+    write = renderer(info)
+
+    def render(schedule: Schedule) -> Callable[[], Trial]:
+        def trial() -> Trial:
+            call = tunable.kernel(schedule)
+            args = tuple(numbers[part] for part in call.buffers)
+            return Trial(write(call.kernel, info), call.grid, args)
+
+        return trial
+
+    return search([render(c.schedule) for c in listed], rig, budget_s)
+
+
+def recorded(problem: Problem, listed: Sequence[Candidate], found: Found) -> Record:
+    """What was found as a record: the candidates that were tried, the rules' own first."""
+    tried = [i for i in range(len(listed)) if i in found.ratios or i in found.refused]
+    results = tuple(
+        Result(
+            listed[i].schedule,
+            listed[i].predicted,
+            median(found.ratios[i]) if i in found.ratios else None,
+            str(found.refused[i]) if i in found.refused else "",
+        )
+        for i in tried
+    )
+    return Record(problem, found.seconds, results, tried.index(found.chosen))
+
+
+def _extents(call: TileCall, numbers: dict[Part, int]) -> Iterator[Extent]:
+    for part in numbers:
+        params = [p for p, b in zip(call.kernel.params, call.buffers, strict=True) if b == part]
+        yield Extent(part.nbytes, params[0].dtype, any(p.writes for p in params))
+
+
+def _weight(tunable: Tunable, info: DeviceInfo) -> float:
+    return tunable.count * cost_of(tunable.problem, info)
