@@ -1,4 +1,7 @@
-"""Worker: training steps of the GPT in examples/gpt.py. `python -m benchmarks.our_gpt DTYPE`."""
+"""Worker: training steps of the GPT in examples/gpt.py.
+
+`python -m benchmarks.our_gpt DTYPE [DEVICE]`, without a device on the first processor.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ import stack.framework as ht
 from stack.framework import optim
 from stack.runtime import engine_for
 
-DEVICE = "cpu:0"
+DEVICE = sys.argv[2] if len(sys.argv) > 2 else "cpu:0"
 
 
 def prepare() -> Callable[[], float]:
