@@ -21,10 +21,10 @@ holds. A chunk is the memory of one block in one place; `blocks` lists a place's
 
 Element types. INPUT and OUTPUT hold the call's element type. SCRATCH of a reducing kind holds the
 accumulator type, which is float32 for float16 and bfloat16 and the element type otherwise; SCRATCH
-of the other kinds holds the element type. A SEND carries the type of the place that it reads.
-RECV_REDUCE and REDUCE compute in the accumulator type and round when they write to OUTPUT; COPY
-converts. So a reducing program is right for narrow types if it keeps partial sums in SCRATCH, which
-the checker tells (`check.Proof.wide`).
+of the other kinds holds the element type. A SEND carries the type of the place that it reads; RECV
+and COPY convert to the type of `dst`; RECV_REDUCE and REDUCE compute in the accumulator type and
+round when they write to OUTPUT. So a reducing program is right for narrow types if it keeps partial
+sums in SCRATCH, which the checker tells (`check.Proof.wide`). For all other types nothing converts.
 
 Order. `Step.after` names earlier steps of the same rank. A step starts once they are complete, and
 waits for no other step of its rank, except that the messages from one rank to another are sent and

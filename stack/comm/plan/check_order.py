@@ -1,0 +1,165 @@
+"""Which message is which, and in which orders the steps of all ranks can run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from stack.comm.plan.error import PlanError
+from stack.comm.plan.program import NOTHING, Op, Program, Span, Step, blocks
+from stack.comm.plan.text import print_span
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """All steps of a program as nodes: step i of rank r is node `first[r] + i`.
+
+    `partner` is the other end of a message, -1 for local steps. `nodes` lists every node once, so
+    that each comes after what it waits for; the two ends of a message stand together, the SEND
+    first, since neither can end without the other.
+    """
+
+    first: tuple[int, ...]
+    partner: tuple[int, ...]
+    nodes: tuple[int, ...]
+    rank_of: tuple[int, ...]
+
+    def step(self, program: Program, node: int) -> tuple[int, int, Step]:
+        """Rank, index and value of a node's step."""
+        rank = self.rank_of[node]
+        index = node - self.first[rank]
+        return rank, index, program.steps[rank][index]
+
+
+def order_of(program: Program) -> Order:
+    """An order in which the steps can run although no message is kept in between.
+
+    Raises PlanError for messages that do not fit together, and for steps that wait for one another.
+    """
+    first, total = [], 0
+    for steps in program.steps:
+        first.append(total)
+        total += len(steps)
+    rank_of = tuple(rank for rank, steps in enumerate(program.steps) for _ in steps)
+    channels = _channels(program, first)
+    partner = [-1] * total
+    for sends, receives in channels:
+        for sent, received in zip(sends, receives, strict=True):
+            partner[sent], partner[received] = received, sent
+    unsorted = Order(tuple(first), tuple(partner), (), rank_of)
+    nodes = _sorted(program, unsorted, channels)
+    return Order(unsorted.first, unsorted.partner, nodes, rank_of)
+
+
+Channel = tuple[list[int], list[int]]
+"""The nodes of the SENDs and of the receives from one rank to another, in order."""
+
+
+def _channels(program: Program, first: Sequence[int]) -> list[Channel]:
+    found: dict[tuple[int, int], Channel] = {}
+    for rank, steps in enumerate(program.steps):
+        for index, step in enumerate(steps):
+            if step.peer >= 0:
+                sends = step.op is Op.SEND
+                pair = (rank, step.peer) if sends else (step.peer, rank)
+                found.setdefault(pair, ([], []))[0 if sends else 1].append(first[rank] + index)
+    for (source, dest), (sent_by, taken_by) in found.items():
+        _check_number(source, dest, len(sent_by), len(taken_by), program)
+        for sent, received in zip(sent_by, taken_by, strict=True):
+            _check_fit(program, source, sent - first[source], dest, received - first[dest])
+    return list(found.values())
+
+
+def _check_number(source: int, dest: int, sent: int, received: int, program: Program) -> None:
+    """Raise for the first message that the other side does not have."""
+    if sent == received:
+        return
+    extra, other = (source, dest) if sent > received else (dest, source)
+    steps = enumerate(program.steps[extra])
+    mine = [i for i, s in steps if s.peer == other and (s.op is Op.SEND) == (extra == source)]
+    raise PlanError(
+        f"rank {source} sends {sent} messages to rank {dest}, which receives {received}",
+        extra,
+        mine[min(sent, received)],
+    )
+
+
+def _check_fit(program: Program, source: int, sent: int, dest: int, received: int) -> None:
+    """Raise for a message that is not what its receiver expects."""
+    src, receive = program.steps[source][sent].src, program.steps[dest][received]
+    given, wanted = _blocks(program, source, src), _blocks(program, dest, receive.dst)
+    where = f"the message of rank {source}, step {sent},"
+    chunk = print_span(receive.dst) if receive.dst != NOTHING else ""
+    if given != wanted:
+        reason = f"{where} has the blocks {_list(given)}, it takes {_list(wanted)}"
+        raise PlanError(reason, dest, received, chunk)
+
+
+def _blocks(program: Program, rank: int, span: Span) -> tuple[int, ...]:
+    return blocks(program, rank, span.place)[span.start : span.start + span.count]
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return " ".join(map(str, numbers)) or "none"
+
+
+def _sorted(program: Program, order: Order, channels: Sequence[Channel]) -> tuple[int, ...]:
+    """Kahn's algorithm on steps, where a message is one node, named by its SEND."""
+    total = len(order.partner)
+    head = [_head(program, order, node) for node in range(total)]
+    followers: list[list[int]] = [[] for _ in range(total)]
+    waiting = [0] * total
+    for earlier, later in _edges(program, order, channels):
+        followers[head[earlier]].append(head[later])
+        waiting[head[later]] += 1
+    ready = [node for node in range(total) if head[node] == node and not waiting[node]]
+    nodes: list[int] = []
+    for node in ready:  # which grows
+        nodes += [node] if order.partner[node] < 0 else [node, order.partner[node]]
+        for later in followers[node]:
+            waiting[later] -= 1
+            if not waiting[later]:
+                ready.append(later)
+    if len(nodes) < total:
+        _refuse_cycle(program, order, followers, set(nodes), head)
+    return tuple(nodes)
+
+
+def _head(program: Program, order: Order, node: int) -> int:
+    receives = order.step(program, node)[2].op in (Op.RECV, Op.RECV_REDUCE)
+    return order.partner[node] if receives else node
+
+
+def _edges(
+    program: Program, order: Order, channels: Sequence[Channel]
+) -> Iterator[tuple[int, int]]:
+    """What waits for what: by `after`, and as messages of one channel."""
+    for rank, steps in enumerate(program.steps):
+        for index, step in enumerate(steps):
+            for earlier in step.after:
+                yield order.first[rank] + earlier, order.first[rank] + index
+    for sends, _ in channels:
+        yield from pairwise(sends)
+
+
+def _refuse_cycle(
+    program: Program,
+    order: Order,
+    followers: Sequence[Sequence[int]],
+    done: set[int],
+    head: Sequence[int],
+) -> None:
+    """Raise for steps that wait for one another, with the ring of them."""
+    stuck = {node for node in range(len(head)) if head[node] == node and node not in done}
+    waits_for = {later: node for node in stuck for later in followers[node] if later in stuck}
+    path = [min(waits_for)]
+    while waits_for[path[-1]] not in path:
+        path.append(waits_for[path[-1]])
+    ring = path[path.index(waits_for[path[-1]]) :]
+    names = [
+        f"rank {rank} step {index}" for rank, index, _ in (order.step(program, n) for n in ring)
+    ]
+    rank, index, _ = order.step(program, ring[0])
+    chain = " waits for ".join([*names, names[0]])
+    raise PlanError(f"deadlock: {chain}", rank, index)

@@ -1,0 +1,1 @@
+"""The algorithms: each writes programs for any number of ranks."""
