@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 TRAIN_ARGS ?=
 TEST_ARGS ?= -n 2
-NATIVE := $(wildcard plugins/*/*.py plugins/*/src/*/native/*)
+NATIVE := $(wildcard *.py stack/comm/engine/native/* plugins/*/*.py plugins/*/src/*/native/*)
 
 .PHONY: setup train test lint bench clean
 

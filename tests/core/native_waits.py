@@ -25,6 +25,7 @@ SLICE = "wait in slices of at most a second, and look around after each"
 BLOCKING = (
     Blocking("hc_futex_wait", 2, SLICE),
     Blocking("hc_shared_wait", 2, SLICE),
+    Blocking("he_futex_wait", 2, SLICE),
     Blocking("syscall", 4, SLICE),  # of a futex alone: number, word, FUTEX_WAIT, value, time
     Blocking("pthread_cond_wait", None, "use pthread_cond_timedwait"),
     Blocking("pthread_join", None, "use pthread_clockjoin_np, and say what happens after that"),

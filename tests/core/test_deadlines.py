@@ -18,7 +18,7 @@ PYTHON = [
     "benchmarks/**/*.py",
     "tests/**/*.py",
 ]
-NATIVE = ["plugins/*/src/**/native/*.c"]
+NATIVE = ["plugins/*/src/**/native/*.c", "stack/**/native/*.c"]
 CPU = "plugins/cpu/src/hal_plugin_cpu/native"
 
 

@@ -33,9 +33,9 @@ typedef struct {
 } he_failure;
 
 /* A group. `local` lists the ranks of this host in rising order, of which `segment` is the shared memory; `life`
- * has a connection to each rank (-1 for this one), `data` two to each rank of another host (-1 for the others).
- * All descriptors become the group's. NULL without memory or threads: then the descriptors stay the caller's. */
-he_group *he_group_new(int rank, int size, int nlocal, const int *local, int segment, const int *life, const int *data,
+ * has a connection to each rank (-1 for this one). All descriptors become the group's. NULL without memory or
+ * threads: then they stay the caller's. */
+he_group *he_group_new(int rank, int size, int nlocal, const int *local, int segment, const int *life,
                        int64_t heartbeat_ns);
 int64_t he_segment_nbytes(int nlocal, int size);
 void he_group_leave(he_group *group);
@@ -63,7 +63,3 @@ he_work *he_collective_start(he_group *group, int kind, int dtype, int reduce, i
 int he_work_wait(he_work *work, int64_t wait_ns);
 int he_work_test(he_work *work);
 void he_work_release(he_work *work);
-
-/* One point-to-point message; calls of one pair and direction match in their order. */
-he_work *he_message_start(he_group *group, int kind, int dtype, int64_t count, void *buffer, int peer,
-                          int64_t timeout_ns);

@@ -74,7 +74,6 @@ typedef struct {
     atomic_int state;    /* HE_HERE, else the code of how it went */
     uint64_t beat;
     int64_t heard_ns;
-    int told;            /* whether our failure was sent */
     he_call last;        /* of a rank of another host, as it was told */
     int last_done;
     size_t nread;
@@ -88,6 +87,8 @@ struct he_group {
     int *index;            /* of a rank among the host's ranks; -1 for one of another host */
     int *ranks;            /* the host's ranks */
     int64_t heartbeat_ns, beat_ns, spin_ns;
+    int64_t next_beat_ns;  /* the watch's own */
+    int told;              /* whether it sent the failure */
     size_t nbytes;
     he_head *head;
     he_end *ends;
@@ -95,12 +96,12 @@ struct he_group {
     he_chunk_slot *chunks; /* CHUNK_SLOTS of each rank, behind them */
     uint32_t posts, step_number, chunk_number;
     int64_t sequence;
-    uint32_t alarm;        /* the last one looked at */
+    _Atomic uint32_t alarm; /* the last one looked at */
     atomic_int failing, failed;
     he_failure failure;
+    _Atomic int64_t next_id;
     pthread_mutex_t lock;  /* of what follows */
     he_shared *own;
-    int64_t next_id;
     pthread_cond_t changed;
     struct he_work *queue, **tail;
     int threaded, ending, running;
@@ -122,7 +123,8 @@ typedef struct he_work {
     int64_t timeout_ns, budget_ns; /* `budget_ns`: how long the caller's thread waits for all to come; 0: no limit */
     int arrived;           /* whether all ranks have come to it */
     int shown;             /* whether this rank has told of it */
-    uint32_t first;        /* the post that tells of it */
+    int small;             /* whether that carries its data already */
+    uint32_t first, number; /* the post that tells of it, and the step of its slot */
 } he_work;
 
 static inline int64_t he_now(void) {
@@ -146,6 +148,7 @@ void he_cond_init(pthread_cond_t *cond);
 void he_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t timeout_ns);
 /* segment.c */
 int he_segment_map(he_group *g, int fd);
+void he_segment_unmap(he_group *g);
 /* failure.c */
 int he_fail(he_group *g, int code, int rank, int told_by, const he_call *ours, const he_call *theirs, int theirs_done);
 void he_adopt(he_group *g, int from, const he_failure *told);
@@ -189,8 +192,6 @@ void he_shared_close(he_group *g);
 int he_watch_add(he_group *g);
 void he_watch_remove(he_group *g);
 void he_watch_wake(void);
-int he_forked(void);
-/* peer.c */
-int he_peer_send(he_group *g, int rank, const void *message, size_t nbytes, int fd);
-
+void he_watch_hold(void);
+void he_watch_let_go(void);
 #endif

@@ -1,5 +1,6 @@
 /* A group's first failure: kept, shown to the ranks of this host in the segment, and sent to the others by the watch. */
 #include "engine.h"
+#include <sched.h>
 
 static void alarm_all(he_group *g) {
     __atomic_add_fetch(&g->head->alarm, 1, __ATOMIC_SEQ_CST);

@@ -1,0 +1,1 @@
+"""The native engine under a group of ranks: links, collectives, failure detection."""

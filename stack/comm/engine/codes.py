@@ -1,0 +1,59 @@
+"""The contract's names as the numbers of the native engine, and calls in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from hal.core.dtypes import DType
+from hal.core.values import CollectiveKind, ReduceKind
+from stack.comm.engine.library import lib
+
+KINDS: dict[CollectiveKind, int] = {
+    kind: getattr(lib, f"HE_{kind.name}") for kind in CollectiveKind
+}
+REDUCES: dict[ReduceKind, int] = {
+    reduce: getattr(lib, f"HE_{reduce.name}") for reduce in ReduceKind
+}
+DTYPES: dict[DType, int] = {dtype: getattr(lib, f"HE_{dtype.name}") for dtype in DType}
+NUMPY: dict[np.dtype[Any], DType] = {
+    np.dtype(np.float64): DType.F64,
+    np.dtype(np.float32): DType.F32,
+    np.dtype(np.float16): DType.F16,
+    np.dtype(ml_dtypes.bfloat16): DType.BF16,
+    np.dtype(np.int64): DType.I64,
+    np.dtype(np.int32): DType.I32,
+    np.dtype(np.int16): DType.I16,
+    np.dtype(np.int8): DType.I8,
+    np.dtype(np.uint64): DType.U64,
+    np.dtype(np.uint32): DType.U32,
+    np.dtype(np.uint16): DType.U16,
+    np.dtype(np.uint8): DType.U8,
+    np.dtype(np.bool_): DType.BOOL,
+}
+NUMPY_CODES: dict[np.dtype[Any], int] = {dtype: DTYPES[NUMPY[dtype]] for dtype in NUMPY}
+
+_KIND_OF = {code: kind for kind, code in KINDS.items()}
+_REDUCE_OF = {code: reduce for reduce, code in REDUCES.items()}
+_DTYPE_OF = {code: dtype for dtype, code in DTYPES.items()}
+_POINTS = {lib.HE_SEND: "send to", lib.HE_RECV: "receive from"}
+_REDUCING = {CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.REDUCE_SCATTER}
+
+
+def call_in_words(call: Any) -> str:
+    """A native call: "call 3: reduce (sum) of 8 f32, root 1"."""
+    if call.kind in _POINTS:
+        what = f"{_POINTS[call.kind]} rank {call.root}, {_elements(call)}"
+        return f"message {call.sequence}: {what}"
+    kind = _KIND_OF[call.kind]
+    how = f" ({_REDUCE_OF[call.reduce].value})" if kind in _REDUCING else ""
+    root = f", root {call.root}" if call.root >= 0 else ""
+    counts = f", counts with digest {call.digest:#x}" if call.digest else ""
+    of = "" if kind is CollectiveKind.BARRIER else f" of {_elements(call)}"
+    return f"call {call.sequence}: {kind.value}{how}{of}{root}{counts}"
+
+
+def _elements(call: Any) -> str:
+    return f"{call.count} {_DTYPE_OF[call.dtype].short}"

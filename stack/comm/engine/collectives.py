@@ -1,0 +1,258 @@
+"""The collective operations on arrays of the host, whoever runs them: now, or in the background."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hal.core.errors import InvalidCall
+from hal.core.values import CollectiveKind, ReduceKind
+from stack.comm.engine.codes import KINDS, NUMPY_CODES, REDUCES
+from stack.comm.engine.library import ffi
+from stack.comm.engine.member import Call
+
+Array = NDArray[Any]
+Counts = Sequence[int]
+Result = TypeVar("Result")
+
+_ALL_REDUCE = KINDS[CollectiveKind.ALL_REDUCE]
+_SUM = ReduceKind.SUM
+_from_buffer = ffi.from_buffer
+_NULL = ffi.NULL
+
+
+class Collectives(ABC, Generic[Result]):
+    """Every rank makes the same calls in the same order, with equal counts and element types.
+
+    Arrays are C-contiguous. Elements are combined in rank order, so equal calls give equal bits on
+    every rank; float16 and bfloat16 are accumulated in float32. `out` may be the source where both
+    have the same place in it, and shares no memory with it otherwise. Raises InvalidCall for wrong
+    sizes and types, and what ended the group (`stack.comm.engine.failures`).
+    """
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """This rank's number."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The number of ranks."""
+
+    @abstractmethod
+    def _do(self, call: Call) -> Result:
+        """Run a call, or begin it."""
+
+    def all_reduce(
+        self, array: Array, reduce: ReduceKind = _SUM, out: Array | None = None
+    ) -> Result:
+        """Combine the ranks' arrays, on all of them; in place without `out`."""
+        out = array if out is None else out
+        if out.size != array.size:
+            raise _wrong_size("all_reduce", "out", out.size, array.size)
+        code = _code(array, out, reduce)
+        return self._do(_call(_ALL_REDUCE, code, out, array, array.size, reduce=REDUCES[reduce]))
+
+    def reduce(
+        self, array: Array, root: int, reduce: ReduceKind = _SUM, out: Array | None = None
+    ) -> Result:
+        """As `all_reduce`, but only the root has the result; other ranks keep what they have."""
+        out = array if out is None else out
+        if out.size != array.size:
+            raise _wrong_size("reduce", "out", out.size, array.size)
+        kind, code = KINDS[CollectiveKind.REDUCE], _code(array, out, reduce)
+        return self._do(
+            _call(kind, code, out, array, array.size, self._root(root), REDUCES[reduce])
+        )
+
+    def broadcast(self, array: Array, root: int) -> Result:
+        """Give the root's array to all."""
+        kind, code = KINDS[CollectiveKind.BROADCAST], _code(array, array)
+        return self._do(_call(kind, code, array, array, array.size, self._root(root)))
+
+    def all_gather(
+        self, array: Array, out: Array | None = None, counts: Counts | None = None
+    ) -> Result:
+        """The ranks' arrays one after the other, on all. `counts` are their sizes where they
+        differ. Without `out` an array of shape (size, *array.shape), or (sum(counts),)."""
+        out = self._gathered(array, out, counts)
+        kind = KINDS[CollectiveKind.ALL_GATHER]
+        return self._do(_call(kind, _code(array, out), out, array, array.size, counts=counts))
+
+    def gather(
+        self, array: Array, root: int, out: Array | None = None, counts: Counts | None = None
+    ) -> Result:
+        """As `all_gather`, but only the root has the result; that of others is empty."""
+        if self.rank == self._root(root):
+            out = self._gathered(array, out, counts)
+        else:
+            self._own_count("gather", array, counts)
+            out = array[:0] if array.ndim else array.reshape(1)[:0]
+        kind = KINDS[CollectiveKind.GATHER]
+        return self._do(_call(kind, _code(array, out), out, array, array.size, root, counts=counts))
+
+    def scatter(
+        self, array: Array | None, root: int, out: Array, counts: Counts | None = None
+    ) -> Result:
+        """Give rank i part i of the root's array, in `out`; others may give None for it."""
+        self._own_count("scatter", out, counts)
+        if self.rank == self._root(root):
+            if array is None:
+                raise InvalidCall("scatter: the root gives no array")
+            self._check_whole("scatter", array, out, counts)
+        else:
+            array = out[:0] if out.ndim else out.reshape(1)[:0]
+        kind = KINDS[CollectiveKind.SCATTER]
+        return self._do(_call(kind, _code(array, out), out, array, out.size, root, counts=counts))
+
+    def reduce_scatter(
+        self,
+        array: Array,
+        reduce: ReduceKind = _SUM,
+        out: Array | None = None,
+        counts: Counts | None = None,
+    ) -> Result:
+        """Combine the ranks' arrays and give rank i part i. The parts are equal, or have `counts`
+        elements. Without `out` a new array of one dimension."""
+        if out is None:
+            self._check_counts("reduce_scatter", counts)
+            n = array.size // self.size if counts is None else counts[self.rank]
+            out = np.empty(n, array.dtype)
+        self._own_count("reduce_scatter", out, counts)
+        self._check_whole("reduce_scatter", array, out, counts)
+        kind, code = KINDS[CollectiveKind.REDUCE_SCATTER], _code(array, out, reduce)
+        return self._do(
+            _call(kind, code, out, array, out.size, reduce=REDUCES[reduce], counts=counts)
+        )
+
+    def all_to_all(self, array: Array, out: Array | None = None) -> Result:
+        """Part j of rank i becomes part i of rank j; `out` may be `array`."""
+        out = np.empty_like(array, order="C") if out is None else out
+        if array.size % self.size or out.size != array.size:
+            raise InvalidCall(
+                f"all_to_all: {array.size} elements go to {out.size} in {self.size} equal parts"
+            )
+        kind, count = KINDS[CollectiveKind.ALL_TO_ALL], array.size // self.size
+        return self._do(_call(kind, _code(array, out), out, array, count))
+
+    def all_to_all_v(
+        self, array: Array, counts: Sequence[Counts], out: Array | None = None
+    ) -> Result:
+        """As `all_to_all` with parts of unequal size: rank i sends counts[i][j] elements to rank j.
+        `counts` is equal on all ranks."""
+        if len(counts) != self.size or any(len(row) != self.size for row in counts):
+            raise InvalidCall(f"all_to_all_v: counts is not {self.size} rows of {self.size}")
+        sent, got = sum(counts[self.rank]), sum(row[self.rank] for row in counts)
+        out = np.empty(got, array.dtype) if out is None else out
+        if array.size != sent:
+            raise _wrong_size("all_to_all_v", "array", array.size, sent)
+        if out.size != got:
+            raise _wrong_size("all_to_all_v", "out", out.size, got)
+        if np.may_share_memory(array, out):
+            array = array.copy()
+        flat = tuple(n for row in counts for n in row)
+        kind = KINDS[CollectiveKind.ALL_TO_ALL_V]
+        return self._do(_call(kind, _code(array, out), out, array, 0, counts=flat))
+
+    def barrier(self) -> Result:
+        """Wait until all ranks have come to it. Gives an empty array."""
+        nothing = np.empty(0, np.uint8)
+        return self._do(
+            _call(KINDS[CollectiveKind.BARRIER], NUMPY_CODES[nothing.dtype], nothing, nothing, 0)
+        )
+
+    def _root(self, root: int) -> int:
+        if not 0 <= root < self.size:
+            raise InvalidCall(f"the root {root} is no rank of a group of {self.size}")
+        return root
+
+    def _check_counts(self, what: str, counts: Counts | None) -> None:
+        if counts is not None and (len(counts) != self.size or min(counts) < 0):
+            raise InvalidCall(f"{what}: counts {list(counts)} are not {self.size} sizes")
+
+    def _own_count(self, what: str, part: Array, counts: Counts | None) -> None:
+        self._check_counts(what, counts)
+        if counts is not None and part.size != counts[self.rank]:
+            raise _wrong_size(what, f"the part of rank {self.rank}", part.size, counts[self.rank])
+
+    def _check_whole(self, what: str, whole: Array, part: Array, counts: Counts | None) -> None:
+        wanted = part.size * self.size if counts is None else sum(counts)
+        if whole.size != wanted:
+            raise _wrong_size(what, "the whole", whole.size, wanted)
+
+    def _gathered(self, array: Array, out: Array | None, counts: Counts | None) -> Array:
+        self._own_count("gather", array, counts)
+        if out is None:
+            shape = (self.size, *array.shape) if counts is None else (sum(counts),)
+            return np.empty(shape, array.dtype)
+        self._check_whole("gather", out, array, counts)
+        return out
+
+
+def _wrong_size(what: str, which: str, size: int, wanted: int) -> InvalidCall:
+    return InvalidCall(f"{what}: {which} has {size} elements, not {wanted}")
+
+
+def _code(src: Array, dst: Array, reduce: ReduceKind = _SUM) -> int:
+    """The native code of the element type of both."""
+    code = NUMPY_CODES.get(src.dtype)
+    if code is None:
+        raise InvalidCall(f"the engine has no element type {src.dtype}")
+    if dst is not src and dst.dtype != src.dtype:
+        raise InvalidCall(f"the source has elements of {src.dtype}, the destination {dst.dtype}")
+    if reduce is ReduceKind.AVG and src.dtype == np.bool_:
+        raise InvalidCall("there is no average of bools")
+    return code
+
+
+def _call(
+    kind: int,
+    dtype: int,
+    dst: Array,
+    src: Array,
+    count: int,
+    root: int = -1,
+    reduce: int = 0,
+    counts: Counts | None = None,
+) -> Call:
+    to = _writable(dst)
+    of = to if src is dst else _readable(src)
+    if counts is None:
+        return Call(kind, dtype, reduce, root, count, to, of, _NULL, (to, of), dst)
+    numbers = _native_counts(tuple(counts))
+    return Call(kind, dtype, reduce, root, 0, to, of, numbers, (to, of, numbers), dst)
+
+
+@lru_cache(maxsize=256)
+def _native_counts(counts: tuple[int, ...]) -> Any:
+    return ffi.new("int64_t[]", counts)
+
+
+def _writable(array: Array) -> Any:
+    try:
+        return _from_buffer("char[]", array, True)
+    except (ValueError, BufferError, TypeError):
+        return _from_buffer("char[]", _bytes_of(array, "destination"), True)
+
+
+def _readable(array: Array) -> Any:
+    try:
+        return _from_buffer("char[]", array)
+    except (ValueError, BufferError, TypeError):
+        return _from_buffer("char[]", _bytes_of(array, "source"))
+
+
+def _bytes_of(array: Array, what: str) -> Array:
+    """The array's bytes, for an element type that is no buffer for Python."""
+    if not array.flags.c_contiguous:
+        raise InvalidCall(f"the {what} is not C-contiguous; give a copy")
+    if what == "destination" and not array.flags.writeable:
+        raise InvalidCall("the destination cannot be written")
+    return array.reshape(-1).view(np.uint8) if math.prod(array.shape) else np.empty(0, np.uint8)

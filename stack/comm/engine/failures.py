@@ -1,0 +1,99 @@
+"""What ends a group, as errors that say who did it and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hal.core.errors import Failure, FailureKind, HalError, InvalidCall, OperationFailed, Scope
+from stack.comm.engine.codes import call_in_words
+from stack.comm.engine.library import lib
+
+SHRINK = "shrink the group, or start the job again"
+
+
+class PeerLost(OperationFailed):
+    """Rank `rank` is gone: it ended, left, or has said nothing for a heartbeat."""
+
+    next_step = SHRINK
+
+    def __init__(self, failure: Failure, rank: int) -> None:
+        super().__init__(failure)
+        self.rank = rank
+
+    def __reduce__(self) -> tuple[type[PeerLost], tuple[object, ...]]:
+        return type(self), (self.failure, self.rank)
+
+
+class LateRank(PeerLost):
+    """Rank `rank` lives, but has not come to a call before its deadline."""
+
+    next_step = "look why the rank is late, or give the group a longer deadline"
+
+
+class GroupAborted(PeerLost):
+    """Rank `rank` has aborted the group."""
+
+
+class CallMismatch(InvalidCall):
+    """Two ranks made different calls where the group has one; `ranks` names them."""
+
+    next_step = "let all ranks make the same calls in the same order; then make a new group"
+
+    def __init__(self, message: str, ranks: tuple[int, int]) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+
+    def __reduce__(self) -> tuple[type[CallMismatch], tuple[object, ...]]:
+        return type(self), (str(self), self.ranks)
+
+
+def error_of(key: str, rank: int, failure: Any, timeout_s: float, heartbeat_s: float) -> HalError:
+    """The error of a native failure of group `key`, for the rank that raises it."""
+    if failure.code == lib.HE_FORKED:
+        return InvalidCall(f"group {key!r}: the child of a fork is no rank; join a new group")
+    if failure.code == lib.HE_DIFFERS:
+        return _mismatch(key, failure)
+    text, kind, error = _lost(rank, failure, timeout_s, heartbeat_s)
+    if failure.told_by != rank:
+        text += f" (found by rank {failure.told_by})"
+    value = Failure(kind, Scope.PEER, f"rank {rank}", f"group {key!r}", text)
+    return error(value, failure.rank)
+
+
+def _mismatch(key: str, failure: Any) -> CallMismatch:
+    ours, theirs = call_in_words(failure.ours), call_in_words(failure.theirs)
+    says = f"rank {failure.told_by} makes {ours}, rank {failure.rank} makes {theirs}"
+    return CallMismatch(f"group {key!r}: {says}", (failure.told_by, failure.rank))
+
+
+def _lost(
+    rank: int, failure: Any, timeout_s: float, heartbeat_s: float
+) -> tuple[str, FailureKind, type[PeerLost]]:
+    who = "this rank" if failure.rank == rank else f"rank {failure.rank}"
+    match failure.code:
+        case lib.HE_ENDED:
+            return f"the process of {who} has ended", FailureKind.PEER_LOST, PeerLost
+        case lib.HE_SILENT:
+            text = f"{who} has said nothing for {heartbeat_s:g} s: stopped, or cut off"
+            return text, FailureKind.PEER_LOST, PeerLost
+        case lib.HE_LEFT:
+            text = f"{who} has left the group before {call_in_words(failure.ours)}"
+            return text, FailureKind.PEER_LOST, PeerLost
+        case lib.HE_LATE:
+            return _late(who, failure, timeout_s), FailureKind.HANG, LateRank
+        case lib.HE_ABORTED:
+            return f"{who} has aborted the group", FailureKind.ABORTED, GroupAborted
+        case lib.HE_NO_MEMORY:
+            text = f"{who} has no memory, descriptor or thread for it"
+            return text, FailureKind.OUT_OF_MEMORY, PeerLost
+    raise AssertionError(f"the engine gave the unknown code {failure.code}")
+
+
+def _late(who: str, failure: Any, timeout_s: float) -> str:
+    last = call_in_words(failure.theirs) + (", done" if failure.theirs_done else ", not done")
+    if failure.theirs.sequence < 0:
+        last = "none"
+    return (
+        f"{who} did not come to {call_in_words(failure.ours)} within {timeout_s:g} s; "
+        f"its last call is {last}"
+    )

@@ -1,0 +1,90 @@
+"""How the ranks of a group find each other: through the store, then by connections.
+
+Every rank writes a card into the store. Ranks whose processes run under one kernel and can reach
+each other's abstract sockets are of one host: they try, and tell the store what they found. A
+host's lowest rank makes the memory that its ranks share, and its card has the token that must be in
+it. Any two ranks get a connection of their own, by whose end one learns that the other's process
+has ended. Abstract sockets and memory without a name go with their processes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+
+from hal.core.errors import DeadlineExceeded, InvalidCall
+from stack.comm.engine.links import VERSION, Card, Deadline, Links, Listeners
+from stack.comm.engine.segment import segment_of
+from stack.comm.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """What a meeting gives: `hosts[r]` is the lowest rank of rank r's host, `life[r]` a connected
+    socket, `segment` the descriptor of the memory that this host's ranks share. All are the
+    caller's."""
+
+    hosts: tuple[int, ...]
+    life: tuple[int, ...]
+    segment: int
+
+
+def meet(store: Store, store_address: str, rank: int, size: int, deadline_s: float) -> Met:
+    """Meet the other ranks; `store` holds this group's keys alone.
+
+    Raises DeadlineExceeded that names who is missing, InvalidCall when ranks disagree, PluginError
+    when the system lacks what is needed.
+    """
+    deadline = Deadline(deadline_s)
+    with ExitStack() as stack:
+        listeners = Listeners(store_address, size)
+        stack.callback(listeners.close)
+        card = listeners.card(size)
+        store.set(f"card/{rank}", json.dumps(asdict(card)).encode(), deadline.left_s)
+        cards = _cards(store, size, deadline)
+        _check(cards, rank)
+        links = Links(rank, cards, deadline)
+        stack.callback(links.close)
+        hosts = _hosts(store, links, rank, cards, deadline)
+        links.call_lower(hosts)
+        links.hear_higher(listeners, hosts)
+        segment = segment_of(links, rank, hosts, cards, deadline)
+        return Met(hosts, links.take(), segment)
+
+
+def _cards(store: Store, size: int, deadline: Deadline) -> list[Card]:
+    _await_keys(store, [f"card/{r}" for r in range(size)], "did not come", deadline)
+    cards = [store.get(f"card/{r}", deadline.left_s) for r in range(size)]
+    return [Card(**json.loads(card)) for card in cards]
+
+
+def _await_keys(store: Store, keys: Sequence[str], what: str, deadline: Deadline) -> None:
+    try:
+        for start in range(0, len(keys), 1024):
+            store.wait(keys[start : start + 1024], deadline.left_s)
+    except DeadlineExceeded:
+        missing = [r for r, key in enumerate(keys) if store.find(key, 5.0) is None]
+        raise DeadlineExceeded(f"ranks {missing} {what} within {deadline.seconds:g} s") from None
+
+
+def _check(cards: Sequence[Card], rank: int) -> None:
+    for other, card in enumerate(cards):
+        if (card.version, card.size) != (VERSION, cards[rank].size):
+            theirs = f"rank {other} has version {card.version} and size {card.size}"
+            ours = f"rank {rank} has version {VERSION} and size {cards[rank].size}"
+            raise InvalidCall(f"ranks disagree about the group: {theirs}, {ours}")
+
+
+def _hosts(
+    store: Store, links: Links, rank: int, cards: Sequence[Card], deadline: Deadline
+) -> tuple[int, ...]:
+    """Each rank's host, called by its lowest rank. Ranks of one kernel are of one host if they
+    reach each other there, which containers may not."""
+    candidates = (other for other in range(rank) if cards[other].boot == cards[rank].boot)
+    own = next((other for other in candidates if links.reach(other)), rank)
+    store.set(f"host/{rank}", str(own).encode(), deadline.left_s)
+    keys = [f"host/{r}" for r in range(len(cards))]
+    _await_keys(store, keys, "came, but did not look who is on their host", deadline)
+    return tuple(int(store.get(key, deadline.left_s)) for key in keys)

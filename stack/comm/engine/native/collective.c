@@ -1,0 +1,91 @@
+/* A collective call among ranks that are all on one host: all come to it and compare their calls, then it runs in the
+ * way that suits its size and where its memory lies. */
+#include "engine.h"
+
+#define SMALL_NBYTES 16384 /* up to here the data comes with the call, so that one exchange is enough */
+
+static int is_small(const he_group *g, const he_work *w) {
+    int64_t most = w->call.count, size = he_nbytes_of(w->call.dtype);
+    int n = !w->counts ? 0 : w->call.kind == HE_ALL_TO_ALL_V ? g->size * g->size : g->size;
+    for (int i = 0; i < n; i++) most = w->counts[i] > most ? w->counts[i] : most;
+    return most * size * (he_for_each(w->call.kind) ? g->size : 1) <= SMALL_NBYTES && he_step_count(g, w) == 1;
+}
+
+/* The bytes from the start of this rank's source or destination to its end. */
+static int64_t extent(const he_group *g, const he_work *w, int sent) {
+    int64_t n = 0;
+    for (int r = 0; r < g->size; r++) {
+        int64_t count = sent ? he_part_count(g, w, g->rank, r) : he_part_count(g, w, r, g->rank);
+        int64_t at = sent ? he_part_in_src(g, w, g->rank, r) : he_part_in_dst(g, w, r, g->rank);
+        n = at + count > n ? at + count : n;
+    }
+    return n * he_nbytes_of(w->call.dtype);
+}
+
+/* Whether others may read the source while this rank writes its destination. */
+static int separate(const he_group *g, const he_work *w) {
+    int64_t size = he_nbytes_of(w->call.dtype);
+    const unsigned char *own = w->src + he_part_in_src(g, w, g->rank, g->rank) * size;
+    if (w->dst + extent(g, w, 0) <= w->src || w->src + extent(g, w, 1) <= w->dst) return 1;
+    if (w->call.kind == HE_ALL_TO_ALL || w->call.kind == HE_ALL_TO_ALL_V) return 0;
+    return own == w->dst + he_part_in_dst(g, w, g->rank, g->rank) * size;
+}
+
+static void tell(he_group *g, he_work *w) {
+    he_end *end = &g->ends[g->here];
+    he_said *said = &he_step_slot_of(g, g->here, w->number)->said;
+    w->call.sequence = g->sequence++;
+    end->last = w->call;
+    __atomic_store_n(&end->done, 0, __ATOMIC_RELEASE);
+    said->call = w->call;
+    said->dst = said->src = (he_place){0, 0};
+    if (w->small || !separate(g, w)) return;
+    if (w->src) said->src = he_place_of(g, w->src);
+    if (w->dst && (w->call.kind == HE_ALL_REDUCE || w->call.kind == HE_REDUCE)) said->dst = he_place_of(g, w->dst);
+}
+
+static void come(he_group *g, he_work *w) {
+    w->small = is_small(g, w);
+    w->number = g->step_number++;
+    tell(g, w);
+    if (w->small) he_step_show(g, w, 0, he_step_slot_of(g, g->here, w->number)->data);
+    w->first = g->posts;
+    he_post(g);
+    w->shown = 1;
+}
+
+static int differs(he_group *g, const he_work *w, int i) {
+    const he_call *theirs = &he_step_slot_of(g, i, w->number)->said.call;
+    if (!memcmp(theirs, &w->call, sizeof *theirs)) return HE_OK;
+    return he_fail(g, HE_DIFFERS, g->ranks[i], g->rank, &w->call, theirs, 0);
+}
+
+/* Tells of the call, waits until all have told of theirs, and compares. HE_PENDING when the budget is used up. */
+int he_arrive(he_group *g, he_work *w) {
+    int code = w->shown ? HE_OK : he_look(g);
+    if (code) return code;
+    if (!w->shown) come(g, w);
+    for (int i = 0; i < g->size; i++) /* those who are there first, so that a late one does not hide a wrong one */
+        if ((int32_t)(__atomic_load_n(&g->ends[i].posted, __ATOMIC_ACQUIRE) - w->first) > 0 && (code = differs(g, w, i))) return code;
+    for (int i = 0; i < g->size; i++)
+        if (i != g->here && ((code = he_await(g, w, i, w->first)) || (code = differs(g, w, i)))) return code;
+    w->arrived = 1;
+    return HE_OK;
+}
+
+static int move(he_group *g, he_work *w) {
+    if (w->small) {
+        he_step_take(g, w, 0, w->number);
+        return HE_OK;
+    }
+    if (he_direct(g, w, w->number)) return he_run_direct(g, w, w->number);
+    if (w->call.kind == HE_ALL_REDUCE || w->call.kind == HE_REDUCE) return he_run_sliced(g, w);
+    return he_run_stepped(g, w);
+}
+
+/* All have come: the rest of the call. */
+int he_finish(he_group *g, he_work *w) {
+    int code = move(g, w);
+    if (!code) __atomic_store_n(&g->ends[g->here].done, 1, __ATOMIC_RELEASE);
+    return code;
+}

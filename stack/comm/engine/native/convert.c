@@ -1,0 +1,76 @@
+/* Conversions of float16 and bfloat16, to nearest even. */
+#include "engine.h"
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+#pragma GCC optimize("O3")
+
+static uint32_t bits_of(float x) {
+    uint32_t u;
+    memcpy(&u, &x, 4);
+    return u;
+}
+
+static float float_of(uint32_t u) {
+    float x;
+    memcpy(&x, &u, 4);
+    return x;
+}
+
+void he_bf16_to_f32(float *dst, const uint16_t *src, int64_t n) {
+    for (int64_t i = 0; i < n; i++) dst[i] = float_of((uint32_t)src[i] << 16);
+}
+
+void he_f32_to_bf16(uint16_t *dst, const float *src, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t u = bits_of(src[i]), rounded = (u + 0x7fff + (u >> 16 & 1)) >> 16;
+        dst[i] = (uint16_t)((u & 0x7fffffff) > 0x7f800000 ? u >> 16 | 0x40 : rounded);
+    }
+}
+
+static float half_to_float(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = h & 0x7fff;
+    if (rest >= 0x7c00) return float_of(sign | 0x7f800000 | (rest & 0x3ff) << 13);
+    if (rest < 0x400) return float_of(sign | bits_of((float)rest * 0x1p-24f));
+    return float_of(sign | ((rest << 13) + (112u << 23)));
+}
+
+static uint16_t float_to_half(float x) {
+    uint32_t u = bits_of(x), sign = u >> 16 & 0x8000, rest = u & 0x7fffffff;
+    if (rest > 0x7f800000) return (uint16_t)(sign | 0x7e00 | (rest >> 13 & 0x3ff));
+    if (rest >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* 65520 and more */
+    if (rest < 0x38800000)                                    /* below 2^-14 the addition rounds to 2^-24 */
+        return (uint16_t)(sign | (bits_of(float_of(rest) + 0.5f) - bits_of(0.5f)));
+    return (uint16_t)(sign | ((rest + 0xfff + (rest >> 13 & 1) - (112u << 23)) >> 13));
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx,f16c"))) static int64_t many_to_float(float *dst, const uint16_t *src, int64_t n) {
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(dst + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(src + i))));
+    return i;
+}
+
+__attribute__((target("avx,f16c"))) static int64_t many_to_half(uint16_t *dst, const float *src, int64_t n) {
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm_storeu_si128((__m128i *)(dst + i), _mm256_cvtps_ph(_mm256_loadu_ps(src + i), 0));
+    return i;
+}
+
+static int converts(void) { return __builtin_cpu_supports("avx") && __builtin_cpu_supports("f16c"); }
+#else
+static int64_t many_to_float(float *dst, const uint16_t *src, int64_t n) { return 0; }
+static int64_t many_to_half(uint16_t *dst, const float *src, int64_t n) { return 0; }
+static int converts(void) { return 0; }
+#endif
+
+void he_f16_to_f32(float *dst, const uint16_t *src, int64_t n) {
+    for (int64_t i = converts() ? many_to_float(dst, src, n) : 0; i < n; i++) dst[i] = half_to_float(src[i]);
+}
+
+void he_f32_to_f16(uint16_t *dst, const float *src, int64_t n) {
+    for (int64_t i = converts() ? many_to_half(dst, src, n) : 0; i < n; i++) dst[i] = float_to_half(src[i]);
+}

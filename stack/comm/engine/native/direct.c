@@ -1,0 +1,83 @@
+/* A collective whose memory all ranks map: nothing is copied but from where it is to where it goes. Each rank reduces
+ * a slice of all sources and writes it to all destinations, or reads its parts in the others' sources. */
+#include "engine.h"
+
+static const he_said *said_by(const he_group *g, int rank, uint32_t number) { return &he_step_slot_of(g, rank, number)->said; }
+
+static int whole(int kind) { return kind == HE_ALL_REDUCE || kind == HE_REDUCE; }
+
+static int writes(const he_work *w, int rank) { return w->call.kind == HE_ALL_REDUCE || rank == w->call.root; }
+
+/* Whether all ranks told places that the others can map, for all that others will read or write. */
+int he_direct(const he_group *g, const he_work *w, uint32_t number) {
+    int kind = w->call.kind;
+    if (kind == HE_BARRIER) return 0;
+    for (int r = 0; r < g->size; r++) {
+        int reads = kind != HE_BROADCAST && kind != HE_SCATTER;
+        if ((reads || r == w->call.root) && !said_by(g, r, number)->src.id) return 0;
+        if (whole(kind) && writes(w, r) && !said_by(g, r, number)->dst.id) return 0;
+    }
+    return 1;
+}
+
+static int map_all(he_group *g, const he_work *w, uint32_t number, unsigned char **srcs, unsigned char **dsts) {
+    for (int r = 0; r < g->size; r++) {
+        const he_said *said = said_by(g, r, number);
+        srcs[r] = said->src.id ? he_mapped(g, w, r, said->src) : NULL;
+        dsts[r] = said->dst.id ? he_mapped(g, w, r, said->dst) : NULL;
+        if ((said->src.id && !srcs[r]) || (said->dst.id && !dsts[r])) return he_look(g);
+    }
+    return HE_OK;
+}
+
+static void reduce_block(const he_group *g, const he_work *w, unsigned char **srcs, unsigned char **dsts, int64_t i, int64_t n) {
+    int64_t size = he_nbytes_of(w->call.dtype);
+    _Alignas(64) unsigned char room[HE_BLOCK * 8];
+    const unsigned char *from[g->size];
+    for (int r = 0; r < g->size; r++) from[r] = srcs[r] + i * size;
+    he_reduce_block(w->call.dtype, w->call.reduce, g->size, from, n, room);
+    for (int r = 0; r < g->size; r++)
+        if (writes(w, r)) memcpy(dsts[r] + i * size, room, n * size);
+}
+
+static void reduce_slice(const he_group *g, const he_work *w, unsigned char **srcs, unsigned char **dsts) {
+    int64_t count = w->call.count, slice = ((count + g->size - 1) / g->size + 63) / 64 * 64, n;
+    int64_t begin = g->rank * slice, end = begin + slice < count ? begin + slice : count;
+    for (int64_t i = begin; i < end; i += n) {
+        n = end - i < HE_BLOCK ? end - i : HE_BLOCK;
+        reduce_block(g, w, srcs, dsts, i, n);
+    }
+}
+
+static void reduce_own(const he_group *g, const he_work *w, unsigned char **srcs) {
+    int64_t count = he_part_count(g, w, 0, g->rank), at = he_part_in_src(g, w, 0, g->rank), n;
+    int64_t size = he_nbytes_of(w->call.dtype);
+    const unsigned char *from[g->size];
+    for (int64_t i = 0; i < count; i += n) {
+        n = count - i < HE_BLOCK ? count - i : HE_BLOCK;
+        for (int r = 0; r < g->size; r++) from[r] = srcs[r] + (at + i) * size;
+        he_reduce_block(w->call.dtype, w->call.reduce, g->size, from, n, w->dst + i * size);
+    }
+}
+
+static void pull(const he_group *g, const he_work *w, unsigned char **srcs) {
+    int64_t size = he_nbytes_of(w->call.dtype);
+    for (int k = 0; k < g->size; k++) {
+        int r = (g->rank + k) % g->size; /* so that not all read from the same one */
+        int64_t n = he_part_count(g, w, r, g->rank);
+        unsigned char *dst = w->dst + he_part_in_dst(g, w, r, g->rank) * size;
+        unsigned char *src = n ? srcs[r] + he_part_in_src(g, w, r, g->rank) * size : dst;
+        if (src != dst && (r != g->rank || w->src + he_part_in_src(g, w, r, r) * size != dst)) memcpy(dst, src, n * size);
+    }
+}
+
+int he_run_direct(he_group *g, const he_work *w, uint32_t number) {
+    unsigned char *srcs[g->size], *dsts[g->size];
+    int code = map_all(g, w, number, srcs, dsts);
+    if (code) return code;
+    if (whole(w->call.kind)) reduce_slice(g, w, srcs, dsts);
+    else if (he_reduces(w->call.kind)) reduce_own(g, w, srcs);
+    else pull(g, w, srcs);
+    he_post(g); /* nobody may change its memory before all have read it */
+    return he_await_all(g, w, g->posts - 1);
+}

@@ -1,0 +1,92 @@
+/* A group's life. */
+#include "engine.h"
+#include <sched.h>
+#include <unistd.h>
+
+#define SPIN_NS 30000
+#define CROWDED_SPIN_NS 2000 /* where ranks wait for the core that this one would spin on */
+
+static int64_t spin_ns(int nlocal) {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    return !sched_getaffinity(0, sizeof cores, &cores) && CPU_COUNT(&cores) < nlocal ? CROWDED_SPIN_NS : SPIN_NS;
+}
+
+static void free_all(he_group *g) {
+    pthread_mutex_destroy(&g->lock);
+    pthread_cond_destroy(&g->changed);
+    free(g->index);
+    free(g->ranks);
+    free(g);
+}
+
+static he_group *new_group(int rank, int size, int nlocal, const int *local) {
+    he_group *g = calloc(1, sizeof *g + size * sizeof(he_peer));
+    if (!g) return NULL;
+    atomic_init(&g->refs, 1);
+    g->rank = rank;
+    g->size = size;
+    g->nlocal = nlocal;
+    g->spin_ns = spin_ns(nlocal);
+    g->tail = &g->queue;
+    g->index = malloc(size * sizeof *g->index);
+    g->ranks = malloc(size * sizeof *g->ranks);
+    pthread_mutex_init(&g->lock, NULL);
+    he_cond_init(&g->changed);
+    if (g->index && g->ranks) return g;
+    free_all(g);
+    return NULL;
+}
+
+static void know_ranks(he_group *g, const int *local, const int *life) {
+    for (int r = 0; r < g->size; r++) {
+        g->index[r] = -1;
+        g->peers[r].life = life[r];
+    }
+    for (int i = 0; i < g->nlocal; i++) {
+        g->ranks[i] = local[i];
+        g->index[local[i]] = i;
+    }
+    for (int r = 0; r < g->size; r++) g->peers[r].remote = g->index[r] < 0;
+    g->here = g->index[g->rank];
+}
+
+he_group *he_group_new(int rank, int size, int nlocal, const int *local, int segment, const int *life, int64_t heartbeat_ns) {
+    he_group *g = new_group(rank, size, nlocal, local);
+    if (!g) return NULL;
+    know_ranks(g, local, life);
+    g->heartbeat_ns = heartbeat_ns;
+    g->beat_ns = heartbeat_ns / 4;
+    if (he_segment_map(g, segment) && he_watch_add(g)) {
+        close(segment);
+        return g;
+    }
+    he_segment_unmap(g);
+    free_all(g);
+    return NULL;
+}
+
+/* Others hear that this rank has left; calls that are queued still end. */
+void he_group_leave(he_group *g) {
+    if (atomic_load(&g->forked) || atomic_exchange(&g->away, 1)) return;
+    __atomic_store_n(&g->ends[g->here].presence, HE_AWAY, __ATOMIC_SEQ_CST);
+    he_wake(&g->ends[g->here].posted);
+    he_watch_remove(g);
+    pthread_mutex_lock(&g->lock);
+    g->ending = 1;
+    pthread_cond_signal(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+}
+
+void he_group_release(he_group *g) {
+    if (atomic_fetch_sub(&g->refs, 1) != 1) return;
+    he_group_leave(g);
+    he_shared_close(g);
+    he_segment_unmap(g);
+    free_all(g);
+}
+
+/* How the rank is: HE_HERE, or the code of how it went. */
+int he_state_of(he_group *g, int rank) { return atomic_load(&g->peers[rank].state); }
+
+int64_t he_calls_of(he_group *g) { return g->sequence; }

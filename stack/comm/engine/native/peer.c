@@ -1,0 +1,136 @@
+/* The connection to another rank: what is said over it, and what silence or its end mean. */
+#include "peer.h"
+#include <errno.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Tries once. 0 when it was sent or nobody is there any more, EAGAIN when there is no room. */
+static int try_send(int life, const he_message *message, int fd) {
+    union { struct cmsghdr align; char bytes[CMSG_SPACE(sizeof fd)]; } control = {0};
+    struct iovec part = {(void *)message, sizeof *message};
+    struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
+    if (fd >= 0) {
+        header.msg_control = control.bytes;
+        header.msg_controllen = sizeof control.bytes;
+        *CMSG_FIRSTHDR(&header) = (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+        memcpy(CMSG_DATA(CMSG_FIRSTHDR(&header)), &fd, sizeof fd);
+    }
+    ssize_t sent = sendmsg(life, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return sent >= 0 || (errno != EAGAIN && errno != ENOBUFS) ? 0 : EAGAIN;
+}
+
+/* The watch closes connections, so they are used under its lock. */
+static int try_send_held(he_group *g, int rank, const he_message *message, int fd) {
+    he_watch_hold();
+    int life = g->peers[rank].life;
+    int error = life < 0 ? 0 : try_send(life, message, fd);
+    he_watch_let_go();
+    return error;
+}
+
+/* Sends with a descriptor (or -1); waits for room as long as a living rank needs to make it. */
+int he_peer_send(he_group *g, int rank, const he_message *message, int fd) {
+    int64_t until_ns = he_now() + 2 * g->heartbeat_ns;
+    struct timespec moment = {0, 1000000};
+    while (try_send_held(g, rank, message, fd)) {
+        if (atomic_load(&g->failed)) return HE_OK;
+        if (he_now() > until_ns) return he_fail(g, HE_SILENT, rank, g->rank, NULL, NULL, 0);
+        nanosleep(&moment, NULL);
+    }
+    return HE_OK;
+}
+
+static he_message status(he_group *g) {
+    he_end *end = &g->ends[g->here];
+    he_message message = {.type = HE_BEAT, .presence = end->presence, .done = end->done, .last = end->last};
+    message.failed = atomic_load(&g->failed);
+    if (message.failed) message.failure = g->failure;
+    return message;
+}
+
+/* Tells everybody that this process lives, and ranks of other hosts how it does. */
+void he_peer_beat(he_group *g, int64_t now_ns) {
+    int news = (atomic_load(&g->failed) && !g->told) || g->ends[g->here].presence;
+    if (now_ns < g->next_beat_ns && !news) return;
+    he_message message = status(g);
+    g->next_beat_ns = now_ns + g->beat_ns;
+    g->told = message.failed;
+    __atomic_add_fetch(&g->ends[g->here].beat, 1, __ATOMIC_RELEASE);
+    for (int r = 0; r < g->size; r++)
+        if (g->peers[r].remote && g->peers[r].life >= 0) try_send(g->peers[r].life, &message, -1);
+}
+
+static void handle(he_group *g, int rank, const he_message *message, int fd, int64_t now_ns) {
+    he_peer *peer = &g->peers[rank];
+    if (message->type == HE_SHARE) he_shared_arrived(g, rank, message->id, message->nbytes, fd);
+    if (message->type == HE_UNSHARE) he_shared_gone(g, rank, message->id);
+    if (message->type != HE_BEAT) return;
+    peer->heard_ns = now_ns;
+    peer->last = message->last;
+    peer->last_done = message->done;
+    if (message->presence) atomic_store(&peer->state, HE_LEFT);
+    if (message->failed) he_adopt(g, rank, &message->failure);
+}
+
+static int descriptor_in(struct msghdr *header) {
+    struct cmsghdr *control = CMSG_FIRSTHDR(header);
+    int fd = -1;
+    if (control && control->cmsg_type == SCM_RIGHTS) memcpy(&fd, CMSG_DATA(control), sizeof fd);
+    return fd;
+}
+
+/* The next bytes of a message, in `peer->read`. What recvmsg says; a descriptor that comes along is the caller's. */
+static ssize_t receive(he_peer *peer, int *fd) {
+    union { struct cmsghdr align; char bytes[CMSG_SPACE(sizeof(int))]; } control;
+    struct iovec part = {peer->read + peer->nread, sizeof(he_message) - peer->nread};
+    struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    ssize_t n = recvmsg(peer->life, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    *fd = n >= 0 ? descriptor_in(&header) : -1;
+    return n;
+}
+
+static int told_to_leave(const he_group *g, int rank) {
+    if (g->peers[rank].remote) return atomic_load(&g->peers[rank].state) == HE_LEFT;
+    return __atomic_load_n(&g->ends[g->index[rank]].presence, __ATOMIC_SEQ_CST) == HE_AWAY;
+}
+
+/* Its process has ended, or it has left the group before; what it told of a failure is the cause rather than its end. */
+static void end(he_group *g, int rank) {
+    he_peer *peer = &g->peers[rank];
+    close(peer->life);
+    peer->life = -1;
+    int left = told_to_leave(g, rank);
+    atomic_store(&peer->state, left ? HE_LEFT : HE_ENDED);
+    if (!left && !he_look(g)) he_fail(g, HE_ENDED, rank, g->rank, NULL, NULL, 0);
+}
+
+/* Reads all that the rank has said. */
+void he_peer_hear(he_group *g, int rank, int64_t now_ns) {
+    he_peer *peer = &g->peers[rank];
+    for (int fd; peer->life >= 0;) {
+        ssize_t n = receive(peer, &fd);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (n <= 0) {
+            end(g, rank);
+            return;
+        }
+        peer->nread += n;
+        if (peer->nread == sizeof(he_message)) {
+            peer->nread = 0;
+            handle(g, rank, (const he_message *)peer->read, fd, now_ns);
+        }
+        if (fd >= 0) close(fd);
+    }
+}
+
+/* A rank that has said nothing for a heartbeat is lost: it is stopped, or the way to it is cut. */
+void he_peer_miss(he_group *g, int rank, int64_t now_ns) {
+    he_peer *peer = &g->peers[rank];
+    uint64_t beat = peer->remote ? 0 : __atomic_load_n(&g->ends[g->index[rank]].beat, __ATOMIC_ACQUIRE);
+    if (peer->life < 0 || atomic_load(&peer->state) != HE_HERE) return;
+    if (beat != peer->beat) peer->heard_ns = now_ns;
+    peer->beat = beat;
+    if (now_ns - peer->heard_ns <= g->heartbeat_ns) return;
+    atomic_store(&peer->state, HE_SILENT);
+    he_fail(g, HE_SILENT, rank, g->rank, NULL, NULL, 0);
+}

@@ -1,0 +1,107 @@
+/* The arithmetic of collectives: blocks, reduced in rank order, for the widest vectors that the processor has. */
+#include "engine.h"
+
+#pragma GCC optimize("O3")
+
+#if defined(__x86_64__) && defined(__gnu_linux__)
+#define WIDEST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define WIDEST
+#endif
+
+static const int nbytes_of[] = {8, 4, 2, 2, 8, 4, 2, 1, 8, 4, 2, 1, 1};
+
+int he_nbytes_of(int dtype) { return nbytes_of[dtype]; }
+
+#define EACH(EXPRESSION) \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) acc[i] = (EXPRESSION);
+
+/* acc = a (op) b, where acc may be a or b. NaN wins in MIN and MAX. Integers wrap, so their sums and products are
+ * taken unsigned (U). */
+#define FOLD(NAME, T, U)                                                                              \
+    WIDEST static void fold_##NAME(T *acc, const T *a, const T *b, int64_t n, int reduce) {          \
+        if (reduce == HE_PROD) EACH((T)((U)a[i] * (U)b[i]))                                           \
+        else if (reduce == HE_MIN) EACH(b[i] < a[i] || b[i] != b[i] ? b[i] : a[i])                    \
+        else if (reduce == HE_MAX) EACH(b[i] > a[i] || b[i] != b[i] ? b[i] : a[i])                    \
+        else EACH((T)((U)a[i] + (U)b[i]))                                                             \
+    }                                                                                                 \
+    static void divide_##NAME(T *acc, int64_t n, int size) {                                          \
+        for (int64_t i = 0; i < n; i++) acc[i] = (T)(acc[i] / size);                                  \
+    }
+
+FOLD(f64, double, double)
+FOLD(f32, float, float)
+FOLD(i64, int64_t, uint64_t)
+FOLD(i32, int32_t, uint32_t)
+FOLD(i16, int16_t, uint32_t)
+FOLD(i8, int8_t, uint32_t)
+FOLD(u64, uint64_t, uint64_t)
+FOLD(u32, uint32_t, uint32_t)
+FOLD(u16, uint16_t, uint32_t)
+FOLD(u8, uint8_t, uint32_t)
+
+/* SUM and MAX are "or", PROD and MIN are "and"; bytes are 0 or 1. */
+static void fold_bool(uint8_t *acc, const uint8_t *a, const uint8_t *b, int64_t n, int reduce) {
+    fold_u8(acc, a, b, n, reduce == HE_SUM || reduce == HE_MAX ? HE_MAX : HE_MIN);
+}
+
+#define CASE(TAG, NAME, T) case TAG: fold_##NAME((T *)acc, (const T *)a, (const T *)b, n, reduce); break;
+
+static void fold(int dtype, int reduce, void *acc, const void *a, const void *b, int64_t n) {
+    switch (dtype) {
+        CASE(HE_F64, f64, double) CASE(HE_F32, f32, float) CASE(HE_F16, f32, float) CASE(HE_BF16, f32, float)
+        CASE(HE_I64, i64, int64_t) CASE(HE_I32, i32, int32_t) CASE(HE_I16, i16, int16_t) CASE(HE_I8, i8, int8_t)
+        CASE(HE_U64, u64, uint64_t) CASE(HE_U32, u32, uint32_t) CASE(HE_U16, u16, uint16_t) CASE(HE_U8, u8, uint8_t)
+        CASE(HE_BOOL, bool, uint8_t)
+    }
+}
+
+#undef CASE
+#define CASE(TAG, NAME, T) case TAG: divide_##NAME((T *)acc, n, size); break;
+
+/* The mean of integers is cut off towards zero. */
+static void divide(int dtype, void *acc, int64_t n, int size) {
+    switch (dtype) {
+        CASE(HE_F64, f64, double) CASE(HE_F32, f32, float) CASE(HE_F16, f32, float) CASE(HE_BF16, f32, float)
+        CASE(HE_I64, i64, int64_t) CASE(HE_I32, i32, int32_t) CASE(HE_I16, i16, int16_t) CASE(HE_I8, i8, int8_t)
+        CASE(HE_U64, u64, uint64_t) CASE(HE_U32, u32, uint32_t) CASE(HE_U16, u16, uint16_t) CASE(HE_U8, u8, uint8_t)
+    }
+}
+
+static int is_short(int dtype) { return dtype == HE_F16 || dtype == HE_BF16; }
+
+/* A block in the type of accumulation, in `room` unless it is that already. */
+static const void *widen(int dtype, const unsigned char *src, float *room, int64_t n) {
+    if (dtype == HE_F16) he_f16_to_f32(room, (const uint16_t *)src, n);
+    else if (dtype == HE_BF16) he_bf16_to_f32(room, (const uint16_t *)src, n);
+    else return src;
+    return room;
+}
+
+static void narrow(int dtype, unsigned char *out, const float *acc, int64_t n) {
+    if (dtype == HE_F16) he_f32_to_f16((uint16_t *)out, acc, n);
+    else he_f32_to_bf16((uint16_t *)out, acc, n);
+}
+
+static void reduce_short(int dtype, int reduce, int size, const unsigned char *const *srcs, int64_t n, unsigned char *out) {
+    _Alignas(64) float acc[HE_BLOCK], room[HE_BLOCK];
+    memcpy(acc, widen(dtype, srcs[0], room, n), n * sizeof *acc);
+    for (int r = 1; r < size; r++) fold(dtype, reduce, acc, acc, widen(dtype, srcs[r], room, n), n);
+    if (reduce == HE_AVG) divide(dtype, acc, n, size);
+    narrow(dtype, out, acc, n);
+}
+
+/* Reduces n <= HE_BLOCK elements of each rank's `srcs` into `out`, which may be one of them. */
+void he_reduce_block(int dtype, int reduce, int size, const unsigned char *const *srcs, int64_t n, unsigned char *out) {
+    _Alignas(64) double room[HE_BLOCK];
+    if (is_short(dtype)) {
+        reduce_short(dtype, reduce, size, srcs, n, out);
+        return;
+    }
+    void *acc = size == 2 ? (void *)out : room; /* `out` may be a source that is still to be read */
+    const void *so_far = srcs[0];
+    for (int r = 1; r < size; r++, so_far = acc) fold(dtype, reduce, acc, so_far, srcs[r], n);
+    if (size == 1) memcpy(acc, srcs[0], n * nbytes_of[dtype]);
+    if (reduce == HE_AVG) divide(dtype, acc, n, size);
+    if (acc != (void *)out) memcpy(out, acc, n * nbytes_of[dtype]);
+}

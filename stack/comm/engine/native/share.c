@@ -1,0 +1,150 @@
+/* Memory of a rank that all ranks of its host map. Its owner tells the others over their connections, which carry the
+ * descriptor; a rank that is told of a place before the memory has come waits for it. */
+#include "engine.h"
+#include "peer.h"
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+static void *map(int fd, int64_t nbytes) {
+    void *memory = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static void put(he_group *g, he_shared **list, he_shared *shared) {
+    pthread_mutex_lock(&g->lock);
+    shared->next = *list;
+    *list = shared;
+    pthread_mutex_unlock(&g->lock);
+}
+
+static void *take_out(he_group *g, he_shared **list, int64_t id, const void *memory, int64_t *nbytes, int64_t *found) {
+    pthread_mutex_lock(&g->lock);
+    while (*list && (*list)->id != id && (*list)->memory != memory) list = &(*list)->next;
+    he_shared *shared = *list;
+    if (shared) *list = shared->next;
+    pthread_mutex_unlock(&g->lock);
+    if (!shared) return NULL;
+    void *at = shared->memory;
+    *nbytes = shared->nbytes;
+    *found = shared->id;
+    free(shared);
+    return at;
+}
+
+/* Fixed in size, so that nobody can take it away from under another; allocated now, so that no access fails later. */
+static int new_memory(int64_t nbytes) {
+    int fd = memfd_create("hal-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) return -1;
+    if (!posix_fallocate(fd, 0, nbytes) && !fcntl(fd, F_ADD_SEALS, SEALS)) return fd;
+    close(fd);
+    return -1;
+}
+
+static void tell_all(he_group *g, int type, int64_t id, int64_t nbytes, int fd) {
+    he_message message = {.type = type, .id = id, .nbytes = nbytes};
+    for (int i = 0; i < g->nlocal; i++)
+        if (i != g->here) he_peer_send(g, g->ranks[i], &message, fd);
+}
+
+static void *share(he_group *g, int fd, int64_t nbytes) {
+    he_shared *own = calloc(1, sizeof *own);
+    unsigned char *memory = own ? map(fd, nbytes) : NULL;
+    if (!memory) {
+        free(own);
+        return NULL;
+    }
+    *own = (he_shared){.nbytes = nbytes, .memory = memory};
+    own->id = atomic_fetch_add(&g->next_id, 1) + 1;
+    put(g, &g->own, own);
+    tell_all(g, HE_SHARE, own->id, nbytes, fd);
+    return memory;
+}
+
+void *he_share(he_group *g, int64_t nbytes) {
+    int fd = new_memory(nbytes);
+    if (fd < 0) return NULL;
+    void *memory = share(g, fd, nbytes);
+    close(fd);
+    return memory;
+}
+
+void he_unshare(he_group *g, void *memory) {
+    int64_t nbytes, id;
+    if (!take_out(g, &g->own, 0, memory, &nbytes, &id)) return;
+    if (!atomic_load(&g->forked)) tell_all(g, HE_UNSHARE, id, 0, -1);
+    munmap(memory, nbytes);
+}
+
+/* Where others find this memory; {0, 0} when it is private. */
+he_place he_place_of(he_group *g, const void *memory) {
+    he_place place = {0, 0};
+    const unsigned char *at = memory;
+    pthread_mutex_lock(&g->lock);
+    for (he_shared *s = g->own; s; s = s->next)
+        if (at >= s->memory && at < s->memory + s->nbytes) place = (he_place){s->id, at - s->memory};
+    pthread_mutex_unlock(&g->lock);
+    return place;
+}
+
+static unsigned char *find(he_group *g, int rank, he_place place) {
+    unsigned char *at = NULL;
+    pthread_mutex_lock(&g->lock);
+    for (he_shared *s = rank == g->rank ? g->own : g->peers[rank].shared; s; s = s->next)
+        if (s->id == place.id && place.at < s->nbytes) at = s->memory + place.at;
+    pthread_mutex_unlock(&g->lock);
+    return at;
+}
+
+/* A rank's memory in this process. NULL when the group fails before it has come. */
+unsigned char *he_mapped(he_group *g, const he_work *w, int rank, he_place place) {
+    int64_t until_ns = he_now() + w->timeout_ns;
+    unsigned char *at;
+    while (!(at = find(g, rank, place))) {
+        if (he_look(g)) return NULL;
+        if (he_now() > until_ns) {
+            he_fail(g, HE_LATE, rank, g->rank, &w->call, &w->call, 0);
+            return NULL;
+        }
+        struct timespec moment = {0, 50000};
+        nanosleep(&moment, NULL);
+    }
+    return at;
+}
+
+/* A rank told of its memory; the descriptor stays the caller's. One that could shrink is not touched. */
+void he_shared_arrived(he_group *g, int rank, int64_t id, int64_t nbytes, int fd) {
+    he_shared *shared = calloc(1, sizeof *shared);
+    int sealed = fd >= 0 && (fcntl(fd, F_GET_SEALS) & SEALS) == SEALS && lseek(fd, 0, SEEK_END) >= nbytes;
+    unsigned char *memory = shared && sealed ? map(fd, nbytes) : NULL;
+    if (!memory) {
+        free(shared);
+        he_fail(g, HE_NO_MEMORY, g->rank, g->rank, NULL, NULL, 0);
+        return;
+    }
+    *shared = (he_shared){.id = id, .nbytes = nbytes, .memory = memory};
+    put(g, &g->peers[rank].shared, shared);
+}
+
+void he_shared_gone(he_group *g, int rank, int64_t id) {
+    int64_t nbytes, found;
+    void *memory = take_out(g, &g->peers[rank].shared, id, NULL, &nbytes, &found);
+    if (memory) munmap(memory, nbytes);
+}
+
+static void unmap_all(he_shared **list) {
+    for (he_shared *s = *list, *next; s; s = next) {
+        next = s->next;
+        munmap(s->memory, s->nbytes);
+        free(s);
+    }
+    *list = NULL;
+}
+
+/* Nobody uses the group any more. */
+void he_shared_close(he_group *g) {
+    unmap_all(&g->own);
+    for (int r = 0; r < g->size; r++) unmap_all(&g->peers[r].shared);
+}

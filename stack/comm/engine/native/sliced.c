@@ -1,0 +1,79 @@
+/* A large HE_ALL_REDUCE or HE_REDUCE of private memory, chunk by chunk in three stages. Each rank shows the parts of
+ * its chunk that others reduce; reduces its own slice of the chunk and shows that; takes the other slices. The
+ * stages of neighbouring chunks overlap, so that a rank that is a little late holds nobody up:
+ *
+ *     show 0 | show 1, reduce 0 | show 2, reduce 1, take 0 | show 3, reduce 2, take 1 | ...
+ *
+ * A rank shows chunk k + 1 once all have reduced chunk k - 2, hence taken chunk k - 4: so six slots are enough. */
+#include "engine.h"
+
+typedef struct {
+    int64_t at, n, slice; /* elements of the chunk; the first one's place; elements of a slice */
+} he_chunk;
+
+static int64_t unit(const he_work *w) { return CHUNK_NBYTES / he_nbytes_of(w->call.dtype); }
+
+static he_chunk chunk_of(const he_group *g, const he_work *w, int64_t k) {
+    int64_t at = k * unit(w), left = w->call.count - at, n = left < unit(w) ? left : unit(w);
+    return (he_chunk){at, n, ((n + g->size - 1) / g->size + 15) / 16 * 16};
+}
+
+static int64_t begin_of(const he_chunk *c, int rank) { return rank * c->slice < c->n ? rank * c->slice : c->n; }
+
+static void show(he_group *g, const he_work *w, int64_t k) {
+    he_chunk c = chunk_of(g, w, k);
+    int64_t size = he_nbytes_of(w->call.dtype), own = begin_of(&c, g->rank), next = begin_of(&c, g->rank + 1);
+    unsigned char *slot = he_chunk_slot_of(g, g->rank, g->chunk_number + k)->data;
+    const unsigned char *src = w->src + c.at * size;
+    memcpy(slot, src, own * size);
+    memcpy(slot + next * size, src + next * size, (c.n - next) * size);
+}
+
+static int keeps(const he_group *g, const he_work *w) { return w->call.kind == HE_ALL_REDUCE || g->rank == w->call.root; }
+
+static void reduce_block(he_group *g, const he_work *w, int64_t k, int64_t from, int64_t i, int64_t n) {
+    int64_t size = he_nbytes_of(w->call.dtype);
+    unsigned char *shown = he_chunk_slot_of(g, g->rank, g->chunk_number + k)->data + i * size;
+    const unsigned char *srcs[g->size];
+    for (int r = 0; r < g->size; r++)
+        srcs[r] = r == g->rank ? w->src + (from + i) * size : he_chunk_slot_of(g, r, g->chunk_number + k)->data + i * size;
+    he_reduce_block(w->call.dtype, w->call.reduce, g->size, srcs, n, shown);
+    if (keeps(g, w)) memcpy(w->dst + (from + i) * size, shown, n * size);
+}
+
+static void reduce(he_group *g, const he_work *w, int64_t k) {
+    he_chunk c = chunk_of(g, w, k);
+    int64_t end = begin_of(&c, g->rank + 1), n;
+    for (int64_t i = begin_of(&c, g->rank); i < end; i += n) {
+        n = end - i < HE_BLOCK ? end - i : HE_BLOCK;
+        reduce_block(g, w, k, c.at, i, n);
+    }
+}
+
+static void take(he_group *g, const he_work *w, int64_t k) {
+    he_chunk c = chunk_of(g, w, k);
+    int64_t size = he_nbytes_of(w->call.dtype);
+    for (int r = 0; keeps(g, w) && r < g->size; r++) {
+        int64_t i = begin_of(&c, r), n = begin_of(&c, r + 1) - i;
+        if (r != g->rank && n) memcpy(w->dst + (c.at + i) * size, he_chunk_slot_of(g, r, g->chunk_number + k)->data + i * size, n * size);
+    }
+}
+
+int he_run_sliced(he_group *g, const he_work *w) {
+    int64_t chunks = (w->call.count + unit(w) - 1) / unit(w);
+    uint32_t first = g->posts; /* the posts: show 0, show 1, reduce 0, show 2, reduce 1, ..., reduce of the last */
+    int code = HE_OK;
+    show(g, w, 0);
+    he_post(g);
+    for (int64_t k = 0; k < chunks && !code; k++) {
+        if (k + 1 < chunks) show(g, w, k + 1);
+        he_post(g);
+        if ((code = he_await_all(g, w, first + (k ? 2 * k - 1 : 0)))) break;
+        reduce(g, w, k);
+        he_post(g);
+        if (k && !(code = he_await_all(g, w, first + 2 * k))) take(g, w, k - 1);
+    }
+    if (!code && !(code = he_await_all(g, w, first + 2 * chunks))) take(g, w, chunks - 1);
+    g->chunk_number += chunks;
+    return code;
+}

@@ -1,0 +1,155 @@
+/* The thread of a process that watches over all its groups. It runs whatever Python does; so a rank is silent only
+ * when its process is stopped or cannot be reached. */
+#include "peer.h"
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define IDLE_NS 1000000000LL
+
+static struct {
+    pthread_mutex_t lock;
+    he_group *groups;
+    int running, wakes; /* an eventfd; -1 before the first group */
+    int64_t looked_ns;
+} watch = {.lock = PTHREAD_MUTEX_INITIALIZER, .wakes = -1};
+
+/* Under the lock: room for the connections of all groups; returns how many there are. */
+static int connections(struct pollfd **fds, int *room) {
+    int n = 1, needed = 1;
+    for (he_group *g = watch.groups; g; g = g->next) needed += g->size;
+    struct pollfd *more = needed > *room ? realloc(*fds, needed * sizeof **fds) : NULL;
+    if (more) {
+        *fds = more;
+        *room = needed;
+    }
+    if (!*room) return 0;
+    (*fds)[0] = (struct pollfd){.fd = watch.wakes, .events = POLLIN};
+    for (he_group *g = watch.groups; g; g = g->next)
+        for (int r = 0; r < g->size && n < *room; r++)
+            if (g->peers[r].life >= 0) (*fds)[n++] = (struct pollfd){.fd = g->peers[r].life, .events = POLLIN};
+    return n;
+}
+
+/* Under the lock: how long nothing needs to be done. */
+static int64_t idle_ns(void) {
+    int64_t least = IDLE_NS;
+    for (he_group *g = watch.groups; g; g = g->next) least = g->beat_ns / 2 < least ? g->beat_ns / 2 : least;
+    return least;
+}
+
+/* After a long sleep of this thread (the process was stopped, the machine suspended) nobody else is to blame. */
+static void look_at(he_group *g, int64_t now_ns) {
+    int slept = now_ns - watch.looked_ns > g->heartbeat_ns / 2;
+    he_look(g);
+    for (int r = 0; r < g->size; r++) {
+        if (slept) g->peers[r].heard_ns = now_ns;
+        he_peer_hear(g, r, now_ns);
+        he_peer_miss(g, r, now_ns);
+    }
+    he_peer_beat(g, now_ns);
+}
+
+static void clear_wakes(void) {
+    uint64_t count;
+    struct pollfd one = {.fd = watch.wakes, .events = POLLIN};
+    if (poll(&one, 1, 0) == 1 && eventfd_read(watch.wakes, &count)) return;
+}
+
+/* Until the last group has left. */
+static void *run(void *unused) {
+    struct pollfd *fds = NULL;
+    int room = 0;
+    pthread_mutex_lock(&watch.lock);
+    watch.looked_ns = he_now();
+    while (watch.groups) {
+        int n = connections(&fds, &room);
+        int64_t wait_ns = idle_ns();
+        pthread_mutex_unlock(&watch.lock);
+        poll(fds, n, (int)(wait_ns / 1000000) + 1);
+        pthread_mutex_lock(&watch.lock);
+        clear_wakes();
+        int64_t now_ns = he_now();
+        for (he_group *g = watch.groups; g; g = g->next) look_at(g, now_ns);
+        watch.looked_ns = now_ns;
+    }
+    watch.running = 0;
+    pthread_mutex_unlock(&watch.lock);
+    free(fds);
+    return unused;
+}
+
+static int start(void) {
+    pthread_t thread;
+    sigset_t all, before;
+    if (watch.running) return 1;
+    if (watch.wakes < 0 && (watch.wakes = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) return 0;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    watch.running = !pthread_create(&thread, NULL, run, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (watch.running) pthread_detach(thread);
+    return watch.running;
+}
+
+void he_watch_wake(void) {
+    if (watch.wakes >= 0) eventfd_write(watch.wakes, 1);
+}
+
+static void close_all(he_group *g) {
+    for (int r = 0; r < g->size; r++) {
+        if (g->peers[r].life >= 0) close(g->peers[r].life);
+        g->peers[r].life = -1;
+    }
+}
+
+void he_watch_hold(void) { pthread_mutex_lock(&watch.lock); }
+
+void he_watch_let_go(void) { pthread_mutex_unlock(&watch.lock); }
+
+/* In the child of a fork, which is no member: its copies of the connections would hide that the parent has ended. */
+static void in_child(void) {
+    for (he_group *g = watch.groups; g; g = g->next) {
+        atomic_store(&g->forked, 1);
+        close_all(g);
+    }
+    watch.groups = NULL;
+    watch.running = 0;
+    if (watch.wakes >= 0) close(watch.wakes);
+    watch.wakes = -1;
+    pthread_mutex_init(&watch.lock, NULL);
+}
+
+static void mind_forks(void) { pthread_atfork(he_watch_hold, he_watch_let_go, in_child); }
+
+/* 0 without a thread or a descriptor. */
+int he_watch_add(he_group *g) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, mind_forks);
+    pthread_mutex_lock(&watch.lock);
+    int64_t now_ns = he_now();
+    for (int r = 0; r < g->size; r++) g->peers[r].heard_ns = now_ns;
+    int started = start();
+    if (started) {
+        g->next = watch.groups;
+        watch.groups = g;
+    }
+    pthread_mutex_unlock(&watch.lock);
+    he_watch_wake();
+    return started;
+}
+
+/* Says good-bye. */
+void he_watch_remove(he_group *g) {
+    pthread_mutex_lock(&watch.lock);
+    he_group **at = &watch.groups;
+    while (*at && *at != g) at = &(*at)->next;
+    if (*at) {
+        *at = g->next;
+        he_peer_beat(g, he_now());
+        close_all(g);
+    }
+    pthread_mutex_unlock(&watch.lock);
+    he_watch_wake();
+}

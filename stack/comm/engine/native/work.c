@@ -1,0 +1,169 @@
+/* The calls of a group, one after the other in the order in which they were made. A blocking call runs in its own
+ * thread when nothing is queued; once it has waited there for a while, it and all others run in the group's thread. */
+#include "engine.h"
+#include <signal.h>
+
+#define BUDGET_NS 20000000LL
+#define IDLE_NS 500000000LL
+
+static uint64_t digest_of(int kind, int size, const int64_t *counts) {
+    uint64_t digest = counts ? 0xcbf29ce484222325ULL : 0;
+    int n = !counts ? 0 : kind == HE_ALL_TO_ALL_V ? size * size : size;
+    for (int i = 0; i < n; i++) digest = (digest ^ (uint64_t)counts[i]) * 0x100000001b3ULL;
+    return digest;
+}
+
+static void finish(he_work *w, int code) {
+    w->status = code;
+    __atomic_store_n(&w->done, 1, __ATOMIC_SEQ_CST);
+    he_wake(&w->done);
+}
+
+void he_work_release(he_work *w) {
+    if (atomic_fetch_sub(&w->refs, 1) != 1) return;
+    he_group_release(w->group);
+    free(w);
+}
+
+static void run(he_work *w) {
+    int code = w->arrived ? HE_OK : he_arrive(w->group, w);
+    finish(w, code ? code : he_finish(w->group, w));
+    he_work_release(w);
+}
+
+/* Under the lock. */
+static he_work *take(he_group *g) {
+    he_work *w = g->running ? NULL : g->queue;
+    if (!w) return NULL;
+    g->queue = w->next;
+    if (!g->queue) g->tail = &g->queue;
+    g->running = 1;
+    return w;
+}
+
+static void *serve(void *argument) {
+    he_group *g = argument;
+    pthread_mutex_lock(&g->lock);
+    while (!g->ending || g->queue) {
+        he_work *w = take(g);
+        if (!w) {
+            he_cond_wait(&g->changed, &g->lock, IDLE_NS);
+            continue;
+        }
+        pthread_mutex_unlock(&g->lock);
+        run(w);
+        pthread_mutex_lock(&g->lock);
+        g->running = 0;
+    }
+    pthread_mutex_unlock(&g->lock);
+    he_group_release(g);
+    return NULL;
+}
+
+/* Under the lock. Detached: it ends soon after the group is left, and holds the group till then. */
+static int start_thread(he_group *g) {
+    pthread_t thread;
+    sigset_t all, before;
+    if (g->threaded) return 1;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    g->threaded = !pthread_create(&thread, NULL, serve, g);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!g->threaded) return 0;
+    pthread_detach(thread);
+    atomic_fetch_add(&g->refs, 1);
+    return 1;
+}
+
+static he_work *kept(const he_work *w) {
+    he_work *copy = malloc(sizeof *copy);
+    if (!copy) return NULL;
+    *copy = *w;
+    atomic_init(&copy->refs, 2); /* the caller's and the queue's */
+    atomic_fetch_add(&w->group->refs, 1);
+    copy->budget_ns = 0;
+    copy->next = NULL;
+    return copy;
+}
+
+static void enqueue(he_group *g, he_work *w, int first) {
+    if (first) {
+        w->next = g->queue;
+        g->queue = w;
+    } else {
+        *g->tail = w;
+    }
+    if (!w->next) g->tail = &w->next;
+    pthread_cond_signal(&g->changed);
+}
+
+/* Leaves the call to the group's thread; as the next one of all when it has begun already. */
+static he_work *leave(he_group *g, const he_work *w) {
+    he_work *copy = kept(w);
+    pthread_mutex_lock(&g->lock);
+    if (w->shown) g->running = 0;
+    int started = copy && start_thread(g);
+    if (started) enqueue(g, copy, w->shown);
+    pthread_mutex_unlock(&g->lock);
+    if (started || !copy) return copy;
+    he_group_release(g);
+    free(copy);
+    return NULL;
+}
+
+static he_work work_of(he_group *g, int kind, int dtype, int reduce, int root, int64_t count, void *dst, const void *src,
+                       const int64_t *counts, int64_t timeout_ns) {
+    he_work w = {.group = g, .dst = dst, .src = src, .counts = counts, .timeout_ns = timeout_ns};
+    w.call = (he_call){.count = count, .digest = digest_of(kind, g->size, counts), .kind = kind, .dtype = dtype,
+                       .reduce = reduce, .root = root};
+    return w;
+}
+
+he_work *he_collective_start(he_group *g, int kind, int dtype, int reduce, int root, int64_t count, void *dst,
+                             const void *src, const int64_t *counts, int64_t timeout_ns) {
+    he_work w = work_of(g, kind, dtype, reduce, root, count, dst, src, counts, timeout_ns);
+    return leave(g, &w);
+}
+
+static int begin(he_group *g) {
+    pthread_mutex_lock(&g->lock);
+    int free = !g->running && !g->queue;
+    if (free) g->running = 1;
+    pthread_mutex_unlock(&g->lock);
+    return free;
+}
+
+static void end(he_group *g) {
+    pthread_mutex_lock(&g->lock);
+    g->running = 0;
+    if (g->queue) pthread_cond_signal(&g->changed);
+    pthread_mutex_unlock(&g->lock);
+}
+
+int he_collective(he_group *g, int kind, int dtype, int reduce, int root, int64_t count, void *dst, const void *src,
+                  const int64_t *counts, int64_t timeout_ns, he_work **left) {
+    he_work w = work_of(g, kind, dtype, reduce, root, count, dst, src, counts, timeout_ns);
+    if (atomic_load(&g->forked)) return HE_FORKED;
+    int here = begin(g), code = HE_PENDING;
+    if (here) {
+        w.budget_ns = timeout_ns < BUDGET_NS ? 0 : BUDGET_NS;
+        code = he_arrive(g, &w);
+        w.budget_ns = 0;
+        if (!code) code = he_finish(g, &w);
+    }
+    if (code != HE_PENDING) {
+        end(g);
+        return code;
+    }
+    *left = leave(g, &w);
+    return *left ? HE_PENDING : he_fail(g, HE_NO_MEMORY, g->rank, g->rank, &w.call, NULL, 0);
+}
+
+int he_work_test(he_work *w) { return __atomic_load_n(&w->done, __ATOMIC_ACQUIRE) ? w->status : HE_PENDING; }
+
+int he_work_wait(he_work *w, int64_t wait_ns) {
+    int64_t until_ns = he_now() + wait_ns, left_ns;
+    while (!__atomic_load_n(&w->done, __ATOMIC_ACQUIRE) && (left_ns = until_ns - he_now()) > 0)
+        he_futex_wait(&w->done, 0, left_ns < LOOK_NS ? left_ns : LOOK_NS);
+    return he_work_test(w);
+}

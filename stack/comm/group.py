@@ -1,0 +1,125 @@
+"""A group of ranks that compute together: the collective operations, and the life of the group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from hal.core.errors import HalError, InvalidCall
+from stack.comm.engine.collectives import Collectives
+from stack.comm.engine.meeting import meet
+from stack.comm.engine.member import Call, Member, Work
+from stack.comm.store import Store
+from stack.comm.world import World
+
+Array = NDArray[Any]
+
+
+class Group(Collectives[Array]):
+    """A group of `size` ranks, of which this process is number `rank`.
+
+    Every operation blocks until it is done on this rank, and gives its result; `group.later` has
+    the same operations in the background. The first failure ends the group on all ranks: operations
+    raise it until `shrink` makes a group of those who are left.
+    """
+
+    def __init__(self, member: Member, hosts: tuple[int, ...], meeting_place: Store) -> None:
+        """Use `Group.join` or `Group.of`."""
+        self._member = member
+        self._store = meeting_place
+        self.hosts = hosts
+        """For each rank the lowest rank of its host: ranks with equal numbers share memory."""
+        self.later = Later(member)
+
+    @classmethod
+    def of(cls, world: World) -> Self:
+        """The group of all ranks of a job."""
+        store = Store.of(world).under(f"group/{world.job}/")
+        return cls._join(store, "all", world.rank, world.size, world.deadline_s, world.store)
+
+    @classmethod
+    def join(
+        cls, store: Store, address: str, key: str, rank: int, size: int, deadline_s: float
+    ) -> Self:
+        """Meet the other ranks of group `key` in `store`, which is reached at `address`.
+
+        `key` is equal on all ranks and new for every group. `deadline_s` is how long this waits,
+        and how long an operation may make no progress; a rank that says nothing for a tenth of it
+        is lost. Raises DeadlineExceeded that names the missing, InvalidCall when ranks disagree.
+        """
+        return cls._join(store.under("group/"), key, rank, size, deadline_s, address)
+
+    @classmethod
+    def _join(
+        cls, store: Store, key: str, rank: int, size: int, deadline_s: float, address: str
+    ) -> Self:
+        if not 0 <= rank < size:
+            raise InvalidCall(f"group {key!r}: rank {rank} is no rank of a group of {size}")
+        met = meet(store.under(f"{key}/"), address, rank, size, deadline_s)
+        return cls(Member(key, rank, met, deadline_s), met.hosts, store)
+
+    @property
+    def rank(self) -> int:
+        return self._member.rank
+
+    @property
+    def size(self) -> int:
+        return self._member.size
+
+    @property
+    def failure(self) -> HalError | None:
+        """What has ended the group; None while it works. Does not block."""
+        return self._member.failure()
+
+    def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> Array:
+        """A new array, zero at first, that all ranks of this host map: operations on such arrays
+        copy nothing in between. It lives as long as it is used. Raises OutOfMemory."""
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        return self._member.share(shape, np.dtype(dtype))
+
+    def abort(self) -> None:
+        """End the group: operations that run or come raise on all ranks. Does not block, and may
+        be called from any thread and again."""
+        self._member.abort()
+
+    def close(self) -> None:
+        """Leave the group; its others are told. Operations that are queued still end."""
+        self._member.leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _do(self, call: Call) -> Array:
+        self._member.run(call)
+        return call.result
+
+
+class Later(Collectives[Work]):
+    """The operations of a group, begun and left to its thread; they run in the order of the calls.
+    Each gives a `Work`, whose `wait` gives the result."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+
+    @property
+    def rank(self) -> int:
+        return self._member.rank
+
+    @property
+    def size(self) -> int:
+        return self._member.size
+
+    def _do(self, call: Call) -> Work:
+        return self._member.start(call)
