@@ -1,4 +1,4 @@
-"""The command `hal`: what devices are there, and what one of them says about itself."""
+"""The command `hal`: what devices are there, what one says about itself, and programs on them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 
 import hal
+from hal.cli_run import run
 from hal.cli_tables import devices_table, info_tables
 from hal.core.description_json import to_json
 from hal.doctor.examine import examine
@@ -40,7 +41,7 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(hal.__version__)
 def main() -> None:
-    """Look at the accelerators of this machine."""
+    """Look at the accelerators of this machine, and run programs on them."""
 
 
 @main.command()
@@ -121,6 +122,9 @@ def conform(device: str, **options: Any) -> None:
 def verify_certificate(file: str) -> None:
     """Check that FILE is a whole certificate of this suite that nobody changed."""
     import_module("hal.conformance.commands").verify(file)
+
+
+main.add_command(run)
 
 
 def _print_json(value: object) -> None:

@@ -1,0 +1,34 @@
+"""The command `hal run`, which knows nothing of the stack until it runs."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+_IN = click.Path(dir_okay=False, path_type=Path)
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+_SHELL = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host}"
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("-n", "size", type=click.IntRange(1), help="Ranks (all slots of the hosts, or 1).")
+@click.option("-m", "module", is_flag=True, help="TARGET is a module, as for `python -m`.")
+@click.option("--devices", default="", help='"cpu:0,opencl:0": the ranks take them in turn.')
+@click.option("--hosts", "hosts_file", type=_IN, help="A file of lines: NAME slots=N devices=...")
+@click.option("--log-dir", "log_folder", type=_FOLDER, help="Keep each rank's output in a file.")
+@click.option("--shell", default=_SHELL, show_default=True, help="Runs a command on a host.")
+@click.option("--address", default="", help="HOST[:PORT] by which other hosts reach this one.")
+@click.option("--deadline", "deadline_s", default=300.0, help="Seconds that ranks wait for others.")
+@click.argument("target")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(target: str, **options: Any) -> None:
+    """Run the script TARGET as the ranks of one job, each with a device of its own.
+
+    When one of them fails, all are ended, and the first cause is shown; its exit status is that of
+    this command.
+    """
+    sys.exit(import_module("stack.launch.command").run(target, **options))

@@ -1,0 +1,1 @@
+"""Starts the ranks of a job on one host or several, and ends them: `hal run`."""

@@ -1,0 +1,149 @@
+"""Runs the ranks of one host for a launcher, which it talks to over stdin and stdout.
+
+It starts nothing before it has reached the job's store from its host. When the launcher's end of
+stdin closes, for whatever reason, it ends every process that came from its ranks, and then itself.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import time
+from io import FileIO
+from typing import Any
+
+from hal.core.errors import HalError
+from stack.comm.store import Lease, Store
+from stack.comm.world import World
+from stack.launch.loop import signals_heard, turn, unblocked
+from stack.launch.processes import adopt_descendants, descendants, kill_descendants, reap
+from stack.launch.ranks import Order, Ranks
+from stack.launch.seats import share
+from stack.launch.talk import GREETING, PIECE_NBYTES, Ear, said
+
+BEAT_S = 2.0
+"""How often an agent gives a sign of life."""
+KILL_S = 5.0
+_MEET_S = 15.0
+_OUTBOX_NBYTES = 1 << 20
+"""With more than this not taken by the launcher, nothing more is read from the ranks."""
+_ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+_DEFAULTS = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+"""What a rank wrote is on the screen before it ends, and a crash in native code shows its stack."""
+
+
+class Agent:
+    """The agent of a host. `run` returns once the launcher lets it go."""
+
+    def __init__(self, orders: FileIO, answers: FileIO) -> None:
+        self._orders = orders
+        self._answers = answers
+        self._ear = Ear()
+        self._outbox = bytearray(GREETING)
+        self._selector = selectors.DefaultSelector()
+        self._ranks = Ranks(self._selector, self._wrote, self._exited)
+        self._lease: Lease | None = None
+        self._over = ""
+        self._next_look_s = 0.0
+
+    def run(self) -> str:
+        """Serve the launcher; gives why it ended, then without any descendants."""
+        with signals_heard(_ENDING) as signals:
+            self._selector.register(signals, selectors.EVENT_READ, lambda: self._end("a signal"))
+            self._serve()
+        kill_descendants(KILL_S)
+        return self._over
+
+    def _serve(self) -> None:
+        self._selector.register(self._orders, selectors.EVENT_READ, self._hear)
+        self._selector.register(self._answers, selectors.EVENT_WRITE, self._write)
+        while not self._over:
+            turn(self._selector, BEAT_S)
+            self._look()
+
+    def _end(self, why: str) -> None:
+        self._over = self._over or why
+
+    def _look(self) -> None:
+        """Now and then: a sign of life, adopted children that have ended, the store's."""
+        now_s = time.monotonic()
+        if now_s < self._next_look_s:
+            return
+        self._next_look_s = now_s + BEAT_S
+        self._say({"say": "beat"})
+        reap([child for child in descendants() if child not in self._ranks.processes])
+        if self._lease is not None and self._lease.lost:
+            self._end(f"the launcher's store is out of reach: {self._lease.lost}")
+
+    def _hear(self) -> None:
+        data = self._orders.read(PIECE_NBYTES)
+        if data == b"":
+            self._end("the launcher has let go")
+        for words, _ in self._ear.hear(data or b""):
+            self._obey(words)
+
+    def _obey(self, words: dict[str, Any]) -> None:
+        try:
+            match words:
+                case {"say": "meet", "store": store, "token": token, "key": key}:
+                    self._meet(store, token, key)
+                case {"say": "start", "folder": folder, "ranks": ranks}:
+                    os.chdir(folder)
+                    self._start(ranks)
+                case {"say": "signal", "number": number}:
+                    self._ranks.signal(number)
+                case _:
+                    self._say({"say": "refused", "why": f"it does not know the order {words}"})
+        except (HalError, OSError) as error:
+            self._say({"say": "refused", "why": str(error)})
+
+    def _meet(self, store: str, token: str, key: str) -> None:
+        """Be known to the job's store; with none the launcher is on this host, and no network is
+        in between."""
+        if store:
+            self._lease = Store(store, token, _MEET_S).lease(key, socket.gethostname().encode())
+        self._say({"say": "ready"})
+
+    def _start(self, ranks: list[dict[str, Any]]) -> None:
+        cpus = sorted(os.sched_getaffinity(0))
+        for rank in ranks:
+            given = {**_DEFAULTS, **os.environ, **rank["environment"]}
+            world = World.from_environment(given)
+            mine = share(cpus, world.local_rank, world.local_size)
+            self._ranks.start(Order(world.rank, tuple(rank["command"]), given, mine))
+
+    def _wrote(self, rank: int, stream: str, data: bytes) -> None:
+        self._say({"say": "wrote", "rank": rank, "stream": stream}, data)
+
+    def _exited(self, rank: int, status: int) -> None:
+        self._say({"say": "exited", "rank": rank, "status": status})
+
+    def _say(self, words: dict[str, Any], data: bytes = b"") -> None:
+        if not self._outbox:
+            self._selector.register(self._answers, selectors.EVENT_WRITE, self._write)
+        self._outbox += said(words, data)
+        self._ranks.pause(len(self._outbox) > _OUTBOX_NBYTES)
+
+    def _write(self) -> None:
+        try:
+            del self._outbox[: self._answers.write(self._outbox) or 0]
+        except OSError:
+            self._end("the launcher does not listen any more")
+            self._outbox.clear()
+        if not self._outbox:
+            self._selector.unregister(self._answers)
+        self._ranks.pause(len(self._outbox) > _OUTBOX_NBYTES)
+
+
+def main() -> None:
+    """The program of an agent: `python -m stack.launch.agent`."""
+    adopt_descendants()
+    orders, answers = (FileIO(os.dup(number), mode) for number, mode in ((0, "r"), (1, "w")))
+    os.dup2(2, 1)  # what anybody prints here must not mix with the answers
+    Agent(unblocked(orders), unblocked(answers)).run()
+
+
+if __name__ == "__main__":
+    main()

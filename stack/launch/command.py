@@ -1,0 +1,84 @@
+"""`hal run`: from the command line to a plan, and its run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import hal
+from hal.core.errors import InvalidCall
+from stack.launch.address import own_address
+from stack.launch.hosts import read_hosts
+from stack.launch.job import Limits
+from stack.launch.launcher import Launcher, Plan
+from stack.launch.processes import descendants_end
+from stack.launch.seats import Host, device_names, seats
+
+DEFINITION = "reference"
+"""The plugin that defines the contract: it is slow, so nothing runs on it unless it is named."""
+
+
+def run(
+    target: str,
+    arguments: Sequence[str],
+    size: int | None,
+    module: bool,
+    devices: str,
+    hosts_file: Path | None,
+    log_folder: Path | None,
+    shell: str,
+    address: str,
+    deadline_s: float,
+) -> int:
+    """Run a script, or a module, as the ranks of a job; gives the exit status.
+
+    Raises InvalidCall for what cannot be started, PluginError for a device of a plugin that is not
+    installed.
+    """
+    named = device_names(devices) if devices else ()
+    if hosts_file is None:
+        hosts: tuple[Host, ...] = (_here(size or 1, named),)
+    else:
+        hosts = read_hosts(hosts_file, named)
+    if deadline_s <= 0:
+        raise InvalidCall(f"--deadline is {deadline_s:g}; it must be a number of seconds above 0")
+    plan = Plan(
+        hosts,
+        seats(hosts, size or sum(host.slots for host in hosts)),
+        _command(target, arguments, module),
+        Path.cwd(),
+        log_folder,
+        shell,
+        address or own_address([host for host in hosts if host.name]),
+        deadline_s,
+        Limits(),
+    )
+    with descendants_end():
+        return Launcher(plan).run()
+
+
+def _here(size: int, named: Sequence[str]) -> Host:
+    """This machine with the devices that are named, else with a device for each rank."""
+    if named:
+        known = {found.name for found in hal.registry().found()}
+        for name in named:
+            if name.partition(":")[0] not in known:
+                raise InvalidCall(f"no plugin for {name} is installed; `hal devices` lists them")
+        return Host("", size, tuple(named))
+    there = [row.name for row in hal.devices() if row.status == "ok" and row.plugin != DEFINITION]
+    if len(there) < size:
+        raise InvalidCall(
+            f"{size} ranks are asked for, but there are {len(there)} devices "
+            f"({', '.join(there) or 'none'}); name those that the ranks are to share, in turn: "
+            f"--devices {there[0] if there else 'cpu:0'}"
+        )
+    return Host("", size, tuple(there))
+
+
+def _command(target: str, arguments: Sequence[str], module: bool) -> tuple[str, ...]:
+    if module:
+        return (sys.executable, "-m", target, *arguments)
+    if not Path(target).is_file():
+        raise InvalidCall(f"there is no script {target!r}; for a module use `hal run -m {target}`")
+    return (sys.executable, target, *arguments)

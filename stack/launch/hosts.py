@@ -1,0 +1,63 @@
+"""The file that names a job's hosts.
+
+One host a line: its name, then `slots=N` (1 without it) and `devices=cpu:0,cpu:1` (those that
+`hal run --devices` names without it). What follows # is a comment:
+
+    node1  slots=4  devices=mychip:0,mychip:1,mychip:2,mychip:3
+    node2  slots=2                                               # shares what --devices names
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hal.core.errors import InvalidCall
+from stack.launch.seats import Host, device_names
+
+_KEYS = ("slots", "devices")
+_SLOTS = 1 << 16
+
+
+def read_hosts(path: Path, devices: Sequence[str]) -> tuple[Host, ...]:
+    """The hosts of a file; `devices` are those of hosts that name none. Raises InvalidCall."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidCall(f"the hosts file {path} cannot be read: {error}") from error
+    found = tuple(_hosts(text, str(path), tuple(devices)))
+    if not found:
+        raise InvalidCall(f"the hosts file {path} names no host; one line has name and slots=N")
+    names = [host.name for host in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidCall(f"the hosts file {path} names {', '.join(twice)} twice; add up the slots")
+    return found
+
+
+def _hosts(text: str, path: str, devices: tuple[str, ...]) -> Iterator[Host]:
+    for number, line in enumerate(text.splitlines(), 1):
+        name, *words = line.partition("#")[0].split() or [""]
+        if name:
+            yield _host(name, words, f"{path}, line {number}", devices)
+
+
+def _host(name: str, words: Sequence[str], where: str, devices: tuple[str, ...]) -> Host:
+    if name.startswith("-") or "=" in name:
+        raise InvalidCall(f"{where}: {name!r} is not a host's name; the name comes first")
+    facts: dict[str, str] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if key not in _KEYS or key in facts or not value:
+            raise InvalidCall(f"{where}: {word!r} is not slots=N or devices=NAME,NAME, once each")
+        facts[key] = value
+    own = device_names(facts["devices"]) if "devices" in facts else devices
+    if not own:
+        raise InvalidCall(f"{where}: {name} has no devices; add devices=NAME or give --devices")
+    return Host(name, _slots(facts.get("slots", "1"), where), own)
+
+
+def _slots(text: str, where: str) -> int:
+    slots = int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0
+    if not 0 < slots <= _SLOTS:
+        raise InvalidCall(f"{where}: slots={text} is not a number from 1 to {_SLOTS}")
+    return slots

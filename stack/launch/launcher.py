@@ -1,0 +1,209 @@
+"""Carries out what a job decides: the effects of `hal run`, in one loop."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import selectors
+import signal
+import socket
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from stack.comm.store import StoreServer
+from stack.comm.world import World
+from stack.launch.address import listen_at, reached_at
+from stack.launch.job import Alarm, Asked, Event, Exited, Finish, Job, Limits, Lost, Phase, Ready
+from stack.launch.job import Signal as SignalRanks
+from stack.launch.lines import Tail
+from stack.launch.link import AgentLink, agent_command
+from stack.launch.loop import signals_heard, turn
+from stack.launch.report import TAIL_LINES, report
+from stack.launch.screen import Screen, Sink
+from stack.launch.seats import Host, Seat
+
+LEASE_S = 30.0
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_CLOSE_S = 15.0
+_SHOW_S = 5.0
+_TURN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What `hal run` was asked for. `command` is what every rank runs, in `folder`; `shell` runs a
+    command on another host; `address` is where these reach the launcher ("" when there are none).
+    `deadline_s` is the ranks'."""
+
+    hosts: tuple[Host, ...]
+    seats: tuple[Seat, ...]
+    command: tuple[str, ...]
+    folder: Path
+    log_folder: Path | None
+    shell: str
+    address: str
+    deadline_s: float
+    limits: Limits
+
+
+class Launcher:
+    """Runs one job. `run` gives the exit status, 0 when every rank ended well."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._token = secrets.token_hex(16)
+        self._name = secrets.token_hex(4)
+        self._selector = selectors.PollSelector()
+        self._links: dict[int, AgentLink] = {}
+        self._tails = {seat.rank: Tail() for seat in plan.seats}
+        sinks = (Sink(1), Sink(2))
+        self._screen = Screen([seat.rank for seat in plan.seats], plan.log_folder, sinks)
+        self._job = Job(plan.hosts, plan.seats, plan.limits, time.monotonic())
+        self._store = ""
+        self._begin_s = time.monotonic()
+
+    def run(self) -> int:
+        """Run the job to its end. Raises StoreError when its address is taken."""
+        host, port = listen_at(self._plan.address)
+        with ExitStack() as stack:
+            server = stack.enter_context(StoreServer(self._token, host, port, LEASE_S))
+            self._store = reached_at(self._plan.address, server.port)
+            signals = stack.enter_context(signals_heard(_ENDING))
+            self._selector.register(signals, selectors.EVENT_READ, partial(self._ask, signals))
+            stack.callback(self._selector.close)
+            stack.callback(self._close)
+            self._meet()
+            while self._job.phase is not Phase.OVER:
+                self._turn()
+        return self._job.cause.code if self._job.cause else 0
+
+    def _meet(self) -> None:
+        """Start an agent on every host that has ranks, and ask whether it can do its part."""
+        for number in sorted({seat.host for seat in self._plan.seats}):
+            host = self._plan.hosts[number]
+            hears, loses = partial(self._hear, number), partial(self._lose, number)
+            command = agent_command(host.name, self._plan.shell)
+            try:
+                link = AgentLink(command, self._selector, hears, loses)
+            except OSError as error:
+                loses(f"{command[0]} cannot be started: {error}")
+                return
+            self._links[number] = link
+            store = self._store if host.name else ""
+            key = f"hal/agent/{number}"
+            link.say({"say": "meet", "store": store, "token": self._token, "key": key})
+
+    def _turn(self) -> None:
+        now_s = time.monotonic()
+        alarm_s = self._job.alarm_s
+        left_s = _TURN_S if alarm_s is None else max(0.0, min(_TURN_S, alarm_s - now_s))
+        turn(self._selector, left_s)
+        if alarm_s is not None and time.monotonic() >= alarm_s:
+            self._feed(Alarm())
+        for link in self._links.values():
+            link.look()
+            link.pause(self._screen.full)
+        self._show()
+
+    def _feed(self, event: Event) -> None:
+        """Tell the job what happened, and do what it says."""
+        for instruction in self._job.handle(event, time.monotonic()):
+            match instruction:
+                case SignalRanks(number):
+                    self._say({"say": "signal", "number": int(number)})
+                case Finish():
+                    self._report()
+                case _:
+                    self._start()
+
+    def _ask(self, signals: socket.socket) -> None:
+        for number in signals.recv(64):
+            self._feed(Asked(number))
+
+    def _lose(self, host: int, why: str) -> None:
+        self._feed(Lost(host, why))
+
+    def _hear(self, host: int, words: dict[str, Any], data: bytes) -> None:
+        match words:
+            case {"say": "wrote", "rank": rank, "stream": stream}:
+                self._wrote(rank, stream, data)
+            case {"say": "exited", "rank": rank, "status": status}:
+                self._screen.ended(rank)
+                self._feed(Exited(rank, status))
+            case {"say": "ready"}:
+                self._feed(Ready(host))
+            case {"say": "refused", "why": why}:
+                self._feed(Lost(host, why))
+
+    def _wrote(self, rank: int, stream: str, data: bytes) -> None:
+        if stream == "stderr":
+            self._tails[rank].add(data)
+        self._screen.wrote(rank, stream, data)
+
+    def _say(self, words: dict[str, Any]) -> None:
+        for link in self._links.values():
+            link.say(words)
+
+    def _start(self) -> None:
+        for number, link in self._links.items():
+            ranks = [self._rank(seat) for seat in self._plan.seats if seat.host == number]
+            link.say({"say": "start", "folder": str(self._plan.folder), "ranks": ranks})
+
+    def _rank(self, seat: Seat) -> dict[str, Any]:
+        """What an agent is told of a rank. Settings of HAL in this environment hold everywhere."""
+        world = World(
+            seat.rank,
+            len(self._plan.seats),
+            seat.local_rank,
+            seat.local_size,
+            self._plan.hosts[seat.host].name or socket.gethostname(),
+            seat.device,
+            self._store,
+            self._token,
+            self._name,
+            self._plan.deadline_s,
+        )
+        own = {name: value for name, value in os.environ.items() if name.startswith("HAL_")}
+        return {"command": self._plan.command, "environment": {**own, **world.environment()}}
+
+    def _show(self) -> None:
+        """Let the terminal take what waits for it, and show how far the job is."""
+        passed_s = int(time.monotonic() - self._begin_s)
+        clock = f"{passed_s // 60}:{passed_s % 60:02}"
+        running = len(self._job.running)
+        self._screen.progress(f"hal run: {self._job.phase.value}, {running} ranks run, {clock}")
+        for sink in self._screen.sinks.values():
+            self._listen(sink)
+
+    def _listen(self, sink: Sink) -> None:
+        listening = sink.descriptor in self._selector.get_map()
+        if sink.outbox and not listening:
+            self._selector.register(
+                sink.descriptor, selectors.EVENT_WRITE, partial(self._flush, sink)
+            )
+        elif listening and not sink.outbox:
+            self._selector.unregister(sink.descriptor)
+
+    def _flush(self, sink: Sink) -> None:
+        sink.flush()
+        if sink.broken:
+            self._feed(Asked(signal.SIGPIPE))
+
+    def _report(self) -> None:
+        cause, plan = self._job.cause, self._plan
+        if cause is not None:
+            last = [] if cause.rank is None else self._tails[cause.rank].lines(TAIL_LINES)
+            statuses = self._job.statuses
+            self._screen.tell(report(cause, plan.hosts, plan.seats, statuses, last))
+
+    def _close(self) -> None:
+        """Let all agents go at once, and then wait for each."""
+        for link in self._links.values():
+            link.let_go()
+        for link in self._links.values():
+            link.close(_CLOSE_S)
+        self._screen.close(_SHOW_S)

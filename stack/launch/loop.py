@@ -1,0 +1,51 @@
+"""One thread that waits for many things at once, and calls what each has to be answered with."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from io import FileIO
+
+
+def turn(selector: selectors.BaseSelector, timeout_s: float) -> None:
+    """Wait for at most that long, and call the data of every key for which something came."""
+    for key, _ in selector.select(timeout_s):
+        if selector.get_map().get(key.fd) is key:  # not taken away by a call before it
+            key.data()
+
+
+def unblocked(pipe: FileIO) -> FileIO:
+    """The pipe, of which a read or write that would have to wait gives None."""
+    os.set_blocking(pipe.fileno(), False)
+    return pipe
+
+
+@contextmanager
+def signals_heard(numbers: Sequence[int]) -> Iterator[socket.socket]:
+    """A socket from which the numbers of these signals can be read, one byte each, when they come;
+    they do nothing else in the block. Call it in the main thread."""
+    hears, tells = socket.socketpair()
+    for end in (hears, tells):
+        end.setblocking(False)
+    before = {number: signal.signal(number, _nothing) for number in numbers}
+    descriptor = signal.set_wakeup_fd(tells.fileno())
+    try:
+        yield hears
+    finally:
+        signal.set_wakeup_fd(descriptor)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        hears.close()
+        tells.close()
+
+
+def _nothing(number: int, frame: object) -> None:
+    """A handler must be there for a signal to be told."""
+
+
+Called = Callable[[], object]
+"""What a selector's keys carry here."""

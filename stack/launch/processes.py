@@ -1,0 +1,97 @@
+"""Processes that end with their parents, on Linux.
+
+A subreaper becomes the parent of every descendant whose own parent ends. So it finds all of them,
+also those that have left their process group or session, and can end them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from hal.core.errors import DeadlineExceeded, Unsupported
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_PAUSE_S = 0.01
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def adopt_descendants() -> None:
+    """Become the parent of orphaned descendants. Raises Unsupported where the system cannot."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+@contextmanager
+def descendants_end(deadline_s: float = 5.0) -> Iterator[None]:
+    """Whatever this process starts in the block, directly or not, has ended when the block has.
+
+    Raises Unsupported where the system cannot do that, DeadlineExceeded when some do not end.
+    """
+    before = set(descendants())
+    adopt_descendants()
+    try:
+        yield
+    finally:
+        _prctl(_PR_SET_CHILD_SUBREAPER, 0)
+        kill_descendants(deadline_s, before)
+
+
+def end_with_parent(parent: int) -> None:
+    """Let the system kill this process when its parent, which has this number, ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before that
+        os._exit(1)
+
+
+def descendants() -> list[int]:
+    """The process numbers of all children, their children, and so on."""
+    parents = dict(_parents())
+    found: list[int] = []
+    level = {os.getpid()}
+    while level:
+        level = {child for child, parent in parents.items() if parent in level}
+        found += sorted(level)
+    return found
+
+
+def kill_descendants(deadline_s: float, spared: Collection[int] = ()) -> None:
+    """End every descendant but those by SIGKILL. Raises DeadlineExceeded that names who is left."""
+    until_s = time.monotonic() + deadline_s
+    while left := [process for process in descendants() if process not in spared]:
+        for process in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+        reap(left)
+        if time.monotonic() > until_s:
+            raise DeadlineExceeded(f"processes {left} did not end within {deadline_s:g} s")
+        time.sleep(_PAUSE_S)
+
+
+def reap(processes: list[int]) -> None:
+    """Forget those of these children that have ended."""
+    for process in processes:
+        with suppress(ChildProcessError):
+            os.waitpid(process, os.WNOHANG)
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    """Every process of the system that can be seen, with its parent."""
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            with suppress(OSError):
+                # The second field is the program's name in brackets, which may contain anything.
+                after = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()
+                yield int(name), int(after[1])
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, value, 0, 0, 0):
+        cause = os.strerror(ctypes.get_errno())
+        raise Unsupported(f"this system cannot tie processes to their parents: {cause}")

@@ -1,0 +1,144 @@
+"""The processes of a host's ranks: their start, what they write, and how they end."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from io import FileIO
+
+from stack.launch.loop import unblocked
+from stack.launch.processes import end_with_parent
+from stack.launch.talk import PIECE_NBYTES
+
+STREAMS = ("stdout", "stderr")
+_LAST_READS = 64
+"""How often a pipe is read once its rank has ended: children of the rank may go on writing."""
+
+Wrote = Callable[[int, str, bytes], None]
+"""Takes a rank, the name of its stream and what it wrote there."""
+Ended = Callable[[int, int], None]
+"""Takes a rank, and its exit status or minus the signal that ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to start as a rank: its command, the whole environment, and its processors."""
+
+    rank: int
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    cpus: frozenset[int]
+
+
+@dataclass(eq=False, slots=True)
+class _Rank:
+    number: int
+    process: subprocess.Popen[bytes]
+    ended: int
+    """A descriptor that can be read once the process has ended."""
+    pipes: dict[str, FileIO]
+
+
+class Ranks:
+    """The ranks of this host, and what they tell by a selector: its keys' data are to be called.
+
+    Each rank is a session of its own, so that no signal of a terminal reaches it, and ends with
+    this process, however that ends.
+    """
+
+    def __init__(self, selector: selectors.BaseSelector, wrote: Wrote, ended: Ended) -> None:
+        self._selector = selector
+        self._wrote = wrote
+        self._ended = ended
+        self._ranks: dict[int, _Rank] = {}
+        self._reading: dict[FileIO, Callable[[], object]] = {}
+        self._paused = False
+
+    @property
+    def processes(self) -> frozenset[int]:
+        """The numbers of the processes that run."""
+        return frozenset(rank.process.pid for rank in self._ranks.values())
+
+    def start(self, order: Order) -> None:
+        """Start a rank. Raises OSError when the system cannot."""
+        parent = os.getpid()
+        process = subprocess.Popen(
+            order.command,
+            bufsize=0,
+            env=dict(order.environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=lambda: _begin(parent, order.cpus),
+        )
+        pipes = {name: unblocked(getattr(process, name)) for name in STREAMS}
+        rank = _Rank(order.rank, process, os.pidfd_open(process.pid), pipes)
+        self._ranks[order.rank] = rank
+        self._selector.register(rank.ended, selectors.EVENT_READ, lambda: self._end(rank))
+        for name, pipe in pipes.items():
+            self._reading[pipe] = partial(self._read, rank, name, pipe)
+            self._listen(pipe)
+
+    def signal(self, number: int) -> None:
+        """Send every rank that runs a signal, with the processes of its group."""
+        for rank in self._ranks.values():
+            with suppress(ProcessLookupError):
+                os.killpg(rank.process.pid, number)
+
+    def pause(self, paused: bool) -> None:
+        """Read nothing more of what the ranks write, because nobody takes it; or go on."""
+        if paused is not self._paused:
+            self._paused = paused
+            for pipe in self._reading:
+                self._listen(pipe)
+
+    def _listen(self, pipe: FileIO) -> None:
+        if self._paused:
+            with suppress(KeyError):
+                self._selector.unregister(pipe)
+        else:
+            self._selector.register(pipe, selectors.EVENT_READ, self._reading[pipe])
+
+    def _read(self, rank: _Rank, name: str, pipe: FileIO) -> bool:
+        """Pass on what a rank wrote; False when there is nothing more now."""
+        data = pipe.read(PIECE_NBYTES)
+        if data:
+            self._wrote(rank.number, name, data)
+        elif data is not None:
+            self._close(pipe)
+        return bool(data)
+
+    def _close(self, pipe: FileIO) -> None:
+        with suppress(KeyError):
+            self._selector.unregister(pipe)
+        self._reading.pop(pipe, None)
+        pipe.close()
+
+    def _end(self, rank: _Rank) -> None:
+        """A rank's process has ended: first pass on what it wrote last."""
+        for name, pipe in rank.pipes.items():
+            reads = 0
+            while not pipe.closed and reads < _LAST_READS and self._read(rank, name, pipe):
+                reads += 1
+        status = rank.process.poll()
+        assert status is not None, "the descriptor of a process that has ended can be read"
+        self._selector.unregister(rank.ended)
+        os.close(rank.ended)
+        del self._ranks[rank.number]
+        self._ended(rank.number, status)
+
+
+def _begin(parent: int, cpus: frozenset[int]) -> None:
+    """What a rank's process does before it becomes the script: no signal stays ignored because the
+    launcher was started in the background."""
+    end_with_parent(parent)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    os.sched_setaffinity(0, cpus)

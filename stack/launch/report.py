@@ -1,0 +1,54 @@
+"""What the launcher says at the end of a job that went wrong: the first cause on top."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from stack.launch.job import Cause, ended
+from stack.launch.lines import last_exception
+from stack.launch.seats import Host, Seat
+
+TAIL_LINES = 20
+
+
+def report(
+    cause: Cause,
+    hosts: Sequence[Host],
+    seats: Sequence[Seat],
+    statuses: Mapping[int, int],
+    last: Sequence[str],
+) -> str:
+    """Lines for people: the first cause, the end of what that rank wrote to standard error
+    (`last`), and what became of the others by its end."""
+    return "\n".join(_lines(cause, hosts, seats, statuses, last))
+
+
+def _lines(
+    cause: Cause,
+    hosts: Sequence[Host],
+    seats: Sequence[Seat],
+    statuses: Mapping[int, int],
+    last: Sequence[str],
+) -> Iterator[str]:
+    exception = last_exception(list(last))
+    yield f"hal run: {cause.text}" + (f": {exception}" if exception else "")
+    if cause.rank is not None:
+        seat = seats[cause.rank]
+        yield f"  rank {seat.rank} ran on {hosts[seat.host]}, device {seat.device}"
+        if last:
+            yield "  it wrote last to standard error:"
+            yield from (f"    {line}" for line in last[-TAIL_LINES:])
+    yield from _others(cause, seats, statuses)
+
+
+def _others(cause: Cause, seats: Sequence[Seat], statuses: Mapping[int, int]) -> Iterator[str]:
+    """How the other ranks ended, those that ended alike in one line."""
+    alike: dict[str, list[int]] = {}
+    for seat in seats:
+        if seat.rank != cause.rank and statuses:
+            status = statuses.get(seat.rank)
+            how = "not known" if status is None else ended(status)
+            alike.setdefault(how, []).append(seat.rank)
+    for how, ranks in alike.items():
+        named = ", ".join(map(str, ranks))
+        yield f"  rank {named}: {how}" if len(ranks) == 1 else f"  ranks {named}: {how}"
