@@ -118,6 +118,25 @@ def conform(device: str, **options: Any) -> None:
 
 
 @main.command()
+@click.argument("device")
+@click.argument("script", nargs=-1, type=click.UNPROCESSED, metavar="[-- SCRIPT [ARGS]...]")
+@click.option("--matmul", "products", multiple=True, metavar="[BATCHx]MxNxK", help="A product.")
+@click.option("--dtype", default="f32", help='The element type of --matmul: "f32", "bf16".')
+@click.option("--budget", default=120.0, metavar="SECONDS", help="How long to measure in all.")
+@click.option("--again", is_flag=True, help="Measure also what was measured before.")
+@click.option("--all", "every", is_flag=True, help="Show every candidate that was tried.")
+def tune(device: str, **options: Any) -> None:
+    """Measure which schedules make kernels fast on DEVICE ("cpu:0"), and keep them for later runs.
+
+    The kernels are those of the graphs that SCRIPT computes on DEVICE, or the products that are
+    named. A candidate that fails, hangs or is wrong is refused; the first one is the compiler's
+    own choice, and stays chosen unless another one is surely faster.
+    """
+    commands = import_module("stack.tune.commands")
+    sys.exit(commands.run(device, **options))
+
+
+@main.command()
 @click.argument("file", type=click.Path(dir_okay=False))
 def verify_certificate(file: str) -> None:
     """Check that FILE is a whole certificate of this suite that nobody changed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import hal
@@ -23,7 +23,16 @@ from stack.runtime.tuned import read_choices
 CACHE_VARIABLE = "HAL_CACHE_DIR"
 
 
-def engine_of(device: Device, timeout_s: float = TIMEOUT_S, cache_dir: str = "") -> Engine:
+Heard = Callable[[GraphRequest], None]
+"""Called with every graph that an engine compiles or finds compiled."""
+
+
+def engine_of(
+    device: Device,
+    timeout_s: float = TIMEOUT_S,
+    cache_dir: str = "",
+    heard: Heard = lambda request: None,
+) -> Engine:
     """A new engine on an open device, with the compiler and the operations of this package.
 
     Compiled graphs are kept in `cache_dir` (empty: nowhere), and schedules that were measured for
@@ -35,15 +44,22 @@ def engine_of(device: Device, timeout_s: float = TIMEOUT_S, cache_dir: str = "")
         return compile_graph(request, device.info, OPS, choices)
 
     kept = cached(compile, device.info, choices, cache_dir) if cache_dir else compile
-    return Engine(device, kept, timeout_s)
+
+    def told(request: GraphRequest) -> CompiledGraph:
+        heard(request)
+        return kept(request)
+
+    return Engine(device, told, timeout_s)
 
 
-def engine_for(name: str, wrappers: Sequence[str | Wrapper] | None = None) -> Engine:
+def engine_for(
+    name: str, wrappers: Sequence[str | Wrapper] | None = None, heard: Heard = lambda request: None
+) -> Engine:
     """The engine of the device `name` ("cpu:0"), opened at the first call and closed at exit.
 
     `wrappers` go around the device, as in `hal.open`: "validate", or "trace:FILE" to get a trace
     when the device closes. None means those that it has; at the first call that is none at all, so
-    that its hooks are called directly.
+    that its hooks are called directly. `heard` counts at the first call alone.
     Raises as `hal.open`: PluginError, or InvalidCall for an unknown name; also InvalidCall for an
     engine that is open with other wrappers.
     """
@@ -52,7 +68,7 @@ def engine_for(name: str, wrappers: Sequence[str | Wrapper] | None = None) -> En
         if found is None or found[0].closed:
             options = OpenOptions(cache_dir=str(cache_dir()))
             device = hal.open(name, wrappers or (), options)
-            engine = engine_of(device, cache_dir=options.cache_dir)
+            engine = engine_of(device, cache_dir=options.cache_dir, heard=heard)
             found = _engines[name] = engine, tuple(wrappers or ())
         engine, present = found
         if wrappers is not None and tuple(wrappers) != present:

@@ -36,11 +36,13 @@ FAMILIES: dict[str, tuple[type[Problem], type[Schedule]]] = {
 @dataclass(frozen=True, slots=True)
 class Result:
     """A candidate: its time over that of the rules' schedule as a model predicts it and as it was
-    measured (None: not at all), and why it was refused ("": it was not)."""
+    measured, the median of `rounds` (None: its first run was hopeless, or the budget spent), and
+    why it was refused ("": it was not)."""
 
     schedule: Schedule
     predicted: float
     measured: float | None
+    rounds: int
     refused: str = ""
 
 

@@ -60,7 +60,7 @@ class Begin:
 @dataclass(frozen=True, slots=True)
 class Prepare:
     """Build candidate `number`, run it and compare its results with those of candidate 0, which is
-    prepared first. Answered with the seconds of a second run, or a refusal."""
+    prepared first. Answered with the least seconds of further runs, or a refusal."""
 
     number: int
     trial: Trial

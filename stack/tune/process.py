@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection
+from multiprocessing import Pipe
 
 from hal.core.errors import HalError
 from stack.tune.orders import Answer, Order, Refusal, Stage
@@ -50,7 +49,7 @@ class Process:
     """A process that has the device `name` open. Raises MeasureError when it cannot."""
 
     def __init__(self, name: str, wrappers: Sequence[str] = (), cache_dir: str = "") -> None:
-        ours, theirs = socket.socketpair()
+        self._connection, theirs = Pipe()
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115  closed by `end`
         with theirs:
             order = [theirs.fileno(), sys.path, name, list(wrappers), cache_dir]
@@ -62,7 +61,6 @@ class Process:
                 stderr=self._printed,
                 start_new_session=True,
             )
-        self._connection = Connection(ours.detach())
         try:
             self._receive(START_S)
         except LostError as error:

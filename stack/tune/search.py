@@ -41,9 +41,10 @@ class Measures(Protocol):
 
 @dataclass(slots=True)
 class Found:
-    """What a search found out: the seconds of candidate 0, for each candidate its times over that
-    of candidate 0 or why it was refused, and the chosen one. Candidates that were not reached, and
-    those whose program another one has, are in neither."""
+    """What a search found out: the seconds of candidate 0; for each candidate that worked its times
+    over that of candidate 0, none for one whose first run was hopeless; why others were refused;
+    and the chosen one. Candidates that were not reached, and those whose program another one has,
+    are in neither."""
 
     seconds: float = 0.0
     ratios: dict[int, list[float]] = field(default_factory=dict)
@@ -66,18 +67,13 @@ def search(
     contest = _Contest(rig, Found(), lambda part: clock() - began > budget_s * part)
     contest.build(trials)
     contest.halve()
-    contest.found.chosen = best(contest.found.ratios)
+    contest.choose()
     return contest.found
 
 
-def best(ratios: dict[int, list[float]]) -> int:
-    """The fastest of those that beat candidate 0 in three of four rounds; 0 where none does."""
-    sure = [n for n, r in ratios.items() if len(r) >= FEW and _upper_quartile(r) < 1]
-    return min(sure, key=lambda n: median(ratios[n]), default=0)
-
-
-def _upper_quartile(ratios: Sequence[float]) -> float:
-    return sorted(ratios)[ceil(len(ratios) * 3 / 4) - 1]
+def surely_faster(ratios: Sequence[float]) -> bool:
+    """Whether a candidate beat candidate 0 in three of four rounds, and in enough of them."""
+    return len(ratios) >= FEW and sorted(ratios)[ceil(len(ratios) * 3 / 4) - 1] < 1
 
 
 class _Contest:
@@ -85,6 +81,7 @@ class _Contest:
         self.found = found
         self._rig, self._spent = rig, spent
         self._first: dict[int, float] = {}
+        self._alive: list[int] = []
         self._zero: list[float] = []
 
     def build(self, trials: Sequence[Callable[[], Trial]]) -> None:
@@ -104,15 +101,25 @@ class _Contest:
 
     def halve(self) -> None:
         """Rounds in which the slower half leaves, then some more for the last one."""
-        alive = [n for n in self._first if n and self._first[n] <= HOPELESS * self._first[0]]
-        while alive and not self._spent(1):
-            alone = len(alive) == 1
-            self._rounds(alive, FINAL if alone else ROUNDS)
-            alive = [n for n in alive if n not in self.found.refused]
+        self._alive = [n for n in self._first if n and self._first[n] <= HOPELESS * self._first[0]]
+        while self._alive and not self._spent(1):
+            alone = len(self._alive) == 1
+            self._rounds(FINAL if alone else ROUNDS)
             if alone:
                 return
-            alive.sort(key=lambda n: median(self.found.ratios[n]))
-            del alive[ceil(len(alive) / 2) :]
+            self._order()
+            if not self._spent(1):
+                del self._alive[ceil(len(self._alive) / 2) :]
+
+    def choose(self) -> None:
+        """The fastest of those that never left, if it is surely faster than candidate 0."""
+        self._order()
+        sure = (n for n in self._alive if surely_faster(self.found.ratios[n]))
+        self.found.chosen = next(sure, 0)
+
+    def _order(self) -> None:
+        timed = [n for n in self._alive if self.found.ratios.get(n)]
+        self._alive = sorted(timed, key=lambda n: median(self.found.ratios[n]))
 
     def _enter(self, number: int, trial: Trial) -> None:
         answer = self._rig.prepare(number, trial)
@@ -120,11 +127,11 @@ class _Contest:
             self.found.refused[number] = answer
             return
         self._first[number] = answer
-        self.found.ratios[number] = [answer / self._first[0]]
+        self.found.ratios[number] = []
         if number == 0:
             self._note_zero(answer)
 
-    def _rounds(self, alive: Sequence[int], count: int) -> None:
+    def _rounds(self, count: int) -> None:
         for _ in range(count):
             if self._spent(1):
                 return
@@ -132,7 +139,8 @@ class _Contest:
             if zero is None:
                 return
             self._note_zero(zero)
-            for number in alive:
+            self.found.ratios[0].append(1.0)
+            for number in self._alive:
                 found = None if number in self.found.refused else self._time(number)
                 if found is not None:
                     self.found.ratios[number].append(found / zero)

@@ -114,7 +114,8 @@ def recorded(problem: Problem, listed: Sequence[Candidate], found: Found) -> Rec
         Result(
             listed[i].schedule,
             listed[i].predicted,
-            median(found.ratios[i]) if i in found.ratios else None,
+            median(found.ratios[i]) if found.ratios.get(i) else None,
+            len(found.ratios.get(i, ())),
             str(found.refused[i]) if i in found.refused else "",
         )
         for i in tried

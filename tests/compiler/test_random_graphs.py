@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.tile.node import Node, toposort
-from stack.compiler import fuse, loops, ordered, prepare, roots, scratch
+from stack.compiler import emit, fuse, ordered, prepare, roots, scratch
 from stack.compiler.lower import lower_graph
 from stack.compiler.program import GraphRequest
+from stack.compiler.schedule import LoopSizes
 from stack.compiler.signature import Signature
 from stack.ops import OPS
 from tests.compiler.graphs import requests
@@ -31,7 +32,7 @@ SMALL = {
     scratch: {"ROW_SCRATCH_NBYTES": 256},
     fuse: {"MOST_ROOTS": 6, "SERIAL": 128, "ENOUGH_ROWS": 4},
     ordered: {"UNROLL": 1},
-    loops: {"UNROLL": 2, "ROWS_ON_GRID": 8, "CHUNK": 64},
+    emit: {"DEFAULT_SIZES": LoopSizes(unroll=2, rows_on_grid=8, chunk=64)},
     prepare: {"FEW": 8, "LONG": 32, "DEEP": 8, "PART": 2},
     roots: {"INLINE_LIMIT": 12, "CHEAP": 5, "NESTING_LIMIT": 7},
 }

@@ -160,6 +160,8 @@ def _asks_first(call: ast.Call) -> bool:
     match call:
         case ast.Call(func=ast.Attribute(value=ast.Name("select"), attr="select")):
             return True
+        case ast.Call(func=ast.Attribute(attr="poll"), args=[limit]):
+            return not _is_endless(limit)
         case _:
             return any(isinstance(a, ast.Attribute) and a.attr == "kill" for a in call.args)
 
@@ -237,7 +239,8 @@ def _makes_sockets(names: Names) -> bool:
 
 def _receives(call: ast.Call, names: Names) -> bool:
     """`recv()` of a multiprocessing connection."""
-    return _is_method(call) and not call.args and not call.keywords
+    asked = call in names.polled
+    return _is_method(call) and not call.args and not call.keywords and not asked
 
 
 def _is_pipe(node: ast.expr) -> bool:
