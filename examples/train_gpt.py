@@ -67,7 +67,9 @@ class Run:
 def arguments() -> Run:
     """The command line, checked."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--device", default="cpu:0", help="device name; `hal devices` lists them")
+    parser.add_argument(
+        "--device", default=ht.default_device(), help="device name; `hal devices` lists them"
+    )
     parser.add_argument("--steps", type=int, default=500, help="training steps in all")
     parser.add_argument(
         "--dtype", choices=DTYPES, default="float32", help="type of matrix products"

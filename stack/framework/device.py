@@ -10,6 +10,7 @@ import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile.node import Type
+from stack.comm.world import World
 from stack.compiler.program import GraphRequest
 from stack.runtime.opening import engine_for
 
@@ -47,7 +48,9 @@ class Engine(Protocol):
 engines: dict[str, Engine] = {}
 """Engines that a program registers under names of its own; any other name is a device's."""
 
-_default = ["cpu:0"]
+_OTHERWISE = "cpu:0"
+_default: list[str] = []
+"""The default device, once it has been asked for or set."""
 
 
 def engine(name: str) -> Engine:
@@ -57,24 +60,28 @@ def engine(name: str) -> Engine:
 
 
 def set_default_device(name: str) -> None:
-    """Make new tensors on this device unless they are given another one ("cpu:0" at first)."""
+    """Make new tensors on this device unless they are given another one."""
     engine(name)
-    _default[0] = name
+    _default[:] = [name]
 
 
 def default_device() -> str:
-    """The device of new tensors."""
+    """The device of new tensors: the one that was set, else the one that `hal run` gave to this
+    process, else "cpu:0". Raises InvalidCall when what `hal run` says is wrong."""
+    if not _default:
+        world = World.present()
+        _default.append(_OTHERWISE if world is None else world.device)
     return _default[0]
 
 
 @contextmanager
 def default_engine(name: str, engine: Engine) -> Iterator[None]:
     """Within the block the engine is registered under that name, and is the default device."""
-    before = _default[0]
+    before = list(_default)
     engines[name] = engine
-    _default[0] = name
+    _default[:] = [name]
     try:
         yield
     finally:
-        _default[0] = before
+        _default[:] = before
         del engines[name]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from stack.framework.device import default_device
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
 from stack.framework.flat import Layout, home_of
@@ -22,7 +23,7 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float) -> T
     given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     params = [p for p in given if p.grad is not None]
     if not params:
-        return Tensor(g.const(0.0, DType.F32), given[0].device if given else "cpu:0")
+        return Tensor(g.const(0.0, DType.F32), given[0].device if given else default_device())
     parts = [_flat_gradient(group) for group in _by_dtype(params)]
     squares = [r.sum(e.square(g.cast(flat, DType.F32))) for _, _, flat in parts]
     total = squares[0]
