@@ -19,6 +19,7 @@ from hal.tile.numeric import NUMPY
 from hal.tile.verify import verify
 from stack.compiler.lower import TileProgram, lower_graph
 from stack.compiler.program import GraphRequest
+from stack.compiler.schedule import NO_CHOICES, Choices
 from stack.ir.interpret import interpret
 from stack.ops import OPS
 
@@ -48,6 +49,7 @@ def run_lowered(
     arrays: Sequence[np.ndarray],
     updates: Sequence[tuple[int, int]] = (),
     info: DeviceInfo = SIMD,
+    choices: Choices = NO_CHOICES,
 ) -> tuple[list[np.ndarray], TileProgram]:
     """The outputs as the tile kernels compute them, and the program.
 
@@ -55,7 +57,7 @@ def run_lowered(
     in memory that nothing has written matters, and that no input changes but the updated ones.
     """
     request = GraphRequest(tuple(outputs), tuple(inputs), tuple(updates))
-    program = lower_graph(request, info, OPS)
+    program = lower_graph(request, info, OPS, choices)
     for call in program.calls:
         verify(call.kernel)
     first, second = (
