@@ -18,11 +18,12 @@ from stack.compiler.c.scope import Array, Rule, Scope
 from stack.compiler.c.types import literal, wide
 
 
-def _combined(scope: Scope, n: Node, a: str, b: str) -> str:
+def combined(scope: Scope, n: Node, a: str, b: str) -> str:
+    """Two parts of a reduction or scan as one."""
     return arith.BINARY[COMBINE[n["kind"]]](scope.out, wide(n.dtype), a, b)
 
 
-def _identity(kind: str, dtype: DType) -> str:
+def identity(kind: str, dtype: DType) -> str:
     """What changes nothing: of floats the zero that keeps another zero's sign."""
     if kind in ("sum", "prod"):
         zero = -0.0 if dtype.is_float else 0
@@ -40,7 +41,7 @@ _LANES = 16
 def _reduce(scope: Scope, n: Node) -> Array:
     (x,) = n.srcs
     total = scope.declare(n.type)
-    _fill(scope, total, _identity(n["kind"], n.dtype))
+    _fill(scope, total, identity(n["kind"], n.dtype))
     axis, columns = n["axis"], x.shape[n["axis"]]
     if axis == len(n.shape) and columns % _LANES == 0 and columns > _LANES:
         _reduce_rows(scope, n, total)
@@ -48,7 +49,7 @@ def _reduce(scope: Scope, n: Node) -> Array:
         nest = Nest(scope, x.shape)
         at = nest.position
         cell = total.at(at[:axis] + at[axis + 1 :])
-        nest.do(f"{cell} = {_combined(scope, n, cell, nest.element(x, at))};")
+        nest.do(f"{cell} = {combined(scope, n, cell, nest.element(x, at))};")
         nest.emit()
     _round(scope, total, n.dtype)
     return total
@@ -58,16 +59,16 @@ def _reduce_rows(scope: Scope, n: Node, total: Array) -> None:
     """Along the last axis, first into lanes, then the lanes of each row."""
     (x,) = n.srcs
     lanes = scope.declare(n.type.with_shape((*n.shape, _LANES)))
-    _fill(scope, lanes, _identity(n["kind"], n.dtype))
+    _fill(scope, lanes, identity(n["kind"], n.dtype))
     nest = Nest(scope, (*n.shape, x.shape[-1] // _LANES, _LANES))
     *row, part, lane = nest.position
     column = nest.named_index(f"{part.text} * {_LANES} + {lane.text}", lane.level)
     cell = lanes.at((*row, lane))
-    nest.do(f"{cell} = {_combined(scope, n, cell, nest.element(x, (*row, column)))};")
+    nest.do(f"{cell} = {combined(scope, n, cell, nest.element(x, (*row, column)))};")
     nest.emit()
     last = Nest(scope, lanes.shape)
     cell = total.at(last.position[:-1])
-    last.do(f"{cell} = {_combined(scope, n, cell, lanes.at(last.position))};")
+    last.do(f"{cell} = {combined(scope, n, cell, lanes.at(last.position))};")
     last.emit()
 
 
@@ -82,7 +83,7 @@ def _scan(scope: Scope, n: Node) -> Array:
     else:
         before = f"{cell[:-1]} - {math.prod(n.shape[axis + 1 :])}]"
         nest.do(f"if ({at[axis].text} == 0) {cell} = {value};")
-        nest.do(f"else {cell} = {_combined(scope, n, before, value)};")
+        nest.do(f"else {cell} = {combined(scope, n, before, value)};")
     nest.emit()
     _round(scope, prefix, n.dtype)
     return prefix

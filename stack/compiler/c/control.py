@@ -86,8 +86,8 @@ def _if(scope: Scope, s: If) -> None:
             block(scope.inner(), s.orelse)
 
 
-def _alloc(scope: Scope, s: Alloc) -> None:
-    """The language wants scratch memory at the start of the kernel."""
+def alloc(scope: Scope, s: Alloc) -> None:
+    """Scratch memory, which the language wants at the start of the kernel."""
     d, m = scope.out.dialect, s.memory
     scope.out.scratch.append(
         f"{d.in_scratch} {memory_type(d, m.dtype)} "
@@ -106,7 +106,7 @@ _RULES: Mapping[type[Statement], Callable[..., None]] = {
     Scatter: memory.scatter,
     Atomic: memory.atomic,
     Copy: memory.copy,
-    Alloc: _alloc,
+    Alloc: alloc,
     Wait: _nothing,
     Barrier: _nothing,
     For: _for,

@@ -155,11 +155,13 @@ def copy(scope: Scope, s: Copy) -> None:
 # indexed
 
 
-def _indexed(nest: Nest, memory: Memory, index: Node) -> str:
+def indexed(nest: Nest, memory: Memory, index: Node) -> str:
+    """The element of a memory at an index of the nest's position."""
     return f"{pointer(memory)}[(long){nest.element(index, nest.position)}]"
 
 
-def _mask(nest: Nest, mask: Node | None, shape: tuple[int, ...]) -> str | None:
+def masked(nest: Nest, mask: Node | None, shape: tuple[int, ...]) -> str | None:
+    """Whether the mask holds at the nest's position; None without one."""
     return None if mask is None else nest.element(broadcast(mask, shape), nest.position)
 
 
@@ -167,8 +169,8 @@ def gather(scope: Scope, s: Gather) -> None:
     """Read elements at indices."""
     target, shape, dtype = scope.declare(s.result.type), s.index.shape, s.result.dtype
     nest = Nest(scope, shape)
-    value = casts.from_memory(scope.out, _indexed(nest, s.memory, s.index), dtype)
-    mask = _mask(nest, s.mask, shape)
+    value = casts.from_memory(scope.out, indexed(nest, s.memory, s.index), dtype)
+    mask = masked(nest, s.mask, shape)
     if mask is not None:
         other = "0"
         if s.other is not None:
@@ -182,19 +184,19 @@ def gather(scope: Scope, s: Gather) -> None:
 def scatter(scope: Scope, s: Scatter) -> None:
     """Write elements at indices, in order: the last of equal ones is kept."""
     nest = Nest(scope, s.index.shape)
-    mask = _mask(nest, s.mask, s.index.shape)
+    mask = masked(nest, s.mask, s.index.shape)
     value = casts.to_memory(scope.out, nest.element(s.value, nest.position), s.value.dtype)
     guard = "" if mask is None else f"if ({mask}) "
-    nest.do(f"{guard}{_indexed(nest, s.memory, s.index)} = {value};")
+    nest.do(f"{guard}{indexed(nest, s.memory, s.index)} = {value};")
     nest.emit()
 
 
 def atomic(scope: Scope, s: Atomic) -> None:
     """Update elements at indices."""
     nest = Nest(scope, s.index.shape)
-    mask = _mask(nest, s.mask, s.index.shape)
+    mask = masked(nest, s.mask, s.index.shape)
     value = nest.element(s.value, nest.position)
     guard = "" if mask is None else f"if ({mask}) "
     update = atomics.function(scope.out, s.kind, s.memory)
-    nest.do(f"{guard}{update}(&{_indexed(nest, s.memory, s.index)}, {value});")
+    nest.do(f"{guard}{update}(&{indexed(nest, s.memory, s.index)}, {value});")
     nest.emit()

@@ -27,25 +27,27 @@ def _render(kernel: Kernel, dialect: Dialect) -> KernelSource:
     out = Writer(dialect)
     scope = Scope(out, LOOPS)
     for p in kernel.params:
-        _parameter(scope, p)
+        parameter(scope, p)
     control.block(scope, kernel.body)
     name = f"{kernel.name}_kernel"
-    arguments = ", ".join(a for p in kernel.params for a in _arguments(dialect, p))
+    arguments = ", ".join(a for p in kernel.params for a in arguments(dialect, p))
     kind = dialect.scratch_kernel if out.scratch else dialect.kernel
     head = f"{kind} {name}({arguments})\n{{"
     body = "\n".join([head, *(f"    {line}" for line in out.scratch), out.text(), "}\n"])
-    text = _headed(dialect, out.functions.text(), body)
+    text = headed(dialect, out.functions.text(), body)
     options = dialect.scratch_options if out.scratch else ()
     return KernelSource(dialect.format, text, name, kernel.params, options)
 
 
-def _headed(dialect: Dialect, functions: str, body: str) -> str:
+def headed(dialect: Dialect, functions: str, body: str) -> str:
+    """A whole text: what the language wants first, the functions, the kernel."""
     double = dialect.registers[DType.F64]
     needed = dialect.double_header if double in functions + body else ""
     return "\n".join(part for part in (dialect.header, needed, functions, body) if part)
 
 
-def _arguments(dialect: Dialect, p: Param) -> Iterator[str]:
+def arguments(dialect: Dialect, p: Param) -> Iterator[str]:
+    """The kernel's arguments for a parameter."""
     if p.kind is ParamKind.BUFFER:
         yield f"{dialect.in_global} {dialect.words[8]} *{p.name}_base"
         yield f"{dialect.words[64]} {p.name}_offset"
@@ -53,7 +55,8 @@ def _arguments(dialect: Dialect, p: Param) -> Iterator[str]:
         yield f"{memory(dialect, p.dtype)} {p.name}_value"
 
 
-def _parameter(scope: Scope, p: Param) -> None:
+def parameter(scope: Scope, p: Param) -> None:
+    """The pointer or value of a parameter."""
     out = scope.out
     if p.kind is ParamKind.BUFFER:
         kind = f"{out.dialect.in_global} {memory(out.dialect, p.dtype)} *"
