@@ -30,9 +30,9 @@ def _render(kernel: Kernel, dialect: Dialect) -> KernelSource:
         parameter(scope, p)
     control.block(scope, kernel.body)
     name = f"{kernel.name}_kernel"
-    arguments = ", ".join(a for p in kernel.params for a in arguments(dialect, p))
+    given = ", ".join(a for p in kernel.params for a in arguments(dialect, p))
     kind = dialect.scratch_kernel if out.scratch else dialect.kernel
-    head = f"{kind} {name}({arguments})\n{{"
+    head = f"{kind} {name}({given})\n{{"
     body = "\n".join([head, *(f"    {line}" for line in out.scratch), out.text(), "}\n"])
     text = headed(dialect, out.functions.text(), body)
     options = dialect.scratch_options if out.scratch else ()
