@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hal.core.errors import HalError, InvalidCall
-from stack.comm.engine.collectives import Collectives
+from stack.comm.engine.collectives import Collectives, Counts
 from stack.comm.engine.meeting import meet
-from stack.comm.engine.member import Call, Member, Work
+from stack.comm.engine.member import Member, Work
 from stack.comm.store import Store
 from stack.comm.world import World
 
@@ -101,9 +101,18 @@ class Group(Collectives[Array]):
     ) -> None:
         self.close()
 
-    def _do(self, call: Call) -> Array:
-        self._member.run(call)
-        return call.result
+    def _do(
+        self,
+        kind: int,
+        dtype: int,
+        dst: Array,
+        src: Array,
+        count: int,
+        root: int = -1,
+        reduce: int = 0,
+        counts: Counts | None = None,
+    ) -> Array:
+        return self._member.run(kind, dtype, dst, src, count, root, reduce, counts)
 
 
 class Later(Collectives[Work]):
@@ -121,5 +130,15 @@ class Later(Collectives[Work]):
     def size(self) -> int:
         return self._member.size
 
-    def _do(self, call: Call) -> Work:
-        return self._member.start(call)
+    def _do(
+        self,
+        kind: int,
+        dtype: int,
+        dst: Array,
+        src: Array,
+        count: int,
+        root: int = -1,
+        reduce: int = 0,
+        counts: Counts | None = None,
+    ) -> Work:
+        return self._member.start(kind, dtype, dst, src, count, root, reduce, counts)

@@ -11,13 +11,9 @@ from hal.core.dtypes import DType
 from hal.core.values import CollectiveKind, ReduceKind
 from stack.comm.engine.library import lib
 
-KINDS: dict[CollectiveKind, int] = {
-    kind: getattr(lib, f"HE_{kind.name}") for kind in CollectiveKind
-}
-REDUCES: dict[ReduceKind, int] = {
-    reduce: getattr(lib, f"HE_{reduce.name}") for reduce in ReduceKind
-}
-DTYPES: dict[DType, int] = {dtype: getattr(lib, f"HE_{dtype.name}") for dtype in DType}
+KINDS: dict[CollectiveKind, int] = {k: getattr(lib, f"HE_{k.name}") for k in CollectiveKind}
+REDUCES: dict[ReduceKind, int] = {r: getattr(lib, f"HE_{r.name}") for r in ReduceKind}
+DTYPES: dict[DType, int] = {d: getattr(lib, f"HE_{d.name}") for d in DType}
 NUMPY: dict[np.dtype[Any], DType] = {
     np.dtype(np.float64): DType.F64,
     np.dtype(np.float32): DType.F32,

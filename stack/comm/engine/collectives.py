@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -14,8 +12,6 @@ from numpy.typing import NDArray
 from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind, ReduceKind
 from stack.comm.engine.codes import KINDS, NUMPY_CODES, REDUCES
-from stack.comm.engine.library import ffi
-from stack.comm.engine.member import Call
 
 Array = NDArray[Any]
 Counts = Sequence[int]
@@ -23,8 +19,6 @@ Result = TypeVar("Result")
 
 _ALL_REDUCE = KINDS[CollectiveKind.ALL_REDUCE]
 _SUM = ReduceKind.SUM
-_from_buffer = ffi.from_buffer
-_NULL = ffi.NULL
 
 
 class Collectives(ABC, Generic[Result]):
@@ -47,18 +41,31 @@ class Collectives(ABC, Generic[Result]):
         """The number of ranks."""
 
     @abstractmethod
-    def _do(self, call: Call) -> Result:
-        """Run a call, or begin it."""
+    def _do(
+        self,
+        kind: int,
+        dtype: int,
+        dst: Array,
+        src: Array,
+        count: int,
+        root: int = -1,
+        reduce: int = 0,
+        counts: Counts | None = None,
+    ) -> Result:
+        """Run a call, or begin it; its result is `dst`."""
 
     def all_reduce(
         self, array: Array, reduce: ReduceKind = _SUM, out: Array | None = None
     ) -> Result:
         """Combine the ranks' arrays, on all of them; in place without `out`."""
+        code = NUMPY_CODES.get(array.dtype)
+        if out is None and reduce is _SUM and code is not None:  # the short way, for short arrays
+            return self._do(_ALL_REDUCE, code, array, array, array.size)
         out = array if out is None else out
         if out.size != array.size:
             raise _wrong_size("all_reduce", "out", out.size, array.size)
         code = _code(array, out, reduce)
-        return self._do(_call(_ALL_REDUCE, code, out, array, array.size, reduce=REDUCES[reduce]))
+        return self._do(_ALL_REDUCE, code, out, array, array.size, reduce=REDUCES[reduce])
 
     def reduce(
         self, array: Array, root: int, reduce: ReduceKind = _SUM, out: Array | None = None
@@ -68,14 +75,12 @@ class Collectives(ABC, Generic[Result]):
         if out.size != array.size:
             raise _wrong_size("reduce", "out", out.size, array.size)
         kind, code = KINDS[CollectiveKind.REDUCE], _code(array, out, reduce)
-        return self._do(
-            _call(kind, code, out, array, array.size, self._root(root), REDUCES[reduce])
-        )
+        return self._do(kind, code, out, array, array.size, self._root(root), REDUCES[reduce])
 
     def broadcast(self, array: Array, root: int) -> Result:
         """Give the root's array to all."""
         kind, code = KINDS[CollectiveKind.BROADCAST], _code(array, array)
-        return self._do(_call(kind, code, array, array, array.size, self._root(root)))
+        return self._do(kind, code, array, array, array.size, self._root(root))
 
     def all_gather(
         self, array: Array, out: Array | None = None, counts: Counts | None = None
@@ -84,7 +89,7 @@ class Collectives(ABC, Generic[Result]):
         differ. Without `out` an array of shape (size, *array.shape), or (sum(counts),)."""
         out = self._gathered(array, out, counts)
         kind = KINDS[CollectiveKind.ALL_GATHER]
-        return self._do(_call(kind, _code(array, out), out, array, array.size, counts=counts))
+        return self._do(kind, _code(array, out), out, array, array.size, counts=counts)
 
     def gather(
         self, array: Array, root: int, out: Array | None = None, counts: Counts | None = None
@@ -96,7 +101,7 @@ class Collectives(ABC, Generic[Result]):
             self._own_count("gather", array, counts)
             out = array[:0] if array.ndim else array.reshape(1)[:0]
         kind = KINDS[CollectiveKind.GATHER]
-        return self._do(_call(kind, _code(array, out), out, array, array.size, root, counts=counts))
+        return self._do(kind, _code(array, out), out, array, array.size, root, counts=counts)
 
     def scatter(
         self, array: Array | None, root: int, out: Array, counts: Counts | None = None
@@ -110,7 +115,7 @@ class Collectives(ABC, Generic[Result]):
         else:
             array = out[:0] if out.ndim else out.reshape(1)[:0]
         kind = KINDS[CollectiveKind.SCATTER]
-        return self._do(_call(kind, _code(array, out), out, array, out.size, root, counts=counts))
+        return self._do(kind, _code(array, out), out, array, out.size, root, counts=counts)
 
     def reduce_scatter(
         self,
@@ -128,9 +133,7 @@ class Collectives(ABC, Generic[Result]):
         self._own_count("reduce_scatter", out, counts)
         self._check_whole("reduce_scatter", array, out, counts)
         kind, code = KINDS[CollectiveKind.REDUCE_SCATTER], _code(array, out, reduce)
-        return self._do(
-            _call(kind, code, out, array, out.size, reduce=REDUCES[reduce], counts=counts)
-        )
+        return self._do(kind, code, out, array, out.size, reduce=REDUCES[reduce], counts=counts)
 
     def all_to_all(self, array: Array, out: Array | None = None) -> Result:
         """Part j of rank i becomes part i of rank j; `out` may be `array`."""
@@ -140,7 +143,7 @@ class Collectives(ABC, Generic[Result]):
                 f"all_to_all: {array.size} elements go to {out.size} in {self.size} equal parts"
             )
         kind, count = KINDS[CollectiveKind.ALL_TO_ALL], array.size // self.size
-        return self._do(_call(kind, _code(array, out), out, array, count))
+        return self._do(kind, _code(array, out), out, array, count)
 
     def all_to_all_v(
         self, array: Array, counts: Sequence[Counts], out: Array | None = None
@@ -159,13 +162,13 @@ class Collectives(ABC, Generic[Result]):
             array = array.copy()
         flat = tuple(n for row in counts for n in row)
         kind = KINDS[CollectiveKind.ALL_TO_ALL_V]
-        return self._do(_call(kind, _code(array, out), out, array, 0, counts=flat))
+        return self._do(kind, _code(array, out), out, array, 0, counts=flat)
 
     def barrier(self) -> Result:
         """Wait until all ranks have come to it. Gives an empty array."""
         nothing = np.empty(0, np.uint8)
         return self._do(
-            _call(KINDS[CollectiveKind.BARRIER], NUMPY_CODES[nothing.dtype], nothing, nothing, 0)
+            KINDS[CollectiveKind.BARRIER], NUMPY_CODES[nothing.dtype], nothing, nothing, 0
         )
 
     def _root(self, root: int) -> int:
@@ -210,49 +213,3 @@ def _code(src: Array, dst: Array, reduce: ReduceKind = _SUM) -> int:
     if reduce is ReduceKind.AVG and src.dtype == np.bool_:
         raise InvalidCall("there is no average of bools")
     return code
-
-
-def _call(
-    kind: int,
-    dtype: int,
-    dst: Array,
-    src: Array,
-    count: int,
-    root: int = -1,
-    reduce: int = 0,
-    counts: Counts | None = None,
-) -> Call:
-    to = _writable(dst)
-    of = to if src is dst else _readable(src)
-    if counts is None:
-        return Call(kind, dtype, reduce, root, count, to, of, _NULL, (to, of), dst)
-    numbers = _native_counts(tuple(counts))
-    return Call(kind, dtype, reduce, root, 0, to, of, numbers, (to, of, numbers), dst)
-
-
-@lru_cache(maxsize=256)
-def _native_counts(counts: tuple[int, ...]) -> Any:
-    return ffi.new("int64_t[]", counts)
-
-
-def _writable(array: Array) -> Any:
-    try:
-        return _from_buffer("char[]", array, True)
-    except (ValueError, BufferError, TypeError):
-        return _from_buffer("char[]", _bytes_of(array, "destination"), True)
-
-
-def _readable(array: Array) -> Any:
-    try:
-        return _from_buffer("char[]", array)
-    except (ValueError, BufferError, TypeError):
-        return _from_buffer("char[]", _bytes_of(array, "source"))
-
-
-def _bytes_of(array: Array, what: str) -> Array:
-    """The array's bytes, for an element type that is no buffer for Python."""
-    if not array.flags.c_contiguous:
-        raise InvalidCall(f"the {what} is not C-contiguous; give a copy")
-    if what == "destination" and not array.flags.writeable:
-        raise InvalidCall("the destination cannot be written")
-    return array.reshape(-1).view(np.uint8) if math.prod(array.shape) else np.empty(0, np.uint8)

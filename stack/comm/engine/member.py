@@ -7,39 +7,26 @@ import os
 import time
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hal.core.errors import DeadlineExceeded, HalError, OutOfMemory, PluginError
+from stack.comm.engine.buffers import native_counts, readable, writable
 from stack.comm.engine.failures import error_of
 from stack.comm.engine.library import ffi, lib
 from stack.comm.engine.meeting import Met
 
+Array = NDArray[Any]
 NS = 1_000_000_000
+_collective = lib.he_collective
+_PENDING = lib.HE_PENDING
+_NULL = ffi.NULL
 _SLICE_NS = 50_000_000
 """How long Python does not look for Ctrl-C."""
 _HEARTBEATS = 10
 _LEAST_HEARTBEAT_S = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call as the native engine takes it; `keep` are the arrays that `dst`, `src` and `counts`
-    point into, `result` is what the caller gets."""
-
-    kind: int
-    dtype: int
-    reduce: int
-    root: int
-    count: int
-    dst: Any
-    src: Any
-    counts: Any
-    keep: tuple[object, ...]
-    result: NDArray[Any]
 
 
 class Member:
@@ -64,27 +51,49 @@ class Member:
         self.native = ffi.gc(native, lib.he_group_release)
         _LIVE.add(self)
 
-    def run(self, call: Call) -> None:
-        """Block until the call is done on this rank. Raises what ended the group."""
-        left = ffi.new("he_work **")
-        code = lib.he_collective(
-            self.native, call.kind, call.dtype, call.reduce, call.root, call.count,
-            call.dst, call.src, call.counts, self._timeout_ns, left,
-        )  # fmt: skip
-        if code == lib.HE_PENDING:
-            Work(self, left[0], call).finish()
+    def run(
+        self,
+        kind: int,
+        dtype: int,
+        dst: Array,
+        src: Array,
+        count: int,
+        root: int,
+        reduce: int,
+        counts: Sequence[int] | None,
+    ) -> Array:
+        """Block until the call is done on this rank; gives `dst`. Raises what ended the group."""
+        to = writable(dst)
+        of = to if src is dst else readable(src)
+        numbers = _NULL if counts is None else native_counts(counts)
+        code = _collective(
+            self.native, kind, dtype, reduce, root, count, to, of, numbers, self._timeout_ns
+        )
+        if code == _PENDING:
+            Work(self, lib.he_left(), (to, of, numbers), dst).finish()
         elif code:
             raise self.error()
+        return dst
 
-    def start(self, call: Call) -> Work:
+    def start(
+        self,
+        kind: int,
+        dtype: int,
+        dst: Array,
+        src: Array,
+        count: int,
+        root: int,
+        reduce: int,
+        counts: Sequence[int] | None,
+    ) -> Work:
         """Leave the call to the group's thread."""
+        to, of, numbers = writable(dst), readable(src), native_counts(counts)
         native = lib.he_collective_start(
-            self.native, call.kind, call.dtype, call.reduce, call.root, call.count,
-            call.dst, call.src, call.counts, self._timeout_ns,
-        )  # fmt: skip
-        return Work(self, native, call)
+            self.native, kind, dtype, reduce, root, count, to, of, numbers, self._timeout_ns
+        )
+        return Work(self, native, (to, of, numbers), dst)
 
-    def share(self, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
+    def share(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         """An array in memory that all ranks of this host map; it lives as long as it is used."""
         nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         native = self.native
@@ -123,12 +132,13 @@ class Member:
 class Work:
     """A call that the group's thread runs. Its arrays are not to be touched until it is done."""
 
-    def __init__(self, member: Member, native: Any, call: Call) -> None:
+    def __init__(self, member: Member, native: Any, keep: tuple[Any, ...], result: Array) -> None:
         if native == ffi.NULL:
             raise PluginError(f"group {member.key!r}: no memory or thread for a call")
         self._member = member
         self._native = ffi.gc(native, lib.he_work_release)
-        self._call = call
+        self._keep = keep
+        self._result = result
         _UNDONE.add(self)
 
     @property
@@ -137,7 +147,7 @@ class Work:
         ended: bool = lib.he_work_test(self._native) != lib.HE_PENDING
         return ended
 
-    def wait(self, timeout_s: float | None = None) -> NDArray[Any]:
+    def wait(self, timeout_s: float | None = None) -> Array:
         """The call's result once it is done. Raises DeadlineExceeded when it is not done in time
         (it goes on then; without a time its group's deadline ends it), else what ended the group.
         """
@@ -148,7 +158,7 @@ class Work:
         _UNDONE.discard(self)
         if code:
             raise self._member.error()
-        return self._call.result
+        return self._result
 
     def finish(self) -> None:
         """As `wait`, for a caller that cannot go on without it: an interrupt aborts the group."""

@@ -49,12 +49,13 @@ int64_t he_calls_of(he_group *group);
 void *he_share(he_group *group, int64_t nbytes);
 void he_unshare(he_group *group, void *memory);
 
-/* Blocks until the call is done on this rank, or gives HE_PENDING and its work in `left` when not all ranks have come
- * to it for a while: then the group's thread goes on with it. No progress for `timeout_ns` is a failure. `counts` are size * size
+/* Blocks until the call is done on this rank, or gives HE_PENDING when not all ranks have come to it for a while: then
+ * the group's thread goes on with it, and `he_left` gives the calling thread its work. No progress for `timeout_ns` is a failure. `counts` are size * size
  * numbers of HE_ALL_TO_ALL_V (row i is what rank i sends), or size numbers of an uneven HE_ALL_GATHER, HE_GATHER,
  * HE_SCATTER or HE_REDUCE_SCATTER, or NULL. */
 int he_collective(he_group *group, int kind, int dtype, int reduce, int root, int64_t count, void *dst, const void *src,
-                  const int64_t *counts, int64_t timeout_ns, he_work **left);
+                  const int64_t *counts, int64_t timeout_ns);
+he_work *he_left(void);
 /* The same, begun and left to the group's thread. Buffers and counts stay alive until it is done. NULL without
  * memory or threads. */
 he_work *he_collective_start(he_group *group, int kind, int dtype, int reduce, int root, int64_t count, void *dst,

@@ -140,8 +140,13 @@ static void end(he_group *g) {
     pthread_mutex_unlock(&g->lock);
 }
 
+static _Thread_local he_work *left;
+
+/* The work of this thread's last call, which gave HE_PENDING; the caller's. */
+he_work *he_left(void) { return left; }
+
 int he_collective(he_group *g, int kind, int dtype, int reduce, int root, int64_t count, void *dst, const void *src,
-                  const int64_t *counts, int64_t timeout_ns, he_work **left) {
+                  const int64_t *counts, int64_t timeout_ns) {
     he_work w = work_of(g, kind, dtype, reduce, root, count, dst, src, counts, timeout_ns);
     if (atomic_load(&g->forked)) return HE_FORKED;
     int here = begin(g), code = HE_PENDING;
@@ -155,8 +160,8 @@ int he_collective(he_group *g, int kind, int dtype, int reduce, int root, int64_
         end(g);
         return code;
     }
-    *left = leave(g, &w);
-    return *left ? HE_PENDING : he_fail(g, HE_NO_MEMORY, g->rank, g->rank, &w.call, NULL, 0);
+    left = leave(g, &w);
+    return left ? HE_PENDING : he_fail(g, HE_NO_MEMORY, g->rank, g->rank, &w.call, NULL, 0);
 }
 
 int he_work_test(he_work *w) { return __atomic_load_n(&w->done, __ATOMIC_ACQUIRE) ? w->status : HE_PENDING; }
