@@ -1,0 +1,114 @@
+"""What an emulated core group says about itself: the model's figures, not the host's."""
+
+from __future__ import annotations
+
+from hal.core.description import (
+    DeviceInfo,
+    Feature,
+    Limits,
+    Link,
+    MemorySpace,
+    NumericProfile,
+    SpaceKind,
+)
+from hal.core.dtypes import DType
+from hal.core.values import ATHREAD_C
+from hal_plugin_sunway import toolchain
+from hal_plugin_sunway.chip import Chip
+from hal_plugin_sunway.plugin import CORE_GROUPS, DESCRIPTION, PLUGIN, Choice
+
+FEATURES = frozenset(Feature) - {
+    Feature.IMPORT_HOST,
+    Feature.IPC,
+    Feature.GROUP_IPC,
+    Feature.OPERATORS,
+}
+_GRID = ((1 << 31) - 1, 65535, 65535)
+_MOST_ARGS = 128
+_QUEUES = 256
+_LDM_GRANULARITY = 64
+_SHOWN = ("free", "disputed", "calibrated")
+
+_ULP = {
+    **dict.fromkeys(("add", "mul", "div", "sqrt", "fma"), 0.5),
+    **dict.fromkeys(("exp", "log", "sin", "cos", "pow"), 1.0),
+    **dict.fromkeys(("tanh", "erf"), 2.5),
+}
+"""What the host's C library promises; the chip's own functions are not published."""
+
+
+def describe(chip: Chip, choice: Choice, memory_nbytes: int) -> DeviceInfo:
+    """The description of an opened core group with so much memory."""
+    return DeviceInfo(
+        name=f"{PLUGIN}:{choice.index}",
+        plugin=PLUGIN,
+        description=DESCRIPTION,
+        fingerprint=f"SW26010-Pro emulator | {toolchain.version()}",
+        contract=1,
+        limits=_limits(chip, choice, memory_nbytes),
+        spaces=_spaces(chip, memory_nbytes),
+        dtypes=_rates(chip),
+        numeric=_numeric(),
+        formats=(ATHREAD_C,),
+        features=FEATURES,
+        links=tuple(_link(chip, i, choice.index) for i in range(CORE_GROUPS) if i != choice.index),
+        facts=_facts(chip, choice),
+    )
+
+
+def ldm_nbytes(chip: Chip) -> int:
+    """The scratchpad that a program has: what the data cache leaves of it."""
+    return chip.count("ldm_nbytes") - chip.count("cache_nbytes")
+
+
+def _limits(chip: Chip, choice: Choice, memory_nbytes: int) -> Limits:
+    cache = chip.count("cache_nbytes")
+    return Limits(
+        grid=_GRID,
+        args=_MOST_ARGS,
+        alloc_nbytes=memory_nbytes,
+        queues=_QUEUES,
+        instances=chip.count("cpes"),
+        vector_nbytes=chip.count("vector_nbytes"),
+        registers=chip.count("vector_registers"),
+        caches=(cache,) if cache else (),
+        progress_s=choice.progress_s,
+    )
+
+
+def _spaces(chip: Chip, memory_nbytes: int) -> tuple[MemorySpace, ...]:
+    line = chip.count("line_nbytes")
+    ldm = ldm_nbytes(chip)
+    return (
+        MemorySpace("memory", SpaceKind.GLOBAL, memory_nbytes, line, host_visible=True),
+        MemorySpace("ldm", SpaceKind.SCRATCHPAD, ldm, _LDM_GRANULARITY, dma_only=True),
+    )
+
+
+def _rates(chip: Chip) -> dict[DType, float]:
+    """Peak rates of a core group; those of whole numbers are not published."""
+    each = chip["cpe_hz"] * chip["cpes"]
+    names = {DType.F64: "fp64", DType.F32: "fp32", DType.F16: "fp16", DType.BF16: "fp16"}
+    return {d: chip[f"{names[d]}_flop_cycle"] * each if d in names else 0.0 for d in DType}
+
+
+def _numeric() -> NumericProfile:
+    narrow = {DType.F16: DType.F32, DType.BF16: DType.F32}
+    accumulate = {dtype: narrow.get(dtype, dtype) for dtype in DType}
+    return NumericProfile(_ULP, denormals=True, fma=False, accumulate=accumulate)
+
+
+def _link(chip: Chip, peer: int, index: int) -> Link:
+    """The ring: the shorter way round, and no more than the other's controller gives."""
+    apart = abs(peer - index)
+    hops = min(apart, CORE_GROUPS - apart)
+    bandwidth = min(chip["link_nbytes_cycle"] * chip["cpe_hz"], chip["memory_nbytes_s"])
+    return Link(f"{PLUGIN}:{peer}", "ring", bandwidth, chip.seconds(hops * chip["hop_cycles"]))
+
+
+def _facts(chip: Chip, choice: Choice) -> dict[str, str]:
+    """What a user should know of the model: its mode, and every figure that nobody published."""
+    shown = (f for f in chip.figures.values() if f.tag in _SHOWN)
+    figures = {f"chip: {f.name}": f"{f.value:g} ({f.tag}: {f.source})" for f in shown}
+    emulated = "rates, links and reports are emulated time; timestamps are the host's"
+    return {"time": emulated, "memory mode": choice.memory_mode, **figures}

@@ -1,0 +1,53 @@
+/* The athread names of what slave.h defines under its CRTS names. */
+#ifndef EMU_CRTS2ATH_H
+#define EMU_CRTS2ATH_H
+
+#define athread_dma_all_barrier CRTS_dma_all_barrier
+#define athread_dma_barrier CRTS_dma_barrier
+#define athread_dma_bcast_coll CRTS_dma_bcast_coll
+#define athread_dma_bcast_stride_coll CRTS_dma_bcast_stride_coll
+#define athread_dma_col_bcast_coll CRTS_dma_col_bcast_coll
+#define athread_dma_col_bcast_stride_coll CRTS_dma_col_bcast_stride_coll
+#define athread_dma_col_ibcast CRTS_dma_col_ibcast
+#define athread_dma_col_ibcast_stride CRTS_dma_col_ibcast_stride
+#define athread_dma_get CRTS_dma_get
+#define athread_dma_get_stride CRTS_dma_get_stride
+#define athread_dma_ibcast CRTS_dma_ibcast
+#define athread_dma_ibcast_stride CRTS_dma_ibcast_stride
+#define athread_dma_iget CRTS_dma_iget
+#define athread_dma_iget_stride CRTS_dma_iget_stride
+#define athread_dma_iput CRTS_dma_iput
+#define athread_dma_iput_stride CRTS_dma_iput_stride
+#define athread_dma_put CRTS_dma_put
+#define athread_dma_put_stride CRTS_dma_put_stride
+#define athread_dma_row_bcast_coll CRTS_dma_row_bcast_coll
+#define athread_dma_row_bcast_stride_coll CRTS_dma_row_bcast_stride_coll
+#define athread_dma_row_ibcast CRTS_dma_row_ibcast
+#define athread_dma_row_ibcast_stride CRTS_dma_row_ibcast_stride
+#define athread_dma_wait_value CRTS_dma_wait_value
+#define athread_rma_bcast CRTS_rma_bcast
+#define athread_rma_bcast_coll CRTS_rma_bcast_coll
+#define athread_rma_col_bcast CRTS_rma_col_bcast
+#define athread_rma_col_bcast_coll CRTS_rma_col_bcast_coll
+#define athread_rma_col_ibcast CRTS_rma_col_ibcast
+#define athread_rma_col_ibcast_other CRTS_rma_col_ibcast_other
+#define athread_rma_col_imcast CRTS_rma_col_imcast
+#define athread_rma_col_mcast CRTS_rma_col_mcast
+#define athread_rma_get CRTS_rma_get
+#define athread_rma_ibcast CRTS_rma_ibcast
+#define athread_rma_iget CRTS_rma_iget
+#define athread_rma_iput CRTS_rma_iput
+#define athread_rma_put CRTS_rma_put
+#define athread_rma_row_bcast CRTS_rma_row_bcast
+#define athread_rma_row_bcast_coll CRTS_rma_row_bcast_coll
+#define athread_rma_row_ibcast CRTS_rma_row_ibcast
+#define athread_rma_row_ibcast_other CRTS_rma_row_ibcast_other
+#define athread_rma_row_imcast CRTS_rma_row_imcast
+#define athread_rma_row_mcast CRTS_rma_row_mcast
+#define athread_rma_wait_value CRTS_rma_wait_value
+#define athread_ssync_array CRTS_ssync_array
+#define athread_ssync_col CRTS_ssync_col
+#define athread_ssync_node CRTS_ssync_node
+#define athread_ssync_row CRTS_ssync_row
+
+#endif

@@ -1,0 +1,189 @@
+"""An opened core group: its main memory, its process, and programs for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from hal.core.errors import (
+    CompileError,
+    Failure,
+    FailureKind,
+    InvalidCall,
+    OperationFailed,
+    Scope,
+)
+from hal.core.values import AllocOptions, Grid, KernelSource, Param, ParamKind
+from hal.hosted.machine import Machine, Part
+from hal.tile.numeric import constant, quiet
+from hal_plugin_sunway import elf, toolchain
+from hal_plugin_sunway.allocation import allocation_cycles
+from hal_plugin_sunway.arena import Arena, Slab
+from hal_plugin_sunway.chip import Chip
+from hal_plugin_sunway.coregroup import CoreGroup, CoreGroupFailure, Loaded
+from hal_plugin_sunway.describe import ldm_nbytes
+from hal_plugin_sunway.plugin import Choice
+from hal_plugin_sunway.report import Report
+
+_FAILURES = {
+    "illegal-address": FailureKind.ILLEGAL_ADDRESS,
+    "launch-fault": FailureKind.LAUNCH_FAULT,
+    "ldm": FailureKind.OUT_OF_MEMORY,
+    "deadlock": FailureKind.HANG,
+    "hang": FailureKind.HANG,
+}
+"""Failures of a program by the emulator's words. They end the operation alone: main memory stays,
+and a core group whose process ended gets a new one."""
+
+_PATIENCE = 1.5
+"""Of `progress_s`: the process notices a hang after half of what it is given, or all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A program on disk, the entry and parameters of its source."""
+
+    path: Path
+    entry: str
+    params: tuple[Param, ...]
+
+
+@dataclass(slots=True)
+class _Process:
+    """The core group's process, if there is one, and what it has loaded."""
+
+    group: CoreGroup | None = None
+    loaded: dict[Path, Loaded] = field(default_factory=dict)
+
+
+class SunwayMachine(Machine):
+    """A core group whose process starts with its first program."""
+
+    def __init__(self, name: str, chip: Chip, choice: Choice, nbytes: int) -> None:
+        self._name, self._chip, self._choice = name, chip, choice
+        self._arena = Arena(nbytes)
+        self._report = Report(choice.report, chip, threading.Lock())
+        self._folder = toolchain.folder_of(choice.cache_dir)
+        self._process, self._lock = _Process(), threading.RLock()
+
+    def allocate(self, nbytes: int, options: AllocOptions) -> Slab:
+        with self._lock:
+            slab = self._arena.take(nbytes)
+        cycles = allocation_cycles(self._chip, self._choice.memory_mode, nbytes)
+        self._report.allocation(nbytes, cycles)
+        return slab
+
+    def release(self, memory: Slab) -> None:
+        with self._lock:
+            self._arena.give(memory)
+
+    def read(self, memory: Slab, offset: int, nbytes: int) -> bytes:
+        start = memory.offset + offset
+        return self._arena.memory[start : start + nbytes]
+
+    def write(self, memory: Slab, offset: int, data: bytes | memoryview) -> None:
+        start = memory.offset + offset
+        self._arena.memory[start : start + len(data)] = data
+
+    def map(self, memory: Slab) -> memoryview:
+        end = memory.offset + memory.nbytes
+        return memoryview(self._arena.memory)[memory.offset : end]
+
+    def compile(self, source: KernelSource) -> Compiled:
+        if source.options:
+            raise CompileError(f"{source.format} has no build options, got {dict(source.options)}")
+        path = toolchain.program(source.text, self._folder, source.entry)
+        compiled = Compiled(path, source.entry, source.params)
+        with self._lock:
+            loaded = self._load(path)
+            self._check(compiled, loaded)
+        return compiled
+
+    def run(self, program: Compiled, args: Sequence[Part | float], grid: Grid) -> None:
+        slots = [f"s{n:x}" for n in grid]
+        slots += [_slot(p, a) for p, a in zip(program.params, args, strict=True)]
+        patience_s = self._choice.progress_s * _PATIENCE
+        with self._lock:
+            try:
+                loaded, group = self._load(program.path), self._group()
+                if self._choice.trace:
+                    group.trace(self._choice.trace)
+                outcome = group.run(loaded, program.entry, slots, patience_s)
+            except CoreGroupFailure as failure:
+                raise self._failed(program.entry, failure) from failure
+        self._report.launch(program.entry, grid, outcome)
+
+    def close(self) -> None:
+        """End the process and give the main memory back; a second time nothing happens."""
+        with self._lock:
+            self._end()
+            self._arena.close()
+
+    def _group(self) -> CoreGroup:
+        process = self._process
+        if process.group is None:
+            arena = self._arena
+            process.group = CoreGroup(self._chip, self._folder, arena.fd, arena.nbytes)
+        return process.group
+
+    def _end(self) -> None:
+        process, self._process = self._process, _Process()
+        if process.group is not None:
+            process.group.end()
+
+    def _load(self, path: Path) -> Loaded:
+        """The program in the process, loaded now unless it is there."""
+        loaded = self._process.loaded.get(path)
+        if loaded is None:
+            try:
+                loaded = self._group().load(path)
+            except CoreGroupFailure as failure:
+                raise CompileError(
+                    f"the program cannot be loaded: {failure}", str(failure)
+                ) from failure
+            self._process.loaded[path] = loaded
+        return loaded
+
+    def _check(self, program: Compiled, loaded: Loaded) -> None:
+        """Refuse what does not fit into the LDM, and an entry that is not there or is another."""
+        room = ldm_nbytes(self._chip)
+        if loaded.ldm_nbytes > room:
+            text = f"its variables take {loaded.ldm_nbytes} bytes of LDM; a CPE has {room}"
+            occupied = elf.ldm_map(program.path)
+            raise CompileError(f"{program.entry}: {text}:\n{occupied}", occupied)
+        if not self._group().has_entry(loaded, program.entry):
+            raise CompileError(f"the program has no function {program.entry!r}", "no such function")
+        found = elf.string(program.path, f"{program.entry}_params")
+        if found is None:
+            text = f"the program has no text {program.entry}_params that names its parameters"
+            raise CompileError(f"{text}; see the format athread-c/1", text)
+        if found != (wanted := signature(program.params)):
+            raise InvalidCall(f"{program.entry} has the parameters ({found}); asked was ({wanted})")
+
+    def _failed(self, entry: str, failure: CoreGroupFailure) -> OperationFailed:
+        if failure.lost:
+            self._end()
+        kind = _FAILURES.get(failure.kind, FailureKind.DEVICE_LOST)
+        scope = Scope.DEVICE if kind is FailureKind.DEVICE_LOST else Scope.OPERATION
+        where = f" (source line {failure.line})" if failure.line else ""
+        return OperationFailed(
+            Failure(kind, scope, self._name, f"launch {entry}", f"{failure}{where}")
+        )
+
+
+def signature(params: Sequence[Param]) -> str:
+    """How a program in athread-c/1 names its parameters."""
+    return ", ".join(f"{p.kind.value} {p.dtype.short}" for p in params)
+
+
+def _slot(param: Param, arg: Part | float) -> str:
+    if isinstance(arg, Part):
+        return f"b{arg.memory.offset + arg.offset}:{arg.nbytes}"
+    assert param.kind is ParamKind.SCALAR, "a buffer parameter takes a buffer"
+    with quiet():
+        data = constant(arg, param.dtype).tobytes()
+    return f"s{int(np.frombuffer(data.ljust(8, bytes(1)), np.uint64)[0]):x}"

@@ -1,0 +1,176 @@
+"""From C text to what the emulator loads: the host's C compiler does it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from hal.core.errors import CompileError, PluginError
+
+HERE = Path(__file__).parent
+INCLUDE, NATIVE = HERE / "include", HERE / "native"
+
+_COMPILE_S = 120.0
+_TLS = {"x86_64": ["-mtls-dialect=gnu"], "aarch64": ["-mtls-dialect=trad"]}
+"""Thread-local variables are found by a call on these machines, which the emulator answers."""
+
+_PROGRAM = (
+    *("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno"),
+    *("-fPIC", "-shared", "-ftls-model=global-dynamic", "-g1", "-w"),
+)
+_WORKER = ("-std=gnu11", "-O2", "-rdynamic")
+
+
+@functools.cache
+def compiler() -> str:
+    """The host's C compiler. Raises PluginError that says what to install."""
+    if platform.machine() not in _TLS:
+        known = ", ".join(_TLS)
+        raise PluginError(f"the emulator runs on {known}; this machine is {platform.machine()}")
+    for name in ("gcc", "cc", "clang"):
+        if found := shutil.which(name):
+            return found
+    raise PluginError(
+        "no C compiler is installed, and slave-core programs are C: install gcc "
+        "(Debian, Ubuntu: apt-get install gcc libc6-dev; Fedora: dnf install gcc)"
+    )
+
+
+@functools.cache
+def version() -> str:
+    """The compiler's first line about itself: programs of another compiler are other programs."""
+    command = [compiler(), "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_S, check=False)
+    return done.stdout.split("\n", 1)[0]
+
+
+@functools.cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="hal-sunway-", ignore_cleanup_errors=True)
+
+
+def scratch_folder() -> Path:
+    """This process's folder for what is compiled; it goes when the process ends."""
+    return Path(_scratch().name)
+
+
+def folder_of(cache_dir: str) -> Path:
+    """Where compiled programs are kept: a cache folder, or `scratch_folder` where that is "" or
+    cannot be written to."""
+    if not cache_dir:
+        return scratch_folder()
+    try:
+        Path(cache_dir).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=cache_dir):
+            return Path(cache_dir)
+    except OSError:
+        return scratch_folder()
+
+
+def worker(folder: Path) -> Path:
+    """The emulator's process in `folder`, built unless it is there. Raises PluginError."""
+    sources = sorted(NATIVE.glob("*.c"))
+    texts = [p.read_bytes() for p in (*sources, *NATIVE.glob("*.h"), *INCLUDE.glob("*.h"))]
+    built = folder / f"worker-{_digest([version().encode(), *sorted(texts)])}"
+    if not built.exists():
+        command = [*_WORKER, f"-I{INCLUDE}", *map(str, sources), "-ldl"]
+        try:
+            _compile(command, built)
+        except CompileError as error:
+            raise PluginError(f"the emulator itself does not compile:\n{error.log}") from error
+    return built
+
+
+def program(
+    text: str, folder: Path, name: str, role: str = "slave", flags: Sequence[str] = ()
+) -> Path:
+    """A program of the `role` "slave" or "host", compiled in `folder`, from there if it is there.
+
+    `name` is what messages call the text. Raises CompileError with the compiler's log and line.
+    """
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise CompileError(f"{name}: a zero byte is no character of a program", "zero byte", line)
+    options = [*_PROGRAM, *_TLS[platform.machine()], f"-D__sw_{role}__=1", *flags]
+    data = text.encode("utf-8", "surrogatepass")
+    key = [version().encode(), repr(options).encode(), _headers(), data]
+    built = folder / f"{role}-{_digest(key)}.so"
+    if not _is_whole(built):
+        source = folder / f"{built.stem}.{os.getpid()}.c"
+        try:
+            source.write_bytes(data)
+            _compile([*options, f"-I{INCLUDE}", "-x", "c", str(source), "-lm"], built, name)
+        finally:
+            source.unlink(missing_ok=True)
+    return built
+
+
+def line_of(built: Path, offset: int) -> int:
+    """The source line of an address in a compiled program; 0 where no tool knows."""
+    tool = shutil.which("addr2line")
+    if tool is None:
+        return 0
+    command = [tool, "-e", str(built), hex(offset)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_S, check=False)
+    found = re.search(r":(\d+)", done.stdout)
+    return int(found[1]) if found else 0
+
+
+@functools.cache
+def _headers() -> bytes:
+    return b"".join(p.read_bytes() for p in sorted(INCLUDE.glob("*.h")))
+
+
+def _digest(parts: Sequence[bytes]) -> str:
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:20]
+
+
+def _is_whole(built: Path) -> bool:
+    """Whether a compiled file is there and is one: a cache may hold anything."""
+    try:
+        with built.open("rb") as file:
+            return file.read(4) == b"\x7fELF"
+    except OSError:
+        return False
+
+
+def _compile(arguments: Sequence[str], built: Path, name: str = "") -> None:
+    """Compile into a new file and move it into place, so that nobody sees half of one."""
+    partial = built.with_suffix(f".{os.getpid()}.part")
+    command = [compiler(), *arguments, "-o", str(partial)]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_COMPILE_S,
+            check=False,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        raise CompileError(f"{name}: the compiler did not end in {_COMPILE_S:g} s") from None
+    finally_log = done.stderr.strip()
+    if done.returncode:
+        partial.unlink(missing_ok=True)
+        log = _renamed(finally_log, name)
+        raise CompileError(f"{name} does not compile:\n{log}", log, _first_line(finally_log))
+    partial.replace(built)
+
+
+def _renamed(log: str, name: str) -> str:
+    """The log with the text's own name in place of the file that it was compiled from."""
+    return re.sub(r"\S*/(?:slave|host)-\w+\.\d+\.c", name, log) if name else log
+
+
+def _first_line(log: str) -> int:
+    found = re.search(r":(\d+):(?:\d+:)? (?:fatal )?error", log)
+    return int(found[1]) if found else 0
