@@ -62,12 +62,20 @@ class Process:
                 start_new_session=True,
             )
         try:
-            self._receive(START_S)
+            opened = self._receive(START_S)
         except LostError as error:
             raise MeasureError(f"{name} cannot be measured on: {error}") from error
         except BaseException:
             self.end()
             raise
+        if isinstance(opened, Refusal):
+            self.end()
+            raise MeasureError(f"{name} cannot be measured on: {opened.reason}")
+
+    @property
+    def pid(self) -> int:
+        """The process's id, also after its end."""
+        return self._process.pid
 
     def ask(self, order: Order, limit_s: float) -> Answer:
         """The answer to an order that may take `limit_s`. Raises LostError."""

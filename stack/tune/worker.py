@@ -23,21 +23,28 @@ def serve(descriptor: int, name: str, wrappers: list[str], cache_dir: str) -> No
     """Answer the orders of a connection until it ends."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    with (
-        Connection(descriptor) as connection,
-        hal.open(name, wrappers, OpenOptions(cache_dir=cache_dir)) as device,
-    ):
-        bench = Bench(device)
-        connection.send("open")
-        while connection.poll(IDLE_S):
-            try:
-                order, limit_s = connection.recv()
-            except EOFError:
-                return
-            # Ends the process also where a driver holds the interpreter.
-            signal.setitimer(signal.ITIMER_REAL, limit_s + GRACE_S)
-            connection.send(_answer(bench, order, limit_s))
-            signal.setitimer(signal.ITIMER_REAL, 0)
+    with Connection(descriptor) as connection:
+        try:
+            device = hal.open(name, wrappers, OpenOptions(cache_dir=cache_dir))
+        except hal.HalError as error:
+            connection.send(Refusal(Stage.CRASH, str(error)))
+            return
+        with device:
+            bench = Bench(device)
+            connection.send(0.0)
+            _serve(connection, bench)
+
+
+def _serve(connection: Connection, bench: Bench) -> None:
+    while connection.poll(IDLE_S):
+        try:
+            order, limit_s = connection.recv()
+        except EOFError:
+            return
+        # Ends the process also where a driver holds the interpreter.
+        signal.setitimer(signal.ITIMER_REAL, limit_s + GRACE_S)
+        connection.send(_answer(bench, order, limit_s))
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _answer(bench: Bench, order: object, limit_s: float) -> Answer:
