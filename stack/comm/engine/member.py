@@ -63,6 +63,8 @@ class Member:
         counts: Sequence[int] | None,
     ) -> Array:
         """Block until the call is done on this rank; gives `dst`. Raises what ended the group."""
+        if counts is not None:
+            count = 0  # equal on all ranks, as the counts are
         to = writable(dst)
         of = to if src is dst else readable(src)
         numbers = _NULL if counts is None else native_counts(counts)
@@ -87,6 +89,8 @@ class Member:
         counts: Sequence[int] | None,
     ) -> Work:
         """Leave the call to the group's thread."""
+        if counts is not None:
+            count = 0
         to, of, numbers = writable(dst), readable(src), native_counts(counts)
         native = lib.he_collective_start(
             self.native, kind, dtype, reduce, root, count, to, of, numbers, self._timeout_ns

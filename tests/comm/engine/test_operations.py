@@ -1,0 +1,207 @@
+"""Every operation, element type and way through the engine, against numpy."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hal.core.errors import InvalidCall
+from hal.core.values import ReduceKind
+from tests.comm.engine.crew import crews
+from tests.comm.engine.model import DTYPES, parts_of, reduced
+
+SIZES = (1, 2, 3, 4)
+F32 = np.dtype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def crew_of():
+    with crews(*SIZES) as made:
+        yield dict(zip(SIZES, made, strict=True))
+
+
+def numbers(seed, rank, n, dtype):
+    """Random elements that every rank can compute; floats with some infinities and NaN."""
+    random = np.random.default_rng([seed, rank])
+    if dtype == np.bool_:
+        return random.integers(0, 2, n).astype(bool)
+    if dtype.kind in "iu":
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        return random.integers(low, high, n, dtype=dtype, endpoint=True)
+    found = random.standard_normal(n).astype(np.float32)
+    found[random.random(n) < 0.01] = np.inf
+    found[random.random(n) < 0.01] = np.nan
+    return found.astype(dtype)
+
+
+def same(given, wanted):
+    """Equal bit for bit, where any NaN is as good as another."""
+    given, wanted = given.ravel(), wanted.ravel()
+    assert given.dtype == wanted.dtype
+    assert given.shape == wanted.shape
+    if given.dtype.kind not in "iub":
+        given, wanted = given.astype(np.float64), wanted.astype(np.float64)
+    np.testing.assert_array_equal(given, wanted)
+
+
+sizes = st.sampled_from(SIZES)
+dtypes = st.sampled_from(DTYPES)
+hows = st.sampled_from(list(ReduceKind))
+lengths = st.one_of(st.integers(0, 40), st.sampled_from([999, 4096, 5000, 33_000, 140_001]))
+few = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+def placed(group, array, shared):
+    """The same elements, in memory that others map if `shared`."""
+    if not shared:
+        return array.copy()
+    there = group.empty(array.shape, array.dtype)
+    there[...] = array
+    return there
+
+
+@given(
+    sizes,
+    dtypes,
+    hows,
+    lengths,
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 99),
+    st.integers(0, 3),
+)
+@few
+def test_reductions(crew_of, size, dtype, how, n, shared, in_place, seed, root):
+    if dtype == np.bool_ and how is ReduceKind.AVG:
+        how = ReduceKind.MAX
+    root %= size
+    given_ = [numbers(seed, r, n, dtype) for r in range(size)]
+    wanted = reduced(given_, how)
+
+    def run(group):
+        own = placed(group, given_[group.rank], shared)
+        out = own if in_place else placed(group, np.zeros_like(own), shared)
+        group.all_reduce(own, how, out)
+        kept = own.copy()
+        at_root = placed(group, given_[group.rank], shared)
+        group.reduce(at_root, root, how)
+        return out.copy(), kept, at_root.copy()
+
+    for rank, (everywhere, kept, at_root) in enumerate(crew_of[size].do(run)):
+        same(everywhere, wanted)
+        same(kept, wanted if in_place else given_[rank])
+        same(at_root, wanted if rank == root else given_[rank])
+
+
+@given(sizes, dtypes, hows, st.data(), st.booleans(), st.integers(0, 99))
+@few
+def test_parts(crew_of, size, dtype, how, data, shared, seed):
+    """The operations whose parts may be uneven and empty."""
+    if dtype == np.bool_ and how is ReduceKind.AVG:
+        how = ReduceKind.MIN
+    counts = [data.draw(lengths) for _ in range(size)]
+    root = data.draw(st.integers(0, size - 1))
+    wholes = [numbers(seed, r, sum(counts), dtype) for r in range(size)]
+    own = [numbers(seed, r, counts[r], dtype) for r in range(size)]
+    sums = parts_of(reduced(wholes, how), counts)
+
+    def run(group):
+        mine = placed(group, own[group.rank], shared)
+        whole = placed(group, wholes[group.rank], shared)
+        out = np.empty(counts[group.rank], dtype)
+        return (
+            group.all_gather(mine, counts=counts),
+            group.gather(mine, root, counts=counts),
+            group.scatter(whole if group.rank == root else None, root, out.copy(), counts),
+            group.reduce_scatter(whole, how, counts=counts),
+        )
+
+    for rank, (gathered, at_root, scattered, summed) in enumerate(crew_of[size].do(run)):
+        same(gathered, np.concatenate(own))
+        same(at_root, np.concatenate(own) if rank == root else np.empty(0, dtype))
+        same(scattered, parts_of(wholes[root], counts)[rank])
+        same(summed, sums[rank])
+
+
+@given(sizes, dtypes, st.data(), st.booleans(), st.booleans(), st.integers(0, 99))
+@few
+def test_exchanges(crew_of, size, dtype, data, shared, in_place, seed):
+    n, root = data.draw(lengths), data.draw(st.integers(0, size - 1))
+    counts = [[data.draw(st.integers(0, 700)) for _ in range(size)] for _ in range(size)]
+    equal = [numbers(seed, r, n * size, dtype) for r in range(size)]
+    unequal = [numbers(seed, r, sum(counts[r]), dtype) for r in range(size)]
+
+    def run(group):
+        mine = placed(group, equal[group.rank], shared)
+        out = mine if in_place else np.empty_like(mine)
+        group.all_to_all(mine, out)
+        told = placed(group, equal[group.rank], shared)
+        group.broadcast(told, root)
+        return out.copy(), told.copy(), group.all_to_all_v(unequal[group.rank], counts)
+
+    for rank, (exchanged, told, mixed) in enumerate(crew_of[size].do(run)):
+        same(exchanged, np.concatenate([parts_of(e, [n] * size)[rank] for e in equal]))
+        same(told, equal[root])
+        pieces = [parts_of(u, row)[rank] for u, row in zip(unequal, counts, strict=True)]
+        same(mixed, np.concatenate(pieces))
+
+
+def test_equal_calls_give_equal_bits(crew_of):
+    given_ = [numbers(1, r, 70_000, F32) for r in range(4)]
+    runs = [crew_of[4].do(lambda g: g.all_reduce(given_[g.rank].copy())) for _ in range(5)]
+    assert len({result.tobytes() for run in runs for result in run}) == 1
+
+
+def test_shapes_are_kept(crew_of):
+    def run(group):
+        own = np.full((2, 3), group.rank, np.int32)
+        return group.all_gather(own), group.all_reduce(own)
+
+    for gathered, summed in crew_of[3].do(run):
+        assert gathered.shape == (3, 2, 3)
+        assert gathered[:, 0, 0].tolist() == [0, 1, 2]
+        assert summed.tolist() == [[3, 3, 3], [3, 3, 3]]
+
+
+def test_operations_in_the_background_run_in_order(crew_of):
+    def run(group):
+        arrays = [np.full(n, group.rank + 1.0) for n in (1, 50_000, 3)]
+        work = [group.later.all_reduce(a) for a in arrays]
+        now = group.all_gather(np.array([group.rank]))
+        return [w.wait(20)[0] for w in work], now.tolist(), [w.done for w in work]
+
+    for sums, now, done in crew_of[3].do(run):
+        assert sums == [6.0, 6.0, 6.0]
+        assert now == [[0], [1], [2]]
+        assert all(done)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda g: g.all_reduce(np.ones(3, np.complex64)), "no element type complex64"),
+        (lambda g: g.all_reduce(np.ones(3, F32), out=np.ones(3)), "destination float64"),
+        (lambda g: g.all_reduce(np.ones(3, F32), out=np.ones(4, F32)), "4 elements, not 3"),
+        (lambda g: g.all_reduce(np.ones((4, 4), F32)[:, 1]), "not C-contiguous"),
+        (lambda g: g.all_reduce(np.ones(3, bool), ReduceKind.AVG), "no average of bools"),
+        (lambda g: g.broadcast(np.ones(3), 2), "root 2 is no rank"),
+        (lambda g: g.broadcast(np.frombuffer(b"abc", np.uint8), 0), "cannot be written"),
+        (lambda g: g.reduce_scatter(np.ones(3)), "3 elements, not 2"),
+        (lambda g: g.all_gather(np.ones(3), counts=[3]), r"\[3\] are not 2 sizes"),
+        (lambda g: g.all_gather(np.ones(3), counts=[2, 2]), "3 elements, not 2"),
+        (lambda g: g.all_to_all(np.ones(3)), "2 equal parts"),
+        (lambda g: g.all_to_all_v(np.ones(3), [[1, 2]]), "not 2 rows of 2"),
+        (lambda g: g.scatter(None, g.rank, np.ones(3)), "gives no array"),
+    ],
+)
+def test_wrong_calls_are_refused_before_they_begin(crew_of, call, text):
+    def run(group):
+        with pytest.raises(InvalidCall, match=text):
+            call(group)
+        return group.all_reduce(np.array([1.0]))[0]
+
+    assert crew_of[2].do(run) == [2.0, 2.0]
