@@ -9,6 +9,7 @@ from hal.tile.kernel import (
     Alloc,
     Atomic,
     Barrier,
+    Carried,
     Copy,
     For,
     Gather,
@@ -20,17 +21,27 @@ from hal.tile.kernel import (
     Wait,
 )
 from hal.tile.node import Node
-from stack.compiler.c import memory, products
+from stack.compiler.c import memory, products, shared
 from stack.compiler.c.nest import Nest
 from stack.compiler.c.scope import Array, Scope
 from stack.compiler.c.types import memory as memory_type
 from stack.compiler.c.types import register
 
 
-def block(scope: Scope, statements: Sequence[Statement]) -> None:
-    """Write statements in order."""
-    for s in statements:
+def block(scope: Scope, statements: Sequence[Statement], after: Sequence[Node] = ()) -> None:
+    """Write statements in order; `after` is computed when they are done."""
+    due = shared.before(statements, after, scope.loops)
+    for number, s in enumerate(statements):
+        _keep(scope, due.get(number, ()))
         _RULES[type(s)](scope, s)
+    _keep(scope, due.get(len(statements), ()))
+
+
+def _keep(scope: Scope, tiles: Sequence[Node]) -> None:
+    for n in tiles:
+        if n not in scope.arrays:
+            rule = scope.loops.get(n.op, _copied)
+            scope.arrays[n] = rule(scope, n)
 
 
 def _for(scope: Scope, s: For) -> None:
@@ -54,17 +65,33 @@ def _for(scope: Scope, s: For) -> None:
 
 def _body(scope: Scope, s: For, carried: Sequence[Array]) -> None:
     scope.arrays.update((c.var, array) for c, array in zip(s.carried, carried, strict=True))
-    block(scope, s.body)
-    _carry(scope, [c.next for c in s.carried], carried)
+    block(scope, s.body, [c.next for c in s.carried])
+    _carry(scope, s.carried, carried)
 
 
-def _carry(scope: Scope, following: Sequence[Node], carried: Sequence[Array]) -> None:
-    """All values of the next iteration are computed before the first one is changed."""
-    values = [_copied(scope, n) for n in following]
-    for array, value in zip(carried, values, strict=True):
+def _carry(scope: Scope, carried: Sequence[Carried], arrays: Sequence[Array]) -> None:
+    """All values of the next iteration are computed before one that they need is changed."""
+    places = list(zip(carried, arrays, strict=True))
+    apart = [(c, array) for c, array in places if not _in_place(scope, c, carried)]
+    values = [_copied(scope, c.next) for c, _ in apart]
+    for c, array in places:
+        if (c, array) not in apart:
+            nest = Nest(scope, array.shape)
+            value = nest.element(c.next, nest.position)
+            nest.do(f"{array.at(nest.position)} = {value};")
+            nest.emit()
+    for (_, array), value in zip(apart, values, strict=True):
         nest = Nest(scope, array.shape)
         nest.do(f"{array.at(nest.position)} = {value.at(nest.position)};")
         nest.emit()
+
+
+def _in_place(scope: Scope, c: Carried, carried: Sequence[Carried]) -> bool:
+    """Whether a value may be changed element by element: nothing needs an old element later."""
+    others = (x.next for x in carried if x is not c)
+    if any(shared.uses(n, c.var, scope.arrays) for n in others):
+        return False
+    return shared.is_pointwise(c.next, c.var, scope.arrays)
 
 
 def _copied(scope: Scope, n: Node) -> Array:

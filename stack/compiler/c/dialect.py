@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from hal.core.dtypes import DType
 from hal.core.values import OPENCL_C
+from hal.tile.ops import TRANSCENDENTAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class Dialect:
     `fused` begins a block in which a * b + c may be rounded once, `fma` defines the functions
     HAL_FMA_F32 and HAL_FMA_F64, which do so always. `exact` is a template that defines HAL_F of a
     `kind` for a function F, which the language calls `name`, of one operand and an exact result.
+    The functions of `written_out` are expanded to simpler operations, of which the device's
+    compiler can make vector code.
     """
 
     format: str
@@ -49,6 +52,7 @@ class Dialect:
     exact: str
     vector: str
     vectors: str
+    written_out: frozenset[str]
 
 
 _REGISTERS = {
@@ -126,6 +130,8 @@ OPENCL = Dialect(
     fused="#pragma OPENCL FP_CONTRACT ON",
     vector="{}{}",
     vectors=_VECTORS,
+    # The expansions of sin and cos do not hold everywhere.
+    written_out=frozenset(TRANSCENDENTAL) - {"sin", "cos"} | {"pow"},
 )
 """OpenCL C 1.2. An instance is one work-item; with scratch memory, which is local memory, it is a
 work-group of one."""

@@ -103,10 +103,13 @@ class Nest:
             return
         if n.op in _MOVED:
             yield n.srcs[0], _MOVED[n.op](self, n, at)
-        elif _is_expanded(n):
+        elif self._is_written_out(n):
             yield expand(n), at
         else:
             yield from ((s, at) for s in n.srcs)
+
+    def _is_written_out(self, n: Node) -> bool:
+        return n.op in self.scope.out.dialect.written_out and is_expanded(n)
 
     def _compute(self, n: Node, at: Position, operands: list[str]) -> None:
         level = max((i.level for i in at), default=0)
@@ -134,7 +137,7 @@ class Nest:
         if n.op in self.scope.loops:
             self.scope.arrays[n] = self.scope.loops[n.op](self.scope, n)
             return self.scope.arrays[n].at(at)
-        if n.op in _MOVED or _is_expanded(n):
+        if n.op in _MOVED or self._is_written_out(n):
             return operands[0]
         if n.op in ELEMENTWISE:
             return arith.elementwise(out, n, operands)
@@ -202,14 +205,6 @@ _MOVED: Mapping[str, Callable[[Nest, Node, Position], Position]] = {
     "transpose": _transpose,
     "reshape": _reshape,
 }
-
-
-def _is_expanded(n: Node) -> bool:
-    """Whether a function is written out, so that the device's compiler can make vector code of it.
-
-    The expansions of sin and cos do not hold everywhere.
-    """
-    return is_expanded(n) and n.op not in ("sin", "cos")
 
 
 _NAMED = frozenset({"const", *_MOVED})

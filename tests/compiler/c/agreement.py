@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ def agree(
     *,
     ulp: float = 0,
     scale: Any = None,
+    run: Callable[..., None] = run,
 ) -> dict[str, np.ndarray]:
     """Compare; give the buffers as the interpreter left them."""
     wanted = {name: a.copy() for name, a in buffers.items()}

@@ -42,10 +42,20 @@ def run(
     buffers: Mapping[str, np.ndarray],
     scalars: Mapping[str, Any] | None = None,
 ) -> None:
-    """Run a kernel over a grid, changing the buffers; each lies 64 bytes inside its memory."""
+    """Run a kernel over a grid, changing the buffers."""
+    launch(render_opencl(kernel, SIMD), grid, buffers, scalars)
+
+
+def launch(
+    source: KernelSource,
+    grid: tuple[int, ...],
+    buffers: Mapping[str, np.ndarray],
+    scalars: Mapping[str, Any] | None = None,
+) -> None:
+    """Run a program over a grid, changing the buffers; each lies 64 bytes inside its memory."""
     if 0 in grid:
         return
-    source = render_opencl(kernel, SIMD)
+    lanes = int(dict(source.options).get("lanes", 1))
     function, memories, arguments = compiled(source), {}, []
     for p in source.params:
         if p.kind is ParamKind.BUFFER:
@@ -57,7 +67,8 @@ def run(
             with quiet():
                 word = np.asarray((scalars or {})[p.name]).astype(NUMPY[p.dtype])
             arguments.append(_word(word))
-    function(queue(), (*grid, 1, 1)[:3], (1, 1, 1), *arguments)
+    across, *others = (*grid, 1, 1)[:3]
+    function(queue(), (across * lanes, *others), (lanes, 1, 1), *arguments)
     for name, memory in memories.items():
         raw = np.empty(64 + buffers[name].nbytes, np.uint8)
         cl.enqueue_copy(queue(), raw, memory)

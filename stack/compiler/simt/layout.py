@@ -1,0 +1,125 @@
+"""Which element of a tile lies on which lane, in which of its registers: plain values.
+
+A group has a power of two of lanes. A tile's layout says for each of its axes how the positions
+along it are dealt out. An element lies on at least one lane; where an axis uses none of the bits of
+the lane's number that other axes leave, lanes that differ in them hold the same elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How the positions along one axis are held: `own` neighbours by a lane, the next by the next
+    of `lanes` lanes, whose numbers are `every` apart, and so on in turns until `size`.
+
+    Positions from `size` on are held too where the turns do not end with it: they are nobody's.
+    """
+
+    size: int
+    own: int = 1
+    lanes: int = 1
+    every: int = 1
+
+    @property
+    def registers(self) -> int:
+        """The positions that one lane holds."""
+        return -(-self.size // (self.own * self.lanes)) * self.own
+
+    @property
+    def covered(self) -> int:
+        """The positions that all lanes hold, at least `size`."""
+        return self.registers * self.lanes
+
+    @property
+    def mask(self) -> int:
+        """The bits of a lane's number by which its positions differ."""
+        return (self.lanes - 1) * self.every
+
+    def place(self, lane: int) -> int:
+        """Which of the `lanes` a lane is."""
+        return lane // self.every % self.lanes
+
+    def position(self, lane: int, register: int) -> int:
+        """The position that a lane holds in a register."""
+        turn, part = divmod(register, self.own)
+        return (turn * self.lanes + self.place(lane)) * self.own + part
+
+
+Layout = tuple[Spread, ...]
+"""One spread for each axis of a tile."""
+
+
+def registers(layout: Layout) -> tuple[int, ...]:
+    """The shape of what one lane holds."""
+    return tuple(s.registers for s in layout)
+
+
+def bits(layout: Layout) -> int:
+    """The bits of a lane's number by which its elements differ from those of other lanes."""
+    return sum(s.mask for s in layout)
+
+
+def element(layout: Layout, lane: int, held: Sequence[int]) -> tuple[int, ...] | None:
+    """The element that a lane holds in a register of each axis; None where there is none."""
+    at = tuple(s.position(lane, r) for s, r in zip(layout, held, strict=True))
+    inside = all(i < s.size for i, s in zip(at, layout, strict=True))
+    return at if inside else None
+
+
+def power(n: int) -> int:
+    """The least power of two that is at least n."""
+    return 1 << (n - 1).bit_length()
+
+
+def coalesced(shape: tuple[int, ...], lanes: int, order: Iterable[int] | None = None) -> Layout:
+    """Neighbouring lanes hold neighbours along the first axis of `order` (the last of the tile),
+    then along the next: what lies in memory in that order is reached by few wide accesses."""
+    layout = [Spread(size) for size in shape]
+    every = 1
+    for axis in reversed(range(len(shape))) if order is None else order:
+        here = min(power(shape[axis]), lanes // every)
+        layout[axis] = Spread(shape[axis], 1, here, every if here > 1 else 1)
+        every *= here
+    return tuple(layout)
+
+
+def in_line(shape: tuple[int, ...], lanes: int, axis: int) -> Layout:
+    """For what goes along an axis in order: a lane holds one run of neighbours along it, and lanes
+    share a line only as far as there are more lanes than lines."""
+    others = [i for i in reversed(range(len(shape))) if i != axis]
+    across = coalesced(tuple(1 if i == axis else d for i, d in enumerate(shape)), lanes, others)
+    every = prod(s.lanes for s in across)
+    here = min(power(shape[axis]), lanes // every)
+    along = Spread(shape[axis], -(-shape[axis] // here), here, every if here > 1 else 1)
+    return (*across[:axis], along, *across[axis + 1 :])
+
+
+def blocked(shape: tuple[int, int], lanes: int) -> Layout:
+    """For the sums of a matrix product: every lane has a block of rows and columns as square as can
+    be, so that few operands give many products, in runs of neighbours."""
+    rows, columns = shape
+    splits = []
+    across = 1
+    while across <= min(power(columns), lanes):
+        down = min(power(rows), lanes // across)
+        high, wide = -(-rows // down), -(-columns // across)
+        splits.append((high * wide, high + wide, across, down))
+        across *= 2
+    _, _, across, down = min(splits)
+    return (_runs(rows, down, across), _runs(columns, across, 1))
+
+
+def _runs(size: int, lanes: int, every: int) -> Spread:
+    share = -(-size // lanes)
+    own = next(n for n in (4, 2, 1) if share % n == 0)
+    return Spread(size, own, lanes, every if lanes > 1 else 1)
+
+
+def without(layout: Layout, axis: int) -> Layout:
+    """The layout of a tile that has lost an axis."""
+    return layout[:axis] + layout[axis + 1 :]

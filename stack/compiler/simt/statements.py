@@ -1,0 +1,122 @@
+"""Blocks of statements: every lane runs all of them, each on its part of the tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from hal.core.dtypes import DType
+from hal.tile.kernel import (
+    Alloc,
+    Atomic,
+    Barrier,
+    Copy,
+    For,
+    Gather,
+    If,
+    Load,
+    Scatter,
+    Statement,
+    Store,
+    Wait,
+)
+from hal.tile.node import Node
+from stack.compiler.c import control
+from stack.compiler.c.memory import scalar
+from stack.compiler.c.scope import Array, Scope
+from stack.compiler.c.types import register
+from stack.compiler.simt import memory
+from stack.compiler.simt.group import Group
+from stack.compiler.simt.layout import Layout
+
+
+def block(group: Group, scope: Scope, statements: Sequence[Statement]) -> None:
+    """Write statements in order."""
+    for s in statements:
+        _RULES[type(s)](group, scope, s)
+        group.done()
+
+
+def _for(group: Group, scope: Scope, s: For) -> None:
+    out, layouts = scope.out, [group.mapping.tiles[c.var] for c in s.carried]
+    start, stop, step = (scalar(scope, n) for n in (s.start, s.stop, s.step))
+    firsts = [(c.init, layout) for c, layout in zip(s.carried, layouts, strict=True)]
+    carried = [_copied(group, scope, n, layout) for n, layout in firsts]
+    group.done()
+    before = group.fence.loop(s)
+    i, kind = out.name("n"), register(out.dialect, DType.I64)
+    with out.block(f"for ({kind} {i} = {start}; {i} < {stop}; {i} += {step})"):
+        inner = scope.inner()
+        inner.scalars[s.index] = i
+        inner.arrays.update((c.var, array) for c, array in zip(s.carried, carried, strict=True))
+        block(group, inner, s.body)
+        following = [(c.next, layout) for c, layout in zip(s.carried, layouts, strict=True)]
+        _carry(group, inner, following, carried)
+        group.done()
+    group.fence.join(before)
+    scope.arrays.update((c.result, array) for c, array in zip(s.carried, carried, strict=True))
+
+
+def _carry(
+    group: Group,
+    scope: Scope,
+    following: Sequence[tuple[Node, Layout]],
+    carried: Sequence[Array],
+) -> None:
+    """All values of the next step are computed before the first one is changed."""
+    if len(carried) == 1:
+        _assign(group, scope, carried[0], *following[0])
+        return
+    values = [_copied(group, scope, n, layout) for n, layout in following]
+    for array, value, (_, layout) in zip(carried, values, following, strict=True):
+        nest = group.nest(scope, layout)
+        nest.do(f"{array.at(nest.position)} = {value.at(nest.position)};")
+        nest.emit()
+
+
+def _copied(group: Group, scope: Scope, n: Node, layout: Layout) -> Array:
+    """Registers of its own with a tile's elements."""
+    array = group.declare(scope, n.type, layout)
+    _assign(group, scope, array, n, layout)
+    return array
+
+
+def _assign(group: Group, scope: Scope, array: Array, n: Node, layout: Layout) -> None:
+    nest = group.nest(scope, layout)
+    nest.do(f"{array.at(nest.position)} = {nest.element(n, nest.position)};")
+    nest.emit()
+
+
+def _if(group: Group, scope: Scope, s: If) -> None:
+    condition = scalar(scope, s.condition)
+    group.done()
+    before = group.fence.branch()
+    with scope.out.block(f"if ({condition})"):
+        block(group, scope.inner(), s.then)
+    left = group.fence.other(before)
+    if s.orelse:
+        with scope.out.block("else"):
+            block(group, scope.inner(), s.orelse)
+    group.fence.join(left)
+
+
+def _alloc(group: Group, scope: Scope, s: Alloc) -> None:
+    control.alloc(scope, s)
+
+
+def _nothing(group: Group, scope: Scope, s: Wait | Barrier) -> None:
+    """Copies are done as they start, and barriers come where accesses need them."""
+
+
+_RULES: Mapping[type[Statement], Callable[..., None]] = {
+    Load: memory.load,
+    Store: memory.store,
+    Gather: memory.gather,
+    Scatter: memory.scatter,
+    Atomic: memory.atomic,
+    Copy: memory.copy,
+    Alloc: _alloc,
+    Wait: _nothing,
+    Barrier: _nothing,
+    For: _for,
+    If: _if,
+}
