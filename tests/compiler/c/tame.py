@@ -107,7 +107,7 @@ def _changed(n: Node) -> Node:
     if n.op == "pow":
         return mul(*n.srcs)
     if n.op == "dot" and n.dtype.is_float:
-        return dot(*(_small(s) for s in n.srcs))
+        return dot(*(small(s) for s in n.srcs))
     if n.op in ("min", "max", "reduce", "scan") and n.dtype.is_float:
         return add(n, 0.0)
     if n.op == "bitcast" and n.srcs[0].dtype.is_float:
@@ -117,7 +117,7 @@ def _changed(n: Node) -> Node:
     return n
 
 
-def _small(x: Node) -> Node:
+def small(x: Node) -> Node:
     """Integers whose products and sums are exact in every type."""
     inside = binary("lt", unary("abs", x), 8.0)
     return unary("round", where(inside, x, 1.0))
