@@ -1,7 +1,7 @@
 """Measured schedules on disk: one file for each problem, in a folder for each kind of device.
 
 A folder is named by the device's description and the compiler's own source, so that a choice is
-never used where it was not measured. A damaged file counts as missing.
+never used where it was not measured. A damaged file, and one of another form, counts as missing.
 """
 
 from __future__ import annotations
@@ -106,7 +106,10 @@ def _from_json(facts: dict[str, Any]) -> Record:
 
 def _read(path: Path) -> Record | None:
     content = read_sealed(path)
-    return None if content is None else _from_json(json.loads(content))
+    try:
+        return None if content is None else _from_json(json.loads(content))
+    except (ValueError, KeyError, TypeError):
+        return None  # written by a version of this package that kept records in another form
 
 
 def _path(folder: Path, problem: Problem) -> Path:

@@ -1,0 +1,170 @@
+"""Records of measured schedules on disk, and engines that take them from there."""
+
+import pickle
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hal
+from hal.core.dtypes import DType
+from hal.tile.node import Type
+from stack.compiler.blocking import Blocks, MatmulShape, choose_blocks
+from stack.compiler.program import GraphRequest
+from stack.compiler.schedule import (
+    DEFAULT_SIZES,
+    NO_CHOICES,
+    LoopProblem,
+    LoopSizes,
+)
+from stack.ir import build
+from stack.runtime import engine_of
+from stack.runtime.sealed import read_sealed, write_sealed
+from stack.runtime.tuned import (
+    Record,
+    Result,
+    folder_of,
+    read_choices,
+    read_record,
+    to_json,
+    write_record,
+)
+
+F32 = DType.F32
+SHAPE = MatmulShape(1, 30, 40, 50, "k", "n", F32, F32)
+ODD = Blocks(3, 8, 4, 2, 16, 6, 12, 24)
+"""Blocks that no rule gives for SHAPE: three parts in depth, and edges on both sides."""
+
+
+@pytest.fixture(scope="module")
+def info():
+    with hal.open("cpu:0") as device:
+        return device.info
+
+
+def record_of(info, chosen=1):
+    rules = Result(choose_blocks(SHAPE, info), 1.0, 1.0, 9)
+    return Record(
+        SHAPE, 1e-3, (rules, Result(ODD, 1.5, 0.5, 9), Result(ODD, 2, None, 0, "x")), chosen
+    )
+
+
+def test_a_record_comes_back_as_it_was(tmp_path, info):
+    loops = Record(
+        LoopProblem("add_9", "ab", 9, 3, 3),
+        2e-6,
+        (Result(DEFAULT_SIZES, 1, 1, 3), Result(LoopSizes(8), 1.25, 0.75, 3)),
+        1,
+    )
+    folder = folder_of(str(tmp_path), info)
+    for record in (record_of(info), loops):
+        write_record(folder, record)
+        assert read_record(folder, record.problem) == record
+    choices = read_choices(str(tmp_path), info)
+    assert choices.products == {SHAPE: ODD}
+    assert choices.loops == {loops.problem: LoopSizes(8)}
+
+
+def test_the_rules_own_schedule_is_no_choice(tmp_path, info):
+    write_record(folder_of(str(tmp_path), info), record_of(info, chosen=0))
+    assert read_choices(str(tmp_path), info) == NO_CHOICES
+
+
+def test_another_device_does_not_see_it(tmp_path, info):
+    write_record(folder_of(str(tmp_path), info), record_of(info))
+    assert read_choices(str(tmp_path), replace(info, fingerprint="another")) == NO_CHOICES
+    few = replace(info, limits=replace(info.limits, instances=97))
+    assert read_choices(str(tmp_path), few) == NO_CHOICES
+
+
+@pytest.mark.parametrize("damage", [b"", b"x", b"\n", b"cut", b"{}"])
+def test_a_damaged_record_counts_as_missing(tmp_path, info, damage):
+    folder = folder_of(str(tmp_path), info)
+    write_record(folder, record_of(info))
+    (path,) = folder.iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] if damage == b"cut" else damage)
+    assert read_record(folder, SHAPE) is None
+    assert read_choices(str(tmp_path), info) == NO_CHOICES
+    write_record(folder, record_of(info))
+    assert read_record(folder, SHAPE) == record_of(info)
+
+
+def test_a_record_of_another_form_counts_as_missing(tmp_path, info):
+    folder = folder_of(str(tmp_path), info)
+    write_record(folder, record_of(info))
+    (path,) = folder.iterdir()
+    for content in (b"{}", b"[]", b"no json", read_sealed(path).replace(b"kc", b"depth")):
+        write_sealed(path, content)
+        assert read_record(folder, SHAPE) is None
+
+
+def test_writers_and_readers_at_once_see_whole_records(tmp_path, info):
+    folder = folder_of(str(tmp_path), info)
+    records = [replace(record_of(info), seconds=float(i)) for i in range(8)]
+    write_record(folder, records[0])
+    seen = []
+
+    def write(record):
+        for _ in range(10):
+            write_record(folder, record)
+
+    def read():
+        seen.extend(read_record(folder, SHAPE) for _ in range(50))
+
+    threads = [threading.Thread(target=write, args=(r,), daemon=True) for r in records]
+    threads += [threading.Thread(target=read, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(seen) == 100
+    assert all(record in records for record in seen)
+    assert [p.suffix for p in folder.iterdir()] == [".json"]
+
+
+def test_json_names_the_family(info):
+    facts = to_json(record_of(info))
+    assert (facts["family"], facts["problem"]["dtype"]) == ("matmul", "f32")
+
+
+def product():
+    """relu(a @ b) of SHAPE."""
+    a, b = build.input(0, Type((30, 50), F32)), build.input(1, Type((50, 40), F32))
+    c = build.matmul(a, b)
+    return GraphRequest((build.maximum(c, build.full_like(c, 0)),), (a, b))
+
+
+def computed(cache_dir, device_name="cpu:0"):
+    """The product by an engine with this cache, and the names of what it has there."""
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((30, 50)), rng.standard_normal((50, 40))
+    with engine_of(hal.open(device_name), cache_dir=str(cache_dir)) as engine:
+        plan = engine.plan(product())
+        (out,) = plan.run([engine.put(a, F32), engine.put(b, F32)])
+        graphs = {p.name for p in Path(cache_dir, "graphs").iterdir()}
+        return engine.get(out), np.maximum(a @ b, 0), graphs
+
+
+@pytest.mark.slow
+def test_an_engine_takes_what_was_chosen_and_computes_the_same(tmp_path, info):
+    untuned, expected, before = computed(tmp_path)
+    write_record(folder_of(str(tmp_path), info), record_of(info))
+    tuned, _, after = computed(tmp_path)
+    np.testing.assert_allclose(untuned, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(tuned, expected, rtol=1e-4, atol=1e-5)
+    assert len(after - before) == 1, "compiled anew, beside the untuned graph"
+    assert _grids(tmp_path, after - before) == [(6, 1, 1)], "3 blocks down and 2 across"
+    assert _grids(tmp_path, before) != [(6, 1, 1)]
+    write_record(folder_of(str(tmp_path), info), record_of(info, chosen=0))
+    again, _, last = computed(tmp_path)
+    np.testing.assert_array_equal(again, untuned)
+    assert last == after
+
+
+def _grids(cache_dir, names):
+    """The grids of the compiled graphs of these names."""
+    contents = [read_sealed(Path(cache_dir, "graphs", name)) for name in names]
+    return [call.grid for content in contents for call in pickle.loads(content).calls]
