@@ -1,0 +1,168 @@
+"""Ranks that die, stop, come late, or say something else: the others name them."""
+
+import gc
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hal.core.errors import DeadlineExceeded
+from stack.comm.engine.failures import CallMismatch, GroupAborted, LateRank, PeerLost
+from stack.comm.group import Group
+from tests.comm.engine.crew import crews
+from tests.comm.engine.ranks import running
+
+LONG = "[g.all_reduce(x) for x in [g.empty(1 << 20)] for _ in range(10**6)][0].size"
+PRIVATE = "[g.all_reduce(x) for x in [np.zeros(1 << 20)] for _ in range(10**6)][0].size"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1, 2])
+@pytest.mark.parametrize("code", [LONG, PRIVATE, "g.barrier()"])
+def test_a_killed_rank_is_named_to_all(victim, code):
+    with running(3) as ranks:
+        others = [r for r in range(3) if r != victim]
+        for rank in others if code == "g.barrier()" else range(3):
+            ranks.tell(rank, code)
+        time.sleep(0.05)
+        ranks.signal(victim, signal.SIGKILL)
+        for rank in others:
+            failed = ranks.fails(rank)
+            assert failed.kind == "PeerLost"
+            assert f"the process of rank {victim} has ended" in failed.text
+        for rank in others:  # for good
+            ranks.tell(rank, "g.barrier()")
+            assert f"rank {victim} has ended" in ranks.fails(rank).text
+
+
+@pytest.mark.slow
+def test_a_stopped_rank_is_named_to_all_and_learns_it():
+    with running(3, deadline_s=10.0) as ranks:
+        for rank in (0, 2):
+            ranks.tell(rank, LONG)
+        ranks.signal(1, signal.SIGSTOP)
+        for rank in (0, 2):
+            assert "rank 1 has said nothing for 1 s" in ranks.fails(rank).text
+        ranks.signal(1, signal.SIGCONT)
+        ranks.tell(1, "[g.barrier() for _ in range(2)]")
+        assert "this rank has said nothing for 1 s" in ranks.fails(1).text
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_busy_in_python_is_not_lost():
+    with running(2, deadline_s=6.0) as ranks:
+        ranks.tell(0, "g.all_reduce(np.ones(1))[0]")
+        ranks.tell(1, "[sum(range(5 * 10**7)), g.all_reduce(np.ones(1))[0]][1]")
+        assert [ranks.hear(r) for r in range(2)] == [2.0, 2.0]
+
+
+def test_a_late_rank_is_named_with_its_last_call():
+    with crews(3, deadline_s=2.0) as [crew]:
+
+        def run(group):
+            group.all_reduce(np.ones(4, np.float32))
+            if group.rank == 1:
+                while group.failure is None:
+                    time.sleep(0.01)
+                return group.failure
+            with pytest.raises(LateRank) as raised:
+                group.reduce(np.ones(8, np.int16), root=2)
+            return raised.value
+
+        for rank, error in enumerate(crew.do(run)):
+            who = "this rank" if rank == 1 else "rank 1"
+            text = f"{who} did not come to call 1: reduce (sum) of 8 i16, root 2 within 2 s"
+            assert text in str(error)
+            assert "its last call is call 0: all-reduce (sum) of 4 f32, done" in str(error)
+            assert error.rank == 1
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "words"),
+    [
+        (lambda g: g.barrier(), lambda g: g.all_reduce(np.ones(3)), "all-reduce (sum) of 3 f64"),
+        (lambda g: g.broadcast(np.ones(3), 0), lambda g: g.broadcast(np.ones(3), 1), "root 1"),
+        (lambda g: g.all_reduce(np.ones(10**6)), lambda g: g.all_reduce(np.ones(3)), "1000000 f64"),
+        (
+            lambda g: g.all_gather(np.ones(2 + g.rank), counts=[2, 3, 4]),
+            lambda g: g.all_gather(np.ones(2 + g.rank), counts=[2, 4, 4]),
+            "counts with digest",
+        ),
+    ],
+)
+def test_different_calls_are_named_on_all_ranks(ours, theirs, words):
+    with crews(3) as [crew]:
+
+        def run(group):
+            with pytest.raises(CallMismatch) as raised:
+                (ours if group.rank < 2 else theirs)(group)
+            return raised.value
+
+        for error in crew.do(run):
+            assert words in str(error)
+            assert 2 in error.ranks
+
+
+def test_abort_is_local_and_idempotent_and_wakes_a_waiting_rank():
+    with crews(2) as [crew]:
+        one, two = crew.groups
+        threading.Timer(0.1, lambda: [one.abort(), one.abort()]).start()
+        with pytest.raises(GroupAborted, match="this rank has aborted"):
+            one.barrier()
+        with pytest.raises(GroupAborted, match="rank 0 has aborted"):
+            two.barrier()
+        assert "aborted" in str(two.failure)
+
+
+def test_a_rank_that_has_left_is_missed_only_where_it_is_needed():
+    with crews(2) as [crew]:
+
+        def run(group):
+            total = group.all_reduce(np.ones(70_000))[0]
+            if group.rank == 1:
+                group.close()
+                return total
+            with pytest.raises(PeerLost, match="rank 1 has left the group before call 1: barrier"):
+                group.barrier()
+            return total
+
+        assert crew.do(run) == [2.0, 2.0]
+
+
+def test_missing_ranks_are_named():
+    text = r"ranks \[1, 2\] did not come within 0.3 s"
+    with crews(1) as [crew], pytest.raises(DeadlineExceeded, match=text):
+        Group.join(crew.store, crew.address, "alone", 0, 3, 0.3)
+
+
+def left_over():
+    """The process's open descriptors, and the shared memories that it maps."""
+    names = [
+        line.split(maxsplit=5)[5:] for line in Path("/proc/self/maps").read_text().splitlines()
+    ]
+    shared = sum("memfd:hal-" in name[0] for name in names if name)
+    return len(os.listdir("/proc/self/fd")), shared
+
+
+def use_groups():
+    with crews(3) as [crew]:
+        crew.do(lambda g: g.all_reduce(g.empty(10_000))[0])
+        crew.do(lambda g: g.later.all_reduce(g.empty(10_000)).wait(10)[0])
+        crew.groups[1].abort()
+
+
+def test_groups_leave_no_descriptor_and_no_memory():
+    use_groups()  # the first one starts what stays, such as the descriptor that wakes the watch
+    gc.collect()
+    before, _ = left_over()
+    for _ in range(3):
+        use_groups()
+    gc.collect()
+    until_s = time.monotonic() + 10
+    while left_over() != (before, 0) and time.monotonic() < until_s:
+        time.sleep(0.02)
+    assert left_over() == (before, 0)
