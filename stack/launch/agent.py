@@ -14,7 +14,7 @@ import time
 from io import FileIO
 from typing import Any
 
-from hal.core.errors import HalError
+from hal.core.errors import DeadlineExceeded, HalError
 from stack.comm.store import Lease, Store
 from stack.comm.world import World
 from stack.launch.loop import signals_heard, turn, unblocked
@@ -103,7 +103,12 @@ class Agent:
         """Be known to the job's store; with none the launcher is on this host, and no network is
         in between."""
         if store:
-            self._lease = Store(store, token, _MEET_S).lease(key, socket.gethostname().encode())
+            name = socket.gethostname().encode()
+            try:
+                self._lease = Store(store, token, _MEET_S).lease(key, name)
+            except DeadlineExceeded as error:
+                text = f"{error}; `hal run --address` says how it reaches the launcher's host"
+                raise DeadlineExceeded(text) from error
         self._say({"say": "ready"})
 
     def _start(self, ranks: list[dict[str, Any]]) -> None:

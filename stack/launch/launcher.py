@@ -67,7 +67,7 @@ class Launcher:
         self._begin_s = time.monotonic()
 
     def run(self) -> int:
-        """Run the job to its end. Raises StoreError when its address is taken."""
+        """Run the job to its end. Raises InvalidCall when its address is taken."""
         host, port = listen_at(self._plan.address)
         with ExitStack() as stack:
             server = stack.enter_context(StoreServer(self._token, host, port, LEASE_S))

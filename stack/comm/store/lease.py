@@ -9,7 +9,7 @@ from typing import Self
 
 from hal.core.errors import DeadlineExceeded, HalError
 from stack.comm.store.link import Link
-from stack.comm.store.wire import Code, StoreError
+from stack.comm.store.wire import Code
 
 _BEATS = 5
 """Signs of life in the time after which the server ends a silent lease."""
@@ -26,7 +26,7 @@ class Lease:
         self._link = link
         self._name = name
         self._lost = ""
-        self._released = threading.Event()
+        self._released = False
         try:
             link.ask(Code.LEASE, (key, value), until_s, f"{name!r} was not leased in time")
         except BaseException:
@@ -53,19 +53,25 @@ class Lease:
 
     def release(self) -> None:
         """Let the key go. Raises DeadlineExceeded when the thread does not end."""
-        self._released.set()
+        self._released = True
         self._link.interrupt()
         self._thread.join(_END_S)
         if self._thread.is_alive():
             raise DeadlineExceeded(f"the lease of {self._name!r} did not end within {_END_S} s")
-        self._lost = self._lost or "released"
+
+    def wait_lost(self, deadline_s: float) -> str:
+        """Wait until the key is lost, or until that time has passed; gives `lost`."""
+        self._thread.join(deadline_s)
+        return self._lost
 
     def _beat(self) -> None:
+        """Give signs of life until the connection ends: the server sees both."""
         pause_s = self._link.lease_s / _BEATS
         try:
-            while not self._released.wait(pause_s):
+            while True:
                 self._link.once(Code.BEAT, time.monotonic() + self._link.lease_s)
+                self._link.rest(pause_s)
         except (OSError, HalError, ValueError) as error:
-            self._lost = "" if self._released.is_set() else f"{StoreError.__name__}: {error}"
+            self._lost = "released" if self._released else str(error) or "the store is silent"
         finally:
             self._link.close()

@@ -6,6 +6,7 @@ import hmac
 import os
 import socket
 import time
+from contextlib import suppress
 from weakref import WeakSet
 
 from hal.core.errors import DeadlineExceeded, InvalidCall
@@ -25,6 +26,7 @@ from stack.comm.store.wire import (
 from stack.comm.world import host_and_port
 
 _RETRY_S = 0.05
+_ENDED = "the other side has ended the connection"
 _READ_NBYTES = 1 << 18
 
 
@@ -41,6 +43,7 @@ class Link:
         self._number = 0
         self._socket: socket.socket | None = None
         self._inbox = bytearray()
+        self._stopped = False
         self.lease_s = 0.0
         _LINKS.add(self)
 
@@ -52,7 +55,8 @@ class Link:
             self._inbox.clear()
 
     def interrupt(self) -> None:
-        """Let the thread that waits in this link see the end of the connection."""
+        """End the connection for good, which the thread that waits in this link sees."""
+        self._stopped = True
         if (link := self._socket) is not None:
             try:
                 link.shutdown(socket.SHUT_RDWR)
@@ -84,6 +88,14 @@ class Link:
         self._number += 1
         self._exchange(Message(code, self._number), until_s)
 
+    def rest(self, seconds: float) -> None:
+        """Do nothing for that long. Raises OSError as soon as the connection ends."""
+        link = self._open()
+        link.settimeout(seconds)
+        with suppress(TimeoutError):
+            if not link.recv(1, socket.MSG_PEEK):
+                raise ConnectionResetError(_ENDED)
+
     def _served(self, request: Message, until_s: float, what: str) -> list[Message]:
         while True:
             self.connect(until_s)
@@ -114,6 +126,8 @@ class Link:
         store, or none."""
         cause = ""
         while self._socket is None:
+            if self._stopped:
+                raise StoreError(f"the connection to the store at {self.address} was closed")
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 text = f"the store at {self.address} cannot be reached: {cause or 'too late'}"
@@ -176,7 +190,7 @@ class Link:
             link.settimeout(left_s)
             data = link.recv(_READ_NBYTES)
             if not data:
-                raise ConnectionResetError("the other side has ended the connection")
+                raise ConnectionResetError(_ENDED)
             self._inbox += data
         return message
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from hal.core.errors import DeadlineExceeded
+from hal.core.errors import DeadlineExceeded, InvalidCall
 from stack.comm.store.table import Delivery, Table
 from stack.comm.store.wire import (
     GREETING_NBYTES,
@@ -25,7 +25,6 @@ from stack.comm.store.wire import (
     NONCE_NBYTES,
     Code,
     Message,
-    StoreError,
     WireError,
     pack,
     proof,
@@ -68,7 +67,7 @@ class StoreServer:
     ) -> None:
         """Listen. Holders of leases that say nothing for `lease_s` seconds are cut off.
 
-        Raises StoreError when the address is taken or is not this machine's.
+        Raises InvalidCall when the address is taken or is not this machine's.
         """
         self._token = token
         self._lease_s = lease_s
@@ -77,9 +76,9 @@ class StoreServer:
         self._peers: dict[socket.socket, _Peer] = {}
         self._clients: dict[int, _Peer] = {}
         self._next = 0
-        self._most = max(8, resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4)
         self._listener = _listen(host, port)
         self._listener.setblocking(False)
+        self._most = max(8, resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4)
         self._woken, self._waker = os.pipe()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
@@ -168,6 +167,8 @@ class StoreServer:
             data = peer.link.recv(_READ_NBYTES)
         except BlockingIOError:
             return
+        except ConnectionResetError:  # it ended before it had read everything
+            data = b""
         except OSError as error:
             self._drop(peer, f"its connection broke: {error}")
             return
@@ -277,7 +278,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise StoreError(
+        raise InvalidCall(
             f"the store cannot listen at {host}:{port}: {error}; choose another port or address"
         ) from error
     listener.listen(STRANGERS)

@@ -58,17 +58,22 @@ class Table:
     """The keys and values, who waits for them, who watches them, and whose end deletes them.
 
     A client has a session, which stays the same when it connects again; a change that it asks for
-    with the same number again is not done again.
+    with the same number again is not done again. `room` is how many bytes are left.
     """
 
     def __init__(self, nbytes: int = TABLE_NBYTES) -> None:
-        self._room = nbytes
+        self.room = nbytes
         self._limit = nbytes
         self._values: dict[bytes, bytes] = {}
         self._owners: dict[bytes, int] = {}
         self._clients: dict[int, _Client] = {}
         self._waiting: dict[bytes, set[int]] = {}
         self._done: OrderedDict[bytes, Message] = OrderedDict()
+
+    @property
+    def remembered(self) -> int:
+        """Of how many clients the last change is kept."""
+        return len(self._done)
 
     def come(self, client: int, session: bytes) -> None:
         """A client has connected."""
@@ -209,13 +214,13 @@ class Table:
             text = f"{_said(key)}: a value has at most {VALUE_NBYTES} bytes, not {len(value)}"
             raise _Refusal(Code.INVALID, text)
         new = _nbytes(key, value) - (0 if before is None else _nbytes(key, before))
-        if new > self._room:
+        if new > self.room:
             text = f"{_said(key)}: the store is full: it holds {self._limit} bytes"
             raise _Refusal(Code.FAILED, text)
-        self._room -= new
+        self.room -= new
 
     def _remove(self, key: bytes, why: str) -> Iterator[Delivery]:
-        self._room += _nbytes(key, self._values.pop(key))
+        self.room += _nbytes(key, self._values.pop(key))
         owner = self._clients.get(self._owners.pop(key, -1))
         if owner is not None:
             owner.leases.discard(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ class Watch:
         self._known: dict[bytes, bytes] = {}
         self._changes: deque[Change] = deque()
         self._closed = False
+        self._waiting = threading.Lock()
         self._begin(until_s)
 
     def __enter__(self) -> Self:
@@ -55,6 +57,8 @@ class Watch:
         """End it; a `next` that waits raises StoreError."""
         self._closed = True
         self._link.interrupt()
+        with self._waiting:
+            self._link.close()
 
     def next(self, deadline_s: float) -> Change:
         """The next change. Raises DeadlineExceeded when there is none within that time, StoreError
@@ -62,9 +66,9 @@ class Watch:
         until_s = time.monotonic() + deadline_s
         while not self._changes:
             if self._closed:
-                self._link.close()
                 raise StoreError(f"the watch of {self._prefix.decode()!r} is closed")
-            self._hear(until_s, deadline_s)
+            with self._waiting:
+                self._hear(until_s, deadline_s)
         return self._changes.popleft()
 
     def _hear(self, until_s: float, deadline_s: float) -> None:
