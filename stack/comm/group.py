@@ -11,8 +11,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from hal.core.errors import HalError, InvalidCall
 from stack.comm.engine.collectives import Collectives, Counts
-from stack.comm.engine.meeting import meet
+from stack.comm.engine.meeting import Place, meet
 from stack.comm.engine.member import Member, Work
+from stack.comm.engine.survivors import agree_who_is_left
 from stack.comm.store import Store
 from stack.comm.world import World
 
@@ -27,10 +28,10 @@ class Group(Collectives[Array]):
     raise it until `shrink` makes a group of those who are left.
     """
 
-    def __init__(self, member: Member, hosts: tuple[int, ...], meeting_place: Store) -> None:
+    def __init__(self, member: Member, place: Place, hosts: tuple[int, ...]) -> None:
         """Use `Group.join` or `Group.of`."""
         self._member = member
-        self._store = meeting_place
+        self._place = place
         self.hosts = hosts
         """For each rank the lowest rank of its host: ranks with equal numbers share memory."""
         self.later = Later(member)
@@ -38,8 +39,8 @@ class Group(Collectives[Array]):
     @classmethod
     def of(cls, world: World) -> Self:
         """The group of all ranks of a job."""
-        store = Store.of(world).under(f"group/{world.job}/")
-        return cls._join(store, "all", world.rank, world.size, world.deadline_s, world.store)
+        place = Place(Store.of(world), world.store, world.job)
+        return cls._join(place, world.rank, world.size, world.deadline_s)
 
     @classmethod
     def join(
@@ -51,16 +52,14 @@ class Group(Collectives[Array]):
         and how long an operation may make no progress; a rank that says nothing for a tenth of it
         is lost. Raises DeadlineExceeded that names the missing, InvalidCall when ranks disagree.
         """
-        return cls._join(store.under("group/"), key, rank, size, deadline_s, address)
+        return cls._join(Place(store, address, key), rank, size, deadline_s)
 
     @classmethod
-    def _join(
-        cls, store: Store, key: str, rank: int, size: int, deadline_s: float, address: str
-    ) -> Self:
+    def _join(cls, place: Place, rank: int, size: int, deadline_s: float) -> Self:
         if not 0 <= rank < size:
-            raise InvalidCall(f"group {key!r}: rank {rank} is no rank of a group of {size}")
-        met = meet(store.under(f"{key}/"), address, rank, size, deadline_s)
-        return cls(Member(key, rank, met, deadline_s), met.hosts, store)
+            raise InvalidCall(f"group {place.key!r}: rank {rank} is no rank of a group of {size}")
+        met = meet(place, rank, size, deadline_s)
+        return cls(Member(place.key, rank, met, deadline_s), place, met.hosts)
 
     @property
     def rank(self) -> int:
@@ -89,6 +88,28 @@ class Group(Collectives[Array]):
     def close(self) -> None:
         """Leave the group; its others are told. Operations that are queued still end."""
         self._member.leave()
+
+    def shrink(self) -> Self:
+        """A group of those who are left, in the order of their ranks; all of them call it.
+
+        Ranks that are lost, or do not come within the deadline, are left out. This group is closed.
+        Raises PeerLost on a rank that the others have left out.
+        """
+        ranks = agree_who_is_left(self._place, self._member)
+        place = self._place.next("shrunk")
+        made = self._join(place, ranks.index(self.rank), len(ranks), self._member.timeout_s)
+        self.close()
+        return made
+
+    def grow(self, key: str, size: int) -> Self:
+        """A group of `size` ranks that begins with this one's; all of them call it. The new ranks
+        `join` group `key` with ranks from this group's size on. This group is closed."""
+        if size < self.size:
+            raise InvalidCall(f"a group of {self.size} ranks does not grow to {size}")
+        place = Place(self._place.store, self._place.address, key)
+        made = self._join(place, self.rank, size, self._member.timeout_s)
+        self.close()
+        return made
 
     def __enter__(self) -> Self:
         return self

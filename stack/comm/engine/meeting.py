@@ -31,15 +31,33 @@ class Met:
     segment: int
 
 
-def meet(store: Store, store_address: str, rank: int, size: int, deadline_s: float) -> Met:
-    """Meet the other ranks; `store` holds this group's keys alone.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the ranks of a group meet: a store, its address, and the group's key in it."""
+
+    store: Store
+    address: str
+    key: str
+
+    @property
+    def table(self) -> Store:
+        """The part of the store that holds this group's keys alone."""
+        return self.store.under(f"group/{self.key}/")
+
+    def next(self, what: str) -> Place:
+        """The place of a group that follows this one."""
+        return Place(self.store, self.address, f"{self.key}/{what}")
+
+
+def meet(place: Place, rank: int, size: int, deadline_s: float) -> Met:
+    """Meet the other ranks.
 
     Raises DeadlineExceeded that names who is missing, InvalidCall when ranks disagree, PluginError
     when the system lacks what is needed.
     """
-    deadline = Deadline(deadline_s)
+    store, deadline = place.table, Deadline(deadline_s)
     with ExitStack() as stack:
-        listeners = Listeners(store_address, size)
+        listeners = Listeners(place.address, size)
         stack.callback(listeners.close)
         card = listeners.card(size)
         store.set(f"card/{rank}", json.dumps(asdict(card)).encode(), deadline.left_s)

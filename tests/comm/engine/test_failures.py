@@ -66,8 +66,10 @@ def test_a_late_rank_is_named_with_its_last_call():
         def run(group):
             group.all_reduce(np.ones(4, np.float32))
             if group.rank == 1:
-                while group.failure is None:
+                for _ in range(1000):
                     time.sleep(0.01)
+                    if group.failure is not None:
+                        break
                 return group.failure
             with pytest.raises(LateRank) as raised:
                 group.reduce(np.ones(8, np.int16), root=2)

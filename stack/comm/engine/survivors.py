@@ -1,0 +1,40 @@
+"""How the ranks of a failed group agree who goes on."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from hal.core.errors import Failure, FailureKind, Scope
+from stack.comm.engine.failures import PeerLost
+from stack.comm.engine.links import Deadline
+from stack.comm.engine.meeting import Place
+from stack.comm.engine.member import Member
+
+_PAUSE_S = 0.005
+
+
+def agree_who_is_left(place: Place, member: Member) -> list[int]:
+    """The ranks of the next group, the same list on all of them.
+
+    Every rank writes down that it is there and whom it has lost. Once everybody else is there, or
+    at the deadline, whoever sees it first decides: the store takes one decision. Raises PeerLost
+    when it was made without this rank.
+    """
+    store, deadline = place.table.under("shrink/"), Deadline(member.timeout_s)
+    store.set(str(member.rank), json.dumps(sorted(member.lost())).encode())
+    while (decided := store.find("who")) is None:
+        told = {rank: store.find(str(rank)) for rank in range(member.size)}
+        here = {rank: set(json.loads(lost)) for rank, lost in told.items() if lost is not None}
+        wanted = set(range(member.size)) - member.lost().union(*here.values())
+        if wanted <= here.keys() or deadline.passed:
+            left = sorted(wanted & here.keys())
+            decided = store.compare_set("who", None, json.dumps(left).encode())
+            break
+        time.sleep(_PAUSE_S)
+    ranks: list[int] = json.loads(decided or b"[]")
+    if member.rank not in ranks:
+        text = f"ranks {ranks} went on without this rank"
+        failure = Failure(FailureKind.PEER_LOST, Scope.PEER, f"rank {member.rank}", "shrink", text)
+        raise PeerLost(failure, member.rank)
+    return ranks
