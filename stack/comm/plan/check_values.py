@@ -13,8 +13,6 @@ from stack.comm.plan.check_order import Order
 from stack.comm.plan.error import PlanError
 from stack.comm.plan.memory import Memory
 from stack.comm.plan.program import (
-    EXCHANGING,
-    GATHERING,
     REDUCING,
     Op,
     Place,
@@ -134,9 +132,11 @@ class SymbolicRun:
 
     def _read_given(self, node: int, rank: int, index: int, span: Span) -> None:
         """In place with overlap: INPUT is gone once OUTPUT was written."""
-        if self.clobbered[rank] >= 0:
-            writer = self.clobbered[rank] - self.order.first[rank]
-            reason = f"it reads the source, which step {writer} overwrites in place"
+        writer = self.clobbered[rank]
+        self._ordered(node, rank, index, span, writer, "reads", "overwrites in place")
+        if writer >= 0:
+            step = writer - self.order.first[rank]
+            reason = f"it reads the source, which step {step} overwrites in place"
             raise PlanError(reason, rank, index, print_span(span))
         self.given_reads[rank] |= 1 << node
 
@@ -151,7 +151,7 @@ class SymbolicRun:
         if span.count and span.place is Place.OUTPUT:
             if self.memories[rank].smeared:
                 self._after_readers(node, rank, index, span, self.given_reads[rank])
-                self.clobbered[rank] = node
+                self.clobbered[rank] = max(self.clobbered[rank], node)
             partial = (term.ranks & (term.ranks - 1) and not term.final for term in terms)
             self.wide = self.wide and not any(partial)
 
@@ -179,8 +179,6 @@ class SymbolicRun:
             if twice := ranks_of(a.ranks & b.ranks):
                 reason = f"what rank {twice[0]} contributed is added twice"
                 raise PlanError(reason, rank, index, chunk)
-            if a.final or b.final:
-                raise PlanError("something is added to a finished sum", rank, index, chunk)
             sums.append(_Term(a.ranks | b.ranks, self._tree(tuple(sorted((a.tree, b.tree))))))
         return sums
 
@@ -201,31 +199,17 @@ class SymbolicRun:
                 cell, chunk = self.cells[rank].get(number), print_span(Span(Place.OUTPUT, i))
                 if cell is None or cell.term is None:
                     raise PlanError("nothing is written here", rank, chunk=chunk)
-                self._check_term(cell.term, wanted[i], rank, chunk)
+                self._check_term(cell.term, rank, chunk)
                 first, tree = trees.setdefault(wanted[i], (rank, cell.term.tree))
                 if tree != cell.term.tree:
                     reason = f"it is added up in another order than on rank {first}"
                     raise PlanError(reason, rank, chunk=chunk)
 
-    def _check_term(self, term: _Term, block: int, rank: int, chunk: str) -> None:
-        program = self.program
-        everyone = (1 << program.size) - 1
-        if program.kind not in REDUCING:
-            source = _source(program, block)
-            if term.ranks != 1 << source:
-                reason = f"it holds what rank {ranks_of(term.ranks)[0]} gave, not rank {source}"
-                raise PlanError(reason, rank, chunk=chunk)
-            return
-        if missing := ranks_of(everyone & ~term.ranks):
+    def _check_term(self, term: _Term, rank: int, chunk: str) -> None:
+        if self.program.kind not in REDUCING:
+            return  # a chunk only ever holds its own block, and one rank gives that
+        if missing := ranks_of((1 << self.program.size) - 1 & ~term.ranks):
             reason = f"what rank {missing[0]} contributed is missing"
             raise PlanError(reason, rank, chunk=chunk)
-        if not term.final and program.size > 1:
+        if not term.final and self.program.size > 1:
             raise PlanError("no step finishes the sum ('final')", rank, chunk=chunk)
-
-
-def _source(program: Program, block: int) -> int:
-    """The rank that gives a block, in kinds that reduce nothing."""
-    extent = block // program.pieces
-    if program.kind in EXCHANGING:
-        return extent // program.size
-    return extent if program.kind in GATHERING else program.root
