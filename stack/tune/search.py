@@ -31,6 +31,10 @@ HOPELESS = 3.0
 """A candidate whose first run takes so many times the default's is not timed again."""
 
 
+Clock = Callable[[], float]
+"""Seconds, as `time.monotonic` counts them."""
+
+
 class Measures(Protocol):
     """What the search needs of a `Rig`."""
 
@@ -56,7 +60,7 @@ def search(
     trials: Sequence[Callable[[], Trial]],
     rig: Measures,
     budget_s: float,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Clock = time.monotonic,
 ) -> Found:
     """Try candidates, 0 first. Nothing is found but a refusal when 0 is refused itself.
 

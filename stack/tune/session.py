@@ -19,7 +19,7 @@ from stack.runtime.tuned import Record, Result, folder_of, read_record, write_re
 from stack.tune.orders import Extent, Trial
 from stack.tune.process import MeasureError
 from stack.tune.rig import Rig
-from stack.tune.search import Found, search
+from stack.tune.search import Clock, Found, search
 
 LEAST_S = 2.0
 """A budget with less than this for a problem tells nothing."""
@@ -48,6 +48,7 @@ def tune(
     budget_s: float,
     again: bool,
     told: Told,
+    clock: Clock = monotonic,
 ) -> None:
     """Measure problems and keep their records in the cache directory, one by one.
 
@@ -55,27 +56,33 @@ def tune(
     that the last ones may get nothing. Those with a record are not measured, but `again`. Raises
     OSError when a record cannot be written, PluginError when the device cannot be opened.
     """
-    folder, ends = folder_of(cache_dir, info), monotonic() + budget_s
+    folder, ends = folder_of(cache_dir, info), clock() + budget_s
     left = sum(_weight(t, info) for t in problems)
     for tunable in problems:
         weight = _weight(tunable, info)
-        share = max(LEAST_S, (ends - monotonic()) * weight / left)
+        share = max(LEAST_S, (ends - clock()) * weight / left)
         left -= weight
         found = None if again else read_record(folder, tunable.problem)
         if found is not None:
             told(tunable, found, "cached")
-        elif monotonic() + LEAST_S > ends:
+        elif clock() + LEAST_S > ends:
             told(tunable, None, "the budget is spent")
         else:
-            _tune_one(tunable, info, rig, folder, share, told)
+            _tune_one(tunable, info, rig, folder, share, told, clock)
 
 
 def _tune_one(
-    tunable: Tunable, info: DeviceInfo, rig: Rig, folder: Path, budget_s: float, told: Told
+    tunable: Tunable,
+    info: DeviceInfo,
+    rig: Rig,
+    folder: Path,
+    budget_s: float,
+    told: Told,
+    clock: Clock,
 ) -> None:
     listed = candidates(tunable.problem, info)
     try:
-        found = measured(tunable, listed, info, rig, budget_s)
+        found = measured(tunable, listed, info, rig, budget_s, clock)
     except MeasureError as error:
         told(tunable, None, str(error))
         return
@@ -88,7 +95,12 @@ def _tune_one(
 
 
 def measured(
-    tunable: Tunable, listed: Sequence[Candidate], info: DeviceInfo, rig: Rig, budget_s: float
+    tunable: Tunable,
+    listed: Sequence[Candidate],
+    info: DeviceInfo,
+    rig: Rig,
+    budget_s: float,
+    clock: Clock = monotonic,
 ) -> Found:
     """Search among the candidates of a problem. Raises MeasureError."""
     default = tunable.kernel(listed[0].schedule)
@@ -104,7 +116,7 @@ def measured(
 
         return trial
 
-    return search([render(c.schedule) for c in listed], rig, budget_s)
+    return search([render(c.schedule) for c in listed], rig, budget_s, clock)
 
 
 def recorded(problem: Problem, listed: Sequence[Candidate], found: Found) -> Record:

@@ -1,0 +1,144 @@
+"""From graphs to records, on real devices."""
+
+from itertools import count
+
+import numpy as np
+import pytest
+
+import hal
+from hal.core.dtypes import DType
+from hal.core.errors import HalError
+from hal.core.values import KernelSource
+from hal.tile.node import Type
+from stack.compiler.blocking import MatmulShape
+from stack.compiler.compile import renderer
+from stack.compiler.program import GraphRequest
+from stack.compiler.schedule import LoopProblem
+from stack.compiler.tune import candidates
+from stack.ir import build
+from stack.runtime import engine_of
+from stack.runtime.tuned import folder_of, read_record
+from stack.tune import session
+from stack.tune.process import Process
+from stack.tune.rig import Rig
+from stack.tune.session import problems_of, tune
+
+F32 = DType.F32
+LIMIT_S = 60.0
+
+
+def layer(m, n, k):
+    """gelu-like(a @ b) with its sum, and the inputs."""
+    a, b = build.input(0, Type((m, k), F32)), build.input(1, Type((k, n), F32))
+    y = build.unary("tanh", build.matmul(a, b))
+    return GraphRequest((y, build.reduce("sum", build.mul(y, y), (1,))), (a, b))
+
+
+def info_of(name):
+    with hal.open(name) as device:
+        return device.info
+
+
+def usable(name):
+    try:
+        info_of(name)
+    except HalError:
+        pytest.skip(f"there is no {name} here")
+
+
+def clock():
+    """A clock that goes on by a second whenever it is read, however slow the machine is."""
+    reads = count()
+    return lambda: next(reads)
+
+
+def told_into(found):
+    def told(tunable, record, note):
+        found.append((tunable.problem, record, note))
+
+    return told
+
+
+def no_process():
+    raise AssertionError("nothing needs to be measured")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cpu:0", "reference:0", "opencl:0"])
+def test_a_graphs_kernels_are_tuned_and_it_computes_the_same(name, tmp_path):
+    usable(name)
+    info, request, found = info_of(name), layer(5, 6, 7), []
+    problems = problems_of([request], info)
+    with Rig(lambda: Process(name), LIMIT_S) as rig:
+        tune(problems, info, rig, str(tmp_path), 16, False, told_into(found), clock())
+    assert [p for p, _, _ in found] == [t.problem for t in problems]
+    assert found[0][1] is not None
+    for problem, record, note in found:
+        assert note == ("" if record else "the budget is spent")
+        if record is None:
+            continue
+        assert record.results[0].schedule == candidates(problem, info)[0].schedule
+        assert record.results[0].refused == ""
+        assert record.seconds > 0
+        assert read_record(folder_of(str(tmp_path), info), problem) == record
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((5, 7)), rng.standard_normal((7, 6))
+    with engine_of(hal.open(name), cache_dir=str(tmp_path)) as engine:
+        y, total = engine.plan(request).run([engine.put(a, F32), engine.put(b, F32)])
+        np.testing.assert_allclose(engine.get(y), np.tanh(a @ b), rtol=1e-4, atol=1e-5)
+        expected = (np.tanh(a @ b) ** 2).sum(1, keepdims=True)
+        np.testing.assert_allclose(engine.get(total), expected, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_what_was_measured_is_not_measured_again_unless_it_is_damaged(tmp_path):
+    info, first, second, third = info_of("cpu:0"), [], [], []
+    problems = problems_of([layer(8, 8, 8)], info)[:1]
+    with Rig(lambda: Process("cpu:0"), LIMIT_S) as rig:
+        tune(problems, info, rig, str(tmp_path), 10, False, told_into(first), clock())
+        tune(problems, info, Rig(no_process, 1), str(tmp_path), 0, False, told_into(second))
+        assert second == [(*first[0][:2], "cached")]
+        (path,) = folder_of(str(tmp_path), info).iterdir()
+        path.write_bytes(path.read_bytes()[:-20])
+        tune(problems, info, rig, str(tmp_path), 10, False, told_into(third), clock())
+    assert third[0][2] == ""
+    assert read_record(folder_of(str(tmp_path), info), problems[0].problem) == third[0][1]
+
+
+def test_without_a_budget_nothing_is_measured_and_that_is_said(tmp_path):
+    info, found = info_of("cpu:0"), []
+    problems = problems_of([layer(8, 8, 8)], info)
+    tune(problems, info, Rig(no_process, 1), str(tmp_path), 1.0, False, told_into(found))
+    assert {note for _, _, note in found} == {"the budget is spent"}
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_default_that_cannot_be_built_is_said_and_not_kept(tmp_path, monkeypatch):
+    def garbage(info):
+        def write(kernel, info):
+            whole = renderer(info)(kernel, info)
+            return KernelSource(whole.format, "garbage", whole.entry, whole.params)
+
+        return write
+
+    monkeypatch.setattr(session, "renderer", garbage)
+    info, found = info_of("cpu:0"), []
+    problems = problems_of([layer(8, 8, 8)], info)[:1]
+    with Rig(lambda: Process("cpu:0"), LIMIT_S) as rig:
+        tune(problems, info, rig, str(tmp_path), 10, False, told_into(found), clock())
+    assert found[0][1] is None
+    assert "the rules' own kernel was refused: build" in found[0][2]
+    assert not list(tmp_path.iterdir())
+
+
+def test_problems_come_by_their_share_of_all_graphs():
+    info = info_of("cpu:0")
+    small, large = layer(16, 16, 16), layer(64, 64, 64)
+    problems = problems_of([small, large, small], info)
+    assert len({t.problem for t in problems}) == len(problems)
+    shapes = [t.problem for t in problems if isinstance(t.problem, MatmulShape)]
+    assert [s.m for s in shapes] == [64, 16]
+    counts = {t.problem.m: t.count for t in problems if isinstance(t.problem, MatmulShape)}
+    assert counts == {64: 1, 16: 2}
+    assert any(isinstance(t.problem, LoopProblem) for t in problems)
