@@ -35,7 +35,8 @@ def _extreme(relation: str, of_bool: str) -> Operation:
     def operation(out: Writer, dtype: DType, a: str, b: str) -> str:
         if dtype is DType.BOOL:
             return f"({a} {of_bool} {b})"
-        nan = f"{a} != {a} || " if dtype.is_float else ""
+        # `|`, not `||`: no branch keeps a loop from becoming vector code.
+        nan = f"{a} != {a} | " if dtype.is_float else ""
         return f"({nan}{a} {relation} {b} ? {a} : {b})"
 
     return operation

@@ -76,10 +76,7 @@ def _carry(scope: Scope, carried: Sequence[Carried], arrays: Sequence[Array]) ->
     values = [_copied(scope, c.next) for c, _ in apart]
     for c, array in places:
         if (c, array) not in apart:
-            nest = Nest(scope, array.shape)
-            value = nest.element(c.next, nest.position)
-            nest.do(f"{array.at(nest.position)} = {value};")
-            nest.emit()
+            _assign(scope, array, c.next)
     for (_, array), value in zip(apart, values, strict=True):
         nest = Nest(scope, array.shape)
         nest.do(f"{array.at(nest.position)} = {value.at(nest.position)};")
@@ -96,12 +93,17 @@ def _in_place(scope: Scope, c: Carried, carried: Sequence[Carried]) -> bool:
 
 def _copied(scope: Scope, n: Node) -> Array:
     """An array of its own with a tile's elements."""
-    nest = Nest(scope, n.shape)
-    value = nest.element(n, nest.position)
     array = scope.declare(n.type)
+    _assign(scope, array, n)
+    return array
+
+
+def _assign(scope: Scope, array: Array, n: Node) -> None:
+    """Put a tile's elements into an array."""
+    nest = Nest(scope, array.shape)
+    value = nest.element(n, nest.position)
     nest.do(f"{array.at(nest.position)} = {value};")
     nest.emit()
-    return array
 
 
 def _if(scope: Scope, s: If) -> None:

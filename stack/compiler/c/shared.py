@@ -36,7 +36,7 @@ def before(
     places: dict[Node, int] = {}
     for n in reversed(order):
         mine = owners[n]
-        worth = n.shape and (n.op in loops or costs[n] >= _WORTH)
+        worth = n.op in loops or (n.shape and costs[n] >= _WORTH)
         if worth and len(mine) > 1 and n not in moving:
             places[n] = min(places[x] if isinstance(x, Node) else x[0] for x in mine)
             mine = {n}
