@@ -9,7 +9,8 @@ from hal.core.errors import UnsupportedFormat
 from hal.core.values import HAL_TILE, LLVM_IR, OPENCL_C, KernelSource
 from hal.tile.kernel import Kernel
 from hal.tile.printer import print_kernel
-from stack.compiler import c, llvm
+from stack.compiler import c, llvm, simt
+from stack.compiler.lanes import in_groups
 from stack.compiler.lower import lower_graph
 from stack.compiler.program import (
     BufferRef,
@@ -30,9 +31,15 @@ def _print_tile(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     return KernelSource(HAL_TILE, print_kernel(kernel), kernel.name, kernel.params)
 
 
+def _print_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
+    """The kernel for cores with vector registers, or for groups of lanes."""
+    render = simt.render_opencl if in_groups(info) else c.render_opencl
+    return render(kernel, info)
+
+
 RENDERERS: Mapping[str, Renderer] = {
     LLVM_IR: llvm.render,
-    OPENCL_C: c.render_opencl,
+    OPENCL_C: _print_opencl,
     HAL_TILE: _print_tile,
 }
 """The program formats that the compiler writes."""

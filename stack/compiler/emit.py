@@ -25,11 +25,11 @@ from stack.compiler.roots import Home
 from stack.compiler.scan import emit_scan
 from stack.compiler.scatter import emit_scatter_add
 from stack.compiler.schedule import (
-    DEFAULT_SIZES,
     NO_CHOICES,
     Choices,
     LoopProblem,
     Problem,
+    default_sizes,
 )
 from stack.compiler.scratch import read_again, with_scratch
 from stack.compiler.signature import Place, Signature, place
@@ -151,14 +151,14 @@ class Emitter:
         return self._ordered(cluster)
 
     def _loops(self, cluster: Cluster) -> _Job:
-        nest, rows = with_scratch(cluster, self.stored, self.homes)
+        nest, rows = with_scratch(cluster, self.stored, self.homes, self.info)
         work = Work(nest, self.stored | read_again(nest))
         homes = {**self.homes, **rows} if rows else self.homes
         signature = Signature(homes, self.buffers.dtypes)
         signature.nest(nest, work.stored)
         name = name_of(cluster)
         problem = _loop_problem(name, nest.space, signature)
-        sizes = self.choices.loops.get(problem, DEFAULT_SIZES)
+        sizes = self.choices.loops.get(problem, default_sizes(self.info))
 
         def emit(emission: Emission) -> Grid:
             return emit_loops(work, emission, self.info, sizes)

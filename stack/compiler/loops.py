@@ -21,6 +21,7 @@ from stack.compiler.access import Axis
 from stack.compiler.emission import Emission, TileAxis, Work, compute_dtype
 from stack.compiler.expr import Expr
 from stack.compiler.instances import decompose, instance
+from stack.compiler.lanes import lanes_for
 from stack.compiler.schedule import LoopSizes
 from stack.compiler.tiles import Tiles
 from stack.ir.numeric import identity
@@ -46,7 +47,7 @@ class _Loops:
         self.rows = [a for a in self.space.parallel if a is not self.vector]
         self.inner = [a for a in axes if a in self.space.reduced and a is not self.vector]
         width = max((compute_dtype(e.dtype).nbytes for e in nest.exprs.values()), default=4)
-        lanes = max(1, info.limits.vector_nbytes // max(width, 4))
+        lanes = lanes_for(info, max(width, 4))
         self.width = _width(self.vector.size, lanes, sizes.unroll) if self.vector else 1
         blocks = self.vector.size if self.vector and self.vector_parallel else 1
         self.chunks = -(-blocks // self._chunk_size()) if blocks > 1 else 1

@@ -17,6 +17,7 @@ from stack.compiler.access import Affine, Axis, NeedSplit, axis_index
 from stack.compiler.emission import Emission, TileAxis, compute_dtype
 from stack.compiler.expr import Expr, Walk
 from stack.compiler.instances import decompose, instance
+from stack.compiler.lanes import lanes_for
 from stack.compiler.roots import Home
 from stack.compiler.tiles import Tiles
 
@@ -96,7 +97,7 @@ def blocks(
         row, _ = instance(1)
         return Tiles(emission, decompose(row, before)), (prod(a.size for a in before), 1, 1)
     rows, lane = [*before, *after[:-1]], after[-1]
-    lanes = max(1, info.limits.vector_nbytes // compute_dtype(root.dtype).nbytes)
+    lanes = lanes_for(info, compute_dtype(root.dtype).nbytes)
     width = min(lanes * UNROLL, lane.size)
     chunks = -(-lane.size // width)
     row, chunk = instance(chunks)

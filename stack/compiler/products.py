@@ -16,7 +16,9 @@ from stack.compiler.cluster import Cluster, Homes
 from stack.compiler.edges import Limits
 from stack.compiler.emission import Emission, TileAxis, Work, compute_dtype
 from stack.compiler.expr import Apply, Expr, Read, Walk, reads
+from stack.compiler.group_matmul import group_matmul
 from stack.compiler.instances import decompose
+from stack.compiler.lanes import in_groups
 from stack.compiler.matmul import LoadTile, matmul
 from stack.compiler.schedule import Choices
 from stack.compiler.space import Space
@@ -115,15 +117,11 @@ def emit_product(
         scope.local[ops.product] = acc
         _epilogue(work, scope)
 
-    return matmul(
-        emission.b,
-        shape,
-        info,
-        load(ops.a, ops.m, ops.k),
-        load(ops.b, ops.k, ops.n),
-        epilogue,
-        choices.products.get(shape),
-    )
+    loads = load(ops.a, ops.m, ops.k), load(ops.b, ops.k, ops.n)
+    if in_groups(info):
+        return group_matmul(emission.b, shape, info, *loads, epilogue)
+    blocks = choices.products.get(shape)
+    return matmul(emission.b, shape, info, *loads, epilogue, blocks)
 
 
 def _zero_beyond(scope: Tiles, e: Expr) -> Node:

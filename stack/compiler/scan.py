@@ -11,6 +11,7 @@ from hal.tile.build import binary, broadcast, const, reduce, scan, where
 from hal.tile.node import Node
 from stack.compiler.access import Affine, Axis
 from stack.compiler.emission import Emission, TileAxis, compute_dtype
+from stack.compiler.lanes import lanes_for
 from stack.compiler.loops import COMBINE
 from stack.compiler.ordered import Ordered, blocks, carry_over
 from stack.compiler.tiles import Tiles
@@ -49,7 +50,7 @@ def _along(found: Ordered, target: Affine, top: Tiles, info: DeviceInfo) -> None
         top.store(found.root, target, top.tile(found.exprs[0]))
         return
     *outer, last = found.groups[1]
-    lanes = max(1, info.limits.vector_nbytes // compute_dtype(found.root.dtype).nbytes)
+    lanes = lanes_for(info, compute_dtype(found.root.dtype).nbytes)
     width = min(lanes, last.size)
 
     def row(scope: Tiles, carry: Sequence[Node]) -> Sequence[Node]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from hal.core.description import DeviceInfo
 from stack.compiler.blocking import Blocks, MatmulShape
+from stack.compiler.lanes import in_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,14 @@ class LoopSizes:
 
 
 DEFAULT_SIZES = LoopSizes()
+GROUP_SIZES = LoopSizes(rows_on_grid=1 << 16, chunk=1 << 11)
+"""For groups of lanes, of which a device wants many at once."""
+
+
+def default_sizes(info: DeviceInfo) -> LoopSizes:
+    """The sizes that the rules choose for a device."""
+    return GROUP_SIZES if in_groups(info) else DEFAULT_SIZES
+
 
 Problem = MatmulShape | LoopProblem
 Schedule = Blocks | LoopSizes

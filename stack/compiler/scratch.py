@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from hal.core.description import DeviceInfo, SpaceKind
 from hal.tile.node import Node
 from stack.compiler.cluster import Cluster, Homes, Nest, settle
 from stack.compiler.roots import Home
@@ -25,21 +26,27 @@ def read_again(nest: Nest) -> frozenset[Node]:
 
 
 def with_scratch(
-    cluster: Cluster, stored: Container[Node], homes: Homes
+    cluster: Cluster, stored: Container[Node], homes: Homes, info: DeviceInfo
 ) -> tuple[Nest, dict[Node, Home]]:
     """The cluster's nest with scratch memory for what only a later pass reads, and those homes."""
-    rows = _row_homes(cluster, stored)
+    rows = _row_homes(cluster, stored, _budget(info))
     if not rows:
         return cluster.nest, rows
     return settle(cluster.kind, cluster.domain, cluster.roots, {**homes, **rows}), rows
 
 
-def _row_homes(cluster: Cluster, stored: Container[Node]) -> dict[Node, Home]:
+def _budget(info: DeviceInfo) -> int:
+    """Half of the device's scratch memory at most: a lowering may need some for itself."""
+    space = info.space(SpaceKind.SCRATCHPAD)
+    return min(ROW_SCRATCH_NBYTES, space.nbytes // 2) if space else 0
+
+
+def _row_homes(cluster: Cluster, stored: Container[Node], budget: int) -> dict[Node, Home]:
     kinds = [reduced for _, reduced in cluster.domain]
     if kinds not in ([False, True], [True]):
         return {}
     length, again = cluster.domain[-1][0], read_again(cluster.nest)
-    budget, rows = ROW_SCRATCH_NBYTES, dict[Node, Home]()
+    rows: dict[Node, Home] = {}
     for root in cluster.roots:
         nbytes = length * root.dtype.nbytes
         if root not in again or root in stored or nbytes > budget:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hal.core.description import DeviceInfo
 from stack.compiler.blocking import MatmulShape, choose_blocks
-from stack.compiler.schedule import DEFAULT_SIZES, Problem, Schedule
+from stack.compiler.schedule import Problem, Schedule, default_sizes
 from stack.compiler.tune import loops, products
 
 MOST = 48
@@ -36,7 +36,7 @@ def cost_of(problem: Problem, info: DeviceInfo) -> float:
     """What the model says that the rules' schedule costs, to compare problems of any family."""
     if isinstance(problem, MatmulShape):
         return products.cost(problem, info, choose_blocks(problem, info))
-    return loops.cost(problem, info, DEFAULT_SIZES)
+    return loops.cost(problem, info, default_sizes(info))
 
 
 def _costs(problem: Problem, info: DeviceInfo) -> Mapping[Schedule, float]:

@@ -11,7 +11,7 @@ from itertools import product
 
 from hal.core.description import DeviceInfo
 from stack.compiler.blocking import ceil_div
-from stack.compiler.schedule import DEFAULT_SIZES, LoopProblem, LoopSizes, Schedule
+from stack.compiler.schedule import LoopProblem, LoopSizes, Schedule, default_sizes
 
 UNROLLS = (4, 2, 8, 1)
 ROWS = (256, 64, 16, 1024, 4096)
@@ -25,7 +25,7 @@ LOOP = 0.5
 def costs(problem: LoopProblem, info: DeviceInfo) -> Mapping[Schedule, float]:
     """Every candidate with its cost; the rules' choice comes first."""
     every = [LoopSizes(*sizes) for sizes in product(UNROLLS, ROWS, CHUNKS)]
-    return {sizes: cost(problem, info, sizes) for sizes in (DEFAULT_SIZES, *every)}
+    return {sizes: cost(problem, info, sizes) for sizes in (default_sizes(info), *every)}
 
 
 def cost(problem: LoopProblem, info: DeviceInfo, sizes: LoopSizes) -> float:
