@@ -36,7 +36,7 @@ def before(
     places: dict[Node, int] = {}
     for n in reversed(order):
         mine = owners[n]
-        worth = n.op in loops or (n.shape and costs[n] >= _WORTH)
+        worth = n.op in loops or (n.op in ELEMENTWISE and costs[n] >= _WORTH)
         if worth and len(mine) > 1 and n not in moving:
             places[n] = min(places[x] if isinstance(x, Node) else x[0] for x in mine)
             mine = {n}
@@ -86,11 +86,12 @@ def _moving(order: Sequence[Node], inside: set[Node]) -> set[Node]:
 
 
 def _costs(order: Sequence[Node], loops: Collection[str]) -> Mapping[Node, int]:
-    """The operations on the longest way to each node from what is kept anyway."""
+    """The operations on the longest way to each node from what is kept anyway, as scalars are."""
     found: dict[Node, int] = {}
     for n in order:
         below = max((found[s] for s in n.srcs), default=0)
-        found[n] = 0 if n.op in loops else below + _cost(n) * (n.op in ELEMENTWISE)
+        kept = n.op in loops or not n.shape
+        found[n] = 0 if kept else below + _cost(n) * (n.op in ELEMENTWISE)
     return found
 
 
