@@ -11,12 +11,14 @@ from hal.core.values import Buffer, Fault, Graph, Group, Handle, Health, HealthS
 from hal.hosted.faults import takes_device
 from hal.hosted.groups import Groups
 from hal.hosted.lock import LOCK, SLICE_S
-from hal.hosted.machine import Machine
+from hal.hosted.machine import Store
 from hal.hosted.memory import Memory
 from hal.hosted.order import Order
 from hal.hosted.queues import Stage
-from hal.hosted.scheduler import Scheduler
+from hal.hosted.scheduler import DRIVEN_S, Scheduler
 from hal.hosted.session import Session
+from hal.hosted.stream_work import StreamWork
+from hal.hosted.streams import StreamMachine
 from hal.hosted.timelines import Timelines
 from hal.hosted.work import Work
 
@@ -28,15 +30,20 @@ class HostedDevice:
     """One session of a device that a `Machine` does the work of. The hooks of its parts are its
     attributes; those below concern all parts. `order` decides among operations that may run."""
 
-    def __init__(self, info: DeviceInfo, machine: Machine, order: Order) -> None:
+    def __init__(self, info: DeviceInfo, machine: Store, order: Order) -> None:
         self._session = session = Session(info, machine, order)
         self._memory, self._groups = Memory(session), Groups(session)
-        self._timelines, self._work = Timelines(session), Work(session)
+        self._timelines = Timelines(session)
+        self._work = (
+            StreamWork(session, machine) if isinstance(machine, StreamMachine) else Work(session)
+        )
         self._subscribers: list[Callable[[Failure], None]] = []
         self._bind_parts(self._memory, self._timelines, self._work, self._groups)
         self._scheduler = Scheduler(session)
 
-    def _bind_parts(self, memory: Memory, timelines: Timelines, work: Work, groups: Groups) -> None:
+    def _bind_parts(
+        self, memory: Memory, timelines: Timelines, work: Work | StreamWork, groups: Groups
+    ) -> None:
         self.alloc, self.map, self.stats = memory.alloc, memory.map, memory.stats
         self.import_host = memory.import_host
         self.export_buffer, self.import_buffer = memory.export_buffer, memory.import_buffer
@@ -87,7 +94,7 @@ class HostedDevice:
             session.waiters += 1
             session.changed.notify_all()
             while session.cause is None and self._scheduler.busy():
-                session.changed.wait(SLICE_S)
+                session.changed.wait(DRIVEN_S if session.flight.busy() else SLICE_S)
             text = "the device was closed before the operation could run"
             self._end_epoch(session.aborted("close", text))
             session.state = HealthState.CLOSED
@@ -121,7 +128,9 @@ class HostedDevice:
         self._session.faults.add(fault)
 
     def _running(self) -> bool:
-        return any(op.uses or op.tasks or op.call for op in self._session.active)
+        self._session.flight.settle_all()
+        doing = any(op.uses or op.tasks or op.call for op in self._session.active)
+        return doing or self._session.flight.busy()
 
     def _end_epoch(self, cause: Failure) -> None:
         """Fail what is unreached, free everything, forget faults (with the lock held)."""

@@ -12,12 +12,12 @@ IMMEDIATE = frozenset({"alloc", "load", "health"})
 
 
 class Faults:
-    """The faults that wait for their call. It has a lock of its own, so that `health` asks it
-    freely."""
+    """The faults that wait for their call, in `waiting` by hook. It has a lock of its own, so that
+    `health` asks it freely."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[str, list[tuple[int, Failure]]] = {}
+        self.waiting: dict[str, list[tuple[int, Failure]]] = {}
 
     def add(self, fault: Fault) -> None:
         """Raises Unsupported for a hook that cannot fail on demand."""
@@ -27,22 +27,22 @@ class Faults:
         if fault.failure.kind is FailureKind.HANG and fault.hook in IMMEDIATE:
             raise Unsupported(f"{fault.hook} cannot hang; only submitted operations can")
         with self._lock:
-            self._waiting.setdefault(fault.hook, []).append((fault.nth, fault.failure))
+            self.waiting.setdefault(fault.hook, []).append((fault.nth, fault.failure))
 
     def take(self, hook: str) -> Failure | None:
         """Count a call of the hook; gives the failure if it is this call's turn."""
-        if hook not in self._waiting:
+        if hook not in self.waiting:
             return None
         with self._lock:
-            counted = [(nth - 1, failure) for nth, failure in self._waiting.pop(hook, [])]
+            counted = [(nth - 1, failure) for nth, failure in self.waiting.pop(hook, [])]
             if left := [(nth, failure) for nth, failure in counted if nth > 0]:
-                self._waiting[hook] = left
+                self.waiting[hook] = left
             return next((failure for nth, failure in counted if nth == 0), None)
 
     def clear(self) -> None:
         """Forget every fault that has not happened."""
         with self._lock:
-            self._waiting.clear()
+            self.waiting.clear()
 
 
 def needs_reset(failure: Failure) -> bool:

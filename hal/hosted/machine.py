@@ -21,7 +21,7 @@ class Part:
     nbytes: int
 
 
-class Machine(ABC):
+class Store(ABC):
     """Memory and programs of one device; every call does its work before it returns.
 
     Calls come from several threads, but never two for the same bytes unless the caller of the
@@ -50,10 +50,6 @@ class Machine(ABC):
         """The program of a source. Raises CompileError; InvalidCall when the entry has other
         parameters."""
 
-    @abstractmethod
-    def run(self, program: Any, args: Sequence[Part | float], grid: Grid) -> None:
-        """Run a program over a grid that has no zero."""
-
     def map(self, memory: Any) -> memoryview:
         """The memory itself (Feature.MAP)."""
         raise Unsupported("this machine maps no memory")
@@ -69,3 +65,11 @@ class Machine(ABC):
     def attach(self, shared: SharedHandle) -> Any:
         """The memory that another process shares (Feature.IPC)."""
         raise Unsupported("this machine shares no memory")
+
+
+class Machine(Store):
+    """A store that runs programs at once."""
+
+    @abstractmethod
+    def run(self, program: Any, args: Sequence[Part | float], grid: Grid) -> None:
+        """Run a program over a grid that has no zero."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 from hal.core.errors import Failure, FailureKind
 from hal.core.values import Point, Span
 
 KEPT_SPANS = 1024
+KEPT_MARKS = 8192
+"""How many marks of a driver a timeline keeps for their spans."""
 
 
 class Resource(Protocol):
@@ -66,6 +68,49 @@ class Task:
         return self.hook if self.hook == self.name else f"{self.hook} {self.name}"
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work for a driver's queue. `start(part, stream, after)` hands it over, behind the marks
+    `after` (or a part of it), and gives a mark for each of `operations`, the last to end being the
+    last. With `host` a mark keeps memory of the host."""
+
+    operations: tuple[str, ...]
+    start: Callable[[bool, Any, Sequence[Any] | None], Sequence[Any]]
+    uses: tuple[Resource, ...] = ()
+    host: bool = False
+
+
+class Work(Protocol):
+    """What the driver was given: a job, or a bound program."""
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """A name for each mark."""
+        ...
+
+    @property
+    def host(self) -> bool:
+        """Whether a mark keeps memory of the host."""
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class Started:
+    """An operation that the driver has, since `since_ns` of the monotonic clock."""
+
+    value: int
+    work: Work
+    marks: Sequence[Any]
+    uses: Sequence[Resource]
+    waits: Sequence[Point]
+    since_ns: int
+
+
+Ended = tuple[tuple[str, ...], Sequence[Any], int, int]
+"""What is kept of an operation that the driver has ended, for its spans: operations, marks, and
+from when to when (ns) the driver had it."""
+
+
 class Stage(Enum):
     """WAITING in its queue; ARRIVED at a collective; HANGING by a fault; RUNNING; over: ENDED."""
 
@@ -78,7 +123,8 @@ class Stage(Enum):
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """A submitted operation: tasks, or a part in a collective call. `fault` is injected."""
+    """A submitted operation: tasks, a part in a collective call, or a job for the driver. `fault`
+    is injected."""
 
     queue: Queue
     tasks: tuple[Task, ...]
@@ -86,25 +132,37 @@ class Operation:
     uses: tuple[Resource, ...]
     fault: Failure | None = None
     call: Together | None = None
+    job: Job | None = None
     apart: bool = False
     value: int = 0
     number: int = 0
     stage: Stage = Stage.WAITING
     since_s: float = 0.0
 
+    @property
+    def is_for_driver(self) -> bool:
+        """Whether it is handed over and left to the driver."""
+        return self.job is not None and self.fault is None
+
 
 @dataclass(eq=False, slots=True)
 class Queue:
-    """A timeline's payload. `failures` are (first value that fails, cause), in the order in which
+    """A timeline's payload. `todo` is what the host holds, `started` what the driver has on
+    `stream`, all of it older. `failures` are (first value that fails, cause), in the order in which
     they came: each begins lower than the one before."""
 
     host_driven: bool
+    stream: Any = None
     value: int = 0
     submitted: int = 0
     freed: bool = False
     todo: deque[Operation] = field(default_factory=deque)
+    started: deque[Started] = field(default_factory=deque)
+    seen: tuple[object, int] = (None, 0)
     failures: list[tuple[int, Failure]] = field(default_factory=list)
     spans: dict[int, tuple[Span, ...]] = field(default_factory=dict)
+    ended: dict[int, Ended] = field(default_factory=dict)
+    marks: int = 0
 
     def failure(self, value: int) -> Failure | None:
         """Why the value will not be reached; None while it may be or when it is."""
@@ -121,11 +179,33 @@ class Queue:
             lost.append(self.todo.pop())
         return lost[::-1]
 
+    def give_up(self, first: int) -> list[Started]:
+        """Take every operation from the value `first` on from what the driver owes."""
+        lost = []
+        while self.started and self.started[-1].value >= first:
+            lost.append(self.started.pop())
+        return lost[::-1]
+
     def keep(self, spans: tuple[Span, ...]) -> None:
         """Keep the spans of the value just reached and forget the oldest."""
         self.spans[self.value] = spans
         if len(self.spans) > KEPT_SPANS:
             del self.spans[next(iter(self.spans))]
+
+    def keep_ended(self, op: Started, until_ns: int) -> None:
+        """Keep the marks of an operation that the driver had ended at that time, and forget the
+        oldest."""
+        self.ended[op.value] = (op.work.operations, op.marks, op.since_ns, until_ns)
+        self.marks += len(op.marks)
+        while self.marks > KEPT_MARKS and len(self.ended) > 1:
+            self.marks -= len(self.ended.pop(next(iter(self.ended)))[1])
+
+    def mark(self, value: int) -> Any:
+        """The driver's mark of a value that it owes; None if it has no operation for it."""
+        started = self.started
+        if not started or not started[0].value <= value <= started[-1].value:
+            return None
+        return started[value - started[0].value].marks[-1]
 
 
 def reached(point: Point) -> bool:

@@ -15,6 +15,8 @@ from hal.hosted.queues import Operation, Stage, Task, failure_of, reached
 from hal.hosted.session import Session
 
 IDLE_S = 0.25
+DRIVEN_S = 0.2e-3
+"""How often to look whether the driver has ended what an operation of the host waits for."""
 _HANG = 1.3  # of Limits.progress_s; the contract wants less than 2
 
 
@@ -25,6 +27,8 @@ class Scheduler:
         self._session = session
         self._stopped = False
         self._callers: list[threading.Thread] = []
+        # An operation may begin to hang just after a look, and must have failed in twice the time.
+        self._idle_s = min(IDLE_S, session.info.limits.progress_s / 8 or IDLE_S)
         self._thread = threading.Thread(
             target=self._loop, name=f"{session.name} operations", daemon=True
         )
@@ -42,8 +46,11 @@ class Scheduler:
     def busy(self) -> bool:
         """Whether an operation runs, or may come to its end without anybody's call (with the
         lock)."""
-        return any(self._may_end(op) for op in self._heads()) or any(
-            op.stage is Stage.RUNNING for op in self._session.active
+        self._session.flight.settle_all()
+        return (
+            self._session.flight.busy()
+            or any(self._may_end(op) for op in self._heads())
+            or any(op.stage is Stage.RUNNING for op in self._session.active)
         )
 
     def _may_end(self, op: Operation) -> bool:
@@ -70,6 +77,8 @@ class Scheduler:
     def _next(self) -> Operation | None:
         """The next operation to work on; None at the end."""
         while not self._stopped:
+            self._session.flight.settle_all()
+            self._session.flight.watch()
             self._pass_on_failures()
             self._expire()
             ready = [op for op in self._heads() if self._is_ready(op)]
@@ -79,15 +88,26 @@ class Scheduler:
                 if self._begin(op):
                     return op
             else:
-                self._session.changed.wait(self._sleep_s(left_s if ready else IDLE_S))
+                self._session.changed.wait(self._sleep_s(left_s if ready else self._idle_s))
         return None
 
     def _sleep_s(self, at_most_s: float) -> float:
+        if any(self._is_driven(op) for op in self._heads()):
+            return DRIVEN_S
         watched = any(op.stage in (Stage.HANGING, Stage.ARRIVED) for op in self._heads())
         return min(at_most_s, 0.01) if watched else at_most_s
 
     def _is_ready(self, op: Operation) -> bool:
-        return op.stage is Stage.WAITING and all(map(reached, op.waits))
+        if op.stage is not Stage.WAITING:
+            return False
+        if op.is_for_driver:
+            return self._session.flight.can_start(op)
+        return not op.queue.started and all(map(reached, op.waits))
+
+    def _is_driven(self, op: Operation) -> bool:
+        """Whether an operation that the host holds waits for what the driver has."""
+        queues = [op.queue, *(point.timeline.native for point in op.waits)]
+        return op.stage is Stage.WAITING and any(queue.started for queue in queues)
 
     def _pass_on_failures(self) -> None:
         """Fail operations whose wait failed, until no more do."""
@@ -115,6 +135,10 @@ class Scheduler:
         """Take an operation on; False when there is nothing to work on now."""
         fault = op.fault
         op.since_s = time.monotonic()
+        if op.is_for_driver:
+            self._session.flight.start(op.queue.todo.popleft())
+            self._session.changed.notify_all()
+            return False
         if fault is not None and fault.kind is FailureKind.HANG:
             op.stage = Stage.HANGING
             self._session.active.add(op)
@@ -146,6 +170,8 @@ class Scheduler:
         if op.call is not None:
             op.call.work_for_all()
             return
+        if op.job is not None:
+            self._session.flight.start_part(op)
         spans, failure = run_tasks(self._session, op.tasks, op.fault)
         with LOCK:
             if failure is not None and op.stage is Stage.RUNNING:

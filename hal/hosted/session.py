@@ -11,8 +11,9 @@ from hal.core.description import DeviceInfo
 from hal.core.errors import DeviceLost, Failure, FailureKind, Scope, StaleHandle, error_for
 from hal.core.values import HealthState, Point, Span, Timeline
 from hal.hosted.faults import Faults, needs_reset, takes_device
+from hal.hosted.flight import Flight
 from hal.hosted.lock import LOCK
-from hal.hosted.machine import Machine
+from hal.hosted.machine import Store
 from hal.hosted.order import Order
 from hal.hosted.queues import Operation, Queue, Resource, Stage, Task
 
@@ -31,7 +32,7 @@ class Session:
     """What the parts of a hosted device share. Methods are called with the lock held unless they
     say otherwise; `changed` tells threads to look again."""
 
-    def __init__(self, info: DeviceInfo, machine: Machine, order: Order) -> None:
+    def __init__(self, info: DeviceInfo, machine: Store, order: Order) -> None:
         self.info, self.machine, self.order = info, machine, order
         self.name = info.name
         self.changed = threading.Condition(LOCK)
@@ -45,6 +46,7 @@ class Session:
         self.queues: list[Queue] = []
         self.members: list[Membership] = []
         self.active: set[Operation] = set()
+        self.flight = Flight(self, machine)
         self._submitted = 0
 
     def check_usable(self, where: str) -> None:
@@ -77,6 +79,9 @@ class Session:
         failure = queue.failure(op.value)
         if failure is not None:
             self.drop(op, failure)
+        elif not queue.todo and self.flight.can_start(op):
+            self.flight.start(op)
+            return Point(timeline, op.value)
         else:
             queue.todo.append(op)
             now_s = time.monotonic()
@@ -106,6 +111,7 @@ class Session:
 
     def fail(self, queue: Queue, first: int, cause: Failure) -> None:
         """Fail every value of the queue from `first` on, and wake who waits for them."""
+        self.flight.forget(queue.give_up(first))
         for op in queue.fail(first, cause):
             self.drop(op, cause)
         self.changed.notify_all()
@@ -123,7 +129,7 @@ class Session:
         self.active.discard(op)
         for resource in op.uses:
             resource.let_go()
-        op.uses, op.tasks = (), ()
+        op.uses, op.tasks, op.job = (), (), None
 
     def lose(self, failure: Failure) -> None:
         """The device is gone: everything unreached fails. The first cause stays."""
@@ -135,6 +141,7 @@ class Session:
 
     def fail_all(self, failure: Failure) -> None:
         """Fail every unreached point and leave every group."""
+        self.flight.settle_all()
         for queue in self.queues:
             self.fail(queue, queue.value + 1, failure)
         for member in self.members:

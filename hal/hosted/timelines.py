@@ -11,6 +11,7 @@ from hal.core.values import Point, Span, Timeline
 from hal.hosted.lock import LOCK, SLICE_S
 from hal.hosted.queues import Queue, failure_of, reached
 from hal.hosted.session import Session
+from hal.hosted.streams import StreamMachine
 
 
 class Timelines:
@@ -24,11 +25,14 @@ class Timelines:
         session, most = self._session, self._session.info.limits.queues
         with LOCK:
             session.check_usable("create_timeline")
-            session.queues = [q for q in session.queues if q.todo or not q.freed]
+            session.queues = [q for q in session.queues if q.todo or q.started or not q.freed]
             live = sum(not (queue.freed or queue.host_driven) for queue in session.queues)
             if not host_driven and live >= most:
                 raise InvalidCall(f"{session.name}: there are {most} timelines already; free some")
+            machine = session.machine
             queue = Queue(host_driven)
+            if isinstance(machine, StreamMachine) and not host_driven:
+                queue.stream = machine.open_stream()
             session.queues.append(queue)
             return Timeline(session.name, session.epoch, queue, host_driven)
 
@@ -51,30 +55,46 @@ class Timelines:
 
     @hookimpl
     def wait(self, points: Sequence[Point], timeout_s: float, wait_all: bool) -> bool:
-        until_s = time.monotonic() + min(timeout_s, 1e9)
+        begin_s = time.monotonic()
+        until_s = begin_s + min(timeout_s, 1e9)
         with LOCK:
             self._session.waiters += 1
-            self._session.changed.notify_all()
+            if self._session.hold_until_s > begin_s:
+                self._session.changed.notify_all()
             try:
-                while not _over(points, wait_all):
-                    left_s = until_s - time.monotonic()
-                    if left_s <= 0:
+                while not self._over(points, wait_all):
+                    now_s = time.monotonic()
+                    if now_s >= until_s:
                         return False
-                    self._session.changed.wait(min(left_s, SLICE_S))
+                    self._pause(now_s - begin_s, until_s - now_s)
             finally:
                 self._session.waiters -= 1
         return True
 
+    def _over(self, points: Sequence[Point], wait_all: bool) -> bool:
+        for point in points:
+            self._session.flight.settle(point.timeline.native)
+        return _over(points, wait_all)
+
+    def _pause(self, waited_s: float, left_s: float) -> None:
+        flight, pause_s = self._session.flight, SLICE_S
+        if flight.busy():
+            flight.watch()
+            pause_s = flight.pause_s(waited_s)
+        if pause_s:
+            self._session.changed.wait(min(left_s, pause_s))
+
     @hookimpl
     def timestamps(self, point: Point) -> Sequence[Span]:
+        queue: Queue = point.timeline.native
         with LOCK:
+            self._session.flight.settle(queue)
             if not reached(point):
                 raise InvalidCall(
                     f"{self._session.name}.timestamps: value {point.value} is not reached; "
                     f"wait for it first"
                 )
-            spans: Sequence[Span] = point.timeline.native.spans.get(point.value, ())
-            return spans
+            return self._session.flight.spans(queue, point.value)
 
     def free(self, timeline: Timeline) -> None:
         """A device timeline does its work to the end, a host-driven one fails (with the lock)."""

@@ -35,6 +35,7 @@ from hal.core.values import (
     Waits,
 )
 from hal.hosted.lock import LOCK
+from hal.hosted.machine import Machine, Part
 from hal.hosted.memory import Allocation
 from hal.hosted.queues import Task
 from hal.hosted.session import Session
@@ -160,15 +161,16 @@ class Work:
                 task = self._copy(dst, src)
             case FillCommand(dst, pattern):
                 task = _fill(dst, pattern)
-        return replace(task, after=command.after, uses=_allocations(given))
+        return replace(task, after=command.after, uses=allocations(given))
 
     def _launch(self, launchable: Launchable, grid: Grid, args: Sequence[Argument]) -> Task:
         machine, program = self._session.machine, launchable.program
-        uses = _allocations(args)
+        assert isinstance(machine, Machine), "a machine with streams launches by itself"
+        uses = allocations(args)
         whole = [a.region() if isinstance(a, Buffer) else a for a in args]
 
         def run(part: bool) -> None:
-            parts = [_part(a) if isinstance(a, Region) else a for a in whole]
+            parts = [part_of(a) if isinstance(a, Region) else a for a in whole]
             sizes = (grid[0] // 2, grid[1], grid[2]) if part else grid
             if all(sizes):
                 machine.run(program.native, parts, sizes)  # type: ignore[arg-type]
@@ -214,7 +216,7 @@ def _reader(side: Region | HostMemory) -> Callable[[int], bytes | memoryview]:
         allocation: Allocation = side.buffer.native
         machine, offset = allocation.session.machine, side.offset
         return lambda nbytes: machine.read(allocation.memory, offset, nbytes)
-    view = _bytes(side)
+    view = flat(side)
     return lambda nbytes: view[:nbytes]
 
 
@@ -223,21 +225,23 @@ def _writer(side: Region | HostMemory) -> Callable[[bytes | memoryview], None]:
         allocation: Allocation = side.buffer.native
         machine, offset = allocation.session.machine, side.offset
         return lambda data: machine.write(allocation.memory, offset, data)
-    view = _bytes(side)
+    view = flat(side)
     return lambda data: view.__setitem__(slice(0, len(data)), data)
 
 
-def _bytes(memory: HostMemory) -> memoryview:
+def flat(memory: HostMemory) -> memoryview:
+    """The bytes of host memory."""
     view = memoryview(memory)
     return view.cast("B") if view.nbytes else memoryview(bytearray())
 
 
-def _part(region: Region) -> object:
+def part_of(region: Region) -> Part:
+    """The memory that a region names."""
     allocation: Allocation = region.buffer.native
     return allocation.part(region.offset, region.nbytes)
 
 
-def _allocations(args: Iterable[Argument]) -> tuple[Allocation, ...]:
+def allocations(args: Iterable[Argument]) -> tuple[Allocation, ...]:
     """The allocations among arguments."""
     regions = (a.region() if isinstance(a, Buffer) else a for a in args)
     return tuple(a.buffer.native for a in regions if isinstance(a, Region))
@@ -252,7 +256,7 @@ def _slots(command: Command) -> list[Slot]:
 def _buffers(command: Command) -> tuple[Allocation, ...]:
     match command:
         case LaunchCommand(launchable):
-            return _allocations(a for a in launchable.native if not isinstance(a, Slot))
+            return allocations(a for a in launchable.native if not isinstance(a, Slot))
         case CopyCommand(dst, src):
             return dst.buffer.native, src.buffer.native
         case FillCommand(dst):

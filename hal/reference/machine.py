@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from hal.core.errors import CompileError
 from hal.core.values import AllocOptions, Grid, KernelSource, SharedHandle
 from hal.hosted.machine import Machine, Part
-from hal.reference.slab import Slab, adopted, allocated, attached, shared_handle
+from hal.hosted.slab import Slab
+from hal.reference.slab import SLABS, allocated, released
 from hal.tile.errors import TileError, TileTextError
 from hal.tile.interpret import interpret
 from hal.tile.kernel import Kernel
@@ -24,10 +25,10 @@ class ReferenceMachine(Machine):
         self._seeds = itertools.count(seed)
 
     def allocate(self, nbytes: int, options: AllocOptions) -> Slab:
-        return allocated(nbytes, options.zero, options.shareable)
+        return allocated(nbytes, options)
 
     def release(self, memory: Slab) -> None:
-        memory.release()
+        released(memory)
 
     def read(self, memory: Slab, offset: int, nbytes: int) -> bytes:
         return memory.array[offset : offset + nbytes].tobytes()
@@ -39,13 +40,13 @@ class ReferenceMachine(Machine):
         return memory.view()
 
     def adopt(self, memory: memoryview) -> Slab:
-        return adopted(memory)
+        return SLABS.adopted(memory)
 
     def share(self, memory: Slab, nbytes: int) -> SharedHandle:
-        return shared_handle(memory, nbytes)
+        return SLABS.handle(memory, nbytes)
 
     def attach(self, shared: SharedHandle) -> Slab:
-        return attached(shared)
+        return SLABS.attached(shared)
 
     def compile(self, source: KernelSource) -> Kernel:
         if source.options:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hal.core.description import MemorySpace, SpaceKind
 from hal.core.errors import InvalidCall, OutOfMemory
 from hal.core.values import Buffer, MemoryStats, Region
-from hal.reference.slab import Slab
+from hal.hosted.slab import Slab
 from tests.mutants.zoo import checked, declare, hook, lax, mutant, unchecked
 
 

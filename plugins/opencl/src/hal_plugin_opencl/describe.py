@@ -18,13 +18,8 @@ from hal.core.values import OPENCL_C
 from hal_plugin_opencl.find import summary
 from hal_plugin_opencl.plugin import PLUGIN, Choice
 
-FEATURES = frozenset(Feature) - {
-    Feature.MAP,
-    Feature.IMPORT_HOST,
-    Feature.IPC,
-    Feature.GROUP_IPC,
-    Feature.OPERATORS,
-}
+_NEVER = {Feature.GROUP_IPC, Feature.OPERATORS}
+_IN_HOST_MEMORY = {Feature.MAP, Feature.IMPORT_HOST, Feature.IPC}
 _GRID = ((1 << 31) - 1, 65535, 65535)
 """OpenCL bounds a launch by the address width alone; these are what GPU drivers have in common."""
 _QUEUES = 256
@@ -49,6 +44,7 @@ def describe(device: cl.Device, choice: Choice) -> DeviceInfo:
     """The description of an opened device."""
     capacity = choice.memory_nbytes or device.global_mem_size // choice.shared
     dtypes = [d for d in DType if d is not DType.F64 or has_double(device)]
+    lacking = set() if computes_in_host_memory(device) else _IN_HOST_MEMORY
     names = (f"{PLUGIN}:{i}" for i in range(choice.count) if i != choice.index)
     return DeviceInfo(
         name=f"{PLUGIN}:{choice.index}",
@@ -61,10 +57,20 @@ def describe(device: cl.Device, choice: Choice) -> DeviceInfo:
         dtypes=dict.fromkeys(dtypes, 0.0),
         numeric=_numeric(device, dtypes),
         formats=(OPENCL_C,),
-        features=FEATURES,
+        features=frozenset(Feature) - _NEVER - lacking,
         links=tuple(Link(name, "host", 0, 0) for name in names),
         facts=_facts(device),
     )
+
+
+def computes_in_host_memory(device: cl.Device) -> bool:
+    """Whether a memory object over memory of the host is that memory, and not a copy of it."""
+    return bool(_is_cpu(device) and device.host_unified_memory)
+
+
+def granularity(device: cl.Device) -> int:
+    """The alignment of memory objects in bytes."""
+    return int(device.mem_base_addr_align // 8)
 
 
 def has_double(device: cl.Device) -> bool:
@@ -93,10 +99,9 @@ def _limits(device: cl.Device, capacity: int, progress_s: float) -> Limits:
 
 
 def _spaces(device: cl.Device, capacity: int) -> tuple[MemorySpace, ...]:
-    aligned = device.mem_base_addr_align // 8
-    local = device.local_mem_size
+    local, seen = device.local_mem_size, computes_in_host_memory(device)
     return (
-        MemorySpace("global", SpaceKind.GLOBAL, capacity, aligned),
+        MemorySpace("global", SpaceKind.GLOBAL, capacity, granularity(device), host_visible=seen),
         MemorySpace("local", SpaceKind.SCRATCHPAD, local, device.min_data_type_align_size),
     )
 

@@ -63,7 +63,8 @@ def open_device(index: int, options: OpenOptions) -> HostedDevice:
     times = _times()
     choice = Choice(index, count, 0 if times else index, times or 1, int(memory), progress or 60.0)
     # Only now: pyopencl writes an environment variable when it is imported.
-    opened: HostedDevice = import_module("hal_plugin_opencl.machine").opened(choice)
+    machine = import_module("hal_plugin_opencl.machine")
+    opened: HostedDevice = machine.opened(choice, options.cache_dir)
     return opened
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import struct
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
 
 import pyopencl as cl
 
@@ -13,7 +16,11 @@ from pyopencl._cl import _Program
 from hal.core.dtypes import DType
 from hal.core.errors import CompileError, InvalidCall
 from hal.core.values import KernelSource, Param, ParamKind
+from hal.hosted.machine import Part
+from hal.tile.numeric import constant, quiet
+from hal_plugin_opencl.binaries import Binaries
 from hal_plugin_opencl.describe import has_double, rounds_correctly
+from hal_plugin_opencl.memory import Memory
 
 CALL = "hal_launch"
 """The kernel that a build adds to the text: it calls the entry when its last argument is not 0.
@@ -37,34 +44,111 @@ _TYPES = {
 _BYTES = "uchar*"
 _SPACE = {_BYTES: "__global "}
 _OPTIONS = ("lanes",)
+_LONGEST = 100
+"""The longest name of an entry that drivers are given."""
 
 
-@dataclass(slots=True)
+_OFFSET = struct.Struct("=Q")
+_NOWHERE = Part(Memory(None, bytes(struct.calcsize("P"))), 0, 0)
+"""No memory, as the argument of a run of nothing."""
+
+
+@dataclass(eq=False, slots=True)
 class Loaded:
-    """The kernel of an entry, with the arguments of `params` (and a last one if `guarded`), to be
-    launched in work-groups of `lanes`. Until it has `started` a launch may compile."""
+    """The kernel `name` of an entry, with the arguments of `params` (and a last one if `guarded`),
+    to be launched in work-groups of `lanes`. Until it has `started` a launch may compile. `spare`
+    are kernels that no launchable has: to make one takes PoCL 0.15 ms."""
 
     entry: str
-    kernel: cl.Kernel
+    program: _Program
+    name: str
     params: tuple[Param, ...]
     lanes: int
     guarded: bool
+    key: str
+    numbers: tuple[int, ...]
     started: bool = False
+    spare: list[Any] = field(default_factory=list)
+
+    def kernel(self) -> Any:
+        """A kernel with arguments of its own."""
+        try:
+            return self.spare.pop()
+        except IndexError:
+            return _kernel(self.program, self.name)
+
+    def idle(self) -> Bound:
+        """A run of nothing, which makes a driver generate the code."""
+        bound = Bound(self)
+        for index, param in enumerate(self.params):
+            bound.put(index, 0 if param.kind is ParamKind.SCALAR else _NOWHERE)
+        bound.kernel._set_arg_buf(self.numbers[-1], b"\0")
+        return bound
 
 
-def load(context: cl.Context, device: cl.Device, source: KernelSource) -> Loaded:
-    """Build a source in opencl-c/1 and check its entry. Raises CompileError, InvalidCall."""
-    lanes = _lanes(source)
-    wide = [p.name for p in source.params if p.dtype is DType.F64]
-    if wide and not has_double(device):
-        raise CompileError(f"{source.entry}: {device.name} has no f64, which {wide} are")
-    text = source.text if lanes else source.text + _call(source)
-    program = _build(context, device, source, text)
-    entry = _kernel(program, source.entry)
-    _check_arguments(entry, source)
-    kernel = entry if lanes else _kernel(program, CALL)
-    _check_group(kernel, device, lanes or 1)
-    return Loaded(source.entry, kernel, source.params, lanes or 1, not lanes)
+class Bound:
+    """A kernel with its arguments. It goes back to its program in the end, since a launch that was
+    started has its own copy of the arguments."""
+
+    __slots__ = ("kernel", "lanes", "loaded", "local")
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.loaded, self.lanes = loaded, loaded.lanes
+        self.local = (loaded.lanes, 1, 1)
+        self.kernel = loaded.kernel()
+        if loaded.guarded:
+            self.kernel._set_arg_buf(loaded.numbers[-1], b"\1")
+
+    def __del__(self) -> None:
+        if hasattr(self, "kernel"):
+            self.loaded.spare.append(self.kernel)
+
+    def put(self, index: int, arg: Part | float) -> None:
+        """Set the kernel arguments of a parameter."""
+        number, kernel = self.loaded.numbers[index], self.kernel
+        if isinstance(arg, Part):
+            kernel._set_arg_buf(number, arg.memory.handle)
+            kernel._set_arg_buf(number + 1, _OFFSET.pack(arg.offset))
+            return
+        with quiet():
+            kernel._set_arg_buf(number, constant(arg, self.loaded.params[index].dtype).tobytes())
+
+
+class Programs:
+    """Loads the programs of a context, from the cache where they are in it."""
+
+    def __init__(
+        self, context: cl.Context, device: cl.Device, fingerprint: str, cache_dir: str
+    ) -> None:
+        self._context, self._device = context, device
+        self._binaries = Binaries(cache_dir, fingerprint)
+
+    def load(self, source: KernelSource) -> tuple[Loaded, bool]:
+        """Build a source in opencl-c/1 and check its entry; True if it is not in the cache. Raises
+        CompileError, InvalidCall."""
+        lanes = _lanes(source)
+        wide = [p.name for p in source.params if p.dtype is DType.F64]
+        if wide and not has_double(self._device):
+            raise CompileError(f"{source.entry}: {self._device.name} has no f64, which {wide} are")
+        key = self._binaries.key(source)
+        program = self._binaries.get(key, self._context, self._device)
+        is_new = program is None
+        if program is None:
+            text = source.text if lanes else source.text + _call(source)
+            program = _build(self._context, self._device, source, text)
+            _check_arguments(_kernel(program, _short(source.entry)), source)
+        name = _short(source.entry) if lanes else CALL
+        numbers = tuple(accumulate((len(_kinds_of(p)) for p in source.params), initial=0))
+        loaded = Loaded(
+            source.entry, program, name, source.params, lanes or 1, not lanes, key, numbers
+        )
+        loaded.spare.append(loaded.kernel())
+        _check_group(loaded.spare[0], self._device, lanes or 1)
+        return loaded, is_new
+
+    def keep(self, loaded: Loaded) -> None:
+        """Put a program into the cache."""
+        self._binaries.put(loaded.key, loaded.program)
 
 
 def _kinds(params: tuple[Param, ...]) -> list[str]:
@@ -87,6 +171,12 @@ def _lanes(source: KernelSource) -> int:
     return int(text)
 
 
+def _short(entry: str) -> str:
+    """The name that the driver knows an entry by. PoCL names files after kernels, and aborts when
+    the name is too long for one."""
+    return "hal_entry" if len(entry) > _LONGEST and entry.isidentifier() else entry
+
+
 def _call(source: KernelSource) -> str:
     kinds = _kinds(source.params)
     declared = [f"{_SPACE.get(kind, '')}{kind} a{i}" for i, kind in enumerate(kinds)]
@@ -99,6 +189,8 @@ def _build(context: cl.Context, device: cl.Device, source: KernelSource, text: s
     options = "-w -cl-std=CL1.2 -cl-kernel-arg-info"
     if rounds_correctly(device):
         options += " -cl-fp32-correctly-rounded-divide-sqrt"
+    if (name := _short(source.entry)) != source.entry:
+        options += f" -D{source.entry}={name}"
     program = _Program(context, _checked(text))
     try:
         program._build(options.encode(), [device])

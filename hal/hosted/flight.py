@@ -1,0 +1,197 @@
+"""The operations that are with the driver: from start to end, or to the end of patience."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
+
+from hal.core.description import DeviceInfo
+from hal.core.errors import Failure, FailureKind, OperationFailed, Scope
+from hal.core.values import Point, Span
+from hal.hosted.faults import takes_device
+from hal.hosted.lock import LOCK
+from hal.hosted.machine import Store
+from hal.hosted.queues import Operation, Queue, Started, failure_of, reached
+from hal.hosted.streams import RUNNING, StreamMachine
+
+_SPIN_S, _SHORTEST_S, _LONGEST_S = 30e-6, 20e-6, 1e-3
+
+
+class Owner(Protocol):
+    """The session, as far as its flight needs it."""
+
+    info: DeviceInfo
+    name: str
+    cause: Failure | None
+    queues: list[Queue]
+
+    def lose(self, failure: Failure) -> None:
+        """The device is gone."""
+
+    def fail(self, queue: Queue, first: int, cause: Failure) -> None:
+        """Fail every value of the queue from `first` on."""
+
+
+class Flight:
+    """What a session has given to its driver. Nobody is told when the driver ends something: who
+    wants to know settles a queue. Methods are called with the lock held."""
+
+    def __init__(self, session: Owner, machine: Store) -> None:
+        self._session = session
+        # Without streams there is nothing to start, and what never started is not asked for.
+        self._machine = cast("StreamMachine", machine)
+        self._moved_ns = 0
+        self.orphans: list[Started] = []
+        """Operations that run although their points have failed."""
+
+    def can_start(self, op: Operation) -> bool:
+        """Whether all that the operation waits for is done or with the driver too."""
+        return op.is_for_driver and all(reached(p) or _mark(p) is not None for p in op.waits)
+
+    def start(self, op: Operation) -> None:
+        """Hand the operation to the driver, which has all older ones of its queue."""
+        job, queue = op.job, op.queue
+        assert job is not None, "only jobs are for the driver"
+        # The driver keeps the order of one stream itself.
+        far = [p for p in op.waits if p.timeline.native is not queue and not reached(p)]
+        after = [_mark(p) for p in far] or None
+        since_ns = time.monotonic_ns()
+        try:
+            marks = job.start(False, queue.stream, after)
+        except OperationFailed as error:
+            # A part of it may have begun; behind it the stream comes to a mark of its own.
+            marks = (self._machine.nothing(queue.stream, None),)
+            self.orphans.append(Started(op.value, job, marks, op.uses, (), since_ns))
+            self._fail(queue, op.value, error.failure)
+            return
+        queue.started.append(Started(op.value, job, marks, op.uses, op.waits, since_ns))
+
+    def start_part(self, op: Operation) -> None:
+        """Let the driver do a part of an operation that an injected fault cuts off, and wait for it
+        (without the lock)."""
+        assert op.job is not None, "only jobs are for the driver"
+        with LOCK:
+            marks = op.job.start(True, op.queue.stream, None)
+        until_s = time.monotonic() + self._session.info.limits.progress_s
+        while self._machine.state(marks[-1]) > 0 and time.monotonic() < until_s:
+            time.sleep(_LONGEST_S)
+
+    def settle_all(self) -> None:
+        """Take note of everything that the driver has ended."""
+        for queue in self._session.queues:
+            if queue.started:
+                self.settle(queue)
+        if self.orphans:
+            over = [op for op in self.orphans if self._machine.state(op.marks[-1]) <= 0]
+            for op in over:
+                self.orphans.remove(op)
+                for resource in op.uses:
+                    resource.let_go()
+
+    def settle(self, queue: Queue) -> None:
+        """Take note of what the driver has ended on a queue."""
+        started = queue.started
+        while started and (state := self._machine.state(started[0].marks[-1])) <= 0:
+            op, now_ns = started.popleft(), time.monotonic_ns()
+            self._moved_ns = now_ns
+            failure = self._failure(op) if state or len(op.marks) > 1 else None
+            for resource in op.uses:
+                resource.let_go()
+            op.uses = ()
+            if failure is not None:
+                self._fail(queue, op.value, failure)
+                return
+            queue.value = op.value
+            if op.work.host:
+                queue.keep(self._spans(op.work.operations, op.marks, op.since_ns, now_ns))
+            else:
+                queue.keep_ended(op, now_ns)
+
+    def spans(self, queue: Queue, value: int) -> tuple[Span, ...]:
+        """When the parts of the operation that reached a value ran."""
+        if value in queue.ended:
+            return self._spans(*queue.ended[value])
+        return queue.spans.get(value, ())
+
+    def _spans(
+        self, operations: Sequence[str], marks: Sequence[Any], since_ns: int, until_ns: int
+    ) -> tuple[Span, ...]:
+        """By the driver's clock, within the time for which the driver had the operation."""
+        spans = []
+        for operation, mark in zip(operations, marks, strict=True):
+            begin_ns, end_ns = self._machine.times(mark)
+            begin_ns = min(max(begin_ns, since_ns), until_ns - 1)
+            end_ns = min(max(end_ns, begin_ns + 1), until_ns)
+            spans.append(Span(operation.rpartition(" ")[2], begin_ns, end_ns))
+        return tuple(spans)
+
+    def watch(self) -> None:
+        """Lose the device if an operation makes no progress."""
+        patience_ns = self._session.info.limits.progress_s * 1e9
+        if not patience_ns or self._session.cause is not None:
+            return
+        for queue in self._session.queues:
+            if queue.started and self._waited_ns(queue) > patience_ns:
+                self._hang(queue.started[0])
+                return
+
+    def pause_s(self, waited_s: float) -> float:
+        """How long to sleep before looking again, after such a time of waiting."""
+        if waited_s < _SPIN_S:
+            return 0.0
+        return min(max(_SHORTEST_S, waited_s / 8), _LONGEST_S)
+
+    def forget(self, lost: Sequence[Started]) -> None:
+        """The points of these operations have failed, but the driver goes on."""
+        self.orphans.extend(lost)
+
+    def busy(self) -> bool:
+        """Whether the driver has anything that it may end."""
+        return bool(self.orphans) or any(queue.started for queue in self._session.queues)
+
+    def _waited_ns(self, queue: Queue) -> int:
+        """For how long the oldest operation has been in the state in which it is. One that has not
+        begun waits for whatever the device does instead."""
+        op, now_ns = queue.started[0], time.monotonic_ns()
+        state = self._machine.state(op.marks[-1])
+        if state <= 0 or self._machine.is_patient() or not all(map(reached, op.waits)):
+            return 0
+        states = [self._machine.state(mark) for mark in op.marks]
+        running = RUNNING in states
+        seen = (op.value, states)
+        if queue.seen[0] != seen:
+            queue.seen = (seen, now_ns)
+        since_ns = queue.seen[1] if running else max(queue.seen[1], self._moved_ns)
+        return now_ns - since_ns
+
+    def _hang(self, op: Started) -> None:
+        at = next((i for i, m in enumerate(op.marks) if self._machine.state(m) > 0), 0)
+        text = f"no progress for {self._session.info.limits.progress_s:g} s"
+        name = self._session.name
+        self._session.lose(
+            Failure(FailureKind.HANG, Scope.DEVICE, name, op.work.operations[at], text)
+        )
+        self._machine.abandon([*self.orphans, *(q.stream for q in self._session.queues)])
+        self.orphans.clear()
+
+    def _failure(self, op: Started) -> Failure | None:
+        """Why an operation that is over failed: by its waits or by itself."""
+        states = [self._machine.state(mark) for mark in op.marks]
+        bad = next((i for i, state in enumerate(states) if state < 0), None)
+        if bad is None:
+            return None
+        for point in op.waits:
+            self.settle(point.timeline.native)
+        cause = next(filter(None, map(failure_of, op.waits)), None)
+        return cause or self._machine.failure(op.work.operations[bad], states[bad])
+
+    def _fail(self, queue: Queue, first: int, failure: Failure) -> None:
+        if takes_device(failure):
+            self._session.lose(failure)
+        self._session.fail(queue, first, failure)
+
+
+def _mark(point: Point) -> Any:
+    queue: Queue = point.timeline.native
+    return queue.mark(point.value)

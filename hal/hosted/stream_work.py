@@ -1,0 +1,297 @@
+"""Programs, copies, fills and graphs on a machine with streams: from calls to its queues."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from hal.core.errors import OperationFailed, StaleHandle
+from hal.core.spec import hookimpl
+from hal.core.values import (
+    Argument,
+    Buffer,
+    Command,
+    CopyCommand,
+    FillCommand,
+    Graph,
+    Grid,
+    HostMemory,
+    Launchable,
+    LaunchCommand,
+    Point,
+    Program,
+    Region,
+    Slot,
+    Timeline,
+    Waits,
+)
+from hal.hosted.lock import LOCK
+from hal.hosted.machine import Part
+from hal.hosted.memory import Allocation
+from hal.hosted.queues import Job, Operation, Queue, Resource, Started
+from hal.hosted.session import Session
+from hal.hosted.streams import After, StreamMachine
+from hal.hosted.work import Work, allocations, flat, part_of
+
+Step = Callable[[Any, After], Any]
+"""Starts one command on a stream behind marks, and gives its mark."""
+
+_SETTLED_EVERY = 512
+"""Launches on a timeline for which nobody waits are settled so often."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Bound:
+    """A launchable's payload: what the machine bound, and what a launch uses."""
+
+    native: Any
+    operations: tuple[str, ...]
+    args: tuple[Argument, ...]
+    uses: tuple[Allocation, ...]
+    host: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Recorded:
+    """A graph's payload. `users` are, by slot, the parameters that it is the argument of, `given`
+    what they have now. It keeps its buffers until it is freed and nothing replays it."""
+
+    operations: tuple[str, ...]
+    steps: tuple[Step, ...]
+    keeps: tuple[Allocation, ...]
+    users: dict[int, list[tuple[Any, int]]]
+    given: dict[int, tuple[Allocation, int]] = field(default_factory=dict)
+    holds: int = 1
+
+    def check(self, hook: str) -> None:
+        if not self.holds:
+            raise StaleHandle(f"{hook}: the graph was freed")
+
+    def hold(self) -> None:
+        self.holds += 1
+
+    def let_go(self) -> None:
+        self.holds -= 1
+        if not self.holds:
+            self.steps = ()
+            for allocation in self.keeps:
+                allocation.let_go()
+
+
+class StreamWork:
+    """The hooks that submit work to timelines, and those that prepare it. What joins devices is
+    done by the host, as on a machine without streams."""
+
+    def __init__(self, session: Session, machine: StreamMachine) -> None:
+        self._session, self._machine, self._flight = session, machine, session.flight
+        self._host = Work(session)
+        self.load, self.host_call = self._host.load, self._host.host_call
+        self._graphs: set[Recorded] = set()
+
+    @hookimpl
+    def bind(self, program: Program, args: Sequence[Argument]) -> Launchable:
+        bound = self._bound(program, args)
+        return Launchable(program.device, program.epoch, bound, program)
+
+    @hookimpl
+    def launch(self, launchable: Launchable, grid: Grid, timeline: Timeline, waits: Waits) -> Point:
+        session, bound = self._session, launchable.native
+        queue: Queue = timeline.native
+        with LOCK:
+            # The shortest way, for a launch that can start at once.
+            if (
+                waits
+                or queue.todo
+                or queue.failures
+                or session.closing
+                or session.cause is not None
+                or session.faults.waiting
+            ):
+                return self._submit("launch", _launch(self._machine, bound, grid), timeline, waits)
+            uses = bound.uses
+            for allocation in uses:
+                if allocation.freed:
+                    allocation.check("launch")
+            value = queue.submitted = queue.submitted + 1
+            since_ns = time.monotonic_ns()
+            try:
+                mark = self._machine.launch(bound.native, grid, queue.stream, None)
+            except OperationFailed as error:
+                session.fail(queue, value, error.failure)
+                return Point(timeline, value)
+            for allocation in uses:
+                allocation.holds += 1
+            queue.started.append(Started(value, bound, (mark,), uses, (), since_ns))
+            if not value % _SETTLED_EVERY:
+                self._flight.settle(queue)
+        return Point(timeline, value)
+
+    @hookimpl
+    def copy(
+        self, dst: Region | HostMemory, src: Region | HostMemory, timeline: Timeline, waits: Waits
+    ) -> Point:
+        sides = [side for side in (dst, src) if isinstance(side, Region)]
+        if any(side.buffer.native.session is not self._session for side in sides):
+            return self._host.copy(dst, src, timeline, waits)
+        to, of = (part_of(s) if isinstance(s, Region) else flat(s) for s in (dst, src))
+        uses = tuple(side.buffer.native for side in sides)
+        step = partial(self._machine.copy, to, of)
+        job = _job("copy", step, uses, sides[0].nbytes, host=len(sides) < 2)
+        return self._submit("copy", job, timeline, waits)
+
+    @hookimpl
+    def fill(self, dst: Region, pattern: bytes, timeline: Timeline, waits: Waits) -> Point:
+        step = partial(self._machine.fill, part_of(dst), pattern)
+        job = _job("fill", step, (dst.buffer.native,), dst.nbytes, unit=len(pattern))
+        return self._submit("fill", job, timeline, waits)
+
+    @hookimpl
+    def record(self, commands: Sequence[Command]) -> Graph:
+        session = self._session
+        with LOCK:
+            session.check_usable("record")
+            keeps = tuple(a for command in commands for a in _named(command))
+            for allocation in keeps:
+                allocation.check("record")
+            for allocation in keeps:
+                allocation.hold()
+        users: dict[int, list[tuple[Any, int]]] = {}
+        steps = tuple(self._step(command, users) for command in commands)
+        operations = tuple(_operation(command) for command in commands) or ("replay",)
+        recorded = Recorded(operations, steps or (self._machine.nothing,), keeps, users)
+        self._graphs.add(recorded)
+        count = max(users, default=-1) + 1
+        return Graph(session.name, session.epoch, recorded, len(commands), count)
+
+    @hookimpl
+    def replay(
+        self, graph: Graph, slots: Sequence[Argument], timeline: Timeline, waits: Waits
+    ) -> Point:
+        recorded: Recorded = graph.native
+        parts = [_part(arg) for arg in slots]
+
+        def start(part: bool, stream: Any, after: After) -> Sequence[Any]:
+            self._rebind(recorded, slots, parts)
+            steps = recorded.steps[: len(recorded.steps) // 2] if part else recorded.steps
+            first, *rest = steps or (self._machine.nothing,)
+            return [first(stream, after), *(step(stream, None) for step in rest)]
+
+        job = Job(recorded.operations, start, (recorded, *allocations(slots)))
+        return self._submit("replay", job, timeline, waits)
+
+    def free(self, graph: Graph) -> None:
+        """The graph's owner needs it no longer (with the lock held)."""
+        self._graphs.discard(graph.native)
+        graph.native.let_go()
+
+    def free_all(self) -> None:
+        """Nobody needs any graph: the session or its epoch ended (with the lock held)."""
+        graphs, self._graphs = self._graphs, set()
+        for recorded in graphs:
+            recorded.let_go()
+
+    def _submit(self, hook: str, job: Job, timeline: Timeline, waits: Waits) -> Point:
+        session = self._session
+        with LOCK:
+            session.check_usable(hook)
+            for resource in job.uses:
+                resource.check(hook)
+            fault = session.faults.take(hook)
+            op = Operation(timeline.native, (), tuple(waits), job.uses, fault, job=job)
+            return session.submit(op, timeline)
+
+    def _bound(self, program: Program, args: Sequence[Argument]) -> Bound:
+        uses = allocations(args)
+        for allocation in uses:
+            allocation.check("bind")
+        native = self._machine.bind(program.native, [_part(arg) for arg in args])
+        return Bound(native, (f"launch {program.entry}",), tuple(args), uses)
+
+    def _step(self, command: Command, users: dict[int, list[tuple[Any, int]]]) -> Step:
+        match command:
+            case LaunchCommand(launchable, grid):
+                native = self._slotted(launchable, users)
+                return partial(self._machine.launch, native, grid)
+            case CopyCommand(dst, src):
+                return partial(self._machine.copy, part_of(dst), part_of(src), dst.nbytes)
+            case FillCommand(dst, pattern):
+                return partial(self._machine.fill, part_of(dst), pattern, dst.nbytes)
+
+    def _slotted(self, launchable: Launchable, users: dict[int, list[tuple[Any, int]]]) -> Any:
+        """What the machine launches in this graph: with slots a binding of the graph's own."""
+        bound: Bound = launchable.native
+        slots = [(i, arg.index) for i, arg in enumerate(bound.args) if isinstance(arg, Slot)]
+        if not slots:
+            return bound.native
+        native = self._bound(launchable.program, bound.args).native
+        for number, slot in slots:
+            users.setdefault(slot, []).append((native, number))
+        return native
+
+    def _rebind(
+        self, recorded: Recorded, slots: Sequence[Argument], parts: Sequence[Part | float | Slot]
+    ) -> None:
+        """Put the slots' arguments in place, where they are not those of the last time."""
+        for slot, users in recorded.users.items():
+            part = parts[slot]
+            assert not isinstance(part, Slot), "a slot's argument is no slot"
+            if isinstance(part, Part):
+                now = (allocations((slots[slot],))[0], part.offset)
+                if recorded.given.get(slot) == now:
+                    continue
+                recorded.given[slot] = now
+            for native, number in users:
+                self._machine.rebind(native, number, part)
+
+
+def _launch(machine: StreamMachine, bound: Bound, grid: Grid) -> Job:
+    def start(part: bool, stream: Any, after: After) -> Sequence[Any]:
+        sizes = (grid[0] // 2, grid[1], grid[2]) if part else grid
+        return (machine.launch(bound.native, sizes, stream, after),)
+
+    return Job(bound.operations, start, bound.uses)
+
+
+def _job(
+    operation: str,
+    step: Callable[[int, Any, After], Any],
+    uses: tuple[Resource, ...],
+    nbytes: int,
+    unit: int = 1,
+    host: bool = False,
+) -> Job:
+    def start(part: bool, stream: Any, after: After) -> Sequence[Any]:
+        count = nbytes // unit // 2 * unit if part else nbytes
+        return (step(count, stream, after),)
+
+    return Job((operation,), start, uses, host)
+
+
+def _part(arg: Argument) -> Part | float | Slot:
+    if isinstance(arg, Buffer):
+        return part_of(arg.region())
+    return part_of(arg) if isinstance(arg, Region) else arg
+
+
+def _named(command: Command) -> Iterable[Allocation]:
+    match command:
+        case LaunchCommand(launchable):
+            uses: tuple[Allocation, ...] = launchable.native.uses
+            return uses
+        case CopyCommand(dst, src):
+            return dst.buffer.native, src.buffer.native
+        case FillCommand(dst):
+            return (dst.buffer.native,)
+
+
+def _operation(command: Command) -> str:
+    match command:
+        case LaunchCommand(launchable):
+            return f"launch {launchable.program.entry}"
+        case CopyCommand():
+            return "copy"
+        case FillCommand():
+            return "fill"
