@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 
 import hal
+from hal.cli_plugins import PluginCommands
 from hal.cli_run import run
 from hal.cli_tables import devices_table, info_tables
 from hal.core.description_json import to_json
@@ -24,7 +25,7 @@ from hal.new.project import write_project
 _OUT = click.Path(dir_okay=False, writable=True)
 
 
-class _Commands(click.Group):
+class _Commands(PluginCommands):
     """Shows an error of the contract on one screen, with the next step, and exits with status 1."""
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -56,6 +56,7 @@ static void body(int index) {
         cpe_settle(c);
         if (index != MPE) transfers_check_exit(c);
         c->state = ENDED;
+        if (index != MPE) group_cpe_ended();
         cpe_yield();
     }
 }

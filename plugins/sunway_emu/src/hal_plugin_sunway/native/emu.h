@@ -162,6 +162,7 @@ extern struct program *current;
 /* group.c */
 struct outcome { double cycles, busy, dma_wait, sync_wait, flops, get_nbytes, put_nbytes; };
 bool group_launch(struct program *p, void (*entry)(void *), void *argument, struct outcome *out);
+void group_cpe_ended(void);
 bool group_host(struct program *host, struct program *slaves, struct outcome *out);
 
 #endif

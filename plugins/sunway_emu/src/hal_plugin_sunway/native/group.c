@@ -77,13 +77,14 @@ int emu_spawn(int line, const char *spelled, void *argument) {
     return 0;
 }
 
-static void join_if_ended(void *object, int argument) {
-    struct cpe *mpe = object;
+/* Let the MPE go on behind athread_join if it waits there and every CPE has ended. */
+void group_cpe_ended(void) {
+    struct cpe *mpe = &cpes[MPE];
+    if (mpe->state != WAITING || mpe->wait != FOR_JOIN) return;
     double last = mpe->now;
-    (void)argument;
     for (int i = 0; i < CPES; i++) {
-        if (cpes[i].state == WAITING || cpes[i].state == READY) return event_at(clock_now + 1000, join_if_ended, mpe, 0);
-        if (cpes[i].state == ENDED && last < cpes[i].now) last = cpes[i].now;
+        if (cpes[i].state != ENDED) return;
+        if (last < cpes[i].now) last = cpes[i].now;
     }
     cpe_wake(mpe, last + chip.join_cycles);
 }
@@ -95,7 +96,7 @@ int emu_join(int line) {
     spawned = 0;
     mpe->state = WAITING;
     mpe->wait = FOR_JOIN;
-    event_at(mpe->now, join_if_ended, mpe, 0);
+    group_cpe_ended();
     cpe_yield();
     return 0;
 }
