@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.values import Grid
-from hal.tile.build import Builder, binary, cast, const, dot, index, mul, program_id
+from hal.tile.build import Builder, cast, const, dot, index, mul, program_id
 from hal.tile.node import Node
 from stack.compiler.blocking import MatmulShape, ceil_div
 from stack.compiler.edges import left_of
-from stack.compiler.matmul import Epilogue, LoadTile
+from stack.compiler.matmul import Epilogue, LoadTile, divided
 
 LANE_SUMS = 64
 """Sums that a lane can keep in registers beside what it multiplies."""
@@ -95,11 +95,9 @@ def group_matmul(
         return (0, 1, 1)
     t = choose_block(shape, info)
     down, across = ceil_div(shape.m, t.rows), ceil_div(shape.n, t.columns)
-    number = program_id(0)
-    m0 = mul(binary("rem", number, down), t.rows)
-    rest = binary("div", number, down)
-    n0 = mul(binary("rem", rest, across), t.columns)
-    batch = binary("div", rest, across)
+    rest, i = divided(program_id(0), down)
+    batch, j = divided(rest, across)
+    m0, n0 = mul(i, t.rows), mul(j, t.columns)
     rows, columns = left_of(shape.m, m0, t.rows), left_of(shape.n, n0, t.columns)
 
     def step(k0: Node, sums: Node) -> tuple[Node]:

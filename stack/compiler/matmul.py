@@ -128,8 +128,8 @@ class _Template:
     def _block(self) -> _Block:
         s, t = self.shape, self.blocks
         down, across = _program_counts(s, t)
-        rest, i = _divided(program_id(0), down)
-        batch, j = _divided(rest, across)
+        rest, i = divided(program_id(0), down)
+        batch, j = divided(rest, across)
         m0, n0 = mul(i, t.mp), mul(j, t.np)
         rows = least(t.mp, sub(s.m, m0), s.m % t.mp == 0)
         cols = least(t.np, sub(s.n, n0), s.n % t.np == 0)
@@ -289,6 +289,6 @@ def _program_counts(shape: MatmulShape, blocks: Blocks) -> tuple[int, int]:
     return ceil_div(shape.m, blocks.mp), ceil_div(shape.n, blocks.np)
 
 
-def _divided(i: Node, n: int) -> tuple[Node, Node]:
+def divided(i: Node, n: int) -> tuple[Node, Node]:
     """Quotient and remainder."""
     return (i, index(0)) if n == 1 else (binary("div", i, n), binary("rem", i, n))

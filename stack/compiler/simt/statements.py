@@ -23,17 +23,31 @@ from hal.tile.node import Node
 from stack.compiler.c import control
 from stack.compiler.c.memory import scalar
 from stack.compiler.c.scope import Array, Scope
+from stack.compiler.c.shared import before
 from stack.compiler.c.types import register
 from stack.compiler.simt import memory
 from stack.compiler.simt.group import Group
 from stack.compiler.simt.layout import Layout
 
 
-def block(group: Group, scope: Scope, statements: Sequence[Statement]) -> None:
-    """Write statements in order."""
-    for s in statements:
+def block(
+    group: Group, scope: Scope, statements: Sequence[Statement], after: Sequence[Node] = ()
+) -> None:
+    """Write statements in order. What lanes compute together is computed once for all statements,
+    and for `after`, which is used after them, and not in every step of a loop."""
+    due = before(statements, after, scope.loops)
+    for number, s in enumerate(statements):
+        _keep(group, scope, due.get(number, ()))
         _RULES[type(s)](group, scope, s)
         group.done()
+    _keep(group, scope, due.get(len(statements), ()))
+
+
+def _keep(group: Group, scope: Scope, tiles: Sequence[Node]) -> None:
+    for n in tiles:
+        if n.op in scope.loops and n not in scope.arrays:
+            scope.arrays[n] = scope.loops[n.op](scope, n)
+            group.done()
 
 
 def _for(group: Group, scope: Scope, s: For) -> None:
@@ -42,17 +56,17 @@ def _for(group: Group, scope: Scope, s: For) -> None:
     firsts = [(c.init, layout) for c, layout in zip(s.carried, layouts, strict=True)]
     carried = [_copied(group, scope, n, layout) for n, layout in firsts]
     group.done()
-    before = group.fence.loop(s)
+    entered = group.fence.loop(s)
     i, kind = out.name("n"), register(out.dialect, DType.I64)
     with out.block(f"for ({kind} {i} = {start}; {i} < {stop}; {i} += {step})"):
         inner = scope.inner()
         inner.scalars[s.index] = i
         inner.arrays.update((c.var, array) for c, array in zip(s.carried, carried, strict=True))
-        block(group, inner, s.body)
+        block(group, inner, s.body, [c.next for c in s.carried])
         following = [(c.next, layout) for c, layout in zip(s.carried, layouts, strict=True)]
         _carry(group, inner, following, carried)
         group.done()
-    group.fence.join(before)
+    group.fence.join(entered)
     scope.arrays.update((c.result, array) for c, array in zip(s.carried, carried, strict=True))
 
 
@@ -89,10 +103,10 @@ def _assign(group: Group, scope: Scope, array: Array, n: Node, layout: Layout) -
 def _if(group: Group, scope: Scope, s: If) -> None:
     condition = scalar(scope, s.condition)
     group.done()
-    before = group.fence.branch()
+    entered = group.fence.branch()
     with scope.out.block(f"if ({condition})"):
         block(group, scope.inner(), s.then)
-    left = group.fence.other(before)
+    left = group.fence.other(entered)
     if s.orelse:
         with scope.out.block("else"):
             block(group, scope.inner(), s.orelse)
