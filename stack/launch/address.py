@@ -50,7 +50,7 @@ def own_address(hosts: Sequence[Host]) -> str:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(place)  # looks up the way, and sends nothing
             found = str(probe.getsockname()[0])
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: it cannot be a name at all
         raise InvalidCall(
             f"how {name} reaches this machine is not known ({error}); say it by --address HOST"
         ) from error

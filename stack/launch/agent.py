@@ -18,7 +18,7 @@ from hal.core.errors import DeadlineExceeded, HalError
 from stack.comm.store import Lease, Store
 from stack.comm.world import World
 from stack.launch.loop import signals_heard, turn, unblocked
-from stack.launch.processes import adopt_descendants, descendants, kill_descendants, reap
+from stack.launch.processes import adopt_descendants, kill_descendants, reap_adopted
 from stack.launch.ranks import Order, Ranks
 from stack.launch.seats import share
 from stack.launch.talk import GREETING, PIECE_NBYTES, Ear, said
@@ -73,7 +73,7 @@ class Agent:
             return
         self._next_look_s = now_s + BEAT_S
         self._say({"say": "beat"})
-        reap([child for child in descendants() if child not in self._ranks.processes])
+        reap_adopted(self._ranks.processes)
         if self._lease is not None and self._lease.lost:
             self._end(f"the launcher's store is out of reach: {self._lease.lost}")
 

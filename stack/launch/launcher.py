@@ -174,8 +174,8 @@ class Launcher:
         """Let the terminal take what waits for it, and show how far the job is."""
         passed_s = int(time.monotonic() - self._begin_s)
         clock = f"{passed_s // 60}:{passed_s % 60:02}"
-        running = len(self._job.running)
-        self._screen.progress(f"hal run: {self._job.phase.value}, {running} ranks run, {clock}")
+        ranks = f"{len(self._job.running)} of {len(self._plan.seats)} ranks"
+        self._screen.progress(f"hal run: {self._job.phase.value}, {ranks}, {clock}")
         for sink in self._screen.sinks.values():
             self._listen(sink)
 

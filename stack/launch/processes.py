@@ -81,6 +81,14 @@ def reap(processes: list[int]) -> None:
             os.waitpid(process, os.WNOHANG)
 
 
+def reap_adopted(own: Collection[int]) -> None:
+    """Forget children that have ended, up to the first that is one's own."""
+    look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    with suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, look)) is not None and ended.si_pid not in own:
+            os.waitpid(ended.si_pid, os.WNOHANG)
+
+
 def _parents() -> Iterator[tuple[int, int]]:
     """Every process of the system that can be seen, with its parent."""
     for name in os.listdir("/proc"):

@@ -6,7 +6,6 @@ import os
 import select
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
@@ -26,8 +25,7 @@ class Sink:
         self.descriptor = descriptor
         self.outbox = bytearray()
         self.broken = False
-        with suppress(OSError):
-            self.terminal = os.isatty(descriptor)
+        self.terminal = os.isatty(descriptor)
 
     def put(self, data: bytes) -> None:
         """Write this when it can be written; nowhere, once nobody reads it."""

@@ -1,0 +1,68 @@
+"""What `hal run` refuses, in words, before anything runs."""
+
+import socket
+
+import pytest
+from click.testing import CliRunner
+
+from hal.cli import main
+
+
+@pytest.fixture
+def refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").write_text("raise AssertionError('it ran')")
+    (tmp_path / "hosts").write_text("127.0.0.1 slots=2\n")
+
+    def run(*arguments):
+        done = CliRunner().invoke(main, ["run", *arguments])
+        assert done.exit_code in (1, 2)
+        assert not done.stdout
+        return done.stderr
+
+    return run
+
+
+def test_too_few_slots(refused):
+    said = refused("-n", "3", "--hosts", "hosts", "--devices", "cpu:0", "script.py")
+    assert "3 ranks are asked for, but the hosts have 2 slots: 127.0.0.1: 2" in said
+
+
+@pytest.mark.slow
+def test_too_few_devices(refused):
+    said = refused("-n", "1000", "script.py")
+    assert "1000 ranks are asked for, but there are " in said
+    assert "--devices cpu:0" in said
+
+
+def test_what_cannot_be_a_device(refused):
+    assert "no plugin for nochip:0 is installed" in refused("--devices", "nochip:0", "script.py")
+    assert "'cpu' in 'cpu' is not a device name" in refused("--devices", "cpu", "script.py")
+
+
+def test_no_script(refused):
+    said = refused("--devices", "cpu:0", "part")
+    assert "there is no script 'part'; for a module use `hal run -m part`" in said
+
+
+def test_no_ranks_and_no_time(refused):
+    assert "0 is not in the range" in refused("-n", "0", "script.py")
+    said = refused("--deadline", "0", "--devices", "cpu:0", "script.py")
+    assert "--deadline is 0; it must be a number of seconds above 0" in said
+
+
+def test_a_port_that_is_taken(refused):
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = refused(
+            *("--hosts", "hosts", "--devices", "cpu:0"),
+            *("--address", f"127.0.0.1:{port}", "script.py"),
+        )
+    assert f"the store cannot listen at 0.0.0.0:{port}" in said
+    assert "choose another port or address" in said
+
+
+def test_a_folder_that_cannot_be_written(refused, tmp_path):
+    (tmp_path / "file").write_text("")
+    said = refused("--log-dir", "file/logs", "--devices", "cpu:0", "script.py")
+    assert "the ranks' output cannot be kept in file/logs" in said

@@ -1,0 +1,193 @@
+"""`hal run` with real processes: what ranks are told, how they end, and what is shown."""
+
+import os
+import pty
+import signal
+import sys
+
+import pytest
+
+from tests.launch.running import LONG_S, finished, has_ended, read_lines, read_to_end
+
+pytestmark = pytest.mark.slow
+HERE = ("--devices", "cpu:0")
+
+MEET = """
+import os, sys
+from stack.comm.store import Store
+from stack.comm.world import World
+
+world = World.from_environment()
+store = Store.of(world)
+store.set(f"{world.rank}", b"here")
+store.wait([str(rank) for rank in range(world.size)])
+cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+print(world.rank, world.size, world.local_rank, world.local_size, world.device, cpus, *sys.argv[1:])
+print("note", file=sys.stderr)
+"""
+
+
+def test_ranks_meet_and_each_has_its_place_device_and_processors(folder):
+    done = folder.run("-n", 3, "--devices", "cpu:0,cpu:1", folder.write(MEET), "-n", "--x=1")
+    cpus = sorted(os.sched_getaffinity(0))
+    shares = [cpus[len(cpus) * i // 3 : len(cpus) * (i + 1) // 3] for i in range(3)]
+    shares = shares if len(cpus) >= 3 else [[cpus[i % len(cpus)]] for i in range(3)]
+    assert done.out == [
+        f"[{i}] {i} 3 {i} 3 cpu:{i % 2} {','.join(map(str, shares[i]))} -n --x=1" for i in range(3)
+    ]
+    assert sorted(done.err) == ["[0] note", "[1] note", "[2] note"]
+    assert done.code == 0
+
+
+def test_a_module_runs_and_its_output_is_kept_as_it_is(folder):
+    text = "import os\nos.write(1, b'\\xff\\x00 no end')\nos.write(2, b'x\\r\\n' * 30000)\n"
+    folder.write(text, "part.py")
+    done = folder.run("-n", 2, *HERE, "--log-dir", "logs", "-m", "part")
+    assert (done.code, done.out, done.err) == (0, [], [])
+    for rank in (0, 1):
+        kept = folder.path / "logs" / f"rank-{rank}"
+        assert kept.with_suffix(".stdout").read_bytes() == b"\xff\x00 no end"
+        assert kept.with_suffix(".stderr").read_bytes() == b"x\r\n" * 30000
+
+
+FAIL = """
+import os, signal, sys, time
+from stack.comm.store import Store
+from stack.comm.world import World
+
+world = World.from_environment()
+store = Store.of(world)
+store.set(f"{world.rank}", b"here")
+store.wait([str(rank) for rank in range(world.size)])
+if world.rank == 1:
+    if sys.argv[1] == "raise":
+        raise ValueError("loss is not finite")
+    os.kill(os.getpid(), int(sys.argv[1]))
+with store.watch("no more") as watch:
+    watch.next(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "first"),
+    [
+        ("raise", 1, "rank 1 failed: exit status 1: ValueError: loss is not finite"),
+        ("9", 137, "rank 1 failed: killed by SIGKILL"),
+        ("11", 139, "rank 1 failed: killed by SIGSEGV: Fatal Python error: Segmentation fault"),
+    ],
+)
+def test_the_first_cause_is_shown_and_the_others_are_ended(folder, how, code, first):
+    done = folder.run("-n", 3, *HERE, folder.write(FAIL), how)
+    assert done.code == code
+    said = [line for line in done.err if not line.startswith("[")]
+    assert said[0] == f"hal run: {first}"
+    assert said[1] == "  rank 1 ran on this host, device cpu:0"
+    assert said[-1] == "  ranks 0, 2: killed by SIGTERM"
+
+
+GRACEFUL = """
+import signal, sys, time
+
+def end(number, frame):
+    print("saved", flush=True)
+    sys.exit(7)
+
+signal.signal(signal.SIGINT, end)
+signal.signal(signal.SIGTERM, end)
+print("ready", flush=True)
+for _ in range(600):
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_lets_every_rank_end_in_its_own_way(folder, number):
+    with folder.start("-n", 2, *HERE, folder.write(GRACEFUL)) as process:
+        assert read_lines(process.stdout, 2) == ["[0] ready", "[1] ready"]
+        process.send_signal(number)
+        done = finished(process)
+    assert done.out == ["[0] saved", "[1] saved"]
+    assert done.code == 128 + number
+    assert done.err == [
+        f"hal run: the launcher was asked to end by {number.name}",
+        "  ranks 0, 1: exit status 7",
+    ]
+
+
+CHILDREN = """
+import os, subprocess, sys, time
+child = "import subprocess, sys, time\\n"
+child += "made = subprocess.Popen(['sleep', '600'])\\n"
+child += "print(made.pid, flush=True)\\n"
+child += "time.sleep(600)\\n"
+made = subprocess.Popen([sys.executable, "-c", child], start_new_session=True)
+print(os.getpid(), flush=True)
+print(made.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("victim", ["launcher", "agent"])
+def test_sigkill_leaves_no_process_not_even_children_in_other_sessions(folder, victim):
+    with folder.start("-n", 2, *HERE, folder.write(CHILDREN)) as process:
+        made = [int(line.split()[1]) for line in read_lines(process.stdout, 6)]
+        assert len(set(made)) == 6
+        with open(f"/proc/{process.pid}/task/{process.pid}/children") as children:
+            agent = int(children.read())
+        os.kill(process.pid if victim == "launcher" else agent, signal.SIGKILL)
+        done = finished(process)
+    assert done.code == (-9 if victim == "launcher" else 1)
+    assert [p for p in [agent, *made] if not has_ended(p)] == []
+    if victim == "agent":
+        assert done.err[0] == "hal run: this host is lost: its agent ended (killed by SIGKILL)"
+
+
+def test_a_terminal_shows_colours_and_how_far_the_job_is(folder):
+    screen, terminal = pty.openpty()
+    script = folder.write("import time\nprint('one')\ntime.sleep(0.2)\nprint('two')\n")
+    coloured = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    with folder.start(
+        *("-n", 1, *HERE, script), stdout=terminal, stderr=terminal, env=coloured
+    ) as process:
+        os.close(terminal)
+        got = read_to_end(screen)
+        assert process.wait(LONG_S) == 0
+    os.close(screen)
+    assert b"\x1b[36m[0]\x1b[0m one" in got
+    assert b"\r\x1b[Khal run: running, 1 of 1 ranks, 0:0" in got
+    assert b"\r\x1b[K\x1b[36m[0]\x1b[0m two" in got
+    assert got.endswith(b"\r\x1b[K")
+
+
+SHELL = """
+import os, sys
+host, command = sys.argv[1], sys.argv[-1]
+if host == "dead":
+    sys.exit("connect to host dead: No route to host")
+print("welcome to", host, flush=True)
+os.execvp("sh", ["sh", "-c", command])
+"""
+
+
+def far(folder, hosts, *arguments):
+    shell = f"{sys.executable} {folder.path / folder.write(SHELL, 'shell.py')} {{host}}"
+    names = ("--hosts", folder.write(hosts, "hosts"), "--shell", shell)
+    return folder.run(*names, "--address", "127.0.0.1", *HERE, *arguments)
+
+
+def test_ranks_of_several_hosts_meet(folder):
+    done = far(folder, "node1 slots=2\nnode2 devices=cpu:7\n", folder.write(MEET))
+    seen = [line.split()[:6] for line in done.out]
+    assert seen == [
+        ["[0]", "0", "3", "0", "2", "cpu:0"],
+        ["[1]", "1", "3", "1", "2", "cpu:0"],
+        ["[2]", "2", "3", "0", "1", "cpu:7"],
+    ]
+    assert done.code == 0
+
+
+def test_a_host_that_cannot_be_reached_ends_the_job_before_it_starts(folder):
+    done = far(folder, "node1\ndead\n", folder.write("print('never')"))
+    assert (done.code, done.out) == (1, [])
+    text = "dead is lost: its agent ended (exit status 1): connect to host dead: No route to host"
+    assert done.err == [f"hal run: {text}"]
