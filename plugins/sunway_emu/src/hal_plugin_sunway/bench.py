@@ -110,15 +110,15 @@ class Bench:
     def matmul(self, a: Slab, b: Slab, c: Slab, n: int, half: bool, only_time: bool) -> Outcome:
         """The square product of float64 or float16 matrices."""
         text = text_of("matmul")
-        args = [a, b, c, n, int(only_time)]
+        args: list[Slab | int] = [a, b, c, n, int(only_time)]
         return self.run("matmul", args, f"#define HALF 1\n{text}" if half else text)
 
     def matmul_rate(self, n: int, half: bool = False) -> float:
         """Operations per second of a square product, without its arithmetic."""
         nbytes = n * n * (2 if half else 8)
-        slabs = [self.space(nbytes) for _ in range(3)]
-        cycles = self.matmul(*slabs, n, half, only_time=True).cycles
-        for slab in slabs:
+        a, b, c = (self.space(nbytes) for _ in range(3))
+        cycles = self.matmul(a, b, c, n, half, only_time=True).cycles
+        for slab in (a, b, c):
             self.give(slab)
         return 2.0 * n**3 / self.chip.seconds(cycles)
 
