@@ -17,7 +17,7 @@ from stack.ir import build
 from stack.runtime.opening import cache_dir
 from stack.runtime.tuned import Record
 from stack.tune.process import Process
-from stack.tune.report import Row, details, name_of, summary
+from stack.tune.report import Row, details, left_out, name_of, summary
 from stack.tune.rig import Rig
 from stack.tune.script import graphs_of
 from stack.tune.session import problems_of, tune
@@ -95,3 +95,5 @@ def _print(console: Console, device: str, rows: Sequence[Row], every: bool) -> N
         if row.record is not None:
             console.print(details(row.record))
     console.print(summary(f"kernels of {device}", rows))
+    for line in left_out(rows):
+        console.print(line, markup=False)

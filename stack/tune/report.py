@@ -13,6 +13,9 @@ from stack.compiler.blocking import Blocks, MatmulShape
 from stack.compiler.schedule import Problem, Schedule
 from stack.runtime.tuned import Record, Result
 
+NAMED = 3
+"""Problems that are named where many were left out."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -25,14 +28,27 @@ class Row:
 
 
 def summary(title: str, rows: Sequence[Row]) -> Table:
-    """A line for each problem: what the rules' schedule takes, what the chosen one does."""
-    columns = ("problem", "kernels", "rules", "chosen", "gain", "tried", "refused", "")
-    table = _table(title, *columns)
+    """A line for each problem that has a record: what the rules' schedule takes, what the chosen
+    one does."""
+    table = _table(title, "problem", "kernels", "rules", "chosen", "gain", "tried", "refused", "")
     for row in rows:
+        if row.record is None:
+            continue
         table.add_row(
             escape(name_of(row.problem)), str(row.count), *_measured(row.record), row.note
         )
     return table
+
+
+def left_out(rows: Sequence[Row]) -> Iterator[str]:
+    """Why problems have no record, each cause with those that it keeps from having one."""
+    causes: dict[str, list[str]] = {}
+    for row in rows:
+        if row.record is None:
+            causes.setdefault(row.note, []).append(name_of(row.problem))
+    for cause, names in causes.items():
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        yield f"not measured: {'; '.join(names[:NAMED])}{more}: {cause}"
 
 
 def details(record: Record) -> Table:
@@ -77,10 +93,7 @@ def _words(shape: MatmulShape) -> Iterator[str]:
         yield "B by columns"
 
 
-def _measured(record: Record | None) -> Iterator[str]:
-    if record is None:
-        yield from [""] * 5
-        return
+def _measured(record: Record) -> Iterator[str]:
     ratio = record.results[record.chosen].measured or 1.0
     yield time_of(record.seconds)
     yield time_of(record.seconds * ratio) if record.chosen else "the same"
@@ -109,5 +122,5 @@ def _key(result: Result) -> tuple[bool, float]:
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column == "problem")
     return table

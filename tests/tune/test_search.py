@@ -119,7 +119,9 @@ def test_a_candidate_that_cannot_be_written_is_refused():
     assert found.chosen == 2
 
 
-def test_three_of_four_rounds_decide():
-    assert surely_faster([0.9] * 9 + [1.5] * 3)
-    assert not surely_faster([0.9] * 8 + [1.5] * 4)
-    assert not surely_faster([0.5] * 3)
+def test_more_rounds_than_luck_explains_decide():
+    assert surely_faster([0.9] * 11 + [1.5])
+    assert not surely_faster([0.9] * 10 + [1.5] * 2)
+    assert surely_faster([0.9] * 23 + [1.5] * 7)
+    assert not surely_faster([0.1] * 6)
+    assert not surely_faster([])
