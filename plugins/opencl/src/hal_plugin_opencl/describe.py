@@ -14,6 +14,7 @@ from hal.core.description import (
     SpaceKind,
 )
 from hal.core.dtypes import DType
+from hal.core.errors import InvalidCall
 from hal.core.values import OPENCL_C
 from hal_plugin_opencl.find import summary
 from hal_plugin_opencl.plugin import PLUGIN, Choice
@@ -25,6 +26,9 @@ _GRID = ((1 << 31) - 1, 65535, 65535)
 _QUEUES = 256
 _ARGUMENT_NBYTES = 16
 """The most that a parameter takes: a buffer's address and an offset."""
+
+_LANES = 256
+"""Work-items of a group: what every GPU driver lets be, and enough to hide latency."""
 
 _ULP = {
     "exp": 3.0,
@@ -46,13 +50,14 @@ def describe(device: cl.Device, choice: Choice) -> DeviceInfo:
     dtypes = [d for d in DType if d is not DType.F64 or has_double(device)]
     lacking = set() if computes_in_host_memory(device) else _IN_HOST_MEMORY
     names = (f"{PLUGIN}:{i}" for i in range(choice.count) if i != choice.index)
+    limits = _limits(device, capacity, choice)
     return DeviceInfo(
         name=f"{PLUGIN}:{choice.index}",
         plugin=PLUGIN,
         description=summary(device),
-        fingerprint=_fingerprint(device),
+        fingerprint=_fingerprint(device, limits.lanes),
         contract=1,
-        limits=_limits(device, capacity, choice.progress_s),
+        limits=limits,
         spaces=_spaces(device, capacity),
         dtypes=dict.fromkeys(dtypes, 0.0),
         numeric=_numeric(device, dtypes),
@@ -83,18 +88,21 @@ def rounds_correctly(device: cl.Device) -> bool:
     return bool(device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT)
 
 
-def _limits(device: cl.Device, capacity: int, progress_s: float) -> Limits:
+def _limits(device: cl.Device, capacity: int, choice: Choice) -> Limits:
     """OpenCL tells the size of one cache without its level, so the nearest ones stay unsaid."""
-    vector = device.native_vector_width_float * 4 if _is_cpu(device) else 0
+    most = device.max_work_group_size
+    lanes = choice.lanes or (1 if _is_cpu(device) else min(_LANES, most))
+    if lanes > most:
+        raise InvalidCall(f"{PLUGIN}:{choice.index} runs at most {most} lanes, not {lanes}")
     return Limits(
         grid=_GRID,
         args=device.max_parameter_size // _ARGUMENT_NBYTES,
         alloc_nbytes=min(capacity, device.max_mem_alloc_size),
         queues=_QUEUES,
         instances=device.max_compute_units,
-        progress_s=progress_s,
-        vector_nbytes=vector,
-        lanes=1 if _is_cpu(device) else device.preferred_work_group_size_multiple,
+        progress_s=choice.progress_s,
+        vector_nbytes=device.native_vector_width_float * 4 if lanes == 1 else 0,
+        lanes=lanes,
     )
 
 
@@ -119,10 +127,11 @@ def _numeric(device: cl.Device, dtypes: list[DType]) -> NumericProfile:
     )
 
 
-def _fingerprint(device: cl.Device) -> str:
+def _fingerprint(device: cl.Device, lanes: int) -> str:
     platform = device.platform
     said = (platform.version, device.vendor, device.name, device.version, device.driver_version)
-    return " ".join(" | ".join(said).split())
+    # What is measured with instances of one kind says nothing of the other.
+    return " ".join(" | ".join((*said, f"{lanes} lanes")).split())
 
 
 def _facts(device: cl.Device) -> dict[str, str]:

@@ -20,16 +20,22 @@ DEVICES_VARIABLE = "HAL_OPENCL_DEVICES"
 """How often the first device is presented, each time with its own context, in place of all devices
 once. More than one serve groups where there is one device."""
 
-VARIABLES = {"memory_nbytes": "HAL_OPENCL_MEMORY", "progress_s": "HAL_OPENCL_PROGRESS"}
+VARIABLES = {
+    "memory_nbytes": "HAL_OPENCL_MEMORY",
+    "progress_s": "HAL_OPENCL_PROGRESS",
+    "lanes": "HAL_OPENCL_LANES",
+}
 """The settings, and the variables that give them where a setting does not. `memory_nbytes`: the
 most bytes that the device allocates (what the driver says, shared among its presentations);
-`progress_s`: how long an operation may take before it counts as hanging (60)."""
+`progress_s`: how long an operation may take before it counts as hanging (60); `lanes`: the most
+work-items that run an instance together (1 on a CPU, else as many as most devices let be)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """An opened device: index `index` of `count`, the `position` of its hardware among those found
-    and how many devices share that; `memory_nbytes` 0 leaves the size to the driver."""
+    and how many devices share that; `memory_nbytes` 0 leaves the size to the driver, `lanes` 0 the
+    lanes to the kind of device."""
 
     index: int
     count: int
@@ -37,6 +43,7 @@ class Choice:
     shared: int
     memory_nbytes: int
     progress_s: float
+    lanes: int
 
 
 @hookimpl
@@ -59,9 +66,17 @@ def open_device(index: int, options: OpenOptions) -> HostedDevice:
             f"{PLUGIN}:{index}: unknown settings {', '.join(unknown)}; "
             f"known are {', '.join(VARIABLES)}"
         )
-    memory, progress = (_number(name, options) for name in VARIABLES)
+    memory, progress, lanes = (_number(name, options) for name in VARIABLES)
     times = _times()
-    choice = Choice(index, count, 0 if times else index, times or 1, int(memory), progress or 60.0)
+    choice = Choice(
+        index,
+        count,
+        position=0 if times else index,
+        shared=times or 1,
+        memory_nbytes=int(memory),
+        progress_s=progress or 60.0,
+        lanes=int(lanes),
+    )
     # Only now: pyopencl writes an environment variable when it is imported.
     machine = import_module("hal_plugin_opencl.machine")
     opened: HostedDevice = machine.opened(choice, options.cache_dir)
