@@ -151,18 +151,19 @@ class CoreGroup:
         return taken
 
     def _receive(self) -> bytes:
-        """More of the answer. The process itself ends what hangs; here its end is noticed."""
-        while self._process.poll() is None:
+        """More of the answer. The process itself ends what hangs; here its end is noticed, after
+        what it said last."""
+        while True:
+            ended = self._process.poll() is not None
             try:
-                got = self._link.recv(65536)
+                if got := self._link.recv(65536):
+                    return got
             except TimeoutError:
-                continue
+                if not ended:
+                    continue
             except OSError as error:
                 raise self._gone() from error
-            if got:
-                return got
-            break
-        raise self._gone()
+            raise self._gone()
 
     def _gone(self) -> CoreGroupFailure:
         try:

@@ -38,7 +38,10 @@ static bool drive(struct outcome *out) {
     }
     out->get_nbytes = moved_get;
     out->put_nbytes = moved_put;
-    if (failed()) cpes_abandon();
+    if (failed()) {
+        memory_reset(); /* before the transfers that it still holds go */
+        cpes_abandon();
+    }
     ldm_end();
     return !failed();
 }
