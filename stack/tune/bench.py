@@ -19,8 +19,9 @@ from stack.tune.orders import Answer, Begin, Extent, Order, Prepare, Refusal, St
 
 Bytes = npt.NDArray[np.uint8]
 LONG_S = 0.02
+"""Seconds of a run from which on one time is enough."""
 LOOKS = 3
-"""Runs of which the fastest tells how long a candidate takes, before it is timed in rounds."""
+"""Times of which the least is the answer."""
 UNWRITTEN = b"\xff"
 """What fills results before they are computed: NaN, so that a missing one is seen."""
 
@@ -59,7 +60,7 @@ class Bench:
                 return 0.0
             if isinstance(order, Prepare):
                 return self._prepare(order.number, order.trial)
-            return self._timed(self._ready[order.number], order.repeats)
+            return self._least(self._ready[order.number], order.repeats)
         except LateError:
             return Refusal(Stage.HANG, f"did not end within {limit_s:g} s", lasting=True)
         except OperationFailed as error:
@@ -94,13 +95,14 @@ class Bench:
         wrong = self._compare(number)
         if wrong:
             return Refusal(Stage.RESULT, wrong)
-        return self._least(ready)
+        return self._least(ready, 1)
 
-    def _least(self, ready: _Ready) -> float:
-        """The least seconds of a few runs; of one where a run takes long."""
-        least = self._timed(ready, 1)
+    def _least(self, ready: _Ready, repeats: int) -> float:
+        """The least of a few times, since other work on the machine only ever adds to one; a
+        single time where a run takes long."""
+        least = self._timed(ready, repeats)
         for _ in range(LOOKS - 1 if least < LONG_S else 0):
-            least = min(least, self._timed(ready, 1))
+            least = min(least, self._timed(ready, repeats))
         return least
 
     def _compare(self, number: int) -> str:

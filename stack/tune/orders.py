@@ -68,7 +68,8 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """Run a prepared candidate `repeats` times. Answered with the seconds of one run."""
+    """Run a prepared candidate `repeats` times, a few times over. Answered with the seconds of one
+    run when it went fastest."""
 
     number: int
     repeats: int

@@ -134,7 +134,7 @@ def test_timed_runs_start_from_the_same_contents():
         assert bench.answer(Prepare(1, AS_RIGHT), LIMIT_S) > 0
         start = time.monotonic()
         each = bench.answer(Time(1, 50), LIMIT_S)
-        assert 0 < 50 * each <= time.monotonic() - start
+        assert 0 < 3 * 50 * each <= time.monotonic() - start
         assert bench.answer(Prepare(2, WRONG), LIMIT_S).stage is Stage.RESULT
         assert bench.answer(Begin(EXTENTS[:1]), LIMIT_S) == 0
         assert device.stats("").live_buffers == 1
