@@ -87,6 +87,8 @@ class Process:
 
     def end(self) -> None:
         """Kill the process with all that it started. Idempotent."""
+        if self._connection.closed:
+            return
         self._connection.close()
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
+
 from hal.core.errors import HalError
 from stack.compiler.program import GraphRequest
 from stack.runtime.opening import close_all, engine_for
@@ -36,6 +38,10 @@ def graphs_of(script: str, args: Sequence[str], device: str) -> list[GraphReques
     except SystemExit as end:
         if end.code and not heard:
             raise ScriptError(f"{script} ended with status {end.code}") from end
+        if end.code:
+            click.echo(
+                f"{script} ended with status {end.code}; what it had computed counts", err=True
+            )
     except KeyboardInterrupt:
         pass
     finally:

@@ -106,6 +106,7 @@ def test_the_kernels_of_a_script_are_found_whatever_it_exits_with(tmp_path, stat
     assert (sys.argv, sys.path) == before
     assert f"the script says 210.0 ['--steps', '{status}']" in done.stdout
     assert "the budget is spent" in done.stdout
+    assert ("ended with status 3" in done.stderr) == (status == "3")
     assert done.exit_code == 0
 
 
