@@ -62,7 +62,7 @@ def _is_endless(blocking: Blocking, arguments: list[str]) -> bool:
     if blocking.name == "syscall" and not any("FUTEX_WAIT" in a for a in arguments):
         return False
     if blocking.limit is None:
-        return True
+        return not any("MSG_DONTWAIT" in a for a in arguments)
     return any(word in arguments[blocking.limit].split() for word in ENDLESS)
 
 

@@ -210,6 +210,7 @@ def test_a_native_wait_without_a_deadline_is_found(code):
         "poll(fds, 2, 100);",
         "// pthread_join(thread, NULL);",
         "already_read(fd);",
+        "return recv(fd, bytes, 1, MSG_DONTWAIT);",
     ],
 )
 def test_a_native_wait_with_a_deadline_is_not_found(code):

@@ -31,24 +31,22 @@ NUMPY: dict[np.dtype[Any], DType] = {
 }
 NUMPY_CODES: dict[np.dtype[Any], int] = {dtype: DTYPES[NUMPY[dtype]] for dtype in NUMPY}
 
-_KIND_OF = {code: kind for kind, code in KINDS.items()}
+KIND_OF = {code: kind for kind, code in KINDS.items()}
 _REDUCE_OF = {code: reduce for reduce, code in REDUCES.items()}
 _DTYPE_OF = {code: dtype for dtype, code in DTYPES.items()}
-_POINTS = {lib.HE_SEND: "send to", lib.HE_RECV: "receive from"}
 _REDUCING = {CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.REDUCE_SCATTER}
 
 
 def call_in_words(call: Any) -> str:
     """A native call: "call 3: reduce (sum) of 8 f32, root 1"."""
-    if call.kind in _POINTS:
-        what = f"{_POINTS[call.kind]} rank {call.root}, {_elements(call)}"
-        return f"message {call.sequence}: {what}"
-    kind = _KIND_OF[call.kind]
+    if call.kind == lib.HE_SEND:
+        return f"message {call.sequence} to rank {call.root} of {_elements(call)}"
+    kind = KIND_OF[call.kind]
     how = f" ({_REDUCE_OF[call.reduce].value})" if kind in _REDUCING else ""
     root = f", root {call.root}" if call.root >= 0 else ""
-    counts = f", counts with digest {call.digest:#x}" if call.digest else ""
+    digest = f", digest {call.digest:#x}" if call.digest else ""
     of = "" if kind is CollectiveKind.BARRIER else f" of {_elements(call)}"
-    return f"call {call.sequence}: {kind.value}{how}{of}{root}{counts}"
+    return f"call {call.sequence}: {kind.value}{how}{of}{root}{digest}"
 
 
 def _elements(call: Any) -> str:

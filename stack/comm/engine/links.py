@@ -17,6 +17,10 @@ from stack.comm.world import host_and_port
 VERSION = 1
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _HELLO_NBYTES = 256
+LIFE = "life"
+DATA = ("programs", "messages")
+"""What the connections between two ranks of different hosts are for; those of one host have LIFE
+alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +96,17 @@ def _own_address(host: str, port: int) -> str:
 
 
 class Links:
-    """This rank's connections to the others, by rank."""
+    """This rank's connections to the others, by rank and purpose."""
 
     def __init__(self, rank: int, cards: Sequence[Card], deadline: Deadline) -> None:
         self._rank = rank
         self._cards = cards
         self._deadline = deadline
-        self.links: dict[int, socket.socket] = {}
+        self._links: dict[tuple[int, str], socket.socket] = {}
+
+    def life(self, other: int) -> socket.socket:
+        """The connection to a rank by which each learns how the other is."""
+        return self._links[other, LIFE]
 
     def reach(self, other: int) -> bool:
         """Connect to a rank's abstract socket; False where it is of another host."""
@@ -109,41 +117,44 @@ class Links:
         except ConnectionRefusedError:
             link.close()
             return False
-        self._greet(other, link)
+        self._greet(other, LIFE, link)
         return True
 
     def call_lower(self, hosts: Sequence[int]) -> None:
         """To all lower ranks that are not reached yet."""
         for other in range(self._rank):
-            if other in self.links:
-                continue
-            if hosts[other] == hosts[self._rank]:
-                if not self.reach(other):
-                    raise DeadlineExceeded(f"rank {other} has given up; its process may have ended")
-                continue
-            card = self._cards[other]
-            try:
-                link = socket.create_connection((card.address, card.port), self._deadline.left_s)
-            except OSError as error:
-                where = f"rank {other} at {card.address}:{card.port}"
-                raise DeadlineExceeded(f"{where} cannot be reached: {error}") from error
-            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._greet(other, link)
+            if hosts[other] != hosts[self._rank]:
+                for purpose in (LIFE, *DATA):
+                    self._call(other, purpose)
+            elif (other, LIFE) not in self._links and not self.reach(other):
+                raise DeadlineExceeded(f"rank {other} has given up; its process may have ended")
 
-    def _greet(self, other: int, link: socket.socket) -> None:
-        self.links[other] = link
-        hello = json.dumps([self._rank, self._cards[other].secret]).encode()
+    def _call(self, other: int, purpose: str) -> None:
+        card = self._cards[other]
+        try:
+            link = socket.create_connection((card.address, card.port), self._deadline.left_s)
+        except OSError as error:
+            where = f"rank {other} at {card.address}:{card.port}"
+            raise DeadlineExceeded(f"{where} cannot be reached: {error}") from error
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._greet(other, purpose, link)
+
+    def _greet(self, other: int, purpose: str, link: socket.socket) -> None:
+        self._links[other, purpose] = link
+        hello = json.dumps([self._rank, purpose, self._cards[other].secret]).encode()
         link.sendall(hello.ljust(_HELLO_NBYTES))
 
     def hear_higher(self, listeners: Listeners, hosts: Sequence[int]) -> None:
         """From all higher ranks."""
-        wanted = set(range(self._rank + 1, len(self._cards)))
-        while missing := wanted - self.links.keys():
+        higher = range(self._rank + 1, len(self._cards))
+        near = {(r, LIFE) for r in higher if hosts[r] == hosts[self._rank]}
+        far = {(r, p) for r in higher if hosts[r] != hosts[self._rank] for p in (LIFE, *DATA)}
+        while missing := (near | far) - self._links.keys():
             if self._deadline.passed:
-                text = f"ranks {sorted(missing)} did not connect"
-                raise DeadlineExceeded(f"{text} within {self._deadline.seconds:g} s")
-            near = any(hosts[other] == hosts[self._rank] for other in missing)
-            self._accept_one(listeners.local if near else listeners.remote)
+                ranks = sorted({rank for rank, _ in missing})
+                text = f"ranks {ranks} did not connect within {self._deadline.seconds:g} s"
+                raise DeadlineExceeded(text)
+            self._accept_one(listeners.local if near & missing else listeners.remote)
 
     def _accept_one(self, listener: socket.socket) -> None:
         try:
@@ -151,16 +162,16 @@ class Links:
         except TimeoutError:
             return
         link.settimeout(min(self._deadline.left_s, 5.0))
-        other = self._hello(link)
-        if other is None or other in self.links:
+        who = self._hello(link)
+        if who is None or who in self._links:
             link.close()  # a stranger
             return
         if listener.family != socket.AF_UNIX:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.links[other] = link
+        self._links[who] = link
 
-    def _hello(self, link: socket.socket) -> int | None:
-        """The rank that speaks; None for someone who does not know this rank's secret."""
+    def _hello(self, link: socket.socket) -> tuple[int, str] | None:
+        """Rank and purpose of who speaks; None if it does not know this rank's secret."""
         text = b""
         try:
             while len(text) < _HELLO_NBYTES:
@@ -168,20 +179,23 @@ class Links:
                 if not part:
                     return None
                 text += part
-            rank, secret = json.loads(text)
+            rank, purpose, secret = json.loads(text)
         except (OSError, ValueError):
             return None
         known = hmac.compare_digest(str(secret), self._cards[self._rank].secret)
-        return int(rank) if known else None
+        return (int(rank), str(purpose)) if known else None
 
-    def take(self) -> tuple[int, ...]:
-        """Descriptors by rank, -1 for this one; the caller's from now on."""
-        for link in self.links.values():
+    def take(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Descriptors, the caller's from now on, -1 where there is none: those of LIFE by rank, and
+        by rank those of DATA."""
+        for link in self._links.values():
             link.setblocking(False)
-        found = {rank: link.detach() for rank, link in self.links.items()}
-        self.links.clear()
-        return tuple(found.get(rank, -1) for rank in range(len(self._cards)))
+        found = {who: link.detach() for who, link in self._links.items()}
+        self._links.clear()
+        ranks = range(len(self._cards))
+        life = tuple(found.get((rank, LIFE), -1) for rank in ranks)
+        return life, tuple(found.get((rank, purpose), -1) for rank in ranks for purpose in DATA)
 
     def close(self) -> None:
-        for link in self.links.values():
+        for link in self._links.values():
             link.close()

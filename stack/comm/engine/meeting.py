@@ -23,11 +23,12 @@ from stack.comm.store import Store
 @dataclass(frozen=True, slots=True)
 class Met:
     """What a meeting gives: `hosts[r]` is the lowest rank of rank r's host, `life[r]` a connected
-    socket, `segment` the descriptor of the memory that this host's ranks share. All are the
-    caller's."""
+    socket, `data[2 * r]` and the one after it two more where rank r is of another host, `segment`
+    the descriptor of the memory that this host's ranks share. All are the caller's."""
 
     hosts: tuple[int, ...]
     life: tuple[int, ...]
+    data: tuple[int, ...]
     segment: int
 
 
@@ -69,7 +70,7 @@ def meet(place: Place, rank: int, size: int, deadline_s: float) -> Met:
         links.call_lower(hosts)
         links.hear_higher(listeners, hosts)
         segment = segment_of(links, rank, hosts, cards, deadline)
-        return Met(hosts, links.take(), segment)
+        return Met(hosts, *links.take(), segment)
 
 
 def _cards(store: Store, size: int, deadline: Deadline) -> list[Card]:

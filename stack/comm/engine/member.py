@@ -14,11 +14,14 @@ from numpy.typing import NDArray
 
 from hal.core.errors import DeadlineExceeded, HalError, OutOfMemory, PluginError
 from stack.comm.engine.buffers import native_counts, readable, writable
+from stack.comm.engine.codes import KIND_OF
 from stack.comm.engine.failures import error_of
 from stack.comm.engine.library import ffi, lib
 from stack.comm.engine.meeting import Met
+from stack.comm.engine.routes import IN_PLACE, Route, Routes
 
 Array = NDArray[Any]
+Counts = Sequence[int]
 NS = 1_000_000_000
 _collective = lib.he_collective
 _PENDING = lib.HE_PENDING
@@ -42,12 +45,15 @@ class Member:
         self._timeout_ns = int(timeout_s * NS)
         local = [r for r, host in enumerate(met.hosts) if host == met.hosts[rank]]
         native = lib.he_group_new(
-            rank, self.size, len(local), local, met.segment, met.life, int(self.heartbeat_s * NS)
-        )
+            rank, self.size, len(local), local, met.segment, met.life, met.data,
+            int(self.heartbeat_s * NS),
+        )  # fmt: skip
         if native == ffi.NULL:
-            for descriptor in (met.segment, *(d for d in met.life if d >= 0)):
-                os.close(descriptor)
+            for descriptor in (met.segment, *met.life, *met.data):
+                if descriptor >= 0:
+                    os.close(descriptor)
             raise PluginError(f"group {key!r}: no memory or thread for it")
+        self._routes = None if len(local) == self.size else Routes(rank, met.hosts)
         self.native = ffi.gc(native, lib.he_group_release)
         _LIVE.add(self)
 
@@ -60,21 +66,23 @@ class Member:
         count: int,
         root: int,
         reduce: int,
-        counts: Sequence[int] | None,
+        counts: Counts | None,
     ) -> Array:
         """Block until the call is done on this rank; gives `dst`. Raises what ended the group."""
+        if self._routes is not None:
+            to, of, route = self._routed(kind, dst, src, count, root, counts)
+            count = 0 if counts is not None else count  # equal on all ranks, as the counts are
+            return self.follow(kind, dtype, to, of, count, root, reduce, route)
+        at = writable(dst)
+        of_ = at if src is dst else readable(src)
+        numbers = _NULL
         if counts is not None:
-            count = 0  # equal on all ranks, as the counts are
-        to = writable(dst)
-        of = to if src is dst else readable(src)
-        numbers = _NULL if counts is None else native_counts(counts)
+            count, numbers = 0, native_counts(counts)
         code = _collective(
-            self.native, kind, dtype, reduce, root, count, to, of, numbers, self._timeout_ns
+            self.native, kind, dtype, reduce, root, count, at, of_, numbers, self._timeout_ns
         )
-        if code == _PENDING:
-            Work(self, lib.he_left(), (to, of, numbers), dst).finish()
-        elif code:
-            raise self.error()
+        if code:
+            self._settle(code, (at, of_, numbers), dst)
         return dst
 
     def start(
@@ -86,16 +94,82 @@ class Member:
         count: int,
         root: int,
         reduce: int,
-        counts: Sequence[int] | None,
+        counts: Counts | None,
     ) -> Work:
         """Leave the call to the group's thread."""
-        if counts is not None:
-            count = 0
-        to, of, numbers = writable(dst), readable(src), native_counts(counts)
+        if self._routes is not None:
+            to, of, route = self._routed(kind, dst, src, count, root, counts)
+            count = 0 if counts is not None else count  # equal on all ranks, as the counts are
+            return self.start_following(kind, dtype, to, of, count, root, reduce, route)
+        at, of_, numbers = writable(dst), readable(src), native_counts(counts)
+        count = count if counts is None else 0
         native = lib.he_collective_start(
-            self.native, kind, dtype, reduce, root, count, to, of, numbers, self._timeout_ns
+            self.native, kind, dtype, reduce, root, count, at, of_, numbers, self._timeout_ns
         )
-        return Work(self, native, (to, of, numbers), dst)
+        return Work(self, native, (at, of_, numbers), dst)
+
+    def follow(
+        self,
+        kind: int,
+        dtype: int,
+        dst: Array,
+        src: Array,
+        count: int,
+        root: int,
+        reduce: int,
+        route: Route,
+    ) -> Array:
+        """As `run`, by the steps of a chunk program."""
+        at, of = writable(dst), readable(src)
+        code = lib.he_program_do(
+            self.native, kind, dtype, reduce, root, count, route.digest, at, of,
+            route.steps, route.nsteps, route.after, route.nafter, route.places[2],
+            self._timeout_ns,
+        )  # fmt: skip
+        if code:
+            self._settle(code, (at, of, route), dst)
+        return dst
+
+    def start_following(
+        self,
+        kind: int,
+        dtype: int,
+        dst: Array,
+        src: Array,
+        count: int,
+        root: int,
+        reduce: int,
+        route: Route,
+    ) -> Work:
+        """As `start`, by the steps of a chunk program."""
+        at, of = writable(dst), readable(src)
+        native = lib.he_program_start(
+            self.native, kind, dtype, reduce, root, count, route.digest, at, of,
+            route.steps, route.nsteps, route.after, route.nafter, route.places[2],
+            self._timeout_ns,
+        )  # fmt: skip
+        return Work(self, native, (at, of, route), dst)
+
+    def _settle(self, code: int, keep: tuple[Any, ...], result: Array) -> None:
+        """A blocking call has not ended well, or not yet."""
+        if code != _PENDING:
+            raise self.error()
+        Work(self, lib.he_left(), keep, result).finish()
+
+    def _routed(
+        self, kind: int, dst: Array, src: Array, count: int, root: int, counts: Counts | None
+    ) -> tuple[Array, Array, Route]:
+        """Destination, source and steps of a call among several hosts. Programs run in place where
+        that is simplest, and else want memory that nobody writes: the source is copied."""
+        assert self._routes is not None
+        of, sizes = KIND_OF[kind], None if counts is None else tuple(counts)
+        wide = src.dtype.kind not in "iub" and src.dtype.itemsize == 2
+        route = self._routes.of(of, count, sizes, root, src.dtype.itemsize, wide)
+        if of in IN_PLACE:
+            if src is not dst:
+                dst[...] = src.reshape(dst.shape)
+            return dst, dst, route
+        return dst, src.copy() if np.may_share_memory(src, dst) else src, route
 
     def share(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         """An array in memory that all ranks of this host map; it lives as long as it is used."""

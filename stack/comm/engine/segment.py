@@ -24,11 +24,11 @@ def segment_of(
     local = [r for r, host in enumerate(hosts) if host == leader]
     nbytes = lib.he_segment_nbytes(len(local), len(hosts))
     if rank != leader:
-        return _received(links.links[leader], cards[leader].token, nbytes, deadline)
+        return _received(links.life(leader), cards[leader].token, nbytes, deadline)
     segment = _new_memory(nbytes, cards[rank].token)
     try:
         for other in local[1:]:
-            socket.send_fds(links.links[other], [b"segment"], [segment])
+            socket.send_fds(links.life(other), [b"segment"], [segment])
     except OSError as error:
         os.close(segment)
         raise PluginError(

@@ -7,9 +7,9 @@ import time
 
 from hal.core.errors import Failure, FailureKind, Scope
 from stack.comm.engine.failures import PeerLost
-from stack.comm.engine.links import Deadline
 from stack.comm.engine.meeting import Place
 from stack.comm.engine.member import Member
+from stack.comm.store import Store
 
 _PAUSE_S = 0.005
 
@@ -21,20 +21,24 @@ def agree_who_is_left(place: Place, member: Member) -> list[int]:
     at the deadline, whoever sees it first decides: the store takes one decision. Raises PeerLost
     when it was made without this rank.
     """
-    store, deadline = place.table.under("shrink/"), Deadline(member.timeout_s)
+    store = place.table.under("shrink/")
     store.set(str(member.rank), json.dumps(sorted(member.lost())).encode())
-    while (decided := store.find("who")) is None:
-        told = {rank: store.find(str(rank)) for rank in range(member.size)}
-        here = {rank: set(json.loads(lost)) for rank, lost in told.items() if lost is not None}
-        wanted = set(range(member.size)) - member.lost().union(*here.values())
-        if wanted <= here.keys() or deadline.passed:
-            left = sorted(wanted & here.keys())
-            decided = store.compare_set("who", None, json.dumps(left).encode())
-            break
+    until_s = time.monotonic() + member.timeout_s
+    here, wanted = _here_and_wanted(store, member)
+    while not wanted <= here and time.monotonic() < until_s and store.find("who") is None:
         time.sleep(_PAUSE_S)
-    ranks: list[int] = json.loads(decided or b"[]")
+        here, wanted = _here_and_wanted(store, member)
+    mine = json.dumps(sorted(wanted & here)).encode()
+    ranks: list[int] = json.loads(store.compare_set("who", None, mine) or b"[]")
     if member.rank not in ranks:
         text = f"ranks {ranks} went on without this rank"
         failure = Failure(FailureKind.PEER_LOST, Scope.PEER, f"rank {member.rank}", "shrink", text)
         raise PeerLost(failure, member.rank)
     return ranks
+
+
+def _here_and_wanted(store: Store, member: Member) -> tuple[set[int], set[int]]:
+    """The ranks that have written themselves down, and those that nobody has lost."""
+    told = {rank: store.find(str(rank)) for rank in range(member.size)}
+    here = {rank: set(json.loads(lost)) for rank, lost in told.items() if lost is not None}
+    return set(here), set(range(member.size)) - member.lost().union(*here.values())

@@ -1,9 +1,11 @@
 """Ranks that are threads of the test's process: each has a group of its own."""
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
 
+from stack.comm.engine import links
 from stack.comm.group import Group
 from stack.comm.store import Store, StoreServer
 
@@ -11,11 +13,25 @@ TOKEN = "of-a-test"
 _KEYS = count()
 
 
+class BootId:
+    """What the kernel calls its boot, where every thread may say that it runs under another one."""
+
+    def __init__(self):
+        self.host = threading.local()
+
+    def read_text(self):
+        return f"boot-of-a-test-{getattr(self.host, 'number', 0)}\n"
+
+
+BOOT = BootId()
+
+
 class Crew:
     """A group for each rank; `do(f)` gives f(group) of every rank, in rank order."""
 
-    def __init__(self, port, size, pool, deadline_s):
+    def __init__(self, port, size, pool, deadline_s, hosts=None):
         self.size = size
+        self.hosts = hosts or (0,) * size
         self.key = f"crew-{next(_KEYS)}"
         self._pool = pool
         self.address = f"127.0.0.1:{port}"
@@ -24,6 +40,7 @@ class Crew:
         self.groups = [f.result(30) for f in join]
 
     def _join(self, rank, deadline_s):
+        BOOT.host.number = self.hosts[rank]
         return Group.join(self.store, self.address, self.key, rank, self.size, deadline_s)
 
     def do(self, function):
@@ -38,9 +55,12 @@ class Crew:
 
 @contextmanager
 def crews(*sizes, deadline_s=20.0):
-    """A crew of each size."""
-    with StoreServer(TOKEN) as server, ThreadPoolExecutor(sum(sizes)) as pool:
-        made = [Crew(server.port, size, pool, deadline_s) for size in sizes]
+    """A crew of each size: of that many ranks, or with these hosts, one for each rank."""
+    hosts = [(0,) * size if isinstance(size, int) else size for size in sizes]
+    before, links._BOOT = links._BOOT, BOOT
+    with StoreServer(TOKEN) as server, ThreadPoolExecutor(sum(map(len, hosts))) as pool:
+        made = [Crew(server.port, len(of), pool, deadline_s, of) for of in hosts]
+        links._BOOT = before
         yield made
         for crew in made:
             crew.close()

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from multiprocessing import get_context
 
@@ -119,6 +119,6 @@ def running(size, deadline_s=20.0):
             yield ranks
         finally:
             for process in ranks.processes:
-                if process.is_alive():
+                with suppress(ProcessLookupError):
                     os.kill(process.pid, signal.SIGCONT)
             ranks.close()

@@ -92,7 +92,7 @@ def test_a_late_rank_is_named_with_its_last_call():
         (
             lambda g: g.all_gather(np.ones(2 + g.rank), counts=[2, 3, 4]),
             lambda g: g.all_gather(np.ones(2 + g.rank), counts=[2, 4, 4]),
-            "counts with digest",
+            "digest",
         ),
     ],
 )

@@ -15,7 +15,6 @@ enum {
 };
 enum { HE_SUM, HE_PROD, HE_MIN, HE_MAX, HE_AVG };
 enum { HE_F64, HE_F32, HE_F16, HE_BF16, HE_I64, HE_I32, HE_I16, HE_I8, HE_U64, HE_U32, HE_U16, HE_U8, HE_BOOL };
-enum { HE_STEP_SEND, HE_STEP_RECV, HE_STEP_RECV_REDUCE, HE_STEP_COPY, HE_STEP_REDUCE };
 
 /* A rank's call as it tells the others. `root` is -1 where the kind has none; of a point-to-point call it is the
  * other rank. `digest` stands for what else must agree: counts of each pair, or the plan that is followed. */
@@ -33,9 +32,9 @@ typedef struct {
 } he_failure;
 
 /* A group. `local` lists the ranks of this host in rising order, of which `segment` is the shared memory; `life`
- * has a connection to each rank (-1 for this one). All descriptors become the group's. NULL without memory or
- * threads: then they stay the caller's. */
-he_group *he_group_new(int rank, int size, int nlocal, const int *local, int segment, const int *life,
+ * has a connection to each rank (-1 for this one), `data` two for each rank of another host (-1 for the others). All
+ * descriptors become the group's. NULL without memory or threads: then they stay the caller's. */
+he_group *he_group_new(int rank, int size, int nlocal, const int *local, int segment, const int *life, const int *data,
                        int64_t heartbeat_ns);
 int64_t he_segment_nbytes(int nlocal, int size);
 void he_group_leave(he_group *group);
@@ -60,6 +59,14 @@ he_work *he_left(void);
  * memory or threads. */
 he_work *he_collective_start(he_group *group, int kind, int dtype, int reduce, int root, int64_t count, void *dst,
                              const void *src, const int64_t *counts, int64_t timeout_ns);
+/* The same for a chunk program: this rank's steps as `stack.comm.plan.flat` writes them. `digest` is equal on all ranks
+ * that follow one program with equal lengths. `scratch_count` are the elements of its scratch place. */
+int he_program_do(he_group *group, int kind, int dtype, int reduce, int root, int64_t count, uint64_t digest, void *dst,
+                  const void *src, const int64_t *steps, int nsteps, const int64_t *after, int64_t nafter,
+                  int64_t scratch_count, int64_t timeout_ns);
+he_work *he_program_start(he_group *group, int kind, int dtype, int reduce, int root, int64_t count, uint64_t digest,
+                          void *dst, const void *src, const int64_t *steps, int nsteps, const int64_t *after,
+                          int64_t nafter, int64_t scratch_count, int64_t timeout_ns);
 /* HE_PENDING when it is not done after `wait_ns`. */
 int he_work_wait(he_work *work, int64_t wait_ns);
 int he_work_test(he_work *work);

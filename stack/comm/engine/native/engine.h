@@ -53,6 +53,7 @@ typedef struct {
     _Alignas(LINE) uint64_t beat;
     uint32_t presence, done; /* enum HE_HERE...; whether `last` has ended */
     he_call last;
+    _Alignas(LINE) uint32_t bells[2], asleep[2]; /* by lane */
     _Alignas(LINE) uint32_t failed; /* whether `failure` is told */
     he_failure failure;
 } he_end;
@@ -68,7 +69,13 @@ typedef struct he_shared {
     unsigned char *memory;
 } he_shared;
 
-/* What the watch knows of another rank. */
+/* What has come through a socket and is not taken yet. */
+typedef struct {
+    unsigned char *bytes;
+    int64_t start, end;
+} he_buffer;
+
+/* What this process knows of another rank; most of it is the watch's own. */
 typedef struct {
     int life, remote;    /* the connection, -1 without one; whether the rank is of another host */
     atomic_int state;    /* HE_HERE, else the code of how it went */
@@ -78,6 +85,8 @@ typedef struct {
     int last_done;
     size_t nread;
     unsigned char read[256];
+    int data[2];         /* sockets to a rank of another host, by lane; else -1 */
+    he_buffer buffers[2];
     he_shared *shared;   /* its memories that this process maps, under the group's lock */
 } he_peer;
 
@@ -94,6 +103,9 @@ struct he_group {
     he_end *ends;
     he_step_slot *steps;   /* STEP_SLOTS of each rank, where all ranks are on this host */
     he_chunk_slot *chunks; /* CHUNK_SLOTS of each rank, behind them */
+    unsigned char *rings;
+    unsigned char *scratch; /* of the program that runs */
+    int64_t nscratch;
     uint32_t posts, step_number, chunk_number;
     int64_t sequence;
     _Atomic uint32_t alarm; /* the last one looked at */
@@ -120,6 +132,7 @@ typedef struct he_work {
     unsigned char *dst;
     const unsigned char *src;
     const int64_t *counts;
+    struct he_program *program; /* what to follow, or NULL */
     int64_t timeout_ns, budget_ns; /* `budget_ns`: how long the caller's thread waits for all to come; 0: no limit */
     int arrived;           /* whether all ranks have come to it */
     int shown;             /* whether this rank has told of it */
@@ -159,6 +172,11 @@ int he_await(he_group *g, const he_work *w, int rank, uint32_t number);
 int he_await_all(he_group *g, const he_work *w, uint32_t number);
 /* reduce.c */
 int he_nbytes_of(int dtype);
+int he_is_short(int dtype);
+void he_fold(int dtype, int reduce, void *acc, const void *a, const void *b, int64_t n);
+void he_divide(int dtype, void *acc, int64_t n, int size);
+const void *he_widen(int dtype, const unsigned char *src, float *room, int64_t n);
+void he_narrow(int dtype, unsigned char *out, const float *acc, int64_t n);
 void he_reduce_block(int dtype, int reduce, int size, const unsigned char *const *srcs, int64_t n, unsigned char *out);
 /* convert.c */
 void he_f16_to_f32(float *dst, const uint16_t *src, int64_t n);
@@ -182,6 +200,10 @@ int he_run_stepped(he_group *g, const he_work *w);
 int he_run_sliced(he_group *g, const he_work *w);
 int he_direct(const he_group *g, const he_work *w, uint32_t number);
 int he_run_direct(he_group *g, const he_work *w, uint32_t number);
+/* program.c */
+struct he_program *he_program_new(he_group *g, const int64_t *steps, int n, const int64_t *after, int64_t nafter, int64_t scratch_count);
+int he_program_run(he_group *g, he_work *w);
+void he_program_free(struct he_program *p);
 /* share.c */
 he_place he_place_of(he_group *g, const void *memory);
 unsigned char *he_mapped(he_group *g, const he_work *w, int rank, he_place place);

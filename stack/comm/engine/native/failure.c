@@ -4,7 +4,10 @@
 
 static void alarm_all(he_group *g) {
     __atomic_add_fetch(&g->head->alarm, 1, __ATOMIC_SEQ_CST);
-    for (int i = 0; i < g->nlocal; i++) he_wake(&g->ends[i].posted);
+    for (int i = 0; i < g->nlocal; i++) {
+        he_wake(&g->ends[i].posted);
+        for (int lane = 0; lane < 2; lane++) he_wake(&g->ends[i].bells[lane]);
+    }
     he_watch_wake();
 }
 

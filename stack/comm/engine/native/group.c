@@ -13,6 +13,9 @@ static int64_t spin_ns(int nlocal) {
 }
 
 static void free_all(he_group *g) {
+    for (int r = 0; r < g->size; r++)
+        for (int lane = 0; lane < 2; lane++) free(g->peers[r].buffers[lane].bytes);
+    free(g->scratch);
     pthread_mutex_destroy(&g->lock);
     pthread_cond_destroy(&g->changed);
     free(g->index);
@@ -38,10 +41,11 @@ static he_group *new_group(int rank, int size, int nlocal, const int *local) {
     return NULL;
 }
 
-static void know_ranks(he_group *g, const int *local, const int *life) {
+static void know_ranks(he_group *g, const int *local, const int *life, const int *data) {
     for (int r = 0; r < g->size; r++) {
         g->index[r] = -1;
         g->peers[r].life = life[r];
+        for (int lane = 0; lane < 2; lane++) g->peers[r].data[lane] = data[2 * r + lane];
     }
     for (int i = 0; i < g->nlocal; i++) {
         g->ranks[i] = local[i];
@@ -51,13 +55,16 @@ static void know_ranks(he_group *g, const int *local, const int *life) {
     g->here = g->index[g->rank];
 }
 
-he_group *he_group_new(int rank, int size, int nlocal, const int *local, int segment, const int *life, int64_t heartbeat_ns) {
+he_group *he_group_new(int rank, int size, int nlocal, const int *local, int segment, const int *life, const int *data,
+                       int64_t heartbeat_ns) {
     he_group *g = new_group(rank, size, nlocal, local);
     if (!g) return NULL;
-    know_ranks(g, local, life);
+    know_ranks(g, local, life, data);
     g->heartbeat_ns = heartbeat_ns;
     g->beat_ns = heartbeat_ns / 4;
-    if (he_segment_map(g, segment) && he_watch_add(g)) {
+    for (int r = 0; r < size; r++) g->peers[r].last.sequence = -1;
+    if (he_segment_map(g, segment)) g->ends[g->here].last.sequence = -1;
+    if (g->head && he_watch_add(g)) {
         close(segment);
         return g;
     }
@@ -78,9 +85,15 @@ void he_group_leave(he_group *g) {
     pthread_mutex_unlock(&g->lock);
 }
 
+static void close_data(he_group *g) {
+    for (int r = 0; r < 2 * g->size; r++)
+        if (g->peers[r / 2].data[r % 2] >= 0) close(g->peers[r / 2].data[r % 2]);
+}
+
 void he_group_release(he_group *g) {
     if (atomic_fetch_sub(&g->refs, 1) != 1) return;
     he_group_leave(g);
+    close_data(g);
     he_shared_close(g);
     he_segment_unmap(g);
     free_all(g);

@@ -40,14 +40,15 @@ FOLD(u32, uint32_t, uint32_t)
 FOLD(u16, uint16_t, uint32_t)
 FOLD(u8, uint8_t, uint32_t)
 
-/* SUM and MAX are "or", PROD and MIN are "and"; bytes are 0 or 1. */
+/* SUM and MAX of bools are "or", PROD and MIN are "and"; bytes are 0 or 1. */
 static void fold_bool(uint8_t *acc, const uint8_t *a, const uint8_t *b, int64_t n, int reduce) {
     fold_u8(acc, a, b, n, reduce == HE_SUM || reduce == HE_MAX ? HE_MAX : HE_MIN);
 }
 
 #define CASE(TAG, NAME, T) case TAG: fold_##NAME((T *)acc, (const T *)a, (const T *)b, n, reduce); break;
 
-static void fold(int dtype, int reduce, void *acc, const void *a, const void *b, int64_t n) {
+/* acc = a (op) b in the type of accumulation; `acc` may be `a` or `b`. */
+void he_fold(int dtype, int reduce, void *acc, const void *a, const void *b, int64_t n) {
     switch (dtype) {
         CASE(HE_F64, f64, double) CASE(HE_F32, f32, float) CASE(HE_F16, f32, float) CASE(HE_BF16, f32, float)
         CASE(HE_I64, i64, int64_t) CASE(HE_I32, i32, int32_t) CASE(HE_I16, i16, int16_t) CASE(HE_I8, i8, int8_t)
@@ -60,7 +61,7 @@ static void fold(int dtype, int reduce, void *acc, const void *a, const void *b,
 #define CASE(TAG, NAME, T) case TAG: divide_##NAME((T *)acc, n, size); break;
 
 /* The mean of integers is cut off towards zero. */
-static void divide(int dtype, void *acc, int64_t n, int size) {
+void he_divide(int dtype, void *acc, int64_t n, int size) {
     switch (dtype) {
         CASE(HE_F64, f64, double) CASE(HE_F32, f32, float) CASE(HE_F16, f32, float) CASE(HE_BF16, f32, float)
         CASE(HE_I64, i64, int64_t) CASE(HE_I32, i32, int32_t) CASE(HE_I16, i16, int16_t) CASE(HE_I8, i8, int8_t)
@@ -68,40 +69,40 @@ static void divide(int dtype, void *acc, int64_t n, int size) {
     }
 }
 
-static int is_short(int dtype) { return dtype == HE_F16 || dtype == HE_BF16; }
+int he_is_short(int dtype) { return dtype == HE_F16 || dtype == HE_BF16; }
 
 /* A block in the type of accumulation, in `room` unless it is that already. */
-static const void *widen(int dtype, const unsigned char *src, float *room, int64_t n) {
+const void *he_widen(int dtype, const unsigned char *src, float *room, int64_t n) {
     if (dtype == HE_F16) he_f16_to_f32(room, (const uint16_t *)src, n);
     else if (dtype == HE_BF16) he_bf16_to_f32(room, (const uint16_t *)src, n);
     else return src;
     return room;
 }
 
-static void narrow(int dtype, unsigned char *out, const float *acc, int64_t n) {
+void he_narrow(int dtype, unsigned char *out, const float *acc, int64_t n) {
     if (dtype == HE_F16) he_f32_to_f16((uint16_t *)out, acc, n);
     else he_f32_to_bf16((uint16_t *)out, acc, n);
 }
 
 static void reduce_short(int dtype, int reduce, int size, const unsigned char *const *srcs, int64_t n, unsigned char *out) {
     _Alignas(64) float acc[HE_BLOCK], room[HE_BLOCK];
-    memcpy(acc, widen(dtype, srcs[0], room, n), n * sizeof *acc);
-    for (int r = 1; r < size; r++) fold(dtype, reduce, acc, acc, widen(dtype, srcs[r], room, n), n);
-    if (reduce == HE_AVG) divide(dtype, acc, n, size);
-    narrow(dtype, out, acc, n);
+    memcpy(acc, he_widen(dtype, srcs[0], room, n), n * sizeof *acc);
+    for (int r = 1; r < size; r++) he_fold(dtype, reduce, acc, acc, he_widen(dtype, srcs[r], room, n), n);
+    if (reduce == HE_AVG) he_divide(dtype, acc, n, size);
+    he_narrow(dtype, out, acc, n);
 }
 
 /* Reduces n <= HE_BLOCK elements of each rank's `srcs` into `out`, which may be one of them. */
 void he_reduce_block(int dtype, int reduce, int size, const unsigned char *const *srcs, int64_t n, unsigned char *out) {
     _Alignas(64) double room[HE_BLOCK];
-    if (is_short(dtype)) {
+    if (he_is_short(dtype)) {
         reduce_short(dtype, reduce, size, srcs, n, out);
         return;
     }
     void *acc = size == 2 ? (void *)out : room; /* `out` may be a source that is still to be read */
     const void *so_far = srcs[0];
-    for (int r = 1; r < size; r++, so_far = acc) fold(dtype, reduce, acc, so_far, srcs[r], n);
+    for (int r = 1; r < size; r++, so_far = acc) he_fold(dtype, reduce, acc, so_far, srcs[r], n);
     if (size == 1) memcpy(acc, srcs[0], n * nbytes_of[dtype]);
-    if (reduce == HE_AVG) divide(dtype, acc, n, size);
+    if (reduce == HE_AVG) he_divide(dtype, acc, n, size);
     if (acc != (void *)out) memcpy(out, acc, n * nbytes_of[dtype]);
 }

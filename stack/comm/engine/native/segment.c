@@ -1,5 +1,5 @@
-/* The memory that a group's ranks of one host share: a head, an end for each, then slots. */
-#include "engine.h"
+/* The memory that a group's ranks of one host share: a head, an end for each, slots, and rings. */
+#include "channel.h"
 #include <sys/mman.h>
 
 #define VERSION 1
@@ -9,7 +9,7 @@ static size_t ends_nbytes(int nlocal) { return (sizeof(he_head) + nlocal * sizeo
 static size_t slots_nbytes(int n) { return n * (STEP_SLOTS * sizeof(he_step_slot) + CHUNK_SLOTS * sizeof(he_chunk_slot)); }
 
 int64_t he_segment_nbytes(int nlocal, int size) {
-    return (int64_t)(ends_nbytes(nlocal) + (nlocal == size ? slots_nbytes(size) : 0));
+    return (int64_t)(ends_nbytes(nlocal) + (nlocal == size ? slots_nbytes(size) : 0)) + he_rings_nbytes(nlocal);
 }
 
 /* Takes part in the memory of `fd`. 0 when it does not fit, or this process has no room for it. */
@@ -19,6 +19,7 @@ int he_segment_map(he_group *g, int fd) {
     if (memory == MAP_FAILED) return 0;
     g->head = memory;
     g->ends = (he_end *)(g->head + 1);
+    g->rings = (unsigned char *)memory + g->nbytes - he_rings_nbytes(g->nlocal);
     if (g->nlocal != g->size) return 1;
     g->steps = (he_step_slot *)((char *)memory + ends_nbytes(g->nlocal));
     g->chunks = (he_chunk_slot *)(g->steps + g->size * STEP_SLOTS);

@@ -97,11 +97,13 @@ void he_watch_wake(void) {
     if (watch.wakes >= 0) eventfd_write(watch.wakes, 1);
 }
 
+static void shut(int *fd) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}
+
 static void close_all(he_group *g) {
-    for (int r = 0; r < g->size; r++) {
-        if (g->peers[r].life >= 0) close(g->peers[r].life);
-        g->peers[r].life = -1;
-    }
+    for (int r = 0; r < g->size; r++) shut(&g->peers[r].life);
 }
 
 void he_watch_hold(void) { pthread_mutex_lock(&watch.lock); }
@@ -113,6 +115,8 @@ static void in_child(void) {
     for (he_group *g = watch.groups; g; g = g->next) {
         atomic_store(&g->forked, 1);
         close_all(g);
+        for (int r = 0; r < g->size; r++)
+            for (int lane = 0; lane < 2; lane++) shut(&g->peers[r].data[lane]);
     }
     watch.groups = NULL;
     watch.running = 0;

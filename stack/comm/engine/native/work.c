@@ -21,13 +21,19 @@ static void finish(he_work *w, int code) {
 
 void he_work_release(he_work *w) {
     if (atomic_fetch_sub(&w->refs, 1) != 1) return;
+    he_program_free(w->program);
     he_group_release(w->group);
     free(w);
 }
 
+static int follow(he_group *g, he_work *w) {
+    if (w->program) return he_program_run(g, w);
+    int code = w->arrived ? HE_OK : he_arrive(g, w);
+    return code ? code : he_finish(g, w);
+}
+
 static void run(he_work *w) {
-    int code = w->arrived ? HE_OK : he_arrive(w->group, w);
-    finish(w, code ? code : he_finish(w->group, w));
+    finish(w, follow(w->group, w));
     he_work_release(w);
 }
 
@@ -101,7 +107,7 @@ static void enqueue(he_group *g, he_work *w, int first) {
 static he_work *leave(he_group *g, const he_work *w) {
     he_work *copy = kept(w);
     pthread_mutex_lock(&g->lock);
-    if (w->shown) g->running = 0;
+    if (w->shown) g->running = 0; /* it has begun, and goes on as the first one */
     int started = copy && start_thread(g);
     if (started) enqueue(g, copy, w->shown);
     pthread_mutex_unlock(&g->lock);
@@ -145,23 +151,51 @@ static _Thread_local he_work *left;
 /* The work of this thread's last call, which gave HE_PENDING; the caller's. */
 he_work *he_left(void) { return left; }
 
-int he_collective(he_group *g, int kind, int dtype, int reduce, int root, int64_t count, void *dst, const void *src,
-                  const int64_t *counts, int64_t timeout_ns) {
-    he_work w = work_of(g, kind, dtype, reduce, root, count, dst, src, counts, timeout_ns);
-    if (atomic_load(&g->forked)) return HE_FORKED;
-    int here = begin(g), code = HE_PENDING;
-    if (here) {
-        w.budget_ns = timeout_ns < BUDGET_NS ? 0 : BUDGET_NS;
-        code = he_arrive(g, &w);
-        w.budget_ns = 0;
-        if (!code) code = he_finish(g, &w);
+/* Here, or after a while and what is queued in the group's thread. */
+static int do_now(he_group *g, he_work *w) {
+    int code = HE_PENDING;
+    if (begin(g)) {
+        w->budget_ns = w->timeout_ns < BUDGET_NS ? 0 : BUDGET_NS;
+        code = w->program ? he_program_run(g, w) : he_arrive(g, w);
+        w->budget_ns = 0;
+        if (!code && !w->program) code = he_finish(g, w);
     }
     if (code != HE_PENDING) {
         end(g);
         return code;
     }
-    left = leave(g, &w);
-    return left ? HE_PENDING : he_fail(g, HE_NO_MEMORY, g->rank, g->rank, &w.call, NULL, 0);
+    left = leave(g, w);
+    return left ? HE_PENDING : he_fail(g, HE_NO_MEMORY, g->rank, g->rank, &w->call, NULL, 0);
+}
+
+int he_collective(he_group *g, int kind, int dtype, int reduce, int root, int64_t count, void *dst, const void *src,
+                  const int64_t *counts, int64_t timeout_ns) {
+    he_work w = work_of(g, kind, dtype, reduce, root, count, dst, src, counts, timeout_ns);
+    return atomic_load(&g->forked) ? HE_FORKED : do_now(g, &w);
+}
+
+int he_program_do(he_group *g, int kind, int dtype, int reduce, int root, int64_t count, uint64_t digest, void *dst,
+                  const void *src, const int64_t *steps, int nsteps, const int64_t *after, int64_t nafter,
+                  int64_t scratch_count, int64_t timeout_ns) {
+    he_work w = work_of(g, kind, dtype, reduce, root, count, dst, src, NULL, timeout_ns);
+    if (atomic_load(&g->forked)) return HE_FORKED;
+    w.call.digest = digest;
+    w.program = he_program_new(g, steps, nsteps, after, nafter, scratch_count);
+    if (!w.program) return he_fail(g, HE_NO_MEMORY, g->rank, g->rank, &w.call, NULL, 0);
+    int code = do_now(g, &w);
+    if (code != HE_PENDING) he_program_free(w.program);
+    return code;
+}
+
+he_work *he_program_start(he_group *g, int kind, int dtype, int reduce, int root, int64_t count, uint64_t digest,
+                          void *dst, const void *src, const int64_t *steps, int nsteps, const int64_t *after,
+                          int64_t nafter, int64_t scratch_count, int64_t timeout_ns) {
+    he_work w = work_of(g, kind, dtype, reduce, root, count, dst, src, NULL, timeout_ns);
+    w.call.digest = digest;
+    w.program = he_program_new(g, steps, nsteps, after, nafter, scratch_count);
+    he_work *started = w.program ? leave(g, &w) : NULL;
+    if (!started) he_program_free(w.program);
+    return started;
 }
 
 int he_work_test(he_work *w) { return __atomic_load_n(&w->done, __ATOMIC_ACQUIRE) ? w->status : HE_PENDING; }

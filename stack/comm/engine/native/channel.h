@@ -1,0 +1,61 @@
+/* Messages between two ranks, each a frame: a head of 64 bytes, the data, and what fills the last 64 bytes up. Those of
+ * a lane and a direction come in the order in which they were sent. Between ranks of one host they go through a ring in
+ * the shared segment, else through a socket. */
+#ifndef HAL_ENGINE_CHANNEL_H
+#define HAL_ENGINE_CHANNEL_H
+
+#include "engine.h"
+
+enum { HE_PROGRAMS, HE_MESSAGES, HE_LANES };
+
+#define FRAME_NBYTES 64
+
+typedef struct {
+    _Alignas(FRAME_NBYTES) he_call call;
+    int64_t number, nbytes;
+} he_frame;
+
+/* A ring's counters of bytes put and taken; its bytes follow. */
+typedef struct {
+    _Alignas(LINE) uint64_t put;
+    _Alignas(LINE) uint64_t taken;
+} he_ring;
+
+/* A message on its way: `moved` bytes of the frame, which has `total`. */
+typedef struct {
+    he_frame frame;
+    int64_t moved, total;
+} he_transfer;
+
+/* Takes elements [at, at + n) of a message. */
+typedef void (*he_sink)(void *context, int64_t at, int64_t n, const unsigned char *bytes);
+
+he_transfer he_transfer_of(const he_call *call, int64_t number, int64_t nbytes);
+/* These move what can be moved now and say whether anything was. `he_receive` gives a code where the message is not the
+ * expected one. */
+int he_send(he_group *g, int lane, int peer, he_transfer *t, const unsigned char *data);
+int he_receive(he_group *g, int lane, int peer, he_transfer *t, int64_t size, he_sink sink, void *context, int *moved);
+static inline int he_is_done(const he_transfer *t) { return t->moved == t->total; }
+
+/* channel.c */
+int64_t he_channel_put(he_group *g, int lane, int peer, const void *bytes, int64_t n, int more);
+int64_t he_channel_peek(he_group *g, int lane, int peer, int64_t wanted, unsigned char **at);
+void he_channel_take(he_group *g, int lane, int peer, int64_t n);
+/* ring.c */
+int64_t he_rings_nbytes(int nlocal);
+void he_ring_bell(he_group *g, int lane, int rank);
+int64_t he_ring_put(he_group *g, int lane, int peer, const void *bytes, int64_t n);
+int64_t he_ring_peek(he_group *g, int lane, int peer, unsigned char **at);
+void he_ring_take(he_group *g, int lane, int peer, int64_t n);
+
+/* What a lane's thread waits for: for each rank whether it has something to send to it, or to receive from it. */
+typedef struct {
+    unsigned char *sends, *receives;
+} he_interest;
+
+/* Sleeps until something may move on the lane, a little while at most. `bell` is what he_bell gave before the last
+ * vain try. */
+uint32_t he_bell(he_group *g, int lane);
+void he_lane_sleep(he_group *g, int lane, uint32_t bell, const he_interest *interest);
+
+#endif

@@ -1,0 +1,140 @@
+"""Groups whose ranks are of several hosts: sockets between them, rings inside, chunk programs."""
+
+import random
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from hal.core.values import ReduceKind
+from stack.comm.engine.codes import KINDS, NUMPY_CODES, REDUCES
+from stack.comm.engine.failures import CallMismatch, LateRank, PeerLost
+from stack.comm.engine.routes import route_of
+from stack.comm.plan.generate.request import Request
+from stack.comm.plan.generate.table import ALGORITHMS, build
+from stack.comm.plan.interpret import interpret
+from stack.comm.plan.program import REDUCING, PointKind, extent_count
+from tests.comm.engine.crew import crews
+from tests.comm.engine.model import parts_of, reduced
+
+LAYOUTS = [(0, 0, 0), (0, 1), (0, 1, 2), (0, 0, 1, 1), (0, 1, 0, 0)]
+
+
+@pytest.fixture(scope="module")
+def all_crews():
+    with crews(*LAYOUTS) as made:
+        yield made
+
+
+def test_hosts_are_found_by_trying(all_crews):
+    found = [crew.groups[-1].hosts for crew in all_crews]
+    assert found == [(0, 0, 0), (0, 1), (0, 1, 2), (0, 0, 2, 2), (0, 1, 0, 0)]
+
+
+def follow(group, program, lengths, given, how):
+    """What the engine makes of a program, for this rank's input."""
+    route = route_of(program, group.rank, lengths)
+    src, out = given[group.rank], np.zeros(route.places[1], given[0].dtype)
+    codes = KINDS[program.kind], NUMPY_CODES[src.dtype]
+    return group._member.follow(*codes, out, src, 0, -1, REDUCES[how], route)
+
+
+@pytest.mark.parametrize("kind", [k for k in ALGORITHMS if k is not PointKind.SEND_RECV])
+def test_every_program_gives_the_bits_of_the_interpreter(all_crews, kind):
+    choose = random.Random(kind.value)
+    for crew in all_crews:
+        places = tuple((host,) for host in crew.hosts)
+        for name in ALGORITHMS[kind]:
+            dtype = np.dtype(choose.choice([np.float32, np.int8, np.float16, ml_dtypes.bfloat16]))
+            how = choose.choice(list(ReduceKind)) if kind in REDUCING else ReduceKind.SUM
+            root = choose.randrange(crew.size)
+            wide = dtype.kind not in "iub" and dtype.itemsize == 2
+            request = Request(kind, crew.size, root, wide=wide, places=places)
+            program = build(name, request)
+            longest = choose.choice([3, 70, 40_000])
+            lengths = [choose.randrange(longest) for _ in range(extent_count(kind, crew.size))]
+            takes = [route_of(program, r, lengths).places[0] for r in range(crew.size)]
+            given = [
+                np.random.default_rng([longest, r]).integers(-9, 9, n).astype(dtype)
+                for r, n in enumerate(takes)
+            ]
+            wanted = interpret(program, given, lengths, how)
+            got = crew.do(lambda g, p=program, n=lengths, a=given, h=how: follow(g, p, n, a, h))
+            for rank in range(crew.size):
+                assert got[rank].tobytes() == wanted[rank].tobytes(), (name, rank, dtype, how)
+
+
+@pytest.mark.parametrize("n", [0, 5, 100_000])
+def test_operations_choose_a_program(all_crews, n):
+    for crew in all_crews[1:]:
+        size = crew.size
+        own = [np.random.default_rng(r).integers(-50, 50, n * size) for r in range(size)]
+        total = reduced(own, ReduceKind.SUM)
+
+        def run(group, own=own, size=size, n=n):
+            array = own[group.rank]
+            summed = group.all_reduce(array.copy())
+            apart = group.all_reduce(array, out=np.zeros_like(array))
+            assert (apart == summed).all()
+            at_root = group.reduce(array.copy(), size - 1)
+            told = group.broadcast(array.copy(), size - 1)
+            later = group.later.all_gather(array)
+            part = group.reduce_scatter(array)
+            exchanged = group.all_to_all(array)
+            scattered = group.scatter(array, 0, np.zeros(n, array.dtype))
+            gathered = group.gather(array, 0)
+            group.barrier()
+            at_root = at_root if group.rank == size - 1 else summed
+            return summed, at_root, told, later.wait(20), part, exchanged, scattered, gathered
+
+        for rank, got in enumerate(crew.do(run)):
+            wanted = (
+                total,
+                total,
+                own[size - 1],
+                np.stack(own),
+                parts_of(total, [n] * size)[rank],
+                np.concatenate([parts_of(a, [n] * size)[rank] for a in own]),
+                parts_of(own[0], [n] * size)[rank],
+                np.stack(own) if rank == 0 else np.empty(0, int),
+            )
+            for mine, theirs in zip(got, wanted, strict=True):
+                np.testing.assert_array_equal(mine.ravel(), theirs.ravel())
+
+
+def test_a_late_rank_of_another_host_is_named():
+    with crews((0, 1, 1), deadline_s=2.0) as [crew]:
+
+        def run(group):
+            group.barrier()
+            if group.rank == 2:
+                return None
+            with pytest.raises(LateRank) as raised:
+                group.all_reduce(np.ones(3))
+            return raised.value
+
+        for error in crew.do(run)[:2]:
+            assert "rank 2 did not come to call 1: all-reduce (sum) of 3 f64" in str(error)
+            assert "its last call is call 0: barrier" in str(error)
+
+
+def test_different_calls_between_hosts_are_named_on_all_ranks():
+    with crews((0, 1)) as [crew]:
+
+        def run(group):
+            with pytest.raises(CallMismatch) as raised:
+                group.all_reduce(np.ones(3 + group.rank, np.float32))
+            return raised.value
+
+        for error in crew.do(run):
+            assert "of 3 f32" in str(error)
+            assert "of 4 f32" in str(error)
+            assert sorted(error.ranks) == [0, 1]
+
+
+def test_a_rank_of_another_host_that_leaves_or_aborts_is_named():
+    for end, text in (("close", "rank 1 has left"), ("abort", "rank 1 has aborted")):
+        with crews((0, 1)) as [crew]:
+            getattr(crew.groups[1], end)()
+            with pytest.raises(PeerLost, match=text):
+                crew.groups[0].barrier()
