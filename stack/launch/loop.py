@@ -6,7 +6,7 @@ import os
 import selectors
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import FileIO
 
@@ -31,21 +31,17 @@ def signals_heard(numbers: Sequence[int]) -> Iterator[socket.socket]:
     hears, tells = socket.socketpair()
     for end in (hears, tells):
         end.setblocking(False)
+    descriptor = signal.set_wakeup_fd(tells.fileno())  # first, or one that comes now is lost
     before = {number: signal.signal(number, _nothing) for number in numbers}
-    descriptor = signal.set_wakeup_fd(tells.fileno())
     try:
         yield hears
     finally:
-        signal.set_wakeup_fd(descriptor)
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(descriptor)
         hears.close()
         tells.close()
 
 
 def _nothing(number: int, frame: object) -> None:
     """A handler must be there for a signal to be told."""
-
-
-Called = Callable[[], object]
-"""What a selector's keys carry here."""
