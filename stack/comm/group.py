@@ -135,10 +135,13 @@ class Group(Collectives[Array]):
     ) -> Array:
         return self._member.run(kind, dtype, dst, src, count, root, reduce, counts)
 
+    def _do_message(self, kind: int, dtype: int, array: Array, peer: int) -> Array:
+        return self._member.message(kind, dtype, array, peer).finish()
+
 
 class Later(Collectives[Work]):
-    """The operations of a group, begun and left to its thread; they run in the order of the calls.
-    Each gives a `Work`, whose `wait` gives the result."""
+    """The operations of a group, begun and left to its thread; collectives run in the order of
+    the calls, messages side by side. Each gives a `Work`, whose `wait` gives the result."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
@@ -163,3 +166,6 @@ class Later(Collectives[Work]):
         counts: Counts | None = None,
     ) -> Work:
         return self._member.start(kind, dtype, dst, src, count, root, reduce, counts)
+
+    def _do_message(self, kind: int, dtype: int, array: Array, peer: int) -> Work:
+        return self._member.message(kind, dtype, array, peer)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind, ReduceKind
 from stack.comm.engine.codes import KINDS, NUMPY_CODES, REDUCES
+from stack.comm.engine.library import lib
 
 Array = NDArray[Any]
 Counts = Sequence[int]
@@ -53,6 +54,19 @@ class Collectives(ABC, Generic[Result]):
         counts: Counts | None = None,
     ) -> Result:
         """Run a call, or begin it; its result is `dst`."""
+
+    @abstractmethod
+    def _do_message(self, kind: int, dtype: int, array: Array, peer: int) -> Result:
+        """Move a message, or begin to; its result is `array`."""
+
+    def send(self, array: Array, to: int) -> Result:
+        """Send to a rank, which receives as many elements of the same type. Messages of two ranks
+        match in their order. May wait until the other rank receives."""
+        return self._do_message(lib.HE_SEND, _code(array, array), array, self._other(to))
+
+    def receive(self, array: Array, source: int) -> Result:
+        """Receive into the whole array what rank `source` sends."""
+        return self._do_message(lib.HE_RECV, _code(array, array), array, self._other(source))
 
     def all_reduce(
         self, array: Array, reduce: ReduceKind = _SUM, out: Array | None = None
@@ -170,6 +184,12 @@ class Collectives(ABC, Generic[Result]):
         return self._do(
             KINDS[CollectiveKind.BARRIER], NUMPY_CODES[nothing.dtype], nothing, nothing, 0
         )
+
+    def _other(self, rank: int) -> int:
+        if not 0 <= rank < self.size or rank == self.rank:
+            text = f"rank {rank} is no other rank of a group of {self.size}"
+            raise InvalidCall(f"rank {self.rank} sends and receives nothing: {text}")
+        return rank
 
     def _root(self, root: int) -> int:
         if not 0 <= root < self.size:

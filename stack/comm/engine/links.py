@@ -69,7 +69,7 @@ class Listeners:
             self.local.bind(f"\0{self.local_name}".encode())
             self.remote.bind((self.address, 0))
             for listener in (self.local, self.remote):
-                listener.listen(size)
+                listener.listen((1 + len(DATA)) * size)
                 listener.settimeout(0.05)
         except BaseException:
             self.close()

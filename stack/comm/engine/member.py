@@ -150,6 +150,14 @@ class Member:
         )  # fmt: skip
         return Work(self, native, (at, of, route), dst)
 
+    def message(self, kind: int, dtype: int, array: Array, peer: int) -> Work:
+        """Begin to send to a rank or to receive from it."""
+        at = readable(array) if kind == lib.HE_SEND else writable(array)
+        native = lib.he_message_start(
+            self.native, kind, dtype, array.size, at, peer, self._timeout_ns
+        )
+        return Work(self, native, (at,), array)
+
     def _settle(self, code: int, keep: tuple[Any, ...], result: Array) -> None:
         """A blocking call has not ended well, or not yet."""
         if code != _PENDING:
@@ -238,7 +246,7 @@ class Work:
             raise self._member.error()
         return self._result
 
-    def finish(self) -> None:
+    def finish(self) -> Array:
         """As `wait`, for a caller that cannot go on without it: an interrupt aborts the group."""
         try:
             self._await(None)  # the call's own deadline ends it
@@ -246,7 +254,7 @@ class Work:
             self._member.abort()
             self._await(time.monotonic() + self._member.timeout_s)
             raise
-        self.wait(0)
+        return self.wait(0)
 
     def _await(self, until_s: float | None) -> int:
         """Its code; HE_PENDING when the time has come."""

@@ -71,3 +71,7 @@ he_work *he_program_start(he_group *group, int kind, int dtype, int reduce, int 
 int he_work_wait(he_work *work, int64_t wait_ns);
 int he_work_test(he_work *work);
 void he_work_release(he_work *work);
+
+/* A message to `peer` (HE_SEND) or from it (HE_RECV). The buffer stays alive until it is done. NULL as above. */
+he_work *he_message_start(he_group *group, int kind, int dtype, int64_t count, void *buffer, int peer,
+                          int64_t timeout_ns);

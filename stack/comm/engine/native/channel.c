@@ -108,7 +108,8 @@ static int sockets_of(he_group *g, int lane, const he_interest *interest, struct
 void he_lane_sleep(he_group *g, int lane, uint32_t bell, const he_interest *interest) {
     struct pollfd fds[g->size];
     int near = 0, n = sockets_of(g, lane, interest, fds, &near);
-    struct timespec look = {0, near ? MIXED_LOOK_NS : LOOK_NS};
+    int also = near || lane == HE_MESSAGES; /* others than the sockets may wake it */
+    struct timespec look = {0, also ? MIXED_LOOK_NS : LOOK_NS};
     if (n) ppoll(fds, n, &look, NULL);
     else he_futex_wait(&g->ends[g->here].bells[lane], bell, LOOK_NS);
 }

@@ -90,6 +90,12 @@ typedef struct {
     he_shared *shared;   /* its memories that this process maps, under the group's lock */
 } he_peer;
 
+/* Messages to or from one rank. */
+typedef struct {
+    struct he_work *first, *last;
+    int64_t number; /* of the next one */
+} he_queue;
+
 struct he_group {
     atomic_int refs;
     int rank, size, nlocal, here; /* `here` is this rank's index among the host's */
@@ -116,7 +122,10 @@ struct he_group {
     he_shared *own;
     pthread_cond_t changed;
     struct he_work *queue, **tail;
-    int threaded, ending, running;
+    int threaded, messaging, ending, running;
+    pthread_cond_t posted;
+    he_queue *messages;    /* to and from each rank */
+    int nmessages;
     atomic_int forked, away;
     struct he_group *next; /* of the watch */
     he_peer peers[];
@@ -189,6 +198,9 @@ int he_for_each(int kind);
 int64_t he_part_count(const he_group *g, const he_work *w, int from, int to);
 int64_t he_part_in_src(const he_group *g, const he_work *w, int from, int to);
 int64_t he_part_in_dst(const he_group *g, const he_work *w, int from, int to);
+/* work.c */
+void he_work_finish(he_work *w, int code);
+int he_thread_start(he_group *g, void *(*run)(void *));
 /* collective.c */
 int he_arrive(he_group *g, he_work *w);
 int he_finish(he_group *g, he_work *w);

@@ -15,7 +15,9 @@ static int64_t spin_ns(int nlocal) {
 static void free_all(he_group *g) {
     for (int r = 0; r < g->size; r++)
         for (int lane = 0; lane < 2; lane++) free(g->peers[r].buffers[lane].bytes);
+    pthread_cond_destroy(&g->posted);
     free(g->scratch);
+    free(g->messages);
     pthread_mutex_destroy(&g->lock);
     pthread_cond_destroy(&g->changed);
     free(g->index);
@@ -36,7 +38,9 @@ static he_group *new_group(int rank, int size, int nlocal, const int *local) {
     g->ranks = malloc(size * sizeof *g->ranks);
     pthread_mutex_init(&g->lock, NULL);
     he_cond_init(&g->changed);
-    if (g->index && g->ranks) return g;
+    he_cond_init(&g->posted);
+    g->messages = calloc(2 * (size_t)size, sizeof *g->messages);
+    if (g->index && g->ranks && g->messages) return g;
     free_all(g);
     return NULL;
 }
@@ -82,6 +86,7 @@ void he_group_leave(he_group *g) {
     pthread_mutex_lock(&g->lock);
     g->ending = 1;
     pthread_cond_signal(&g->changed);
+    pthread_cond_signal(&g->posted);
     pthread_mutex_unlock(&g->lock);
 }
 

@@ -13,7 +13,7 @@ static uint64_t digest_of(int kind, int size, const int64_t *counts) {
     return digest;
 }
 
-static void finish(he_work *w, int code) {
+void he_work_finish(he_work *w, int code) {
     w->status = code;
     __atomic_store_n(&w->done, 1, __ATOMIC_SEQ_CST);
     he_wake(&w->done);
@@ -33,7 +33,7 @@ static int follow(he_group *g, he_work *w) {
 }
 
 static void run(he_work *w) {
-    finish(w, follow(w->group, w));
+    he_work_finish(w, follow(w->group, w));
     he_work_release(w);
 }
 
@@ -66,16 +66,15 @@ static void *serve(void *argument) {
     return NULL;
 }
 
-/* Under the lock. Detached: it ends soon after the group is left, and holds the group till then. */
-static int start_thread(he_group *g) {
+/* A thread that hears no signals and is detached: it holds the group until it ends. */
+int he_thread_start(he_group *g, void *(*run)(void *)) {
     pthread_t thread;
     sigset_t all, before;
-    if (g->threaded) return 1;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    g->threaded = !pthread_create(&thread, NULL, serve, g);
+    int started = !pthread_create(&thread, NULL, run, g);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!g->threaded) return 0;
+    if (!started) return 0;
     pthread_detach(thread);
     atomic_fetch_add(&g->refs, 1);
     return 1;
@@ -108,7 +107,7 @@ static he_work *leave(he_group *g, const he_work *w) {
     he_work *copy = kept(w);
     pthread_mutex_lock(&g->lock);
     if (w->shown) g->running = 0; /* it has begun, and goes on as the first one */
-    int started = copy && start_thread(g);
+    int started = copy && (g->threaded || (g->threaded = he_thread_start(g, serve)));
     if (started) enqueue(g, copy, w->shown);
     pthread_mutex_unlock(&g->lock);
     if (started || !copy) return copy;

@@ -1,0 +1,163 @@
+/* Messages from one rank to another, in a lane of their own: all that are begun move side by side in one thread of the
+ * group, so that two ranks may send to each other before they receive. Those of a pair and a direction match in order. */
+#include "channel.h"
+#include <signal.h>
+
+#define IDLE_NS 500000000LL
+
+typedef struct {
+    he_work work; /* first, as it is freed as that */
+    he_transfer transfer;
+    int64_t moved_ns;
+} he_message_work;
+
+static he_message_work *head(he_group *g, int lane_of_peer) {
+    pthread_mutex_lock(&g->lock);
+    he_work *w = g->messages[lane_of_peer].first;
+    pthread_mutex_unlock(&g->lock);
+    return (he_message_work *)w;
+}
+
+static void finish(he_group *g, int queue, he_work *w, int code) {
+    pthread_mutex_lock(&g->lock);
+    he_queue *q = &g->messages[queue];
+    q->first = w->next;
+    if (!q->first) q->last = NULL;
+    g->nmessages--;
+    pthread_mutex_unlock(&g->lock);
+    he_work_finish(w, code);
+    he_work_release(w);
+}
+
+static void sink(void *context, int64_t at, int64_t n, const unsigned char *bytes) {
+    he_work *w = context;
+    int64_t size = he_nbytes_of(w->call.dtype);
+    memcpy(w->dst + at * size, bytes, n * size);
+}
+
+/* Queues 2 * r and 2 * r + 1 are the messages to and from rank r. */
+static int move(he_group *g, int queue, he_message_work *m, int *moved) {
+    int peer = queue / 2, code = HE_OK, any = 0;
+    if (queue % 2) code = he_receive(g, HE_MESSAGES, peer, &m->transfer, he_nbytes_of(m->work.call.dtype), sink, &m->work, &any);
+    else any = he_send(g, HE_MESSAGES, peer, &m->transfer, m->work.src);
+    if (any) m->moved_ns = he_now();
+    *moved |= any;
+    return code;
+}
+
+static int is_away(he_group *g, int rank) {
+    if (g->peers[rank].remote) return he_state_of(g, rank) == HE_LEFT;
+    return __atomic_load_n(&g->ends[g->index[rank]].presence, __ATOMIC_SEQ_CST) != HE_HERE;
+}
+
+/* What holds a message up that did not move; the group has failed then. */
+static int check(he_group *g, int queue, const he_message_work *m) {
+    he_call none = {.sequence = -1};
+    int peer = queue / 2;
+    if (is_away(g, peer)) return he_fail(g, HE_LEFT, peer, g->rank, &m->work.call, NULL, 0);
+    if (he_now() - m->moved_ns < m->work.timeout_ns) return HE_OK;
+    return he_fail(g, HE_LATE, peer, g->rank, &m->work.call, &none, 0);
+}
+
+static int turn(he_group *g, int queue, int *moved) {
+    he_message_work *m = head(g, queue);
+    if (!m) return HE_OK;
+    int any = 0, code = move(g, queue, m, &any);
+    if (!code && he_is_done(&m->transfer)) finish(g, queue, &m->work, HE_OK);
+    else if (!code && !any) code = check(g, queue, m);
+    *moved |= any;
+    return code;
+}
+
+static void fail_all(he_group *g, int code) {
+    for (int queue = 0; queue < 2 * g->size; queue++)
+        for (he_message_work *m; (m = head(g, queue));) finish(g, queue, &m->work, code);
+}
+
+static int turn_all(he_group *g, int *moved) {
+    int code = he_look(g);
+    *moved = 0;
+    for (int queue = 0; queue < 2 * g->size && !code; queue++) code = turn(g, queue, moved);
+    if (code) fail_all(g, code);
+    return code;
+}
+
+static void pause_for(he_group *g) {
+    unsigned char sends[g->size], receives[g->size];
+    he_interest interest = {sends, receives};
+    int moved;
+    uint32_t bell = he_bell(g, HE_MESSAGES);
+    if (!turn_all(g, &moved) && !moved) {
+        for (int r = 0; r < g->size; r++) {
+            sends[r] = head(g, 2 * r) != NULL;
+            receives[r] = head(g, 2 * r + 1) != NULL;
+        }
+        he_lane_sleep(g, HE_MESSAGES, bell, &interest);
+    }
+    __atomic_store_n(&g->ends[g->here].asleep[HE_MESSAGES], 0, __ATOMIC_RELEASE);
+}
+
+/* As long as messages move, and a moment longer. */
+static void move_all(he_group *g) {
+    int64_t moved_ns = he_now();
+    for (int moved; !turn_all(g, &moved) && g->nmessages;) {
+        if (moved) moved_ns = he_now();
+        else if (he_now() - moved_ns > g->spin_ns) pause_for(g);
+    }
+}
+
+static void *serve(void *argument) {
+    he_group *g = argument;
+    pthread_mutex_lock(&g->lock);
+    while (!g->ending || g->nmessages) {
+        if (!g->nmessages) {
+            he_cond_wait(&g->posted, &g->lock, IDLE_NS);
+            continue;
+        }
+        pthread_mutex_unlock(&g->lock);
+        move_all(g);
+        pthread_mutex_lock(&g->lock);
+    }
+    pthread_mutex_unlock(&g->lock);
+    he_group_release(g);
+    return NULL;
+}
+
+/* Under the lock. The call's number is the pair's own. */
+static void post(he_group *g, int queue, he_message_work *m) {
+    he_queue *q = &g->messages[queue];
+    m->work.call.sequence = q->number++;
+    m->transfer = he_transfer_of(&m->work.call, m->work.call.sequence, m->work.call.count * he_nbytes_of(m->work.call.dtype));
+    *(q->first ? &q->last->next : &q->first) = &m->work;
+    q->last = &m->work;
+    g->nmessages++;
+    pthread_cond_signal(&g->posted);
+}
+
+static he_message_work *new_message(he_group *g, int kind, int dtype, int64_t count, void *buffer, int peer, int64_t timeout_ns) {
+    he_message_work *m = calloc(1, sizeof *m);
+    if (!m) return NULL;
+    int to = kind == HE_SEND ? peer : g->rank;
+    m->work = (he_work){.group = g, .dst = buffer, .src = buffer, .timeout_ns = timeout_ns};
+    m->work.call = (he_call){.count = count, .kind = HE_SEND, .dtype = dtype, .root = to};
+    m->moved_ns = he_now();
+    atomic_init(&m->work.refs, 2); /* the caller's and the queue's */
+    atomic_fetch_add(&g->refs, 1);
+    return m;
+}
+
+he_work *he_message_start(he_group *g, int kind, int dtype, int64_t count, void *buffer, int peer, int64_t timeout_ns) {
+    he_message_work *m = new_message(g, kind, dtype, count, buffer, peer, timeout_ns);
+    if (!m) return NULL;
+    pthread_mutex_lock(&g->lock);
+    int started = g->messaging || (g->messaging = he_thread_start(g, serve));
+    if (started) post(g, 2 * peer + (kind == HE_RECV), m);
+    pthread_mutex_unlock(&g->lock);
+    if (started) {
+        he_ring_bell(g, HE_MESSAGES, g->rank);
+        return &m->work;
+    }
+    he_group_release(g);
+    free(m);
+    return NULL;
+}

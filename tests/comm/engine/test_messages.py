@@ -1,0 +1,99 @@
+"""Messages between two ranks, inside a host and between hosts."""
+
+import numpy as np
+import pytest
+
+from hal.core.errors import DeadlineExceeded, InvalidCall
+from stack.comm.engine.failures import CallMismatch, GroupAborted, LateRank, PeerLost
+from tests.comm.engine.crew import crews
+
+
+@pytest.fixture(scope="module", params=[(0, 0, 0), (0, 1, 2), (0, 0, 1)])
+def crew(request):
+    with crews(request.param) as [made]:
+        yield made
+
+
+def test_messages_arrive_in_their_order(crew):
+    sizes = [1, 0, 7, 100_000, 3]
+
+    def run(group):
+        if group.rank == 0:
+            for n in sizes:
+                group.send(np.arange(n, dtype=np.float32), 1)
+            return []
+        if group.rank == 1:
+            return [group.receive(np.zeros(n, np.float32), 0).tolist() for n in sizes]
+        return []
+
+    assert crew.do(run)[1] == [np.arange(n, dtype=np.float32).tolist() for n in sizes]
+
+
+def test_all_may_send_before_they_receive(crew):
+    n = 300_000  # more than any buffer between them
+
+    def run(group):
+        sends = [
+            group.later.send(np.full(n, group.rank, np.int16), r)
+            for r in range(3)
+            if r != group.rank
+        ]
+        got = {r: np.zeros(n, np.int16) for r in range(3) if r != group.rank}
+        receives = [group.later.receive(got[r], r) for r in got]
+        group.barrier()  # goes on beside them
+        for work in sends + receives:
+            work.wait(20)
+        return {r: (a.min(), a.max()) for r, a in got.items()}
+
+    for rank, got in enumerate(crew.do(run)):
+        assert got == {r: (r, r) for r in range(3) if r != rank}
+
+
+def test_a_message_that_nobody_sends_is_pending(crew):
+    def run(group):
+        if group.rank:
+            group.barrier()
+            return group.send(np.ones(2), 0)[0] if group.rank == 2 else 1.0
+        waiting = group.later.receive(np.zeros(2), 2)
+        assert not waiting.done
+        with pytest.raises(DeadlineExceeded):
+            waiting.wait(0.01)
+        group.barrier()
+        return waiting.wait(20)[0]
+
+    assert crew.do(run) == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("hosts", [(0, 0), (0, 1)])
+def test_different_messages_are_named(hosts):
+    with crews(hosts) as [crew]:
+
+        def run(group):
+            if group.rank == 0:
+                group.later.send(np.ones(3, np.int32), 1)
+            with pytest.raises(CallMismatch) as raised:
+                group.receive(np.zeros(4, np.int32), 1 - group.rank)
+            return str(raised.value)
+
+        for text in crew.do(run):
+            assert "message 0 to rank 1 of 4 i32" in text
+            assert "message 0 to rank 1 of 3 i32" in text
+
+
+@pytest.mark.parametrize("hosts", [(0, 0), (0, 1)])
+def test_a_message_fails_with_its_group(hosts):
+    for end, kind in (("abort", GroupAborted), ("close", PeerLost)):
+        with crews(hosts) as [crew]:
+            waiting = crew.groups[0].later.receive(np.zeros(3), 1)
+            getattr(crew.groups[1], end)()
+            with pytest.raises(kind, match="rank 1 has"):
+                waiting.wait(20)
+    text = "rank 1 did not come to message 0 to rank 0 of 3 f64"
+    with crews(hosts, deadline_s=1.0) as [crew], pytest.raises(LateRank, match=text):
+        crew.groups[0].receive(np.zeros(3), 1)
+
+
+def test_a_rank_sends_to_others_only(crew):
+    for peer in (0, 3):
+        with pytest.raises(InvalidCall, match=f"rank {peer} is no other rank of a group of 3"):
+            crew.groups[0].send(np.ones(1), peer)
