@@ -134,10 +134,10 @@ class Limits:
 
     `queues` is how many device timelines there may be at once; host-driven ones do not count.
     `instances` is how many program instances run at once; `vector_nbytes` the width of one SIMD
-    register (0: a SIMT device); `lanes` the threads of a SIMT group; `registers` the vector
-    registers of a core; `caches` the bytes of each data-cache level that an instance can use,
-    nearest first. `progress_s` is the time without progress after which an operation counts as
-    hanging (0: the device does not watch for hangs).
+    register (0: there is none); `lanes` the most threads that run one program instance together
+    (1: one core does it alone); `registers` the vector registers of a core; `caches` the bytes of
+    each data-cache level that an instance can use, nearest first. `progress_s` is the time without
+    progress after which an operation counts as hanging (0: the device does not watch for hangs).
     """
 
     grid: tuple[int, int, int]
