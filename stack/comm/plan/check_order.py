@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 
 from stack.comm.plan.error import PlanError
 from stack.comm.plan.program import NOTHING, Op, Program, Span, Step, blocks
@@ -17,19 +17,29 @@ class Order:
 
     `partner` is the other end of a message, -1 for local steps. `nodes` lists every node once, so
     that each comes after what it waits for; the two ends of a message stand together, the SEND
-    first, since neither can end without the other.
+    first, since neither can end without the other. `followers[n]` are the nodes that wait for node
+    n, where a message is one node, its SEND: `head` of a node is that SEND, or itself.
     """
 
     first: tuple[int, ...]
     partner: tuple[int, ...]
     nodes: tuple[int, ...]
     rank_of: tuple[int, ...]
+    head: tuple[int, ...]
+    followers: tuple[tuple[int, ...], ...]
 
     def step(self, program: Program, node: int) -> tuple[int, int, Step]:
         """Rank, index and value of a node's step."""
         rank = self.rank_of[node]
         index = node - self.first[rank]
         return rank, index, program.steps[rank][index]
+
+    def waiting(self) -> list[int]:
+        """For each node the number of those that it waits for."""
+        counts = [0] * len(self.partner)
+        for later in chain.from_iterable(self.followers):
+            counts[later] += 1
+        return counts
 
 
 def order_of(program: Program) -> Order:
@@ -47,9 +57,13 @@ def order_of(program: Program) -> Order:
     for sends, receives in channels:
         for sent, received in zip(sends, receives, strict=True):
             partner[sent], partner[received] = received, sent
-    unsorted = Order(tuple(first), tuple(partner), (), rank_of)
-    nodes = _sorted(program, unsorted, channels)
-    return Order(unsorted.first, unsorted.partner, nodes, rank_of)
+    heads = _heads(program, partner)
+    followers: list[list[int]] = [[] for _ in range(total)]
+    for earlier, later in _edges(program, first, channels):
+        followers[heads[earlier]].append(heads[later])
+    every = tuple(map(tuple, followers))
+    ready = Order(tuple(first), tuple(partner), (), rank_of, tuple(heads), every)
+    return replace(ready, nodes=_sorted(program, ready))
 
 
 Channel = tuple[list[int], list[int]]
@@ -104,55 +118,44 @@ def _list(numbers: Sequence[int]) -> str:
     return " ".join(map(str, numbers)) or "none"
 
 
-def _sorted(program: Program, order: Order, channels: Sequence[Channel]) -> tuple[int, ...]:
-    """Kahn's algorithm on steps, where a message is one node, named by its SEND."""
-    total = len(order.partner)
-    head = [_head(program, order, node) for node in range(total)]
-    followers: list[list[int]] = [[] for _ in range(total)]
-    waiting = [0] * total
-    for earlier, later in _edges(program, order, channels):
-        followers[head[earlier]].append(head[later])
-        waiting[head[later]] += 1
-    ready = [node for node in range(total) if head[node] == node and not waiting[node]]
-    nodes: list[int] = []
-    for node in ready:  # which grows
-        nodes += [node] if order.partner[node] < 0 else [node, order.partner[node]]
-        for later in followers[node]:
-            waiting[later] -= 1
-            if not waiting[later]:
-                ready.append(later)
-    if len(nodes) < total:
-        _refuse_cycle(program, order, followers, set(nodes), head)
-    return tuple(nodes)
-
-
-def _head(program: Program, order: Order, node: int) -> int:
-    receives = order.step(program, node)[2].op in (Op.RECV, Op.RECV_REDUCE)
-    return order.partner[node] if receives else node
+def _heads(program: Program, partner: Sequence[int]) -> list[int]:
+    steps = (step for steps in program.steps for step in steps)
+    takes = (Op.RECV, Op.RECV_REDUCE)
+    return [partner[node] if step.op in takes else node for node, step in enumerate(steps)]
 
 
 def _edges(
-    program: Program, order: Order, channels: Sequence[Channel]
+    program: Program, first: Sequence[int], channels: Sequence[Channel]
 ) -> Iterator[tuple[int, int]]:
     """What waits for what: by `after`, and as messages of one channel."""
     for rank, steps in enumerate(program.steps):
         for index, step in enumerate(steps):
             for earlier in step.after:
-                yield order.first[rank] + earlier, order.first[rank] + index
+                yield first[rank] + earlier, first[rank] + index
     for sends, _ in channels:
         yield from pairwise(sends)
 
 
-def _refuse_cycle(
-    program: Program,
-    order: Order,
-    followers: Sequence[Sequence[int]],
-    done: set[int],
-    head: Sequence[int],
-) -> None:
+def _sorted(program: Program, order: Order) -> tuple[int, ...]:
+    """Kahn's algorithm on steps, where a message is one node."""
+    waiting = order.waiting()
+    ready = [node for node, head in enumerate(order.head) if head == node and not waiting[node]]
+    nodes: list[int] = []
+    for node in ready:  # which grows
+        nodes += [node] if order.partner[node] < 0 else [node, order.partner[node]]
+        for later in order.followers[node]:
+            waiting[later] -= 1
+            if not waiting[later]:
+                ready.append(later)
+    if len(nodes) < len(order.partner):
+        _refuse_cycle(program, order, set(nodes))
+    return tuple(nodes)
+
+
+def _refuse_cycle(program: Program, order: Order, done: set[int]) -> None:
     """Raise for steps that wait for one another, with the ring of them."""
-    stuck = {node for node in range(len(head)) if head[node] == node and node not in done}
-    waits_for = {later: node for node in stuck for later in followers[node] if later in stuck}
+    stuck = {node for node in order.head if node not in done}
+    waits_for = {later: node for node in stuck for later in order.followers[node] if later in stuck}
     path = [min(waits_for)]
     while waits_for[path[-1]] not in path:
         path.append(waits_for[path[-1]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from hal.core.values import CollectiveKind
 from stack.comm.plan.draft import Chunk, Draft
@@ -46,60 +47,98 @@ def add_up(
         held = into
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A sum of some blocks: the ranks that have a part of it, the first of which adds them up; its
+    memory for partial sums and for the sum; and whether that is final."""
+
+    ranks: Sequence[int]
+    parts: Sequence[Sequence[Chunk]]
+    room: Sequence[Chunk]
+    put: Sequence[Chunk]
+    final: bool
+
+
+def add_in_turns(made: Draft, jobs: Sequence[Job]) -> None:
+    """Do several sums at once: each in the order of its ranks, and in turn k the k-th part of each,
+    so that the parts of one turn come from different ranks."""
+    for turn in range(1, max(len(job.ranks) for job in jobs)):
+        for job in jobs:
+            if turn < len(job.ranks):
+                last = turn == len(job.ranks) - 1
+                put, own = job.put if last else job.room, job.parts[0] if turn == 1 else job.room
+                rank, part, final = job.ranks[turn], job.parts[turn], job.final and last
+                made.send_reduce(rank, part, job.ranks[0], put, own, final)
+    for job in jobs:
+        if len(job.ranks) == 1:
+            made.copy(job.ranks[0], job.parts[0], job.put, job.final)
+
+
 def all_reduce(request: Request) -> Program:
     """Every rank adds up its share of the vector, beginning with its own part, and hands it out."""
-    return _all_reduce("direct", request, ordered=False)
+    made = draft("direct", request, request.size * request.cut)
+    for part in range(request.cut):
+        _sum_in_turns(made, request, part)
+        _hand_out(made, request, part)
+    return made.program()
 
 
 def all_reduce_in_order(request: Request) -> Program:
     """The same in rank order, so that the bits are those of ((r0 + r1) + r2) + ..."""
-    return _all_reduce("rank-order", request, ordered=True)
+    made = draft("rank-order", request, request.size * request.cut)
+    for part in range(request.cut):
+        _sum_in_order(made, request, part)
+        _hand_out(made, request, part)
+    return made.program()
 
 
 def reduce_scatter(request: Request) -> Program:
     """Every rank adds up what it is given, beginning with its own part."""
-    return _reduce_scatter("direct", request, ordered=False)
+    made = draft("direct", request, request.cut)
+    for part in range(request.cut):
+        _sum_in_turns(made, request, part)
+    return made.program()
 
 
 def reduce_scatter_in_order(request: Request) -> Program:
     """The same in rank order."""
-    return _reduce_scatter("rank-order", request, ordered=True)
-
-
-def _all_reduce(name: str, request: Request, ordered: bool) -> Program:
-    size, cut = request.size, request.cut
-    made = draft(name, request, size * cut)
-    for part in range(cut):
-        for rank in range(size):
-            _sum(made, request, rank, rank * cut + part, ordered)
-        for rank in range(size):
-            done = made.result(rank, rank * cut + part)
-            for other in _others(rank, size):
-                made.send(rank, [done], other, [made.result(other, rank * cut + part)])
-    return made.program()
-
-
-def _reduce_scatter(name: str, request: Request, ordered: bool) -> Program:
-    made = draft(name, request, request.cut)
+    made = draft("rank-order", request, request.cut)
     for part in range(request.cut):
-        for rank in range(request.size):
-            _sum(made, request, rank, rank * request.cut + part, ordered)
+        _sum_in_order(made, request, part)
     return made.program()
 
 
-def _sum(made: Draft, request: Request, owner: int, block: int, ordered: bool) -> None:
-    """Add a block up on its owner."""
+def _sum_in_turns(made: Draft, request: Request, part: int) -> None:
+    """Add up this part of every rank's share."""
+    size, jobs = request.size, []
+    for owner in range(size):
+        block = owner * request.cut + part
+        ranks = [(owner - i) % size for i in range(size)]
+        put = [made.result(owner, block)]
+        room = made.scratch(owner, [block]) if request.wide and size > 2 else put
+        jobs.append(Job(ranks, [[made.given(r, block)] for r in ranks], room, put, final=True))
+    add_in_turns(made, jobs)
+
+
+def _sum_in_order(made: Draft, request: Request, part: int) -> None:
+    """The same, each share in rank order."""
     size = request.size
-    order = range(size) if ordered else [owner, *((owner - i) % size for i in range(1, size))]
-    sources = [(rank, [made.given(rank, block)]) for rank in order]
-    put = [made.result(owner, block)]
-    own_room = request.wide or (ordered and request.in_place)
-    room = made.scratch(owner, [block]) if own_room and size > 2 else put
-    add_up(made, owner, sources, room, put, final=True)
+    for owner in range(size):
+        block = owner * request.cut + part
+        parts = [(rank, [made.given(rank, block)]) for rank in range(size)]
+        put = [made.result(owner, block)]
+        aside = size > 2 and (request.wide or request.in_place)
+        room = made.scratch(owner, [block]) if aside else put
+        add_up(made, owner, parts, room, put, final=True)
 
 
-def _others(rank: int, size: int) -> list[int]:
-    return [(rank + i) % size for i in range(1, size)]
+def _hand_out(made: Draft, request: Request, part: int) -> None:
+    """Every rank sends this part of its finished share to all others."""
+    size = request.size
+    for distance in range(1, size):
+        for rank in range(size):
+            other, block = (rank + distance) % size, rank * request.cut + part
+            made.send(rank, [made.result(rank, block)], other, [made.result(other, block)])
 
 
 def reduce(request: Request) -> Program:

@@ -11,7 +11,7 @@ from itertools import groupby
 from math import prod
 
 from stack.comm.plan.draft import Draft
-from stack.comm.plan.generate.direct import add_up
+from stack.comm.plan.generate.direct import Job, add_in_turns
 from stack.comm.plan.generate.levels import Node, nodes, tree_of, widths
 from stack.comm.plan.generate.request import Partials, Request, draft
 from stack.comm.plan.program import Program
@@ -23,30 +23,32 @@ def all_reduce(request: Request) -> Program:
     wide = widths(top)
     made = draft("hierarchical", request, prod(wide))
     sums = Partials(made, request.wide)
-    groups = nodes(top)
-    for node in groups:
-        for holders, owner, blocks in _shares(node, wide):
-            final = node.level == top.level
-            _sum(made, sums, holders, owner, blocks, final)
-    for node in reversed(groups):
-        for holders, owner, blocks in _shares(node, wide):
-            done = [made.result(owner, b) for b in blocks]
-            for other in _from(owner, holders)[1:]:
-                made.send(owner, done, other, [made.result(other, b) for b in blocks])
+    levels = [list(level) for _, level in groupby(nodes(top), lambda n: n.level)]
+    for level in levels:
+        final = level[0].level == top.level
+        shares = [share for node in level for share in _shares(node, wide)]
+        jobs = [_job(sums, share, final) for share in shares if final or len(share[0]) > 1]
+        if jobs:
+            add_in_turns(made, jobs)
+    for level in reversed(levels):
+        _hand_back(made, [share for node in level for share in _shares(node, wide)])
     return made.program()
 
 
-Share = tuple[tuple[int, ...], int, list[int]]
-"""The ranks that hold the sums of a node's children, the one that adds them up, and the blocks."""
+Share = tuple[list[int], list[int]]
+"""The ranks that hold the sums of a node's children, from the one on that adds them up, and the
+blocks that these do it for."""
 
 
 def _shares(node: Node, wide: list[int]) -> list[Share]:
     """Who does what in a group; adjacent blocks in one share where the ranks are the same."""
 
-    def who(block: int) -> tuple[tuple[int, ...], int]:
-        return tuple(holder(c, block, wide) for c in node.children), holder(node, block, wide)
+    def who(block: int) -> list[int]:
+        held = [holder(child, block, wide) for child in node.children]
+        first = held.index(holder(node, block, wide))
+        return [*held[first:], *held[:first]]  # so that not all begin with the same rank
 
-    return [(*key, list(blocks)) for key, blocks in groupby(range(prod(wide)), who)]
+    return [(ranks, list(blocks)) for ranks, blocks in groupby(range(prod(wide)), who)]
 
 
 def holder(node: Node, block: int, wide: list[int]) -> int:
@@ -62,23 +64,19 @@ def holder(node: Node, block: int, wide: list[int]) -> int:
     return holder(node.children[digit * len(node.children) // width], block, wide)
 
 
-def _from(first: int, ranks: tuple[int, ...]) -> list[int]:
-    """The ranks in turn, from this one on, so that not all begin with the same."""
-    at = ranks.index(first)
-    return [*ranks[at:], *ranks[:at]]
+def _job(sums: Partials, share: Share, final: bool) -> Job:
+    ranks, blocks = share
+    parts = [sums.at(rank, blocks) for rank in ranks]
+    room = sums.room(ranks[0], blocks)
+    return Job(ranks, parts, room, sums.room(ranks[0], blocks, final), final)
 
 
-def _sum(
-    made: Draft,
-    sums: Partials,
-    holders: tuple[int, ...],
-    owner: int,
-    blocks: list[int],
-    final: bool,
-) -> None:
-    if len(holders) == 1 and not final:
-        return
-    sources = [(rank, sums.at(rank, blocks)) for rank in _from(owner, holders)]
-    room = sums.room(owner, blocks)
-    put = sums.room(owner, blocks, final)
-    add_up(made, owner, sources, room, put, final)
+def _hand_back(made: Draft, shares: list[Share]) -> None:
+    """The first rank of each share sends the finished sums to the others, in turns."""
+    for turn in range(1, max(len(ranks) for ranks, _ in shares)):
+        for ranks, blocks in shares:
+            if turn < len(ranks):
+                done = [made.result(ranks[0], b) for b in blocks]
+                made.send(
+                    ranks[0], done, ranks[turn], [made.result(ranks[turn], b) for b in blocks]
+                )

@@ -70,6 +70,17 @@ ALGORITHMS: Mapping[PlanKind, Mapping[str, Generator]] = MappingProxyType(
 )
 """The generators of each kind by the name of their algorithm."""
 
+CUTTING = frozenset(
+    [
+        *((Kind.ALL_REDUCE, name) for name in ("ring", "double-tree", "direct", "rank-order")),
+        *((Kind.REDUCE_SCATTER, name) for name in ("ring", "direct", "rank-order")),
+        *((Kind.REDUCE, name) for name in ("binomial", "direct")),
+        (Kind.BROADCAST, "binomial"),
+        (Kind.ALL_GATHER, "ring"),
+    ]
+)
+"""Kinds and algorithms that `Request.cut` means something to."""
+
 HIERARCHICAL = "hierarchical"
 """The algorithms of this name need `Request.places`."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stack.comm.plan.draft import Draft
 from stack.comm.plan.generate.request import Partials, Request, draft
 from stack.comm.plan.program import Program
 
@@ -49,20 +50,34 @@ def _tree(ranks: list[int]) -> Tree:
 
 
 def all_reduce(request: Request) -> Program:
-    """Sums go up both trees and results come down, part after part."""
+    """Sums go up both trees and results come down, part after part.
+
+    Both trees use the messages between two ranks, which go in order. So a part comes down when
+    later ones have gone up for as many turns as the trees are deep, and none waits for another.
+    """
     made = draft("double-tree", request, 2 * request.cut)
     sums = Partials(made, request.wide)
     trees = double_tree(request.size)
-    for part in range(request.cut):
-        for tree, block in zip(trees, (part, request.cut + part), strict=True):
-            for parent in reversed(tree.down):
-                for child in tree.children[parent]:
-                    final = (parent, child) == (tree.root, tree.children[tree.root][-1])
-                    taken, own = sums.at(child, [block]), sums.at(parent, [block])
-                    put = sums.room(parent, [block], final)
-                    made.send_reduce(child, taken, parent, put, own, final)
-            for parent in tree.down:
-                for child in tree.children[parent]:
-                    put = [made.result(child, block)]
-                    made.send(parent, [made.result(parent, block)], child, put)
+    lag = request.size.bit_length()
+    for turn in range(request.cut + lag):
+        for half, tree in enumerate(trees):
+            if turn < request.cut:
+                _up(made, sums, tree, half * request.cut + turn)
+            if turn >= lag:
+                _down(made, tree, half * request.cut + turn - lag)
     return made.program()
+
+
+def _up(made: Draft, sums: Partials, tree: Tree, block: int) -> None:
+    for parent in reversed(tree.down):
+        for child in tree.children[parent]:
+            final = (parent, child) == (tree.root, tree.children[tree.root][-1])
+            taken, own = sums.at(child, [block]), sums.at(parent, [block])
+            put = sums.room(parent, [block], final)
+            made.send_reduce(child, taken, parent, put, own, final)
+
+
+def _down(made: Draft, tree: Tree, block: int) -> None:
+    for parent in tree.down:
+        for child in tree.children[parent]:
+            made.send(parent, [made.result(parent, block)], child, [made.result(child, block)])

@@ -1,0 +1,45 @@
+"""What would be chosen, and why, as a table to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stack.comm.choose.chooser import Call, Chooser, Option
+from stack.comm.choose.predict import Element
+from stack.comm.plan.program import PlanKind
+
+SIZES = tuple(1 << exponent for exponent in range(3, 28, 4))
+
+
+def explain(
+    chooser: Chooser, kind: PlanKind, element: Element, sizes: Iterable[int] = SIZES
+) -> str:
+    """A line for each size: what runs, and the microseconds of each algorithm, in its best cut.
+
+    A star marks what was measured, or corrected by a measurement at another size; the rest is
+    predicted. What runs is not the fastest where a rule of the user says so.
+    """
+    calls = [Call(kind, nbytes, element) for nbytes in sizes]
+    tables = [_best(chooser.options(call)) for call in calls]
+    names = sorted(tables[0])
+    lines = [["bytes", "runs", *names]]
+    for call, table in zip(calls, tables, strict=True):
+        cells = [_cell(table[name]) for name in names]
+        lines.append([str(call.nbytes), chooser.algorithm(call), *cells])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) + "\n"
+        for line in lines
+    )
+
+
+def _best(options: Iterable[Option]) -> dict[str, Option]:
+    """The fastest option of each algorithm; options come in order."""
+    found: dict[str, Option] = {}
+    for option in options:
+        found.setdefault(option.algorithm.partition("/")[0], option)
+    return found
+
+
+def _cell(option: Option) -> str:
+    return f"{option.seconds * 1e6:.1f}{'*' if option.measured else ''}"

@@ -1,0 +1,84 @@
+"""Times of programs that were measured, on disk.
+
+A file holds the rows of one network as text, a row a line after two lines of head:
+
+    hal-comm-measured 1 0f...                      the format, and the SHA-256 of what follows
+    network 3c...                                  its signature
+    all-reduce ring/4 1048576 0.00031              kind, algorithm, bytes, seconds
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from stack.comm.plan.error import PlanError
+from stack.comm.plan.program import PlanKind
+from stack.comm.plan.text import KINDS
+
+FORMAT = "hal-comm-measured 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An algorithm, in the text of `candidates.Candidate`, took so many seconds for a call of
+    `nbytes`, which are those of the longest vector that a rank gives or takes."""
+
+    kind: PlanKind
+    algorithm: str
+    nbytes: int
+    seconds: float
+
+
+def measured_path(directory: Path, network: str) -> Path:
+    """The file for the network with this signature."""
+    return directory / "comm" / f"{network}.measured"
+
+
+def read_measured(path: Path, network: str) -> tuple[Row, ...]:
+    """The rows of a file; () where there is none.
+
+    All ranks of a group need the same rows, since they decide what runs: let one read them. Raises
+    PlanError for a file that is damaged or of another network, OSError where it cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ()
+    head, _, body = text.partition("\n")
+    if head != f"{FORMAT} {_seal(body)}":
+        raise PlanError(f"{path} is damaged, or no table of format '{FORMAT}'; remove it")
+    first, *lines = body.splitlines()
+    if first != f"network {network}":
+        raise PlanError(f"{path} is of {first}, not of network {network}; remove it")
+    return tuple(_row(line) for line in lines)
+
+
+def write_measured(path: Path, network: str, rows: Iterable[Row]) -> None:
+    """Put a table in its place, from one moment to the next. Raises OSError."""
+    lines = [f"{r.kind.value} {r.algorithm} {r.nbytes} {r.seconds!r}" for r in rows]
+    body = "\n".join([f"network {network}", *lines]) + "\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        whole = Path(folder, path.name)
+        whole.write_text(f"{FORMAT} {_seal(body)}\n{body}", encoding="utf-8")
+        os.replace(whole, path)
+
+
+def merged(old: Iterable[Row], new: Iterable[Row]) -> tuple[Row, ...]:
+    """The rows of both; the new ones replace those of the same kind, algorithm and size."""
+    table = {(r.kind.value, r.algorithm, r.nbytes): r for r in (*old, *new)}
+    return tuple(table[key] for key in sorted(table))
+
+
+def _row(line: str) -> Row:
+    kind, algorithm, nbytes, seconds = line.split()
+    return Row(KINDS[kind], algorithm, int(nbytes), float(seconds))
+
+
+def _seal(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()

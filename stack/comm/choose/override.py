@@ -1,0 +1,94 @@
+"""The user's word on what runs, as a text:
+
+    all_reduce=recursive_doubling:0-8K;ring/4:8K-  broadcast=binomial  all_gather=mine.plan:1M-
+
+A kind, `=`, and what it runs for which sizes: an algorithm, with `/CUT` where it is to cut what it
+moves, or the file of a program (a name that ends in `.plan`); then `:FROM-TO` in bytes, TO not
+included, with K, M and G for 1024 and so on. Without TO it has no end, without a range it is for
+all sizes. Sizes that no range has are chosen as always. Dashes and underscores are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stack.comm.plan.error import PlanError
+from stack.comm.plan.generate.table import ALGORITHMS
+from stack.comm.plan.program import PlanKind
+from stack.comm.plan.text import KINDS
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_SIZE = r"(\d+)([KMG]?)"
+_RANGE = re.compile(rf"(.+):{_SIZE}-(?:{_SIZE})?")
+PLAN_FILE = ".plan"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Calls of `kind` with start <= bytes < stop (None: no end) run `algorithm`."""
+
+    kind: PlanKind
+    algorithm: str
+    start: int = 0
+    stop: int | None = None
+
+    def holds(self, kind: PlanKind, nbytes: int) -> bool:
+        """Whether a call is meant."""
+        return kind is self.kind and self.start <= nbytes and (not self.stop or nbytes < self.stop)
+
+
+def parse_override(text: str) -> tuple[Rule, ...]:
+    """The rules of a text. Raises PlanError that says which part is wrong and what it may be."""
+    rules: list[Rule] = []
+    for item in text.split():
+        for rule in _rules(item):
+            _refuse_overlap(rule, rules)
+            rules.append(rule)
+    return tuple(rules)
+
+
+def _rules(item: str) -> Iterator[Rule]:
+    name, equals, parts = item.partition("=")
+    kind = KINDS.get(name.replace("_", "-"))
+    if kind is None or not equals:
+        known = ", ".join(k.replace("-", "_") for k in KINDS)
+        raise PlanError(f"expected KIND=ALGORITHM:FROM-TO;..., KIND one of {known}; got {item!r}")
+    for part in parts.split(";"):
+        yield _rule(kind, part)
+
+
+def _rule(kind: PlanKind, part: str) -> Rule:
+    match = _RANGE.fullmatch(part)
+    if match is None and ":" in part:
+        raise PlanError(f"a range is FROM-TO such as 0-8K, or 8K- without an end; got {part!r}")
+    if match is None:
+        return Rule(kind, _algorithm(kind, part))
+    start = int(match[2]) * _UNITS[match[3]]
+    stop = int(match[4]) * _UNITS[match[5]] if match[4] else None
+    if stop is not None and stop <= start:
+        raise PlanError(f"the range of {part!r} ends before it begins")
+    return Rule(kind, _algorithm(kind, match[1]), start, stop)
+
+
+def _algorithm(kind: PlanKind, name: str) -> str:
+    if name.endswith(PLAN_FILE):
+        return name
+    algorithm, slash, cut = name.replace("_", "-").partition("/")
+    known = ALGORITHMS[kind]
+    if algorithm not in known:
+        names = ", ".join(known).replace("-", "_")
+        raise PlanError(f"{kind.value} has {names}, or a file that ends in .plan; got {name!r}")
+    if slash and not (cut.isascii() and cut.isdigit() and int(cut) > 0):
+        raise PlanError(f"{name!r} cuts into a whole number of parts, such as {algorithm}/4")
+    return f"{algorithm}/{int(cut)}" if slash and int(cut) > 1 else algorithm
+
+
+def _refuse_overlap(rule: Rule, others: list[Rule]) -> None:
+    for other in others:
+        if other.holds(rule.kind, rule.start) or rule.holds(other.kind, other.start):
+            raise PlanError(
+                f"two algorithms for {rule.kind.value} of {max(rule.start, other.start)} bytes: "
+                f"{other.algorithm} and {rule.algorithm}"
+            )

@@ -1,0 +1,44 @@
+"""The table on disk comes back as it was, or is refused; it is there as a whole or not at all."""
+
+import pytest
+
+from hal.core.values import CollectiveKind as Kind
+from stack.comm.choose.measured import Row, measured_path, merged, read_measured, write_measured
+from stack.comm.plan.error import PlanError
+
+ROWS = (
+    Row(Kind.ALL_REDUCE, "ring/4", 1 << 20, 0.1 + 0.2),
+    Row(Kind.BROADCAST, "binomial", 0, 1e-6),
+)
+
+
+def test_what_is_written_is_read(tmp_path):
+    path = measured_path(tmp_path, "abc")
+    assert read_measured(path, "abc") == ()
+    write_measured(path, "abc", ROWS)
+    write_measured(path, "abc", ROWS)
+    assert read_measured(path, "abc") == ROWS
+    assert [p.name for p in path.parent.iterdir()] == ["abc.measured"]
+
+
+def test_a_damaged_table_is_refused(tmp_path):
+    path = measured_path(tmp_path, "abc")
+    write_measured(path, "abc", ROWS)
+    whole = path.read_text()
+    for damaged in (whole[:-1], whole.replace("ring", "rang"), whole[10:], ""):
+        path.write_text(damaged)
+        with pytest.raises(PlanError, match=r"abc\.measured is damaged, or no table .* remove it"):
+            read_measured(path, "abc")
+
+
+def test_a_table_of_another_network_is_refused(tmp_path):
+    path = measured_path(tmp_path, "abc")
+    write_measured(path, "abd", ROWS)
+    with pytest.raises(PlanError, match="is of network abd, not of network abc"):
+        read_measured(path, "abc")
+
+
+def test_new_rows_replace_old_ones():
+    faster = Row(Kind.ALL_REDUCE, "ring/4", 1 << 20, 0.1)
+    other = Row(Kind.ALL_REDUCE, "ring/4", 1 << 21, 0.2)
+    assert merged(ROWS, [other, faster]) == (faster, other, ROWS[1])
