@@ -2,11 +2,11 @@ from pathlib import Path
 
 import pytest
 from hal_plugin_cpu import plugin
-from hal_plugin_cpu.calibrate import QUEUE_DEPTH
 
 from hal.conformance.expected import FILE, read_expected
 from hal.core.description import PERFORMANCE
 from hal.core.values import OpenOptions
+from hal.hosted.calibrate import QUEUE_DEPTH
 
 
 @pytest.fixture(autouse=True)

@@ -1,12 +1,15 @@
 """Texts of the programs that calibration loads and runs, as a compiler writes them."""
 
-EMPTY = """
+from hal.core.values import LLVM_IR
+from hal.hosted.calibrate import Texts
+
+_EMPTY = """
 define void @empty(ptr %args, ptr %grid, i64 %begin, i64 %end) {
   ret void
 }
 """
 
-ADDITION = """
+_ADDITION = """
 ; variant {number}
 define void @add(ptr noalias readonly %args, ptr noalias readonly %grid, i64 %begin, i64 %end) {{
 entry:
@@ -54,3 +57,5 @@ done:
   ret void
 }}
 """
+
+TEXTS = Texts(LLVM_IR, _EMPTY, _ADDITION)

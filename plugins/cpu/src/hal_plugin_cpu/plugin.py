@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from hal.core.description import DeviceSummary
+from hal.core.device import Device
 from hal.core.errors import InvalidCall, PluginError
 from hal.core.spec import hookimpl
 from hal.core.values import OpenOptions
+from hal.hosted.calibrate import measured
 from hal_plugin_cpu import machine
-from hal_plugin_cpu.calibrate import measured
+from hal_plugin_cpu.calibration_texts import TEXTS
 from hal_plugin_cpu.describe import Shape, summary
 from hal_plugin_cpu.device import CpuDevice
 
@@ -87,7 +89,7 @@ def _measured(count: int, settings: tuple[tuple[str, str], ...]) -> Mapping[str,
     try:
         for index in range(count):
             devices.append(CpuDevice(_shape(index, count, dict(settings), {}), ""))
-        return measured(devices)
+        return measured([Device(d, d.describe().name) for d in devices], TEXTS)
     finally:
         for device in devices:
             device.close()

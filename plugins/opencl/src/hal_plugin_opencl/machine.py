@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,11 +47,12 @@ _ABANDONED: list[object] = []
 """Streams and operations that never ended: giving them back would wait for them."""
 
 
-def opened(choice: Choice, cache_dir: str) -> HostedDevice:
-    """Open the device. Raises PluginError when the driver does not let it."""
+def opened(choice: Choice, cache_dir: str, declared: Mapping[str, float]) -> HostedDevice:
+    """Open the device, which declares these figures. Raises PluginError when the driver does not
+    let it."""
     try:
         device = find.devices()[choice.position]
-        info = describe(device, choice)
+        info = replace(describe(device, choice), declared=declared)
         machine = OpenclMachine(info.name, info.fingerprint, device, cache_dir, choice.progress_s)
     except cl.Error as error:
         raise PluginError(f"opencl:{choice.index} cannot be opened: {error}") from error

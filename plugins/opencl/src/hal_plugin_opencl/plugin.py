@@ -16,6 +16,9 @@ from hal_plugin_opencl import look
 
 PLUGIN = "opencl"
 
+CALIBRATE_VARIABLE = "HAL_OPENCL_CALIBRATE"
+"""1: measure what the devices do when the first one is opened, and declare it."""
+
 DEVICES_VARIABLE = "HAL_OPENCL_DEVICES"
 """How often the first device is presented, each time with its own context, in place of all devices
 once. More than one serve groups where there is one device."""
@@ -78,8 +81,11 @@ def open_device(index: int, options: OpenOptions) -> HostedDevice:
         lanes=int(lanes),
     )
     # Only now: pyopencl writes an environment variable when it is imported.
+    declared = {}
+    if os.environ.get(CALIBRATE_VARIABLE, "") not in ("", "0"):
+        declared = import_module("hal_plugin_opencl.calibrate").figures(choice)
     machine = import_module("hal_plugin_opencl.machine")
-    opened: HostedDevice = machine.opened(choice, options.cache_dir)
+    opened: HostedDevice = machine.opened(choice, options.cache_dir, declared)
     return opened
 
 

@@ -1,6 +1,7 @@
 """What the device does in practice: the figures of `DeviceInfo.declared`, by the contract's method.
 
-A figure is the median of tries, each on buffers that were allocated for it and written once.
+A figure is the median of tries, each on buffers that were allocated for it and written once. A
+plugin brings the texts of two programs.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from hal.core.description import LARGE_NBYTES
+from hal.core.device import Device
 from hal.core.dtypes import DType
 from hal.core.errors import PluginError
 from hal.core.values import (
-    LLVM_IR,
     AllocOptions,
     Buffer,
     Collective,
@@ -32,8 +33,6 @@ from hal.core.values import (
     Program,
     Timeline,
 )
-from hal_plugin_cpu.calibration_texts import ADDITION, EMPTY
-from hal_plugin_cpu.device import CpuDevice
 
 TRIES = 11
 QUEUE_DEPTH = 4096
@@ -44,9 +43,20 @@ _SMALL_NBYTES = 64 << 10
 _BUFFERS = tuple(Param(name, ParamKind.BUFFER, DType.F32, writes=name == "c") for name in "abc")
 
 
-def measured(devices: Sequence[CpuDevice]) -> Mapping[str, float]:
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Two programs in a format: `empty`, which takes nothing and does nothing, and `add`, an
+    element of c = a + b (float32) by an instance, with a place for a `number` that makes the text a
+    new one."""
+
+    format: str
+    empty: str
+    addition: str
+
+
+def measured(devices: Sequence[Device], texts: Texts) -> Mapping[str, float]:
     """The figures of the first device; `all_reduce` among all of them if there are several."""
-    bench = Bench(devices[0], devices[0].create_timeline(False))
+    bench = Bench(devices[0], devices[0].create_timeline(False), texts)
     figures = {
         "launch_s": _launch_s(bench),
         "round_trip_s": _round_trip_s(bench),
@@ -59,7 +69,7 @@ def measured(devices: Sequence[CpuDevice]) -> Mapping[str, float]:
         "overlap": _median(lambda: _overlap(bench)),
     }
     if len(devices) > 1:
-        figures["all_reduce"] = LARGE_NBYTES / _all_reduce_s(devices)
+        figures["all_reduce"] = LARGE_NBYTES / _all_reduce_s(devices, texts)
     return figures
 
 
@@ -67,8 +77,9 @@ def measured(devices: Sequence[CpuDevice]) -> Mapping[str, float]:
 class Bench:
     """A device and a timeline of it to measure on."""
 
-    device: CpuDevice
+    device: Device
     timeline: Timeline
+    texts: Texts
 
     def wait(self, *points: Point) -> None:
         """Wait for the points. Raises PluginError when they take longer than any should."""
@@ -87,11 +98,11 @@ class Bench:
 
     def program(self, text: str, entry: str, params: tuple[Param, ...]) -> Program:
         """A program, loaded."""
-        return self.device.load(KernelSource(LLVM_IR, text, entry, params))
+        return self.device.load(KernelSource(self.texts.format, text, entry, params))
 
     def empty(self) -> Launchable:
         """A program that does nothing, bound."""
-        return self.device.bind(self.program(EMPTY, "empty", ()), ())
+        return self.device.bind(self.program(self.texts.empty, "empty", ()), ())
 
 
 def _median(try_once: Callable[[], float], tries: int = TRIES) -> float:
@@ -132,7 +143,8 @@ def _alloc_s(bench: Bench) -> float:
 
 
 def _load_s(bench: Bench, number: int) -> float:
-    source = KernelSource(LLVM_IR, ADDITION.format(number=number), "add", _BUFFERS)
+    text = bench.texts.addition.format(number=number)
+    source = KernelSource(bench.texts.format, text, "add", _BUFFERS)
     programs: list[Program] = []
     seconds = _seconds(lambda: programs.append(bench.device.load(source)))
     bench.device.free(programs.pop())
@@ -162,7 +174,7 @@ def _within_s(bench: Bench) -> float:
 def _overlap(bench: Bench) -> float:
     """How much faster a copy and a kernel are on two timelines than on one."""
     other = bench.device.create_timeline(False)
-    program = bench.program(ADDITION.format(number="overlap"), "add", _BUFFERS)
+    program = bench.program(bench.texts.addition.format(number=TRIES), "add", _BUFFERS)
     ratio = _both_s(bench, program, bench.timeline) / _both_s(bench, program, other)
     bench.device.free(program)
     bench.device.free(other)
@@ -195,9 +207,9 @@ def _queue_depth(bench: Bench) -> float:
     return float(len(points))
 
 
-def _all_reduce_s(devices: Sequence[CpuDevice]) -> float:
+def _all_reduce_s(devices: Sequence[Device], texts: Texts) -> float:
     """A sum over all devices, from the first member's call to the last one's end."""
-    benches = [Bench(device, device.create_timeline(False)) for device in devices]
+    benches = [Bench(device, device.create_timeline(False), texts) for device in devices]
     groups = _joined(devices)
     call = Collective(CollectiveKind.ALL_REDUCE, DType.F32, LARGE_NBYTES // 4)
 
@@ -216,9 +228,9 @@ def _all_reduce_s(devices: Sequence[CpuDevice]) -> float:
     return _median(try_once)
 
 
-def _joined(devices: Sequence[CpuDevice]) -> list[Group]:
+def _joined(devices: Sequence[Device]) -> list[Group]:
     """A group of the devices, which join at once."""
-    peers = tuple(device.describe().name for device in devices)
+    peers = tuple(device.name for device in devices)
     key = f"calibration {os.getpid()}"
     with ThreadPoolExecutor(len(devices)) as threads:
         joins = [
