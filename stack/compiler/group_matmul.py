@@ -45,14 +45,18 @@ def choose_block(shape: MatmulShape, info: DeviceInfo) -> Block:
     """The block with the least estimated time whose sums fit into registers and whose operands fit
     into scratch memory; sizes are powers of two."""
     depth = min(DEPTH, _power(max(1, shape.k)))
-    fitting = [
-        Block(m, n, depth)
-        for m in _sizes(shape.m)
-        for n in _sizes(shape.n)
-        if m * n <= LANE_SUMS * info.limits.lanes and _fits(shape, info, m + n, depth)
-    ]
     smallest = Block(min(shape.m, 16), min(shape.n, 16), depth)
-    return min(fitting or [smallest], key=lambda b: _time(shape, info, b))
+    fitting = list(fitting_blocks(shape, info, depth))
+    return min(fitting or [smallest], key=lambda b: estimated_time(shape, info, b))
+
+
+def fitting_blocks(shape: MatmulShape, info: DeviceInfo, depth: int) -> Iterator[Block]:
+    """The blocks of one depth whose sums fit into registers and whose operands fit into scratch
+    memory."""
+    for m in _sizes(shape.m):
+        for n in _sizes(shape.n):
+            if m * n <= LANE_SUMS * info.limits.lanes and _fits(shape, info, m + n, depth):
+                yield Block(m, n, depth)
 
 
 def _power(n: int) -> int:
@@ -73,7 +77,7 @@ def _fits(shape: MatmulShape, info: DeviceInfo, sides: int, depth: int) -> bool:
     return nbytes <= (space.nbytes if space else 1 << 15)
 
 
-def _time(shape: MatmulShape, info: DeviceInfo, b: Block) -> tuple[float, int]:
+def estimated_time(shape: MatmulShape, info: DeviceInfo, b: Block) -> tuple[float, int]:
     """The time of the whole grid when instances take turns on the device's units; of equals the
     smallest block."""
     one = b.rows * b.columns + LOAD_COST * (b.rows + b.columns)
@@ -89,11 +93,12 @@ def group_matmul(
     load_a: LoadTile,
     load_b: LoadTile,
     epilogue: Epilogue,
+    block: Block | None = None,
 ) -> Grid:
     """As `stack.compiler.matmul.matmul`; the epilogue is called once, for the whole block."""
     if 0 in (shape.batch, shape.m, shape.n):
         return (0, 1, 1)
-    t = choose_block(shape, info)
+    t = block or choose_block(shape, info)
     down, across = ceil_div(shape.m, t.rows), ceil_div(shape.n, t.columns)
     rest, i = divided(program_id(0), down)
     batch, j = divided(rest, across)

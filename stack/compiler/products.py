@@ -119,7 +119,8 @@ def emit_product(
 
     loads = load(ops.a, ops.m, ops.k), load(ops.b, ops.k, ops.n)
     if in_groups(info):
-        return group_matmul(emission.b, shape, info, *loads, epilogue)
+        block = choices.group_products.get(shape)
+        return group_matmul(emission.b, shape, info, *loads, epilogue, block)
     blocks = choices.products.get(shape)
     return matmul(emission.b, shape, info, *loads, epilogue, blocks)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from hal.core.description import DeviceInfo
 from stack.compiler.blocking import Blocks, MatmulShape
+from stack.compiler.group_matmul import Block
 from stack.compiler.lanes import in_groups
 
 
@@ -50,7 +51,7 @@ def default_sizes(info: DeviceInfo) -> LoopSizes:
 
 
 Problem = MatmulShape | LoopProblem
-Schedule = Blocks | LoopSizes
+Schedule = Blocks | Block | LoopSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Choices:
     """The schedules of problems for which the rules are not to decide."""
 
     products: Mapping[MatmulShape, Blocks] = field(default_factory=dict)
+    group_products: Mapping[MatmulShape, Block] = field(default_factory=dict)
     loops: Mapping[LoopProblem, LoopSizes] = field(default_factory=dict)
 
     @classmethod
@@ -65,16 +67,19 @@ class Choices:
         """Each schedule with its family. Raises TypeError for one of another family than its
         problem."""
         products: dict[MatmulShape, Blocks] = {}
+        group_products: dict[MatmulShape, Block] = {}
         loops: dict[LoopProblem, LoopSizes] = {}
         for problem, schedule in pairs.items():
             match problem, schedule:
                 case MatmulShape(), Blocks():
                     products[problem] = schedule
+                case MatmulShape(), Block():
+                    group_products[problem] = schedule
                 case LoopProblem(), LoopSizes():
                     loops[problem] = schedule
                 case _:
                     raise TypeError(f"{schedule!r} is no schedule for {problem!r}")
-        return cls(products, loops)
+        return cls(products, group_products, loops)
 
 
 NO_CHOICES = Choices()

@@ -16,6 +16,7 @@ from typing import Any
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from stack.compiler.blocking import Blocks, MatmulShape
+from stack.compiler.group_matmul import Block
 from stack.compiler.schedule import (
     NO_CHOICES,
     Choices,
@@ -29,6 +30,7 @@ from stack.runtime.target import target_of
 
 FAMILIES: dict[str, tuple[type[Problem], type[Schedule]]] = {
     "matmul": (MatmulShape, Blocks),
+    "group matmul": (MatmulShape, Block),
     "loops": (LoopProblem, LoopSizes),
 }
 
@@ -87,7 +89,8 @@ def write_record(folder: Path, record: Record) -> None:
 
 def to_json(record: Record) -> dict[str, Any]:
     """The record as what JSON has; its problem's family is named."""
-    family = next(name for name, (kind, _) in FAMILIES.items() if type(record.problem) is kind)
+    kinds = type(record.problem), type(record.results[0].schedule)
+    family = next(name for name, both in FAMILIES.items() if both == kinds)
     facts = dataclasses.asdict(record)
     problem = {k: v.short if isinstance(v, DType) else v for k, v in facts["problem"].items()}
     return {"family": family, **facts, "problem": problem}

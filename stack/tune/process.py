@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
 
@@ -46,13 +46,16 @@ class MeasureError(HalError):
 
 
 class Process:
-    """A process that has the device `name` open. Raises MeasureError when it cannot."""
+    """A process that has the device `name` open, with these wrappers and settings. Raises
+    MeasureError when it cannot."""
 
-    def __init__(self, name: str, wrappers: Sequence[str] = (), cache_dir: str = "") -> None:
+    def __init__(
+        self, name: str, wrappers: Sequence[str] = (), settings: Mapping[str, str] | None = None
+    ) -> None:
         self._connection, theirs = Pipe()
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115  closed by `end`
         with theirs:
-            order = [theirs.fileno(), sys.path, name, list(wrappers), cache_dir]
+            order = [theirs.fileno(), sys.path, name, list(wrappers), dict(settings or {})]
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _START, json.dumps(order)],
                 pass_fds=[theirs.fileno()],

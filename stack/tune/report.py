@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from stack.compiler.blocking import Blocks, MatmulShape
+from stack.compiler.group_matmul import Block
 from stack.compiler.schedule import Problem, Schedule
 from stack.runtime.tuned import Record, Result
 
@@ -79,6 +80,8 @@ def text_of(schedule: Schedule) -> str:
         s = schedule
         inner = f"{s.mr}x{s.nr} tile, depth {s.kc} by {s.kt}, unroll {s.unroll}"
         return f"{inner}, block {s.mp}x{s.np}, {s.mc} rows packed"
+    if isinstance(schedule, Block):
+        return f"block {schedule.rows}x{schedule.columns}, depth {schedule.depth}"
     return f"unroll {schedule.unroll}, {schedule.rows_on_grid} rows, chunk {schedule.chunk}"
 
 

@@ -19,13 +19,13 @@ IDLE_S = 600.0
 GRACE_S = 5.0
 
 
-def serve(descriptor: int, name: str, wrappers: list[str], cache_dir: str) -> None:
+def serve(descriptor: int, name: str, wrappers: list[str], settings: dict[str, str]) -> None:
     """Answer the orders of a connection until it ends."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     with Connection(descriptor) as connection:
         try:
-            device = hal.open(name, wrappers, OpenOptions(cache_dir=cache_dir))
+            device = hal.open(name, wrappers, OpenOptions(settings=settings))
         except hal.HalError as error:
             connection.send(Refusal(Stage.CRASH, str(error)))
             return

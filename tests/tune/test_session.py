@@ -8,10 +8,11 @@ import pytest
 import hal
 from hal.core.dtypes import DType
 from hal.core.errors import HalError
-from hal.core.values import KernelSource
+from hal.core.values import KernelSource, OpenOptions
 from hal.tile.node import Type
 from stack.compiler.blocking import MatmulShape
 from stack.compiler.compile import renderer
+from stack.compiler.group_matmul import Block
 from stack.compiler.program import GraphRequest
 from stack.compiler.schedule import LoopProblem
 from stack.compiler.tune import candidates
@@ -88,6 +89,21 @@ def test_a_graphs_kernels_are_tuned_and_it_computes_the_same(name, tmp_path):
         np.testing.assert_allclose(engine.get(y), np.tanh(a @ b), rtol=1e-4, atol=1e-5)
         expected = (np.tanh(a @ b) ** 2).sum(1, keepdims=True)
         np.testing.assert_allclose(engine.get(total), expected, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_blocks_of_groups_of_lanes_are_tuned(tmp_path):
+    usable("opencl:0")
+    lanes, request, found = {"lanes": "16"}, layer(20, 24, 12), []
+    with hal.open("opencl:0", options=OpenOptions(settings=lanes)) as device:
+        info = device.info
+        problems = [t for t in problems_of([request], info) if isinstance(t.problem, MatmulShape)]
+        with Rig(lambda: Process("opencl:0", settings=lanes), LIMIT_S) as rig:
+            tune(problems, info, rig, str(tmp_path), 6, False, told_into(found), clock())
+    ((problem, record, _),) = found
+    assert all(isinstance(r.schedule, Block) and not r.refused for r in record.results)
+    assert len(record.results) > 1
+    assert read_record(folder_of(str(tmp_path), info), problem) == record
 
 
 @pytest.mark.slow

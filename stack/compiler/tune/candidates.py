@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from hal.core.description import DeviceInfo
 from stack.compiler.blocking import MatmulShape, choose_blocks
+from stack.compiler.group_matmul import choose_block
+from stack.compiler.lanes import in_groups
 from stack.compiler.schedule import Problem, Schedule, default_sizes
-from stack.compiler.tune import loops, products
+from stack.compiler.tune import group_products, loops, products
 
 MOST = 48
 """Candidates of a problem; a budget is spent long before more were measured."""
@@ -34,6 +36,8 @@ def candidates(problem: Problem, info: DeviceInfo) -> tuple[Candidate, ...]:
 
 def cost_of(problem: Problem, info: DeviceInfo) -> float:
     """What the model says that the rules' schedule costs, to compare problems of any family."""
+    if isinstance(problem, MatmulShape) and in_groups(info):
+        return group_products.cost(problem, info, choose_block(problem, info))
     if isinstance(problem, MatmulShape):
         return products.cost(problem, info, choose_blocks(problem, info))
     return loops.cost(problem, info, default_sizes(info))
@@ -41,5 +45,6 @@ def cost_of(problem: Problem, info: DeviceInfo) -> float:
 
 def _costs(problem: Problem, info: DeviceInfo) -> Mapping[Schedule, float]:
     if isinstance(problem, MatmulShape):
-        return products.costs(problem, info)
+        grouped = in_groups(info)
+        return group_products.costs(problem, info) if grouped else products.costs(problem, info)
     return loops.costs(problem, info)

@@ -25,7 +25,6 @@ from stack.compiler.blocking import (
     scratch_budget,
     scratch_nbytes,
 )
-from stack.compiler.lanes import in_groups
 from stack.compiler.schedule import Schedule
 
 TILE_ROWS = (1, 2, 3, 4, 6, 8, 12)
@@ -51,8 +50,6 @@ def costs(shape: MatmulShape, info: DeviceInfo) -> Mapping[Schedule, float]:
     """Every candidate with its cost; the rules' choice comes first."""
     default = choose_blocks(shape, info)
     found: dict[Schedule, float] = {default: cost(shape, info, default)}
-    if in_groups(info):
-        return found  # their template has one block for a shape
     for tile in _tiles(shape, info):
         of_tile = {b: cost(shape, info, b) for b in _of_tile(shape, info, *tile)}
         for rank, blocks in enumerate(sorted(of_tile, key=of_tile.__getitem__)):

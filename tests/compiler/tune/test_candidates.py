@@ -17,6 +17,7 @@ from stack.compiler.blocking import (
     scratch_budget,
     scratch_nbytes,
 )
+from stack.compiler.group_matmul import LANE_SUMS, choose_block
 from stack.compiler.program import GraphRequest
 from stack.compiler.schedule import (
     DEFAULT_SIZES,
@@ -34,6 +35,8 @@ from tests.compiler.test_blocking import DEVICES, SHAPES
 
 F32 = DType.F32
 SMALL = replace(SIMD, limits=replace(SIMD.limits, vector_nbytes=16, caches=(512, 4096)))
+GROUPS = replace(SIMD, limits=replace(SIMD.limits, vector_nbytes=0, lanes=32))
+"""A device on which groups of lanes run instances."""
 
 
 @pytest.mark.slow
@@ -59,6 +62,15 @@ def test_a_product_has_different_candidates(shape):
     tiles = {(c.schedule.mr, c.schedule.nr) for c in listed}
     assert len(listed) == len({c.schedule for c in listed})
     assert len(tiles) >= 3
+
+
+def test_blocks_of_groups_begin_with_the_rules_and_fit():
+    shape = MatmulShape(1, 100, 60, 40, "k", "n", F32, F32)
+    listed = candidates(shape, GROUPS)
+    blocks = [c.schedule for c in listed]
+    assert (blocks[0], listed[0].predicted) == (choose_block(shape, GROUPS), 1)
+    assert len(set(blocks)) == len(blocks) > 8
+    assert all(b.rows * b.columns <= LANE_SUMS * 32 for b in blocks)
 
 
 def test_candidates_of_loops_begin_with_the_rules():
@@ -123,17 +135,18 @@ def small(schedule):
     return LoopSizes(schedule.unroll, schedule.rows_on_grid >> 4, schedule.chunk >> 4)
 
 
-@pytest.mark.parametrize("make", GRAPHS, ids=lambda f: f.__name__)
 @pytest.mark.slow
-@settings(max_examples=5, deadline=None)
+@pytest.mark.parametrize("info", [SMALL, GROUPS], ids=["cores", "groups"])
+@pytest.mark.parametrize("make", GRAPHS, ids=lambda f: f.__name__)
+@settings(max_examples=4, deadline=None)
 @given(st.data())
-def test_any_candidate_computes_the_graph(make, data):
+def test_any_candidate_computes_the_graph(make, info, data):
     request, arrays, expected = case(make)
     chosen = {
-        t.problem: small(data.draw(st.sampled_from(candidates(t.problem, SMALL))).schedule)
-        for t in tunables(request, SMALL, OPS)
+        t.problem: small(data.draw(st.sampled_from(candidates(t.problem, info))).schedule)
+        for t in tunables(request, info, OPS)
     }
-    found, _ = run_lowered(request.outputs, request.inputs, arrays, (), SMALL, Choices.of(chosen))
+    found, _ = run_lowered(request.outputs, request.inputs, arrays, (), info, Choices.of(chosen))
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-4)
 
 
