@@ -10,6 +10,7 @@ everything in one process.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import os
 import signal
@@ -54,6 +55,8 @@ def serve() -> None:
         for event in work(Job.parse(line)):
             tell.write(json.dumps(event) + "\n")
             tell.flush()
+    # After many seeds a million objects are left, and the interpreter would go through them all.
+    gc.freeze()
 
 
 def _tell_only_here() -> Any:
