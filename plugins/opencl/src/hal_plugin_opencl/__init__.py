@@ -1,5 +1,5 @@
 """OpenCL devices: programs in OpenCL C, compiled by the driver.
 
-`plugin` lists and opens devices, `look` and `find` find them, `describe` says what they are,
-`machine` does the work, `programs` compiles.
+`plugin` lists and opens devices, `find` finds them, `describe` says what they are, `machine` does
+the work in `memory`, `programs` compiles, `calibrate` measures.
 """

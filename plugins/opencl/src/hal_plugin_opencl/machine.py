@@ -134,7 +134,7 @@ class OpenclMachine(StreamMachine):
                 event = self.launch(loaded.idle(), grid, self._own, None)
                 self._finish(f"launch {loaded.entry}", event, _COMPILE_S)
         if is_new:
-            self._programs.keep(loaded)
+            self._programs.keep(loaded, source)
         return loaded
 
     def bind(self, program: Loaded, args: Sequence[Part | float | Slot]) -> Bound:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from hal.core.description import DeviceSummary
-from hal.core.errors import InvalidCall, PluginError
+from hal.core.errors import InvalidCall
 from hal.core.spec import hookimpl
 from hal.core.values import OpenOptions
 from hal.hosted.device import HostedDevice
-from hal_plugin_opencl import look
+from hal.hosted.look import Look
+from hal.hosted.settings import count, numbers
 
 PLUGIN = "opencl"
 
@@ -49,11 +50,21 @@ class Choice:
     lanes: int
 
 
+LOOK = Look(
+    "hal_plugin_opencl.find",
+    ("OCL_", "OPENCL_", "POCL_", "CUDA_VISIBLE", "ROCR_VISIBLE"),
+    "no OpenCL driver (ICD) is installed; install the vendor's, or PoCL with "
+    "`pip install hal-plugin-opencl[pocl]`",
+    "repair the driver, or leave it out: the variable OCL_ICD_VENDORS names the folder of the "
+    "drivers (/etc/OpenCL/vendors)",
+)
+
+
 @hookimpl
 def enumerate_devices() -> Sequence[DeviceSummary]:
     """The devices by the names of platform and device, or the first one as often as the variable
     `DEVICES_VARIABLE` says."""
-    lines, times = look.listed(), _times()
+    lines, times = LOOK.listed(), count(DEVICES_VARIABLE)
     shown = lines[:1] * times if times else lines
     return [DeviceSummary(index, line) for index, line in enumerate(shown)]
 
@@ -61,50 +72,17 @@ def enumerate_devices() -> Sequence[DeviceSummary]:
 @hookimpl
 def open_device(index: int, options: OpenOptions) -> HostedDevice:
     """Open a device with the settings of `VARIABLES`."""
-    count = len(enumerate_devices())
-    if not 0 <= index < count:
-        raise InvalidCall(f"there is no device {PLUGIN}:{index}; there are {count}")
-    if unknown := sorted(options.settings.keys() - VARIABLES.keys()):
-        raise InvalidCall(
-            f"{PLUGIN}:{index}: unknown settings {', '.join(unknown)}; "
-            f"known are {', '.join(VARIABLES)}"
-        )
-    memory, progress, lanes = (_number(name, options) for name in VARIABLES)
-    times = _times()
-    choice = Choice(
-        index,
-        count,
-        position=0 if times else index,
-        shared=times or 1,
-        memory_nbytes=int(memory),
-        progress_s=progress or 60.0,
-        lanes=int(lanes),
-    )
-    # Only now: pyopencl writes an environment variable when it is imported.
+    known, times = len(enumerate_devices()), count(DEVICES_VARIABLE)
+    if not 0 <= index < known:
+        raise InvalidCall(f"there is no device {PLUGIN}:{index}; there are {known}")
+    given = numbers(f"{PLUGIN}:{index}", VARIABLES, options)
+    memory, progress_s, lanes = int(given["memory_nbytes"]), given["progress_s"], given["lanes"]
+    position = 0 if times else index
+    choice = Choice(index, known, position, times or 1, memory, progress_s or 60.0, int(lanes))
     declared = {}
     if os.environ.get(CALIBRATE_VARIABLE, "") not in ("", "0"):
         declared = import_module("hal_plugin_opencl.calibrate").figures(choice)
+    # Only now: pyopencl writes an environment variable when it is imported.
     machine = import_module("hal_plugin_opencl.machine")
     opened: HostedDevice = machine.opened(choice, options.cache_dir, declared)
     return opened
-
-
-def _times() -> int:
-    text = os.environ.get(DEVICES_VARIABLE, "0")
-    if not text.isdecimal():
-        raise PluginError(f"{DEVICES_VARIABLE} must be a whole number, is {text!r}")
-    return int(text)
-
-
-def _number(name: str, options: OpenOptions) -> float:
-    """A setting, or its variable; 0 where neither is given."""
-    given = name in options.settings
-    text = options.settings[name] if given else os.environ.get(VARIABLES[name], "")
-    try:
-        number = float(text or "0")
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < 1e15 or (given and not number):
-        where = name if given else VARIABLES[name]
-        raise (InvalidCall if given else PluginError)(f"{where} must be above 0, is {text!r}")
-    return number

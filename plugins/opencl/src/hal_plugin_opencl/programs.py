@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -16,9 +17,9 @@ from pyopencl._cl import _Program
 from hal.core.dtypes import DType
 from hal.core.errors import CompileError, InvalidCall
 from hal.core.values import KernelSource, Param, ParamKind
+from hal.hosted.kept import KeptFiles
 from hal.hosted.machine import Part
 from hal.tile.numeric import constant, quiet
-from hal_plugin_opencl.binaries import Binaries
 from hal_plugin_opencl.describe import has_double, rounds_correctly
 from hal_plugin_opencl.memory import Memory
 
@@ -44,6 +45,8 @@ _TYPES = {
 _BYTES = "uchar*"
 _SPACE = {_BYTES: "__global "}
 _OPTIONS = ("lanes",)
+BUILD = "1"
+"""Part of every key in the cache; changes when the way of building changes."""
 _LONGEST = 100
 """The longest name of an entry that drivers are given."""
 
@@ -65,7 +68,6 @@ class Loaded:
     params: tuple[Param, ...]
     lanes: int
     guarded: bool
-    key: str
     numbers: tuple[int, ...]
     started: bool = False
     spare: list[Any] = field(default_factory=list)
@@ -121,7 +123,8 @@ class Programs:
         self, context: cl.Context, device: cl.Device, fingerprint: str, cache_dir: str
     ) -> None:
         self._context, self._device = context, device
-        self._binaries = Binaries(cache_dir, fingerprint)
+        self._kept = KeptFiles(f"{cache_dir}/opencl" if cache_dir else "")
+        self._said = (BUILD, cl.VERSION_TEXT, fingerprint)
 
     def load(self, source: KernelSource) -> tuple[Loaded, bool]:
         """Build a source in opencl-c/1 and check its entry; True if it is not in the cache. Raises
@@ -130,8 +133,7 @@ class Programs:
         wide = [p.name for p in source.params if p.dtype is DType.F64]
         if wide and not has_double(self._device):
             raise CompileError(f"{source.entry}: {self._device.name} has no f64, which {wide} are")
-        key = self._binaries.key(source)
-        program = self._binaries.get(key, self._context, self._device)
+        program = self._kept_program(source)
         is_new = program is None
         if program is None:
             text = source.text if lanes else source.text + _call(source)
@@ -139,16 +141,28 @@ class Programs:
             _check_arguments(_kernel(program, _short(source.entry)), source)
         name = _short(source.entry) if lanes else CALL
         numbers = tuple(accumulate((len(_kinds_of(p)) for p in source.params), initial=0))
-        loaded = Loaded(
-            source.entry, program, name, source.params, lanes or 1, not lanes, key, numbers
-        )
+        loaded = Loaded(source.entry, program, name, source.params, lanes or 1, not lanes, numbers)
         loaded.spare.append(loaded.kernel())
         _check_group(loaded.spare[0], self._device, lanes or 1)
         return loaded, is_new
 
-    def keep(self, loaded: Loaded) -> None:
-        """Put a program into the cache."""
-        self._binaries.put(loaded.key, loaded.program)
+    def keep(self, loaded: Loaded, source: KernelSource) -> None:
+        """Put a program into the cache, if its driver gives its binary."""
+        if self._kept.is_open:
+            with suppress(cl.Error):
+                found: Any = loaded.program.get_info(cl.program_info.BINARIES)
+                self._kept.put(found[0], *self._said, source)
+
+    def _kept_program(self, source: KernelSource) -> _Program | None:
+        binary = self._kept.get(*self._said, source)
+        if binary is None:
+            return None
+        try:
+            program = _Program(self._context, [self._device], [binary])
+            program._build(b"", [self._device])
+        except cl.Error:
+            return None
+        return program
 
 
 def _kinds(params: tuple[Param, ...]) -> list[str]:

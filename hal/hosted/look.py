@@ -1,0 +1,66 @@
+"""A look at a driver's devices that starts no driver in this process, and survives one that
+crashes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+
+from hal.core.errors import PluginError
+
+_DEADLINE_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A program `module` that prints the devices, a line for each, as a JSON list in its last line,
+    or null when no driver is installed, for which `absent` is the error's text. `repair` says what
+    to do about a driver that is broken; variables that begin with one of `variables` decide what is
+    found."""
+
+    module: str
+    variables: tuple[str, ...]
+    absent: str
+    repair: str
+
+    def listed(self) -> tuple[str, ...]:
+        """A line for each device. Raises PluginError when no driver is installed or one is broken.
+        A process looks once, as long as the variables stay."""
+        return _listed(self, tuple(sorted(v for v in os.environ.items() if self._decides(v[0]))))
+
+    def _decides(self, variable: str) -> bool:
+        return variable.startswith(self.variables)
+
+
+@cache
+def _listed(look: Look, environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    command = [sys.executable, "-m", look.module]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_DEADLINE_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        text = f"did not answer in {_DEADLINE_S:g} s"
+        raise PluginError(_broken(look, text)) from error
+    if done.returncode:
+        raise PluginError(_broken(look, _ended(done.returncode) + _last_words(done.stderr)))
+    lines = json.loads(done.stdout.splitlines()[-1])
+    if lines is None:
+        raise PluginError(look.absent)
+    return tuple(lines)
+
+
+def _broken(look: Look, what: str) -> str:
+    return f"the process that lists the devices ({look.module}) {what}; {look.repair}"
+
+
+def _ended(status: int) -> str:
+    return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with {status}"
+
+
+def _last_words(printed: bytes) -> str:
+    lines = printed.decode(errors="replace").strip().splitlines()
+    return f" (it said: {lines[-1][:200]})" if lines else ""
