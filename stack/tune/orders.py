@@ -34,11 +34,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A buffer of a problem; `written` tells that its bytes are a result."""
+    """A buffer of a problem; `written` tells that its bytes are a result, `index` that its numbers
+    may say where others are."""
 
     nbytes: int
     dtype: DType
     written: bool
+    index: bool = False
 
 
 @dataclass(frozen=True, slots=True)

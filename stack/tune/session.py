@@ -9,8 +9,9 @@ from statistics import median
 from time import monotonic
 
 from hal.core.description import DeviceInfo
+from stack.compiler.blocking import MatmulShape
 from stack.compiler.compile import renderer
-from stack.compiler.emit import Part, TileCall
+from stack.compiler.emit import TileCall
 from stack.compiler.program import GraphRequest
 from stack.compiler.schedule import Problem, Schedule
 from stack.compiler.tune import Candidate, Tunable, candidates, cost_of, tunables
@@ -105,7 +106,7 @@ def measured(
     """Search among the candidates of a problem. Raises MeasureError."""
     default = tunable.kernel(listed[0].schedule)
     numbers = {part: i for i, part in enumerate(dict.fromkeys(default.buffers))}
-    rig.begin(tuple(_extents(default, numbers)))
+    rig.begin(tuple(extents_of(tunable.problem, default)))
     write = renderer(info)
 
     def render(schedule: Schedule) -> Callable[[], Trial]:
@@ -135,10 +136,14 @@ def recorded(problem: Problem, listed: Sequence[Candidate], found: Found) -> Rec
     return Record(problem, found.seconds, results, tried.index(found.chosen))
 
 
-def _extents(call: TileCall, numbers: dict[Part, int]) -> Iterator[Extent]:
-    for part in numbers:
+def extents_of(problem: Problem, call: TileCall) -> Iterator[Extent]:
+    """The different buffers of a call, in the order of its parameters. Integers may be indices
+    unless they are what a product multiplies."""
+    factor = problem.dtype if isinstance(problem, MatmulShape) else None
+    for part in dict.fromkeys(call.buffers):
         params = [p for p, b in zip(call.kernel.params, call.buffers, strict=True) if b == part]
-        yield Extent(part.nbytes, params[0].dtype, any(p.writes for p in params))
+        dtype, written = params[0].dtype, any(p.writes for p in params)
+        yield Extent(part.nbytes, dtype, written, index=dtype.is_int and dtype is not factor)
 
 
 def _weight(tunable: Tunable, info: DeviceInfo) -> float:

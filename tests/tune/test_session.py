@@ -10,6 +10,7 @@ from hal.core.dtypes import DType
 from hal.core.errors import HalError
 from hal.core.values import KernelSource, OpenOptions
 from hal.tile.node import Type
+from hal.tile.numeric import NUMPY
 from stack.compiler.blocking import MatmulShape
 from stack.compiler.compile import renderer
 from stack.compiler.group_matmul import Block
@@ -20,9 +21,11 @@ from stack.ir import build
 from stack.runtime import engine_of
 from stack.runtime.tuned import folder_of, read_record
 from stack.tune import session
+from stack.tune.bench import contents
 from stack.tune.process import Process
 from stack.tune.rig import Rig
 from stack.tune.session import problems_of, tune
+from tests.compiler.lowered import SIMD
 
 F32 = DType.F32
 LIMIT_S = 60.0
@@ -146,6 +149,28 @@ def test_a_default_that_cannot_be_built_is_said_and_not_kept(tmp_path, monkeypat
     assert found[0][1] is None
     assert "the rules' own kernel was refused: build" in found[0][2]
     assert not list(tmp_path.iterdir())
+
+
+def first_contents(request):
+    """What the buffers of a request's kernels hold at first, by element type."""
+    return {
+        extent.dtype: contents(extent, 0).view(NUMPY[extent.dtype])
+        for tunable in problems_of([request], SIMD)
+        for extent in session.extents_of(
+            tunable.problem, tunable.kernel(candidates(tunable.problem, SIMD)[0].schedule)
+        )
+    }
+
+
+def test_integers_are_zeros_only_where_they_may_be_indices():
+    table, at = build.input(0, Type((5, 4), F32)), build.input(1, Type((3,), DType.I64))
+    gathered = build.add(build.gather(table, at, 0), build.full((3, 4), 1, F32))
+    held = first_contents(GraphRequest((gathered,), (table, at)))
+    assert not held[DType.I64].any()
+    assert 0.5 <= held[F32].min() < held[F32].max() <= 1.5
+    a, b = (build.input(i, Type((4, 4), DType.I32)) for i in range(2))
+    held = first_contents(GraphRequest((build.matmul(a, b),), (a, b)))
+    assert set(held[DType.I32]) == {0, 1, 2, 3}
 
 
 def test_problems_come_by_their_share_of_all_graphs():
