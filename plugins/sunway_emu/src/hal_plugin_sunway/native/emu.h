@@ -124,6 +124,7 @@ bool guard_holds(const struct transfer *t);
 void replied(struct cpe *owner, volatile int *reply, double when);
 
 /* memory.c: DMA engines, mesh stops and the memory controller */
+void memory_arena(const char *base, long nbytes);
 void memory_reset(void);
 void memory_begin(struct transfer *t, double when);
 /* dma.c */

@@ -91,6 +91,60 @@ static struct burst *next_unposted(void) {
     return b;
 }
 
+static double line_cycles(void) {
+    double nbytes_cycle = chip.memory_nbytes_s / chip.cpe_hz * (1 - chip.lost_share);
+    return chip.line_nbytes / nbytes_cycle;
+}
+
+/* Rows by the place in the arena, and elsewhere by the order of their first use in a run: where the host
+ * has put its memory must not matter. */
+static const char *arena;
+static long arena_nbytes;
+static struct page {
+    uintptr_t place;
+    long row;
+} *pages;
+static size_t page_count, page_room;
+
+void memory_arena(const char *base, long nbytes) {
+    arena = base;
+    arena_nbytes = nbytes;
+}
+
+static struct page *page_slot(uintptr_t place) {
+    size_t i = place * 0x9E3779B97F4A7C15u >> 20;
+    for (i %= page_room; pages[i].place && pages[i].place != place; i = (i + 1) % page_room) continue;
+    return &pages[i];
+}
+
+static void grow_pages(void) {
+    struct page *old = pages;
+    size_t room = page_room;
+    page_room = room ? 2 * room : 1024;
+    if (!(pages = calloc(page_room, sizeof *pages))) abort();
+    for (size_t i = 0; i < room; i++)
+        if (old[i].place) *page_slot(old[i].place) = old[i];
+    free(old);
+}
+
+static long row_of(uintptr_t place) {
+    if (place - (uintptr_t)arena < (uintptr_t)arena_nbytes)
+        return (long)((place - (uintptr_t)arena) / (uintptr_t)chip.row_nbytes);
+    if (2 * page_count >= page_room) grow_pages();
+    uintptr_t number = place / (uintptr_t)chip.row_nbytes;
+    struct page *p = page_slot(number);
+    if (!p->place) {
+        p->place = number;
+        p->row = arena_nbytes / (long)chip.row_nbytes + (long)++page_count;
+    }
+    return p->row;
+}
+
+static void forget_pages(void) {
+    if (page_count) memset(pages, 0, page_room * sizeof *pages);
+    page_count = 0;
+}
+
 void memory_reset(void) {
     for (int i = 0; i < STOPS; i++) {
         drain(&at_stop[i]);
@@ -102,14 +156,10 @@ void memory_reset(void) {
         struct burst *b = next_unposted();
         burst_free(b);
     }
+    forget_pages();
     controller_busy = false;
     backlog = 0;
     for (int i = 0; i < MOST_BANKS; i++) open_row[i] = -1;
-}
-
-static double line_cycles(void) {
-    double nbytes_cycle = chip.memory_nbytes_s / chip.cpe_hz * (1 - chip.lost_share);
-    return chip.line_nbytes / nbytes_cycle;
 }
 
 /* The next burst of a request: lines of one block and one row. */
@@ -126,7 +176,7 @@ static void advance(struct burst *b) {
     if (to > end) to = end;
     b->first = !t->block && !t->within;
     b->lines = (long)((to - 1) / (uintptr_t)line - from / (uintptr_t)line + 1);
-    b->row = (long)(from / (uintptr_t)chip.row_nbytes);
+    b->row = row_of(from);
     b->ahead = !b->first && b->row != t->row;
     t->row = b->row;
     b->partial = 0;

@@ -245,6 +245,7 @@ int main(int count, char **words) {
     arena_nbytes = atol(words[3]);
     arena = mmap(NULL, (size_t)arena_nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, atoi(words[2]), 0);
     if (arena == MAP_FAILED) return perror("mapping the main memory"), 2;
+    memory_arena(arena, arena_nbytes);
     faults_open();
     cpes_open();
     while (take_order(order)) obey(order);
