@@ -62,9 +62,9 @@ def _faults(
         if not 0 <= earlier < index:
             yield f"it waits for step {earlier}, which is not an earlier one", ""
     if step.op in _ADDS and program.kind not in REDUCING:
-        yield f"a {program.kind.value} adds nothing", ""
+        yield f"nothing is added in kind {program.kind.value}", ""
     if step.final and (program.kind not in REDUCING or step.op in (Op.SEND, Op.RECV)):
-        yield f"a {step.op.value} of a {program.kind.value} finishes no sum", ""
+        yield f"a {step.op.value} in kind {program.kind.value} finishes no sum", ""
     yield from _operand_faults(step, sizes)
     yield from _overlap_faults(step, memory)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stack.comm.plan.program import REDUCING, Op, Place, Program, Span, Step, offsets
+from stack.comm.plan.program import REDUCING, Op, Place, Program, Span, Step, blocks, offsets
 
 FIELDS = (
     "op",  # OPS.index(step.op)
@@ -48,36 +49,69 @@ def flatten(program: Program, rank: int, lengths: Sequence[int]) -> Flat:
 
     The program has to be one that `check` accepts: nothing is checked here.
     """
-    starts = {place: offsets(program, rank, place, lengths) for place in PLACES}
-    numbers: Counter[tuple[bool, int]] = Counter()
-    wide = _wide_messages(program, rank)
-    rows: list[list[int]] = []
-    after: list[int] = []
-    for step in program.steps[rank]:
-        message = (step.op is Op.SEND, step.peer)
-        of_message = [-1, 0]
-        if step.peer >= 0:
-            of_message = [numbers[message], int(wide[message][numbers[message]])]
-            numbers[message] += 1
-        waits = [len(after), len(after) + len(step.after)]
-        after.extend(step.after)
-        row = [OPS.index(step.op), step.peer, *of_message, *_operands(step, starts)]
-        rows.append([*row, int(step.final), *waits])
-    table = np.array(rows, np.int64).reshape(len(rows), len(FIELDS))
-    sizes = tuple(starts[place][-1] for place in PLACES)
-    return Flat(table, np.array(after, np.int64), (sizes[0], sizes[1], sizes[2]))
+    return Chunked(program, rank).at(lengths)
 
 
-def _operands(step: Step, starts: Mapping[Place, Sequence[int]]) -> list[int]:
-    """count, and (place, first element) of dst, src and other."""
+class Chunked:
+    """A rank's steps before the lengths are known, so that each new list of them costs little."""
 
-    def first(span: Span) -> list[int]:
-        return [PLACES.index(span.place), starts[span.place][span.start]] if span.count else [0, 0]
+    def __init__(self, program: Program, rank: int) -> None:
+        """Prepare the steps of a rank of a program that `check` accepts."""
+        self._program, self._rank = program, rank
+        counts = [len(blocks(program, rank, place)) for place in PLACES]
+        self._first = list(accumulate((count + 1 for count in counts), initial=0))[:-1]
+        rows, self._after = self._rows()
+        table = np.array(rows, np.int64).reshape(len(rows), len(FIELDS) + 2)
+        self._table, self._ends = table[:, : len(FIELDS)], table[:, len(FIELDS) :]
 
-    whole = step.src if step.op is Op.SEND else step.dst
-    of = starts[whole.place]
-    count = of[whole.start + whole.count] - of[whole.start]
-    return [count, *first(step.dst), *first(step.src), *first(step.other)]
+    def at(self, lengths: Sequence[int]) -> Flat:
+        """The steps for extents of these lengths."""
+        each = [offsets(self._program, self._rank, place, lengths) for place in PLACES]
+        starts = np.array([start for place in each for start in place], np.int64)
+        steps = self._table.copy()
+        for column in _STARTS:
+            steps[:, column] = starts[steps[:, column]]
+        steps[:, FIELDS.index("count")] = starts[self._ends[:, 1]] - starts[self._ends[:, 0]]
+        return Flat(steps, self._after, (each[0][-1], each[1][-1], each[2][-1]))
+
+    def _rows(self) -> tuple[list[list[int]], NDArray[np.int64]]:
+        """The columns of FIELDS, with numbers of chunk ends for elements, and the two ends of what
+        a step moves, whose difference is `count`."""
+        numbers: Counter[tuple[bool, int]] = Counter()
+        wide = _wide_messages(self._program, self._rank)
+        rows: list[list[int]] = []
+        after: list[int] = []
+        for step in self._program.steps[self._rank]:
+            message = (step.op is Op.SEND, step.peer)
+            of_message = [-1, 0]
+            if step.peer >= 0:
+                of_message = [numbers[message], int(wide[message][numbers[message]])]
+                numbers[message] += 1
+            waits = [len(after), len(after) + len(step.after)]
+            after.extend(step.after)
+            row = [OPS.index(step.op), step.peer, *of_message, 0, *self._operands(step)]
+            rows.append([*row, int(step.final), *waits, *self._moved(step)])
+        return rows, np.array(after, np.int64)
+
+    def _operands(self, step: Step) -> list[int]:
+        """(place, number of the first chunk's start) of dst, src and other."""
+        spans = (step.dst, step.src, step.other)
+        return [number for span in spans for number in (self._place(span), self._start(span))]
+
+    def _place(self, span: Span) -> int:
+        return PLACES.index(span.place) if span.count else 0
+
+    def _start(self, span: Span) -> int:
+        """Among the starts of all chunks of INPUT, then OUTPUT, then SCRATCH, each with its end."""
+        return self._first[PLACES.index(span.place)] + span.start if span.count else 0
+
+    def _moved(self, step: Step) -> list[int]:
+        whole = step.src if step.op is Op.SEND else step.dst
+        start = self._start(whole)
+        return [start, start + whole.count]
+
+
+_STARTS = tuple(FIELDS.index(name) for name in ("dst", "src", "other"))
 
 
 def _wide_messages(program: Program, rank: int) -> dict[tuple[bool, int], list[bool]]:

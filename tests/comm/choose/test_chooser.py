@@ -28,7 +28,7 @@ def test_few_turns_for_few_bytes_and_few_bytes_for_many():
     assert chooser.algorithm(call(nbytes=SMALL)) == "recursive-doubling"
     assert chooser.algorithm(call()).startswith("ring/")
     assert chooser.algorithm(call(Kind.ALL_TO_ALL, nbytes=SMALL)) == "direct"
-    assert chooser.algorithm(call(Kind.BROADCAST)).startswith("binomial/")
+    assert chooser.algorithm(call(Kind.BROADCAST)).startswith("chain/")
 
 
 def test_levels_are_chosen_where_hosts_are_far_apart():

@@ -301,7 +301,7 @@ FAULTS = [
         "1 recv 0 out[1]",
         "1 recv-reduce 0 out[1] out[1]",
         (1, 1, ""),
-        "a broadcast adds nothing",
+        "nothing is added in kind broadcast",
     ),
     Fault(
         "a broadcast that finishes a sum",
@@ -309,7 +309,7 @@ FAULTS = [
         "2 copy out[0:2] in[0:2]",
         "2 copy out[0:2] in[0:2] final",
         (0, 2, ""),
-        "a copy of a broadcast finishes no sum",
+        "a copy in kind broadcast finishes no sum",
     ),
     Fault(
         "scratch memory of no block",

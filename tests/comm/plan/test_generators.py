@@ -121,6 +121,7 @@ def test_binomial_trees_send_along_each_edge_once(size):
     for kind in (Kind.BROADCAST, Kind.REDUCE):
         sent = moved(kind, "binomial", size, 7, root=size // 2)
         assert sum(nbytes for _, nbytes in sent) == 7 * (size - 1)
+        assert elements(kind, "chain", size, 7, root=1).count(7) == size - 1
     root = moved(Kind.BROADCAST, "binomial", size, 7, root=1)[1]
     assert root == ((size - 1).bit_length(), 7 * (size - 1).bit_length())
 
@@ -201,7 +202,7 @@ def test_every_reducing_algorithm_can_keep_sums_wide():
 
 def test_wishes_that_cannot_be():
     with pytest.raises(
-        PlanError, match="broadcast has the algorithms binomial, direct; got 'ring'"
+        PlanError, match="broadcast has the algorithms binomial, chain, direct; got 'ring'"
     ):
         build("ring", Request(Kind.BROADCAST, 4))
     with pytest.raises(PlanError, match="size and cut are 1 or more, are 0 and 1"):

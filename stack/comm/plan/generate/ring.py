@@ -1,10 +1,13 @@
 """Ring: each rank hands to the next one, so that every link carries the same all the time.
 
 With n ranks, reduce-scatter and all-gather move (n - 1) / n of the vector out of each rank in n - 1
-turns, all-reduce twice that, the least that is possible (Patarasuk and Yuan, 2009).
+turns, all-reduce twice that, the least that is possible (Patarasuk and Yuan, 2009). Broadcast and
+reduce go along the ring once, from the root or to it: a chain.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 from stack.comm.plan.draft import Draft
 from stack.comm.plan.generate.request import Partials, Request, draft
@@ -34,6 +37,35 @@ def all_reduce(request: Request) -> Program:
     _reduce(made, request)
     _gather(made, request)
     return made.program()
+
+
+def broadcast(request: Request) -> Program:
+    """Down a chain of ranks, part after part: with many parts the vector leaves each rank once."""
+    made = draft("chain", request, request.cut)
+    ranks = _from_root(request)
+    for block in range(request.cut):
+        given = made.given(request.root, block)
+        made.copy(request.root, [given], [made.result(request.root, block)])
+        for rank, after in pairwise(ranks):
+            taken = given if rank == request.root else made.result(rank, block)
+            made.send(rank, [taken], after, [made.result(after, block)])
+    return made.program()
+
+
+def reduce(request: Request) -> Program:
+    """Up a chain of ranks to the root, part after part."""
+    made = draft("chain", request, request.cut)
+    ranks, sums = _from_root(request)[::-1], Partials(made, request.wide)
+    for block in range(request.cut):
+        for rank, after in pairwise(ranks):
+            final = after == request.root
+            taken, own = sums.at(rank, [block]), sums.at(after, [block])
+            made.send_reduce(rank, taken, after, sums.room(after, [block], final), own, final)
+    return made.program()
+
+
+def _from_root(request: Request) -> list[int]:
+    return [(request.root + i) % request.size for i in range(request.size)]
 
 
 def _blocks(group: int, request: Request) -> range:

@@ -36,8 +36,16 @@ ALGORITHMS: Mapping[PlanKind, Mapping[str, Generator]] = MappingProxyType(
             "rank-order": direct.all_reduce_in_order,
             "hierarchical": hierarchy.all_reduce,
         },
-        Kind.REDUCE: {"binomial": binomial.reduce, "direct": direct.reduce},
-        Kind.BROADCAST: {"binomial": binomial.broadcast, "direct": direct.move},
+        Kind.REDUCE: {
+            "binomial": binomial.reduce,
+            "chain": ring.reduce,
+            "direct": direct.reduce,
+        },
+        Kind.BROADCAST: {
+            "binomial": binomial.broadcast,
+            "chain": ring.broadcast,
+            "direct": direct.move,
+        },
         Kind.ALL_GATHER: {
             "ring": ring.all_gather,
             "recursive-doubling": doubling.all_gather,
@@ -74,8 +82,8 @@ CUTTING = frozenset(
     [
         *((Kind.ALL_REDUCE, name) for name in ("ring", "double-tree", "direct", "rank-order")),
         *((Kind.REDUCE_SCATTER, name) for name in ("ring", "direct", "rank-order")),
-        *((Kind.REDUCE, name) for name in ("binomial", "direct")),
-        (Kind.BROADCAST, "binomial"),
+        *((Kind.REDUCE, name) for name in ("binomial", "chain", "direct")),
+        *((Kind.BROADCAST, name) for name in ("binomial", "chain")),
         (Kind.ALL_GATHER, "ring"),
     ]
 )
