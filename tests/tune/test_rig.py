@@ -42,7 +42,7 @@ def test_what_fails_is_refused_with_the_cause_and_the_rest_is_timed():
     trials = [RIGHT, BROKEN, WRONG, CRASHES, MISSING, ENDLESS, AS_RIGHT]
     with Rig(lambda: Process("cpu:0"), LIMIT_S) as rig:
         rig.begin(EXTENTS)
-        found = search([lambda t=t: t for t in trials], rig, 120)
+        found = search([lambda t=t: t for t in trials], rig, 600)
         assert rig.processes == 3, "one for all, one after the crash, one after the hang"
     stages = {number: refusal.stage for number, refusal in found.refused.items()}
     assert stages == {
@@ -67,7 +67,7 @@ def test_an_injected_fault_is_the_candidates_own():
     trials = [RIGHT, trial("faulty"), AS_RIGHT]
     with Rig(lambda: Process("cpu:0", faulty), LIMIT_S) as rig:
         rig.begin(EXTENTS)
-        found = search([lambda t=t: t for t in trials], rig, 60)
+        found = search([lambda t=t: t for t in trials], rig, 600)
     assert {n: r.stage for n, r in found.refused.items()} == {1: Stage.LAUNCH}
     assert "launch-fault" in found.refused[1].reason
     assert len(found.ratios[2]) >= 10
