@@ -1,14 +1,12 @@
 """Programs in athread C, on an emulated core group that the tests of a file share."""
 
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 # Without the plugin there is nothing to test; `make test` installs it.
 collect_ignore_glob = [] if find_spec("hal_plugin_sunway") else ["test_*.py"]
 
-PROGRAMS = Path(__file__).parent / "programs"
 HEAD = "#include <slave.h>\n"
 
 

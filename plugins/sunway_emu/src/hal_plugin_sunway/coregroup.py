@@ -66,6 +66,10 @@ class CoreGroup:
         for figure in chip.figures.values():
             self._tell(f"figure {figure.name} {figure.value!r}")
 
+    def alive(self) -> bool:
+        """Whether the process is there."""
+        return self._process.poll() is None
+
     def load(self, path: Path) -> Loaded:
         """Load a compiled program. Raises CoreGroupFailure when it needs what there is not."""
         number, nbytes = self._ask(f"load {path}")

@@ -124,6 +124,9 @@ class SunwayMachine(Machine):
             self._arena.close()
 
     def _group(self) -> CoreGroup:
+        """The process. One that ended while nothing ran is replaced: main memory is not in it."""
+        if self._process.group is not None and not self._process.group.alive():
+            self._end()
         process = self._process
         if process.group is None:
             arena = self._arena
@@ -137,10 +140,11 @@ class SunwayMachine(Machine):
 
     def _load(self, path: Path) -> Loaded:
         """The program in the process, loaded now unless it is there."""
+        group = self._group()
         loaded = self._process.loaded.get(path)
         if loaded is None:
             try:
-                loaded = self._group().load(path)
+                loaded = group.load(path)
             except CoreGroupFailure as failure:
                 raise CompileError(
                     f"the program cannot be loaded: {failure}", str(failure)

@@ -80,7 +80,7 @@ def worker(folder: Path) -> Path:
     sources = sorted(NATIVE.glob("*.c"))
     texts = [p.read_bytes() for p in (*sources, *NATIVE.glob("*.h"), *INCLUDE.glob("*.h"))]
     built = folder / f"worker-{_digest([version().encode(), *sorted(texts)])}"
-    if not built.exists():
+    if not _is_whole(built):
         command = [*_WORKER, f"-I{INCLUDE}", *map(str, sources), "-ldl"]
         try:
             _compile(command, built)
@@ -134,11 +134,10 @@ def _digest(parts: Sequence[bytes]) -> str:
 
 
 def _is_whole(built: Path) -> bool:
-    """Whether a compiled file is there and is one: a cache may hold anything."""
+    """Whether a compiled file is there as it was written: a cache may hold anything."""
     try:
-        with built.open("rb") as file:
-            return file.read(4) == b"\x7fELF"
-    except OSError:
+        return built.with_suffix(".sum").read_text() == _digest([built.read_bytes()])
+    except (OSError, UnicodeDecodeError):
         return False
 
 
@@ -158,11 +157,11 @@ def _compile(arguments: Sequence[str], built: Path, name: str = "") -> None:
         )
     except subprocess.TimeoutExpired:
         raise CompileError(f"{name}: the compiler did not end in {_COMPILE_S:g} s") from None
-    finally_log = done.stderr.strip()
     if done.returncode:
         partial.unlink(missing_ok=True)
-        log = _renamed(finally_log, name)
-        raise CompileError(f"{name} does not compile:\n{log}", log, _first_line(finally_log))
+        log = _renamed(done.stderr.strip(), name)
+        raise CompileError(f"{name} does not compile:\n{log}", log, _first_line(done.stderr))
+    built.with_suffix(".sum").write_text(_digest([partial.read_bytes()]))
     partial.replace(built)
 
 

@@ -1,0 +1,195 @@
+"""Core groups as devices: launches, reports of emulated time, memory modes, and their process."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hal_plugin_sunway import toolchain
+
+from hal.core.description import SpaceKind
+from hal.core.dtypes import DType
+from hal.core.errors import DeviceLost, InvalidCall, PluginError
+from hal.core.values import ATHREAD_C, AllocOptions, KernelSource, OpenOptions, Param, ParamKind
+
+TEXT = """#include <slave.h>
+const char axpy_params[] = "buffer f32, buffer f32, scalar f32";
+enum { BLOCK = 256 };
+struct args { long grid[3]; float *x, *y; union { long bits; float value; } a; };
+__thread_local float x[BLOCK], y[BLOCK];
+void axpy(void *raw) {
+    const struct args *p = raw;
+    for (long i = _PEN; i < p->grid[0]; i += 64) {
+        athread_dma_get(x, p->x + i * BLOCK, sizeof x);
+        athread_dma_get(y, p->y + i * BLOCK, sizeof y);
+        for (int k = 0; k < BLOCK; k++) y[k] += p->a.value * x[k];
+        athread_work_f32(2 * BLOCK);
+        athread_dma_put(p->y + i * BLOCK, y, sizeof y);
+    }
+}
+"""
+PARAMS = (
+    Param("x", ParamKind.BUFFER, DType.F32),
+    Param("y", ParamKind.BUFFER, DType.F32, writes=True),
+    Param("a", ParamKind.SCALAR, DType.F32),
+)
+SMALL = {"memory_nbytes": str(64 << 20)}
+COUNT = 100 * 256
+
+
+def opened(plugin, index=0, **settings):
+    return plugin[0].open(f"sunway:{index}", options=OpenOptions(settings=SMALL | settings))
+
+
+def run_axpy(device):
+    """y and what it should be, after two launches."""
+    x, y = (np.random.default_rng(i).random(COUNT, np.float32) for i in (1, 2))
+    queue = device.create_timeline(host_driven=False)
+    buffers = [device.alloc(x.nbytes, AllocOptions()) for _ in (x, y)]
+    for buffer, data in zip(buffers, (x, y), strict=True):
+        device.copy(buffer.region(), data.tobytes(), queue, [])
+    program = device.load(KernelSource(ATHREAD_C, TEXT, "axpy", PARAMS))
+    launchable = device.bind(program, [*buffers, 0.5])
+    for _ in range(2):
+        device.launch(launchable, (COUNT // 256, 1, 1), queue, [])
+    out = np.empty_like(y)
+    device.wait([device.copy(out.data.cast("B"), buffers[1].region(), queue, [])], 20, True)
+    half = np.float32(0.5)
+    return out, (y + half * x) + half * x
+
+
+def test_a_launch_computes_and_its_emulated_time_is_reported(plugin, tmp_path, chip):
+    report = tmp_path / "report.jsonl"
+    for _ in range(2):
+        with opened(plugin, report=str(report)) as device:
+            found, wanted = run_axpy(device)
+        assert (found == wanted).all()
+    lines = [json.loads(line) for line in report.read_text().splitlines()]
+    launches = [line for line in lines if line.get("launch") == "axpy"]
+    assert len(launches) == 4
+    assert len({line["cycles"] for line in launches}) == 1, "equal launches take equal time"
+    first = launches[0]
+    assert first["flops"] == 2 * COUNT
+    assert (first["get_nbytes"], first["put_nbytes"]) == (8 * COUNT, 4 * COUNT)
+    assert first["emulated_s"] == pytest.approx(first["cycles"] / chip["cpe_hz"])
+    # No faster than the memory, and no slower than a tenth of it.
+    rate = 12 * COUNT / first["emulated_s"]
+    assert 0.1 * chip["memory_nbytes_s"] < rate < chip["memory_nbytes_s"]
+
+
+def test_other_figures_of_the_chip_give_other_times_and_equal_results(plugin, tmp_path):
+    cycles = []
+    for index, figures in enumerate(("", "memory_nbytes_s=5.12e9")):
+        report = tmp_path / f"{index}.jsonl"
+        with opened(plugin, report=str(report), chip=figures) as device:
+            found, wanted = run_axpy(device)
+        assert (found == wanted).all()
+        cycles += [json.loads(line)["cycles"] for line in report.read_text().splitlines()[-1:]]
+    assert cycles[1] > 2 * cycles[0]
+
+
+@pytest.mark.parametrize("mode", ["static", "dynamic"])
+def test_allocation_takes_what_its_mode_takes(plugin, tmp_path, chip, mode):
+    report = tmp_path / "report.jsonl"
+    with opened(plugin, report=str(report), memory_mode=mode) as device:
+        for nbytes in (1, 32 << 20):
+            device.free(device.alloc(nbytes, AllocOptions()))
+    small, large = (json.loads(line)["cycles"] for line in report.read_text().splitlines())
+    pages = (32 << 20) // chip["page_nbytes"] - 1
+    assert large - small == (pages * chip["dynamic_page_cycles"] if mode == "dynamic" else 0)
+
+
+def test_the_description_is_the_chips(plugin, chip):
+    with opened(plugin, 5) as device:
+        info = device.info
+    ldm = info.space(SpaceKind.SCRATCHPAD)
+    assert (ldm.nbytes, ldm.dma_only) == (256 << 10, True)
+    assert info.dtypes[DType.F64] == 2.304e12
+    assert info.dtypes[DType.F16] == 9.216e12
+    assert [link.peer for link in info.links] == [f"sunway:{i}" for i in range(5)]
+    assert info.links[0].latency < info.links[2].latency  # the ring is closed: 5 and 0 are near
+    free = [f.name for f in chip.figures.values() if f.tag == "free"]
+    assert all("free" in info.facts[f"chip: {name}"] for name in free)
+
+
+def test_a_data_cache_takes_its_part_of_the_ldm(plugin):
+    with opened(plugin, chip="cache_nbytes=131072") as device:
+        assert device.info.space(SpaceKind.SCRATCHPAD).nbytes == 128 << 10
+        assert device.info.limits.caches == (128 << 10,)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"memory_mode": "fast"}, "static, dynamic"),
+        ({"chip": "nothing=1"}, "no figures"),
+        ({"size": "1"}, "unknown settings size"),
+        ({"progress_s": "0"}, "above 0"),
+    ],
+)
+def test_wrong_settings_are_refused(plugin, settings, words):
+    with pytest.raises(InvalidCall, match=words):
+        opened(plugin, **settings)
+
+
+def children():
+    command = ["ps", "-o", "pid=,comm=", "--ppid", str(os.getpid())]
+    lines = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False).stdout
+    return {int(line.split()[0]) for line in lines.splitlines() if "worker" in line}
+
+
+def test_a_closed_device_leaves_no_process_and_no_descriptor(plugin):
+    before, open_before = children(), len(list(Path("/proc/self/fd").iterdir()))
+    with opened(plugin) as device:
+        run_axpy(device)
+        assert len(children() - before) == 1
+    assert children() == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
+
+
+def test_a_process_that_dies_at_rest_takes_nothing_along(plugin):
+    before = children()
+    with opened(plugin) as device:
+        run_axpy(device)
+        for process in children() - before:
+            os.kill(process, signal.SIGKILL)
+        found, wanted = run_axpy(device)
+        assert (found == wanted).all()
+
+
+def test_a_core_group_whose_process_dies_at_work_is_lost_until_its_reset(plugin):
+    before = children()
+    deadly = """#include <slave.h>
+    const char f_params[] = "";
+    void f(void *v) { kill(getpid(), SIGKILL); }
+    """
+    text = "#include <signal.h>\n#include <unistd.h>\n" + deadly
+    with opened(plugin) as device:
+        queue = device.create_timeline(host_driven=False)
+        program = device.load(KernelSource(ATHREAD_C, text, "f", ()))
+        point = device.launch(device.bind(program, []), (1, 1, 1), queue, [])
+        with pytest.raises(DeviceLost, match="ended with -9"):
+            device.wait([point], 20, True)
+        device.reset()
+        found, wanted = run_axpy(device)
+        assert (found == wanted).all()
+    assert children() == before
+
+
+def test_a_damaged_cache_is_compiled_anew(plugin, tmp_path):
+    for damage in (b"", b"\x7fELF but not really", b"nonsense"):
+        for file in tmp_path.glob("slave-*.so"):
+            file.write_bytes(damage)
+        options = OpenOptions(str(tmp_path), SMALL)
+        with plugin[0].open("sunway:0", options=options) as device:
+            found, wanted = run_axpy(device)
+        assert (found == wanted).all()
+
+
+def test_without_a_compiler_the_error_names_the_package(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(PluginError, match="apt-get install gcc"):
+        toolchain.compiler.__wrapped__()
