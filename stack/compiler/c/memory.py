@@ -6,10 +6,11 @@ checks each element: the device's compiler makes vector code of the first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from hal.core.dtypes import DType
-from hal.tile.build import broadcast
+from hal.tile.build import broadcast, transpose
 from hal.tile.kernel import GLOBAL, Access, Atomic, Copy, Gather, Load, Memory, Scatter, Store
 from hal.tile.node import Node
 from hal.tile.numeric import NARROW
@@ -93,38 +94,77 @@ def _vectors(
     """A nest that moves rows between a memory and an array by vectors; None where elements do not
     lie side by side or change their form."""
     columns = array.shape[-1] if array.shape else 1
-    width = next((w for w in (16, 8, 4) if columns % w == 0), 0)
     step = access.strides[-1] if access.strides else None
-    if not width or step is None or scalar(scope, step) != "1L":
+    if columns % 2 or step is None or scalar(scope, step) != "1L":
         return None
     if dtype is DType.BOOL or dtype in NARROW:
         return None
-    nest = Nest(scope, (*array.shape[:-1], columns // width))
-    *rows, part = nest.position
-    at = (*rows, Index(f"{part.text} * {width}", part.level) if part.text != "0" else part)
-    there = (space(scope, access.memory), f"&{element(scope, access, at)}")
-    here = ("", f"&{array.at(at)}")
-    source, target = (there, here) if to_array else (here, there)
-    functions, kind = scope.out.functions, register(scope.out.dialect, dtype)
-    value = functions.load(kind, width, *source)
-    nest.do(f"{functions.store(kind, width, *target, value)};")
+    kind, outer = register(scope.out.dialect, dtype), array.shape[:-1]
+    if columns > _MOST_COLUMNS:
+        width = next(w for w in _WIDTHS if columns % w == 0)
+        nest = Nest(scope, (*outer, columns // width))
+        *rows, part = nest.position
+        pieces = [(Index(f"{part.text} * {width}", part.level), width)]
+    else:
+        nest = Nest(scope, outer)
+        rows, pieces = list(nest.position), list(_pieces(columns))
+    for start, width in pieces:
+        at = (*rows, start)
+        there = (space(scope, access.memory), f"&{element(scope, access, at)}")
+        here = ("", f"&{array.at(at)}")
+        source, target = (there, here) if to_array else (here, there)
+        value = scope.out.functions.load(kind, width, *source)
+        nest.do(f"{scope.out.functions.store(kind, width, *target, value)};")
     return nest
 
 
+_WIDTHS = (16, 8, 4, 2)
+_MOST_COLUMNS = 32
+"""Longer rows are moved by a loop."""
+
+
+def _pieces(columns: int) -> Iterator[tuple[Index, int]]:
+    """The vectors of a row, each with where it starts."""
+    start = 0
+    while start < columns:
+        width = next(w for w in _WIDTHS if start + w <= columns)
+        yield Index(str(start), 0), width
+        start += width
+
+
+def _is_turned(scope: Scope, access: Access, shape: tuple[int, ...]) -> bool:
+    """Whether the elements of a matrix's columns, and not of its rows, lie side by side."""
+    if len(shape) != 2 or 1 in shape:
+        return False
+    down, across = (scalar(scope, n) for n in access.strides)
+    return down == "1L" != across
+
+
 def load(scope: Scope, s: Load) -> None:
-    """Read a block into an array."""
-    target, dtype = scope.declare(s.result.type), s.result.dtype
+    """Read a block into an array that lies as the block does."""
+    access, shape = s.source, s.result.shape
+    if not _is_turned(scope, access, shape):
+        scope.arrays[s.result] = _loaded(scope, s, access, shape)
+        return
+    strides, limits = access.strides[::-1], access.limits[::-1]
+    turned = _loaded(scope, s, replace(access, strides=strides, limits=limits), shape[::-1])
+    scope.arrays[transpose(s.result, (1, 0))] = turned
+    scope.arrays[s.result] = Array(turned.name, shape, lambda at: turned.at(at[::-1]))
+
+
+def _loaded(scope: Scope, s: Load, access: Access, shape: tuple[int, ...]) -> Array:
+    target, dtype = scope.declare(s.result.type.with_shape(shape)), s.result.dtype
     other = "0" if s.other is None else scalar(scope, s.other)
 
     def body(nest: Nest, condition: str | None) -> None:
-        value = casts.from_memory(scope.out, element(scope, s.source, nest.position), dtype)
+        value = casts.from_memory(scope.out, element(scope, access, nest.position), dtype)
         if condition is not None:
             value = f"{condition} ? {value} : {other}"
         nest.do(f"{target.at(nest.position)} = {value};")
 
-    vectors = _vectors(scope, s.source, target, dtype, to_array=True)
-    _versions(scope, [s.source], s.result.shape, body, vectors)
-    scope.arrays[s.result] = target
+    vectors = _vectors(scope, access, target, dtype, to_array=True)
+    _versions(scope, [access], shape, body, vectors)
+    return target
 
 
 def store(scope: Scope, s: Store) -> None:
@@ -136,7 +176,7 @@ def store(scope: Scope, s: Store) -> None:
         nest.do(f"{guard}{element(scope, s.target, nest.position)} = {value};")
 
     vectors = None
-    if s.value in scope.arrays:
+    if s.value in scope.arrays and scope.arrays[s.value].find is None:
         vectors = _vectors(scope, s.target, scope.arrays[s.value], s.value.dtype, to_array=False)
     _versions(scope, [s.target], s.value.shape, body, vectors)
 
