@@ -108,8 +108,10 @@ def _panel_depth(shape: MatmulShape, info: DeviceInfo, nr: int, kt: int) -> int:
 
 
 def _resident_rows(shape: MatmulShape, info: DeviceInfo, mr: int, kc: int) -> int:
-    """The rows of packed A that take half of the second cache."""
-    return max(mr, cache_nbytes(info, 1) // 2 // (kc * shape.accumulate.nbytes) // mr * mr)
+    """The rows of packed A that take half of the second cache, and of scratch memory a quarter:
+    the wider B's part, the fewer instances pack the same rows."""
+    nbytes = min(cache_nbytes(info, 1) // 2, scratch_budget(info) // 4)
+    return max(mr, nbytes // (kc * shape.accumulate.nbytes) // mr * mr)
 
 
 def _program_block(shape: MatmulShape, info: DeviceInfo, blocks: Blocks) -> tuple[int, int]:
