@@ -98,8 +98,10 @@ class _Contest:
                 return
             try:
                 trial = render()
-            except HalError as error:
-                self.found.refused[number] = Refusal(Stage.BUILD, str(error))
+            except Exception as error:  # noqa: BLE001  a schedule that no rule chooses meets what
+                # no test of the compiler did; its fault is reported like one of the device
+                said = str(error) if isinstance(error, HalError) else repr(error)
+                self.found.refused[number] = Refusal(Stage.BUILD, said)
                 continue
             if (trial.source.text, trial.grid) not in seen:
                 seen.add((trial.source.text, trial.grid))

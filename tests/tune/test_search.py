@@ -108,14 +108,16 @@ def test_equal_programs_are_tried_once_and_hopeless_ones_not_timed():
     assert len(found.ratios[3]) >= FINAL
 
 
-def test_a_candidate_that_cannot_be_written_is_refused():
+@pytest.mark.parametrize("error", [Unsupported("no such tile"), KeyError("no such tile")])
+def test_a_candidate_that_cannot_be_written_is_refused(error):
     def unwritable():
-        raise Unsupported("no such tile")
+        raise error
 
     found = Scripted([1e-3, 0.0, 1e-4]).search(
         trials=[lambda: trial(0), unwritable, lambda: trial(2)]
     )
-    assert str(found.refused[1]) == "build: no such tile"
+    assert found.refused[1].stage is Stage.BUILD
+    assert "no such tile" in found.refused[1].reason
     assert found.chosen == 2
 
 
