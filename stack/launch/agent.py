@@ -10,6 +10,7 @@ import os
 import selectors
 import signal
 import socket
+import sys
 import time
 from io import FileIO
 from typing import Any
@@ -25,7 +26,7 @@ from stack.launch.talk import GREETING, PIECE_NBYTES, Ear, said
 
 BEAT_S = 2.0
 """How often an agent gives a sign of life."""
-KILL_S = 5.0
+KILL_S = 10.0
 _MEET_S = 15.0
 _OUTBOX_NBYTES = 1 << 20
 """With more than this not taken by the launcher, nothing more is read from the ranks."""
@@ -45,16 +46,20 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._ranks = Ranks(self._selector, self._wrote, self._exited)
         self._lease: Lease | None = None
-        self._over = ""
+        self._over = False
+        self._why = ""
         self._next_look_s = 0.0
 
     def run(self) -> str:
-        """Serve the launcher; gives why it ended, then without any descendants."""
+        """Serve the launcher; then end all descendants. Gives why it ended, "" when the launcher
+        let it go."""
         with signals_heard(_ENDING) as signals:
-            self._selector.register(signals, selectors.EVENT_READ, lambda: self._end("a signal"))
+            self._selector.register(
+                signals, selectors.EVENT_READ, lambda: self._end("it got a signal")
+            )
             self._serve()
         kill_descendants(KILL_S)
-        return self._over
+        return self._why
 
     def _serve(self) -> None:
         self._selector.register(self._orders, selectors.EVENT_READ, self._hear)
@@ -64,7 +69,8 @@ class Agent:
             self._look()
 
     def _end(self, why: str) -> None:
-        self._over = self._over or why
+        self._over = True
+        self._why = self._why or why
 
     def _look(self) -> None:
         """Now and then: a sign of life, adopted children that have ended, the store's."""
@@ -80,7 +86,7 @@ class Agent:
     def _hear(self) -> None:
         data = self._orders.read(PIECE_NBYTES)
         if data == b"":
-            self._end("the launcher has let go")
+            self._over = True
         for words, _ in self._ear.hear(data or b""):
             self._obey(words)
 
@@ -147,7 +153,8 @@ def main() -> None:
     adopt_descendants()
     orders, answers = (FileIO(os.dup(number), mode) for number, mode in ((0, "r"), (1, "w")))
     os.dup2(2, 1)  # what anybody prints here must not mix with the answers
-    Agent(unblocked(orders), unblocked(answers)).run()
+    if why := Agent(unblocked(orders), unblocked(answers)).run():
+        sys.exit(why)
 
 
 if __name__ == "__main__":

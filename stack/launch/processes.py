@@ -19,6 +19,8 @@ from hal.core.errors import DeadlineExceeded, Unsupported
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PAUSE_S = 0.01
+_LOOKS = 2
+"""A look that finds nobody may have missed the child of a process which ended during it."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -29,7 +31,7 @@ def adopt_descendants() -> None:
 
 
 @contextmanager
-def descendants_end(deadline_s: float = 5.0) -> Iterator[None]:
+def descendants_end(deadline_s: float = 15.0) -> Iterator[None]:
     """Whatever this process starts in the block, directly or not, has ended when the block has.
 
     Raises Unsupported where the system cannot do that, DeadlineExceeded when some do not end.
@@ -39,8 +41,10 @@ def descendants_end(deadline_s: float = 5.0) -> Iterator[None]:
     try:
         yield
     finally:
-        _prctl(_PR_SET_CHILD_SUBREAPER, 0)
-        kill_descendants(deadline_s, before)
+        try:
+            kill_descendants(deadline_s, before)
+        finally:
+            _prctl(_PR_SET_CHILD_SUBREAPER, 0)
 
 
 def end_with_parent(parent: int) -> None:
@@ -62,14 +66,20 @@ def descendants() -> list[int]:
 
 
 def kill_descendants(deadline_s: float, spared: Collection[int] = ()) -> None:
-    """End every descendant but those by SIGKILL. Raises DeadlineExceeded that names who is left."""
+    """End every descendant but those by SIGKILL, where `adopt_descendants` was called before.
+
+    Raises DeadlineExceeded that names who is left.
+    """
     until_s = time.monotonic() + deadline_s
-    while left := [process for process in descendants() if process not in spared]:
+    looks = 0
+    while looks < _LOOKS:
+        left = [process for process in descendants() if process not in spared]
+        looks = 0 if left else looks + 1
         for process in left:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
         reap(left)
-        if time.monotonic() > until_s:
+        if left and time.monotonic() > until_s:
             raise DeadlineExceeded(f"processes {left} did not end within {deadline_s:g} s")
         time.sleep(_PAUSE_S)
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,5 +89,6 @@ def has_ended(process):
         if state in "ZX":
             return True
         time.sleep(0.02)
-    os.kill(process, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
     return False

@@ -69,7 +69,7 @@ class Lease:
         pause_s = self._link.lease_s / _BEATS
         try:
             while True:
-                self._link.once(Code.BEAT, time.monotonic() + self._link.lease_s)
+                self._link.once(Code.BEAT, time.monotonic() + self._link.lease_s - pause_s)
                 self._link.rest(pause_s)
         except (OSError, HalError, ValueError) as error:
             self._lost = "released" if self._released else str(error) or "the store is silent"
