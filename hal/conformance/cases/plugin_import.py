@@ -19,7 +19,7 @@ from hal.core.registry import BLOCKED_VARIABLE
 plugin_import = Cases("A", Level.CORE)
 
 
-@plugin_import.case("installed", "plugin.import")
+@plugin_import.case("installed", "plugin.import", once=True)
 def _(rig: Rig) -> None:
     """The plugin has an entry point, a manifest and a distribution."""
     found = _found(rig)
@@ -27,7 +27,7 @@ def _(rig: Rig) -> None:
     expect.that(found.version, "its distribution has no version")
 
 
-@plugin_import.case("manifest-without-import", "plugin.import")
+@plugin_import.case("manifest-without-import", "plugin.import", once=True)
 def _(rig: Rig) -> None:
     module = _found(rig).module
     loaded = alone(
@@ -68,7 +68,7 @@ def _(rig: Rig) -> None:
     expect.equal(rig.device.describe().name, rig.name, "describe().name")
 
 
-@plugin_import.case("import-starts-nothing", "plugin.import")
+@plugin_import.case("import-starts-nothing", "plugin.import", once=True)
 def _(rig: Rig) -> None:
     """No thread, no child, no variable."""
     module = _found(rig).module
@@ -99,7 +99,7 @@ def _(rig: Rig) -> None:
     expect.that(best < 0.1, f"importing {module} takes {best:.3f} s of its own time")
 
 
-@plugin_import.case("blocked", "plugin.import")
+@plugin_import.case("blocked", "plugin.import", once=True)
 def _(rig: Rig) -> None:
     """A plugin that the operator blocks is not imported, and says so."""
     cause = alone(
@@ -115,7 +115,7 @@ def _(rig: Rig) -> None:
     expect.equal(cause, ["blocked", False], "(status, imported)")
 
 
-@plugin_import.case("enumerate-is-stable", "enumerate.stable")
+@plugin_import.case("enumerate-is-stable", "enumerate.stable", once=True)
 def _(rig: Rig) -> None:
     rows = [_devices(rig) for _ in range(3)]
     expect.that(rows[0] == rows[1] == rows[2], f"three enumerations differ: {rows}")
@@ -130,7 +130,7 @@ def _(rig: Rig) -> None:
     expect.equal(_devices(rig), before, "the devices while one is open")
 
 
-@plugin_import.case("enumerate-is-pure", "enumerate.pure")
+@plugin_import.case("enumerate-is-pure", "enumerate.pure", once=True)
 def _(rig: Rig) -> None:
     changes = alone(
         """
@@ -145,7 +145,7 @@ def _(rig: Rig) -> None:
     expect.equal(changes, [0, []], "(new threads, changed variables)")
 
 
-@plugin_import.case("enumerate-starts-nothing", "enumerate.pure")
+@plugin_import.case("enumerate-starts-nothing", "enumerate.pure", once=True)
 def _(rig: Rig) -> None:
     """The plugin's own hook, in a process that has done nothing else."""
     changes = alone(
@@ -165,7 +165,7 @@ def _(rig: Rig) -> None:
     expect.equal(changes, [0, []], "(new threads, changed variables)")
 
 
-@plugin_import.case("enumerate-in-another-process", "enumerate.stable")
+@plugin_import.case("enumerate-in-another-process", "enumerate.stable", once=True)
 def _(rig: Rig) -> None:
     names = alone(
         "import hal\nresult = [row.name for row in hal.devices() if row.plugin == plugin]",
@@ -174,13 +174,13 @@ def _(rig: Rig) -> None:
     expect.equal(names, list(_devices(rig)), "the devices that another process sees")
 
 
-@plugin_import.case("no-such-index", "open.refused")
+@plugin_import.case("no-such-index", "open.refused", once=True)
 def _(rig: Rig) -> None:
     error = expect.raises(InvalidCall, rig.open, f"{_plugin(rig)}:9999")
     expect.that(rig.name in str(error), f"the error does not list the devices: {error}")
 
 
-@plugin_import.case("no-such-index-asked-directly", "open.refused")
+@plugin_import.case("no-such-index-asked-directly", "open.refused", once=True)
 def _(rig: Rig) -> None:
     """The plugin itself refuses, not only the registry that enumerates before."""
     for index in (-1, 9999):
@@ -201,13 +201,13 @@ def _(rig: Rig) -> None:
         expect.equal(name, "InvalidCall", f"what open_device({index}) does")
 
 
-@plugin_import.case("not-a-name", "open.refused")
+@plugin_import.case("not-a-name", "open.refused", once=True)
 def _(rig: Rig) -> None:
     for name in (_plugin(rig), f"{_plugin(rig)}:-1"):
         expect.raises(InvalidCall, rig.open, name)
 
 
-@plugin_import.case("other-plugin-is-not-taken", "open.refused")
+@plugin_import.case("other-plugin-is-not-taken", "open.refused", once=True)
 def _(rig: Rig) -> None:
     """A device of a plugin that is not installed is an error, never another device."""
     error = expect.raises(PluginError, rig.open, "no_such_plugin:0")
