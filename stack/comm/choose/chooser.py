@@ -82,11 +82,11 @@ class Chooser:
         """The program for a call, proved. Raises PlanError for a rule that does not fit it."""
         rule = self._rule(call)
         if rule is not None:
-            return self._proved(rule.algorithm, call)
+            return self.program(rule.algorithm, call)
         known = _rounded(call)
         if known not in self._chosen:
             self._chosen[known] = self.options(known)[0].algorithm
-        return self._proved(self._chosen[known], call)
+        return self.program(self._chosen[known], call)
 
     def algorithm(self, call: Call) -> str:
         """The name of what `choose` takes."""
@@ -144,8 +144,11 @@ class Chooser:
             self._orders[id(program)] = order_of(program)
         return self._orders[id(program)]
 
-    def _proved(self, name: str, call: Call) -> Program:
-        """The program of that name. Raises PlanError if it is wrong, or rounds too soon."""
+    def program(self, name: str, call: Call) -> Program:
+        """The program of an option, or of a file of the user, proved.
+
+        Raises PlanError if it is wrong or for other calls, or if it rounds sums too soon.
+        """
         program = self._program(name, call)
         if id(program) not in self._proofs:
             self._proofs[id(program)] = check(program)

@@ -25,8 +25,9 @@ FORMAT = "hal-comm-measured 1"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An algorithm, in the text of `candidates.Candidate`, took so many seconds for a call of
-    `nbytes`, which are those of the longest vector that a rank gives or takes."""
+    """An algorithm, in the text of `chooser.Option`, took so many seconds for a call of
+    `nbytes`, which are those of the longest vector that a rank gives or takes. The element type is
+    not kept: rows of one type serve all."""
 
     kind: PlanKind
     algorithm: str
