@@ -62,7 +62,7 @@ class CoreGroup:
                 stdin=subprocess.DEVNULL,
             )
         self._link, self._lock, self._rest = ours, threading.Lock(), b""
-        ours.settimeout(_SLICE_S)
+        self._link.settimeout(_SLICE_S)
         for figure in chip.figures.values():
             self._tell(f"figure {figure.name} {figure.value!r}")
 
