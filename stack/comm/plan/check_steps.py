@@ -20,12 +20,17 @@ from stack.comm.plan.text import MESSAGES, OPERANDS, print_span
 
 _ADDS = (Op.RECV_REDUCE, Op.REDUCE)
 
+MOST_BLOCKS = 1 << 20
+"""More would only fill the memory of who checks them."""
+
 
 def check_header(program: Program) -> None:
     """Raise PlanError for a size, a root or lists of ranks that cannot be."""
     size, known = program.size, extent_count(program.kind, program.size) * program.pieces
     if size < 1 or program.pieces < 1:
         raise PlanError(f"size and pieces are 1 or more, are {size} and {program.pieces}")
+    if known > MOST_BLOCKS:
+        raise PlanError(f"there are {known} blocks; a program may have {MOST_BLOCKS}")
     for what, rank in (("root", program.root), ("target", program.target)):
         if not 0 <= rank < size:
             raise PlanError(f"{what} is one of the {size} ranks, is {rank}")

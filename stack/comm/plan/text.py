@@ -92,7 +92,7 @@ def print_step(step: Step) -> str:
 def load_program(path: Path) -> Program:
     """The program in a file. Raises PlanError, which names the file and the line."""
     try:
-        return parse_program(path.read_text(encoding="utf-8"))
+        return parse_program(path.read_text(encoding="utf-8", errors="replace"))
     except PlanError as error:
         raise PlanError(f"{path}: {error}") from None
 

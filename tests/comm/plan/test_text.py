@@ -1,15 +1,20 @@
 """Texts of programs: what does not parse is refused by line. Flat programs hold what is said."""
 
+from contextlib import suppress
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hal.core.values import CollectiveKind as Kind
+from stack.comm.plan.check import check
 from stack.comm.plan.error import PlanError
 from stack.comm.plan.flat import FIELDS, OPS, PLACES, flatten
 from stack.comm.plan.generate.request import Request
 from stack.comm.plan.generate.table import build
 from stack.comm.plan.program import Op, Place
 from stack.comm.plan.text import load_program, parse_program
-from tests.comm.plan.faults import CHAIN, TWO
+from tests.comm.plan.faults import CHAIN, SWAP, TWO
 
 WRONG = [
     ("kind: broadcast", "kind: wave", "kind is one of all-reduce"),
@@ -90,3 +95,29 @@ def test_uneven_pieces_are_longest_first():
         (4, 1),
         (5, 1),
     ]
+
+
+@settings(max_examples=200, derandomize=True, deadline=None, database=None)
+@given(st.sampled_from([TWO, CHAIN, SWAP]), st.data())
+def test_any_text_is_a_program_or_is_refused(text, data):
+    """Characters that were lost, doubled or replaced bring forth no other error."""
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(text) - 1))
+        put = data.draw(
+            st.sampled_from(["", "9", "-1", ":", "[", "]", " ", "\n", "\0", "in", "after"])
+        )
+        text = text[:at] + put + text[at + data.draw(st.integers(0, 2)) :]
+    with suppress(PlanError):
+        check(parse_program(text))
+
+
+def test_more_blocks_than_a_check_can_hold_are_refused():
+    with pytest.raises(PlanError, match="there are 99999999999 blocks; a program may have 1048576"):
+        check(parse_program(TWO.replace("pieces: 2", "pieces: 99999999999")))
+
+
+def test_bytes_that_are_no_text_are_refused_by_line(tmp_path):
+    path = tmp_path / "mine.plan"
+    path.write_bytes(b"name: x\n\xff\xfe\n")
+    with pytest.raises(PlanError, match=r"mine\.plan: line 2: expected one each of"):
+        load_program(path)
