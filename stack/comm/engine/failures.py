@@ -83,6 +83,9 @@ def _lost(
             return _late(who, failure, timeout_s), FailureKind.HANG, LateRank
         case lib.HE_ABORTED:
             return f"{who} has aborted the group", FailureKind.ABORTED, GroupAborted
+        case lib.HE_UNREADABLE:
+            text = f"the memory of {who} cannot be read any more in {call_in_words(failure.ours)}"
+            return text, FailureKind.ILLEGAL_ADDRESS, PeerLost
         case lib.HE_NO_MEMORY:
             text = f"{who} has no memory, descriptor or thread for it"
             return text, FailureKind.OUT_OF_MEMORY, PeerLost

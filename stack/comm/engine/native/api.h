@@ -6,7 +6,7 @@ typedef struct he_work he_work;
 
 enum {
     HE_PENDING = -1, HE_OK, HE_ENDED, HE_SILENT, HE_LEFT, HE_DIFFERS, HE_LATE, HE_ABORTED, HE_NO_MEMORY, HE_FORKED,
-    HE_SYSTEM
+    HE_UNREADABLE
 };
 enum { HE_HERE, HE_AWAY };
 enum {

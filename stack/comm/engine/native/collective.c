@@ -39,7 +39,10 @@ static void tell(he_group *g, he_work *w) {
     __atomic_store_n(&end->done, 0, __ATOMIC_RELEASE);
     said->call = w->call;
     said->dst = said->src = (he_place){0, 0};
+    said->attached = 0;
     if (w->small || !separate(g, w)) return;
+    said->attached = g->attach == HE_ATTACHED;
+    said->src_at = (uint64_t)(uintptr_t)w->src;
     if (w->src) said->src = he_place_of(g, w->src);
     if (w->dst && (w->call.kind == HE_ALL_REDUCE || w->call.kind == HE_REDUCE)) said->dst = he_place_of(g, w->dst);
 }
@@ -78,7 +81,9 @@ static int move(he_group *g, he_work *w) {
         he_step_take(g, w, 0, w->number);
         return HE_OK;
     }
+    he_attach_try(g);
     if (he_direct(g, w, w->number)) return he_run_direct(g, w, w->number);
+    if (he_attached(g, w, w->number)) return he_run_attached(g, w, w->number);
     if (w->call.kind == HE_ALL_REDUCE || w->call.kind == HE_REDUCE) return he_run_sliced(g, w);
     return he_run_stepped(g, w);
 }

@@ -36,8 +36,11 @@ static void reduce_block(const he_group *g, const he_work *w, unsigned char **sr
     const unsigned char *from[g->size];
     for (int r = 0; r < g->size; r++) from[r] = srcs[r] + i * size;
     he_reduce_block(w->call.dtype, w->call.reduce, g->size, from, n, room);
-    for (int r = 0; r < g->size; r++)
-        if (writes(w, r)) memcpy(dsts[r] + i * size, room, n * size);
+    for (int r = 0; r < g->size; r++) {
+        if (!writes(w, r)) continue;
+        if (dsts[r] == srcs[r] || w->call.count * size < STREAM_NBYTES) memcpy(dsts[r] + i * size, room, n * size);
+        else he_stream(dsts[r] + i * size, room, n * size);
+    }
 }
 
 static void reduce_slice(const he_group *g, const he_work *w, unsigned char **srcs, unsigned char **dsts) {

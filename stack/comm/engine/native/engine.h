@@ -24,9 +24,12 @@
 #define HE_BLOCK 1024              /* elements kept in the first-level cache */
 #define STEP_NBYTES (256LL << 10)  /* what a rank shows the others in a step */
 #define CHUNK_NBYTES (128LL << 10) /* what a rank shows in a stage of a sliced reduction */
+#define STREAM_NBYTES (4LL << 20)  /* from here on a destination does not stay in the cache */
 #define STEP_SLOTS 2
 #define CHUNK_SLOTS 6
 #define LOOK_NS 5000000            /* how often a sleeping wait looks around */
+
+enum { HE_UNTRIED, HE_ATTACHED, HE_REFUSED };
 
 /* A part of memory that others may map: `id` 0 stands for private memory. */
 typedef struct { int64_t id, at; } he_place;
@@ -35,6 +38,8 @@ typedef struct { int64_t id, at; } he_place;
 typedef struct {
     he_call call;
     he_place dst, src;
+    uint64_t src_at;         /* its address in its process */
+    int32_t attached;        /* whether it can read the others' memory, and they may read this */
 } he_said;
 
 typedef struct {
@@ -53,6 +58,7 @@ typedef struct {
     _Alignas(LINE) uint64_t beat;
     uint32_t presence, done; /* enum HE_HERE...; whether `last` has ended */
     he_call last;
+    uint64_t probe, probe_at; /* a number, and where its process has it too */
     _Alignas(LINE) uint32_t bells[2], asleep[2]; /* by lane */
     _Alignas(LINE) uint32_t failed; /* whether `failure` is told */
     he_failure failure;
@@ -77,6 +83,7 @@ typedef struct {
 
 /* What this process knows of another rank; most of it is the watch's own. */
 typedef struct {
+    int process;         /* of a rank of this host whose memory can be read */
     int life, remote;    /* the connection, -1 without one; whether the rank is of another host */
     atomic_int state;    /* HE_HERE, else the code of how it went */
     uint64_t beat;
@@ -110,8 +117,10 @@ struct he_group {
     he_step_slot *steps;   /* STEP_SLOTS of each rank, where all ranks are on this host */
     he_chunk_slot *chunks; /* CHUNK_SLOTS of each rank, behind them */
     unsigned char *rings;
-    unsigned char *scratch; /* of the program that runs */
+    unsigned char *scratch; /* of the call that runs */
     int64_t nscratch;
+    uint64_t probe;
+    int attach;            /* enum HE_UNTRIED... */
     uint32_t posts, step_number, chunk_number;
     int64_t sequence;
     _Atomic uint32_t alarm; /* the last one looked at */
@@ -187,6 +196,8 @@ void he_divide(int dtype, void *acc, int64_t n, int size);
 const void *he_widen(int dtype, const unsigned char *src, float *room, int64_t n);
 void he_narrow(int dtype, unsigned char *out, const float *acc, int64_t n);
 void he_reduce_block(int dtype, int reduce, int size, const unsigned char *const *srcs, int64_t n, unsigned char *out);
+/* stream.c */
+void he_stream(unsigned char *dst, const unsigned char *src, int64_t n);
 /* convert.c */
 void he_f16_to_f32(float *dst, const uint16_t *src, int64_t n);
 void he_f32_to_f16(uint16_t *dst, const float *src, int64_t n);
@@ -204,7 +215,7 @@ int he_thread_start(he_group *g, void *(*run)(void *));
 /* collective.c */
 int he_arrive(he_group *g, he_work *w);
 int he_finish(he_group *g, he_work *w);
-/* stepped.c, sliced.c, direct.c: the three ways of a collective on one host */
+/* stepped.c, sliced.c, direct.c, attach.c: the four ways of a collective on one host */
 int64_t he_step_count(const he_group *g, const he_work *w);
 void he_step_show(const he_group *g, const he_work *w, int64_t step, unsigned char *data);
 void he_step_take(const he_group *g, const he_work *w, int64_t step, uint32_t number);
@@ -212,6 +223,13 @@ int he_run_stepped(he_group *g, const he_work *w);
 int he_run_sliced(he_group *g, const he_work *w);
 int he_direct(const he_group *g, const he_work *w, uint32_t number);
 int he_run_direct(he_group *g, const he_work *w, uint32_t number);
+/* attach.c */
+void he_attach_offer(he_group *g);
+void he_attach_try(he_group *g);
+int he_attached(const he_group *g, const he_work *w, uint32_t number);
+int he_run_attached(he_group *g, const he_work *w, uint32_t number);
+/* group.c */
+unsigned char *he_scratch(he_group *g, int64_t nbytes);
 /* program.c */
 struct he_program *he_program_new(he_group *g, const int64_t *steps, int n, const int64_t *after, int64_t nafter, int64_t scratch_count);
 int he_program_run(he_group *g, he_work *w);

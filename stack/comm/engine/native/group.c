@@ -67,7 +67,10 @@ he_group *he_group_new(int rank, int size, int nlocal, const int *local, int seg
     g->heartbeat_ns = heartbeat_ns;
     g->beat_ns = heartbeat_ns / 4;
     for (int r = 0; r < size; r++) g->peers[r].last.sequence = -1;
-    if (he_segment_map(g, segment)) g->ends[g->here].last.sequence = -1;
+    if (he_segment_map(g, segment)) {
+        g->ends[g->here].last.sequence = -1;
+        he_attach_offer(g);
+    }
     if (g->head && he_watch_add(g)) {
         close(segment);
         return g;
@@ -88,6 +91,15 @@ void he_group_leave(he_group *g) {
     pthread_cond_signal(&g->changed);
     pthread_cond_signal(&g->posted);
     pthread_mutex_unlock(&g->lock);
+}
+
+/* Memory for the call that runs, kept for the next one; NULL without. */
+unsigned char *he_scratch(he_group *g, int64_t nbytes) {
+    if (nbytes <= g->nscratch) return g->scratch;
+    free(g->scratch);
+    g->scratch = aligned_alloc(64, (nbytes + 63) / 64 * 64);
+    g->nscratch = g->scratch ? nbytes : 0;
+    return g->scratch;
 }
 
 static void close_data(he_group *g) {

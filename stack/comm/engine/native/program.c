@@ -219,15 +219,10 @@ static int pause_for(he_group *g, he_work *w) {
 
 static int prepare(he_group *g, he_work *w) {
     he_program *p = w->program;
-    int64_t needed = p->scratch_count * 8;
-    if (needed > g->nscratch) {
-        free(g->scratch);
-        g->nscratch = (g->scratch = aligned_alloc(64, (needed + 63) / 64 * 64)) ? needed : 0;
-        if (!g->scratch) return he_fail(g, HE_NO_MEMORY, g->rank, g->rank, &w->call, NULL, 0);
-    }
+    p->places[HE_SCRATCH] = he_scratch(g, p->scratch_count * 8);
+    if (p->scratch_count && !p->places[HE_SCRATCH]) return he_fail(g, HE_NO_MEMORY, g->rank, g->rank, &w->call, NULL, 0);
     p->places[HE_INPUT] = (unsigned char *)w->src;
     p->places[HE_OUTPUT] = w->dst;
-    p->places[HE_SCRATCH] = g->scratch;
     p->moved_ns = he_now();
     return HE_OK;
 }

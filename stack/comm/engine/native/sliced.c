@@ -31,6 +31,13 @@ static void show(he_group *g, const he_work *w, int64_t k) {
 
 static int keeps(const he_group *g, const he_work *w) { return w->call.kind == HE_ALL_REDUCE || g->rank == w->call.root; }
 
+/* Into the destination, which the source has brought into the cache if they are the same. */
+static void put(const he_work *w, int64_t at, const unsigned char *from, int64_t n) {
+    int64_t size = he_nbytes_of(w->call.dtype);
+    if (w->dst == w->src || w->call.count * size < STREAM_NBYTES) memcpy(w->dst + at * size, from, n * size);
+    else he_stream(w->dst + at * size, from, n * size);
+}
+
 static void reduce_block(he_group *g, const he_work *w, int64_t k, int64_t from, int64_t i, int64_t n) {
     int64_t size = he_nbytes_of(w->call.dtype);
     unsigned char *shown = he_chunk_slot_of(g, g->rank, g->chunk_number + k)->data + i * size;
@@ -38,7 +45,7 @@ static void reduce_block(he_group *g, const he_work *w, int64_t k, int64_t from,
     for (int r = 0; r < g->size; r++)
         srcs[r] = r == g->rank ? w->src + (from + i) * size : he_chunk_slot_of(g, r, g->chunk_number + k)->data + i * size;
     he_reduce_block(w->call.dtype, w->call.reduce, g->size, srcs, n, shown);
-    if (keeps(g, w)) memcpy(w->dst + (from + i) * size, shown, n * size);
+    if (keeps(g, w)) put(w, from + i, shown, n);
 }
 
 static void reduce(he_group *g, const he_work *w, int64_t k) {
@@ -55,7 +62,7 @@ static void take(he_group *g, const he_work *w, int64_t k) {
     int64_t size = he_nbytes_of(w->call.dtype);
     for (int r = 0; keeps(g, w) && r < g->size; r++) {
         int64_t i = begin_of(&c, r), n = begin_of(&c, r + 1) - i;
-        if (r != g->rank && n) memcpy(w->dst + (c.at + i) * size, he_chunk_slot_of(g, r, g->chunk_number + k)->data + i * size, n * size);
+        if (r != g->rank && n) put(w, c.at + i, he_chunk_slot_of(g, r, g->chunk_number + k)->data + i * size, n);
     }
 }
 

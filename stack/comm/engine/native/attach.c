@@ -1,0 +1,125 @@
+/* A collective of private memory that the kernel lets ranks of this host read in each other (cross-memory attach): each
+ * takes what it needs out of the others' sources, so all need to wait for each other but once. Whether the
+ * kernel allows it is tried, once all are there for the first time, and told with each later call. */
+#include "engine.h"
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#define WINDOW_NBYTES (128LL << 10) /* what is read of a source at a time, so that it is still in the cache when it is reduced */
+#define MOST_NBYTES (1LL << 30)
+
+static const he_said *said_by(const he_group *g, int rank, uint32_t number) { return &he_step_slot_of(g, rank, number)->said; }
+
+/* The process of a rank, as this one's kernel calls it; 0 where it cannot see it. */
+static pid_t process_of(he_group *g, int rank) {
+    struct ucred who = {0};
+    socklen_t length = sizeof who;
+    he_watch_hold();
+    int error = getsockopt(g->peers[rank].life, SOL_SOCKET, SO_PEERCRED, &who, &length);
+    he_watch_let_go();
+    return error ? 0 : who.pid;
+}
+
+static int read_once(pid_t process, uint64_t from, void *to, int64_t nbytes) {
+    struct iovec mine = {to, nbytes}, theirs = {(void *)(uintptr_t)from, nbytes};
+    return process_vm_readv(process, &mine, 1, &theirs, 1, 0) == nbytes;
+}
+
+/* Reads a number that each rank has put where its end says. */
+static int try_all(he_group *g) {
+    for (int i = 0; i < g->nlocal; i++) {
+        uint64_t found = 0;
+        if (i == g->here) continue;
+        he_peer *peer = &g->peers[g->ranks[i]];
+        peer->process = process_of(g, g->ranks[i]);
+        if (peer->process <= 0 || !read_once(peer->process, g->ends[i].probe_at, &found, sizeof found) || found != g->ends[i].probe) return 0;
+    }
+    return 1;
+}
+
+/* All ranks have come to a call. */
+void he_attach_try(he_group *g) {
+    if (g->attach == HE_UNTRIED) g->attach = try_all(g) ? HE_ATTACHED : HE_REFUSED;
+}
+
+/* Something for others to find. */
+void he_attach_offer(he_group *g) {
+    g->probe = (uint64_t)he_now() * 0x9e3779b97f4a7c15ULL + (uint64_t)g->rank;
+    g->ends[g->here].probe = g->probe;
+    g->ends[g->here].probe_at = (uint64_t)(uintptr_t)&g->probe;
+}
+
+/* Whether all ranks said that they can do it. Slices of an HE_ALL_REDUCE go through the cache faster than through the
+ * kernel, and those of an HE_REDUCE have nowhere to stay. */
+int he_attached(const he_group *g, const he_work *w, uint32_t number) {
+    if (w->call.kind == HE_ALL_REDUCE || w->call.kind == HE_REDUCE || w->call.kind == HE_BARRIER) return 0;
+    for (int r = 0; r < g->size; r++)
+        if (!said_by(g, r, number)->attached) return 0;
+    return 1;
+}
+
+/* Reads from another rank's memory. A process that is gone meanwhile is named as that. */
+static int read_from(he_group *g, const he_work *w, int rank, uint64_t from, unsigned char *to, int64_t nbytes) {
+    for (int64_t at = 0, n; at < nbytes; at += n) {
+        n = nbytes - at < MOST_NBYTES ? nbytes - at : MOST_NBYTES;
+        if (!read_once(g->peers[rank].process, from + at, to + at, n))
+            return he_fail(g, errno == ESRCH ? HE_ENDED : HE_UNREADABLE, rank, g->rank, &w->call, NULL, 0);
+    }
+    return HE_OK;
+}
+
+/* Room for a window of each rank's source. */
+static unsigned char *windows(he_group *g) { return he_scratch(g, g->size * WINDOW_NBYTES); }
+
+static int reduce_window(he_group *g, const he_work *w, uint32_t number, unsigned char *room, int64_t at, int64_t n, unsigned char *dst) {
+    int64_t size = he_nbytes_of(w->call.dtype);
+    const unsigned char *srcs[g->size];
+    for (int r = 0; r < g->size; r++) {
+        unsigned char *window = room + r * WINDOW_NBYTES;
+        if (r != g->rank && read_from(g, w, r, said_by(g, r, number)->src_at + at * size, window, n * size)) return he_look(g);
+        srcs[r] = r == g->rank ? w->src + at * size : window;
+    }
+    for (int64_t i = 0, k; i < n; i += k) {
+        k = n - i < HE_BLOCK ? n - i : HE_BLOCK;
+        he_reduce_block(w->call.dtype, w->call.reduce, g->size, srcs, k, dst + i * size);
+        for (int r = 0; r < g->size; r++) srcs[r] += k * size;
+    }
+    return HE_OK;
+}
+
+/* Elements [at, at + n) of all sources, reduced into `dst`. */
+static int reduce(he_group *g, const he_work *w, uint32_t number, int64_t at, int64_t n, unsigned char *dst) {
+    int64_t size = he_nbytes_of(w->call.dtype), most = WINDOW_NBYTES / size, k;
+    unsigned char *room = windows(g);
+    if (!room) return he_fail(g, HE_NO_MEMORY, g->rank, g->rank, &w->call, NULL, 0);
+    int code = HE_OK;
+    for (int64_t i = 0; i < n && !code; i += k) {
+        k = n - i < most ? n - i : most;
+        code = reduce_window(g, w, number, room, at + i, k, dst + i * size);
+    }
+    return code;
+}
+
+static int pull(he_group *g, const he_work *w, uint32_t number) {
+    int64_t size = he_nbytes_of(w->call.dtype);
+    int code = HE_OK;
+    for (int k = 0; k < g->size && !code; k++) {
+        int r = (g->rank + k) % g->size;
+        int64_t from = he_part_in_src(g, w, r, g->rank) * size, n = he_part_count(g, w, r, g->rank) * size;
+        unsigned char *dst = w->dst + he_part_in_dst(g, w, r, g->rank) * size;
+        if (r != g->rank && n) code = read_from(g, w, r, said_by(g, r, number)->src_at + from, dst, n);
+        else if (n && dst != w->src + from) memmove(dst, w->src + from, n);
+    }
+    return code;
+}
+
+int he_run_attached(he_group *g, const he_work *w, uint32_t number) {
+    int64_t at = he_part_in_src(g, w, 0, g->rank), n = he_part_count(g, w, 0, g->rank);
+    int code;
+    if (w->call.kind == HE_REDUCE_SCATTER) code = reduce(g, w, number, at, n, w->dst);
+    else code = pull(g, w, number);
+    if (code) return code;
+    he_post(g); /* nobody may change its memory before all have read it */
+    return he_await_all(g, w, g->posts - 1);
+}
