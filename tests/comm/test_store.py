@@ -55,6 +55,10 @@ def test_values_are_bytes_of_any_kind_up_to_a_limit(store):
         assert store.get("key") == value
     with pytest.raises(InvalidCall, match="at most 1048576 bytes, not 1048577"):
         store.set("key", bytes(VALUE_NBYTES + 1))
+    with pytest.raises(InvalidCall, match=r"SET of .* bytes is too long: a value has at most 1048"):
+        store.set("key", bytes(8 << 20))
+    with pytest.raises(InvalidCall, match="WAIT names 1025 keys; 1 to 1024 are allowed"):
+        store.wait(["key"] * 1025)
     assert store.get("key") == bytes(VALUE_NBYTES)
 
 
@@ -103,8 +107,10 @@ def test_threads_count_without_losing_one(store):
 
 def test_what_nobody_sets_is_named_at_the_deadline(store):
     text = "nobody has set 'group/never' within 0.05 s; the store at 127.0.0.1:.* is there"
+    store.add("connected")
     with pytest.raises(DeadlineExceeded, match=text):
         store.under("group/").get("never", SHORT_S)
+    store.add("connected")
     with pytest.raises(DeadlineExceeded, match=r"not all of \['never', 'ever'\] were set"):
         store.wait(["never", "ever"], SHORT_S)
     store.set("never", b"late")

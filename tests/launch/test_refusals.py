@@ -32,7 +32,7 @@ def test_too_few_slots(refused):
 def test_too_few_devices(refused):
     said = refused("-n", "1000", "script.py")
     assert "1000 ranks are asked for, but there are " in said
-    assert "--devices cpu:0" in said
+    assert "name those that the ranks are to share, in turn: --devices " in said
 
 
 def test_what_cannot_be_a_device(refused):

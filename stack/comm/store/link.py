@@ -12,9 +12,11 @@ from weakref import WeakSet
 from hal.core.errors import DeadlineExceeded, InvalidCall
 from stack.comm.store.wire import (
     GREETING_NBYTES,
+    KEYS,
     MAGIC,
     MESSAGE_NBYTES,
     NONCE_NBYTES,
+    VALUE_NBYTES,
     Code,
     Message,
     StoreError,
@@ -26,6 +28,7 @@ from stack.comm.store.wire import (
 from stack.comm.world import host_and_port
 
 _RETRY_S = 0.05
+_AGAIN_S = 0.005
 _ENDED = "the other side has ended the connection"
 _READ_NBYTES = 1 << 18
 
@@ -106,6 +109,7 @@ class Link:
                 raise DeadlineExceeded(f"{what}; the store at {self.address} is there") from None
             except OSError:
                 self.close()
+                time.sleep(_AGAIN_S)
             except WireError as error:
                 self.close()
                 raise StoreError(
@@ -124,19 +128,17 @@ class Link:
     def connect(self, until_s: float) -> None:
         """Be connected. Raises DeadlineExceeded when nobody listens, StoreError when it is another
         store, or none."""
-        cause = ""
         while self._socket is None:
             if self._stopped:
                 raise StoreError(f"the connection to the store at {self.address} was closed")
-            left_s = until_s - time.monotonic()
-            if left_s <= 0:
-                text = f"the store at {self.address} cannot be reached: {cause or 'too late'}"
-                raise DeadlineExceeded(text)
             try:
                 self._connect(until_s)
             except OSError as error:
-                cause = str(error)
                 self.close()
+                left_s = until_s - time.monotonic()
+                if left_s <= 0:
+                    text = f"the store at {self.address} cannot be reached: {error}"
+                    raise DeadlineExceeded(text) from None
                 time.sleep(min(_RETRY_S, left_s))
             except WireError as error:
                 self.close()
@@ -169,10 +171,17 @@ class Link:
         self.lease_s = float(lease)
 
     def send(self, message: Message, until_s: float) -> None:
-        """Send a message. Raises OSError (TimeoutError at `until_s`)."""
+        """Send a message. Raises OSError (TimeoutError at `until_s`), InvalidCall when it is so
+        long that the server would not listen."""
+        data = pack(message)
+        if len(data) > MESSAGE_NBYTES:
+            raise InvalidCall(
+                f"{message.code.name} of {len(data)} bytes is too long: a value has at most "
+                f"{VALUE_NBYTES} bytes, and a call names at most {KEYS} keys"
+            )
         link = self._open()
         link.settimeout(max(until_s - time.monotonic(), 1e-3))
-        link.sendall(pack(message))
+        link.sendall(data)
 
     def hear(self, until_s: float, number: int = 0) -> Message:
         """The next message, or the next one with this number. Raises OSError, WireError."""
@@ -186,7 +195,7 @@ class Link:
         while (message := take(self._inbox, limit)) is None:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
-                raise TimeoutError
+                raise TimeoutError("timed out")
             link.settimeout(left_s)
             data = link.recv(_READ_NBYTES)
             if not data:
