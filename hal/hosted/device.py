@@ -100,6 +100,8 @@ class HostedDevice:
             session.state = HealthState.CLOSED
         self._scheduler.stop()
         self._subscribers.clear()
+        if session.cause is None:
+            session.machine.close()
 
     @hookimpl
     def reset(self) -> int:

@@ -50,6 +50,9 @@ class Store(ABC):
         """The program of a source. Raises CompileError; InvalidCall when the entry has other
         parameters."""
 
+    def close(self) -> None:  # noqa: B027  most machines have nothing to keep
+        """The session is over, and the device did not fail: the last chance to keep something."""
+
     def map(self, memory: Any) -> memoryview:
         """The memory itself (Feature.MAP)."""
         raise Unsupported("this machine maps no memory")

@@ -94,6 +94,8 @@ class Memory:
             raise self._out_of_memory(nbytes, account)
         with LOCK:
             self._session.check_usable("alloc")
+            if nbytes > account.capacity - account.live:
+                self._session.flight.settle_all()
             free = account.capacity - account.live
             if nbytes > min(free, self._session.info.limits.alloc_nbytes):
                 raise self._out_of_memory(nbytes, account)
@@ -145,6 +147,7 @@ class Memory:
     def stats(self, space: str) -> MemoryStats:
         account = self._account(space or self._default, "stats")
         with LOCK:
+            self._session.flight.settle_all()
             return MemoryStats(account.live, account.peak, account.count, account.buffers)
 
     def free(self, buffer: Buffer) -> None:

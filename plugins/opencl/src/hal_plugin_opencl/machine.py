@@ -128,14 +128,15 @@ class OpenclMachine(StreamMachine):
     # programs
 
     def compile(self, source: KernelSource) -> Loaded:
-        loaded, is_new = self._programs.load(source)
+        loaded = self._programs.load(source)
         if loaded.guarded:
             for grid in _WARM_GRIDS:
                 event = self.launch(loaded.idle(), grid, self._own, None)
                 self._finish(f"launch {loaded.entry}", event, _COMPILE_S)
-        if is_new:
-            self._programs.keep(loaded, source)
         return loaded
+
+    def close(self) -> None:
+        self._programs.keep()
 
     def bind(self, program: Loaded, args: Sequence[Part | float | Slot]) -> Bound:
         bound = Bound(program)

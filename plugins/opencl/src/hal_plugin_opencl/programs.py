@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -45,6 +46,7 @@ _TYPES = {
 _BYTES = "uchar*"
 _SPACE = {_BYTES: "__global "}
 _OPTIONS = ("lanes",)
+_KEEPING_S = 5.0
 BUILD = "1"
 """Part of every key in the cache; changes when the way of building changes."""
 _LONGEST = 100
@@ -125,16 +127,15 @@ class Programs:
         self._context, self._device = context, device
         self._kept = KeptFiles(f"{cache_dir}/opencl" if cache_dir else "")
         self._said = (BUILD, cl.VERSION_TEXT, fingerprint)
+        self._new: dict[KernelSource, _Program] = {}
 
-    def load(self, source: KernelSource) -> tuple[Loaded, bool]:
-        """Build a source in opencl-c/1 and check its entry; True if it is not in the cache. Raises
-        CompileError, InvalidCall."""
+    def load(self, source: KernelSource) -> Loaded:
+        """Build a source in opencl-c/1 and check its entry. Raises CompileError, InvalidCall."""
         lanes = _lanes(source)
         wide = [p.name for p in source.params if p.dtype is DType.F64]
         if wide and not has_double(self._device):
             raise CompileError(f"{source.entry}: {self._device.name} has no f64, which {wide} are")
-        program = self._kept_program(source)
-        is_new = program is None
+        program = kept = self._kept_program(source)
         if program is None:
             text = source.text if lanes else source.text + _call(source)
             program = _build(self._context, self._device, source, text)
@@ -144,13 +145,18 @@ class Programs:
         loaded = Loaded(source.entry, program, name, source.params, lanes or 1, not lanes, numbers)
         loaded.spare.append(loaded.kernel())
         _check_group(loaded.spare[0], self._device, lanes or 1)
-        return loaded, is_new
+        if kept is None and self._kept.is_open:
+            self._new[source] = program
+        return loaded
 
-    def keep(self, loaded: Loaded, source: KernelSource) -> None:
-        """Put a program into the cache, if its driver gives its binary."""
-        if self._kept.is_open:
+    def keep(self) -> None:
+        """Put what was built into the cache, as far as time allows and the driver gives binaries.
+        To make one takes PoCL longer than to build, so this comes last."""
+        until_s = time.monotonic() + _KEEPING_S
+        while self._new and time.monotonic() < until_s:
+            source, program = self._new.popitem()
             with suppress(cl.Error):
-                found: Any = loaded.program.get_info(cl.program_info.BINARIES)
+                found: Any = program.get_info(cl.program_info.BINARIES)
                 self._kept.put(found[0], *self._said, source)
 
     def _kept_program(self, source: KernelSource) -> _Program | None:
