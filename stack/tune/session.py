@@ -9,6 +9,7 @@ from statistics import median
 from time import monotonic
 
 from hal.core.description import DeviceInfo
+from hal.core.errors import HalError
 from stack.compiler.blocking import MatmulShape
 from stack.compiler.compile import renderer
 from stack.compiler.emit import TileCall
@@ -28,6 +29,12 @@ LEAST_S = 2.0
 Told = Callable[[Tunable, Record | None, str], None]
 """Called after each problem: its record, or None and why there is none; "cached" says that the
 record was measured before."""
+
+
+class KeepError(HalError):
+    """The cache directory cannot be written."""
+
+    next_step = "set HAL_CACHE_DIR to a folder that can be written"
 
 
 def problems_of(requests: Iterable[GraphRequest], info: DeviceInfo) -> tuple[Tunable, ...]:
@@ -55,7 +62,7 @@ def tune(
 
     Each gets its part of the budget by its share of the predicted time, and at least LEAST_S, so
     that the last ones may get nothing. Those with a record are not measured, but `again`. Raises
-    OSError when a record cannot be written, PluginError when the device cannot be opened.
+    KeepError when a record cannot be written.
     """
     folder, ends = folder_of(cache_dir, info), clock() + budget_s
     left = sum(_weight(t, info) for t in problems)
@@ -91,7 +98,10 @@ def _tune_one(
         told(tunable, None, f"the rules' own kernel was refused: {found.refused[0]}")
         return
     record = recorded(tunable.problem, listed, found)
-    write_record(folder, record)
+    try:
+        write_record(folder, record)
+    except OSError as error:
+        raise KeepError(f"what was measured cannot be kept in {folder}: {error}") from error
     told(tunable, record, "")
 
 

@@ -24,7 +24,7 @@ from stack.tune import session
 from stack.tune.bench import contents
 from stack.tune.process import Process
 from stack.tune.rig import Rig
-from stack.tune.session import problems_of, tune
+from stack.tune.session import KeepError, problems_of, tune
 from tests.compiler.lowered import SIMD
 
 F32 = DType.F32
@@ -130,6 +130,18 @@ def test_without_a_budget_nothing_is_measured_and_that_is_said(tmp_path):
     tune(problems, info, Rig(no_process, 1), str(tmp_path), 1.0, False, told_into(found))
     assert {note for _, _, note in found} == {"the budget is spent"}
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_cache_that_cannot_be_written_is_said(tmp_path):
+    (tmp_path / "tuned").write_text("a file where a folder should be")
+    info = info_of("cpu:0")
+    problems = problems_of([layer(8, 8, 8)], info)[:1]
+    with (
+        Rig(lambda: Process("cpu:0"), LIMIT_S) as rig,
+        pytest.raises(KeepError, match="cannot be kept in"),
+    ):
+        tune(problems, info, rig, str(tmp_path), 3, False, told_into([]), clock())
 
 
 @pytest.mark.slow
