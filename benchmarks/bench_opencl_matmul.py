@@ -27,7 +27,7 @@ def rows(quick: bool) -> Iterator[Row]:
         return
     with engine_of(hal.open(opencl.DEVICE, wrappers=())) as engine:
         for n in SIZES[: 2 if quick else None]:
-            yield from _rows(engine, n, 3 if quick else 11)
+            yield from _rows(engine, n, 3 if quick else 9)
 
 
 def _rows(engine: Engine, n: int, rounds: int) -> Iterator[Row]:

@@ -9,7 +9,10 @@ from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("hal-accel", "hal-plugin-cpu", "numpy", "llvmlite", "torch")
+PACKAGES = (
+    *("hal-accel", "hal-plugin-cpu", "hal-plugin-opencl"),
+    *("numpy", "llvmlite", "torch", "pyopencl", "pocl-binary-distribution"),
+)
 
 
 def cores() -> int:
