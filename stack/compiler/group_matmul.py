@@ -51,12 +51,12 @@ def choose_block(shape: MatmulShape, info: DeviceInfo) -> Block:
 
 
 def fitting_blocks(shape: MatmulShape, info: DeviceInfo, depth: int) -> Iterator[Block]:
-    """The blocks of one depth whose sums fit into registers and whose operands fit into scratch
-    memory."""
+    """The blocks of one depth that fit into registers and scratch memory."""
     for m in _sizes(shape.m):
         for n in _sizes(shape.n):
-            if m * n <= LANE_SUMS * info.limits.lanes and _fits(shape, info, m + n, depth):
-                yield Block(m, n, depth)
+            block = Block(m, n, depth)
+            if m * n <= LANE_SUMS * info.limits.lanes and _fits(shape, info, block):
+                yield block
 
 
 def _power(n: int) -> int:
@@ -71,10 +71,13 @@ def _sizes(extent: int) -> Iterator[int]:
         size *= 2
 
 
-def _fits(shape: MatmulShape, info: DeviceInfo, sides: int, depth: int) -> bool:
+def _fits(shape: MatmulShape, info: DeviceInfo, b: Block) -> bool:
+    """Whether scratch memory holds the operands of a step, and afterwards the sums, which go
+    through it if they are stored by columns."""
     space = info.space(SpaceKind.SCRATCHPAD)
-    nbytes = (sides + 2 * PADDING) * depth * shape.accumulate.nbytes
-    return nbytes <= (space.nbytes if space else 1 << 15)
+    operands = (b.rows + b.columns + 2 * PADDING) * b.depth
+    most = max(operands, b.rows * b.columns) * shape.accumulate.nbytes
+    return most <= (space.nbytes if space else 0)
 
 
 def estimated_time(shape: MatmulShape, info: DeviceInfo, b: Block) -> tuple[float, int]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.tile.node import Node, toposort
-from stack.compiler import emit, fuse, ordered, prepare, roots, scratch
+from stack.compiler import fuse, ordered, prepare, roots, schedule, scratch
 from stack.compiler.lower import lower_graph
 from stack.compiler.program import GraphRequest
 from stack.compiler.schedule import LoopSizes
@@ -32,7 +32,9 @@ SMALL = {
     scratch: {"ROW_SCRATCH_NBYTES": 256},
     fuse: {"MOST_ROOTS": 6, "SERIAL": 128, "ENOUGH_ROWS": 4},
     ordered: {"UNROLL": 1},
-    emit: {"DEFAULT_SIZES": LoopSizes(unroll=2, rows_on_grid=8, chunk=64)},
+    schedule: dict.fromkeys(
+        ("DEFAULT_SIZES", "GROUP_SIZES"), LoopSizes(unroll=2, rows_on_grid=8, chunk=64)
+    ),
     prepare: {"FEW": 8, "LONG": 32, "DEEP": 8, "PART": 2},
     roots: {"INLINE_LIMIT": 12, "CHEAP": 5, "NESTING_LIMIT": 7},
 }
@@ -51,6 +53,15 @@ def narrow(vector_nbytes: int) -> DeviceInfo:
     """A device whose vectors and caches are small."""
     limits = replace(SIMD.limits, vector_nbytes=vector_nbytes, caches=(512, 4096))
     return replace(SIMD, limits=limits)
+
+
+def shared(lanes: int) -> DeviceInfo:
+    """A device on which so many lanes run an instance."""
+    limits = replace(SIMD.limits, vector_nbytes=0, lanes=lanes, caches=(512, 4096))
+    return replace(SIMD, limits=limits)
+
+
+DEVICES = (*map(narrow, (8, 16, 32)), *map(shared, (4, 16)))
 
 
 def agrees(request: GraphRequest, d: Growing, info: DeviceInfo) -> None:
@@ -88,16 +99,16 @@ def budget(examples: int) -> settings:
 
 @pytest.mark.slow
 @budget(60)
-@given(requests(), st.sampled_from((8, 16, 32)))
-def test_random_graphs(made: tuple[GraphRequest, Growing], vector_nbytes: int) -> None:
-    agrees(*made, narrow(vector_nbytes))
+@given(requests(), st.sampled_from(DEVICES))
+def test_random_graphs(made: tuple[GraphRequest, Growing], info: DeviceInfo) -> None:
+    agrees(*made, info)
 
 
 @pytest.mark.slow
 @budget(60)
-@given(requests(), st.sampled_from((8, 16, 32)))
+@given(requests(), st.sampled_from(DEVICES))
 def test_random_graphs_that_pass_every_threshold(
-    made: tuple[GraphRequest, Growing], vector_nbytes: int
+    made: tuple[GraphRequest, Growing], info: DeviceInfo
 ) -> None:
     with small_thresholds():
-        agrees(*made, narrow(vector_nbytes))
+        agrees(*made, info)
