@@ -10,10 +10,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hal.core.errors import HalError, InvalidCall
-from stack.comm.engine.collectives import Collectives, Counts
+from hal.core.values import CollectiveKind, ReduceKind
+from stack.comm.engine.codes import KINDS, REDUCES
+from stack.comm.engine.collectives import Collectives, Counts, code_of
 from stack.comm.engine.meeting import Place, meet
 from stack.comm.engine.member import Member, Work
+from stack.comm.engine.routes import Proved
 from stack.comm.engine.survivors import agree_who_is_left
+from stack.comm.plan.program import Program
 from stack.comm.store import Store
 from stack.comm.world import World
 
@@ -32,6 +36,7 @@ class Group(Collectives[Array]):
         """Use `Group.join` or `Group.of`."""
         self._member = member
         self._place = place
+        self._routes = Proved(member.rank, member.size)
         self.hosts = hosts
         """For each rank the lowest rank of its host: ranks with equal numbers share memory."""
         self.later = Later(member)
@@ -74,6 +79,26 @@ class Group(Collectives[Array]):
         """What has ended the group; None while it works. Does not block."""
         return self._member.failure()
 
+    def follow(
+        self,
+        program: Program,
+        array: Array,
+        out: Array,
+        reduce: ReduceKind = ReduceKind.SUM,
+        lengths: Sequence[int] | None = None,
+    ) -> Array:
+        """Run a chunk program of this group's size, from `array` to `out`; all ranks call it.
+
+        `array` and `out` are what the program calls the rank's INPUT and OUTPUT: one and the same
+        array if it runs in place where both have equal lengths. `lengths` are those of its extents;
+        without them they are equal ones, which `array` fills. A program is proved right before it
+        runs for the first time. Raises PlanError for one that is not, InvalidCall for wrong sizes.
+        """
+        route = self._routes.get(program, lengths, array, out)
+        code = code_of(array, out, reduce)
+        kind, how = KINDS[CollectiveKind(program.kind)], REDUCES[reduce]
+        return self._member.follow(kind, code, out, array, 0, -1, how, route)
+
     def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> Array:
         """A new array, zero at first, that all ranks of this host map: operations on such arrays
         copy nothing in between. It lives as long as it is used. Raises OutOfMemory."""
@@ -88,6 +113,7 @@ class Group(Collectives[Array]):
     def close(self) -> None:
         """Leave the group; its others are told. Operations that are queued still end."""
         self._member.leave()
+        self._place.store.close()  # whoever uses it again connects again
 
     def shrink(self) -> Self:
         """A group of those who are left, in the order of their ranks; all of them call it.

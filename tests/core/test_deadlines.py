@@ -46,6 +46,7 @@ ALLOWED = [
     Allowed("plugins/cpu/tests/test_memory.py", "sys.stdin.readline()", ORDERS),
     Allowed("tests/trial/hal_plugin_trial1/compiler.py", "for line in sys.stdin:", ORDERS),
     Allowed("benchmarks/collectives.py", "for _ in sys.stdin:", ORDERS),
+    Allowed("benchmarks/comm_ranks.py", "for line in sys.stdin:", ORDERS),
     Allowed("benchmarks/worker.py", "for _ in sys.stdin:", ORDERS),
     Allowed(f"{CPU}/watch.c", "pthread_join(dev->watch, NULL)", TOLD),
     Allowed(f"{CPU}/workers.c", "pthread_join(w->thread, NULL)", TOLD),

@@ -62,11 +62,11 @@ class Collectives(ABC, Generic[Result]):
     def send(self, array: Array, to: int) -> Result:
         """Send to a rank, which receives as many elements of the same type. Messages of two ranks
         match in their order. May wait until the other rank receives."""
-        return self._do_message(lib.HE_SEND, _code(array, array), array, self._other(to))
+        return self._do_message(lib.HE_SEND, code_of(array, array), array, self._other(to))
 
     def receive(self, array: Array, source: int) -> Result:
         """Receive into the whole array what rank `source` sends."""
-        return self._do_message(lib.HE_RECV, _code(array, array), array, self._other(source))
+        return self._do_message(lib.HE_RECV, code_of(array, array), array, self._other(source))
 
     def all_reduce(
         self, array: Array, reduce: ReduceKind = _SUM, out: Array | None = None
@@ -78,7 +78,7 @@ class Collectives(ABC, Generic[Result]):
         out = array if out is None else out
         if out.size != array.size:
             raise _wrong_size("all_reduce", "out", out.size, array.size)
-        code = _code(array, out, reduce)
+        code = code_of(array, out, reduce)
         return self._do(_ALL_REDUCE, code, out, array, array.size, reduce=REDUCES[reduce])
 
     def reduce(
@@ -88,12 +88,12 @@ class Collectives(ABC, Generic[Result]):
         out = array if out is None else out
         if out.size != array.size:
             raise _wrong_size("reduce", "out", out.size, array.size)
-        kind, code = KINDS[CollectiveKind.REDUCE], _code(array, out, reduce)
+        kind, code = KINDS[CollectiveKind.REDUCE], code_of(array, out, reduce)
         return self._do(kind, code, out, array, array.size, self._root(root), REDUCES[reduce])
 
     def broadcast(self, array: Array, root: int) -> Result:
         """Give the root's array to all."""
-        kind, code = KINDS[CollectiveKind.BROADCAST], _code(array, array)
+        kind, code = KINDS[CollectiveKind.BROADCAST], code_of(array, array)
         return self._do(kind, code, array, array, array.size, self._root(root))
 
     def all_gather(
@@ -103,7 +103,7 @@ class Collectives(ABC, Generic[Result]):
         differ. Without `out` an array of shape (size, *array.shape), or (sum(counts),)."""
         out = self._gathered(array, out, counts)
         kind = KINDS[CollectiveKind.ALL_GATHER]
-        return self._do(kind, _code(array, out), out, array, array.size, counts=counts)
+        return self._do(kind, code_of(array, out), out, array, array.size, counts=counts)
 
     def gather(
         self, array: Array, root: int, out: Array | None = None, counts: Counts | None = None
@@ -115,7 +115,7 @@ class Collectives(ABC, Generic[Result]):
             self._own_count("gather", array, counts)
             out = array[:0] if array.ndim else array.reshape(1)[:0]
         kind = KINDS[CollectiveKind.GATHER]
-        return self._do(kind, _code(array, out), out, array, array.size, root, counts=counts)
+        return self._do(kind, code_of(array, out), out, array, array.size, root, counts=counts)
 
     def scatter(
         self, array: Array | None, root: int, out: Array, counts: Counts | None = None
@@ -129,7 +129,7 @@ class Collectives(ABC, Generic[Result]):
         else:
             array = out[:0] if out.ndim else out.reshape(1)[:0]
         kind = KINDS[CollectiveKind.SCATTER]
-        return self._do(kind, _code(array, out), out, array, out.size, root, counts=counts)
+        return self._do(kind, code_of(array, out), out, array, out.size, root, counts=counts)
 
     def reduce_scatter(
         self,
@@ -146,7 +146,7 @@ class Collectives(ABC, Generic[Result]):
             out = np.empty(n, array.dtype)
         self._own_count("reduce_scatter", out, counts)
         self._check_whole("reduce_scatter", array, out, counts)
-        kind, code = KINDS[CollectiveKind.REDUCE_SCATTER], _code(array, out, reduce)
+        kind, code = KINDS[CollectiveKind.REDUCE_SCATTER], code_of(array, out, reduce)
         return self._do(kind, code, out, array, out.size, reduce=REDUCES[reduce], counts=counts)
 
     def all_to_all(self, array: Array, out: Array | None = None) -> Result:
@@ -157,7 +157,7 @@ class Collectives(ABC, Generic[Result]):
                 f"all_to_all: {array.size} elements go to {out.size} in {self.size} equal parts"
             )
         kind, count = KINDS[CollectiveKind.ALL_TO_ALL], array.size // self.size
-        return self._do(kind, _code(array, out), out, array, count)
+        return self._do(kind, code_of(array, out), out, array, count)
 
     def all_to_all_v(
         self, array: Array, counts: Sequence[Counts], out: Array | None = None
@@ -176,7 +176,7 @@ class Collectives(ABC, Generic[Result]):
             array = array.copy()
         flat = tuple(n for row in counts for n in row)
         kind = KINDS[CollectiveKind.ALL_TO_ALL_V]
-        return self._do(kind, _code(array, out), out, array, 0, counts=flat)
+        return self._do(kind, code_of(array, out), out, array, 0, counts=flat)
 
     def barrier(self) -> Result:
         """Wait until all ranks have come to it. Gives an empty array."""
@@ -223,7 +223,7 @@ def _wrong_size(what: str, which: str, size: int, wanted: int) -> InvalidCall:
     return InvalidCall(f"{what}: {which} has {size} elements, not {wanted}")
 
 
-def _code(src: Array, dst: Array, reduce: ReduceKind = _SUM) -> int:
+def code_of(src: Array, dst: Array, reduce: ReduceKind = _SUM) -> int:
     """The native code of the element type of both."""
     code = NUMPY_CODES.get(src.dtype)
     if code is None:

@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind
 from stack.comm.engine.library import ffi
+from stack.comm.plan.check import check
 from stack.comm.plan.flat import flatten
 from stack.comm.plan.generate.request import Request
 from stack.comm.plan.generate.table import build
-from stack.comm.plan.program import PlanKind, Program, even_lengths
+from stack.comm.plan.program import Place, PlanKind, Program, even_lengths, extents
 
+Array = NDArray[Any]
 Kind = CollectiveKind
 
 IN_PLACE = (Kind.ALL_REDUCE, Kind.BROADCAST)
@@ -117,3 +120,37 @@ def _algorithm(kind: PlanKind, hosts: tuple[int, ...], small: bool) -> str:
     if small:
         return "recursive-doubling"
     return "ring" if len(set(hosts)) == len(hosts) else "hierarchical"
+
+
+class Proved:
+    """The routes of a rank through programs that users bring; each is checked once."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self._rank = rank
+        self._size = size
+        self._found: dict[tuple[int, tuple[int, ...]], tuple[Program, Route]] = {}
+
+    def get(
+        self, program: Program, lengths: Sequence[int] | None, array: Array, out: Array
+    ) -> Route:
+        """The rank's route for extents of these lengths, or for equal ones that fill `array`.
+
+        Raises PlanError for a program that is wrong, InvalidCall for one that does not fit.
+        """
+        if program.size != self._size or not isinstance(program.kind, CollectiveKind):
+            of = f"{program.size} ranks and kind {program.kind.value}"
+            raise InvalidCall(f"a group of {self._size} cannot follow a program of {of}")
+        if lengths is None:
+            parts = len(extents(program, self._rank, Place.INPUT))
+            lengths = even_lengths(program.kind, self._size, array.size // max(parts, 1))
+        key = id(program), tuple(lengths)
+        if key not in self._found:
+            check(program)
+            self._found[key] = program, route_of(program, self._rank, key[1])
+        route = self._found[key][1]
+        if (array.size, out.size) != route.places[:2]:
+            wanted = f"takes {route.places[0]} elements and gives {route.places[1]}"
+            raise InvalidCall(
+                f"{program.name}: rank {self._rank} {wanted}, not {array.size} and {out.size}"
+            )
+        return route

@@ -1,15 +1,17 @@
 """Groups whose ranks are of several hosts: sockets between them, rings inside, chunk programs."""
 
 import random
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from hal.core.values import ReduceKind
-from stack.comm.engine.codes import KINDS, NUMPY_CODES, REDUCES
+from hal.core.errors import InvalidCall
+from hal.core.values import CollectiveKind, ReduceKind
 from stack.comm.engine.failures import CallMismatch, LateRank, PeerLost
-from stack.comm.engine.routes import route_of
+from stack.comm.plan.error import PlanError
+from stack.comm.plan.flat import flatten
 from stack.comm.plan.generate.request import Request
 from stack.comm.plan.generate.table import ALGORITHMS, build
 from stack.comm.plan.interpret import interpret
@@ -31,35 +33,32 @@ def test_hosts_are_found_by_trying(all_crews):
     assert found == [(0, 0, 0), (0, 1), (0, 1, 2), (0, 0, 2, 2), (0, 1, 0, 0)]
 
 
-def follow(group, program, lengths, given, how):
-    """What the engine makes of a program, for this rank's input."""
-    route = route_of(program, group.rank, lengths)
-    src, out = given[group.rank], np.zeros(route.places[1], given[0].dtype)
-    codes = KINDS[program.kind], NUMPY_CODES[src.dtype]
-    return group._member.follow(*codes, out, src, 0, -1, REDUCES[how], route)
-
-
 @pytest.mark.parametrize("kind", [k for k in ALGORITHMS if k is not PointKind.SEND_RECV])
 def test_every_program_gives_the_bits_of_the_interpreter(all_crews, kind):
     choose = random.Random(kind.value)
     for crew in all_crews:
-        places = tuple((host,) for host in crew.hosts)
+        where = tuple((host,) for host in crew.hosts)
         for name in ALGORITHMS[kind]:
             dtype = np.dtype(choose.choice([np.float32, np.int8, np.float16, ml_dtypes.bfloat16]))
             how = choose.choice(list(ReduceKind)) if kind in REDUCING else ReduceKind.SUM
             root = choose.randrange(crew.size)
             wide = dtype.kind not in "iub" and dtype.itemsize == 2
-            request = Request(kind, crew.size, root, wide=wide, places=places)
+            request = Request(kind, crew.size, root, wide=wide, places=where)
             program = build(name, request)
             longest = choose.choice([3, 70, 40_000])
             lengths = [choose.randrange(longest) for _ in range(extent_count(kind, crew.size))]
-            takes = [route_of(program, r, lengths).places[0] for r in range(crew.size)]
+            places = [flatten(program, r, lengths).places for r in range(crew.size)]
             given = [
                 np.random.default_rng([longest, r]).integers(-9, 9, n).astype(dtype)
-                for r, n in enumerate(takes)
+                for r, (n, _, _) in enumerate(places)
             ]
+            outs = [np.zeros(n, dtype) for _, n, _ in places]
             wanted = interpret(program, given, lengths, how)
-            got = crew.do(lambda g, p=program, n=lengths, a=given, h=how: follow(g, p, n, a, h))
+            got = crew.do(
+                lambda g, p=program, n=lengths, a=given, o=outs, h=how: g.follow(
+                    p, a[g.rank], o[g.rank], h, n
+                )
+            )
             for rank in range(crew.size):
                 assert got[rank].tobytes() == wanted[rank].tobytes(), (name, rank, dtype, how)
 
@@ -138,3 +137,21 @@ def test_a_rank_of_another_host_that_leaves_or_aborts_is_named():
             getattr(crew.groups[1], end)()
             with pytest.raises(PeerLost, match=text):
                 crew.groups[0].barrier()
+
+
+def test_programs_of_users_are_proved_before_they_run(all_crews):
+    crew = all_crews[2]
+    right = build("ring", Request(CollectiveKind.ALL_REDUCE, 3, in_place=True))
+    wrong = replace(right, steps=(right.steps[0][:-1], *right.steps[1:]))
+
+    def run(group):
+        with pytest.raises(PlanError):
+            group.follow(wrong, np.ones(6), np.ones(6))
+        with pytest.raises(InvalidCall, match="takes 6 elements and gives 6, not 6 and 5"):
+            group.follow(right, np.ones(6), np.ones(5))
+        array = np.ones(6)
+        return group.follow(right, array, array).tolist()
+
+    assert crew.do(run) == [[3.0] * 6] * 3
+    with pytest.raises(InvalidCall, match="group of 2 cannot follow a program of 3 ranks"):
+        all_crews[1].groups[0].follow(right, np.ones(6), np.ones(6))

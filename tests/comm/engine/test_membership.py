@@ -1,6 +1,7 @@
 """Groups that go on with those who are left, or with more."""
 
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ import pytest
 from hal.core.errors import InvalidCall
 from stack.comm.engine.failures import PeerLost
 from stack.comm.group import Group
-from tests.comm.engine.crew import crews
+from stack.comm.store import StoreServer
+from stack.comm.world import World
+from tests.comm.engine.crew import TOKEN, crews
 from tests.comm.engine.ranks import running
 
 LONG = "[g.all_reduce(x) for x in [g.empty(1 << 20)] for _ in range(10**6)][0].size"
@@ -85,3 +88,15 @@ def test_a_group_grows():
         assert [a[0] for a in crew.do(lambda g: g.all_reduce(np.ones(2)))] == [3.0] * 3
         with pytest.raises(InvalidCall, match="3 ranks does not grow to 2"):
             crew.groups[0].grow("smaller", 2)
+
+
+def test_the_ranks_of_a_job_find_each_other():
+    with StoreServer(TOKEN) as server, ThreadPoolExecutor(2) as pool:
+        address = f"127.0.0.1:{server.port}"
+
+        def run(rank):
+            world = World(rank, 2, rank, 2, "here", "cpu:0", address, TOKEN, "job-1", 10.0)
+            with Group.of(world) as group:
+                return group.all_reduce(np.ones(3)).tolist()
+
+        assert [f.result(20) for f in [pool.submit(run, r) for r in range(2)]] == [[2.0] * 3] * 2
