@@ -141,7 +141,7 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path):
         Rig(lambda: Process("cpu:0"), LIMIT_S) as rig,
         pytest.raises(KeepError, match="cannot be kept in"),
     ):
-        tune(problems, info, rig, str(tmp_path), 3, False, told_into([]), clock())
+        tune(problems, info, rig, str(tmp_path), 8, False, told_into([]), clock())
 
 
 @pytest.mark.slow
