@@ -223,6 +223,21 @@ def test_a_watch_that_broke_tells_the_difference(far, store, relay):
         }
 
 
+@pytest.mark.parametrize("count", [12, 24])
+def test_a_watch_that_reads_late_knows_the_last_values(store, count):
+    """12 MiB wait for it; with 24 MiB it is cut off, and looks anew."""
+    with store.watch("m/") as watch:
+        for i in range(count):
+            store.set(f"m/{i % 3}", bytes([i]) * VALUE_NBYTES)
+        store.set("m/last", b"")
+        values = {}
+        while "m/last" not in values:
+            change = watch.next(LONG_S)
+            values[change.key] = change.value
+    del values["m/last"]
+    assert values == {f"m/{i % 3}": bytes([i]) * VALUE_NBYTES for i in range(count - 3, count)}
+
+
 def test_a_watch_is_closed_by_another_thread(store):
     watch = store.watch("m/")
     timer = threading.Timer(SHORT_S, watch.close)

@@ -45,7 +45,8 @@ _READ_NBYTES = 1 << 18
 
 @dataclass(eq=False, slots=True)
 class _Peer:
-    """A connection; `client` is -1 until it has proved that it knows the token."""
+    """A connection; `client` is -1 until it has proved that it knows the token. `writing`: the
+    selector tells when more of the outbox can be sent."""
 
     link: socket.socket
     nonce: bytes
@@ -53,6 +54,7 @@ class _Peer:
     client: int = -1
     inbox: bytearray = field(default_factory=bytearray)
     outbox: bytearray = field(default_factory=bytearray)
+    writing: bool = False
 
 
 class StoreServer:
@@ -246,8 +248,9 @@ class StoreServer:
                 self._drop(peer, f"its connection broke: {error}")
                 return
             del peer.outbox[:sent]
-        if peer.link in self._peers:
-            writing = selectors.EVENT_WRITE if peer.outbox else 0
+        if peer.link in self._peers and peer.writing is not bool(peer.outbox):
+            peer.writing = not peer.writing
+            writing = selectors.EVENT_WRITE if peer.writing else 0
             self._selector.modify(peer.link, selectors.EVENT_READ | writing)
 
     def _drop(self, peer: _Peer, why: str) -> None:
