@@ -14,6 +14,11 @@ from hal_plugin_opencl.plugin import enumerate_devices, open_device
 from hal.core.errors import InvalidCall, PluginError
 from hal.core.values import OpenOptions
 
+ENDS = """
+#include <stdio.h>
+#include <stdlib.h>
+__attribute__((constructor)) static void end(void) { fputs("no such board\\n", stderr); exit(3); }
+"""
 CRASHES = "__attribute__((constructor)) static void crash(void) { __builtin_trap(); }"
 
 
@@ -57,6 +62,25 @@ def test_a_driver_that_crashes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     (tmp_path / "crash.icd").write_text(os.fspath(library))
     monkeypatch.setenv("OCL_ICD_VENDORS", os.fspath(tmp_path))
     with pytest.raises(PluginError, match="killed by SIG"):
+        enumerate_devices()
+
+
+def test_a_driver_that_is_no_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "libno.so").write_text("not a library")
+    (tmp_path / "no.icd").write_text(os.fspath(tmp_path / "libno.so"))
+    monkeypatch.setenv("OCL_ICD_VENDORS", os.fspath(tmp_path / "no.icd"))
+    with pytest.raises(PluginError, match="no OpenCL driver"):
+        enumerate_devices()
+
+
+def test_a_driver_that_prints_and_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The last words of the process are in the error."""
+    library, code = tmp_path / "libends.so", tmp_path / "ends.c"
+    code.write_text(ENDS)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, code], check=True, timeout=60)
+    (tmp_path / "ends.icd").write_text(os.fspath(library))
+    monkeypatch.setenv("OCL_ICD_VENDORS", os.fspath(tmp_path))
+    with pytest.raises(PluginError, match=r"ended with 3.*no such board"):
         enumerate_devices()
 
 

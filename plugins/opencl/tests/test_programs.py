@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import ml_dtypes
 import numpy as np
 import pytest
+from hal_plugin_opencl.programs import Programs
 
 from hal.core.dtypes import DType
 from hal.core.errors import CompileError, InvalidCall
@@ -125,3 +128,10 @@ def test_other_parameters_and_options(bench: Bench) -> None:
 def test_a_work_group_that_is_too_large(bench: Bench) -> None:
     with pytest.raises(CompileError, match="work-groups of 1000000"):
         bench.device.load(source(SUM, *SUM_PARAMS, lanes="1000000"))
+
+
+def test_f64_on_a_device_without_it(bench: Bench) -> None:
+    """A stand-in for such a device: it is asked before anything is built."""
+    programs = Programs(None, SimpleNamespace(double_fp_config=0, name="Small"), "small", "")
+    with pytest.raises(CompileError, match=r"Small has no f64.*more"):
+        programs.load(source(ADD, *ADD_PARAMS[:2], scalar("more", DType.F64)))

@@ -46,7 +46,7 @@ _TYPES = {
 _BYTES = "uchar*"
 _SPACE = {_BYTES: "__global "}
 _OPTIONS = ("lanes",)
-_KEEPING_S = 5.0
+_KEEPING_S = 3.0
 BUILD = "1"
 """Part of every key in the cache; changes when the way of building changes."""
 _LONGEST = 100
