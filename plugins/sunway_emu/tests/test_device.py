@@ -12,8 +12,24 @@ from hal_plugin_sunway import toolchain
 
 from hal.core.description import SpaceKind
 from hal.core.dtypes import DType
-from hal.core.errors import DeviceLost, InvalidCall, PluginError
-from hal.core.values import ATHREAD_C, AllocOptions, KernelSource, OpenOptions, Param, ParamKind
+from hal.core.errors import (
+    DeviceLost,
+    Failure,
+    FailureKind,
+    InvalidCall,
+    OperationFailed,
+    PluginError,
+    Scope,
+)
+from hal.core.values import (
+    ATHREAD_C,
+    AllocOptions,
+    Fault,
+    KernelSource,
+    OpenOptions,
+    Param,
+    ParamKind,
+)
 
 TEXT = """#include <slave.h>
 const char axpy_params[] = "buffer f32, buffer f32, scalar f32";
@@ -38,6 +54,7 @@ PARAMS = (
 )
 SMALL = {"memory_nbytes": str(64 << 20)}
 COUNT = 100 * 256
+FORMATS = Path(__file__).parents[3] / "docs" / "formats.md"
 
 
 def opened(plugin, index=0, **settings):
@@ -89,6 +106,47 @@ def test_other_figures_of_the_chip_give_other_times_and_equal_results(plugin, tm
         assert (found == wanted).all()
         cycles += [json.loads(line)["cycles"] for line in report.read_text().splitlines()[-1:]]
     assert cycles[1] > 2 * cycles[0]
+
+
+def test_the_example_of_the_format_runs(plugin):
+    chapter = FORMATS.read_text().split("## athread-c/1")[1].split("\n## ")[0]
+    [text] = [t for t in chapter.split("```c\n")[1:] if "#include" in t]
+    a, b = (np.random.default_rng(i).random(COUNT, np.float32) for i in (3, 4))
+    params = tuple(Param(name, ParamKind.BUFFER, DType.F32, writes=True) for name in "abc")
+    with opened(plugin) as device:
+        queue = device.create_timeline(host_driven=False)
+        buffers = [device.alloc(a.nbytes, AllocOptions()) for _ in params]
+        for buffer, data in zip(buffers, (a, b), strict=False):
+            device.copy(buffer.region(), data.tobytes(), queue, [])
+        program = device.load(KernelSource(ATHREAD_C, text.split("```")[0], "add", params))
+        device.launch(device.bind(program, buffers), (COUNT // 256, 1, 1), queue, [])
+        out = np.empty_like(a)
+        device.wait([device.copy(out.data.cast("B"), buffers[2].region(), queue, [])], 20, True)
+    assert (out == a + b).all()
+
+
+FAULTS = {
+    "the exception of a CPE": (FailureKind.LAUNCH_FAULT, Scope.OPERATION),
+    "a memory error": (FailureKind.DATA_CORRUPTION, Scope.OPERATION),
+    "a core group that is lost": (FailureKind.DEVICE_LOST, Scope.DEVICE),
+    "a core group that must be restarted": (FailureKind.RESET_REQUIRED, Scope.RESET),
+    "a hang": (FailureKind.HANG, Scope.OPERATION),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_arrive_as_they_were_injected_and_the_core_group_goes_on(plugin, name):
+    kind, scope = FAULTS[name]
+    with opened(plugin, progress_s="0.1") as device:
+        run_axpy(device)
+        device.inject(Fault(Failure(kind, scope, "sunway:0", "launch", name), "launch"))
+        with pytest.raises(OperationFailed) as error:
+            run_axpy(device)
+        assert (error.value.failure.kind, error.value.failure.message) == (kind, name)
+        if isinstance(error.value, DeviceLost):
+            device.reset()
+        found, wanted = run_axpy(device)
+        assert (found == wanted).all()
 
 
 @pytest.mark.parametrize("mode", ["static", "dynamic"])

@@ -197,3 +197,35 @@ def test_the_matrix_product_is_one(bench):
     for slab in slabs:
         bench.give(slab)
     assert (found == a @ b).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fused", [False, True])
+def test_attention_is_what_its_formula_says(bench, fused):
+    n, generator = 1024, np.random.default_rng(2)
+    q, k, v = (generator.standard_normal((n, 64)).astype(np.float32) for _ in range(3))
+    q /= 8
+    slabs = [*map(bench.array, (q, k, v)), bench.space(q.nbytes), bench.space(n * n * 4)]
+    bench.attention(slabs, n, fused, only_time=False)
+    found = bench.view(slabs[3], np.float32).reshape(n, 64).copy()
+    for slab in slabs:
+        bench.give(slab)
+    weights = np.exp(q.astype(float) @ k.T)
+    wanted = weights @ v / weights.sum(1, keepdims=True)
+    assert np.abs(found - wanted).max() < 1e-5
+
+
+@pytest.mark.parametrize("program", ["matmul", "attention"])
+def test_what_a_program_takes_does_not_depend_on_its_arithmetic(bench, program):
+    def cycles(only_time):
+        n = 768 if program == "matmul" else 1024
+        slabs = [bench.space(n * n * 8) for _ in range(5)]
+        if program == "matmul":
+            took = bench.matmul(*slabs[:3], n, half=False, only_time=only_time).cycles
+        else:
+            took = bench.attention(slabs, n, fused=True, only_time=only_time).cycles
+        for slab in slabs:
+            bench.give(slab)
+        return took
+
+    assert cycles(True) == cycles(False)

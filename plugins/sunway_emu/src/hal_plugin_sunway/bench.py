@@ -71,7 +71,8 @@ class Bench:
         self._arena.give(slab)
 
     def run(self, name: str, args: Sequence[Slab | int], text: str = "") -> Outcome:
-        """Run the program `name` of `measured/`, or of a text. Raises CoreGroupFailure."""
+        """Run the entry `name` of the program of `measured/` with that name, or of a text. Raises
+        CoreGroupFailure."""
         loaded = self._programs.get(name + text) or self._loaded(name, text)
         slots = ["s1", "s1", "s1", *map(_slot, args)]
         return self._group.run(loaded, name, slots, _PATIENCE_S)
@@ -121,6 +122,19 @@ class Bench:
         for slab in (a, b, c):
             self.give(slab)
         return 2.0 * n**3 / self.chip.seconds(cycles)
+
+    def attention(self, slabs: Sequence[Slab], n: int, fused: bool, only_time: bool) -> Outcome:
+        """Attention over `n` rows; the slabs are q, k, v, o, and room for n x n scores."""
+        name = "attention_fused" if fused else "attention_plain"
+        return self.run(name, [*slabs, n, int(only_time)], text_of("attention"))
+
+    def attention_cycles(self, n: int, fused: bool) -> float:
+        """Cycles of attention over `n` rows, without its arithmetic."""
+        slabs = [*(self.space(n * 64 * 4) for _ in range(4)), self.space(n * n * 4)]
+        cycles = self.attention(slabs, n, fused, only_time=True).cycles
+        for slab in slabs:
+            self.give(slab)
+        return cycles
 
     def _loaded(self, name: str, text: str) -> Loaded:
         path: Path = toolchain.program(text or text_of(name), self._folder, name)

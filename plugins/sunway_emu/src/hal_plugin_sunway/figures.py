@@ -53,6 +53,7 @@ def rows(chip: Chip) -> Iterator[Row]:
         yield from rma(bench)
         yield from pipelines(bench)
         yield from products(bench)
+        yield from attentions(bench)
     yield from rings(chip)
     yield from allocations(chip)
 
@@ -145,6 +146,13 @@ def products(bench: Bench) -> Iterator[Row]:
     for name, half, peak in (("float64", False, 2.304e12), ("float16", True, 9.216e12)):
         found = bench.matmul_rate(3072, half) / peak
         yield Row(f"matmul in {name}, share of the peak", "share", 0.85, found, None, "ICPP'22")
+
+
+def attentions(bench: Bench) -> Iterator[Row]:
+    """Attention over 4096 rows of 64 columns of float32, fused against unfused."""
+    plain, fused = (bench.attention_cycles(4096, fused) for fused in (False, True))
+    what = "fused attention against unfused, 4096 rows"
+    yield Row(what, "times", 1.8, plain / fused, None, "SWattention: 2.0")
 
 
 def rings(chip: Chip) -> Iterator[Row]:
