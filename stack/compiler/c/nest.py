@@ -125,7 +125,8 @@ class Nest:
             self.scope.scalars[n] = value
 
     def _put(self, n: Node, level: int, line: str) -> None:
-        if n.shape:
+        """A tile of one element may give a scalar, which is written before the loops."""
+        if n.type.size > 1:
             self._lines[level].append(line)
         else:
             self.scope.out.do(line)

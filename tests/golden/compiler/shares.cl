@@ -31,8 +31,9 @@ __kernel void shares_kernel(__global uchar *x_base, ulong x_offset, __global uch
         const float t11 = (float)t10;
         v8[0] = (v8[0] + t11);
     }
+    const float t12 = v8[0];
+    const float t17 = v8[0];
     if (t1 >= 16) {
-        const float t12 = v8[0];
         for (int i7 = 0; i7 < 16; ++i7) {
             const float t13 = v2[i7];
             const float t14 = (float)t13;
@@ -41,7 +42,6 @@ __kernel void shares_kernel(__global uchar *x_base, ulong x_offset, __global uch
         }
     }
     else {
-        const float t17 = v8[0];
         for (int i16 = 0; i16 < 16; ++i16) {
             const float t18 = v2[i16];
             const float t19 = (float)t18;
