@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hal.core.errors import DeadlineExceeded, HalError, OutOfMemory, PluginError
+from stack.comm.choose.predict import Element
 from stack.comm.engine.buffers import native_counts, readable, writable
 from stack.comm.engine.codes import KIND_OF
 from stack.comm.engine.failures import error_of
@@ -170,9 +171,10 @@ class Member:
         """Destination, source and steps of a call among several hosts. Programs run in place where
         that is simplest, and else want memory that nobody writes: the source is copied."""
         assert self._routes is not None
-        of, sizes = KIND_OF[kind], None if counts is None else tuple(counts)
-        wide = src.dtype.kind not in "iub" and src.dtype.itemsize == 2
-        route = self._routes.of(of, count, sizes, root, src.dtype.itemsize, wide)
+        of, nbytes = KIND_OF[kind], src.dtype.itemsize
+        short = src.dtype.kind not in "iub" and nbytes == 2
+        element = Element(nbytes, 4 if short else nbytes)
+        route = self._routes.of(of, count, counts, root, element)
         if of in IN_PLACE:
             if src is not dst:
                 dst[...] = src.reshape(dst.shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,31 +13,21 @@ from numpy.typing import NDArray
 
 from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind
+from stack.comm.choose.chooser import Call, Chooser
+from stack.comm.choose.network import ACROSS, INSIDE, Network, uniform
+from stack.comm.choose.predict import Element
 from stack.comm.engine.library import ffi
 from stack.comm.plan.check import check
 from stack.comm.plan.flat import flatten
-from stack.comm.plan.generate.request import Request
-from stack.comm.plan.generate.table import build
-from stack.comm.plan.program import Place, PlanKind, Program, even_lengths, extents
+from stack.comm.plan.program import EXCHANGING, Place, Program, even_lengths, extents
 
 Array = NDArray[Any]
 Kind = CollectiveKind
 
 IN_PLACE = (Kind.ALL_REDUCE, Kind.BROADCAST)
 """Kinds that run in their destination, into which the source is copied first."""
-SMALL_NBYTES = 32 << 10
-"""Up to here the number of messages one after the other costs more than the bytes."""
-_ALGORITHMS = {
-    Kind.REDUCE: "binomial",
-    Kind.BROADCAST: "binomial",
-    Kind.ALL_GATHER: "ring",
-    Kind.REDUCE_SCATTER: "ring",
-    Kind.ALL_TO_ALL: "pairwise",
-    Kind.ALL_TO_ALL_V: "pairwise",
-    Kind.GATHER: "direct",
-    Kind.SCATTER: "direct",
-    Kind.BARRIER: "dissemination",
-}
+KEPT = 256
+"""Routes that a group keeps, the last ones used."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,53 +63,36 @@ def route_of(program: Program, rank: int, lengths: Sequence[int]) -> Route:
 
 
 class Routes:
-    """The routes of a rank in a group; `hosts[r]` tells the host of rank r."""
+    """The routes of a rank in a group; `hosts[r]` tells the host of rank r. Ranks choose the same
+    programs, as they know the same hosts."""
 
     def __init__(self, rank: int, hosts: tuple[int, ...]) -> None:
         self._rank = rank
-        self._hosts = hosts
+        self._size = len(hosts)
+        self._chooser = Chooser(_network(hosts))
+        self._kept = lru_cache(KEPT)(self._route)
 
     def of(
-        self,
-        kind: CollectiveKind,
-        count: int,
-        counts: tuple[int, ...] | None,
-        root: int,
-        nbytes: int,
-        wide: bool,
+        self, kind: CollectiveKind, count: int, counts: Sequence[int] | None, root: int, of: Element
     ) -> Route:
-        """The route of a call: `nbytes` are those of an element, `wide` is for two-byte floats."""
-        small = counts is None and count * nbytes <= SMALL_NBYTES
-        lengths = even_lengths(kind, len(self._hosts), count) if counts is None else counts
-        return _route(kind, self._rank, self._hosts, max(root, 0), small, wide, lengths)
+        """The route of a call of `count` elements for each rank, or of `counts`."""
+        lengths = even_lengths(kind, self._size, count) if counts is None else tuple(counts)
+        return self._kept(kind, lengths, max(root, 0), of)
+
+    def _route(
+        self, kind: CollectiveKind, lengths: tuple[int, ...], root: int, of: Element
+    ) -> Route:
+        rows = zip(*[iter(lengths)] * self._size, strict=True) if kind in EXCHANGING else [lengths]
+        nbytes = max(map(sum, rows)) * of.nbytes
+        call = Call(kind, nbytes, of, root, in_place=kind in IN_PLACE)
+        return route_of(self._chooser.choose(call), self._rank, lengths)
 
 
-@lru_cache(maxsize=256)
-def _route(
-    kind: CollectiveKind,
-    rank: int,
-    hosts: tuple[int, ...],
-    root: int,
-    small: bool,
-    wide: bool,
-    lengths: tuple[int, ...],
-) -> Route:
-    return route_of(_program(kind, hosts, root, small, wide), rank, lengths)
-
-
-@lru_cache(maxsize=64)
-def _program(kind: PlanKind, hosts: tuple[int, ...], root: int, small: bool, wide: bool) -> Program:
-    places = tuple((host,) for host in hosts)
-    request = Request(kind, len(hosts), root, in_place=kind in IN_PLACE, wide=wide, places=places)
-    return build(_algorithm(kind, hosts, small), request)
-
-
-def _algorithm(kind: PlanKind, hosts: tuple[int, ...], small: bool) -> str:
-    if kind is not Kind.ALL_REDUCE:
-        return _ALGORITHMS[Kind(kind)]
-    if small:
-        return "recursive-doubling"
-    return "ring" if len(set(hosts)) == len(hosts) else "hierarchical"
+def _network(hosts: tuple[int, ...]) -> Network:
+    """What is assumed between ranks of these hosts, as nothing is measured yet."""
+    wires = tuple(tuple(INSIDE if a == b else ACROSS for b in hosts) for a in hosts)
+    inside = uniform(len(hosts))
+    return replace(inside, wires=wires, places=tuple((host,) for host in hosts))
 
 
 class Proved:
