@@ -194,9 +194,9 @@ def test_wrong_settings_are_refused(plugin, settings, words):
 
 
 def children():
-    command = ["ps", "-o", "pid=,comm=", "--ppid", str(os.getpid())]
+    command = ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())]
     lines = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False).stdout
-    return {int(line.split()[0]) for line in lines.splitlines() if "worker" in line}
+    return {int(line.split()[0]) for line in lines.splitlines() if "worker-" in line}
 
 
 def test_a_closed_device_leaves_no_process_and_no_descriptor(plugin):
