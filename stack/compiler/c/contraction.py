@@ -15,6 +15,7 @@ from hal.tile.ops import COMBINE
 from stack.compiler.c import arith, casts
 from stack.compiler.c.nest import Nest
 from stack.compiler.c.scope import Array, Rule, Scope
+from stack.compiler.c.trigonometric import trigonometric
 from stack.compiler.c.types import literal, wide
 
 
@@ -123,5 +124,10 @@ def _round(scope: Scope, array: Array, dtype: DType) -> None:
         nest.emit()
 
 
-LOOPS: Mapping[str, Rule] = {"reduce": _reduce, "scan": _scan, "dot": _dot}
+LOOPS: Mapping[str, Rule] = {
+    "reduce": _reduce,
+    "scan": _scan,
+    "dot": _dot,
+    **dict.fromkeys(("sin", "cos"), trigonometric),
+}
 """What computes each of them."""

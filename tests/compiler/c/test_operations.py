@@ -106,6 +106,20 @@ def test_functions_are_close(dtype: DType) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.BF16])
+def test_sines_of_few_or_many_large_arguments(dtype: DType) -> None:
+    b = Builder("sines")
+    x, out = b.buffer("x", dtype), b.buffer("out", dtype, writes=True)
+    tile, one = b.load(x, 0, (64,), (1,)), b.load(x, 65, (), ())
+    b.store(out, 0, unary("sin", tile), (1,))
+    b.store(out, 64, binary("add", unary("cos", tile), unary("sin", one)), (1,))
+    near = np.linspace(-40000, 40000, 66)
+    for given in (near, np.where(np.arange(66) % 7 == 2, 1e7, near), 1e5 + near):
+        buffers = {"x": given.astype(NUMPY[dtype]), "out": np.zeros(128, NUMPY[dtype])}
+        agree(b.kernel(), (1,), buffers, ulp=8, scale=1)
+
+
+@pytest.mark.slow
 def test_atomics_on_equal_indices_of_many_instances() -> None:
     b = Builder("atomic")
     buffers = {}
