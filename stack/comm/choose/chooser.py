@@ -166,8 +166,7 @@ class Chooser:
         request = Request(call.kind, network.size, call.root, call.target, call.in_place, wide)
         if name.endswith(PLAN_FILE):
             return self._kept(name, request, lambda: _loaded(Path(name), request))
-        places = network.places if algorithm == HIERARCHICAL else ()
-        full = replace(request, cut=int(cut or 1), places=places)
+        full = replace(request, cut=int(cut or 1), places=network.places)
         return self._kept(name, full, lambda: build(algorithm, full))
 
     def _kept(self, name: str, request: Request, make: Callable[[], Program]) -> Program:

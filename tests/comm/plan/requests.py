@@ -9,6 +9,8 @@ from stack.comm.plan.generate.table import ALGORITHMS, HIERARCHICAL
 from stack.comm.plan.program import REDUCING, PlanKind, PointKind
 
 CASES = [(kind, name) for kind, known in ALGORITHMS.items() for name in known]
+FOLLOWING = ("ring", "chain")
+"""Algorithms that use `Request.places` where they are given."""
 ROOTED = (
     CollectiveKind.REDUCE,
     CollectiveKind.BROADCAST,
@@ -41,6 +43,7 @@ def requests(
         roots = sorted({0, size // 2, size - 1}) if kind in ROOTED else [0]
         wide = flags if kind in REDUCING else (False,)
         places = layouts(size) if name == HIERARCHICAL else [()]
+        places += layouts(size)[2:] if name in FOLLOWING else []
         for root, in_place, wanted, cut, where in product(roots, flags, wide, cuts, places):
             target = (root + 1) % size
             yield Request(kind, size, root, target, in_place, wanted, cut, where)

@@ -49,7 +49,8 @@ def calls(draw):
     if dtype.kind == "b" and reduce is ReduceKind.AVG:
         reduce = ReduceKind.MAX
     wide = kind in REDUCING and (dtype in NARROW or draw(st.booleans()))
-    where = draw(st.sampled_from(layouts(size))) if name == "hierarchical" else ()
+    flat = [()] if name != "hierarchical" else []
+    where = draw(st.sampled_from([*layouts(size), *flat]))
     cut = draw(st.integers(1, 3))
     request = Request(kind, size, root, target, draw(st.booleans()), wide, cut, where)
     count = extent_count(kind, size)

@@ -21,15 +21,11 @@ class Node:
 def tree_of(request: Request) -> Node:
     """The tree of the request's `places`, from the innermost group that has all ranks in it.
 
-    Raises PlanError for places that are not given or not as long as one another.
+    Raises PlanError for places that are not given.
     """
-    depths = {len(place) for place in request.places}
-    if len(request.places) != request.size or len(depths) != 1:
-        raise PlanError(
-            f"a hierarchical program needs the places of all {request.size} ranks, each with the "
-            f"same number of levels; got {request.places}"
-        )
-    top = _group(request.places, list(range(request.size)), depths.pop())
+    if not request.places:
+        raise PlanError("a hierarchical program needs to know where the ranks are (`places`)")
+    top = _group(request.places, list(range(request.size)), len(request.places[0]))
     while len(top.children) == 1 and top.level > 1:
         top = top.children[0]
     return top

@@ -17,6 +17,7 @@ class Request:
     into how many parts an algorithm that works by turns cuts what it moves at once, so that one
     part's turn overlaps the next one's. `places[r]` says where rank r is, from the outermost group
     to the innermost: () for a flat group, (host,) for two levels, (supernode, host) for three.
+    Hierarchical algorithms need them, rings follow them.
     """
 
     kind: PlanKind

@@ -42,11 +42,10 @@ def all_reduce(request: Request) -> Program:
 def broadcast(request: Request) -> Program:
     """Down a chain of ranks, part after part: with many parts the vector leaves each rank once."""
     made = draft("chain", request, request.cut)
-    ranks = _from_root(request)
     for block in range(request.cut):
         given = made.given(request.root, block)
         made.copy(request.root, [given], [made.result(request.root, block)])
-        for rank, after in pairwise(ranks):
+        for rank, after in pairwise(_ring(request, request.root)):
             taken = given if rank == request.root else made.result(rank, block)
             made.send(rank, [taken], after, [made.result(after, block)])
     return made.program()
@@ -55,7 +54,7 @@ def broadcast(request: Request) -> Program:
 def reduce(request: Request) -> Program:
     """Up a chain of ranks to the root, part after part."""
     made = draft("chain", request, request.cut)
-    ranks, sums = _from_root(request)[::-1], Partials(made, request.wide)
+    ranks, sums = _ring(request, request.root)[::-1], Partials(made, request.wide)
     for block in range(request.cut):
         for rank, after in pairwise(ranks):
             final = after == request.root
@@ -64,32 +63,41 @@ def reduce(request: Request) -> Program:
     return made.program()
 
 
-def _from_root(request: Request) -> list[int]:
-    return [(request.root + i) % request.size for i in range(request.size)]
+def _ring(request: Request, first: int = 0) -> list[int]:
+    """The ranks in the order of the ring, from this one on: those of a host stand together, so that
+    the ring enters each host once."""
+    places = request.places or ((),) * request.size
+    ranks = sorted(range(request.size), key=lambda r: (r - first) % request.size)
+    hosts = sorted(set(places), key=lambda p: (_differs(p, places[first]), p))
+    return [rank for host in hosts for rank in ranks if places[rank] == host]
 
 
-def _blocks(group: int, request: Request) -> range:
+def _differs(place: tuple[int, ...], other: tuple[int, ...]) -> tuple[bool, ...]:
+    """Sorts what is near a place before what is far from it."""
+    return tuple(a != b for a, b in zip(place, other, strict=True))
+
+
+def _blocks(rank: int, request: Request) -> range:
     """The blocks of the part that ends up on a rank, or comes from it."""
-    first = group % request.size * request.cut
-    return range(first, first + request.cut)
+    return range(rank * request.cut, (rank + 1) * request.cut)
 
 
 def _reduce(made: Draft, request: Request) -> None:
-    size, sums = request.size, Partials(made, request.wide)
+    size, ring, sums = request.size, _ring(request), Partials(made, request.wide)
     for turn in range(size - 1):
         final = turn == size - 2
-        for rank in range(size):
-            after = (rank + 1) % size
-            for block in _blocks(rank - turn - 1, request):
+        for at, rank in enumerate(ring):
+            after = ring[(at + 1) % size]
+            for block in _blocks(ring[at - turn - 1], request):
                 taken, own = sums.at(rank, [block]), sums.at(after, [block])
                 put = sums.room(after, [block], final)
                 made.send_reduce(rank, taken, after, put, own, final)
 
 
 def _gather(made: Draft, request: Request) -> None:
-    size = request.size
+    size, ring = request.size, _ring(request)
     for turn in range(size - 1):
-        for rank in range(size):
-            after = (rank + 1) % size
-            for b in _blocks(rank - turn, request):
+        for at, rank in enumerate(ring):
+            after = ring[(at + 1) % size]
+            for b in _blocks(ring[at - turn], request):
                 made.send(rank, [made.result(rank, b)], after, [made.result(after, b)])

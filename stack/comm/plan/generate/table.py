@@ -104,9 +104,19 @@ def build(algorithm: str, request: Request) -> Program:
         raise PlanError(f"{request.kind.value} has the algorithms {names}; got {algorithm!r}")
     if request.size < 1 or request.cut < 1:
         raise PlanError(f"size and cut are 1 or more, are {request.size} and {request.cut}")
+    _check_places(request)
     if request.size == 1:
         return _alone(draft(algorithm, request, 1))
     return known[algorithm](request)
+
+
+def _check_places(request: Request) -> None:
+    depths = {len(place) for place in request.places}
+    if request.places and (len(request.places) != request.size or len(depths) != 1):
+        raise PlanError(
+            f"places say where each of the {request.size} ranks is, all with the same number of "
+            f"levels; got {request.places}"
+        )
 
 
 def _alone(made: Draft) -> Program:
