@@ -122,19 +122,10 @@ class CoreGroup:
             if words[0] == "ok":
                 return words[1:]
             text = self._take(int(words[3])).decode(errors="replace")
-        lost = self._is_lost(words[1])
+        if lost := words[0] == "last":
+            self._process.wait(_END_S)
         text, line = _placed(text, int(words[2]), loaded)
         raise CoreGroupFailure(words[1], line, text, lost)
-
-    def _is_lost(self, kind: str) -> bool:
-        """After an exception or a hang the process ends."""
-        if kind not in ("illegal-address", "launch-fault", "hang"):
-            return False
-        try:
-            self._process.wait(0.05)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
 
     def _send(self, order: str) -> None:
         try:

@@ -5,7 +5,7 @@
  *   run NUMBER NAME SLOTS...    a slot is sBITS (hexadecimal) or bOFFSET:NBYTES of the main memory
  *
  * Answers: "ok ...", or "fail KIND LINE NBYTES" and so many bytes of text. A CPE's exception and a hang
- * are answered so, too, and end the process. */
+ * are answered so, too, with "last" for "fail", and end the process. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -41,12 +41,14 @@ static void say(const char *text, size_t size) {
     }
 }
 
-static void answer_failure(void) {
+static void answer_with(const char *word) {
     char head[128];
-    int n = snprintf(head, sizeof head, "fail %s %d %zu\n", fail_kind, fail_line, strlen(fail_text));
+    int n = snprintf(head, sizeof head, "%s %s %d %zu\n", word, fail_kind, fail_line, strlen(fail_text));
     say(head, (size_t)n);
     say(fail_text, strlen(fail_text));
 }
+
+static void answer_failure(void) { answer_with("fail"); }
 
 static void refuse(const char *text) {
     fail(NULL, "order", "%s", text);
@@ -54,7 +56,7 @@ static void refuse(const char *text) {
     fail_clear();
 }
 
-/* Everything below until `faults_open` runs in signal handlers, on a stack of its own. */
+/* Everything from here to `catch` runs in signal handlers, on a stack of its own. */
 static void last_words(const char *kind, const char *what, const void *pc) {
     unsigned long offset = 0;
     const char *name = current && pc ? program_place(current, pc, &offset) : "?";
@@ -64,7 +66,7 @@ static void last_words(const char *kind, const char *what, const void *pc) {
     snprintf(fail_text, sizeof fail_text, "CPE %d (row %d, column %d): %s in %s, at @%lx; its last call of the "
              "runtime was in line %d", c ? c->self.pen : -1, c ? c->self.row : -1, c ? c->self.col : -1, what, name,
              offset, fail_line);
-    answer_failure();
+    answer_with("last");
     _exit(3);
 }
 
