@@ -35,7 +35,7 @@ def rows(quick: bool) -> Iterator[Row]:
     if why := opencl.absent():
         yield _row(None, None, "copy kernel", why, BAR)
         return
-    rounds = 5 if quick else 31
+    rounds = 5 if quick else 61
     with engine_of(hal.open(opencl.DEVICE, wrappers=())) as engine:
         queue = opencl.queue()
         functions = [_chain(engine), *(_copy(queue, kind) for kind in PEERS.values())]
