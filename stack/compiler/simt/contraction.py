@@ -18,6 +18,8 @@ from stack.compiler.simt.layout import Layout, Spread, registers, without
 
 _BATCH = 8
 """Registers that are combined between lanes at a time: more would take more scratch memory."""
+_FAN = 8
+"""Parts that a lane combines in a step: reading eight costs about what a barrier does."""
 
 
 def reduce(group: Group, scope: Scope, n: Node) -> Array:
@@ -50,35 +52,47 @@ def _named(scope: Scope, nest: Nest, n: Node, value: str) -> str:
 
 
 def _reduce_lanes(group: Group, scope: Scope, n: Node, name: str, layout: Layout) -> None:
-    """Halve the number of lanes with parts of a result until one has it, and give it to all."""
+    """Combine the parts of a result that several lanes have, a few at a time: in the last step
+    every lane does so, for itself."""
     along, lanes, out = layout[n["axis"]], group.mapping.lanes, scope.out
     count = prod(registers(without(layout, n["axis"])))
     room = group.room(n.dtype, lanes * min(count, _BATCH))
     for first in range(0, count, _BATCH):
         if first:
             group.fence.barrier()
-        batch, row = min(_BATCH, count - first), out.name("i")
-        here = f"{room}[{row} * {lanes} + {LANE}]"
-        loop = f"for (int {row} = 0; {row} < {batch}; ++{row})"
+        row = out.name("i")
+        loop = f"for (int {row} = 0; {row} < {min(_BATCH, count - first)}; ++{row})"
         held = f"{name}[{first} + {row}]" if count > 1 else name
+        here = f"{room}[{row} * {lanes} + {LANE}]"
         out.do(f"{group.groups.unrolled}{loop} {here} = {held};")
-        _halve(group, scope, n, along, (loop, here))
-        kept = f"{room}[{row} * {lanes} + ({LANE} & {lanes - 1 & ~along.mask})]"
-        out.do(f"{group.groups.unrolled}{loop} {held} = {kept};")
+        left = _fewer(group, scope, n, along, (loop, here))
+        with out.block(f"{group.groups.unrolled}{loop}"):
+            start = f"{row} * {lanes} + ({LANE} & {lanes - 1 & ~along.mask})"
+            _gathered(scope, n, f"{room}[{start}]", left, along.every, held)
 
 
-def _halve(group: Group, scope: Scope, n: Node, along: Spread, rows: tuple[str, str]) -> None:
-    """`rows` are a loop and this lane's part of a row."""
-    loop, here = rows
-    left = along.lanes // 2
-    while left:
+def _fewer(group: Group, scope: Scope, n: Node, along: Spread, rows: tuple[str, str]) -> int:
+    """Combine until few lanes have parts, and give how many; `rows` are a loop and this lane's part
+    of a row."""
+    (loop, here), left = rows, along.lanes
+    while left > _FAN:
         group.fence.barrier()
+        parts, left = _FAN, left // _FAN
         with scope.out.block(f"if ({group.place(along)} < {left}) {loop}"):
-            a = _variable(scope, n, here)
-            b = _variable(scope, n, f"{here[:-1]} + {left * along.every}]")
-            scope.out.do(f"{here} = {combined(scope, n, a, b)};")
-        left //= 2
+            _gathered(scope, n, here, parts, left * along.every, here)
     group.fence.barrier()
+    return left
+
+
+def _gathered(scope: Scope, n: Node, first: str, count: int, step: int, target: str) -> None:
+    """`target` becomes `count` parts combined, of which the first is given."""
+    out, i = scope.out, scope.out.name("i")
+    kind, total = register(out.dialect, n.dtype), out.name("t")
+    out.do(f"{kind} {total} = {first};")
+    with out.block(f"for (int {i} = 1; {i} < {count}; ++{i})"):
+        part = _variable(scope, n, f"{first[:-1]} + {i} * {step}]")
+        out.do(f"{total} = {combined(scope, n, total, part)};")
+    out.do(f"{target} = {total};")
 
 
 def _variable(scope: Scope, n: Node, value: str) -> str:
