@@ -6,6 +6,8 @@ from hal_plugin_sunway.allocation import direct_cycles, pooled_cycles
 from hal_plugin_sunway.bench import Bench
 from hal_plugin_sunway.chip import TAGS, changed
 from hal_plugin_sunway.figures import Row, page, step_sizes
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hal.core.errors import InvalidCall
 
@@ -54,6 +56,23 @@ def test_what_depends_on_a_figure_moves_with_it(chip, bench, text):
     measure, low, high = MOVES[text]
     with Bench(changed(chip, text), 1 << 30) as other:
         assert low < measure(other) / measure(bench) < high
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(1, 1 << 13).map(lambda n: 4 * n),
+    st.sampled_from((1, 2, 8, 64)),
+    st.booleans(),
+    st.integers(0, 31).map(lambda n: 4 * n),
+)
+def test_laws_of_a_transfer(chip, bench, nbytes, active, put, offset):
+    cycles = bench.dma(nbytes, active, put, reps=2, offset=offset)
+    assert cycles >= chip["path_cycles"]
+    memory = chip["memory_nbytes_s"] / chip["cpe_hz"]
+    queued = active * chip["write_queue_lines"] * chip["line_nbytes"] if put else 0
+    assert max(nbytes * active - queued, 0) / cycles <= memory
+    more = bench.dma(nbytes + 4096, active, put, reps=2, offset=offset)
+    assert more > 0.98 * cycles  # what is larger takes no less, but for another order of turns
 
 
 def test_compute_takes_what_the_slower_pipe_takes(chip, bench):

@@ -43,7 +43,7 @@ def describe(chip: Chip, choice: Choice, memory_nbytes: int) -> DeviceInfo:
         name=f"{PLUGIN}:{choice.index}",
         plugin=PLUGIN,
         description=DESCRIPTION,
-        fingerprint=f"SW26010-Pro emulator | {toolchain.version()}",
+        fingerprint=f"SW26010-Pro emulator | {toolchain.target()}",
         contract=1,
         limits=_limits(chip, choice, memory_nbytes),
         spaces=_spaces(chip, memory_nbytes),

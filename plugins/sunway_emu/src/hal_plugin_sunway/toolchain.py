@@ -57,6 +57,15 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="hal-sunway-", ignore_cleanup_errors=True)
 
 
+@functools.cache
+def target() -> str:
+    """What compiled programs are for: this compiler, and a processor with these instructions."""
+    text = Path("/proc/cpuinfo").read_text(errors="replace")
+    found = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", text, re.MULTILINE)
+    instructions = _digest([found[1].encode()]) if found else "unknown"
+    return f"{version()} for {platform.machine()} {instructions[:8]}"
+
+
 def scratch_folder() -> Path:
     """This process's folder for what is compiled; it goes when the process ends."""
     return Path(_scratch().name)
@@ -79,7 +88,7 @@ def worker(folder: Path) -> Path:
     """The emulator's process in `folder`, built unless it is there. Raises PluginError."""
     sources = sorted(NATIVE.glob("*.c"))
     texts = [p.read_bytes() for p in (*sources, *NATIVE.glob("*.h"), *INCLUDE.glob("*.h"))]
-    built = folder / f"worker-{_digest([version().encode(), *sorted(texts)])}"
+    built = folder / f"worker-{_digest([target().encode(), *sorted(texts)])}"
     if not _is_whole(built):
         command = [*_WORKER, f"-I{INCLUDE}", *map(str, sources), "-ldl"]
         try:
@@ -101,7 +110,7 @@ def program(
         raise CompileError(f"{name}: a zero byte is no character of a program", "zero byte", line)
     options = [*_PROGRAM, *_TLS[platform.machine()], f"-D__sw_{role}__=1", *flags]
     data = text.encode("utf-8", "surrogatepass")
-    key = [version().encode(), repr(options).encode(), _headers(), data]
+    key = [target().encode(), repr(options).encode(), _headers(), data]
     built = folder / f"{role}-{_digest(key)}.so"
     if not _is_whole(built):
         source = folder / f"{built.stem}.{os.getpid()}.c"
