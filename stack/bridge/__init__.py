@@ -1,0 +1,1 @@
+"""Where code that was written for other systems meets the stack."""

@@ -1,0 +1,67 @@
+"""Code that was written for torch.distributed runs on backend "hal"."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.bridge import torch_ranks  # noqa: E402
+
+DEADLINE_S = 240.0
+
+
+def run(what, size, folder):
+    """What every rank prints."""
+    module = [sys.executable, "-W", "ignore", "-m", "tests.bridge.torch_ranks"]
+    ranks = [
+        subprocess.Popen(
+            [*module, what, str(rank), str(size), str(folder / "store")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        for rank in range(size)
+    ]
+    try:
+        said = [rank.communicate(timeout=DEADLINE_S) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0] * size, said
+    return [json.loads(out.splitlines()[-1]) for out, _ in said]
+
+
+@pytest.mark.slow
+def test_every_operation_gives_what_gloo_gives(tmp_path):
+    assert run("operations", 3, tmp_path) == [[], [], []]
+
+
+@pytest.mark.slow
+def test_models_train_sharded_in_parallel_and_in_stages_as_alone(tmp_path):
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    alone = torch_ranks.alone()
+    torch.set_num_threads(threads)
+    first, last = run("training", 2, tmp_path)
+    assert set(last) == {"fsdp", "ddp", "tensor_parallel", "pipeline"}
+    for name, losses in last.items():
+        assert losses == pytest.approx(alone, rel=1e-6, abs=0), name
+    assert {name: first[name] == last[name] for name in last} == {
+        "fsdp": True, "ddp": True, "tensor_parallel": True, "pipeline": False,
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_calls_that_cannot_be_are_refused(tmp_path):
+    for told in run("trouble", 2, tmp_path):
+        assert "not by RedOpType.BOR" in told["bits"]
+        assert "contiguous" in told["gaps"]
+        assert "not by tag 3" in told["tag"]
+        assert "on meta" in told["meta"]
+        assert re.search(r"rank 0 makes call \d+: all-reduce \(sum\) of 3 f32", told["differ"])
+        assert re.search(r"rank 1 makes call \d+: all-reduce \(sum\) of 4 f32", told["differ"])

@@ -1,0 +1,319 @@
+"""A rank of a torch job: python -m tests.bridge.torch_ranks WHAT RANK SIZE STORE-FILE.
+
+Prints what it found as a line of JSON.
+"""
+
+import json
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+import stack.bridge.torch
+
+WIDTH, HEADS, TOKENS, VOCABULARY, BATCH, STEPS = 32, 4, 12, 24, 8, 4
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.q, self.k, self.v, self.o = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x):
+        y = self.norm1(x)
+        heads = [
+            m(y).view(*y.shape[:2], -1, WIDTH // HEADS).transpose(1, 2)
+            for m in (self.q, self.k, self.v)
+        ]
+        y = F.scaled_dot_product_attention(*heads, is_causal=True)
+        x = x + self.o(y.transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Embedding(VOCABULARY, WIDTH)
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.head = nn.Linear(WIDTH, VOCABULARY)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def loss_of(logits, tokens):
+    return F.cross_entropy(logits.flatten(0, 1), tokens.roll(-1, 1).flatten())
+
+
+def batches():
+    made = torch.Generator().manual_seed(1)
+    return [torch.randint(VOCABULARY, (BATCH, TOKENS), generator=made) for _ in range(STEPS)]
+
+
+def train(model, forward=None, share=slice(None)):
+    """The mean loss of every step, over all ranks."""
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    losses = []
+    for tokens in batches():
+        loss = loss_of(model(tokens[share]), tokens[share])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+    return losses
+
+
+def alone():
+    return [float(loss) for loss in train(Model())]
+
+
+def fsdp(rank, size):
+    model, mesh = Model(), init_device_mesh("cpu", (size,))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    each = BATCH // size
+    losses = train(model, share=slice(rank * each, (rank + 1) * each))
+    for loss in losses:
+        dist.all_reduce(loss, dist.ReduceOp.AVG)
+    return [float(loss) for loss in losses]
+
+
+def ddp(rank, size):
+    model = nn.parallel.DistributedDataParallel(Model())
+    each = BATCH // size
+    losses = train(model, share=slice(rank * each, (rank + 1) * each))
+    for loss in losses:
+        dist.all_reduce(loss, dist.ReduceOp.AVG)
+    return [float(loss) for loss in losses]
+
+
+def tensor_parallel(rank, size):
+    model, mesh = Model(), init_device_mesh("cpu", (size,))
+    columns, rows = ColwiseParallel, RowwiseParallel
+    for block in model.blocks:
+        plan = {"q": columns(), "k": columns(), "v": columns(), "o": rows()}
+        parallelize_module(block, mesh, plan | {"up": columns(), "down": rows()})
+    return [float(loss) for loss in train(model)]
+
+
+class First(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.embed, self.block = model.embed, model.blocks[0]
+
+    def forward(self, tokens):
+        return self.block(self.embed(tokens))
+
+
+class Second(nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.block, self.head = model.blocks[1], model.head
+
+    def forward(self, x):
+        return self.head(self.block(x))
+
+
+def pipeline(rank, size):
+    part = (First, Second)[rank](Model())
+    stage = PipelineStage(part, rank, size, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=loss_of)
+    optimizer, found = torch.optim.AdamW(part.parameters(), 1e-2), []
+    for tokens in batches():
+        losses = []
+        if rank == 0:
+            schedule.step(tokens)
+        else:
+            schedule.step(target=tokens, losses=losses)
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(float(torch.stack(losses).detach().mean()) if losses else 0.0)
+    return found
+
+
+def training(rank, size):
+    return {f.__name__: f(rank, size) for f in (fsdp, ddp, tensor_parallel, pipeline)}
+
+
+def operations(rank, size):
+    """Every operation on backend hal and on gloo: those whose results differ."""
+    gloo, mine = dist.new_group(backend="gloo"), dist.group.WORLD
+    return [
+        f"{name} of {dtype}"
+        for name, run in OPERATIONS.items()
+        for dtype in (torch.float32, torch.float64, torch.int32, torch.uint8, torch.bfloat16)
+        if not _equal(run(rank, size, dtype, mine), run(rank, size, dtype, gloo))
+    ]
+
+
+def _equal(ours, theirs):
+    return all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def _some(rank, dtype, *shape):
+    made = torch.Generator().manual_seed(rank)
+    return torch.randint(0, 5, shape, generator=made).to(dtype)
+
+
+def _all_reduce(op):
+    def run(rank, size, dtype, group):
+        x = _some(rank, dtype, 3, 5)
+        dist.all_reduce(x, op, group)
+        return [x]
+
+    return run
+
+
+def _reduce(rank, size, dtype, group):
+    x = _some(rank, dtype, 7)
+    dist.reduce(x, 1, group=group)
+    return [x] if rank == 1 else []
+
+
+def _broadcast(rank, size, dtype, group):
+    x = _some(rank, dtype, 6)
+    dist.broadcast(x, 1, group)
+    return [x]
+
+
+def _all_gather(rank, size, dtype, group):
+    out = [torch.empty(2, 3, dtype=dtype) for _ in range(size)]
+    dist.all_gather(out, _some(rank, dtype, 2, 3), group)
+    return out
+
+
+def _all_gather_into(rank, size, dtype, group):
+    out = torch.empty(2 * size, 3, dtype=dtype)
+    dist.all_gather_single(out, _some(rank, dtype, 2, 3), group)
+    return [out]
+
+
+def _gather(rank, size, dtype, group):
+    out = [torch.empty(4, dtype=dtype) for _ in range(size)] if rank == 0 else None
+    dist.gather(_some(rank, dtype, 4), out, 0, group)
+    return out or []
+
+
+def _scatter(rank, size, dtype, group):
+    out = torch.empty(4, dtype=dtype)
+    given = [_some(10 + r, dtype, 4) for r in range(size)] if rank == 1 else None
+    dist.scatter(out, given, 1, group)
+    return [out]
+
+
+def _reduce_scatter(rank, size, dtype, group):
+    out = torch.empty(2, 3, dtype=dtype)
+    dist.reduce_scatter_single(out, _some(rank, dtype, 2 * size, 3), group=group)
+    return [out]
+
+
+def _reduce_scatter_list(rank, size, dtype, group):
+    out = torch.empty(3, dtype=dtype)
+    parts = [_some(rank + 5 * r, dtype, 3) for r in range(size)]
+    dist.reduce_scatter(out, parts, group=group)
+    return [out]
+
+
+def _all_to_all(rank, size, dtype, group):
+    out = torch.empty(2 * size, 3, dtype=dtype)
+    dist.all_to_all_single(out, _some(rank, dtype, 2 * size, 3), group=group)
+    return [out]
+
+
+def _all_to_all_v(rank, size, dtype, group):
+    given = [1 + rank + r for r in range(size)]
+    taken = [1 + r + rank for r in range(size)]
+    out = torch.empty(sum(taken), 2, dtype=dtype)
+    dist.all_to_all_single(out, _some(rank, dtype, sum(given), 2), taken, given, group)
+    return [out]
+
+
+def _messages(rank, size, dtype, group):
+    right, left = (rank + 1) % size, (rank - 1) % size
+    out = torch.empty(5, dtype=dtype)
+    mine = _some(rank, dtype, 5)
+    begun = dist.batch_isend_irecv(
+        [dist.P2POp(dist.isend, mine, right, group), dist.P2POp(dist.irecv, out, left, group)]
+    )
+    for work in begun:
+        work.wait()
+    return [out]
+
+
+OPERATIONS = {
+    "sum": _all_reduce(dist.ReduceOp.SUM),
+    "product": _all_reduce(dist.ReduceOp.PRODUCT),
+    "min": _all_reduce(dist.ReduceOp.MIN),
+    "max": _all_reduce(dist.ReduceOp.MAX),
+    "reduce": _reduce,
+    "broadcast": _broadcast,
+    "all_gather": _all_gather,
+    "all_gather_single": _all_gather_into,
+    "gather": _gather,
+    "scatter": _scatter,
+    "reduce_scatter_single": _reduce_scatter,
+    "reduce_scatter": _reduce_scatter_list,
+    "all_to_all_single": _all_to_all,
+    "all_to_all_single, unequal": _all_to_all_v,
+    "messages": _messages,
+}
+
+
+def trouble(rank, size):
+    """What torch's user is told of calls that cannot be."""
+    calls = {
+        "bits": lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.BOR),
+        "gaps": lambda: dist.all_reduce(torch.ones(4, 4).t()[1:]),
+        "tag": lambda: dist.send(torch.ones(2), (rank + 1) % size, tag=3),
+        "meta": lambda: dist.broadcast(torch.ones(2, device="meta"), 0),
+    }
+    told = {}
+    for name, call in calls.items():
+        try:
+            call()
+        except (RuntimeError, ValueError) as error:
+            told[name] = f"{type(error).__name__}: {error}"
+    told["differ"] = _said(lambda: dist.all_reduce(torch.ones(3 + rank)))
+    return told
+
+
+def _said(call):
+    try:
+        call()
+    except dist.DistBackendError as error:
+        return str(error)
+    return ""
+
+
+def main(what, rank, size, path):
+    torch.set_num_threads(1)
+    stack.bridge.torch.register()
+    store = dist.FileStore(path, size)
+    dist.init_process_group(
+        "hal", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=30)
+    )
+    sys.stdout.write(json.dumps(what(rank, size)) + "\n")
+    sys.stdout.flush()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(globals()[sys.argv[1]], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
