@@ -50,6 +50,14 @@ def test_a_module_runs_and_its_output_is_kept_as_it_is(folder):
         assert kept.with_suffix(".stderr").read_bytes() == b"x\r\n" * 30000
 
 
+def test_a_full_disk_ends_the_job_with_its_name(folder):
+    (folder.path / "rank-0.stdout").symlink_to("/dev/full")
+    script = folder.write("import time\nprint('one')\ntime.sleep(600)\n")
+    done = folder.run("-n", 1, *HERE, "--log-dir", ".", script)
+    assert done.code == 1
+    assert "output cannot be kept in rank-0.stdout: [Errno 28] No space left" in done.err[0]
+
+
 FAIL = """
 import os, signal, sys, time
 from stack.comm.store import Store
