@@ -30,9 +30,9 @@ def array_of(tensor: torch.Tensor) -> Array:
     if flat.is_complex():
         flat = torch.view_as_real(flat).view(-1)
     if flat.dtype is torch.bfloat16:
-        return flat.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return _shared(flat.view(torch.int16)).view(ml_dtypes.bfloat16)
     try:
-        return flat.numpy()
+        return _shared(flat)
     except TypeError as error:
         raise InvalidCall(f"backend hal has no element type {tensor.dtype}") from error
 
@@ -40,5 +40,10 @@ def array_of(tensor: torch.Tensor) -> Array:
 def bytes_of(tensor: torch.Tensor) -> Array:
     """The same memory as bytes, for operations that only move elements."""
     if tensor.device.type == "cpu" and tensor.is_contiguous():
-        return tensor.detach().view(-1).view(torch.uint8).numpy()
+        return _shared(tensor.detach().view(-1).view(torch.uint8))
     return array_of(tensor).view(np.uint8)
+
+
+def _shared(flat: torch.Tensor) -> Array:
+    array: Array = flat.numpy()
+    return array
