@@ -93,10 +93,16 @@ def reap(processes: list[int]) -> None:
 
 def reap_adopted(own: Collection[int]) -> None:
     """Forget children that have ended, up to the first that is one's own."""
-    look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    while (ended := _ended_child()) is not None and ended not in own:
+        reap([ended])
+
+
+def _ended_child() -> int | None:
+    """A child that has ended and is not forgotten yet."""
     with suppress(ChildProcessError):
-        while (ended := os.waitid(os.P_ALL, 0, look)) is not None and ended.si_pid not in own:
-            os.waitpid(ended.si_pid, os.WNOHANG)
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return None if found is None else found.si_pid
+    return None
 
 
 def _parents() -> Iterator[tuple[int, int]]:

@@ -109,7 +109,7 @@ class Link:
                 raise DeadlineExceeded(f"{what}; the store at {self.address} is there") from None
             except OSError:
                 self.close()
-                time.sleep(_AGAIN_S)
+                time.sleep(min(_AGAIN_S, max(0.0, until_s - time.monotonic())))
             except WireError as error:
                 self.close()
                 raise StoreError(
