@@ -14,6 +14,8 @@ from stack.compiler.group_matmul import Block
 from stack.compiler.schedule import Problem, Schedule
 from stack.runtime.tuned import Record, Result
 
+WORDS = ("problem", "candidate", "verdict", "")
+"""Columns that are folded where a line is short."""
 NAMED = 3
 """Problems that are named where many were left out."""
 
@@ -125,5 +127,5 @@ def _key(result: Result) -> tuple[bool, float]:
 def _table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column == "problem")
+        table.add_column(column, overflow="fold", no_wrap=column not in WORDS)
     return table

@@ -48,13 +48,16 @@ class Measures(Protocol):
 class Found:
     """What a search found out: the seconds of candidate 0; for each candidate that worked its times
     over that of candidate 0, none for one whose first run was hopeless; why others were refused;
-    and the chosen one. Candidates that were not reached, and those whose program another one has,
-    are in neither."""
+    and the chosen one. The first `reached` candidates were looked at; those whose program another
+    one has are in neither. `compared` tells that the budget was enough to time others beside
+    candidate 0, if any is worth it."""
 
     seconds: float = 0.0
     ratios: dict[int, list[float]] = field(default_factory=dict)
     refused: dict[int, Refusal] = field(default_factory=dict)
     chosen: int = 0
+    reached: int = 0
+    compared: bool = False
 
 
 def search(
@@ -96,6 +99,7 @@ class _Contest:
         for number, render in enumerate(trials):
             if number and (self._spent(0.5) or 0 in self.found.refused):
                 return
+            self.found.reached = number + 1
             try:
                 trial = render()
             except Exception as error:  # noqa: BLE001  a schedule that no rule chooses meets what
@@ -110,6 +114,7 @@ class _Contest:
     def halve(self) -> None:
         """Rounds in which the slower half leaves, then some more for the last one."""
         self._alive = [n for n in self._first if n and self._first[n] <= HOPELESS * self._first[0]]
+        self.found.compared = self.found.reached > 1 and not (self._alive and self._spent(1))
         while self._alive and not self._spent(1):
             alone = len(self._alive) == 1
             self._rounds(FINAL if alone else ROUNDS)

@@ -97,6 +97,9 @@ def _tune_one(
     if 0 in found.refused:
         told(tunable, None, f"the rules' own kernel was refused: {found.refused[0]}")
         return
+    if len(listed) > 1 and not found.compared:
+        told(tunable, None, "the budget is spent before a second candidate was timed")
+        return
     record = recorded(tunable.problem, listed, found)
     try:
         write_record(folder, record)

@@ -74,10 +74,13 @@ def test_the_budget_bounds_building_and_timing():
     assert 15 < len(device.prepared) < 25
     assert device.prepared == list(range(len(device.prepared)))
     assert set(found.ratios) == set(device.prepared)
+    assert found.reached == len(device.prepared)
+    assert found.compared
 
 
 def test_a_spent_budget_leaves_the_rules_schedule():
-    assert Scripted([1e-3, 1e-4]).search(0.0).chosen == 0
+    found = Scripted([1e-3, 1e-4]).search(0.0)
+    assert (found.chosen, found.reached, found.compared) == (0, 1, False)
 
 
 def test_a_refused_default_ends_the_search():
