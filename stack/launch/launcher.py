@@ -29,6 +29,7 @@ from stack.launch.seats import Host, Seat
 LEASE_S = 30.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _CLOSE_S = 15.0
+_LEAST_CLOSE_S = 0.5
 _SHOW_S = 5.0
 _TURN_S = 1.0
 
@@ -204,6 +205,7 @@ class Launcher:
         """Let all agents go at once, and then wait for each."""
         for link in self._links.values():
             link.let_go()
+        until_s = time.monotonic() + _CLOSE_S
         for link in self._links.values():
-            link.close(_CLOSE_S)
+            link.close(max(_LEAST_CLOSE_S, until_s - time.monotonic()))
         self._screen.close(_SHOW_S)

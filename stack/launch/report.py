@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 
 from stack.launch.job import Cause, ended
 from stack.launch.lines import last_exception
@@ -50,5 +51,15 @@ def _others(cause: Cause, seats: Sequence[Seat], statuses: Mapping[int, int]) ->
             how = "not known" if status is None else ended(status)
             alike.setdefault(how, []).append(seat.rank)
     for how, ranks in alike.items():
-        named = ", ".join(map(str, ranks))
+        named = ", ".join(_runs(ranks))
         yield f"  rank {named}: {how}" if len(ranks) == 1 else f"  ranks {named}: {how}"
+
+
+def _runs(ranks: Sequence[int]) -> Iterator[str]:
+    """Increasing numbers in words, three and more in a row as "4-9"."""
+    for _, row in groupby(enumerate(ranks), lambda pair: pair[1] - pair[0]):
+        first, *rest = (rank for _, rank in row)
+        if len(rest) > 1:
+            yield f"{first}-{rest[-1]}"
+        else:
+            yield from map(str, (first, *rest))

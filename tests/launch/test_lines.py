@@ -123,3 +123,13 @@ def test_a_report_of_a_job_that_never_ran_is_one_line():
     hosts = (Host("a", 1, ("cpu:0",)),)
     text = report(Cause("a is lost: no route", 1), hosts, seats(hosts, 1), {}, [])
     assert text == "hal run: a is lost: no route"
+
+
+def test_many_ranks_that_ended_alike_are_one_short_line():
+    hosts = (Host("a", 12, ("cpu:0",)),)
+    statuses = {rank: -15 for rank in range(12)} | {1: 1, 4: 0, 5: 0}
+    text = report(Cause("rank 1 failed", 1, 1), hosts, seats(hosts, 12), statuses, [])
+    assert text.splitlines()[2:] == [
+        "  ranks 0, 2, 3, 6-11: killed by SIGTERM",
+        "  ranks 4, 5: exit status 0",
+    ]
