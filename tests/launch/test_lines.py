@@ -127,7 +127,7 @@ def test_a_report_of_a_job_that_never_ran_is_one_line():
 
 def test_many_ranks_that_ended_alike_are_one_short_line():
     hosts = (Host("a", 12, ("cpu:0",)),)
-    statuses = {rank: -15 for rank in range(12)} | {1: 1, 4: 0, 5: 0}
+    statuses = dict.fromkeys(range(12), -15) | {1: 1, 4: 0, 5: 0}
     text = report(Cause("rank 1 failed", 1, 1), hosts, seats(hosts, 12), statuses, [])
     assert text.splitlines()[2:] == [
         "  ranks 0, 2, 3, 6-11: killed by SIGTERM",
