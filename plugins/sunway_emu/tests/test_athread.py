@@ -62,6 +62,15 @@ def check_timeline(events, end_s):
         assert all(a[1] <= b[0] + 1e-6 for a, b in pairwise(mine)), "a CPE does one thing at a time"
 
 
+def test_marks_name_parts_of_the_timeline(chip, program, tmp_path):
+    parts = 'athread_mark("first"); athread_work_f64(160); athread_mark("second");'
+    file, trace = program(slave=parts + "athread_work_f64(320);"), tmp_path / "trace.json"
+    run(chip, Run(file, file, str(trace)))
+    spans = [e for e in json.loads(trace.read_text())["traceEvents"] if e.get("tid") == 5]
+    took = {e["name"]: e["args"]["cycles"] for e in spans if e["ph"] == "X"}
+    assert took == {"compute": 20, "first": 10, "second": 20}
+
+
 def test_equal_runs_take_equal_emulated_time(chip):
     file = PROGRAMS / "dot.c"
     assert run(chip, Run(file, file)) == run(chip, Run(file, file))

@@ -97,6 +97,17 @@ def test_a_launch_computes_and_its_emulated_time_is_reported(plugin, tmp_path, c
     assert 0.1 * chip["memory_nbytes_s"] < rate < chip["memory_nbytes_s"]
 
 
+def test_a_launch_leaves_its_timeline(plugin, tmp_path):
+    trace = tmp_path / "trace.json"
+    with opened(plugin, trace=str(trace)) as device:
+        run_axpy(device)
+    spans = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+    assert {e["tid"] for e in spans} == set(range(64))
+    assert {e["name"] for e in spans} == {"compute", "wait DMA"}
+    lines = {e["args"]["line"] for e in spans if e["name"] == "wait DMA"}
+    assert lines == {n for n, text in enumerate(TEXT.splitlines(), 1) if "athread_dma" in text}
+
+
 def test_other_figures_of_the_chip_give_other_times_and_equal_results(plugin, tmp_path):
     cycles = []
     for index, figures in enumerate(("", "memory_nbytes_s=5.12e9")):

@@ -26,7 +26,7 @@ _PROGRAM = (
     *("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno"),
     *("-fPIC", "-shared", "-ftls-model=global-dynamic", "-g1", "-w"),
 )
-_WORKER = ("-std=gnu11", "-O2", "-rdynamic")
+_WORKER = ("-std=gnu11", "-O2", "-ffp-contract=off", "-rdynamic")
 
 
 @functools.cache

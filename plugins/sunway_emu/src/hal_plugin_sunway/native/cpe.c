@@ -54,6 +54,7 @@ static void body(int index) {
     for (;;) {
         contexts[index].entry(contexts[index].argument);
         cpe_settle(c);
+        if (c->mark) trace_span(c, c->mark, c->mark_from, c->now, c->line);
         if (index != MPE) transfers_check_exit(c);
         c->state = ENDED;
         if (index != MPE) group_cpe_ended();
