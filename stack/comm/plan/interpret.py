@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,8 +13,11 @@ from numpy.typing import NDArray
 from hal.core.values import ReduceKind
 from stack.comm.plan.flat import FIELDS, OPS, PLACES, Flat, flatten
 from stack.comm.plan.program import REDUCING, Op, Place, Program, extents
+from stack.comm.plan.text import OPERANDS
 
 Array = NDArray[Any]
+
+SPOILT = 99
 
 _ADD: Mapping[ReduceKind, Callable[[Array, Array], Array]] = {
     ReduceKind.SUM: np.add,
@@ -33,17 +37,29 @@ def interpret(
 ) -> list[Array]:
     """The outputs of all ranks, for their inputs: one-dimensional arrays of one element type.
 
-    `lengths` are those of the extents. Steps run one at a time; `chance` picks among those that can
-    run (without it, the first one does), which must not change the results of a checked program.
-    No message is buffered. In place, the inputs are copied first, so they stay as they are.
+    `lengths` are those of the extents. Without `chance` one step runs after the other. With it, it
+    picks which step begins or ends next among those that may be under way at once, and whether a
+    step reads at its beginning or at its end; until its end, what a step writes is spoilt. That
+    does not change the results of a checked program. No message is buffered. In place, the inputs
+    are copied first, so they stay as they are.
     """
     world = _World(program, inputs, lengths, reduce)
-    chance = chance or random.Random(0)
-    while ready := world.ready():
-        world.run(ready[chance.randrange(len(ready))])
+    active: list[At] = []
+    while events := [*active, *world.startable()]:
+        at = chance.choice(events) if chance else events[0]
+        if at in active:
+            world.end(at)
+            active.remove(at)
+        else:
+            world.begin(at, early=bool(chance and chance.random() < 0.5))
+            active.append(at)
     if any(world.left):
         raise RuntimeError(f"{program.name} stopped with steps left: {world.left}")
     return [places[Place.OUTPUT] for places in world.places]
+
+
+At = tuple[int, int]
+"""Rank and index of a local step, or of a message's SEND, which stands for both of its ends."""
 
 
 class _World:
@@ -68,78 +84,95 @@ class _World:
             [dict(zip(FIELDS, map(int, row), strict=True)) for row in flat.steps]
             for flat in self.flats
         ]
+        self.receivers = {
+            (row["peer"], rank, row["message"]): index
+            for rank, rows in enumerate(self.rows)
+            for index, row in enumerate(rows)
+            if OPS[row["op"]] in (Op.RECV, Op.RECV_REDUCE)
+        }
         self.left = [set(range(len(rows))) for rows in self.rows]
-        self.moved: dict[tuple[int, int], int] = {}
+        self.waiting = [set(left) for left in self.left]
+        self.sent: Counter[tuple[int, int]] = Counter()
+        self.read: dict[At, Array] = {}
 
-    def ready(self) -> list[tuple[int, int]]:
-        """The steps (rank, index) that can run now; a message stands for both of its ends."""
-        return [
-            (rank, index)
-            for rank, left in enumerate(self.left)
-            for index in sorted(left)
-            if self._can_start(rank, index) and self._can_run(rank, index)
-        ]
+    def startable(self) -> list[At]:
+        """What can begin now."""
+        steps = ((rank, i) for rank, waiting in enumerate(self.waiting) for i in sorted(waiting))
+        return [at for at in steps if self._is_free(*at) and self._can_begin(*at)]
 
-    def _can_start(self, rank: int, index: int) -> bool:
+    def _is_free(self, rank: int, index: int) -> bool:
+        """Whether all that the step waits for is over."""
         row, after = self.rows[rank][index], self.flats[rank].after
         waits = after[row["after_start"] : row["after_stop"]]
         return not any(int(earlier) in self.left[rank] for earlier in waits)
 
-    def _can_run(self, rank: int, index: int) -> bool:
-        """Local steps can; a SEND where its message is next and its receiver could start."""
+    def _can_begin(self, rank: int, index: int) -> bool:
+        """Local steps can; a SEND where the messages before it are over and its receiver can."""
         row = self.rows[rank][index]
         if OPS[row["op"]] is not Op.SEND:
             return row["peer"] < 0
-        next_one = self.moved.get((rank, row["peer"]), 0) == row["message"]
-        return next_one and self._can_start(row["peer"], self._receiver(rank, row))
+        if self.sent[rank, row["peer"]] != row["message"]:
+            return False
+        return self._is_free(*self._writer((rank, index)))
 
-    def _receiver(self, rank: int, row: Mapping[str, int]) -> int:
-        rows = self.rows[row["peer"]]
-        return next(
-            i
-            for i, r in enumerate(rows)
-            if OPS[r["op"]] in (Op.RECV, Op.RECV_REDUCE)
-            and (r["peer"], r["message"]) == (rank, row["message"])
-        )
-
-    def run(self, at: tuple[int, int]) -> None:
-        """Run a step that is ready."""
-        rank, index = at
-        row = self.rows[rank][index]
-        self.left[rank].remove(index)
+    def _writer(self, at: At) -> At:
+        """The step itself, or the receiver of the message."""
+        rank, row = at[0], self.rows[at[0]][at[1]]
         if OPS[row["op"]] is not Op.SEND:
-            self._local(rank, row)
-            return
-        peer, receiver = row["peer"], self._receiver(rank, row)
-        self.moved[rank, peer] = row["message"] + 1
-        self.left[peer].remove(receiver)
-        self._receive(peer, self.rows[peer][receiver], self._at(rank, row, "src"))
+            return at
+        return row["peer"], self.receivers[rank, row["peer"], row["message"]]
 
-    def _receive(self, rank: int, row: Mapping[str, int], message: Array) -> None:
-        wide = self.accumulator if row["wide"] else self.places[rank][Place.OUTPUT].dtype
-        if message.dtype != wide or message.size != row["count"]:
+    def begin(self, at: At, early: bool) -> None:
+        """Begin something startable; `early` reads now what it reads."""
+        writer = self._writer(at)
+        for rank, index in {at, writer}:
+            self.waiting[rank].remove(index)
+        if early:
+            self.read[at] = self._values(at)
+        row, dst = self.rows[writer[0]][writer[1]], self._operand(writer, "dst")
+        kept = [self._operand(writer, name) for name in OPERANDS[OPS[row["op"]]] if name != "dst"]
+        if not any(np.may_share_memory(dst, operand) for operand in kept):
+            dst[:] = np.array(SPOILT).astype(dst.dtype)
+
+    def end(self, at: At) -> None:
+        """End what has begun."""
+        writer = self._writer(at)
+        values = self.read.pop(at) if at in self.read else self._values(at)
+        self._put(self.rows[writer[0]][writer[1]], self._operand(writer, "dst"), values)
+        for rank, index in {at, writer}:
+            self.left[rank].remove(index)
+        if at != writer:
+            self.sent[at[0], writer[0]] += 1
+
+    def _values(self, at: At) -> Array:
+        """What a step, or the receiver of a message, writes."""
+        writer = self._writer(at)
+        row, src = self.rows[writer[0]][writer[1]], self._operand(at, "src")
+        if at != writer:
+            self._check_message(row, src)
+        match OPS[row["op"]]:
+            case Op.RECV_REDUCE:
+                return self._sum(self._operand(writer, "src"), src)
+            case Op.REDUCE:
+                return self._sum(src, self._operand(at, "other"))
+        return src.copy()
+
+    def _check_message(self, row: Mapping[str, int], message: Array) -> None:
+        wanted = self.accumulator if row["wide"] else self.places[0][Place.OUTPUT].dtype
+        if message.dtype != wanted or message.size != row["count"]:
             raise RuntimeError(f"message of {message.size} {message.dtype} for {row}")
-        if OPS[row["op"]] is Op.RECV:
-            self._put(rank, row, message)
-        else:
-            self._put(rank, row, self._sum(self._at(rank, row, "src"), message))
 
-    def _local(self, rank: int, row: Mapping[str, int]) -> None:
-        src = self._at(rank, row, "src")
-        adds = OPS[row["op"]] is Op.REDUCE
-        self._put(rank, row, self._sum(src, self._at(rank, row, "other")) if adds else src)
-
-    def _at(self, rank: int, row: Mapping[str, int], operand: str) -> Array:
-        start = row[operand]
-        return self.places[rank][PLACES[row[f"{operand}_place"]]][start : start + row["count"]]
+    def _operand(self, at: At, name: str) -> Array:
+        rank, row = at[0], self.rows[at[0]][at[1]]
+        whole = self.places[rank][PLACES[row[f"{name}_place"]]]
+        return whole[row[name] : row[name] + row["count"]]
 
     def _sum(self, a: Array, b: Array) -> Array:
         with np.errstate(all="ignore"):
             wide = a.astype(self.accumulator), b.astype(self.accumulator)
             return np.asarray(_ADD[self.reduce](*wide))
 
-    def _put(self, rank: int, row: Mapping[str, int], values: Array) -> None:
-        dst = self._at(rank, row, "dst")
+    def _put(self, row: Mapping[str, int], dst: Array, values: Array) -> None:
         with np.errstate(all="ignore"):
             if row["final"] and self.reduce is ReduceKind.AVG:
                 values = divide(values.astype(self.accumulator), self.program.size)
@@ -169,15 +202,15 @@ def _places(
     wide: np.dtype[Any],
     lengths: Sequence[int],
 ) -> dict[Place, Array]:
-    """A rank's memory. What nobody has written yet is 99, so that reading it shows."""
+    """A rank's memory. What nobody has written yet is spoilt, so that reading it shows."""
     takes, gives, scratch = flat.places
     if given.shape != (takes,):
         raise ValueError(f"rank {rank} takes {takes} elements, got an array of {given.shape}")
-    own = {Place.SCRATCH: np.full(scratch, 99).astype(wide)}
+    own = {Place.SCRATCH: np.full(scratch, SPOILT).astype(wide)}
     if not program.in_place or not (takes and gives):
-        gone = np.full(gives, 99).astype(given.dtype)
+        gone = np.full(gives, SPOILT).astype(given.dtype)
         return {**own, Place.INPUT: given.copy(), Place.OUTPUT: gone}
-    memory = np.full(max(takes, gives), 99).astype(given.dtype)
+    memory = np.full(max(takes, gives), SPOILT).astype(given.dtype)
     first = _first_shared(program, rank, lengths)
     starts = (first, 0) if takes <= gives else (0, first)
     source = memory[starts[0] : starts[0] + takes]
