@@ -134,8 +134,8 @@ def test_a_pool_serves_a_repeated_step_without_the_system(chip):
     assert direct_cycles(chip, "static", sizes) < direct_cycles(chip, "dynamic", sizes)
 
 
-def test_the_page_tells_what_is_missed():
-    text = page([Row("a", "x", 100, 104, 0.05, "s"), Row("b", "x", 100, 106, 0.05, "s")])
+def test_the_page_tells_what_is_missed(chip):
+    text = page(chip, [Row("a", "x", 100, 104, 0.05, "s"), Row("b", "x", 100, 106, 0.05, "s")])
     assert "| a | x | 100 | 104 | 5% | pass | s |" in text
     assert "| **fail** |" in text
     assert "1 of 2 pass." in text

@@ -21,6 +21,6 @@ def test_every_published_figure_is_met(rows):
     assert len(rows) > 40
 
 
-def test_the_page_is_up_to_date(rows):
+def test_the_page_is_up_to_date(chip, rows):
     advice = f"run python -m hal_plugin_sunway.figures > {PAGE.name}"
-    assert PAGE.read_text() == figures.page(rows) + "\n", advice
+    assert PAGE.read_text() == figures.page(chip, rows) + "\n", advice

@@ -42,10 +42,11 @@ def summary(chip: Chip, outcome: Outcome) -> str:
     }
     of_all = (f"{share / cpes / cycles:.1%} {what}" for what, share in shares.items() if cycles)
     moved = outcome.get_nbytes + outcome.put_nbytes
+    hint = "" if outcome.flops else "\nno work was counted: plain C is free, see athread_work_f64"
     return (
         f"emulated: {cycles:.0f} CPE cycles, {chip.seconds(cycles) * 1e6:.2f} us; of 64 CPEs' time "
         f"{', '.join(of_all)}\n"
         f"DMA: {outcome.get_nbytes:.0f} bytes in, {outcome.put_nbytes:.0f} out, "
         f"{moved / chip.seconds(cycles) / 1e9 if cycles else 0:.2f} GB/s; "
-        f"counted {outcome.flops:.0f} floating-point operations"
+        f"counted {outcome.flops:.0f} floating-point operations{hint}"
     )

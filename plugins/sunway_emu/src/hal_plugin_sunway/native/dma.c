@@ -89,8 +89,11 @@ static void copy(const struct transfer *t, char *ldm) {
     }
 }
 
+/* The memory's side broadcasts to a row or a column itself. To all, the runtime gets the data to one CPE
+ * and sends them over the mesh from there. */
 static void deliver(struct transfer *t, double when) {
     struct cpe *c = t->cpe;
+    if (t->receivers == UINT64_MAX) when += (double)t->len / chip.rma_nbytes_cycle;
     for (int i = 0; i < CPES; i++) {
         if (i == c->self.pen || !(t->receivers >> i & 1)) continue;
         copy(t, translated(t->ldm, c, &cpes[i]));
