@@ -1,7 +1,7 @@
 /* Messages from one rank to another, in a lane of their own: all that are begun move side by side in one thread of the
  * group, so that two ranks may send to each other before they receive. Those of a pair and a direction match in order. */
 #include "channel.h"
-#include <signal.h>
+#include <sched.h>
 
 #define IDLE_NS 500000000LL
 
@@ -103,6 +103,7 @@ static void move_all(he_group *g) {
     for (int moved; !turn_all(g, &moved) && g->nmessages;) {
         if (moved) moved_ns = he_now();
         else if (he_now() - moved_ns > g->spin_ns) pause_for(g);
+        else sched_yield();
     }
 }
 

@@ -207,7 +207,10 @@ static int pause_for(he_group *g, he_work *w) {
     he_program *p = w->program;
     he_interest interest = {p->sends, p->receives};
     int moved = 0, code = HE_OK;
-    if (he_now() - p->moved_ns < g->spin_ns) return HE_OK;
+    if (he_now() - p->moved_ns < g->spin_ns) {
+        sched_yield();
+        return HE_OK;
+    }
     uint32_t bell = he_bell(g, HE_PROGRAMS);
     code = turn(g, w, &moved);
     if (!code && !moved && p->left && !(code = check(g, w, w->budget_ns ? w->budget_ns : w->timeout_ns)))

@@ -16,28 +16,24 @@ void he_post(he_group *g) {
     if (__atomic_load_n(&end->sleepers, __ATOMIC_SEQ_CST)) he_wake(&end->posted);
 }
 
-/* First alone, then letting other threads of this core go first. */
-static int spin(const he_group *g, int i, uint32_t number) {
-    for (int k = 0; k < 100; k++) {
+static int look(const he_group *g, int i, uint32_t number, int times) {
+    for (int k = 0; k < times; k++) {
         if (has_posted(g, i, number)) return 1;
 #ifdef __x86_64__
         _mm_pause();
 #endif
     }
-    int64_t until_ns = he_now() + g->spin_ns;
-    for (int k = 1; he_now() < until_ns; k++) {
-        for (int j = 0; j < 32; j++) {
-            if (has_posted(g, i, number)) return 1;
-#ifdef __x86_64__
-            _mm_pause();
-#endif
-        }
-        if (k % 8 == 0) sched_yield();
-    }
     return 0;
 }
 
-/* Somebody who has come but says another call is the cause, rather than the one who is late. */
+/* First alone, then letting others of this core go first, of whom the awaited rank may be one. */
+static int spin(const he_group *g, int i, uint32_t number) {
+    if (look(g, i, number, 40)) return 1;
+    for (int64_t until_ns = he_now() + g->spin_ns; he_now() < until_ns; sched_yield())
+        if (look(g, i, number, 4)) return 1;
+    return 0;
+}
+
 static int late(he_group *g, const he_work *w, int i) {
     he_end *end = &g->ends[i];
     he_call last = end->last;
