@@ -99,23 +99,27 @@ def _vectors(
         return None
     if dtype is DType.BOOL or dtype in NARROW:
         return None
-    kind, outer = register(scope.out.dialect, dtype), array.shape[:-1]
-    if columns > _MOST_COLUMNS:
-        width = next(w for w in _WIDTHS if columns % w == 0)
-        nest = Nest(scope, (*outer, columns // width))
-        *rows, part = nest.position
-        pieces = [(Index(f"{part.text} * {width}", part.level), width)]
-    else:
-        nest = Nest(scope, outer)
-        rows, pieces = list(nest.position), list(_pieces(columns))
-    for start, width in pieces:
-        at = (*rows, start)
+    nest, places = _by_vectors(scope, array.shape)
+    functions, kind = scope.out.functions, register(scope.out.dialect, dtype)
+    for at, width in places:
         there = (space(scope, access.memory), f"&{element(scope, access, at)}")
         here = ("", f"&{array.at(at)}")
         source, target = (there, here) if to_array else (here, there)
-        value = scope.out.functions.load(kind, width, *source)
-        nest.do(f"{scope.out.functions.store(kind, width, *target, value)};")
+        value = functions.load(kind, width, *source)
+        nest.do(f"{functions.store(kind, width, *target, value)};")
     return nest
+
+
+def _by_vectors(scope: Scope, shape: tuple[int, ...]) -> tuple[Nest, list[tuple[Position, int]]]:
+    """Loops over the rows of an array, and where its vectors are in them with their widths."""
+    *outer, columns = shape
+    if columns <= _MOST_COLUMNS:
+        nest = Nest(scope, tuple(outer))
+        return nest, [((*nest.position, start), width) for start, width in _pieces(columns)]
+    width = next(w for w in _WIDTHS if columns % w == 0)
+    nest = Nest(scope, (*outer, columns // width))
+    *row, part = nest.position
+    return nest, [((*row, Index(f"{part.text} * {width}", part.level)), width)]
 
 
 _WIDTHS = (16, 8, 4, 2)
