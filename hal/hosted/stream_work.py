@@ -177,7 +177,9 @@ class StreamWork:
             self._rebind(recorded, slots, parts)
             steps = recorded.steps[: len(recorded.steps) // 2] if part else recorded.steps
             first, *rest = steps or (self._machine.nothing,)
-            return [first(stream, after), *(step(stream, None) for step in rest)]
+            with self._machine.together() as gate:
+                begun = first(stream, [*(after or ()), *gate] or None)
+                return [begun, *(step(stream, None) for step in rest)]
 
         job = Job(recorded.operations, start, (recorded, *allocations(slots)))
         return self._submit("replay", job, timeline, waits)

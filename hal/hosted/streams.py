@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from hal.core.errors import Failure
@@ -36,6 +37,11 @@ class StreamMachine(Store):
     @abstractmethod
     def rebind(self, bound: Any, index: int, arg: Part | float) -> None:
         """Give one argument anew; launches that have been started keep the old one."""
+
+    def together(self) -> AbstractContextManager[Sequence[Any]]:
+        """For what is started in the context, of which the first part waits for the marks that it
+        gives: it begins when all of it was handed over, where that is better."""
+        return nullcontext(())
 
     @abstractmethod
     def launch(self, bound: Any, grid: Grid, stream: Any, after: After) -> Any:

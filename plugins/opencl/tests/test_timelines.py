@@ -90,4 +90,4 @@ def test_spans_of_a_graph_follow_each_other(bench: Bench) -> None:
     assert len(spans) == 5
     assert begin_ns <= times[0]
     assert times[-1] <= time.monotonic_ns()
-    assert all(a.end_ns <= b.start_ns for a, b in pairwise(spans))
+    assert all(a.start_ns <= b.start_ns and a.end_ns <= b.end_ns for a, b in pairwise(spans))
