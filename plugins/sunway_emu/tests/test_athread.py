@@ -120,9 +120,11 @@ def test_the_parts_may_be_two_files(chip, tmp_path, capfd):
         ("athread_join();", "", "without athread_spawn"),
         ("athread_spawn(f, 0); athread_spawn(f, 0);", "", "while the CPEs still run"),
         ("return 3;", "", "main returned 3"),
+        ("for (volatile int i = 1; i;) ;", "", "MPE.*no call of the runtime"),
         ("athread_spawn(f, 0); athread_join();", "athread_dma_wait_value(&r, 1);", "deadlock"),
         ("athread_spawn(f, 0); athread_join();", "athread_rma_put(x, 8, 99, x, &r);", "program.c:"),
         ("athread_spawn(f, 0); athread_join();", "*(volatile int *)8 = 1;", "Segmentation fault"),
+        ("athread_spawn(f, 0); athread_join();", "athread_dma_get(x, (void *)64, 8);", "no such"),
         ("athread_spawn(f, 0); athread_join();", "for (volatile int i = 1; i;) ;", "hang"),
     ],
 )

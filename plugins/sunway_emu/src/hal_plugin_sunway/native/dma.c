@@ -81,12 +81,16 @@ void reply_at(double when, struct cpe *owner, volatile int *reply) {
     event_at(when, reply_now, (void *)reply, owner->self.pen);
 }
 
+const struct transfer *copying; /* for the words about an address that is not there */
+
 static void copy(const struct transfer *t, char *ldm) {
+    copying = t;
     for (long i = 0, n = t->len / t->bsize; i < n; i++) {
         char *main = t->main + i * (t->bsize + t->stride), *at = ldm + i * t->bsize;
         if (t->op == EMU_GET) memcpy(at, main, (size_t)t->bsize);
         else memcpy(main, at, (size_t)t->bsize);
     }
+    copying = NULL;
 }
 
 /* The memory's side broadcasts to a row or a column itself. To all, the runtime gets the data to one CPE

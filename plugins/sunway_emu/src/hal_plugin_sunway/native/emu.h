@@ -91,6 +91,7 @@ enum { FAIL_NBYTES = 16384 };
 extern char fail_kind[32], fail_text[FAIL_NBYTES];
 extern int fail_line;
 bool failed(void);
+size_t fail_who(const struct cpe *c, char *text, size_t size);
 void fail(struct cpe *c, const char *kind, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void fail_clear(void);
 void fail_deadlock(void);
@@ -130,6 +131,7 @@ void memory_begin(struct transfer *t, double when);
 /* dma.c */
 void dma_done(struct transfer *t, double when);
 extern double moved_get, moved_put;
+extern const struct transfer *copying;
 struct span { char *from; long nbytes; };
 void dma_allow(const struct span *spans, int count);
 

@@ -15,7 +15,7 @@ void fail_clear(void) {
     fail_line = 0;
 }
 
-static size_t who(const struct cpe *c, char *text, size_t size) {
+size_t fail_who(const struct cpe *c, char *text, size_t size) {
     if (!c) return 0;
     int n = c->self.pen == MPE
                 ? snprintf(text, size, "MPE, line %d: ", c->line)
@@ -27,7 +27,7 @@ static size_t who(const struct cpe *c, char *text, size_t size) {
 void fail(struct cpe *c, const char *kind, const char *format, ...) {
     if (!failed()) {
         snprintf(fail_kind, sizeof fail_kind, "%s", kind);
-        size_t n = who(c, fail_text, sizeof fail_text);
+        size_t n = fail_who(c, fail_text, sizeof fail_text);
         va_list list;
         va_start(list, format);
         vsnprintf(fail_text + n, sizeof fail_text - n, format, list);
@@ -49,7 +49,7 @@ void fail_deadlock(void) {
         struct cpe *c = &cpes[i];
         if (c->state != WAITING || n + 200 > sizeof fail_text) continue;
         n += (size_t)snprintf(fail_text + n, sizeof fail_text - n, "\n  ");
-        n += who(c, fail_text + n, sizeof fail_text - n);
+        n += fail_who(c, fail_text + n, sizeof fail_text - n);
         n += (size_t)snprintf(fail_text + n, sizeof fail_text - n, "waits for %s", awaited(c));
         if (c->wait == FOR_REPLY && c->word)
             n += (size_t)snprintf(fail_text + n, sizeof fail_text - n, ": the word is %d, wanted %d",

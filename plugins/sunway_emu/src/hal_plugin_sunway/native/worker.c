@@ -62,10 +62,18 @@ static void last_words(const char *kind, const char *what, const void *pc) {
     const char *name = current && pc ? program_place(current, pc, &offset) : "?";
     struct cpe *c = running;
     snprintf(fail_kind, sizeof fail_kind, "%s", kind);
-    fail_line = c ? c->line : 0;
-    snprintf(fail_text, sizeof fail_text, "CPE %d (row %d, column %d): %s in %s, at @%lx; its last call of the "
-             "runtime was in line %d", c ? c->self.pen : -1, c ? c->self.row : -1, c ? c->self.col : -1, what, name,
-             offset, fail_line);
+    if (c) {
+        fail_line = c->line;
+        size_t n = fail_who(c, fail_text, sizeof fail_text);
+        snprintf(fail_text + n, sizeof fail_text - n, "%s in %s, at @%lx, after the last call of the runtime in "
+                 "line %d", what, name, offset, fail_line);
+    } else if (copying) {
+        fail_line = copying->line;
+        snprintf(fail_text, sizeof fail_text, "CPE %d, line %d: %s, which the DMA of %ld bytes in this line touches: "
+                 "there is no such main memory", copying->cpe->self.pen, fail_line, what, copying->len);
+    } else {
+        snprintf(fail_text, sizeof fail_text, "%s in the emulator itself; report this as a bug", what);
+    }
     answer_with("last");
     _exit(3);
 }
