@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from hal_plugin_opencl import describe, machine
 
 from hal.core.description import Feature
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
-from hal.core.values import AllocOptions
+from hal.core.values import AllocOptions, Collective, CollectiveKind, CopyCommand, GroupSpec
 from plugins.opencl.tests.conftest import Bench, buffer, source
 
 DOUBLE = """
@@ -61,3 +62,24 @@ def test_memory_of_another_session(shared: Bench, open_bench: Callable[..., Benc
     shared.device.free(x)
     other.run(DOUBLED, y, grid=(4, 1, 1))
     np.testing.assert_array_equal(other.get(y, np.int32), [6] * 4)
+
+
+def test_a_device_with_memory_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, open_bench: Callable[..., Bench]
+) -> None:
+    """The same device, whose memory the host is not to touch. Collectives move it by copies."""
+    for module in (machine, describe):
+        monkeypatch.setattr(module, "computes_in_host_memory", lambda device: False)
+    bench = open_bench()
+    device = bench.device
+    assert not {Feature.MAP, Feature.IMPORT_HOST, Feature.IPC} & device.info.features
+    assert not bench.get(device.alloc(1000, AllocOptions(zero=True)), np.uint8).any()
+    x, y = bench.put(np.arange(6, dtype=np.int32)), bench.put(np.zeros(6, np.int32))
+    bench.run(DOUBLED, x, grid=(6, 1, 1))
+    graph = device.record([CopyCommand(y.region(4, 8), x.region(12, 8))])
+    bench.done(device.replay(graph, (), bench.timeline, ()))
+    np.testing.assert_array_equal(bench.get(y, np.int32), [0, 6, 8, 0, 0, 0])
+    group = device.create_group(GroupSpec("alone", 0, (device.name,), 20))
+    call = Collective(CollectiveKind.ALL_REDUCE, DType.I32, 6)
+    bench.done(device.collective(group, call, y.region(), x.region(), bench.timeline, ()))
+    np.testing.assert_array_equal(bench.get(y, np.int32), 2 * np.arange(6))
