@@ -254,7 +254,7 @@ def _messages(rank, size, dtype, group):
         [dist.P2POp(dist.isend, mine, right, group), dist.P2POp(dist.irecv, out, left, group)]
     )
     for work in begun:
-        work.wait()
+        work.wait(timedelta(seconds=60))
     return [out]
 
 

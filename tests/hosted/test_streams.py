@@ -213,7 +213,7 @@ def test_a_loss_wakes_who_waits_for_the_driver(bench):
     point = bench.launch("add", bench.buffer(), bench.timeline())
     failure = Failure(FailureKind.DEVICE_LOST, Scope.DEVICE, "tiny:0", "health", "gone")
     heard = []
-    waiter = threading.Thread(target=lambda: heard.append(bench.failure(point)))
+    waiter = threading.Thread(target=lambda: heard.append(bench.failure(point)), daemon=True)
     waiter.start()
     bench.device.inject(Fault(failure, "health"))
     bench.device.health()

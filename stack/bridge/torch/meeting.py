@@ -79,6 +79,7 @@ def _own_address(store: dist.Store) -> str:
         found = socket.getaddrinfo(store.host, store.port, type=socket.SOCK_DGRAM)
         family, _, _, _, place = found[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.setblocking(False)
             probe.connect(place)  # looks up the way, and sends nothing
             address = str(probe.getsockname()[0])
     except OSError as error:

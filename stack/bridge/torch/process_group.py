@@ -180,7 +180,7 @@ class HalProcessGroup(dist.ProcessGroup):
     def _rows(self, row: list[int]) -> list[list[int]]:
         """What every rank sends to every other, of which torch tells a rank its own row."""
         own = torch.tensor(row, dtype=torch.int64).numpy()
-        rows: list[list[int]] = self._later.all_gather(own).wait().tolist()
+        rows: list[list[int]] = self._later.all_gather(own).finish().tolist()
         return rows
 
 

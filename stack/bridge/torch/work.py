@@ -33,9 +33,12 @@ class Begun(dist.Work):
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Block until done. Raises torch's DistBackendError with what ended the group."""
+        return self._settle(timeout.total_seconds() or None)
+
+    def _settle(self, timeout_s: float | None) -> bool:
         try:
             for call in self._calls:
-                call.wait(timeout.total_seconds() or None)
+                call.wait(timeout_s)
         except HalError as error:
             self._error = error
             raise dist.DistBackendError(str(error)) from error
@@ -46,7 +49,7 @@ class Begun(dist.Work):
         return True
 
     def synchronize(self) -> None:
-        self.wait()
+        self._settle(None)  # the group's deadline ends it
 
     def is_completed(self) -> bool:
         return all(call.done for call in self._calls)
@@ -64,7 +67,7 @@ class Begun(dist.Work):
         """A future that is done: this waits first, since nobody would be told later."""
         future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
         try:
-            self.wait()
+            self._settle(None)
         except dist.DistBackendError as error:
             future.set_exception(error)
         else:
