@@ -3,7 +3,7 @@
 import pytest
 
 from hal.core.dtypes import DType
-from hal.core.errors import CompileError, FailureKind, OperationFailed
+from hal.core.errors import CompileError, FailureKind, InvalidCall, OperationFailed
 from hal.core.values import ATHREAD_C, AllocOptions, KernelSource, OpenOptions, Param, ParamKind
 
 HEAD = """#include <slave.h>
@@ -35,6 +35,11 @@ WRONG = {
     "a block freed twice": ("ldm_free(ldm_malloc(8), 8); ldm_free(x, 8);", LAUNCH, "free"),
     "a null pointer": ("*(volatile int *)0 = 1;", ADDRESS, "Segmentation fault"),
     "a division by zero": ("volatile int zero = 0; r = 100 / zero;", LAUNCH, "loating point"),
+    "a loop on a reply word": (
+        "athread_dma_iget(x, p->out, 64, &r); while (r != 1) continue;",
+        HANG,
+        "call athread_dma_wait_value",
+    ),
     "an endless loop": ("for (volatile int go = 1; go;) continue;", HANG, "no call of the"),
 }
 RACES = {
@@ -111,6 +116,21 @@ def test_variables_that_do_not_fit_are_refused_with_a_map(device):
     assert "262144 bytes at" in error.value.log
     assert "large" in error.value.log
     assert "small" in error.value.log
+
+
+def test_an_entry_that_is_no_name_is_refused(device):
+    for name in ("", "f g", "f\ng", "1f", "é"):
+        with pytest.raises(CompileError, match="no name of a function"):
+            device.load(KernelSource(ATHREAD_C, "void f(void *v) {}", name, PARAMS))
+
+
+def test_parameters_that_the_program_does_not_have_are_refused(device):
+    text = f"{HEAD}}}"
+    scalar = Param("out", ParamKind.SCALAR, DType.F64)
+    other = Param("out", ParamKind.BUFFER, DType.F32)
+    for params in ((), (*PARAMS, *PARAMS), (scalar,), (other,)):
+        with pytest.raises(InvalidCall, match="has the parameters"):
+            device.load(KernelSource(ATHREAD_C, text, "f", params))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hal.core.errors import InvalidCall
 from hal_plugin_sunway import toolchain
 from hal_plugin_sunway.chip import Chip
 
@@ -128,6 +129,8 @@ class CoreGroup:
         raise CoreGroupFailure(words[1], line, text, lost)
 
     def _send(self, order: str) -> None:
+        if "\n" in order:
+            raise InvalidCall(f"a path or name may have no line break: {order!r}")
         try:
             self._link.sendall(order.encode() + b"\n")
         except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -96,6 +97,8 @@ class SunwayMachine(Machine):
     def compile(self, source: KernelSource) -> Compiled:
         if source.options:
             raise CompileError(f"{source.format} has no build options, got {dict(source.options)}")
+        if not re.fullmatch(r"[A-Za-z_]\w*", source.entry, re.ASCII):
+            raise CompileError(f"{source.entry!r} is no name of a function in C", "no such name")
         path = toolchain.program(source.text, self._folder, source.entry)
         compiled = Compiled(path, source.entry, source.params)
         with self._lock:

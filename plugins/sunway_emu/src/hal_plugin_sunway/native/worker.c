@@ -99,7 +99,9 @@ static void on_alarm(int number, siginfo_t *info, void *context) {
     static long seen = -1;
     (void)number;
     (void)info;
-    if (running && seen == switches) last_words("hang", "no call of the runtime for too long", counter_of(context));
+    if (running && seen == switches)
+        last_words("hang", running->transfers ? "no call of the runtime for too long (a loop on a reply word sees no "
+                   "change: call athread_dma_wait_value)" : "no call of the runtime for too long", counter_of(context));
     seen = switches;
 }
 
