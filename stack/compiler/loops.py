@@ -18,6 +18,7 @@ from hal.core.values import Grid
 from hal.tile.build import add, binary, broadcast, const, mul, reduce, sub, where
 from hal.tile.node import Node
 from stack.compiler.access import Axis
+from stack.compiler.blocking import round_up
 from stack.compiler.emission import Emission, TileAxis, Work, compute_dtype
 from stack.compiler.expr import Expr
 from stack.compiler.instances import decompose, instance
@@ -99,7 +100,7 @@ class _Loops:
         size, rows = self.vector.size, prod(a.size for a in self.rows)
         if self.inner:
             return self.width
-        chunk = self.sizes.chunk
+        chunk = round_up(self.sizes.chunk, self.width)
         whole = size <= chunk or (rows >= self.sizes.rows_on_grid and size <= 8 * chunk)
         return size if whole else chunk
 

@@ -61,7 +61,7 @@ def shared(lanes: int) -> DeviceInfo:
     return replace(SIMD, limits=limits)
 
 
-DEVICES = (*map(narrow, (8, 16, 32)), *map(shared, (4, 16)))
+DEVICES = (*map(narrow, (8, 16, 32)), *map(shared, (4, 64)))
 
 
 def agrees(request: GraphRequest, d: Growing, info: DeviceInfo) -> None:
