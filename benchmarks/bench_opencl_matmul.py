@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -59,7 +59,7 @@ def _row(
 
 def _rates(
     n: int,
-    functions: list[Callable[[], object]],
+    functions: Sequence[Callable[[], object]],
     rounds: int,
     clock: Clock = time.perf_counter,
 ) -> tuple[float, float]:
