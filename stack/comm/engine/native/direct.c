@@ -1,6 +1,8 @@
-/* A collective whose memory all ranks map: nothing is copied but from where it is to where it goes. Each rank reduces
- * a slice of all sources and writes it to all destinations, or reads its parts in the others' sources. */
+/* A collective whose memory all ranks map: nothing is copied but from where it is to where it goes. Ranks
+ * reduce pieces of all sources and write them to all destinations, or read their parts in the others' sources. */
 #include "engine.h"
+
+#define PIECE_NBYTES (64LL << 10)
 
 static const he_said *said_by(const he_group *g, int rank, uint32_t number) { return &he_step_slot_of(g, rank, number)->said; }
 
@@ -43,12 +45,24 @@ static void reduce_block(const he_group *g, const he_work *w, unsigned char **sr
     }
 }
 
-static void reduce_slice(const he_group *g, const he_work *w, unsigned char **srcs, unsigned char **dsts) {
-    int64_t count = w->call.count, slice = ((count + g->size - 1) / g->size + 63) / 64 * 64, n;
-    int64_t begin = g->rank * slice, end = begin + slice < count ? begin + slice : count;
-    for (int64_t i = begin; i < end; i += n) {
-        n = end - i < HE_BLOCK ? end - i : HE_BLOCK;
-        reduce_block(g, w, srcs, dsts, i, n);
+/* The next piece of call `number` that nobody has taken yet. All have come to the call before one takes a piece, so no
+ * one still takes pieces of another call. */
+static int64_t claim(he_group *g, uint32_t number) {
+    uint64_t next, seen = __atomic_load_n(&g->head->pieces, __ATOMIC_RELAXED);
+    do next = seen >> 32 == number ? seen + 1 : ((uint64_t)number << 32) + 1;
+    while (!__atomic_compare_exchange_n(&g->head->pieces, &seen, next, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return (int64_t)(uint32_t)next - 1;
+}
+
+/* Whoever has time takes the next piece: a rank that has to wait for its core holds the others up but by one. */
+static void reduce_pieces(he_group *g, const he_work *w, uint32_t number, unsigned char **srcs, unsigned char **dsts) {
+    int64_t count = w->call.count, piece = PIECE_NBYTES / he_nbytes_of(w->call.dtype), n;
+    for (int64_t begin; (begin = claim(g, number) * piece) < count;) {
+        int64_t end = begin + piece < count ? begin + piece : count;
+        for (int64_t i = begin; i < end; i += n) {
+            n = end - i < HE_BLOCK ? end - i : HE_BLOCK;
+            reduce_block(g, w, srcs, dsts, i, n);
+        }
     }
 }
 
@@ -78,7 +92,7 @@ int he_run_direct(he_group *g, const he_work *w, uint32_t number) {
     unsigned char *srcs[g->size], *dsts[g->size];
     int code = map_all(g, w, number, srcs, dsts);
     if (code) return code;
-    if (whole(w->call.kind)) reduce_slice(g, w, srcs, dsts);
+    if (whole(w->call.kind)) reduce_pieces(g, w, number, srcs, dsts);
     else if (he_reduces(w->call.kind)) reduce_own(g, w, srcs);
     else pull(g, w, srcs);
     he_post(g); /* nobody may change its memory before all have read it */

@@ -66,7 +66,8 @@ typedef struct {
 
 typedef struct {
     _Alignas(LINE) uint64_t version, nbytes;
-    _Alignas(LINE) uint32_t alarm; /* counts failures told */
+    _Alignas(LINE) uint32_t alarm;  /* counts failures told */
+    _Alignas(LINE) uint64_t pieces; /* a call's number and how many of its pieces are taken */
 } he_head;
 
 typedef struct he_shared {
