@@ -19,7 +19,7 @@ from tests.tile.kernels import arrays, kernels, numbers
 
 @pytest.mark.slow
 @settings(
-    max_examples=10,
+    max_examples=6,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
