@@ -1,0 +1,52 @@
+"""What processes do to the engine, and the engine to processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from hal.core.errors import InvalidCall
+from tests.comm.engine.crew import crews
+from tests.comm.engine.ranks import running
+
+
+def test_the_stack_does_without_the_engine():
+    program = "import stack.framework, sys; print('stack.comm.engine.library' in sys.modules)"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "False\n"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_the_child_of_a_fork_is_no_rank():
+    with crews(2) as [crew]:
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                with pytest.raises(InvalidCall, match="the child of a fork is no rank"):
+                    crew.groups[0].barrier()
+                crew.groups[0].abort()
+                code = 0
+            finally:
+                os._exit(code)
+        for _ in range(1000):
+            found, status = os.waitpid(child, os.WNOHANG)
+            if found:
+                break
+            time.sleep(0.01)
+        assert (found, status) == (child, 0)
+        assert crew.do(lambda g: g.all_reduce(np.ones(1))[0]) == [2.0, 2.0]
+
+
+@pytest.mark.slow
+def test_a_child_that_lives_on_does_not_hide_that_its_parent_has_ended():
+    with running(2) as ranks:
+        ranks.ask(0, "os.fork() or time.sleep(5) or os._exit(0)")
+        ranks.tell(1, "g.barrier()")
+        ranks.signal(0, signal.SIGKILL)
+        assert "rank 0 has ended" in ranks.fails(1).text
