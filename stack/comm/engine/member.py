@@ -30,6 +30,7 @@ _NULL = ffi.NULL
 _SLICE_NS = 50_000_000
 """How long Python does not look for Ctrl-C."""
 _HEARTBEATS = 10
+_MANY = 64
 _LEAST_HEARTBEAT_S = 0.2
 
 
@@ -222,11 +223,14 @@ class Work:
 
     def __init__(self, member: Member, native: Any, keep: tuple[Any, ...], result: Array) -> None:
         if native == ffi.NULL:
-            raise PluginError(f"group {member.key!r}: no memory or thread for a call")
+            none = PluginError(f"group {member.key!r}: no memory or thread for a call")
+            raise member.failure() or none
         self._member = member
         self._native = ffi.gc(native, lib.he_work_release)
         self._keep = keep
         self._result = result
+        if len(_UNDONE) >= _MANY:
+            _UNDONE.difference_update([work for work in _UNDONE if work.done])
         _UNDONE.add(self)
 
     @property

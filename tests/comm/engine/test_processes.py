@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hal.core.errors import InvalidCall
+from stack.comm.engine.failures import GroupAborted
 from tests.comm.engine.crew import crews
 from tests.comm.engine.ranks import running
 
@@ -30,6 +31,8 @@ def test_the_child_of_a_fork_is_no_rank():
             try:
                 with pytest.raises(InvalidCall, match="the child of a fork is no rank"):
                     crew.groups[0].barrier()
+                with pytest.raises(InvalidCall, match="the child of a fork is no rank"):
+                    crew.groups[0].later.barrier()
                 crew.groups[0].abort()
                 code = 0
             finally:
@@ -50,3 +53,17 @@ def test_a_child_that_lives_on_does_not_hide_that_its_parent_has_ended():
         ranks.tell(1, "g.barrier()")
         ranks.signal(0, signal.SIGKILL)
         assert "rank 0 has ended" in ranks.fails(1).text
+
+
+def test_ctrl_c_ends_a_wait_for_a_late_rank_and_tells_the_others():
+    with crews(2) as [crew]:
+        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                crew.groups[0].all_reduce(np.ones(1))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        with pytest.raises(GroupAborted, match="rank 0 has aborted the group"):
+            crew.groups[1].all_reduce(np.ones(1))

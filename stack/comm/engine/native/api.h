@@ -56,7 +56,7 @@ int he_collective(he_group *group, int kind, int dtype, int reduce, int root, in
                   const int64_t *counts, int64_t timeout_ns);
 he_work *he_left(void);
 /* The same, begun and left to the group's thread. Buffers and counts stay alive until it is done. NULL without
- * memory or threads. */
+ * memory or threads, and in the child of a fork. */
 he_work *he_collective_start(he_group *group, int kind, int dtype, int reduce, int root, int64_t count, void *dst,
                              const void *src, const int64_t *counts, int64_t timeout_ns);
 /* The same for a chunk program: this rank's steps as `stack.comm.plan.flat` writes them. `digest` is equal on all ranks

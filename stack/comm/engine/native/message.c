@@ -148,7 +148,7 @@ static he_message_work *new_message(he_group *g, int kind, int dtype, int64_t co
 }
 
 he_work *he_message_start(he_group *g, int kind, int dtype, int64_t count, void *buffer, int peer, int64_t timeout_ns) {
-    he_message_work *m = new_message(g, kind, dtype, count, buffer, peer, timeout_ns);
+    he_message_work *m = atomic_load(&g->forked) ? NULL : new_message(g, kind, dtype, count, buffer, peer, timeout_ns);
     if (!m) return NULL;
     pthread_mutex_lock(&g->lock);
     int started = g->messaging || (g->messaging = he_thread_start(g, serve));

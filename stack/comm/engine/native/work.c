@@ -127,7 +127,7 @@ static he_work work_of(he_group *g, int kind, int dtype, int reduce, int root, i
 he_work *he_collective_start(he_group *g, int kind, int dtype, int reduce, int root, int64_t count, void *dst,
                              const void *src, const int64_t *counts, int64_t timeout_ns) {
     he_work w = work_of(g, kind, dtype, reduce, root, count, dst, src, counts, timeout_ns);
-    return leave(g, &w);
+    return atomic_load(&g->forked) ? NULL : leave(g, &w);
 }
 
 static int begin(he_group *g) {
@@ -190,6 +190,7 @@ he_work *he_program_start(he_group *g, int kind, int dtype, int reduce, int root
                           void *dst, const void *src, const int64_t *steps, int nsteps, const int64_t *after,
                           int64_t nafter, int64_t scratch_count, int64_t timeout_ns) {
     he_work w = work_of(g, kind, dtype, reduce, root, count, dst, src, NULL, timeout_ns);
+    if (atomic_load(&g->forked)) return NULL;
     w.call.digest = digest;
     w.program = he_program_new(g, steps, nsteps, after, nafter, scratch_count);
     he_work *started = w.program ? leave(g, &w) : NULL;
