@@ -24,7 +24,7 @@ def athread() -> None:
 @click.argument("slaves", type=_FILE, required=False)
 @click.option("--trace", default="", type=_OUT, help="Write each CPE's timeline, for Perfetto.")
 @click.option("--chip", "figures", default="", help="Other figures of the chip: NAME=NUMBER,...")
-@click.option("--patience", default=60.0, help="Host seconds after which a CPE hangs.")
+@click.option("--patience", default=60.0, help="Host seconds that a CPE may compute in a row.")
 def run_command(host: Path, slaves: Path | None, trace: str, figures: str, patience: float) -> None:
     """Compile and run HOST, which has the slave part too unless SLAVES does; say what it took."""
     chip = changed(published(), figures)

@@ -28,11 +28,11 @@ VARIABLES: Mapping[str, str] = {
     "trace": "HAL_SUNWAY_TRACE",
 }
 """The settings, and the variables that give them where a setting does not. `memory_nbytes`: the
-main memory of a core group (16 GiB); `progress_s`: host seconds that a CPE may go without a call of
-the runtime (60); `memory_mode`: "static" as under the loader, or "dynamic" as under the operating
-system, where allocation is slow; `chip`: "name=value,..." in place of figures of the chip;
-`report`: a file to which each launch and allocation adds a line of JSON with its emulated time;
-`trace`: a file for the per-CPE timeline of the newest launch, which Perfetto opens."""
+main memory of a core group (16 GiB); `progress_s`: host seconds that a CPE may compute without a
+call of the runtime (60); `memory_mode`: "static" as under the loader, or "dynamic" as under the
+operating system, where allocation is slow; `chip`: "name=value,..." in place of figures of the
+chip; `report`: a file to which each launch and allocation adds a line of JSON with its emulated
+time; `trace`: a file for the per-CPE timeline of the newest launch, which Perfetto opens."""
 
 
 @dataclass(frozen=True, slots=True)

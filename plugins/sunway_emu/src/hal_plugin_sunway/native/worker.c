@@ -96,13 +96,13 @@ static void on_exception(int number, siginfo_t *info, void *context) {
 }
 
 static void on_alarm(int number, siginfo_t *info, void *context) {
-    static long seen = -1;
-    (void)number;
+    static long seen_of[2] = {-1, -1};
+    long *seen = &seen_of[number == SIGALRM];
     (void)info;
-    if (running && seen == switches)
+    if (running && *seen == switches)
         last_words("hang", running->transfers ? "no call of the runtime for too long (a loop on a reply word sees no "
                    "change: call athread_dma_wait_value)" : "no call of the runtime for too long", counter_of(context));
-    seen = switches;
+    *seen = switches;
 }
 
 static void catch(int number, void (*handler)(int, siginfo_t *, void *)) {
@@ -116,16 +116,22 @@ static void faults_open(void) {
     sigaltstack(&alternate, NULL);
     int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) catch(numbers[i], on_exception);
+    catch(SIGPROF, on_alarm);
     catch(SIGALRM, on_alarm);
     signal(SIGPIPE, SIG_IGN);
     signal(SIGINT, SIG_IGN);
 }
 
-/* The handler calls it a hang when two alarms see the same call of the runtime. */
+static void alarm_each(int timer, double seconds) {
+    struct timeval t = {(time_t)seconds, (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
+    setitimer(timer, &(struct itimerval){t, t}, NULL);
+}
+
+/* The handler calls it a hang when two alarms see the same call of the runtime. What counts is the time
+ * that this process computes, since a busy host may leave it none; or much more time of any kind. */
 static void watch(double seconds) {
-    double half = seconds / 2;
-    struct timeval t = {(time_t)half, (suseconds_t)((half - (double)(time_t)half) * 1e6)};
-    setitimer(ITIMER_REAL, &(struct itimerval){t, t}, NULL);
+    alarm_each(ITIMER_PROF, seconds / 2);
+    alarm_each(ITIMER_REAL, seconds * 20);
 }
 
 static struct program *program_at(const char *number) {
