@@ -34,17 +34,19 @@ def serve(pipe, address, key, rank, size, deadline_s):
     names = {"np": np, "os": os, "time": time, "store": store, "address": address, "Group": Group}
     names["g"] = Group.join(store, address, key, rank, size, deadline_s)
     pipe.send(("value", rank))
-    while pipe.poll(WAIT_S):
-        try:
-            code = pipe.recv()
-        except EOFError:
-            break
-        try:
-            pipe.send(("value", eval(code, names)))
-        except HalError as error:
-            pipe.send(("error", (type(error).__name__, str(error), time.monotonic())))
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the test is over
+        while pipe.poll(WAIT_S):
+            pipe.send(outcome(pipe.recv(), names))
     names["g"].close()
     store.close()
+
+
+def outcome(code, names):
+    """The value of an expression, or its error."""
+    try:
+        return "value", eval(code, names)
+    except HalError as error:
+        return "error", (type(error).__name__, str(error), time.monotonic())
 
 
 class Ranks:

@@ -41,20 +41,20 @@ def test_a_killed_rank_is_named_to_all(victim, code):
 
 @pytest.mark.slow
 def test_a_stopped_rank_is_named_to_all_and_learns_it():
-    with running(3, deadline_s=10.0) as ranks:
+    with running(3, deadline_s=20.0) as ranks:
         for rank in (0, 2):
             ranks.tell(rank, LONG)
         ranks.signal(1, signal.SIGSTOP)
         for rank in (0, 2):
-            assert "rank 1 has said nothing for 1 s" in ranks.fails(rank).text
+            assert "rank 1 has said nothing for 2 s" in ranks.fails(rank).text
         ranks.signal(1, signal.SIGCONT)
         ranks.tell(1, "[g.barrier() for _ in range(2)]")
-        assert "this rank has said nothing for 1 s" in ranks.fails(1).text
+        assert "this rank has said nothing for 2 s" in ranks.fails(1).text
 
 
 @pytest.mark.slow
 def test_a_rank_that_is_busy_in_python_is_not_lost():
-    with running(2, deadline_s=6.0) as ranks:
+    with running(2, deadline_s=12.0) as ranks:
         ranks.tell(0, "g.all_reduce(np.ones(1))[0]")
         ranks.tell(1, "[sum(range(5 * 10**7)), g.all_reduce(np.ones(1))[0]][1]")
         assert [ranks.hear(r) for r in range(2)] == [2.0, 2.0]

@@ -37,7 +37,7 @@ def test_survivors_of_a_kill_go_on(victim):
 
 @pytest.mark.slow
 def test_a_rank_that_was_stopped_is_left_out_and_told():
-    with running(3, deadline_s=10.0) as ranks:
+    with running(3, deadline_s=20.0) as ranks:
         for rank in (0, 1):
             ranks.tell(rank, LONG)
         ranks.signal(2, signal.SIGSTOP)
@@ -61,7 +61,7 @@ def test_all_go_on_after_an_abort():
 
 
 def test_a_rank_that_does_not_come_is_left_out():
-    with crews(3, deadline_s=1.0) as [crew]:
+    with crews(3, deadline_s=2.0) as [crew]:
         crew.groups[0].abort()
 
         def run(group):

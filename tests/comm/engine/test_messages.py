@@ -89,7 +89,7 @@ def test_a_message_fails_with_its_group(hosts):
             with pytest.raises(kind, match="rank 1 has"):
                 waiting.wait(20)
     text = "rank 1 did not come to message 0 to rank 0 of 3 f64"
-    with crews(hosts, deadline_s=1.0) as [crew], pytest.raises(LateRank, match=text):
+    with crews(hosts, deadline_s=2.0) as [crew], pytest.raises(LateRank, match=text):
         crew.groups[0].receive(np.zeros(3), 1)
 
 
