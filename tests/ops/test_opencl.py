@@ -1,7 +1,7 @@
-"""Every operation by both lowerings of OpenCL C: an instance as one work-item, and as a group.
+"""Operations by both lowerings of OpenCL C: an instance as a group of work-items, and as one alone.
 
 A driver's compiler takes long for each kernel, so an operation has one case and one element type
-each way, and the two are chosen apart.
+each way, and the two are chosen apart. Elementwise ones alone are in `tests/compiler/c`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ LEAST = 8
 pytest.importorskip("pyopencl", reason="the tests of OpenCL devices need pyopencl and a driver")
 
 
-@pytest.fixture(scope="module", params=["1", "64"], ids=["alone", "in-groups"])
+WAYS = [("64", op) for op in OPS] + [("1", op) for op, r in OPS.items() if r.lower is None]
+
+
+@pytest.fixture(scope="module")
 def lanes(request):
     return request.param
 
@@ -41,7 +44,7 @@ def engine(lanes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize(("lanes", "op"), WAYS, indirect=["lanes"], scope="module")
 @settings(FEW, max_examples=1, suppress_health_check=[HealthCheck.filter_too_much])
 @given(data=st.data())
 def test_both_lowerings_compute_what_the_reference_says(engine, lanes, op, data):
