@@ -3,8 +3,8 @@
 
 #pragma GCC optimize("O3")
 
-#if defined(__x86_64__) && defined(__gnu_linux__)
-#define WIDEST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#if defined(__x86_64__) && defined(__GLIBC__)
+#define WIDEST __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define WIDEST
 #endif
