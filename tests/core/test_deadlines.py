@@ -38,6 +38,7 @@ ALLOWED = [
     Allowed("hal/conformance/cases/kernels_scratch.py", "b.wait()", TILE),
     Allowed("tests/tile/test_interpret.py", "b.wait()", TILE),
     Allowed("tests/compiler/llvm/test_memory.py", "b.wait()", TILE),
+    Allowed("tests/compiler/simt/test_tiles.py", "b.wait()", TILE),
     Allowed("hal/conformance/worker.py", "sys.stdin.buffer.readline()", ORDERS),
     Allowed("hal/conformance/worker.py", "os.read(0, 1)", ORDERS),
     Allowed("hal/conformance/elsewhere.py", "for line in sys.stdin:", ORDERS),
