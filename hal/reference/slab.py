@@ -1,5 +1,4 @@
-"""The reference device's slabs: what nobody wrote, and what was given back, is spoiled, so that
-its use shows."""
+"""Slabs: what nobody wrote, and what was given back, is spoiled, so that its use shows."""
 
 from __future__ import annotations
 

@@ -4,12 +4,14 @@ import os
 import pty
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.launch.running import LONG_S, finished, has_ended, read_lines, read_to_end
 
 pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
 HERE = ("--devices", "cpu:0")
 
 MEET = """
@@ -199,3 +201,10 @@ def test_a_host_that_cannot_be_reached_ends_the_job_before_it_starts(folder):
     assert (done.code, done.out) == (1, [])
     text = "dead is lost: its agent ended (exit status 1): connect to host dead: No route to host"
     assert done.err == [f"hal run: {text}"]
+
+
+def test_the_ranks_of_the_example_compute_together(folder):
+    done = folder.run("-n", 3, "--devices", "cpu:0", ROOT / "examples/all_reduce.py")
+    assert (done.code, done.err) == (0, [])
+    said = [line.partition("] ")[2] for line in done.out]
+    assert said == ["the sum over 3 ranks is [3.0, 3.0, 3.0, 3.0]"] * 3
