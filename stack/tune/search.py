@@ -29,7 +29,8 @@ BATCH_S = 2e-3
 """Seconds that the runs of one round take at least, so that a clock's tick does not count."""
 MOST_REPEATS = 1000
 HOPELESS = 3.0
-"""A candidate whose first run takes so many times the default's is not timed again."""
+"""A candidate is not timed again if its first run takes so many times the default's, and so many
+times BATCH_S."""
 
 
 Clock = Callable[[], float]
@@ -113,7 +114,8 @@ class _Contest:
 
     def halve(self) -> None:
         """Rounds in which the slower half leaves, then some more for the last one."""
-        self._alive = [n for n in self._first if n and self._first[n] <= HOPELESS * self._first[0]]
+        limit_s = HOPELESS * max(self._first.get(0, 0.0), BATCH_S)
+        self._alive = [n for n, first_s in self._first.items() if n and first_s <= limit_s]
         self.found.compared = self.found.reached > 1 and not (self._alive and self._spent(1))
         while self._alive and not self._spent(1):
             alone = len(self._alive) == 1
