@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 
 import hal
+from hal.cli_bench import bench
 from hal.cli_plugins import PluginCommands
 from hal.cli_run import run
 from hal.cli_tables import devices_table, info_tables
@@ -145,6 +146,7 @@ def verify_certificate(file: str) -> None:
 
 
 main.add_command(run)
+main.add_command(bench)
 
 
 def _print_json(value: object) -> None:

@@ -1,0 +1,1 @@
+"""Measuring a device through the stack: its operators against its limits, and groups of ranks."""
