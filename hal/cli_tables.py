@@ -65,6 +65,7 @@ def _limits(limits: Limits) -> Iterator[tuple[str, str]]:
     yield "vector register", size(limits.vector_nbytes)
     yield "vector registers", str(limits.registers)
     yield "lanes of a group", str(limits.lanes)
+    yield "mesh of cores", " x ".join(map(str, limits.mesh))
     yield "data caches", ", ".join(size(nbytes) for nbytes in limits.caches)
 
 

@@ -136,8 +136,10 @@ class Limits:
     `instances` is how many program instances run at once; `vector_nbytes` the width of one SIMD
     register (0: there is none); `lanes` the most threads that run one program instance together
     (1: one core does it alone); `registers` the vector registers of a core; `caches` the bytes of
-    each data-cache level that an instance can use, nearest first. `progress_s` is the time without
-    progress after which an operation counts as hanging (0: the device does not watch for hangs).
+    each data-cache level that an instance can use, nearest first. `mesh` is the rows and columns in
+    which the cores of `instances` lie where a core can pass a tile to all of its row or of its
+    column ((1, 1): it cannot). `progress_s` is the time without progress after which an operation
+    counts as hanging (0: the device does not watch for hangs).
     """
 
     grid: tuple[int, int, int]
@@ -149,6 +151,7 @@ class Limits:
     registers: int = 0
     lanes: int = 1
     caches: tuple[int, ...] = ()
+    mesh: tuple[int, int] = (1, 1)
     progress_s: float = 0.0
 
 

@@ -69,7 +69,9 @@ def _info(table: Mapping[str, Any]) -> DeviceInfo:
 
 def _limits(table: Mapping[str, Any]) -> Limits:
     x, y, z = table["grid"]
-    return Limits(**{**table, "grid": (x, y, z), "caches": tuple(table["caches"])})
+    rows, columns = table.get("mesh", (1, 1))
+    tuples = {"grid": (x, y, z), "caches": tuple(table["caches"]), "mesh": (rows, columns)}
+    return Limits(**{**table, **tuples})
 
 
 def _of_kind(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ infos = st.builds(
     contract=counts,
     limits=st.builds(
         Limits, grid=st.tuples(counts, counts, counts), args=counts, alloc_nbytes=counts,
-        queues=counts, instances=counts, caches=many(counts),
+        queues=counts, instances=counts, caches=many(counts), mesh=st.tuples(counts, counts),
     ),
     spaces=many(
         st.builds(MemorySpace, names, st.sampled_from(SpaceKind), counts, counts, st.booleans())

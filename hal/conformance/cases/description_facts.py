@@ -104,6 +104,11 @@ def _(rig: Rig) -> None:
     expect.equal(width & (width - 1), 0, "the bits of vector_nbytes below its highest")
     expect.that(all(n > 0 for n in limits.caches), f"caches are {limits.caches}")
     expect.equal(list(limits.caches), sorted(limits.caches), "the caches, nearest first")
+    rows, columns = limits.mesh
+    expect.that(
+        min(limits.mesh) >= 1 and rows * columns <= limits.instances,
+        f"a mesh of {rows} x {columns} cores, of which {limits.instances} run instances",
+    )
 
 
 @description_facts.case("spaces", "describe.true")

@@ -72,6 +72,7 @@ def _limits(chip: Chip, choice: Choice, memory_nbytes: int) -> Limits:
         vector_nbytes=chip.count("vector_nbytes"),
         registers=chip.count("vector_registers"),
         caches=(cache,) if cache else (),
+        mesh=(chip.count("side"), chip.count("side")),
         progress_s=choice.progress_s,
     )
 
