@@ -27,7 +27,9 @@ from stack.comm.plan.program import (
 from stack.comm.plan.text import load_program
 
 CUTS = (1, 4, 16)
-"""Into how many parts algorithms cut what they move, where they can."""
+"""Into how many parts algorithms cut what they move, where they can. The finest cut is looked at
+for the algorithm alone that is the fastest in the one before: programs of many steps take longer to
+make and to predict than their calls take."""
 
 MOST_STEPS = 6000
 LEAST_PART = 1 << 16
@@ -112,11 +114,20 @@ class Chooser:
     def _candidates(self, call: Call) -> list[str]:
         flat = self._network.levels == 0
         names = [n for n in ALGORITHMS[call.kind] if not (flat and n == HIERARCHICAL)]
-        for name in [n for n in names if (call.kind, n) in CUTTING]:
+        coarse = self._cut([n for n in names if (call.kind, n) in CUTTING], CUTS[1], call)
+        best = sorted(coarse, key=lambda n: (self._predicted(n, call), n))[:1]
+        fine = self._cut([n.partition("/")[0] for n in best], CUTS[2], call)
+        known = {r.algorithm for r in self._rows if r.kind is call.kind}
+        return list(dict.fromkeys([*names, *coarse, *fine, *sorted(known)]))
+
+    def _cut(self, names: Sequence[str], cut: int, call: Call) -> list[str]:
+        """Those that may be cut so, and are still of few steps and of parts worth a message."""
+        found = []
+        for name in names:
             steps = sum(map(len, self._program(name, call).steps))
-            most = min(MOST_STEPS // max(steps, 1), call.nbytes // LEAST_PART)
-            names += [f"{name}/{cut}" for cut in CUTS[1:] if cut <= most]
-        return names
+            if cut <= min(MOST_STEPS // max(steps, 1), call.nbytes // LEAST_PART):
+                found.append(f"{name}/{cut}")
+        return found
 
     def _ratio(self, name: str, call: Call) -> float | None:
         """Measured over predicted time, between the sizes that were measured; None without any."""

@@ -53,12 +53,14 @@ class _Walk:
     ends: list[float] = field(init=False)
     processor: list[float] = field(init=False)
     beginning: list[float] = field(init=False)
+    ready: list[float] = field(init=False)
     queue: list[tuple[float, int, int]] = field(default_factory=list)
     port: dict[Port, float] = field(default_factory=lambda: defaultdict(float))
 
     def __post_init__(self) -> None:
         size = self.program.size
         self.ends = [0.0] * len(self.order.partner)
+        self.ready = [0.0] * len(self.order.partner)
         self.processor = [0.0] * size
         self.beginning = [0.0] * size
         self.starts = [
@@ -84,6 +86,7 @@ class _Walk:
             for later in self.order.followers[self.order.head[node if node >= 0 else ~node]]:
                 waiting[later] -= 1
                 if not waiting[later]:
+                    self._note_ready(later)
                     self._await(later, self._start(later))
         return max(self.ends, default=0.0)
 
@@ -92,15 +95,22 @@ class _Walk:
         real = max(node, ~node)
         heappush(self.queue, (at, real - self.order.first[self.order.rank_of[real]], node))
 
+    def _note_ready(self, node: int) -> None:
+        """All that a step waits for is over, and so it is at the other end of a message."""
+        for end in (node, self.order.partner[node]):
+            if end >= 0:
+                rank, _, step = self.order.step(self.program, end)
+                first = self.order.first[rank]
+                over = [self.ends[first + earlier] for earlier in step.after]
+                self.ready[end] = max(over, default=0.0)
+
     def _start(self, node: int) -> float:
         """When a step that waits for nothing more could begin."""
-        rank, _, step = self.order.step(self.program, node)
-        ready = self._ready(rank, step)
-        if step.op is not Op.SEND:
-            return max(ready, self.processor[rank])
-        receive = self.order.step(self.program, self.order.partner[node])[2]
-        out, into = self._ports(rank, step.peer)
-        return max(ready, self._ready(step.peer, receive), self.port[out], self.port[into])
+        rank, partner = self.order.rank_of[node], self.order.partner[node]
+        if partner < 0:
+            return max(self.ready[node], self.processor[rank])
+        out, into = self._ports(rank, self.order.rank_of[partner])
+        return max(self.ready[node], self.ready[partner], self.port[out], self.port[into])
 
     def _do(self, node: int) -> bool:
         """Do a step; whether it is over with that, or a message has to arrive first."""
@@ -109,11 +119,6 @@ class _Walk:
             return self._message(node, rank, step)
         self._local(node, rank, step)
         return True
-
-    def _ready(self, rank: int, step: Step) -> float:
-        """When all that the step waits for is over."""
-        first = self.order.first[rank]
-        return max((self.ends[first + earlier] for earlier in step.after), default=0.0)
 
     def _begin(self, rank: int, at: float) -> float:
         """When a rank has begun a step that is ready by then."""
@@ -128,16 +133,15 @@ class _Walk:
     def _local(self, node: int, rank: int, step: Step) -> None:
         nbytes = self._nbytes(rank, step.dst)
         speeds = self.network.copied if step.op is Op.COPY else self.network.added
-        begun = self._begin(rank, self._ready(rank, step))
+        begun = self._begin(rank, self.ready[node])
         self.ends[node] = self._work(rank, begun, nbytes / speeds[rank])
 
     def _message(self, node: int, rank: int, step: Step) -> bool:
         network, partner = self.network, self.order.partner[node]
         _, _, receive = self.order.step(self.program, partner)
         wire = network.wires[rank][step.peer]
-        posted = [
-            self._begin(r, self._ready(r, s)) for r, s in ((rank, step), (step.peer, receive))
-        ]
+        ends = ((rank, node), (step.peer, partner))
+        posted = [self._begin(where, self.ready[end]) for where, end in ends]
         out, into = self._ports(rank, step.peer)
         seconds = self._nbytes(rank, step.src) / wire.bandwidth
         over = max(*posted, self.port[out], self.port[into]) + seconds
