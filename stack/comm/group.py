@@ -75,6 +75,16 @@ class Group(Collectives[Array]):
         return self._member.size
 
     @property
+    def key(self) -> str:
+        """What the group is called, equally on all ranks."""
+        return self._member.key
+
+    @property
+    def deadline_s(self) -> float:
+        """How long an operation may make no progress."""
+        return self._member.timeout_s
+
+    @property
     def failure(self) -> HalError | None:
         """What has ended the group; None while it works. Does not block."""
         return self._member.failure()

@@ -1,0 +1,1 @@
+"""Collectives on the memory of devices, between the other work of their timelines."""

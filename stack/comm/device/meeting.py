@@ -1,0 +1,46 @@
+"""What the ranks of a group tell each other about their devices."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from hal.core.description import Feature
+from hal.core.device import Device
+from stack.comm.device.memory import is_open
+from stack.comm.group import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A rank's device: its name and plugin, the process that opened it, whether the host sees its
+    memory in place (`mapped`), and which groups its plugin makes itself."""
+
+    device: str
+    plugin: str
+    process: int
+    mapped: bool
+    groups: bool
+    groups_between_processes: bool
+
+
+def meet(group: Group, device: Device) -> tuple[Peer, ...]:
+    """What each rank says of its device; all ranks call it. Raises what ends the group."""
+    features = device.info.features
+    own = Peer(
+        device.name,
+        device.info.plugin,
+        os.getpid(),
+        is_open(device),
+        Feature.COLLECTIVES in features,
+        Feature.GROUP_IPC in features,
+    )
+    text = np.frombuffer(json.dumps(asdict(own)).encode(), np.uint8)
+    counts = group.all_gather(np.array([text.size])).ravel().tolist()
+    texts = group.all_gather(text, counts=counts).tobytes()
+    ends = np.cumsum(counts).tolist()
+    parts = [texts[end - n : end] for end, n in zip(ends, counts, strict=True)]
+    return tuple(Peer(**json.loads(part)) for part in parts)

@@ -1,0 +1,93 @@
+"""What a call finds of a device's memory on the host: the memory itself, or a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hal.core.description import Feature, SpaceKind
+from hal.core.device import Device
+from hal.core.dtypes import DType
+from hal.core.values import Buffer, Point, Region, Timeline
+from hal.tile.numeric import NUMPY
+from stack.comm.group import Group
+
+Array = NDArray[Any]
+Await = Callable[[Sequence[Point]], None]
+"""Waits for points; raises what has failed them, or what has ended the group."""
+
+
+def is_mapped(device: Device, buffer: Buffer) -> bool:
+    """Whether the host sees the bytes of a buffer in place, ordered by `wait` alone."""
+    space = next(s for s in device.info.spaces if s.name == buffer.space)
+    return Feature.MAP in device.info.features and space.host_visible and space.coherent
+
+
+def is_open(device: Device) -> bool:
+    """Whether that holds for what the device allocates by default."""
+    space = device.info.space(SpaceKind.GLOBAL)
+    visible = space is not None and space.host_visible and space.coherent
+    return visible and Feature.MAP in device.info.features
+
+
+def mapped(device: Device, region: Region, dtype: DType) -> Array:
+    """The elements of a region, in place."""
+    if not region.nbytes:
+        return np.empty(0, NUMPY[dtype])
+    return np.frombuffer(device.map(region, True), NUMPY[dtype])
+
+
+class Staging:
+    """Host memory of a group through which calls of a device go that the host cannot see.
+
+    The memory is mapped by all ranks of this host, so what is in it goes no further way than once
+    to the host and once back. One call uses it at a time.
+    """
+
+    def __init__(self, group: Group, device: Device, wait: Await) -> None:
+        self._group = group
+        self._device = device
+        self._await = wait
+        self._timeline: Timeline | None = None
+        self._memory: dict[str, Array] = {}
+
+    def room(self, name: str, count: int, dtype: DType) -> Array:
+        """`count` elements of the memory of that name, which keeps its bytes until the next call of
+        this with the name."""
+        nbytes = count * dtype.nbytes
+        found = self._memory.get(name)
+        if found is None or found.size < nbytes:
+            self._memory.pop(name, None)
+            found = self._memory[name] = self._group.empty(nbytes, np.uint8)
+        return found[:nbytes].view(NUMPY[dtype])
+
+    def fetch(self, array: Array, region: Region) -> Point:
+        """Begin to copy a region to the host."""
+        return self._device.copy(_bytes(array), region, self._order(), ())
+
+    def put(self, region: Region, array: Array) -> Point:
+        """Begin to copy to a region. The array stays as it is until the point."""
+        return self._device.copy(region, _bytes(array), self._order(), ())
+
+    def wait(self, *points: Point) -> None:
+        """Until these copies are done; raises what has failed them."""
+        self._await(points)
+
+    def close(self) -> None:
+        """Nothing is under way any more."""
+        if self._timeline is not None:
+            self._device.free(self._timeline)
+        self._timeline = None
+        self._memory.clear()
+
+    def _order(self) -> Timeline:
+        if self._timeline is None:
+            self._timeline = self._device.create_timeline(False)
+        return self._timeline
+
+
+def _bytes(array: Array) -> memoryview:
+    return array.view(np.uint8).data
