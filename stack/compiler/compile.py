@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 
 from hal.core.description import DeviceInfo
 from hal.core.errors import UnsupportedFormat
-from hal.core.values import HAL_TILE, LLVM_IR, OPENCL_C, KernelSource
+from hal.core.values import ATHREAD_C, HAL_TILE, LLVM_IR, OPENCL_C, KernelSource
 from hal.tile.kernel import Kernel
 from hal.tile.printer import print_kernel
-from stack.compiler import c, llvm, simt
+from stack.compiler import c, llvm, scratchpad, simt
+from stack.compiler.emit import Part, TileExchange
 from stack.compiler.lanes import in_groups
 from stack.compiler.lower import lower_graph
 from stack.compiler.program import (
@@ -17,6 +18,7 @@ from stack.compiler.program import (
     Call,
     CompiledGraph,
     CopyCall,
+    ExchangeCall,
     GraphRequest,
     KernelCall,
 )
@@ -40,6 +42,7 @@ def _print_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
 RENDERERS: Mapping[str, Renderer] = {
     LLVM_IR: llvm.render,
     OPENCL_C: _print_opencl,
+    ATHREAD_C: scratchpad.render_athread,
     HAL_TILE: _print_tile,
 }
 """The program formats that the compiler writes."""
@@ -60,11 +63,14 @@ def compile_graph(
     sources: dict[Kernel, KernelSource] = {}
     calls: list[Call] = []
     for call in program.calls:
+        if isinstance(call, TileExchange):
+            (part,) = call.buffers
+            calls.append(ExchangeCall(call.group, call.reduce, call.dtype, _ref(part)))
+            continue
         source = sources.get(call.kernel)
         if source is None:
             source = sources[call.kernel] = write(call.kernel, info)
-        args = tuple(BufferRef(p.kind, p.index, p.offset, p.nbytes) for p in call.buffers)
-        calls.append(KernelCall(source, call.grid, args))
+        calls.append(KernelCall(source, call.grid, tuple(map(_ref, call.buffers))))
     for target, temp, nbytes in program.copies:
         calls.append(
             CopyCall(BufferRef("input", target, 0, nbytes), BufferRef("temp", temp, 0, nbytes))
@@ -76,6 +82,10 @@ def compile_graph(
         temps=program.temps,
         calls=tuple(calls),
     )
+
+
+def _ref(part: Part) -> BufferRef:
+    return BufferRef(part.kind, part.index, part.offset, part.nbytes)
 
 
 def renderer(info: DeviceInfo) -> Renderer:

@@ -24,6 +24,7 @@ class Dialect:
     names of add, min, max, xchg and cmpxchg, `vector` of a type and a width. `vectors` is a
     template that defines HAL_LOAD_T(space, pointer) and HAL_STORE_T(space, pointer, value) for the
     vector type T of `width` elements of a `kind` of `nbytes`, which may lie anywhere in memory.
+    `splat`, of a vector type and a scalar, is the operand that has the scalar in every element.
     `fused` begins a block in which a * b + c may be rounded once, `fma` defines the functions
     HAL_FMA_F32 and HAL_FMA_F64, which do so always. `exact` is a template that defines HAL_F of a
     `kind` for a function F, which the language calls `name`, of one operand and an exact result.
@@ -52,6 +53,7 @@ class Dialect:
     exact: str
     vector: str
     vectors: str
+    splat: str
     written_out: frozenset[str]
 
 
@@ -130,6 +132,7 @@ OPENCL = Dialect(
     fused="#pragma OPENCL FP_CONTRACT ON",
     vector="{}{}",
     vectors=_VECTORS,
+    splat="({})({})",
     # The expansions of sin and cos do not hold everywhere.
     written_out=frozenset(TRANSCENDENTAL) - {"sin", "cos"} | {"pow"},
 )

@@ -107,7 +107,8 @@ def _add(scope: Scope, n: Node, loads: dict[Node, Load], parts: list[_Part]) -> 
         left = [_left(scope, a, row, k) for row in range(n.shape[0])]
         for p in parts:
             kind = _kind(scope, n.dtype, p.width)
-            scope.out.do(f"{p.name} = ({kind})({left[p.row]}) * {right[p.column]} + {p.name};")
+            factor = scope.out.dialect.splat.format(kind, left[p.row])
+            scope.out.do(f"{p.name} = {factor} * {right[p.column]} + {p.name};")
 
 
 def _row(scope: Scope, s: Load, k: int, column: int, width: int) -> str:
