@@ -86,11 +86,12 @@ def _numeric(numeric: NumericProfile) -> Iterator[tuple[str, str]]:
 
 
 def _spaces(spaces: Sequence[MemorySpace]) -> Table:
-    table = _table("memory spaces", "name", "kind", "size", "granularity", "properties")
+    table = _table("memory spaces", "name", "kind", "size", "granularity", "bytes/s", "properties")
     for s in spaces:
         flags = {"host-visible": s.host_visible, "coherent": s.coherent, "DMA only": s.dma_only}
         properties = ", ".join(name for name, holds in flags.items() if holds)
-        table.add_row(s.name, s.kind.value, size(s.nbytes), size(s.granularity), properties)
+        sizes = size(s.nbytes), size(s.granularity), _rate(s.bandwidth)
+        table.add_row(s.name, s.kind.value, *sizes, properties)
     return table
 
 

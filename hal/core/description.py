@@ -77,7 +77,8 @@ class SpaceKind(Enum):
 class MemorySpace:
     """A memory of the device. `nbytes` is its size; `granularity` the alignment in bytes of every
     allocation; `dma_only` says that instances reach global memory from it by `copy` statements
-    alone."""
+    alone; `bandwidth` the bytes/s that all instances together can read and write, 0 where not
+    known."""
 
     name: str
     kind: SpaceKind
@@ -86,6 +87,7 @@ class MemorySpace:
     host_visible: bool = False
     coherent: bool = True
     dma_only: bool = False
+    bandwidth: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,12 +207,14 @@ class MemoryStats:
 @dataclass(frozen=True, slots=True)
 class Span:
     """When a device operation ran, in ns of the host's monotonic clock; `lane` is the device's own
-    unit."""
+    unit. `device_ns` is how long it took by a clock of the device's own, where time is not the
+    host's: that of an emulated chip. None: there is no such clock."""
 
     name: str
     start_ns: int
     end_ns: int
     lane: int = 0
+    device_ns: float | None = None
 
 
 class HealthState(Enum):

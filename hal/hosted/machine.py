@@ -53,6 +53,16 @@ class Store(ABC):
     def close(self) -> None:  # noqa: B027  most machines have nothing to keep
         """The session is over, and the device did not fail: the last chance to keep something."""
 
+    def copy_ns(self, nbytes: int, peer: Store | None) -> float | None:
+        """How long a copy of so many bytes takes by the machine's own clock, if it has one (see
+        `Span.device_ns`): within its memory, from or to the host, or from or to a `peer`'s."""
+        return None
+
+    def fill_ns(self, nbytes: int) -> float | None:
+        """How long a fill of so many bytes takes by the machine's own clock, if it has one; the
+        time of nothing for 0."""
+        return None
+
     def map(self, memory: Any) -> memoryview:
         """The memory itself (Feature.MAP)."""
         raise Unsupported("this machine maps no memory")
@@ -74,5 +84,6 @@ class Machine(Store):
     """A store that runs programs at once."""
 
     @abstractmethod
-    def run(self, program: Any, args: Sequence[Part | float], grid: Grid) -> None:
-        """Run a program over a grid that has no zero."""
+    def run(self, program: Any, args: Sequence[Part | float], grid: Grid) -> float | None:
+        """Run a program over a grid that has no zero. Gives the ns that it took by the machine's
+        own clock; None where there is no such clock."""

@@ -53,12 +53,13 @@ class Together(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A piece of work. `run(True)` does only a part of it, `after` names tasks by index (None: all
-    earlier ones), `kind` is the failure that an exception means, `uses` what must live so long."""
+    """A piece of work. `run(True)` does only a part of it and any gives its `Span.device_ns`,
+    `after` names tasks by index (None: all earlier ones), `kind` is the failure that an exception
+    means, `uses` what must live so long."""
 
     hook: str
     name: str
-    run: Callable[[bool], None]
+    run: Callable[[bool], float | None]
     uses: tuple[Resource, ...] = ()
     after: tuple[int, ...] | None = None
     kind: FailureKind = FailureKind.LAUNCH_FAULT

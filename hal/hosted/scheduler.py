@@ -189,9 +189,11 @@ def run_tasks(
         ready = [i for i, task in enumerate(tasks) if i not in spans and _may_run(task, i, spans)]
         index = ready[session.order.pick(ready)]
         task, start_ns = tasks[index], time.monotonic_ns()
-        if failure := _run(session.name, task, fault is not None and len(tasks) == 1):
-            return (), failure
-        spans[index] = Span(task.name, start_ns, max(time.monotonic_ns(), start_ns + 1))
+        done = _run(session.name, task, fault is not None and len(tasks) == 1)
+        if isinstance(done, Failure):
+            return (), done
+        end_ns = max(time.monotonic_ns(), start_ns + 1)
+        spans[index] = Span(task.name, start_ns, end_ns, device_ns=done)
     return tuple(spans[i] for i in sorted(spans)), fault
 
 
@@ -199,12 +201,11 @@ def _may_run(task: Task, index: int, done: dict[int, Span]) -> bool:
     return all(i in done for i in (range(index) if task.after is None else task.after))
 
 
-def _run(device: str, task: Task, part: bool) -> Failure | None:
+def _run(device: str, task: Task, part: bool) -> Failure | float | None:
     try:
-        task.run(part)
+        return task.run(part)
     except OperationFailed as error:
         return error.failure
     except BaseException as error:  # noqa: BLE001  foreign code: its error is the point's failure
         text = f"{type(error).__name__}: {error}"
         return Failure(task.kind, Scope.OPERATION, device, task.operation, text)
-    return None

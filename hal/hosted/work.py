@@ -104,7 +104,10 @@ class Work:
 
     @hookimpl
     def host_call(self, function: HostFunction, timeline: Timeline, waits: Waits) -> Point:
-        run = lambda part: None if part else function()
+        def run(part: bool) -> None:
+            if not part:
+                function()
+
         task = Task("host_call", "host_call", run, kind=FailureKind.HOST_CALL)
         return self._submit("host_call", task, timeline, waits)
 
@@ -169,11 +172,12 @@ class Work:
         uses = allocations(args)
         whole = [a.region() if isinstance(a, Buffer) else a for a in args]
 
-        def run(part: bool) -> None:
+        def run(part: bool) -> float | None:
             parts = [part_of(a) if isinstance(a, Region) else a for a in whole]
             sizes = (grid[0] // 2, grid[1], grid[2]) if part else grid
-            if all(sizes):
-                machine.run(program.native, parts, sizes)  # type: ignore[arg-type]
+            if not all(sizes):
+                return machine.fill_ns(0)
+            return machine.run(program.native, parts, sizes)  # type: ignore[arg-type]
 
         return Task("launch", program.entry, run, uses)
 
@@ -181,10 +185,13 @@ class Work:
         uses = tuple(s.buffer.native for s in (dst, src) if isinstance(s, Region))
         read, write = _reader(src), _writer(dst)
         nbytes = src.nbytes if isinstance(src, Region) else memoryview(src).nbytes
+        machine = self._session.machine
+        others = [a.session.machine for a in uses if a.session is not self._session]
 
-        def run(part: bool) -> None:
+        def run(part: bool) -> float | None:
             self._check_peers(uses)
             write(read(nbytes // 2 if part else nbytes))
+            return machine.copy_ns(nbytes, others[0] if others else None)
 
         return Task("copy", "copy", run, uses)
 
@@ -202,11 +209,12 @@ class Work:
 
 def _fill(dst: Region, pattern: bytes) -> Task:
     allocation: Allocation = dst.buffer.native
-    write = _writer(dst)
+    write, machine = _writer(dst), allocation.session.machine
 
-    def run(part: bool) -> None:
+    def run(part: bool) -> float | None:
         count = dst.nbytes // len(pattern)
         write(pattern * (count // 2 if part else count))
+        return machine.fill_ns(dst.nbytes)
 
     return Task("fill", "fill", run, (allocation,))
 

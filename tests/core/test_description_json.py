@@ -42,7 +42,10 @@ infos = st.builds(
         queues=counts, instances=counts, caches=many(counts), mesh=st.tuples(counts, counts),
     ),
     spaces=many(
-        st.builds(MemorySpace, names, st.sampled_from(SpaceKind), counts, counts, st.booleans())
+        st.builds(
+            MemorySpace, names, st.sampled_from(SpaceKind), counts, counts, st.booleans(),
+            bandwidth=rates,
+        )
     ),
     dtypes=st.dictionaries(dtypes, rates),
     numeric=st.builds(

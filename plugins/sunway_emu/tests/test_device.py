@@ -97,6 +97,28 @@ def test_a_launch_computes_and_its_emulated_time_is_reported(plugin, tmp_path, c
     assert 0.1 * chip["memory_nbytes_s"] < rate < chip["memory_nbytes_s"]
 
 
+def test_spans_tell_the_emulated_time(plugin, tmp_path, chip):
+    report = tmp_path / "report.jsonl"
+    with opened(plugin, report=str(report)) as device:
+        queue = device.create_timeline(host_driven=False)
+        buffers = [device.alloc(COUNT * 4, AllocOptions()) for _ in range(2)]
+        program = device.load(KernelSource(ATHREAD_C, TEXT, "axpy", PARAMS))
+        points = [
+            device.copy(*(b.region() for b in buffers), queue, []),
+            device.fill(buffers[0].region(), b"\0", queue, []),
+            device.launch(device.bind(program, [*buffers, 0.5]), (100, 1, 1), queue, []),
+            device.launch(device.bind(program, [*buffers, 0.5]), (0, 1, 1), queue, []),
+        ]
+        device.wait(points, 20, True)
+        found = [device.timestamps(point)[0].device_ns for point in points]
+    launched = json.loads(report.read_text().splitlines()[-1])
+    # A copy reads and writes at no more than the memory's rate; what runs nothing takes no time.
+    assert found[0] > 2e9 * COUNT * 4 / chip["memory_nbytes_s"]
+    assert found[1] == found[0] / 2
+    assert found[2] == pytest.approx(launched["emulated_s"] * 1e9)
+    assert found[3] == 0
+
+
 def test_a_launch_leaves_its_timeline(plugin, tmp_path):
     trace = tmp_path / "trace.json"
     with opened(plugin, trace=str(trace)) as device:

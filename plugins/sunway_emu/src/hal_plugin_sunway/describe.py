@@ -78,10 +78,12 @@ def _limits(chip: Chip, choice: Choice, memory_nbytes: int) -> Limits:
 
 
 def _spaces(chip: Chip, memory_nbytes: int) -> tuple[MemorySpace, ...]:
-    line = chip.count("line_nbytes")
+    line, rate = chip.count("line_nbytes"), chip["memory_nbytes_s"]
     ldm = ldm_nbytes(chip)
     return (
-        MemorySpace("memory", SpaceKind.GLOBAL, memory_nbytes, line, host_visible=True),
+        MemorySpace(
+            "memory", SpaceKind.GLOBAL, memory_nbytes, line, host_visible=True, bandwidth=rate
+        ),
         MemorySpace("ldm", SpaceKind.SCRATCHPAD, ldm, _LDM_GRANULARITY, dma_only=True),
     )
 
@@ -111,5 +113,5 @@ def _facts(chip: Chip, choice: Choice) -> dict[str, str]:
     """What a user should know of the model: its mode, and every figure that nobody published."""
     shown = (f for f in chip.figures.values() if f.tag in _SHOWN)
     figures = {f"chip: {f.name}": f"{f.value:g} ({f.tag}: {f.source})" for f in shown}
-    emulated = "rates, links and reports are emulated time; timestamps are the host's"
+    emulated = "rates, links, reports and the spans' device_ns are emulated; spans are the host's"
     return {"time": emulated, "memory mode": choice.memory_mode, **figures}

@@ -19,7 +19,7 @@ from hal.core.errors import (
     Scope,
 )
 from hal.core.values import AllocOptions, Grid, KernelSource, Param, ParamKind
-from hal.hosted.machine import Machine, Part
+from hal.hosted.machine import Machine, Part, Store
 from hal.tile.numeric import constant, quiet
 from hal_plugin_sunway import elf, toolchain
 from hal_plugin_sunway.allocation import allocation_cycles
@@ -106,7 +106,15 @@ class SunwayMachine(Machine):
             self._check(compiled, loaded)
         return compiled
 
-    def run(self, program: Compiled, args: Sequence[Part | float], grid: Grid) -> None:
+    def copy_ns(self, nbytes: int, peer: Store | None) -> float:
+        """The memory's controller reads and writes every byte."""
+        return self.fill_ns(2 * nbytes)
+
+    def fill_ns(self, nbytes: int) -> float:
+        """The memory's controller has every byte once."""
+        return 1e9 * nbytes / (self._chip["memory_nbytes_s"] * (1 - self._chip["lost_share"]))
+
+    def run(self, program: Compiled, args: Sequence[Part | float], grid: Grid) -> float:
         slots = [f"s{n:x}" for n in grid]
         slots += [_slot(p, a) for p, a in zip(program.params, args, strict=True)]
         patience_s = self._choice.progress_s * _PATIENCE
@@ -119,6 +127,7 @@ class SunwayMachine(Machine):
             except CoreGroupFailure as failure:
                 raise self._failed(program.entry, failure) from failure
         self._report.launch(program.entry, grid, outcome)
+        return self._chip.seconds(outcome.cycles) * 1e9
 
     def close(self) -> None:
         """End the process and give the main memory back; a second time nothing happens."""
