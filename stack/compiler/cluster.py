@@ -13,12 +13,13 @@ from stack.compiler.roots import Home
 from stack.compiler.space import Domain, Space, domain_of
 from stack.compiler.views import permute_forward
 
-Kind = Literal["loops", "matmul", "scan", "scatter_add"]
+Kind = Literal["loops", "matmul", "scan", "scatter_add", "exchange"]
 
 _KINDS: Mapping[str, Kind] = {
     "matmul": "matmul",
     "scan": "scan",
     "scatter_add": "scatter_add",
+    "all_reduce": "exchange",
 }
 Homes = Mapping[Node, Home]
 

@@ -9,7 +9,7 @@ from math import prod
 
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
-from hal.core.values import Grid, Param, ParamKind
+from hal.core.values import Grid, Param, ParamKind, ReduceKind
 from hal.tile.build import Builder
 from hal.tile.kernel import Kernel, Memory
 from hal.tile.node import Node
@@ -53,6 +53,16 @@ class TileCall:
 
     kernel: Kernel
     grid: Grid
+    buffers: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TileExchange:
+    """Elements that the ranks of a group combine in place."""
+
+    group: str
+    reduce: ReduceKind
+    dtype: DType
     buffers: tuple[Part, ...]
 
 
@@ -128,6 +138,14 @@ class Emitter:
         kernel, grid, numbers = self._made[key]
         places = list(job.signature.places.items())
         return TileCall(kernel, grid, tuple(self.buffers.part(*places[i]) for i in numbers))
+
+    def exchange(self, cluster: Cluster) -> TileExchange:
+        """What ranks do together in a cluster of kind "exchange"."""
+        (root,) = cluster.roots
+        home = self.homes[root]
+        assert home.kind != "scratch", "scratch memory is one kernel's own"
+        part = self.buffers.part((home.kind, home.index, home.base), home.base + root.type.size)
+        return TileExchange(root["group"], ReduceKind(root["kind"]), root.dtype, (part,))
 
     def problem(self, cluster: Cluster) -> Problem | None:
         """What a schedule of the cluster's kernel is chosen for; None where there is no choice."""

@@ -9,7 +9,7 @@ from hal.core.description import DeviceInfo
 from hal.tile.node import Node
 from stack.compiler.access import NotAffineError
 from stack.compiler.cluster import Cluster
-from stack.compiler.emit import Buffers, Emitter, TileCall
+from stack.compiler.emit import Buffers, Emitter, Part, TileCall, TileExchange
 from stack.compiler.fuse import Fusion, root_needs
 from stack.compiler.order import update_in_place
 from stack.compiler.ordered import read_ordered
@@ -25,7 +25,7 @@ from stack.ir.record import OpRecord
 class TileProgram:
     """A compiled graph whose kernels are still tile IR."""
 
-    calls: tuple[TileCall, ...]
+    calls: tuple[TileCall | TileExchange, ...]
     copies: tuple[tuple[int, int, int], ...]
     """(input, temporary, nbytes) to copy at the end, for updates that could not be in place."""
     temps: tuple[int, ...]
@@ -49,7 +49,11 @@ def lower_graph(
 ) -> TileProgram:
     """The request as tile kernels in the order in which they run."""
     ready = order_clusters(request, info, records, choices)
-    return _renumbered([ready.emitter.call(c) for c in ready.clusters], ready.copies, ready.temps)
+    return _renumbered([_call(ready.emitter, c) for c in ready.clusters], ready.copies, ready.temps)
+
+
+def _call(emitter: Emitter, cluster: Cluster) -> TileCall | TileExchange:
+    return emitter.exchange(cluster) if cluster.kind == "exchange" else emitter.call(cluster)
 
 
 def order_clusters(
@@ -130,7 +134,7 @@ def _alone(number: int, root: Node, homes: Mapping[Node, Home]) -> Cluster:
     cluster = Cluster.of(number, root, homes)
     if cluster.kind == "matmul":
         read_operands(cluster, homes)
-    elif cluster.kind != "loops":
+    elif cluster.kind in ("scan", "scatter_add"):
         read_ordered(root, homes)
     return cluster
 
@@ -152,7 +156,9 @@ def _buffers(request: GraphRequest, homes: Mapping[Node, Home], temps: Sequence[
 
 
 def _renumbered(
-    calls: Sequence[TileCall], copies: Sequence[tuple[int, int, int]], temps: Sequence[int]
+    calls: Sequence[TileCall | TileExchange],
+    copies: Sequence[tuple[int, int, int]],
+    temps: Sequence[int],
 ) -> TileProgram:
     """Only the temporaries that something uses."""
     used: dict[int, int] = {}
@@ -160,13 +166,9 @@ def _renumbered(
     def number(i: int) -> int:
         return used.setdefault(i, len(used))
 
-    renamed = tuple(
-        TileCall(
-            c.kernel,
-            c.grid,
-            tuple(replace(p, index=number(p.index)) if p.kind == "temp" else p for p in c.buffers),
-        )
-        for c in calls
-    )
+    def renamed(part: Part) -> Part:
+        return replace(part, index=number(part.index)) if part.kind == "temp" else part
+
+    done = tuple(replace(c, buffers=tuple(map(renamed, c.buffers))) for c in calls)
     moved = tuple((target, number(i), nbytes) for target, i, nbytes in copies)
-    return TileProgram(renamed, moved, tuple(temps[i] for i in used))
+    return TileProgram(done, moved, tuple(temps[i] for i in used))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from hal.tile.node import Node
+from hal.tile.node import Node, toposort
 from stack.compiler.cluster import Cluster, same
 from stack.compiler.fuse import Fusion
 from stack.compiler.program import GraphRequest
@@ -40,25 +40,58 @@ def _nbytes(n: Node) -> int:
 def schedule(fusion: Fusion, extra: Extra) -> list[Cluster] | None:
     """A topological order that frees buffers early; None when `extra` dependencies make a cycle.
 
-    Among the clusters that can run, the one that shrinks the live set most runs first, then the
+    Among the clusters that can run, those that the first exchange between ranks waits for run
+    first, then those of the second one; of these the one that shrinks the live set most, then the
     earliest.
     """
     clusters, live = fusion.clusters, _Live(fusion)
     before = {c: fusion.dependencies(c) | extra.get(c, set()) for c in clusters}
+    turn = turns(fusion, before)
+
+    def key(c: Cluster) -> tuple[int, int, int, Cluster]:
+        return turn[c], live.growth(c), c.number, c
+
     waiting = {c: len(needs) for c, needs in before.items()}
-    ready = [(live.growth(c), c.number, c) for c in clusters if not waiting[c]]
+    ready = [key(c) for c in clusters if not waiting[c]]
     heapq.heapify(ready)
     followers = _followers(before)
     out: list[Cluster] = []
     while ready:
-        _, _, c = heapq.heappop(ready)
+        *_, c = heapq.heappop(ready)
         out.append(c)
         live.run(c)
         for follower in followers[c]:
             waiting[follower] -= 1
             if not waiting[follower]:
-                heapq.heappush(ready, (live.growth(follower), follower.number, follower))
+                heapq.heappush(ready, key(follower))
     return out if len(out) == len(clusters) else None
+
+
+def turns(fusion: Fusion, before: Extra) -> dict[Cluster, int]:
+    """For each cluster the number of the first exchange that waits for it, or that it is.
+
+    Exchanges are numbered by the longest way to them, so that what can be sent early is: in a
+    backward pass the gradients of the last layers.
+    """
+    exchanges = [c for c in fusion.clusters if c.kind == "exchange"]
+    depth = _depths(c.roots[0] for c in exchanges)
+    exchanges.sort(key=lambda c: (depth[c.roots[0]], c.number))
+    turn: dict[Cluster, int] = {}
+    for number, exchange in enumerate(exchanges):
+        stack = [exchange]
+        while stack:
+            c = stack.pop()
+            if c not in turn:
+                turn[c] = number
+                stack.extend(before[c])
+    return {c: turn.get(c, len(exchanges)) for c in fusion.clusters}
+
+
+def _depths(roots: Iterable[Node]) -> dict[Node, int]:
+    depth: dict[Node, int] = {}
+    for n in toposort(list(roots)):
+        depth[n] = 1 + max((depth[s] for s in n.srcs), default=0)
+    return depth
 
 
 def _followers(before: Extra) -> dict[Cluster, list[Cluster]]:

@@ -194,14 +194,20 @@ def _rewrite(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
 
 def _own_buffers(request: GraphRequest) -> GraphRequest:
     """Give a copy to every output and every piece of a concatenation that cannot be computed in its
-    place."""
+    place, and to what ranks combine where others read it too."""
     order = list(toposort(request.outputs))
     users = Counter(base(s) for n in order for s in n.srcs if n.op != "reshape")
+    asked = {base(o) for o in request.outputs}
     places = _Places()
     done: dict[Node, Node] = {}
     for n in order:
         srcs = tuple(done[s] for s in n.srcs)
-        done[n] = rebuild(n, places.pieces(n, srcs, users) if n.op == "concat" else srcs)
+        if n.op == "concat":
+            srcs = places.pieces(n, srcs, users)
+        elif n.op == "all_reduce":
+            shared = users[base(n.srcs[0])] > 1 or base(n.srcs[0]) in asked
+            srcs = (places.combined(srcs[0], shared),)
+        done[n] = rebuild(n, srcs)
     owned = [places.claim(done[o], f"output{i}") for i, o in enumerate(request.outputs)]
     return replace(request, outputs=tuple(owned))
 
@@ -212,6 +218,7 @@ class _Places:
     def __init__(self) -> None:
         self._taken: set[Node] = set()
         self._concats = 0
+        self._exchanges = 0
 
     def claim(self, n: Node, tag: str, awkward: bool = False) -> Node:
         """The node, or a copy of it if its place is another one; an empty one needs none."""
@@ -230,11 +237,19 @@ class _Places:
             for i, (old, new) in enumerate(zip(concat.srcs, srcs, strict=True))
         )
 
+    def combined(self, source: Node, shared: bool) -> Node:
+        """An operand that ranks combine in place, or a copy of it if others read it, too."""
+        self._exchanges += 1
+        awkward = shared or base(source).op in ("all_reduce", "scan", "scatter_add")
+        return self.claim(source, f"exchange{self._exchanges}", awkward)
+
 
 def _is_awkward(piece: Node, strided: bool, users: Counter[Node]) -> bool:
     """Whether a piece of a concatenation is better copied there than computed there."""
     below = base(piece)
     if below.op in ("concat", "scan", "scatter_add"):
+        return True
+    if strided and below.op == "all_reduce":
         return True
     return strided and (users[below] > 1 or (below.op == "matmul" and below is not piece))
 

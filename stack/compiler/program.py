@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from hal.core.values import Grid, KernelSource
+from hal.core.dtypes import DType
+from hal.core.values import Grid, KernelSource, ReduceKind
 from hal.tile.node import Node, Type
 
 BufferKind = Literal["input", "output", "temp"]
@@ -45,7 +46,18 @@ class CopyCall:
     src: BufferRef
 
 
-Call = KernelCall | CopyCall
+@dataclass(frozen=True, slots=True)
+class ExchangeCall:
+    """Combine elements with those of the other ranks of a group, in place. Every rank of the group
+    makes the same exchanges with it in the same order."""
+
+    group: str
+    reduce: ReduceKind
+    dtype: DType
+    buffer: BufferRef
+
+
+Call = KernelCall | CopyCall | ExchangeCall
 
 
 @dataclass(frozen=True, slots=True)

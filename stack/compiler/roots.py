@@ -17,7 +17,7 @@ from stack.compiler.expr import MOVEMENT
 from stack.compiler.program import BufferKind, GraphRequest
 
 EXPENSIVE = frozenset({"exp", "log", "sin", "cos", "tanh", "erf", "pow", "philox"})
-OWN_KERNEL = frozenset({"matmul", "reduce", "scan", "scatter_add"})
+OWN_KERNEL = frozenset({"matmul", "reduce", "scan", "scatter_add", "all_reduce"})
 INLINE_LIMIT = 100
 """Operations that one expression may hold; a longer chain is stored half-way."""
 CHEAP = 24
@@ -74,6 +74,8 @@ def _forced(order: Sequence[Node], request: GraphRequest) -> dict[Node, None]:
             roots[n] = None
         if n.op == "concat":
             roots.update(dict.fromkeys(map(base, n.srcs)))
+        if n.op == "all_reduce":
+            roots[base(n.srcs[0])] = None
     for n in order:
         if n.op == "matmul":
             roots.update(dict.fromkeys(_matmul_operand(s, roots) for s in n.srcs))
@@ -148,7 +150,8 @@ def _pays(n: Node, users: int, inline: Inline) -> bool:
 def place(request: GraphRequest, roots: Mapping[Node, None]) -> tuple[dict[Node, Home], list[int]]:
     """A home for each root, and the sizes in bytes of the temporaries.
 
-    Pieces of a concatenation live inside it, so that it costs no copy.
+    Pieces of a concatenation live inside it, so that it costs no copy. What ranks combine is
+    combined where it is.
     """
     homes: dict[Node, Home] = {}
     temps: list[int] = []
@@ -162,6 +165,8 @@ def place(request: GraphRequest, roots: Mapping[Node, None]) -> tuple[dict[Node,
             temps.append(n.type.size * n.dtype.nbytes)
         if n.op == "concat":
             _place_pieces(n, homes)
+        if n.op == "all_reduce":
+            homes[base(n.srcs[0])] = homes[n]
     return homes, temps
 
 

@@ -355,3 +355,12 @@ def gather(x: Node, index: Node, axis: int) -> Node:
 def scatter_add(base: Node, index: Node, updates: Node, axis: int) -> Node:
     """base with updates, of the shape that gather gives, added at `index`; others are ignored."""
     return make("scatter_add", (base, index, updates), axis=axis_of(axis, len(base.shape)))
+
+
+# between ranks
+
+
+def all_reduce(kind: str, x: Node, group: str) -> Node:
+    """x combined element by element with those of the group's other ranks, by sum, prod, min, max
+    or avg. All ranks of the group compute it, in the same order among all such nodes."""
+    return make("all_reduce", (x,), kind=kind, group=group)

@@ -35,7 +35,9 @@ def _claims() -> dict[str, frozenset[DType]]:
     claims |= dict.fromkeys(("shl", "shr"), INTS)
     claims |= dict.fromkeys(("input", "const", "eq", "ne", "where", "cast", *MOVEMENT), ALL)
     claims |= {"reduce": ALL}
-    claims |= dict.fromkeys(("arange", "argmax", "argmin", "scan", "scatter_add"), NUMBERS)
+    claims |= dict.fromkeys(
+        ("arange", "argmax", "argmin", "scan", "scatter_add", "all_reduce"), NUMBERS
+    )
     claims |= {
         "bitcast": NUMBERS,
         "philox": frozenset({DType.U64}),

@@ -35,6 +35,7 @@ class OpKind(Enum):
     CONTRACT = "contract"
     INDEX = "index"
     SCAN = "scan"
+    EXCHANGE = "exchange"
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,6 +168,12 @@ def _scatter_add(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type
     return base
 
 
+def _all_reduce(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    need(attrs["kind"] in (*KINDS, "avg"), f"kind is one of {', '.join(KINDS)}, avg")
+    need(type(attrs["group"]) is str and attrs["group"] != "", "the group is a name")
+    return srcs[0]
+
+
 RULES: Mapping[str, tuple[int, frozenset[str], Rule]] = {
     "input": (0, frozenset({"slot"}), _leaf),
     "const": (0, frozenset({"value"}), _const),
@@ -212,5 +218,6 @@ RULES: Mapping[str, tuple[int, frozenset[str], Rule]] = {
     "matmul": (2, frozenset(), _matmul),
     "gather": (2, frozenset({"axis"}), _gather),
     "scatter_add": (3, frozenset({"axis"}), _scatter_add),
+    "all_reduce": (1, frozenset({"kind", "group"}), _all_reduce),
 }
 """For each operation: the number of operands (-1: any), the names of its attributes, its rule."""

@@ -9,6 +9,7 @@ from stack.ops.binary import ARITHMETIC, BITWISE, CHOICE
 from stack.ops.contract import CONTRACT
 from stack.ops.convert import CONVERT
 from stack.ops.division import DIVISION
+from stack.ops.exchange import EXCHANGE
 from stack.ops.index import INDEX
 from stack.ops.leaves import LEAVES
 from stack.ops.movement import MOVEMENT
@@ -20,7 +21,7 @@ from stack.ops.unary import UNARY
 _RECORDS = (
     *LEAVES,
     *(*UNARY, *ARITHMETIC, *DIVISION, *BITWISE, *CHOICE, *CONVERT, *PHILOX),
-    *(*MOVEMENT, *REDUCE, *SCAN, *CONTRACT, *INDEX),
+    *(*MOVEMENT, *REDUCE, *SCAN, *CONTRACT, *INDEX, *EXCHANGE),
 )
 
 OPS: Mapping[str, OpRecord] = {r.name: r for r in _RECORDS}

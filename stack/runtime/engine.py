@@ -20,6 +20,7 @@ from hal.tile.numeric import NUMPY
 from stack.compiler.program import CompiledGraph, GraphRequest
 from stack.runtime.array import Array
 from stack.runtime.canonical import renumbered, structure
+from stack.runtime.exchange import RankGroup
 from stack.runtime.memory import Memory
 from stack.runtime.plan import Plan
 from stack.runtime.programs import Programs
@@ -39,7 +40,8 @@ class Engine:
 
     Everything is submitted in order to one timeline and nothing but `get` and `sync` waits for it.
     May be used from any thread. `fallbacks` counts what had to be done the slow way for want of a
-    feature.
+    feature. `groups` are the groups of ranks that the device is in, by the names that graphs have
+    for them; whoever enters a group there takes it out before it ends.
     """
 
     def __init__(self, device: Device, compile: Compile, timeout_s: float = TIMEOUT_S) -> None:
@@ -49,7 +51,10 @@ class Engine:
         self.stream = Stream(device, timeout_s, self.memory.poison)
         self.programs = Programs(device)
         self.fallbacks: Counter[str] = Counter()
-        self.resources = Resources(device, self.memory, self.stream, self.programs, self.fallbacks)
+        self.groups: dict[str, RankGroup] = {}
+        self.resources = Resources(
+            device, self.memory, self.stream, self.programs, self.fallbacks, self.groups
+        )
         self.closed = False
         self._compile = compile
         self._plans: OrderedDict[Hashable, Plan] = OrderedDict()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hal.core.values import ParamKind
-from stack.compiler.program import BufferRef, Call, CompiledGraph, CopyCall
+from stack.compiler.program import BufferRef, Call, CompiledGraph, CopyCall, ExchangeCall
 from stack.memory.plan import Layout, Lifetime, plan
 from stack.runtime.hazards import Access, Span
 
@@ -44,6 +44,8 @@ class Placement:
         """The bytes that a call reads and writes."""
         if isinstance(call, CopyCall):
             return Access((self._span(call.src),), (self._span(call.dst),))
+        if isinstance(call, ExchangeCall):
+            return Access((), (self._span(call.buffer),))
         reads, writes = [], []
         for param, arg in zip(call.source.params, call.args, strict=True):
             if isinstance(arg, BufferRef):
@@ -62,6 +64,8 @@ def refs(call: Call) -> Sequence[BufferRef]:
     """The buffers that a call uses."""
     if isinstance(call, CopyCall):
         return (call.dst, call.src)
+    if isinstance(call, ExchangeCall):
+        return (call.buffer,)
     return [arg for arg in call.args if isinstance(arg, BufferRef)]
 
 

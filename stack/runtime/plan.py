@@ -7,13 +7,16 @@ from collections.abc import Sequence
 
 from hal.core.description import Feature
 from hal.core.errors import InvalidCall, error_for
-from hal.core.values import Region
+from hal.core.values import Point, Region
 from hal.tile.node import Type
 from stack.compiler.program import CompiledGraph, KernelCall
 from stack.runtime.array import Array
+from stack.runtime.exchange import Exchange
 from stack.runtime.placement import Placement
 from stack.runtime.recording import Recording
 from stack.runtime.resources import Resources
+from stack.runtime.segments import Regions
+from stack.runtime.stream import Stream
 
 
 class Plan:
@@ -33,8 +36,10 @@ class Plan:
         placement = Placement(graph, memory.alignment)
         # Held, so that the memory lives as long as the launches that are bound to it.
         self._arena = memory.arena(placement.layout.arena_nbytes)
-        self._recording = Recording(device, programs, graph, placement, self._arena.region)
-        self._segments = self._recording.segments
+        self._recording = Recording(
+            device, programs, resources.groups, graph, placement, self._arena.region
+        )
+        self._steps = self._recording.steps
         self._recorded = Feature.GRAPH in device.info.features
         self.launches = sum(isinstance(call, KernelCall) for call in graph.calls)
         self.arena_nbytes = placement.layout.arena_nbytes
@@ -56,13 +61,21 @@ class Plan:
             resources.note_fallback(Feature.GRAPH, "launches one by one")
         stream = resources.stream
         with stream.lock:
-            for segment in self._segments:
-                segment.submit(stream, regions)
+            self._submit(stream, regions)
             written = stream.submitted_value
             for array in outputs:
                 array.written = written
         stream.throttle()
         return tuple(outputs)
+
+    def _submit(self, stream: Stream, regions: Regions) -> None:
+        begun: list[Point] = []
+        for step in self._steps:
+            waits = [begun[i] for i in step.needs]
+            if isinstance(step.part, Exchange):
+                begun.append(step.part.start(stream, regions, waits))
+            else:
+                step.part.submit(stream, regions, waits)
 
     def _regions(self, inputs: Sequence[Array]) -> list[Region]:
         types = [array.type for array in inputs]

@@ -1,9 +1,10 @@
-"""From the calls of a compiled graph to segments: programs loaded, arguments bound, graphs
-recorded."""
+"""From the calls of a compiled graph to the steps of a plan: programs loaded, arguments bound,
+graphs recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from hal.core.description import Feature
@@ -17,25 +18,43 @@ from hal.core.values import (
     Region,
     Slot,
 )
-from stack.compiler.program import BufferRef, Call, CompiledGraph, CopyCall, KernelCall
+from stack.compiler.program import (
+    BufferRef,
+    Call,
+    CompiledGraph,
+    CopyCall,
+    ExchangeCall,
+    KernelCall,
+)
+from stack.runtime.exchange import Exchange, RankGroup, joined, needs
 from stack.runtime.hazards import dependencies
 from stack.runtime.placement import Place, Placement, refs
 from stack.runtime.programs import Loaded, Programs
-from stack.runtime.segments import BindAndLaunch, Copy, Launch, Replay, Segment
+from stack.runtime.segments import BindAndLaunch, Copy, Launch, Meet, Replay, Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A part of a plan, and the exchanges that it waits for: each by its number among them."""
+
+    part: Segment | Exchange
+    needs: tuple[int, ...]
 
 
 class Recording:
-    """The segments of a plan, and what must live as long as they do."""
+    """The steps of a plan, and what must live as long as they do."""
 
     def __init__(
         self,
         device: Device,
         programs: Programs,
+        groups: Mapping[str, RankGroup],
         graph: CompiledGraph,
         placement: Placement,
         arena: Region,
     ) -> None:
         self._device = device
+        self._groups = groups
         self._placement = placement
         self._arena = arena
         self.handles: list[Handle] = []
@@ -43,33 +62,55 @@ class Recording:
         sources = dict.fromkeys(c.source for c in graph.calls if isinstance(c, KernelCall))
         self.loaded = {source: programs.load(source) for source in sources}
         try:
-            self.segments: list[Segment] = list(self._segments(graph.calls))
+            self.steps: list[Step] = self._steps(graph.calls)
         except BaseException:
             programs.retire(self.handles)
             raise
 
-    def _segments(self, calls: Sequence[Call]) -> Iterator[Segment]:
+    def _steps(self, calls: Sequence[Call]) -> list[Step]:
+        """At the end all exchanges have been waited for."""
+        parts = list(self._parts(calls))
+        exchanges = [isinstance(part, Exchange) for part, _ in parts]
+        if not any(exchanges):
+            return [Step(part, ()) for part, _ in parts]
+        accesses = [joined([self._placement.access(c) for c in made_of]) for _, made_of in parts]
+        waits = needs(accesses, exchanges)
+        steps = [Step(part, own) for (part, _), own in zip(parts, waits, strict=True)]
+        met = {i for s in steps if not isinstance(s.part, Exchange) for i in s.needs}
+        left = tuple(i for i in range(sum(exchanges)) if i not in met)
+        return [*steps, Step(Meet(self._arena), left)] if left else steps
+
+    def _parts(self, calls: Sequence[Call]) -> Iterator[tuple[Segment | Exchange, Sequence[Call]]]:
+        """The parts in order, each with the calls that it is made of."""
         for recordable, group in groupby(calls, self._recordable):
             if recordable:
-                yield self._replay(list(group))
+                recorded = list(group)
+                yield self._replay(recorded), recorded
             else:
-                yield from (self._single(call) for call in group)
+                yield from ((self._single(call), (call,)) for call in group)
 
     def _recordable(self, call: Call) -> bool:
-        """A graph takes no array of the run as a side of a copy, since copies have no slots."""
-        if Feature.GRAPH not in self._device.info.features:
+        """A graph takes no array of the run as a side of a copy, since copies have no slots, and no
+        exchange."""
+        if Feature.GRAPH not in self._device.info.features or isinstance(call, ExchangeCall):
             return False
         return isinstance(call, KernelCall) or all(r.kind == "temp" for r in refs(call))
 
     def _replay(self, calls: Sequence[Call]) -> Segment:
         slots: dict[Place, Slot] = {}
         after = dependencies([self._placement.access(call) for call in calls])
-        commands = [self._command(c, slots, a) for c, a in zip(calls, after, strict=True)]
+        commands = [
+            self._command(c, slots, a)
+            for c, a in zip(calls, after, strict=True)
+            if not isinstance(c, ExchangeCall)
+        ]
         graph = self._device.record(commands)
         self.handles.append(graph)
         return Replay(graph, list(slots))
 
-    def _command(self, call: Call, slots: dict[Place, Slot], after: tuple[int, ...]) -> Command:
+    def _command(
+        self, call: KernelCall | CopyCall, slots: dict[Place, Slot], after: tuple[int, ...]
+    ) -> Command:
         if isinstance(call, CopyCall):
             dst, src = self._fixed(call.dst), self._fixed(call.src)
             return CopyCommand(dst, src, after)
@@ -84,7 +125,9 @@ class Recording:
             return slots.setdefault(found, Slot(len(slots)))
         return found
 
-    def _single(self, call: Call) -> Segment:
+    def _single(self, call: Call) -> Segment | Exchange:
+        if isinstance(call, ExchangeCall):
+            return Exchange(self._groups, call, self._side(call.buffer))
         if isinstance(call, CopyCall):
             return Copy(self._side(call.dst), self._side(call.src))
         args = [self._resolved(arg) for arg in call.args]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hal.core.description import Feature
 from hal.core.device import Device
+from stack.runtime.exchange import RankGroup
 from stack.runtime.memory import Memory
 from stack.runtime.programs import Programs
 from stack.runtime.stream import Stream
@@ -16,7 +17,8 @@ from stack.runtime.stream import Stream
 class Resources:
     """A device with its memory, its timeline and its programs.
 
-    `fallbacks` counts what had to be done the slow way for want of a feature.
+    `fallbacks` counts what had to be done the slow way for want of a feature. `groups` are the
+    groups of ranks that the device is in, by the names that graphs have for them.
     """
 
     device: Device
@@ -24,6 +26,7 @@ class Resources:
     stream: Stream
     programs: Programs
     fallbacks: Counter[str]
+    groups: dict[str, RankGroup]
 
     def note_fallback(self, feature: Feature, instead: str) -> None:
         """Count what is done `instead`, and tell the device's wrappers."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Protocol
 
-from hal.core.values import Argument, Graph, Grid, Launchable, Region
+from hal.core.values import Argument, Graph, Grid, Launchable, Region, Waits
 from stack.runtime.placement import Place
 from stack.runtime.programs import Loaded
 from stack.runtime.stream import Stream
@@ -16,9 +16,10 @@ Regions = Sequence[Region]
 
 
 class Segment(Protocol):
-    """A part of a plan. Segments are submitted in order to one timeline."""
+    """A part of a plan. Segments are submitted in order to one timeline; `waits` are points of
+    others."""
 
-    def submit(self, stream: Stream, regions: Regions) -> None: ...
+    def submit(self, stream: Stream, regions: Regions, waits: Waits) -> None: ...
 
 
 class Replay:
@@ -28,9 +29,9 @@ class Replay:
         self.graph = graph
         self._chosen = chosen(slots)
 
-    def submit(self, stream: Stream, regions: Regions) -> None:
+    def submit(self, stream: Stream, regions: Regions, waits: Waits) -> None:
         slots = self._chosen(regions)
-        stream.submitted(stream.device.replay(self.graph, slots, stream.timeline, ()))
+        stream.submitted(stream.device.replay(self.graph, slots, stream.timeline, waits))
 
 
 class Launch:
@@ -40,8 +41,8 @@ class Launch:
         self._launchable = launchable
         self._grid = grid
 
-    def submit(self, stream: Stream, regions: Regions) -> None:
-        point = stream.device.launch(self._launchable, self._grid, stream.timeline, ())
+    def submit(self, stream: Stream, regions: Regions, waits: Waits) -> None:
+        point = stream.device.launch(self._launchable, self._grid, stream.timeline, waits)
         stream.submitted(point)
 
 
@@ -53,11 +54,11 @@ class BindAndLaunch:
         self._args = args
         self._grid = grid
 
-    def submit(self, stream: Stream, regions: Regions) -> None:
+    def submit(self, stream: Stream, regions: Regions, waits: Waits) -> None:
         args = [region_of(a, regions) if isinstance(a, Place) else a for a in self._args]
         launchable = stream.device.bind(self._loaded.program, args)
         try:
-            point = stream.device.launch(launchable, self._grid, stream.timeline, ())
+            point = stream.device.launch(launchable, self._grid, stream.timeline, waits)
             stream.submitted(point)
         finally:
             stream.device.free(launchable)
@@ -70,11 +71,22 @@ class Copy:
         self._dst = dst
         self._src = src
 
-    def submit(self, stream: Stream, regions: Regions) -> None:
+    def submit(self, stream: Stream, regions: Regions, waits: Waits) -> None:
         dst, src = (
             region_of(p, regions) if isinstance(p, Place) else p for p in (self._dst, self._src)
         )
-        stream.copy(dst, src)
+        stream.copy(dst, src, waits=waits)
+
+
+class Meet:
+    """Nothing but waits, so that what comes after the plan comes after its exchanges, too."""
+
+    def __init__(self, arena: Region) -> None:
+        self._nothing = Region(arena.buffer, arena.offset, 0)
+
+    def submit(self, stream: Stream, regions: Regions, waits: Waits) -> None:
+        point = stream.device.fill(self._nothing, b"\0", stream.timeline, waits)
+        stream.submitted(point)
 
 
 def region_of(place: Place, regions: Regions) -> Region:

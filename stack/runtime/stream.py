@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from hal.core.device import Device
 from hal.core.errors import DeadlineExceeded, DeviceLost, Failure, OperationFailed
-from hal.core.values import HostMemory, Point, Region, Timeline
+from hal.core.values import HostMemory, Point, Region, Timeline, Waits
 
 DEPTH = 64
 """How many operations may be submitted ahead of the device, so that Ctrl-C and failures are seen
@@ -42,13 +42,13 @@ class Stream:
         # Host memory that operations use, with the value that ends the use; by value.
         self._kept: deque[list[object]] = deque()
 
-    def copy(self, dst: Side, src: Side, keep: object = None) -> Point:
+    def copy(self, dst: Side, src: Side, keep: object = None, waits: Waits = ()) -> Point:
         """Submit a copy; `keep` stays alive until it is done."""
         entry: list[object] = [sys.maxsize, keep]
         if keep is not None:
             # Before the submission: an interrupt between the two must not free memory in use.
             self._kept.append(entry)
-        point = self.device.copy(dst, src, self.timeline, ())
+        point = self.device.copy(dst, src, self.timeline, waits)
         entry[0] = point.value
         self.submitted(point)
         return point
@@ -57,6 +57,11 @@ class Stream:
     def submitted_value(self) -> int:
         """The value of the newest operation on `timeline`; 0 before the first."""
         return self._last.value if self._last is not None else 0
+
+    @property
+    def newest(self) -> Waits:
+        """The point after everything that was submitted to `timeline`; none before the first."""
+        return () if self._last is None else (self._last,)
 
     def submitted(self, point: Point) -> None:
         """Note an operation that was submitted to `timeline`."""

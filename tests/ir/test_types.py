@@ -80,6 +80,8 @@ BAD = [
     ("matmul", [t(F, 2, 3), t(F, 3, 5)], {}, t(DType.F64), "cannot be f64"),
     ("gather", [t(F, 2), t(F, 2)], {"axis": 0}, None, "index must be i32 or i64"),
     ("scatter_add", [t(F, 5), t(I, 2), t(F, 3)], {"axis": 0}, None, "updates need shape (2,)"),
+    ("all_reduce", [t(F, 5)], {"kind": "mean", "group": "data"}, None, "sum, prod, min, max, avg"),
+    ("all_reduce", [t(F, 5)], {"kind": "avg", "group": ""}, None, "the group is a name"),
 ]
 
 
@@ -104,7 +106,7 @@ def test_an_operation_takes_exactly_the_element_types_that_it_claims(op, dtype):
     if op in ("gather", "scatter_add"):
         srcs[1] = index
     good = {"perm": (1, 0), "start": (0, 0), "stop": (2, 2), "step": (1, 1), "axis": 0, "value": 0}
-    good |= {"lo": (0, 0), "hi": (0, 0), "axes": (1,), "kind": "max"}
+    good |= {"lo": (0, 0), "hi": (0, 0), "axes": (1,), "kind": "max", "group": "data"}
     attrs = {k: good[k] for k in names}
     same_bits = next(d for d in DType if d.bits == dtype.bits and d is not B)
     asked = t(same_bits, 2, 2) if op == "bitcast" else t(dtype, 2, 2)

@@ -292,7 +292,7 @@ CASES: dict[str, Callable[[Maker, str, DType], Node]] = {
 }
 """For each operation, how to draw a case of it."""
 
-EVERY = [(op, d) for op, r in OPS.items() for d in sorted(r.dtypes)]
+EVERY = [(op, d) for op, r in OPS.items() if op in CASES for d in sorted(r.dtypes)]
 """Every operation with every element type that it claims."""
 
 NAMES = [f"{op}-{d.short}" for op, d in EVERY]

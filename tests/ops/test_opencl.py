@@ -28,7 +28,7 @@ LEAST = 8
 pytest.importorskip("pyopencl", reason="the tests of OpenCL devices need pyopencl and a driver")
 
 
-WAYS = [("64", op) for op in OPS] + [("1", op) for op, r in OPS.items() if r.lower is None]
+WAYS = [("64", op) for op in CASES] + [("1", op) for op in CASES if OPS[op].lower is None]
 
 
 @pytest.fixture(scope="module")

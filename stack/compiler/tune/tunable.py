@@ -33,7 +33,7 @@ def tunables(
     first: dict[Problem, Cluster] = {}
     counts: Counter[Problem] = Counter()
     for cluster in ready.clusters:
-        problem = ready.emitter.problem(cluster)
+        problem = None if cluster.kind == "exchange" else ready.emitter.problem(cluster)
         if problem is not None:
             first.setdefault(problem, cluster)
             counts[problem] += 1
