@@ -20,6 +20,7 @@ from stack.runtime.compile_cache import cached
 from stack.runtime.engine import TIMEOUT_S, Engine
 from stack.runtime.tuned import read_choices
 
+CACHE_VARIABLE = "HAL_CACHE_DIR"
 
 
 Heard = Callable[[GraphRequest], None]
@@ -73,6 +74,14 @@ def engine_for(
         if wrappers is not None and tuple(wrappers) != present:
             raise InvalidCall(f"{name} is open already with the wrappers {present}; close it first")
         return engine
+
+
+def cache_dir() -> Path:
+    """Where compiled programs are kept: $HAL_CACHE_DIR, $XDG_CACHE_HOME/hal or ~/.cache/hal."""
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "hal"
 
 
 def close_all() -> None:
