@@ -39,10 +39,9 @@ HAL_BITS(ulong, double)
 #define as_uint(x) as_uint_of_float(x)
 #define as_double(x) as_double_of_ulong(x)
 #define as_ulong(x) as_ulong_of_double(x)
-#define HAL_OF(f, x) _Generic((x), float: f##f, default: f)
-#define fmod(x, y) HAL_OF(fmod, x)(x, y)
-#define sin(x) HAL_OF(sin, x)(x)
-#define cos(x) HAL_OF(cos, x)(x)"""
+#define fmod(x, y) _Generic((x), float: fmodf, default: fmod)(x, y)
+#define sin(x) _Generic((x), float: sinf, default: sin)(x)
+#define cos(x) _Generic((x), float: cosf, default: cos)(x)"""
 """The last lines name the function of the argument's type, as the other languages do."""
 
 _ATOMICS = """\
