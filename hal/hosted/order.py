@@ -11,7 +11,7 @@ class Order:
 
     def pick(self, numbers: Sequence[int]) -> int:
         """The index of one of the operations, given by their numbers of submission."""
-        return min(range(len(numbers)), key=numbers.__getitem__)
+        return numbers.index(min(numbers))
 
     def hold_s(self) -> float:
         """How long a new operation is held back while nobody waits."""
@@ -28,7 +28,7 @@ class AdversarialOrder(Order):
     def pick(self, numbers: Sequence[int]) -> int:
         if self._random.random() < 0.25:
             return self._random.randrange(len(numbers))
-        return max(range(len(numbers)), key=numbers.__getitem__)
+        return numbers.index(max(numbers))
 
     def hold_s(self) -> float:
         return self._random.choice((0.0, 0.0005, 0.002))

@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Iterator
 
-from hal.core.errors import Failure, FailureKind, OperationFailed, Scope
-from hal.core.values import Span
+from hal.core.errors import Failure, FailureKind
 from hal.hosted.faults import takes_device
 from hal.hosted.lock import LOCK
-from hal.hosted.queues import Operation, Stage, Task, failure_of, reached
+from hal.hosted.queues import Operation, Stage, failure_of, reached
 from hal.hosted.session import Session
+from hal.hosted.tasks import run_tasks
 
 IDLE_S = 0.25
 DRIVEN_S = 0.2e-3
@@ -167,45 +167,14 @@ class Scheduler:
         self._session.fail(op.queue, op.value, failure)
 
     def _work(self, op: Operation) -> None:
+        session = self._session
         if op.call is not None:
             op.call.work_for_all()
             return
         if op.job is not None:
-            self._session.flight.start_part(op)
-        spans, failure = run_tasks(self._session, op.tasks, op.fault)
+            session.flight.start_part(op)
+        spans, failure = run_tasks(session.name, session.order, op.tasks, op.fault)
         with LOCK:
             if failure is not None and op.stage is Stage.RUNNING:
                 self._fail(op, failure)
-            self._session.finish(op, spans)
-
-
-def run_tasks(
-    session: Session, tasks: tuple[Task, ...], fault: Failure | None
-) -> tuple[tuple[Span, ...], Failure | None]:
-    """Run all tasks in an order that their `after` allows; with a fault only a part of them."""
-    spans: dict[int, Span] = {}
-    wanted = len(tasks) if fault is None or len(tasks) == 1 else len(tasks) // 2
-    while len(spans) < wanted:
-        ready = [i for i, task in enumerate(tasks) if i not in spans and _may_run(task, i, spans)]
-        index = ready[session.order.pick(ready)]
-        task, start_ns = tasks[index], time.monotonic_ns()
-        done = _run(session.name, task, fault is not None and len(tasks) == 1)
-        if isinstance(done, Failure):
-            return (), done
-        end_ns = max(time.monotonic_ns(), start_ns + 1)
-        spans[index] = Span(task.name, start_ns, end_ns, device_ns=done)
-    return tuple(spans[i] for i in sorted(spans)), fault
-
-
-def _may_run(task: Task, index: int, done: dict[int, Span]) -> bool:
-    return all(i in done for i in (range(index) if task.after is None else task.after))
-
-
-def _run(device: str, task: Task, part: bool) -> Failure | float | None:
-    try:
-        return task.run(part)
-    except OperationFailed as error:
-        return error.failure
-    except BaseException as error:  # noqa: BLE001  foreign code: its error is the point's failure
-        text = f"{type(error).__name__}: {error}"
-        return Failure(task.kind, Scope.OPERATION, device, task.operation, text)
+            session.finish(op, spans)

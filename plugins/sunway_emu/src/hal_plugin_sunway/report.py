@@ -21,14 +21,15 @@ class Report:
 
     def launch(self, entry: str, grid: tuple[int, int, int], outcome: Outcome) -> None:
         """A launch, with what its CPEs did (see `Outcome`)."""
-        self._add({"launch": entry, "grid": grid, **asdict(outcome)}, outcome.cycles)
+        if self.path:
+            self._add({"launch": entry, "grid": grid, **asdict(outcome)}, outcome.cycles)
 
     def allocation(self, nbytes: int, cycles: float) -> None:
         """An allocation."""
-        self._add({"allocate": nbytes, "cycles": cycles}, cycles)
+        if self.path:
+            self._add({"allocate": nbytes, "cycles": cycles}, cycles)
 
     def _add(self, row: dict[str, object], cycles: float) -> None:
-        if self.path:
-            line = json.dumps({**row, "emulated_s": self.chip.seconds(cycles)})
-            with self.lock, Path(self.path).open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
+        line = json.dumps({**row, "emulated_s": self.chip.seconds(cycles)})
+        with self.lock, Path(self.path).open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
