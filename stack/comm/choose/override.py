@@ -3,9 +3,10 @@
     all_reduce=recursive_doubling:0-8K;ring/4:8K-  broadcast=binomial  all_gather=mine.plan:1M-
 
 A kind, `=`, and what it runs for which sizes: an algorithm, with `/CUT` where it is to cut what it
-moves, or the file of a program (a name that ends in `.plan`); then `:FROM-TO` in bytes, TO not
-included, with K, M and G for 1024 and so on. Without TO it has no end, without a range it is for
-all sizes. Sizes that no range has are chosen as always. Dashes and underscores are the same.
+moves, or the file of a program (a name that ends in `.plan`), or, for memory of devices that are
+all of one plugin, who runs it: `device` (the plugin's own group) or `engine`; then `:FROM-TO` in
+bytes, TO not included, with K, M and G for 1024 and so on. Without TO it has no end, without a range it is
+for all sizes. Sizes that no range has are chosen as always. Dashes and underscores are the same.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SIZE = r"(\d+)([KMG]?)"
 _RANGE = re.compile(rf"(.+):{_SIZE}-(?:{_SIZE})?")
 PLAN_FILE = ".plan"
+PLANS_VARIABLE = "HAL_COMM_PLANS"
+"""The environment variable with the text of a job; that of rank 0 counts."""
+DEVICE, ENGINE = "device", "engine"
+"""Not algorithms, but who runs a call on the memory of devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,7 @@ def _rule(kind: PlanKind, part: str) -> Rule:
 
 
 def _algorithm(kind: PlanKind, name: str) -> str:
-    if name.endswith(PLAN_FILE):
+    if name.endswith(PLAN_FILE) or name in (DEVICE, ENGINE):
         return name
     algorithm, slash, cut = name.replace("_", "-").partition("/")
     known = ALGORITHMS[kind]

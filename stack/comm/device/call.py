@@ -61,6 +61,11 @@ class Call:
                 return sum(row[rank] for row in call.counts), sum(call.counts[rank])
         return None, None
 
+    def nbytes(self, size: int) -> int:
+        """The longest vector that a rank gives or takes; equal on all ranks."""
+        counts = [n or 0 for rank in range(size) for n in self.needs(rank, size)]
+        return max(counts) * self.collective.dtype.nbytes
+
     def check(self, where: str, rank: int, size: int, dst: Region, src: Region) -> None:
         """Raise InvalidCall for regions and counts that do not fit together."""
         self._check_counts(where, size)

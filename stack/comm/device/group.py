@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import replace
-from queue import Empty, SimpleQueue
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from hal.core.device import Device
-from hal.core.errors import (
-    Failure,
-    FailureKind,
-    HalError,
-    OperationFailed,
-    Scope,
-)
+from hal.core.errors import Failure, FailureKind, Scope
 from hal.core.values import Collective, Point, Region, Waits
+from stack.comm.choose.override import DEVICE, Rule, parse_override
 from stack.comm.device.call import Call
+from stack.comm.device.line import Line
 from stack.comm.device.meeting import meet
-from stack.comm.device.through import Through
+from stack.comm.device.own import Own, own_of
 from stack.comm.group import Group
-
-SLICE_S = 0.05
-"""How long a wait for the device does not look whether the group has failed."""
 
 
 class DeviceGroup:
@@ -32,27 +23,26 @@ class DeviceGroup:
     and gives points that the device's other work waits for.
 
     All ranks begin the same calls in the same order. The devices of the ranks may be of different
-    plugins. Calls run one after the other, in a thread of the group, and the first failure fails
-    every point from it on: what ended the group, or what failed a point that a call waits for,
-    which then ends the group on the other ranks. While this lives, nobody else calls operations of
-    `group`, which stays the caller's.
+    plugins. Calls run one after the other: in the plugin's own group where all ranks are of one
+    plugin that makes them, else in the engine of `group`, unless an override says which
+    (`stack.comm.choose.override`). The first failure fails every point from it on: what ended the
+    group, or what failed a point that a call waits for, which then ends the group on the other
+    ranks. While this lives, nobody else calls operations of `group`, which stays the caller's.
     """
 
-    def __init__(self, group: Group, device: Device) -> None:
-        """All ranks of the group make theirs at once. Raises what ends the group."""
+    def __init__(self, group: Group, device: Device, rules: Sequence[Rule] | None = None) -> None:
+        """All ranks of the group make theirs at once, with equal `rules`: the override; without
+        them that of rank 0's environment. Raises what ends the group, PlanError for a text that
+        is no override."""
         self.group = group
         self.device = device
         self.peers = meet(group, device)
-        staged = any(not peer.mapped for peer in self.peers)
-        self._through = Through(group, device, staged, self._await)
-        self._points = device.create_timeline(True)
+        self._rules = tuple(parse_override(self.peers[0].plans) if rules is None else rules)
+        needed = rules is None or any(rule.algorithm == DEVICE for rule in rules)
+        self._own = own_of(group, device, self.peers) if needed else None
+        self._line = Line(group, device, any(not peer.mapped for peer in self.peers))
         self._lock = threading.Lock()
-        self._begun = self._reached = 0
-        self._failed: Failure | None = None
-        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
-        name = f"{device.name} in {group.key}"
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._thread.start()
+        self._newest: tuple[Own | Line, Point] | None = None
 
     @property
     def rank(self) -> int:
@@ -66,7 +56,7 @@ class DeviceGroup:
     def failure(self) -> Failure | None:
         """The first failure of a call; None while all is well. Does not block. What has ended the
         group on all ranks, with the rank that caused it, is `group.failure`."""
-        return self._failed
+        return self._line.failure or (self._own.failure if self._own else None)
 
     def start(
         self,
@@ -82,34 +72,58 @@ class DeviceGroup:
         `dst` equal to `src` means in place. Regions that the rank does not use may be empty. The
         buffers stay alive until the point. `parts` are the elements of each rank's part where they
         differ (all_gather, gather, reduce_scatter, scatter), equal on all ranks; the collective's
-        count does not count then. Raises InvalidCall for regions that do not fit.
+        count does not count then. Raises InvalidCall for regions that do not fit, DeviceLost for a
+        device that is gone.
         """
-        call = Call(collective, None if parts is None else tuple(parts))
-        call.check(
-            f"{self.device.name} in group {self.group.key!r}", self.rank, self.size, dst, src
-        )
+        call = self.check(collective, dst, src, parts)
+        way = self._way(call)
         with self._lock:
-            self._begun += 1
-            self._tasks.put(_Task(self._begun, call, dst, src, tuple(waits)))
-            return Point(self._points, self._begun)
+            if self._newest is not None and self._newest[0] is not way:
+                waits = (*waits, self._newest[1])
+            point = way.start(call, dst, src, waits)
+            self._newest = way, point
+            return point
+
+    def check(
+        self, collective: Collective, dst: Region, src: Region, parts: Sequence[int] | None = None
+    ) -> Call:
+        """The call that `start` would begin. Raises InvalidCall for what does not fit."""
+        call = Call(collective, None if parts is None else tuple(parts))
+        where = f"{self.device.name} in group {self.group.key!r}"
+        call.check(where, self.rank, self.size, dst, src)
+        return call
+
+    def _way(self, call: Call) -> Own | Line:
+        """Who runs a call: the same on all ranks."""
+        if self._own is None or call.parts is not None:
+            return self._line
+        nbytes = call.nbytes(self.size)
+        rule = next((r for r in self._rules if r.holds(call.collective.kind, nbytes)), None)
+        return self._own if rule is None or rule.algorithm == DEVICE else self._line
 
     def abort(self, cause: Failure) -> None:
         """Fail every call that is not done, here with `cause`, and end the group on all ranks. Does
         not block, and may be called from any thread and again."""
-        self._fail(cause)
+        self._line.fail(cause)
+        if self._own is not None:
+            self._own.abort(cause)
+
+    def leave(self, last: Callable[[], None]) -> None:
+        """As `close`, in the background; `last` is called at the end."""
+        if self._own is not None:
+            self._own.leave()
+        self._line.leave(last)
 
     def close(self) -> None:
         """End the calls that are begun, and give back what this has of the device. Those that are
         not done within the group's deadline are aborted. The group stays open."""
-        if not self._thread.is_alive():
-            return
-        self._tasks.put(None)
-        self._thread.join(self.group.deadline_s)
-        if self._thread.is_alive():
-            self._fail(self._failure_of(FailureKind.ABORTED, "close", "its calls did not end"))
-            self._thread.join(self.group.deadline_s)
-        self._through.close()
-        self.device.free(self._points)
+        self.leave(lambda: None)
+        if not self._line.join(self.group.deadline_s):
+            text = "calls did not end within the group's deadline"
+            self._line.fail(
+                Failure(FailureKind.ABORTED, Scope.PEER, self.device.name, "close", text)
+            )
+            self._line.join(self.group.deadline_s)
 
     def __enter__(self) -> Self:
         return self
@@ -121,73 +135,3 @@ class DeviceGroup:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _work(self) -> None:
-        while True:
-            try:
-                task = self._tasks.get(timeout=1.0)
-            except Empty:
-                continue
-            if task is None:
-                return
-            self._do(task)
-
-    def _do(self, task: _Task) -> None:
-        if self._failed is not None:
-            return
-        try:
-            self._await(task.waits)
-            self._through.run(task.call, task.dst, task.src)
-        except OperationFailed as error:
-            self._fail(self._named(error, task))
-        except HalError as error:
-            self._fail(self._failure_of(FailureKind.ABORTED, str(task.call), str(error)))
-        except Exception as error:  # noqa: BLE001  foreign code: a plugin's hook; it fails the point
-            text = f"{type(error).__name__}: {error}"
-            self._fail(self._failure_of(FailureKind.HOST_CALL, str(task.call), text))
-        else:
-            self._reach(task.value)
-
-    def _await(self, points: Sequence[Point]) -> None:
-        """Until the device has reached the points. Raises what has failed them or the group."""
-        while points and not self.device.wait(points, SLICE_S, True):
-            if self._failed is not None:
-                raise OperationFailed(self._failed)
-            if (failure := self.group.failure) is not None:
-                raise failure
-
-    def _reach(self, value: int) -> None:
-        with self._lock:
-            if self._failed is None:
-                self._reached = value
-                self._signal(value, None)
-
-    def _fail(self, failure: Failure) -> None:
-        with self._lock:
-            if self._failed is None:
-                self._failed = failure
-                self._signal(self._reached + 1, failure)
-        self.group.abort()
-
-    def _signal(self, value: int, failure: Failure | None) -> None:
-        try:
-            self.device.signal(self._points, value, failure)
-        except HalError:
-            assert self.device is not None  # closed or lost: its points have failed with it
-
-    def _named(self, error: OperationFailed, task: _Task) -> Failure:
-        """The failure of a wait as it is; what ended the group as this device's."""
-        if error is self.group.failure or error.failure.scope is not Scope.PEER:
-            return error.failure
-        return replace(error.failure, device=self.device.name, operation=str(task.call))
-
-    def _failure_of(self, kind: FailureKind, operation: str, text: str) -> Failure:
-        return Failure(kind, Scope.PEER, self.device.name, operation, text)
-
-
-class _Task(NamedTuple):
-    value: int
-    call: Call
-    dst: Region
-    src: Region
-    waits: tuple[Point, ...]

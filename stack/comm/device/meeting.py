@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from hal.core.description import Feature
 from hal.core.device import Device
+from stack.comm.choose.override import PLANS_VARIABLE
 from stack.comm.device.memory import is_open
 from stack.comm.group import Group
 
@@ -17,7 +19,8 @@ from stack.comm.group import Group
 @dataclass(frozen=True, slots=True)
 class Peer:
     """A rank's device: its name and plugin, the process that opened it, whether the host sees its
-    memory in place (`mapped`), and which groups its plugin makes itself."""
+    memory in place (`mapped`), which groups its plugin makes itself, what no other rank or group
+    says (`nonce`), and the user's word on what runs (`plans`), of which rank 0's counts."""
 
     device: str
     plugin: str
@@ -25,6 +28,8 @@ class Peer:
     mapped: bool
     groups: bool
     groups_between_processes: bool
+    nonce: str
+    plans: str
 
 
 def meet(group: Group, device: Device) -> tuple[Peer, ...]:
@@ -37,6 +42,8 @@ def meet(group: Group, device: Device) -> tuple[Peer, ...]:
         is_open(device),
         Feature.COLLECTIVES in features,
         Feature.GROUP_IPC in features,
+        secrets.token_hex(8),
+        os.environ.get(PLANS_VARIABLE, ""),
     )
     text = np.frombuffer(json.dumps(asdict(own)).encode(), np.uint8)
     counts = group.all_gather(np.array([text.size])).ravel().tolist()

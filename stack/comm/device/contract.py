@@ -1,0 +1,163 @@
+"""The contract's hooks of collectives for any device, by the stack's groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hal.core.description import DeviceInfo, Feature
+from hal.core.device import Device
+from hal.core.errors import Failure, InvalidCall, PluginError
+from hal.core.relay import Hook
+from hal.core.spec import OPTIONAL, DeviceSpec, hookimpl, hooks
+from hal.core.values import (
+    AllocOptions,
+    Buffer,
+    Collective,
+    CollectiveKind,
+    Group,
+    GroupSpec,
+    Handle,
+    Point,
+    Region,
+    Timeline,
+    Waits,
+)
+from stack.comm import group as ranks
+from stack.comm.choose.override import ENGINE, Rule
+from stack.comm.device.group import DeviceGroup
+from stack.comm.store import Store
+
+FEATURES = frozenset({Feature.COLLECTIVES, Feature.GROUP_IPC})
+_RULES = tuple(Rule(kind, ENGINE) for kind in CollectiveKind)
+
+
+class StackGroups:
+    """Implements `DeviceSpec` for a device as it is, with groups that the stack makes: their
+    members may be of any plugins and in any process that reaches the store.
+
+    `store` is where members meet, and `address` where this process reaches it. Closing ends the
+    device.
+    """
+
+    def __init__(self, device: Device, store: Store, address: str) -> None:
+        """`device` has no wrappers. Raises PluginError for a hook that lacks a parameter."""
+        self._device = device
+        self._store = store
+        self._address = address
+        self._members: list[Group] = []
+        self._nothing: Buffer | None = None
+        for hook in hooks(DeviceSpec):
+            if not hasattr(self, hook) and OPTIONAL.get(hook) not in FEATURES:
+                setattr(self, hook, _whole(device, hook))
+
+    @hookimpl
+    def describe(self) -> DeviceInfo:
+        info = self._device.info
+        return replace(info, features=info.features | FEATURES)
+
+    @hookimpl
+    def close(self) -> None:
+        for group in list(self._members):
+            self._leave(group, wait=True)
+        self._device.close()
+
+    @hookimpl
+    def free(self, handle: Handle) -> None:
+        if isinstance(handle, Group):
+            self._leave(handle, wait=False)
+        else:
+            self._device.free(handle)
+
+    @hookimpl
+    def reset(self) -> int:
+        """The members of groups go with the epoch."""
+        for group in list(self._members):
+            self._leave(group, wait=False)
+        self._nothing = None
+        return self._device.reset()
+
+    @hookimpl
+    def create_group(self, spec: GroupSpec) -> Group:
+        health = self._device.health()
+        joined = ranks.Group.join(
+            self._store, self._address, spec.key, spec.rank, len(spec.peers), spec.timeout_s
+        )
+        try:
+            made = DeviceGroup(joined, self._device, _RULES)
+            self._check_peers(spec, made)
+        except BaseException:
+            joined.close()
+            raise
+        found = Group(self._device.name, health.epoch, (made, spec), spec.rank, len(spec.peers))
+        self._members.append(found)
+        return found
+
+    @hookimpl
+    def collective(
+        self,
+        group: Group,
+        call: Collective,
+        dst: Region,
+        src: Region,
+        timeline: Timeline,
+        waits: Waits,
+    ) -> Point:
+        """Between two operations of the timeline that do nothing but keep its order."""
+        made: DeviceGroup = group.native[0]
+        made.check(call, dst, src)  # before anything is submitted
+        before = self._mark(timeline, waits)
+        return self._mark(timeline, (made.start(call, dst, src, (before,)),))
+
+    @hookimpl
+    def abort(self, group: Group, cause: Failure) -> None:
+        group.native[0].abort(cause)
+
+    @hookimpl
+    def async_error(self, group: Group) -> Failure | None:
+        made: DeviceGroup = group.native[0]
+        return made.failure
+
+    @hookimpl
+    def shrink(self, group: Group, ranks: Sequence[int]) -> Group:
+        spec: GroupSpec = group.native[1]
+        if len(set(ranks)) != len(ranks):
+            raise InvalidCall(f"{self._device.name}.shrink: {ranks} has a rank twice")
+        key = f"{spec.key}/{','.join(map(str, ranks))}"
+        peers = tuple(spec.peers[rank] for rank in ranks)
+        return self.create_group(
+            GroupSpec(key, list(ranks).index(spec.rank), peers, spec.timeout_s)
+        )
+
+    def _mark(self, timeline: Timeline, waits: Waits) -> Point:
+        if self._nothing is None:
+            self._nothing = self._device.alloc(0, AllocOptions())
+        return self._device.fill(self._nothing.region(), b"\0", timeline, waits)
+
+    def _leave(self, group: Group, wait: bool) -> None:
+        self._members.remove(group)
+        made: DeviceGroup = group.native[0]
+        if wait:
+            made.close()
+            made.group.close()
+        else:
+            made.leave(made.group.close)
+
+    def _check_peers(self, spec: GroupSpec, made: DeviceGroup) -> None:
+        """Members that name each other otherwise are in no group together."""
+        told = tuple(peer.device for peer in made.peers)
+        if told == spec.peers:
+            return
+        made.close()
+        text = f"rank {spec.rank} names the peers {spec.peers}, and these came: {told}"
+        raise InvalidCall(f"group {spec.key!r}: {text}")
+
+
+def _whole(device: Device, hook: str) -> Hook:
+    """A hook of a device that takes every parameter of the contract."""
+    found: Hook = getattr(device, hook)
+    feature = OPTIONAL.get(hook)
+    declared = feature is None or feature in device.info.features
+    if declared and hook != "without" and not hasattr(found, "hal_impl"):
+        raise PluginError(f"{device.name}.{hook} does not take all that the contract gives it")
+    return found

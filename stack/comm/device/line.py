@@ -1,0 +1,161 @@
+"""The calls of a device in a group, one after the other, in a thread between device and engine."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import NamedTuple
+
+from hal.core.device import Device
+from hal.core.errors import Failure, FailureKind, HalError, OperationFailed, Scope
+from hal.core.values import Point, Region, Waits
+from stack.comm.device.call import Call
+from stack.comm.device.through import Through
+from stack.comm.group import Group
+
+SLICE_S = 0.05
+"""How long a wait for the device does not look whether the group has failed."""
+IDLE_S = 1.0
+
+
+class Line:
+    """Runs calls behind the points that they wait for, and reaches a point for each.
+
+    Two host-driven timelines tie it to the device: the one counts the calls that are begun, so that
+    the thread sleeps in a wait of the device and hears at once when that is lost; the other one
+    counts those that are done. The first failure fails every point from it on, and ends the group.
+    """
+
+    def __init__(self, group: Group, device: Device, staged: bool) -> None:
+        """`staged`: as in `Through`."""
+        self._group = group
+        self._device = device
+        self._through = Through(group, device, staged, self._await)
+        self._calls = device.create_timeline(True)
+        self._points = device.create_timeline(True)
+        self._lock = threading.Lock()
+        self._begun = self._taken = self._reached = 0
+        self._tasks: deque[_Task | None] = deque()
+        self._last: Callable[[], None] = _nothing
+        self.failure: Failure | None = None
+        name = f"{device.name} in {group.key}"
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def start(self, call: Call, dst: Region, src: Region, waits: Waits) -> Point:
+        """Begin a call; gives its point. Does not block."""
+        with self._lock:
+            value = self._push(_Task(self._begun + 1, call, dst, src, tuple(waits)))
+            return Point(self._points, value)
+
+    def fail(self, failure: Failure) -> None:
+        """Fail every call that is not done, and end the group on all ranks. Does not block. Only
+        the first failure counts."""
+        with self._lock:
+            if self.failure is None:
+                self.failure = failure
+                self._signal(self._reached + 1, failure)
+        self._group.abort()
+
+    def leave(self, last: Callable[[], None]) -> None:
+        """End the calls that are begun, then call `last`. Does not block."""
+        with self._lock:
+            self._last = last
+            if self._thread.is_alive():
+                self._push(None)
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end after `leave`; whether it has come."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _push(self, task: _Task | None) -> int:
+        """With the lock held."""
+        self._tasks.append(task)
+        self._begun += 1
+        self._device.signal(self._calls, self._begun, None)
+        return self._begun
+
+    def _work(self) -> None:
+        try:
+            while (task := self._next()) is not None:
+                if self.failure is None:
+                    self._do(task)
+        except OperationFailed as error:
+            self.fail(error.failure)  # the device is lost
+        except HalError as error:
+            self.fail(self._failure(FailureKind.ABORTED, "group", f"its device is gone: {error}"))
+        self._end()
+
+    def _next(self) -> _Task | None:
+        """The next call, once it is begun; None after the last one."""
+        self._taken += 1
+        while not self._device.wait([Point(self._calls, self._taken)], IDLE_S, True):
+            continue
+        return self._tasks.popleft()
+
+    def _do(self, task: _Task) -> None:
+        try:
+            self._await(task.waits)
+            self._through.run(task.call, task.dst, task.src)
+        except OperationFailed as error:
+            self.fail(self._own(error.failure, task))
+        except HalError as error:
+            self.fail(self._failure(FailureKind.ABORTED, str(task.call), str(error)))
+        except Exception as error:  # noqa: BLE001  foreign code: a plugin's hook; it fails the point
+            text = f"{type(error).__name__}: {error}"
+            self.fail(self._failure(FailureKind.HOST_CALL, str(task.call), text))
+        else:
+            self._reach(task.value)
+
+    def _await(self, points: Sequence[Point]) -> None:
+        """Until the device has reached the points. Raises what has failed them or the group."""
+        while points and not self._device.wait(points, SLICE_S, True):
+            if self.failure is not None:
+                raise OperationFailed(self.failure)
+            if (failure := self._group.failure) is not None:
+                raise failure
+
+    def _reach(self, value: int) -> None:
+        with self._lock:
+            if self.failure is None:
+                self._reached = value
+                self._signal(value, None)
+
+    def _signal(self, value: int, failure: Failure | None) -> None:
+        try:
+            self._device.signal(self._points, value, failure)
+        except HalError:
+            return  # the device is closed or lost, and every point with it
+
+    def _end(self) -> None:
+        with suppress(HalError):  # as in `_signal`
+            self._through.close()
+            self._device.free(self._calls)
+            self._device.free(self._points)
+        self._last()
+
+    def _own(self, failure: Failure, task: _Task) -> Failure:
+        """What ended the group, as a failure of this device; another one unchanged."""
+        error = self._group.failure
+        if isinstance(error, OperationFailed) and failure == error.failure:
+            return replace(failure, device=self._device.name, operation=str(task.call))
+        return failure
+
+    def _failure(self, kind: FailureKind, operation: str, text: str) -> Failure:
+        return Failure(kind, Scope.PEER, self._device.name, operation, text)
+
+
+class _Task(NamedTuple):
+    value: int
+    call: Call
+    dst: Region
+    src: Region
+    waits: tuple[Point, ...]
+
+
+def _nothing() -> None:
+    """What is called last where nobody asked for it."""

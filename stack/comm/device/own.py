@@ -1,0 +1,72 @@
+"""Groups that a plugin makes itself, for ranks that are all its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hal.core import values
+from hal.core.device import Device
+from hal.core.errors import Failure, HalError
+from hal.core.values import GroupSpec, Point, Region, Waits
+from stack.comm.device.call import Call
+from stack.comm.device.meeting import Peer
+from stack.comm.group import Group
+
+
+class Own:
+    """A device's membership in a group of its plugin, and the timeline for its calls."""
+
+    def __init__(self, device: Device, group: values.Group) -> None:
+        self._device = device
+        self._group = group
+        self._timeline = device.create_timeline(False)
+
+    def start(self, call: Call, dst: Region, src: Region, waits: Waits) -> Point:
+        """Begin a call; gives its point. Does not block."""
+        return self._device.collective(
+            self._group, call.collective, dst, src, self._timeline, waits
+        )
+
+    @property
+    def failure(self) -> Failure | None:
+        """The first failure of the group on this member."""
+        return self._device.async_error(self._group)
+
+    def abort(self, cause: Failure) -> None:
+        """Fail what is not done."""
+        self._device.abort(self._group, cause)
+
+    def leave(self) -> None:
+        """Give the group back; what was begun goes on."""
+        self._device.free(self._group)
+        self._device.free(self._timeline)
+
+
+def own_of(group: Group, device: Device, peers: Sequence[Peer]) -> Own | None:
+    """The plugin's own group of these ranks, where all are of one plugin that makes such groups;
+    all ranks call it. None on all ranks if one of them gets none. Raises what ends the group."""
+    if not _possible(group, peers):
+        return None
+    names = tuple(peer.device for peer in peers)
+    spec = GroupSpec(f"{group.key}/{peers[0].nonce}", group.rank, names, group.deadline_s)
+    try:
+        made = device.create_group(spec)
+    except HalError:
+        made = None
+    all_made = group.all_gather(np.array([made is not None])).all()
+    if made is not None and not all_made:
+        device.free(made)
+    return Own(device, made) if made is not None and all_made else None
+
+
+def _possible(group: Group, peers: Sequence[Peer]) -> bool:
+    together = len({peer.process for peer in peers}) == 1
+    between = all(peer.groups_between_processes for peer in peers)
+    return (
+        len({peer.plugin for peer in peers}) == 1
+        and all(peer.groups for peer in peers)
+        and len(set(group.hosts)) == 1
+        and (together or between)
+    )
