@@ -5,8 +5,9 @@
 A kind, `=`, and what it runs for which sizes: an algorithm, with `/CUT` where it is to cut what it
 moves, or the file of a program (a name that ends in `.plan`), or, for memory of devices that are
 all of one plugin, who runs it: `device` (the plugin's own group) or `engine`; then `:FROM-TO` in
-bytes, TO not included, with K, M and G for 1024 and so on. Without TO it has no end, without a range it is
-for all sizes. Sizes that no range has are chosen as always. Dashes and underscores are the same.
+bytes, TO not included, with K, M and G for 1024 and so on. Without TO it has no end, without a
+range it is for all sizes. Sizes that no range has are chosen as always. Dashes and underscores are
+the same.
 """
 
 from __future__ import annotations
