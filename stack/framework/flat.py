@@ -46,14 +46,15 @@ class Layout:
             p is self._part(base, i) for i, p in enumerate(known)
         ):
             return base
-        return g.concat([self._padded(p, i) for i, p in enumerate(parts)], 0)
+        return g.concat([self.padded(p, i) for i, p in enumerate(parts)], 0)
 
     def _part(self, flat: Node, i: int) -> Node:
         start = self.starts[i]
         cut = g.slice(flat, (start,), (start + math.prod(self.shapes[i]),))
         return g.reshape(cut, self.shapes[i])
 
-    def _padded(self, part: Node, i: int) -> Node:
+    def padded(self, part: Node, i: int) -> Node:
+        """Part i as a vector, with the gap behind it."""
         end = self.starts[i + 1] if i + 1 < len(self.starts) else self.size
         row = g.reshape(part, (part.type.size,))
         return g.pad(row, (0,), (end - self.starts[i] - part.type.size,))

@@ -1,5 +1,5 @@
 """What surrounds an operation: whether gradients are recorded, autocast's element type, which
-modules evaluate.
+modules evaluate, and who shares gradients with other ranks.
 
 All of it is part of the key under which `jit` keeps a captured plan.
 """
@@ -9,15 +9,60 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from contextlib import ContextDecorator, contextmanager
 from contextvars import ContextVar, Token
-from weakref import WeakSet
+from itertools import count
+from typing import Protocol
+from weakref import WeakSet, WeakValueDictionary
 
 from hal.core.dtypes import DType
 
 _grad: ContextVar[bool] = ContextVar("grad", default=True)
 _cast: ContextVar[DType | None] = ContextVar("autocast", default=None)
 
+_local: ContextVar[bool] = ContextVar("local gradients", default=False)
+
 evaluating: WeakSet[object] = WeakSet()
 """The modules that were put into evaluation mode."""
+
+
+class Sharer(Protocol):
+    """Shares gradients with other ranks: `share` is called after every `backward` that does not run
+    within `local_gradients`."""
+
+    def share(self) -> None: ...
+
+
+_numbers = count()
+sharers: WeakValueDictionary[int, Sharer] = WeakValueDictionary()
+"""In the order in which they came, which is the same on all ranks of a program."""
+
+
+def add_sharer(sharer: Sharer) -> None:
+    """Let it share gradients for as long as it lives, or until `drop_sharer`."""
+    sharers[next(_numbers)] = sharer
+
+
+def drop_sharer(sharer: Sharer) -> None:
+    """Share no gradients any more. Idempotent."""
+    for number in [n for n, s in sharers.items() if s is sharer]:
+        del sharers[number]
+
+
+def share_gradients() -> None:
+    """A `backward` has ended: let all ranks have the gradients that it is for."""
+    if not _local.get():
+        for sharer in list(sharers.values()):
+            sharer.share()
+
+
+@contextmanager
+def local_gradients() -> Iterator[None]:
+    """Gather gradients on this rank alone within the block: those of all but the last part of a
+    batch."""
+    token = _local.set(True)
+    try:
+        yield
+    finally:
+        _local.reset(token)
 
 
 def grad_enabled() -> bool:
@@ -69,4 +114,5 @@ def autocast(dtype: DType | None = DType.BF16) -> Iterator[None]:
 
 def key() -> Hashable:
     """A value that is equal whenever a traced function would be traced in the same way."""
-    return _grad.get(), _cast.get(), frozenset(map(id, evaluating))
+    shared = () if _local.get() else tuple(sharers)
+    return _grad.get(), _cast.get(), frozenset(map(id, evaluating)), shared

@@ -34,10 +34,15 @@ U64 = DType.U64
 
 
 class Generator:
-    """A stream of random numbers on a device. `key` and `offset` are 0-d uint64 tensors."""
+    """A stream of random numbers on a device. `key` and `offset` are 0-d uint64 tensors.
+
+    `part` is (rank, size): a draw here is this rank's part of a draw that `size` ranks make
+    together, rank after rank, so that what is drawn for a whole batch is the same for any size.
+    """
 
     def __init__(self, device: str, seed: int) -> None:
         self.device = device
+        self.part = (0, 1)
         self.key = tensor(np.uint64(seed % 2**64), device=device)
         self.offset = tensor(np.uint64(0), device=device)
         for state in (self.key, self.offset):
@@ -59,10 +64,11 @@ class Generator:
 
     def words(self, n: int) -> Node:
         """u32[n], the next words of the stream."""
-        start = self.offset.node
-        counters = g.add(g.broadcast(start, (n,)), g.arange(n, U64))
+        start, (rank, size) = self.offset.node, self.part
+        own = g.add(start, g.const(rank * n, U64)) if rank else start
+        counters = g.add(g.broadcast(own, (n,)), g.arange(n, U64))
         # A buffer of its own keeps equal draws equal programs, wherever they stand in the stream.
-        rebind(self.offset, g.contiguous(g.add(start, g.const(-(-n // 4) * 4, U64))))
+        rebind(self.offset, g.contiguous(g.add(start, g.const(-(-n * size // 4) * 4, U64))))
         return g.philox(counters, g.broadcast(self.key.node, (n,)))
 
 

@@ -25,7 +25,7 @@ from stack.framework.expr import activation, contract, index, movement
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
 from stack.framework.expr.operand import Operand
-from stack.framework.mode import grad_enabled
+from stack.framework.mode import grad_enabled, share_gradients
 from stack.framework.realize import array_of, refuse_in_trace
 from stack.ir import build as g
 
@@ -242,6 +242,7 @@ class Tensor(Cell):
                 leaf.grad = Tensor(total, leaf.device)
             else:
                 rebind(leaf.grad, g.add(leaf.grad.node, total))
+        share_gradients()
 
     def detach(self) -> Tensor:
         """The same values, through which no gradient flows."""

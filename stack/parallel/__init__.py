@@ -1,1 +1,6 @@
 """Training on several devices: a mesh of ranks, and functions that spread a model over it."""
+
+from stack.parallel.data import DataParallel, data_parallel
+from stack.parallel.mesh import Mesh
+
+__all__ = ["DataParallel", "Mesh", "data_parallel"]

@@ -1,0 +1,79 @@
+"""All ranks begin with the same model: the same parameters, with the values of rank 0."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import zip_longest
+
+import numpy as np
+
+from hal.core.errors import InvalidCall
+from stack.comm.group import Group
+from stack.framework import Tensor, default_generator, tensor
+from stack.framework.dtypes import NAMES
+from stack.framework.nn import Module
+from stack.framework.realize import arrays_of, realize
+
+Fact = tuple[str, str]
+"""A tensor's name and what must be equal of it."""
+
+
+def agree(group: Group, model: Module, device: str) -> None:
+    """Raise InvalidCall on all ranks if their models differ; then give every rank the values of
+    rank 0: parameters, buffers, and the state of the device's generator."""
+    named = [*model.named_parameters(), *model.named_buffers()]
+    _compare(group, [(name, _described(t)) for name, t in named])
+    _take_values(group, [t for _, t in named])
+    _take_random_state(group, device)
+
+
+def _described(t: Tensor) -> str:
+    learned = "" if t.requires_grad else ", not learned"
+    return f"{NAMES[t.dtype]}{list(t.shape)}{learned}"
+
+
+def _compare(group: Group, facts: Sequence[Fact]) -> None:
+    every = _gather(group, json.dumps(facts).encode())
+    if all(text == every[0] for text in every):
+        return
+    other = next(r for r, text in enumerate(every) if text != every[0])
+    first, second = (json.loads(every[r]) for r in (0, other))
+    pairs = zip_longest(first, second)
+    ours, theirs = next((a, b) for a, b in pairs if a != b)
+    raise InvalidCall(
+        f"group {group.key!r}: ranks have different models: rank 0 has {_said(ours)} where rank "
+        f"{other} has {_said(theirs)}; build the same model on all ranks"
+    )
+
+
+def _said(fact: Fact | None) -> str:
+    return "no parameter" if fact is None else f"{fact[0]}: {fact[1]}"
+
+
+def _gather(group: Group, text: bytes) -> list[bytes]:
+    """What each rank says."""
+    own = np.frombuffer(text, np.uint8)
+    counts = group.all_gather(np.array([own.size])).ravel().tolist()
+    texts = group.all_gather(own, counts=counts).tobytes()
+    ends = np.cumsum(counts).tolist()
+    return [texts[end - n : end] for end, n in zip(ends, counts, strict=True)]
+
+
+def _take_values(group: Group, tensors: Sequence[Tensor]) -> None:
+    arrays_of(tensors)
+    for t in tensors:
+        own = t.numpy()
+        data = np.ascontiguousarray(own).view(np.uint8).reshape(-1).copy()
+        group.broadcast(data, 0)
+        if data.tobytes() != own.tobytes():
+            values = np.frombuffer(data.tobytes(), own.dtype).reshape(own.shape)
+            t.data = tensor(values, dtype=t.dtype, device=t.device)
+    realize(*tensors)
+
+
+def _take_random_state(group: Group, device: str) -> None:
+    generator = default_generator(device)
+    state = np.array(generator.get_state(), np.uint64)
+    group.broadcast(state, 0)
+    generator.set_state(*state.tolist())

@@ -1,0 +1,88 @@
+"""Gradients as flat arrays in buckets, each averaged over the ranks by a node of the graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from hal.tile.node import Node, toposort
+from stack.framework import Tensor
+from stack.framework.flat import Layout, homes
+from stack.ir import build as g
+
+BUCKET_NBYTES = 1 << 20
+"""Gradients that are averaged at once, about: few enough that the first ones are on their way while
+most of the backward pass is still to come, enough that a call's own costs do not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Parameters that lie one after the other in a flat array of gradients."""
+
+    members: Sequence[Tensor]
+    layout: Layout
+
+
+def runs(parameters: Sequence[Tensor]) -> list[Run]:
+    """The parameters in the flat arrays that their optimizers have; those of no optimizer, and of
+    one that has others as well, in an array for each element type."""
+    known = {p.serial for p in parameters}
+    groups: dict[Hashable, list[Tensor]] = {}
+    for p in parameters:
+        home = homes.get(p.serial)
+        own = home is not None and all(m.serial in known for m in home.members)
+        groups.setdefault(id(home) if own else p.dtype, []).append(p)
+    return [_run(group) for group in groups.values()]
+
+
+def _run(group: Sequence[Tensor]) -> Run:
+    home = homes.get(group[0].serial)
+    if home is not None and {m.serial for m in home.members} == {p.serial for p in group}:
+        return Run(home.members, home.layout)
+    return Run(group, Layout.of([p.shape for p in group]))
+
+
+def share(run: Run, group: str) -> None:
+    """Replace the gradients by their averages over the ranks of the group. Parameters without one
+    stay without one."""
+    if all(p.grad is None for p in run.members):
+        return
+    parts = [_gradient(p) for p in run.members]
+    pieces = [_averaged(run.layout, parts, bucket, group) for bucket in buckets(parts)]
+    views = run.layout.split(g.concat(pieces, 0))
+    for p, view in zip(run.members, views, strict=True):
+        if p.grad is not None:
+            p.grad = Tensor(view, p.device)
+
+
+def _gradient(p: Tensor) -> Node:
+    return g.full(p.shape, 0, p.dtype) if p.grad is None else p.grad.node
+
+
+def _averaged(layout: Layout, parts: Sequence[Node], bucket: range, group: str) -> Node:
+    own = [layout.padded(parts[i], i) for i in bucket]
+    return g.all_reduce("avg", g.concat(own, 0), group)
+
+
+def buckets(parts: Sequence[Node], nbytes: int = BUCKET_NBYTES) -> list[range]:
+    """Neighbours that are averaged at once: about `nbytes` of them, and none that comes much later
+    in the backward pass than the first one of its bucket.
+
+    How late a gradient comes is told by the longest way to it through the graph. A model's
+    parameters are in the order of its layers, so that the last ones come first.
+    """
+    late, found, first, size = _depths(parts), list[range](), 0, 0
+    for i, part in enumerate(parts):
+        if i > first and (size >= nbytes or late[part] > late[parts[first]]):
+            found.append(range(first, i))
+            first, size = i, 0
+        size += math.prod(part.shape) * part.dtype.nbytes
+    return [*found, range(first, len(parts))]
+
+
+def _depths(parts: Sequence[Node]) -> dict[Node, int]:
+    depth: dict[Node, int] = {}
+    for n in toposort(list(parts)):
+        depth[n] = 1 + max((depth[s] for s in n.srcs), default=0)
+    return depth

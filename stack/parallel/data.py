@@ -1,0 +1,151 @@
+"""Data parallelism: every rank has the whole model and a part of each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Self
+
+from numpy.typing import NDArray
+
+from hal.core.errors import InvalidCall
+from stack.comm.device.group import DeviceGroup
+from stack.comm.group import Group
+from stack.framework import Tensor, default_generator, mode
+from stack.framework.device import engine
+from stack.framework.nn import Module
+from stack.ir import build as g
+from stack.parallel.agree import agree
+from stack.parallel.buckets import runs, share
+from stack.parallel.mesh import Mesh
+from stack.runtime import Engine
+
+Array = NDArray[Any]
+
+
+def data_parallel(model: Module, mesh: Mesh, axis: str = "data") -> DataParallel:
+    """Train one model on the ranks along an axis of the mesh; all of them call it, before the first
+    step.
+
+    From then on `backward` gives every rank the average of the ranks' gradients, which is the
+    gradient of the mean loss over the whole batch if each rank takes an equal part of it. What is
+    drawn at random on the model's device is this rank's part of what one rank would draw for the
+    whole batch, where the batch is the first axis: dropout is the same for any number of ranks.
+    Every rank computes the same things in the same order, whatever it looks at.
+
+    Raises InvalidCall when models differ, and what ends a group of ranks.
+    """
+    return DataParallel(model, mesh, axis)
+
+
+class DataParallel:
+    """A model's ranks: `rank` of `size`. With one rank it does nothing. Use it in a `with` block,
+    which leaves the group at its end."""
+
+    def __init__(self, model: Module, mesh: Mesh, axis: str) -> None:
+        """Use `data_parallel`."""
+        self.rank, self.size = mesh.place(axis), mesh.size(axis)
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._membership = None
+        if self.size > 1:
+            self._membership = Membership.join(model, mesh, axis)
+            mode.add_sharer(self)
+
+    def part(self, array: Array) -> Array:
+        """This rank's rows of a batch, along its first axis. The ranks' rows, one rank after the
+        other, are the batch. Raises InvalidCall when they cannot be equally many."""
+        rows = array.shape[0]
+        if rows % self.size:
+            raise InvalidCall(
+                f"a batch of {rows} rows cannot be divided by {self.size} ranks; take a multiple "
+                f"of {self.size}"
+            )
+        each = rows // self.size
+        return array[self.rank * each : (self.rank + 1) * each]
+
+    def mean(self, x: Tensor) -> Tensor:
+        """The average of the ranks' values, through which no gradient flows; all ranks call it."""
+        if self._membership is None:
+            return x.detach()
+        return Tensor(g.all_reduce("avg", x.detach().node, self._membership.name), x.device)
+
+    def local_gradients(self) -> AbstractContextManager[None]:
+        """Within the block `backward` gathers gradients on this rank alone. A batch in several
+        parts: let all but the last one run in it."""
+        return mode.local_gradients()
+
+    def share(self) -> None:
+        """Replace the gradients that this rank has gathered by their averages over the ranks."""
+        if self._membership is not None:
+            for run in runs(self._parameters):
+                share(run, self._membership.name)
+
+    def close(self) -> None:
+        """Leave the group, once everything begun is done: the model is this process's own again.
+        Idempotent."""
+        mode.drop_sharer(self)
+        if self._membership is not None:
+            self._membership.leave()
+            self._membership = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Membership:
+    """The group of a model's ranks, which its device is in under `name`."""
+
+    def __init__(self, group: Group, engine: Engine, device: str, name: str) -> None:
+        self.name = name
+        self._group = group
+        self._engine = engine
+        self._generator = default_generator(device)
+        self._generator.part = group.rank, group.size
+        self._members = DeviceGroup(group, engine.device)
+        engine.groups[name] = self._members
+
+    @classmethod
+    def join(cls, model: Module, mesh: Mesh, axis: str) -> Self:
+        """Meet the other ranks and compare models."""
+        device = _device_of([*model.parameters(), *model.buffers()])
+        own = engine(device)
+        if not isinstance(own, Engine):
+            raise InvalidCall(f"{device} is no device of this process's ranks")
+        group = mesh.join(axis)
+        try:
+            agree(group, model, device)
+            return cls(group, own, device, _free_name(own, axis))
+        except BaseException:
+            group.close()
+            raise
+
+    def leave(self) -> None:
+        """Give everything back."""
+        self._generator.part = 0, 1
+        self._engine.groups.pop(self.name, None)
+        self._members.close()
+        self._group.close()
+
+
+def _device_of(tensors: Sequence[Tensor]) -> str:
+    devices = sorted({t.device for t in tensors})
+    if len(devices) != 1:
+        raise InvalidCall(
+            f"data parallelism takes a model with parameters on one device of each rank, not on "
+            f"{', '.join(devices) or 'none'}"
+        )
+    return devices[0]
+
+
+def _free_name(own: Engine, axis: str) -> str:
+    names = (axis if i == 0 else f"{axis}{i}" for i in range(len(own.groups) + 1))
+    return next(name for name in names if name not in own.groups)
