@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import hal
+from hal.cache import cache_dir
 from hal.core.errors import HalError
 from hal.core.values import OpenOptions
 from hal.tile.node import Node
@@ -24,7 +25,6 @@ from stack.bench.cases import Case, cases
 from stack.bench.clock import Time, time_of
 from stack.bench.roof import Roof, roof_of
 from stack.runtime import Array, Engine, engine_of
-from stack.runtime.opening import cache_dir
 
 PICTURE = "stack.bench.picture"
 

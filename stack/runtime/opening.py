@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import hal
+from hal.cache import cache_dir
 from hal.core.device import Device, Wrapper
 from hal.core.errors import InvalidCall
 from hal.core.values import OpenOptions
@@ -19,9 +18,6 @@ from stack.ops import OPS
 from stack.runtime.compile_cache import cached
 from stack.runtime.engine import TIMEOUT_S, Engine
 from stack.runtime.tuned import read_choices
-
-CACHE_VARIABLE = "HAL_CACHE_DIR"
-
 
 Heard = Callable[[GraphRequest], None]
 """Called with every graph that an engine compiles or finds compiled."""
@@ -74,14 +70,6 @@ def engine_for(
         if wrappers is not None and tuple(wrappers) != present:
             raise InvalidCall(f"{name} is open already with the wrappers {present}; close it first")
         return engine
-
-
-def cache_dir() -> Path:
-    """Where compiled programs are kept: $HAL_CACHE_DIR, $XDG_CACHE_HOME/hal or ~/.cache/hal."""
-    if chosen := os.environ.get(CACHE_VARIABLE):
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "hal"
 
 
 def close_all() -> None:

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 import hal
+from hal.cache import cache_dir
 from hal.core.errors import InvalidCall, PluginError
 from hal.tile.node import Type
 from stack.compiler.program import GraphRequest
 from stack.ir import build
 from stack.runtime import opening
-from stack.runtime.opening import cache_dir, close_all, engine_for
+from stack.runtime.opening import close_all, engine_for
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,7 @@ CUTS = (1, 4, 16)
 for the algorithm alone that is the fastest in the one before: programs of many steps take longer to
 make and to predict than their calls take."""
 
-MOST_STEPS = 6000
+MOST_STEPS = 2000
 LEAST_PART = 1 << 16
 """Programs with more steps (of all ranks) and parts of less bytes are not considered: the ones take
 long to make, and in the others the overhead of a step is more than the time of its bytes."""
@@ -69,9 +69,16 @@ class Chooser:
     """
 
     def __init__(
-        self, network: Network, rows: Iterable[Row] = (), rules: Sequence[Rule] = ()
+        self,
+        network: Network,
+        rows: Iterable[Row] = (),
+        rules: Sequence[Rule] = (),
+        go_on: Callable[[], None] = lambda: None,
     ) -> None:
+        """`go_on` is called again and again while a choice is under way, and raises where nobody
+        waits for it any more."""
         self._network = network
+        self._go_on = go_on
         self._rows = tuple(rows)
         self._rules = tuple(rules)
         self._programs: dict[tuple[str, Request], Program] = {}
@@ -145,6 +152,7 @@ class Chooser:
         key = name, call
         if key not in self._seconds:
             program = self._program(name, call)
+            self._go_on()
             lengths = _lengths(program, call)
             order = self._order(program)
             self._seconds[key] = predict(program, order, lengths, call.element, self._network)
@@ -162,6 +170,7 @@ class Chooser:
         """
         program = self._program(name, call)
         if id(program) not in self._proofs:
+            self._go_on()
             self._proofs[id(program)] = check(program)
         if _is_wide(call) and not self._proofs[id(program)].wide:
             raise PlanError(
@@ -182,6 +191,7 @@ class Chooser:
 
     def _kept(self, name: str, request: Request, make: Callable[[], Program]) -> Program:
         if (name, request) not in self._programs:
+            self._go_on()
             self._programs[name, request] = make()
         return self._programs[name, request]
 

@@ -50,12 +50,17 @@ def read_measured(path: Path, network: str) -> tuple[Row, ...]:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return ()
+    return parse_measured(text, network, str(path))
+
+
+def parse_measured(text: str, network: str, where: str) -> tuple[Row, ...]:
+    """The rows of a file's text. Raises PlanError that names `where` as `read_measured` does."""
     head, _, body = text.partition("\n")
     if head != f"{FORMAT} {_seal(body)}":
-        raise PlanError(f"{path} is damaged, or no table of format '{FORMAT}'; remove it")
+        raise PlanError(f"{where} is damaged, or no table of format '{FORMAT}'; remove it")
     first, *lines = body.splitlines()
     if first != f"network {network}":
-        raise PlanError(f"{path} is of {first}, not of network {network}; remove it")
+        raise PlanError(f"{where} is of {first}, not of network {network}; remove it")
     return tuple(_row(line) for line in lines)
 
 

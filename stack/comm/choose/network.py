@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hal.core.description import DeviceInfo
 from stack.comm.plan.error import PlanError
@@ -68,6 +68,12 @@ def uniform(size: int, wire: Wire = INSIDE, copied: float = COPIED) -> Network:
     places: tuple[tuple[int, ...], ...] = ((),) * size
     added = _added(copied)
     return Network(((wire,) * size,) * size, places, OVERHEAD_S, (copied,) * size, (added,) * size)
+
+
+def network_of_hosts(hosts: Sequence[int]) -> Network:
+    """The network of ranks of which only the hosts are known, by a number for each rank."""
+    wires = tuple(tuple(INSIDE if a == b else ACROSS for b in hosts) for a in hosts)
+    return replace(uniform(len(hosts)), wires=wires, places=tuple((host,) for host in hosts))
 
 
 def network_of(infos: Sequence[DeviceInfo], places: Sequence[tuple[int, ...]] = ()) -> Network:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from hal.core.errors import Failure, FailureKind, HalError, InvalidCall, OperationFailed, Scope
@@ -47,17 +48,27 @@ class CallMismatch(InvalidCall):
         return type(self), (str(self), self.ranks)
 
 
-def error_of(key: str, rank: int, failure: Any, timeout_s: float, heartbeat_s: float) -> HalError:
-    """The error of a native failure of group `key`, for the rank that raises it."""
-    if failure.code == lib.HE_FORKED:
-        return InvalidCall(f"group {key!r}: the child of a fork is no rank; join a new group")
-    if failure.code == lib.HE_DIFFERS:
-        return _mismatch(key, failure)
-    text, kind, error = _lost(rank, failure, timeout_s, heartbeat_s)
-    if failure.told_by != rank:
-        text += f" (found by rank {failure.told_by})"
-    value = Failure(kind, Scope.PEER, f"rank {rank}", f"group {key!r}", text)
-    return error(value, failure.rank)
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a rank of group `key` says of its failures: with its number and the group's times."""
+
+    key: str
+    rank: int
+    timeout_s: float
+    heartbeat_s: float
+
+    def error(self, failure: Any) -> HalError:
+        """The error of a native failure, for the rank that raises it."""
+        group = f"group {self.key!r}"
+        if failure.code == lib.HE_FORKED:
+            return InvalidCall(f"{group}: the child of a fork is no rank; join a new group")
+        if failure.code == lib.HE_DIFFERS:
+            return _mismatch(self.key, failure)
+        text, kind, error = _lost(self.rank, failure, self.timeout_s, self.heartbeat_s)
+        if failure.told_by != self.rank:
+            text += f" (found by rank {failure.told_by})"
+        value = Failure(kind, Scope.PEER, f"rank {self.rank}", group, text)
+        return error(value, failure.rank)
 
 
 def _mismatch(key: str, failure: Any) -> CallMismatch:

@@ -15,6 +15,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 
 from hal.core.errors import DeadlineExceeded, InvalidCall
+from stack.comm.choose.choices import Choices, choices_in, own_choices
+from stack.comm.choose.network import network_of_hosts
 from stack.comm.engine.links import VERSION, Card, Deadline, Links, Listeners
 from stack.comm.engine.segment import segment_of
 from stack.comm.store import Store
@@ -24,12 +26,14 @@ from stack.comm.store import Store
 class Met:
     """What a meeting gives: `hosts[r]` is the lowest rank of rank r's host, `life[r]` a connected
     socket, `data[2 * r]` and the one after it two more where rank r is of another host, `segment`
-    the descriptor of the memory that this host's ranks share. All are the caller's."""
+    the descriptor of the memory that this host's ranks share. All are the caller's. `choices` are
+    equal on all ranks."""
 
     hosts: tuple[int, ...]
     life: tuple[int, ...]
     data: tuple[int, ...]
     segment: int
+    choices: Choices
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +73,9 @@ def meet(place: Place, rank: int, size: int, deadline_s: float) -> Met:
         hosts = _hosts(store, links, rank, cards, deadline)
         links.call_lower(hosts)
         links.hear_higher(listeners, hosts)
+        choices = _choices(store, rank, hosts, deadline)
         segment = segment_of(links, rank, hosts, cards, deadline)
-        return Met(hosts, *links.take(), segment)
+        return Met(hosts, *links.take(), segment, choices)
 
 
 def _cards(store: Store, size: int, deadline: Deadline) -> list[Card]:
@@ -107,3 +112,14 @@ def _hosts(
     keys = [f"host/{r}" for r in range(len(cards))]
     _await_keys(store, keys, "came, but did not look who is on their host", deadline)
     return tuple(int(store.get(key, deadline.left_s)) for key in keys)
+
+
+def _choices(store: Store, rank: int, hosts: tuple[int, ...], deadline: Deadline) -> Choices:
+    """What rank 0 knows of the network between several hosts. One host's ranks need no programs."""
+    if len(set(hosts)) == 1:
+        return Choices()
+    network = network_of_hosts(hosts)
+    if rank == 0:
+        store.set("choices", own_choices(network), deadline.left_s)
+    _await_keys(store, ["choices"], "did not tell what it knows of the network", deadline)
+    return choices_in(store.get("choices", deadline.left_s), network)

@@ -7,6 +7,7 @@ import os
 import time
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from hal.core.errors import DeadlineExceeded, HalError, OutOfMemory, PluginError
 from stack.comm.choose.predict import Element
 from stack.comm.engine.buffers import native_counts, readable, writable
 from stack.comm.engine.codes import KIND_OF
-from stack.comm.engine.failures import error_of
+from stack.comm.engine.failures import Words
 from stack.comm.engine.library import ffi, lib
 from stack.comm.engine.meeting import Met
 from stack.comm.engine.routes import IN_PLACE, Route, Routes
@@ -55,8 +56,12 @@ class Member:
                 if descriptor >= 0:
                     os.close(descriptor)
             raise PluginError(f"group {key!r}: no memory or thread for it")
-        self._routes = None if len(local) == self.size else Routes(rank, met.hosts)
         self.native = ffi.gc(native, lib.he_group_release)
+        self._words = Words(key, rank, timeout_s, self.heartbeat_s)
+        self._routes = None
+        if len(local) < self.size:
+            go_on = partial(_raise_failure, self.native, self._words)  # keeps no member alive
+            self._routes = Routes(rank, met.hosts, met.choices, go_on)
         _LIVE.add(self)
 
     def run(
@@ -195,10 +200,7 @@ class Member:
 
     def failure(self) -> HalError | None:
         """What has ended the group, None while it works."""
-        found = ffi.new("he_failure *")
-        if not lib.he_failure_of(self.native, found):
-            return None
-        return error_of(self.key, self.rank, found, self.timeout_s, self.heartbeat_s)
+        return _failure_of(self.native, self._words)
 
     def error(self) -> HalError:
         """The failure that a call of this group has met."""
@@ -216,6 +218,17 @@ class Member:
         """The ranks that this one knows to be gone."""
         states = ((r, lib.he_state_of(self.native, r)) for r in range(self.size))
         return {r for r, state in states if state != lib.HE_HERE}
+
+
+def _failure_of(native: Any, words: Words) -> HalError | None:
+    found = ffi.new("he_failure *")
+    return words.error(found) if lib.he_failure_of(native, found) else None
+
+
+def _raise_failure(native: Any, words: Words) -> None:
+    error = _failure_of(native, words)
+    if error is not None:
+        raise error
 
 
 class Work:

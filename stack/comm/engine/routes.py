@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind
+from stack.comm.choose.choices import Choices
 from stack.comm.choose.chooser import Call, Chooser
-from stack.comm.choose.network import ACROSS, INSIDE, Network, uniform
+from stack.comm.choose.network import network_of_hosts
 from stack.comm.choose.predict import Element
 from stack.comm.engine.library import ffi
 from stack.comm.plan.check import check
@@ -64,12 +65,19 @@ def route_of(program: Program, rank: int, lengths: Sequence[int]) -> Route:
 
 class Routes:
     """The routes of a rank in a group; `hosts[r]` tells the host of rank r. Ranks choose the same
-    programs, as they know the same hosts."""
+    programs, as they know the same hosts, rows and rules. `go_on` raises once the group has failed:
+    a choice may take longer than the news of a failure."""
 
-    def __init__(self, rank: int, hosts: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        rank: int,
+        hosts: tuple[int, ...],
+        choices: Choices,
+        go_on: Callable[[], None],
+    ) -> None:
         self._rank = rank
         self._size = len(hosts)
-        self._chooser = Chooser(_network(hosts))
+        self._chooser = Chooser(network_of_hosts(hosts), choices.rows, choices.rules, go_on)
         self._kept = lru_cache(KEPT)(self._route)
 
     def of(
@@ -86,13 +94,6 @@ class Routes:
         nbytes = max(map(sum, rows)) * of.nbytes
         call = Call(kind, nbytes, of, root, in_place=kind in IN_PLACE)
         return route_of(self._chooser.choose(call), self._rank, lengths)
-
-
-def _network(hosts: tuple[int, ...]) -> Network:
-    """What is assumed between ranks of these hosts, as nothing is measured yet."""
-    wires = tuple(tuple(INSIDE if a == b else ACROSS for b in hosts) for a in hosts)
-    inside = uniform(len(hosts))
-    return replace(inside, wires=wires, places=tuple((host,) for host in hosts))
 
 
 class Proved:

@@ -37,7 +37,11 @@ class Crew:
         self.address = f"127.0.0.1:{port}"
         self.store = Store(self.address, TOKEN, 20.0)
         join = [pool.submit(self._join, rank, deadline_s) for rank in range(size)]
-        self.groups = [f.result(30) for f in join]
+        try:
+            self.groups = [f.result(30) for f in join]
+        except BaseException:
+            self.store.close()
+            raise
 
     def _join(self, rank, deadline_s):
         BOOT.host.number = self.hosts[rank]

@@ -1,0 +1,65 @@
+"""What a group of several hosts knows beside its network: measured times, and the user's word.
+
+Rank 0 reads both, and hands the texts out where the ranks meet: all of them choose by the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hal.cache import cache_dir
+from hal.core.errors import PluginError
+from stack.comm.choose.measured import (
+    Row,
+    measured_path,
+    merged,
+    parse_measured,
+    read_measured,
+    write_measured,
+)
+from stack.comm.choose.network import Network
+from stack.comm.choose.override import PLANS_VARIABLE, Rule, parse_override
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Rows and rules of a `Chooser`."""
+
+    rows: tuple[Row, ...] = ()
+    rules: tuple[Rule, ...] = ()
+
+
+def path_of(network: Network) -> Path:
+    """Where measured times for the network are kept on this host."""
+    return measured_path(cache_dir(), network.signature())
+
+
+def own_choices(network: Network) -> bytes:
+    """What rank 0 hands out. Raises PluginError when the table cannot be read."""
+    path = path_of(network)
+    try:
+        table = path.read_text(encoding="utf-8") if path.exists() else ""
+    except OSError as error:
+        raise PluginError(f"the table of measured times cannot be read: {error}") from error
+    return json.dumps([str(path), table, os.environ.get(PLANS_VARIABLE, "")]).encode()
+
+
+def choices_in(told: bytes, network: Network) -> Choices:
+    """What rank 0 has handed out. Raises PlanError, on all ranks, for texts that are wrong."""
+    path, table, plans = json.loads(told)
+    rows = parse_measured(table, network.signature(), f"{path} of rank 0") if table else ()
+    return Choices(rows, parse_override(plans))
+
+
+def keep(network: Network, rows: Iterable[Row]) -> Path:
+    """Add measured times to the table, for the groups that are made from now on; gives its path.
+
+    Raises PlanError for a table that is damaged, OSError where it cannot be written.
+    """
+    path, signature = path_of(network), network.signature()
+    write_measured(path, signature, merged(read_measured(path, signature), rows))
+    return path

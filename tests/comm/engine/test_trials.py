@@ -1,0 +1,29 @@
+"""A few of the trials that `tests.comm.engine.trials` runs by the hundred."""
+
+import pytest
+
+from tests.comm.engine.hosts import why_not
+from tests.comm.engine.trials import kill, run, stop
+
+
+def fine(told):
+    assert told.wrong == []
+    assert told.right == told.trials
+    assert told.open_after == told.open_before
+    return True
+
+
+@pytest.mark.slow
+def test_survivors_of_kills_go_on_and_leave_nothing_open():
+    assert fine(run(4, kill))
+
+
+@pytest.mark.slow
+def test_survivors_of_a_stopped_rank_go_on():
+    assert fine(run(1, stop, deadline_s=10.0))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+def test_survivors_of_kills_on_other_hosts_go_on_and_leave_nothing_open():
+    assert fine(run(2, kill, count=2, size=4))
