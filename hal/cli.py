@@ -24,6 +24,7 @@ from hal.doctor.shown import findings_text
 from hal.new.project import write_project
 
 _OUT = click.Path(dir_okay=False, writable=True)
+_WITH = 'Make groups of DEVICE and these ("opencl:0,cpu:0") by the stack, for group H.'
 
 
 class _Commands(PluginCommands):
@@ -106,6 +107,7 @@ def doctor(plugin: str, as_json: bool) -> None:
 @click.option("--level", default="L4", help="The cases up to this level: L0 to L4 (the default).")
 @click.option("--group", default="", help='The cases of these groups alone: "C,F".')
 @click.option("--case", "texts", multiple=True, help="The cases whose id has this text.")
+@click.option("--with", "others", default="", metavar="DEVICES", help=_WITH)
 @click.option("--seed", default=0, help="The seed of everything random in the cases.")
 @click.option("--seeds", help='"0:200": once for each, also as the device\'s setting "seed".')
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A device setting.")

@@ -96,6 +96,7 @@ def _plugin(found: Found) -> dict[str, str]:
 def _run(request: Request, seconds: float) -> dict[str, Any]:
     return {
         "device": request.device,
+        "with": list(request.others),
         "chosen": str(request.choice),
         "settings": dict(request.settings),
         "seeds": list(request.seeds),

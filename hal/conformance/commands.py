@@ -20,6 +20,8 @@ from hal.conformance.runner import NOT_RUN, Look
 from hal.conformance.verify import read
 from hal.core.errors import InvalidCall
 
+MIXED = "H"
+"""The cases that make groups."""
 _MOST_SHOWN = 40
 
 
@@ -33,14 +35,17 @@ def run(
     settings: Sequence[str],
     no_timed: bool,
     caps: bool,
+    others: str,
     json_file: str | None,
     html_file: str | None,
 ) -> bool:
     """`hal conform`: whether the run is green."""
-    groups = tuple(name.strip().upper() for name in group.split(",") if name.strip())
+    groups = tuple(name.upper() for name in _names(group))
+    if others:
+        groups = _only_mixed(groups)
     choice = Choice(level_named(level), groups, tuple(texts), not no_timed)
     some = seeds_named(seeds) if seeds else (seed,)
-    request = Request(device, choice, some, seeds is not None, _settings(settings))
+    request = Request(device, choice, some, seeds is not None, _settings(settings), _names(others))
     _check_folders(json_file, html_file)
     results, seen, seconds = run_and_show(request)
     table = certificate(request, results, seen, seconds)
@@ -50,6 +55,17 @@ def run(
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
     return green(results)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _only_mixed(groups: tuple[str, ...]) -> tuple[str, ...]:
+    """The group of cases that mixed groups have."""
+    if groups not in ((), (MIXED,)):
+        raise InvalidCall(f"--with is for the cases of group {MIXED}, not {', '.join(groups)}")
+    return (MIXED,)
 
 
 def _check_folders(*paths: str | None) -> None:

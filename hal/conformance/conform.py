@@ -21,13 +21,15 @@ from hal.core.errors import InvalidCall
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to run on which device. `seeded` gives the device each seed as its setting "seed"."""
+    """What to run on which device. `seeded` gives the device each seed as its setting "seed". With
+    `others` the cases have mixed groups of the device and these."""
 
     device: str
     choice: Choice = field(default_factory=Choice)
     seeds: tuple[int, ...] = (0,)
     seeded: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ def conform(request: Request) -> Iterator[GroupRun]:
         first = replace(first, results=tuple(_wanted(first.results, cases)))
         if green(first.results) and first.look:
             # A group's own environment may give it other devices: each child asks anew.
-            job = replace(job, peers=(), seeds=request.seeds)
+            job = replace(job, peers=(), seeds=request.seeds, others=request.others)
             groups = _groups(job, rest, expected)
         else:
             groups = _hopeless(rest, request.seeds)

@@ -1,6 +1,7 @@
 """One member of a group in a process of its own:
-python -m hal.conformance.elsewhere_group JOB, a JSON object with device, settings, key, rank, size,
-timeout_s and what to do ("sum", "vanish" or "stay").
+python -m hal.conformance.elsewhere_group JOB, a JSON object with peers (the members' devices),
+settings, key, rank, timeout_s, what to do ("sum", "vanish" or "stay"), and for groups that the
+stack makes the address and token of their store as meeting.
 
 Prints "joined" once the group stands, then one line: "sum" and the elements, or "failed" and the
 failure's scope and message.
@@ -18,6 +19,7 @@ import click
 import numpy as np
 
 import hal
+from hal.conformance.mixed import Meeting
 from hal.core.device import Device
 from hal.core.dtypes import DType
 from hal.core.errors import HalError, OperationFailed
@@ -36,7 +38,7 @@ COUNT = 64
 def main(text: str) -> None:
     """Do the job and print what came of it."""
     job = json.loads(text)
-    with hal.open(job["device"], options=OpenOptions(settings=job["settings"])) as device:
+    with _opened(job) as device:
         try:
             click.echo(_work(device, job))
         except OperationFailed as error:
@@ -45,9 +47,16 @@ def main(text: str) -> None:
             click.echo(f"refused {type(error).__name__} {error}")
 
 
+def _opened(job: dict[str, Any]) -> Device:
+    name, options = job["peers"][job["rank"]], OpenOptions(settings=job["settings"])
+    if not job["meeting"]:
+        return hal.open(name, options=options)
+    return Meeting(*job["meeting"]).open(hal.registry(), name, hal.DEFAULT_WRAPPERS, options)
+
+
 def _work(device: Device, job: dict[str, Any]) -> str:
-    peers = tuple([job["device"]] * job["size"])
-    group = device.create_group(GroupSpec(job["key"], job["rank"], peers, job["timeout_s"]))
+    spec = GroupSpec(job["key"], job["rank"], tuple(job["peers"]), job["timeout_s"])
+    group = device.create_group(spec)
     click.echo("joined")
     if job["do"] == "vanish":
         os.kill(os.getpid(), signal.SIGKILL)

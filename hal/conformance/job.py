@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from hal.conformance.case import Case
 from hal.conformance.catalog import cases_of
+from hal.conformance.mixed import Meeting
 from hal.conformance.rig import Setting
 
 
@@ -19,7 +20,8 @@ class Job:
 
     `seeded` says that the device gets the seed too, as its own setting "seed". With `look` the
     child says at the end what it found out about the device. `peers` are the names of the plugin's
-    devices; without them the child asks the plugin.
+    devices; without them the child asks the plugin. With `others` the device and these are the
+    members of groups that the stack makes.
     """
 
     device: str
@@ -33,12 +35,13 @@ class Job:
     cache_dir: str = ""
     skip: int = 0
     look: bool = False
+    others: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, text: str | bytes) -> Self:
         """The job that `text` wrote."""
         table: dict[str, Any] = json.loads(text)
-        lists = {key: tuple(table[key]) for key in ("cases", "files", "peers", "seeds")}
+        lists = {key: tuple(table[key]) for key in ("cases", "files", "peers", "others", "seeds")}
         return cls(**{**table, **lists})
 
     def text(self) -> str:
@@ -56,7 +59,15 @@ class Job:
         """The job without its next `count` turns."""
         return replace(self, skip=self.skip + count)
 
-    def setting(self, seed: int) -> Setting:
-        """How the cases of one seed open devices."""
+    def setting(self, seed: int, meeting: Meeting | None) -> Setting:
+        """How the cases of one seed open devices; `meeting` is that of `others`."""
         settings = {**self.settings, "seed": str(seed)} if self.seeded else self.settings
-        return Setting(self.device, self.peers, settings, self.cache_dir, seed, floors=self.floors)
+        return Setting(
+            self.device,
+            self.peers,
+            settings,
+            self.cache_dir,
+            seed,
+            floors=self.floors,
+            meeting=meeting,
+        )

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 import hal
 from hal.conformance.case import Case
 from hal.conformance.expect import Unfit, Wrong
+from hal.conformance.mixed import Meeting
 from hal.core.description import DeviceInfo
 from hal.core.device import Device
 from hal.core.dtypes import DType
@@ -48,7 +49,8 @@ WAIT_S = 10.0
 class Setting:
     """How a run opens devices: names of all devices of the plugin, their settings, where programs
     are kept, and the seed of everything random. `floors` are the figures of declared performance
-    that the plugin keeps to, whatever it declares."""
+    that the plugin keeps to, whatever it declares. With a `meeting` the names are those of the
+    members of mixed groups."""
 
     name: str
     peers: tuple[str, ...]
@@ -57,6 +59,7 @@ class Setting:
     seed: int = 0
     registry: Callable[[], hal.Registry] = hal.registry
     floors: Mapping[str, float] = field(default_factory=dict)
+    meeting: Meeting | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +114,17 @@ class Rig:
     ) -> Device:
         """Another session of the device, or of the device `name`."""
         where = self.setting.cache_dir if cache_dir is None else cache_dir
-        options = OpenOptions(where, self.setting.settings)
-        device = self.setting.registry().open(name or self.name, wrappers, options)
+        name = name or self.name
+        ours = name.partition(":")[0] == self.name.partition(":")[0]
+        options = OpenOptions(where, self.setting.settings if ours else {})
+        device = self._device(name, wrappers, options)
         self._opened.append(device)
         return device
 
     def devices(self, count: int) -> list[Device]:
         """The device under test and `count - 1` more devices of its plugin."""
-        others = [name for name in self.setting.peers if name != self.name]
+        others = list(self.setting.peers)
+        others.remove(self.name)
         if len(others) < count - 1:
             raise Unfit(f"it needs {count} devices, the plugin has {len(others) + 1}")
         return [self.device, *(self.open(name) for name in others[: count - 1])]
@@ -133,6 +139,12 @@ class Rig:
         """End every session."""
         for device in reversed(self._opened):
             device.close()
+
+    def _device(self, name: str, wrappers: Sequence[Any], options: OpenOptions) -> Device:
+        registry, meeting = self.setting.registry(), self.setting.meeting
+        if meeting is not None:
+            return meeting.open(registry, name, wrappers, options)
+        return registry.open(name, wrappers, options)
 
     # memory
 

@@ -27,6 +27,7 @@ from hal.conformance import look
 from hal.conformance.catalog import catalog
 from hal.conformance.job import Job
 from hal.conformance.judge import Outcome, judge
+from hal.conformance.mixed import meeting
 from hal.conformance.rig import Setting
 
 SHOW_STACKS = signal.SIGUSR1
@@ -36,11 +37,13 @@ SHOW_STACKS = signal.SIGUSR1
 def work(job: Job) -> Iterator[dict[str, Any]]:
     """Run the job's turns; gives what the parent is told."""
     if not job.peers:
-        job = replace(job, peers=look.peers(job.device))
-    for seed, case in job.turns():
-        yield {"begin": case.id}
-        result = judge(case, job.setting(seed))
-        yield {"end": {**asdict(result), "outcome": result.outcome.value}}
+        mixed = (job.device, *job.others)
+        job = replace(job, peers=mixed if job.others else look.peers(job.device))
+    with meeting(job.others) as place:
+        for seed, case in job.turns():
+            yield {"begin": case.id}
+            result = judge(case, job.setting(seed, place))
+            yield {"end": {**asdict(result), "outcome": result.outcome.value}}
     if job.look:
         yield {"look": look.facts(job.device)}
 

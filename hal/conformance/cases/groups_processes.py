@@ -70,19 +70,28 @@ def _run(
     rig: Rig, tasks: Sequence[str], size: int | None = None, timeout_s: float = 20.0
 ) -> list[str]:
     """Run a member for each task; gives what each printed."""
-    key = new_key()
-    job: dict[str, Any] = {
-        "device": rig.name, "settings": dict(rig.setting.settings), "key": key,
-        "size": size or len(tasks), "timeout_s": timeout_s,
-    }  # fmt: skip
+    peers = _peers(rig, size or len(tasks))
+    job = {"peers": peers, "key": new_key(), "timeout_s": timeout_s, "meeting": _meeting(rig)}
+    own = [dict(rig.setting.settings) if peer == rig.name else {} for peer in peers]
     with contextlib.ExitStack() as stack:
         children = [
-            stack.enter_context(_child({**job, "rank": rank, "do": task}))
+            stack.enter_context(_child({**job, "rank": rank, "do": task, "settings": own[rank]}))
             for rank, task in enumerate(tasks)
         ]
         order = sorted(range(len(tasks)), key=lambda rank: tasks[rank] == "stay")
         outputs = {rank: _output(children[rank]) for rank in order}
     return [outputs[rank] for rank in range(len(tasks))]
+
+
+def _peers(rig: Rig, size: int) -> list[str]:
+    """Each process opens the device under test; those of a mixed group take its devices in turn."""
+    names = rig.setting.peers if rig.setting.meeting else (rig.name,)
+    return [names[rank % len(names)] for rank in range(size)]
+
+
+def _meeting(rig: Rig) -> list[str]:
+    found = rig.setting.meeting
+    return [found.address, found.token] if found else []
 
 
 @contextlib.contextmanager

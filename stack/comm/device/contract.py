@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from hal.core.description import DeviceInfo, Feature
 from hal.core.device import Device
@@ -36,7 +39,7 @@ class StackGroups:
     """Implements `DeviceSpec` for a device as it is, with groups that the stack makes: their
     members may be of any plugins and in any process that reaches the store.
 
-    `store` is where members meet, and `address` where this process reaches it. Closing ends the
+    `store` is where members meet, and `address` where this process reaches it. Both end with the
     device.
     """
 
@@ -61,6 +64,7 @@ class StackGroups:
         for group in list(self._members):
             self._leave(group, wait=True)
         self._device.close()
+        self._store.close()
 
     @hookimpl
     def free(self, handle: Handle) -> None:
@@ -84,8 +88,8 @@ class StackGroups:
             self._store, self._address, spec.key, spec.rank, len(spec.peers), spec.timeout_s
         )
         try:
+            _check_peers(spec, joined)
             made = DeviceGroup(joined, self._device, _RULES)
-            self._check_peers(spec, made)
         except BaseException:
             joined.close()
             raise
@@ -143,13 +147,13 @@ class StackGroups:
         else:
             made.leave(made.group.close)
 
-    def _check_peers(self, spec: GroupSpec, made: DeviceGroup) -> None:
-        """Members that name each other otherwise are in no group together."""
-        told = tuple(peer.device for peer in made.peers)
-        if told == spec.peers:
-            return
-        made.close()
-        text = f"rank {spec.rank} names the peers {spec.peers}, and these came: {told}"
+
+def _check_peers(spec: GroupSpec, group: ranks.Group) -> None:
+    """All members name the same peers; else all of them raise InvalidCall."""
+    digest = zlib.crc32(repr(spec.peers).encode())
+    told = group.all_gather(np.array([digest])).ravel()
+    if differing := np.flatnonzero(told != told[0]).tolist():
+        text = f"ranks {differing} name other peers than rank 0; here they are {spec.peers}"
         raise InvalidCall(f"group {spec.key!r}: {text}")
 
 
