@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hal.core.description import DeviceInfo
+from hal.core.description import DeviceInfo, SpaceKind
 from stack.compiler.blocking import Blocks, MatmulShape
 from stack.compiler.group_matmul import Block
 from stack.compiler.lanes import in_groups
@@ -45,9 +45,17 @@ GROUP_SIZES = LoopSizes(rows_on_grid=1 << 16, chunk=1 << 11)
 """For groups of lanes, of which a device wants many at once."""
 
 
+TRANSFER_SIZES = LoopSizes(rows_on_grid=1 << 20, chunk=1 << 10)
+"""For cores whose scratchpads are filled by DMA: the lowering makes one transfer for many instances
+of a core, so that they may be small, and all cores have some."""
+
+
 def default_sizes(info: DeviceInfo) -> LoopSizes:
     """The sizes that the rules choose for a device."""
-    return GROUP_SIZES if in_groups(info) else DEFAULT_SIZES
+    if in_groups(info):
+        return GROUP_SIZES
+    space = info.space(SpaceKind.SCRATCHPAD)
+    return TRANSFER_SIZES if space is not None and space.dma_only else DEFAULT_SIZES
 
 
 Problem = MatmulShape | LoopProblem

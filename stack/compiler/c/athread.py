@@ -10,6 +10,10 @@ from hal.core.values import ATHREAD_C
 from hal.tile.ops import TRANSCENDENTAL
 from stack.compiler.c.dialect import OPENCL, Dialect
 
+DIRECT = 250
+"""Integer operations in the time of one access to main memory that is no DMA: about as long as the
+smallest DMA takes."""
+
 _HEADER = """\
 #include <slave.h>
 #include <math.h>
@@ -20,6 +24,7 @@ _HEADER = """\
 #define athread_work_int(operations) ((void)0)
 #define athread_work_ldm(nbytes) ((void)0)
 #endif
+#define HAL_DIRECT(n) athread_work_int(DIRECT * (n))
 typedef signed char schar;
 typedef unsigned char uchar;
 typedef unsigned short ushort;
@@ -76,7 +81,7 @@ def _fma(suffix: str) -> str:
 ATHREAD = replace(
     OPENCL,
     format=ATHREAD_C,
-    header=f"{_HEADER}\n{_ATOMICS}",
+    header=f"{_HEADER}\n{_ATOMICS}".replace("DIRECT * ", f"{DIRECT} * "),
     double_header="",
     kernel="void",
     scratch_kernel="void",

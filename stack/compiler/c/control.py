@@ -33,7 +33,8 @@ def block(scope: Scope, statements: Sequence[Statement], after: Sequence[Node] =
     due = shared.before(statements, after, scope.loops)
     for number, s in enumerate(statements):
         _keep(scope, due.get(number, ()))
-        _RULES[type(s)](scope, s)
+        rule = scope.statements.get(type(s)) or _RULES[type(s)]
+        rule(scope, s)
     _keep(scope, due.get(len(statements), ()))
 
 

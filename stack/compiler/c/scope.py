@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 from hal.tile.node import Node, Type
 from stack.compiler.c.types import register
@@ -51,24 +53,32 @@ def flat(position: Position, shape: tuple[int, ...]) -> Index:
 
 
 Rule = Callable[["Scope", Node], Array]
+StatementRule = Callable[["Scope", Any], None]
 
 
 class Scope:
     """The values of a block: `arrays` of variables and of tiles that were computed by loops of
     their own, `scalars` by name. An inner block sees the outer ones and keeps its own to itself.
 
-    `loops` computes the operations that take loops of their own into an array.
+    `loops` computes the operations that take loops of their own into an array. `statements` writes
+    statements by their type, where a language has its own way.
     """
 
-    def __init__(self, out: Writer, loops: Mapping[str, Rule]) -> None:
+    def __init__(
+        self,
+        out: Writer,
+        loops: Mapping[str, Rule],
+        statements: Mapping[type, StatementRule] = MappingProxyType({}),
+    ) -> None:
         self.out = out
         self.loops = loops
+        self.statements = statements
         self.arrays: dict[Node, Array] = {}
         self.scalars: dict[Node, str] = {}
 
     def inner(self) -> Scope:
         """The scope of a block in this one."""
-        scope = Scope(self.out, self.loops)
+        scope = Scope(self.out, self.loops, self.statements)
         scope.arrays.update(self.arrays)
         scope.scalars.update(self.scalars)
         return scope

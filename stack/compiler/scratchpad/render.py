@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hal.core.description import DeviceInfo
+from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.values import KernelSource, Param, ParamKind
-from hal.tile.kernel import Kernel, Memory
+from hal.tile.kernel import Alloc, Kernel, Memory
 from hal.tile.node import Type, node
+from hal.tile.walk import statements
 from stack.compiler.c import casts, control
 from stack.compiler.c.athread import ATHREAD
 from stack.compiler.c.contraction import LOOPS
@@ -15,39 +16,62 @@ from stack.compiler.c.memory import pointer
 from stack.compiler.c.scope import Scope
 from stack.compiler.c.types import memory, register
 from stack.compiler.c.writer import Writer
+from stack.compiler.scratchpad.deal import COUNT, FIRST, Dealt, deal
+from stack.compiler.scratchpad.transfer import Get, Put, transfer
+from stack.compiler.scratchpad.windows import windowed
 
-_DEALT = """\
+_RUN = """\
     const long *hal_grid = hal_raw;
-    const long hal_count = hal_grid[0] * hal_grid[1] * hal_grid[2];
-    const long hal_stop = hal_count * (_PEN + 1) / 64;
-    for (long hal_at = hal_count * _PEN / 64; hal_at < hal_stop; hal_at++) {
-        const long hal_id0 = hal_at % hal_grid[0], hal_rest = hal_at / hal_grid[0];
+    const long hal_all = hal_grid[0] * hal_grid[1] * hal_grid[2];
+    const long hal_stop = hal_all * (_PEN + 1) / 64;
+    for (long hal_at = hal_all * _PEN / 64, hal_count; hal_at < hal_stop; hal_at += hal_count) {{
+        const long hal_first = hal_at % hal_grid[0], hal_rest = hal_at / hal_grid[0];
         const long hal_id1 = hal_rest % hal_grid[1], hal_id2 = hal_rest / hal_grid[1];
+        hal_count = {most};
+        if (hal_count > hal_stop - hal_at) hal_count = hal_stop - hal_at;
+        if (hal_count > hal_grid[0] - hal_first) hal_count = hal_grid[0] - hal_first;
+"""
+_BOUND = """\
+        if (hal_count > {0} - hal_first % {0}) hal_count = {0} - hal_first % {0};
 """
 
 
 def render_athread(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     """The kernel as slave-core C, program format athread-c/1."""
     out = Writer(ATHREAD)
-    scope = Scope(out, LOOPS)
+    scope = Scope(out, LOOPS, {Get: transfer, Put: transfer})
+    scope.scalars.update({FIRST: "hal_first", COUNT: "hal_count"})
     for number, p in enumerate(kernel.params):
         parameter(scope, number, p)
-    control.block(scope, kernel.body)
+    dealt = deal(kernel.body)
+    found = windowed(dealt.loop, _room(kernel, info))
+    control.block(scope, found.body)
     name = f"{kernel.name}_kernel"
-    head = [f"void {name}(void *hal_raw) {{", *_scratch(out), _DEALT]
     named = ", ".join(f"{p.kind.value} {p.dtype.short}" for p in kernel.params)
     parts = (
         ATHREAD.header,
         f'const char {name}_params[] = "{named}";',
         out.functions.text(),
-        "\n".join(head) + out.text(),
+        f"void {name}(void *hal_raw) {{",
+        *(f"    {line}" for line in out.scratch),
+        "".join(_run(dealt, found.most)) + out.text(),
         "    }\n}\n",
     )
     return KernelSource(ATHREAD.format, "\n".join(parts), name, kernel.params)
 
 
-def _scratch(out: Writer) -> Iterator[str]:
-    yield from (f"    {line}" for line in out.scratch)
+def _run(dealt: Dealt, most: int) -> Iterator[str]:
+    yield _RUN.format(most=most)
+    yield from (_BOUND.format(b) for b in dealt.bounds)
+
+
+def _room(kernel: Kernel, info: DeviceInfo) -> int:
+    """Bytes of the scratchpad for transfers: half of what the kernel's own arrays leave. The rest
+    is for tiles."""
+    space = info.space(SpaceKind.SCRATCHPAD)
+    own = (s.memory for s in statements(kernel.body) if isinstance(s, Alloc))
+    left = (space.nbytes if space else 0) - sum(m.size * m.dtype.nbytes for m in own)
+    return max(0, left // 2)
 
 
 def parameter(scope: Scope, number: int, p: Param) -> None:
