@@ -47,8 +47,12 @@ class Curve:
         figure.savefig(path, dpi=120)
 
 
+Show = Callable[[Curve, float], None]
+"""Shows a step's curve and tokens per second."""
+
+
 @contextmanager
-def step_progress(steps: int, done: int) -> Iterator[Callable[[Curve, float], None]]:
+def step_progress(steps: int, done: int) -> Iterator[Show]:
     """A progress bar; call what it gives after each step with the curve and tokens per second."""
     columns = (
         TextColumn("step"),
@@ -72,10 +76,11 @@ def step_progress(steps: int, done: int) -> Iterator[Callable[[Curve, float], No
         yield show
 
 
-def announce(device: str, corpus: Corpus, parameters: int) -> None:
+def announce(device: str, corpus: Corpus, parameters: int, ranks: int) -> None:
     """Say what is about to be trained on what."""
+    where = device if ranks == 1 else f"{ranks} ranks, this one on {device}"
     print(
-        f"{parameters:,} parameters on {device}; {len(corpus.train):,} bytes of {corpus.files} "
+        f"{parameters:,} parameters on {where}; {len(corpus.train):,} bytes of {corpus.files} "
         f"files to train on, {len(corpus.validation):,} to validate on",
         flush=True,
     )

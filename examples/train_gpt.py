@@ -5,6 +5,10 @@
 The script knows nothing of the device but its name. Without --text it reads the source of the
 running interpreter's standard library. DIR gets a checkpoint (now and then, at the end, and at
 Ctrl-C; --resume goes on from it), the loss curve and a sample of what the model writes.
+
+    hal run -n 2 --devices cpu:0 examples/train_gpt.py --steps 500 --out runs/gpt
+
+trains the same model on two ranks: each takes half of every batch, and rank 0 writes.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,11 +26,12 @@ import numpy as np
 from corpus import Corpus, CorpusError, batch, load, validation_batches
 from gpt import GPT, GPTConfig, decay_groups
 from interrupt import interruptible
-from report import Curve, announce, show_bytes, show_error, step_progress
+from report import Curve, Show, announce, show_bytes, show_error, step_progress
 
 import hal
 import stack.framework as ht
 from stack.framework import nn, optim
+from stack.parallel import DataParallel, Mesh, data_parallel
 from stack.runtime import close_all, engine_for
 
 MODEL = GPTConfig(layers=4, width=192, heads=6, context=128)
@@ -89,7 +94,9 @@ def arguments() -> Run:
 
 
 class Training:
-    """A model with its optimizer and its place in the schedule."""
+    """A model with its optimizer and its place in the schedule, on all ranks of a job."""
+
+    parallel: DataParallel
 
     def __init__(self, run: Run) -> None:
         ht.manual_seed(run.seed)
@@ -102,7 +109,7 @@ class Training:
         self.step = 0
         self.curve = Curve()
         self._train = ht.jit(self._train_step)
-        self._evaluate = ht.jit(self._loss)
+        self._evaluate = ht.jit(self._evaluate_step)
 
     def _rate(self, step: int) -> float:
         """Linear warm-up, then a cosine down to a tenth."""
@@ -121,12 +128,15 @@ class Training:
         loss.backward()
         nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
         self.optimizer.step()
-        return loss.detach()
+        return self.parallel.mean(loss)
+
+    def _evaluate_step(self, tokens: ht.Tensor, targets: ht.Tensor) -> ht.Tensor:
+        return self.parallel.mean(self._loss(tokens, targets))
 
     def advance(self, corpus: Corpus) -> float:
         """One step; gives its loss."""
-        tokens, targets = batch(corpus.train, self.run.seed, self.step, BATCH, MODEL.context)
-        loss = self._train(tokens, targets).item()
+        pair = batch(corpus.train, self.run.seed, self.step, BATCH, MODEL.context)
+        loss = self._train(*map(self.parallel.part, pair)).item()
         self.schedule.step()
         self.step += 1
         return float(loss)
@@ -135,11 +145,14 @@ class Training:
         """Mean loss over the validation batches, in nats per byte."""
         batches = validation_batches(corpus.validation, VALIDATION_BATCHES, BATCH, MODEL.context)
         with ht.no_grad():
-            losses = [self._evaluate(tokens, targets).item() for tokens, targets in batches]
+            losses = [self._evaluate(*map(self.parallel.part, pair)).item() for pair in batches]
         return float(np.mean(losses))
 
     def save(self, path: Path) -> None:
-        """Write all that `restore` needs; an older checkpoint stays until the new one is whole."""
+        """Write all that `restore` needs, for any number of ranks; an older checkpoint stays until
+        the new one is whole."""
+        if self.parallel.rank:
+            return
         state = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -181,11 +194,14 @@ class Training:
             yield bytes(text[-1:])
 
 
-def train(training: Training, corpus: Corpus, log: Log, stop: Callable[[], bool]) -> None:
-    """Steps to the end of the run or until `stop()`, and a checkpoint with each validation."""
+def train(training: Training, corpus: Corpus, log: Log, stop: Callable[[], bool]) -> bool:
+    """Steps to the end of the run or until `stop()` on a rank, and a checkpoint with each
+    validation. Gives whether it was stopped, equally on all ranks."""
     tokens = BATCH * MODEL.context
-    with step_progress(training.run.steps, training.step) as show:
-        while training.step < training.run.steps and not stop():
+    with _progress(training) as show:
+        while not (stopped := training.parallel.any(stop())):
+            if training.step == training.run.steps:
+                break
             began = time.perf_counter()
             loss = training.advance(corpus)
             rate = tokens / (time.perf_counter() - began)
@@ -195,11 +211,21 @@ def train(training: Training, corpus: Corpus, log: Log, stop: Callable[[], bool]
                 training.curve.validation.append((training.step, training.validate(corpus)))
                 training.save(training.run.out / CHECKPOINT)
             show(training.curve, rate)
+    return stopped
+
+
+def _progress(training: Training) -> AbstractContextManager[Show]:
+    """The progress bar, on rank 0."""
+    if training.parallel.rank:
+        return nullcontext(lambda curve, rate: None)
+    return step_progress(training.run.steps, training.step)
 
 
 def finish(training: Training, corpus: Corpus, log: Log) -> None:
     """Validate, draw the loss curve, and let the model write."""
     out, val_loss = training.run.out, training.validate(corpus)
+    if training.parallel.rank:
+        return
     training.curve.validation.append((training.step, val_loss))
     training.curve.plot(out / "loss.png")
     log(step=training.step, val_loss=val_loss)
@@ -213,9 +239,10 @@ def finish(training: Training, corpus: Corpus, log: Log) -> None:
 
 
 @contextmanager
-def json_lines(run: Run) -> Iterator[Log]:
-    """Gives what writes a line to the file of --json at once; it does nothing without --json."""
-    if run.json is None:
+def json_lines(run: Run, rank: int) -> Iterator[Log]:
+    """Gives what writes a line to the file of --json at once, on rank 0; it does nothing without
+    --json."""
+    if run.json is None or rank:
         yield lambda **values: None
         return
     with run.json.open("a" if run.resume else "w", buffering=1) as stream:
@@ -224,28 +251,49 @@ def json_lines(run: Run) -> Iterator[Log]:
 
 def run_training(run: Run) -> int:
     """Train as the command line asks; gives the exit code."""
-    corpus = load(run.text, MODEL.context)
-    engine_for(run.device, [f"trace:{run.trace}"] if run.trace else None)
+    corpus, mesh = load(run.text, MODEL.context), Mesh.present()
+    traced = run.trace is not None and mesh.rank == 0
+    engine_for(run.device, [f"trace:{run.trace}"] if traced else None)
     ht.set_default_device(run.device)
     training = Training(run)
-    checkpoint = run.out / CHECKPOINT
     if run.resume:
-        training.restore(checkpoint)
-    run.out.mkdir(parents=True, exist_ok=True)
-    with json_lines(run) as log:
+        training.restore(run.out / CHECKPOINT)
+    with data_parallel(training.model, mesh) as training.parallel:
+        stopped = run_steps(training, corpus)
+    close_all()  # here, so that a trace that cannot be written is an error of the run
+    return INTERRUPTED if stopped else 0
+
+
+def run_steps(training: Training, corpus: Corpus) -> bool:
+    """Train, save and finish; gives whether the run was interrupted."""
+    run, rank = training.run, training.parallel.rank
+    checkpoint = run.out / CHECKPOINT
+    if rank == 0:
+        run.out.mkdir(parents=True, exist_ok=True)
+    with json_lines(run, rank) as log:
         with interruptible() as stop:
-            announce(run.device, corpus, sum(p.numel() for p in training.model.parameters()))
-            train(training, corpus, log, stop)
+            if rank == 0:
+                parameters = sum(p.numel() for p in training.model.parameters())
+                announce(run.device, corpus, parameters, training.parallel.size)
+            stopped = train(training, corpus, log, stop)
             if training.step:
                 training.save(checkpoint)
-        if stop() and not training.step:
-            print("interrupted before the first step; there is nothing to save")
-        elif stop():
-            print(f"interrupted at step {training.step}; saved {checkpoint}; go on with --resume")
+            training.parallel.any(stopped)  # nobody ends before the checkpoint is whole
+        if stopped:
+            say_interrupted(training, checkpoint)
         else:
             finish(training, corpus, log)
-    close_all()  # here, so that a trace that cannot be written is an error of the run
-    return INTERRUPTED if stop() else 0
+    return stopped
+
+
+def say_interrupted(training: Training, checkpoint: Path) -> None:
+    """What the run leaves, on rank 0."""
+    if training.parallel.rank:
+        return
+    if not training.step:
+        print("interrupted before the first step; there is nothing to save")
+    else:
+        print(f"interrupted at step {training.step}; saved {checkpoint}; go on with --resume")
 
 
 def main() -> int:

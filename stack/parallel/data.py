@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hal.core.errors import InvalidCall
 from stack.comm.device.group import DeviceGroup
 from stack.comm.group import Group
-from stack.framework import Tensor, default_generator, mode
+from stack.framework import Tensor, default_generator, mode, tensor
 from stack.framework.device import engine
 from stack.framework.nn import Module
 from stack.ir import build as g
@@ -70,6 +70,12 @@ class DataParallel:
             return x.detach()
         return Tensor(g.all_reduce("avg", x.detach().node, self._membership.name), x.device)
 
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on a rank; all ranks call it, and wait for each other."""
+        if self._membership is None:
+            return flag
+        return bool(self.mean(tensor(float(flag), device=self._membership.device)).item() > 0)
+
     def local_gradients(self) -> AbstractContextManager[None]:
         """Within the block `backward` gathers gradients on this rank alone. A batch in several
         parts: let all but the last one run in it."""
@@ -106,6 +112,7 @@ class Membership:
 
     def __init__(self, group: Group, engine: Engine, device: str, name: str) -> None:
         self.name = name
+        self.device = device
         self._group = group
         self._engine = engine
         self._generator = default_generator(device)
