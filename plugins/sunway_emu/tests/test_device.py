@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -283,6 +284,37 @@ def test_a_damaged_cache_is_compiled_anew(plugin, tmp_path):
         with plugin[0].open("sunway:0", options=options) as device:
             found, wanted = run_axpy(device)
         assert (found == wanted).all()
+
+
+def test_a_session_leaves_no_folder(plugin, tmp_path, monkeypatch):
+    toolchain.worker()  # whose folder is the process's
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with opened(plugin) as device:
+        run_axpy(device)
+        assert list(tmp_path.glob("hal-sunway-*/slave-*.so"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_programs_make_room_for_others_and_come_back(plugin, monkeypatch):
+    monkeypatch.setattr("hal_plugin_sunway.machine._MOST_LOADED", 2)
+    with opened(plugin) as device:
+        queue = device.create_timeline(host_driven=False)
+        out = device.alloc(8, AllocOptions())
+        bound = []
+        for number in range(4):
+            text = f"""#include <slave.h>
+            const char f_params[] = "buffer i64";
+            struct args {{ long grid[3], *out; }};
+            void f(void *p) {{ if (!_PEN) *((struct args *)p)->out = {number}; }}"""
+            params = (Param("out", ParamKind.BUFFER, DType.I64, writes=True),)
+            program = device.load(KernelSource(ATHREAD_C, text, "f", params))
+            bound.append(device.bind(program, [out]))
+        for number in (0, 3, 1, 1, 2, 0):
+            device.launch(bound[number], (1, 1, 1), queue, [])
+            found = np.zeros(1, np.int64)
+            point = device.copy(found.data.cast("B"), out.region(), queue, [])
+            assert device.wait([point], 20, True)
+            assert found[0] == number
 
 
 def test_without_a_compiler_the_error_names_the_package(monkeypatch):

@@ -140,6 +140,7 @@ def test_parameters_that_the_program_does_not_have_are_refused(device):
         ("void f(void *v) { missing_function(); }", "missing_function"),
         ("void g(void *v) {}", "no function 'f'"),
         ("void f(void *v) {}", "f_params"),
+        ('const char f_params[] = "buffer f63"; void f(void *v) {}', "no list of parameters"),
         ("\0", "zero byte"),
         ("\x7fELF nonsense \ud800", "f"),
     ],

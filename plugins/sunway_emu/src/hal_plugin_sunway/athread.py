@@ -33,7 +33,7 @@ def run(chip: Chip, what: Run) -> Outcome:
     """
     arena = Arena(PAGE)
     with tempfile.TemporaryDirectory(prefix="hal-athread-") as folder:
-        group = CoreGroup(chip, toolchain.scratch_folder(), arena.fd, arena.nbytes)
+        group = CoreGroup(chip, arena.fd, arena.nbytes)
         try:
             return _run(chip, what, group, Path(folder))
         finally:

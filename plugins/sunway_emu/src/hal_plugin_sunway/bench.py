@@ -27,9 +27,8 @@ class Bench:
     def __init__(self, chip: Chip, memory_nbytes: int = 2 << 30) -> None:
         self.chip = chip
         self._arena = Arena(memory_nbytes)
-        folder = toolchain.scratch_folder()
-        self._folder = folder
-        self._group = CoreGroup(chip, folder, self._arena.fd, self._arena.nbytes)
+        self._folder = toolchain.session_folder()
+        self._group = CoreGroup(chip, self._arena.fd, self._arena.nbytes)
         self._programs: dict[str, Loaded] = {}
         self._cycles = self._arena.take(4096)
         self._memory = self._arena.take(2 * 64 * _APART)
@@ -50,6 +49,7 @@ class Bench:
         with suppress(CoreGroupFailure):
             self._group.end()
         self._arena.close()
+        self._folder.cleanup()
 
     def array(self, data: NDArray[Any]) -> Slab:
         """New main memory with these bytes."""
@@ -137,7 +137,7 @@ class Bench:
         return cycles
 
     def _loaded(self, name: str, text: str) -> Loaded:
-        path: Path = toolchain.program(text or text_of(name), self._folder, name)
+        path: Path = toolchain.program(text or text_of(name), Path(self._folder.name), name)
         return self._programs.setdefault(name + text, self._group.load(path))
 
 

@@ -53,10 +53,10 @@ class Loaded:
 class CoreGroup:
     """One process. Calls are made one at a time; it may be ended at any time and is then gone."""
 
-    def __init__(self, chip: Chip, folder: Path, memory_fd: int, memory_nbytes: int) -> None:
+    def __init__(self, chip: Chip, memory_fd: int, memory_nbytes: int, cache_dir: str = "") -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            words = [toolchain.worker(folder), theirs.fileno(), memory_fd, memory_nbytes]
+            words = [toolchain.worker(cache_dir), theirs.fileno(), memory_fd, memory_nbytes]
             self._process = subprocess.Popen(
                 list(map(str, words)),
                 pass_fds=(theirs.fileno(), memory_fd),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hal.core.dtypes import DType
 from hal.core.errors import (
     CompileError,
     Failure,
@@ -40,6 +41,9 @@ _FAILURES = {
 """Failures of a program by the emulator's words. They end the operation alone: main memory stays,
 and a core group whose process ended gets a new one."""
 
+_MOST_LOADED = 2048
+"""Programs that the process has at once; it takes twice as many."""
+
 _PATIENCE = 1.5
 """Of `progress_s`: the process notices a hang after half of what it is given, or all of it."""
 
@@ -68,7 +72,7 @@ class SunwayMachine(Machine):
         self._name, self._chip, self._choice = name, chip, choice
         self._arena = Arena(nbytes)
         self._report = Report(choice.report, chip, threading.Lock())
-        self._folder = toolchain.folder_of(choice.cache_dir)
+        self._folder = toolchain.session_folder()
         self._process, self._lock = _Process(), threading.RLock()
 
     def allocate(self, nbytes: int, options: AllocOptions) -> Slab:
@@ -99,7 +103,8 @@ class SunwayMachine(Machine):
             raise CompileError(f"{source.format} has no build options, got {dict(source.options)}")
         if not re.fullmatch(r"[A-Za-z_]\w*", source.entry, re.ASCII):
             raise CompileError(f"{source.entry!r} is no name of a function in C", "no such name")
-        path = toolchain.program(source.text, self._folder, source.entry)
+        folder, cache = Path(self._folder.name), self._choice.cache_dir
+        path = toolchain.program(source.text, folder, source.entry, cache_dir=cache)
         compiled = Compiled(path, source.entry, source.params)
         with self._lock:
             loaded = self._load(path)
@@ -134,6 +139,7 @@ class SunwayMachine(Machine):
         with self._lock:
             self._end()
             self._arena.close()
+            self._folder.cleanup()
 
     def _group(self) -> CoreGroup:
         """The process. One that ended while nothing ran is replaced: main memory is not in it."""
@@ -141,8 +147,8 @@ class SunwayMachine(Machine):
             self._end()
         process = self._process
         if process.group is None:
-            arena = self._arena
-            process.group = CoreGroup(self._chip, self._folder, arena.fd, arena.nbytes)
+            arena, cache = self._arena, self._choice.cache_dir
+            process.group = CoreGroup(self._chip, arena.fd, arena.nbytes, cache)
         return process.group
 
     def _end(self) -> None:
@@ -151,17 +157,20 @@ class SunwayMachine(Machine):
             process.group.end()
 
     def _load(self, path: Path) -> Loaded:
-        """The program in the process, loaded now unless it is there."""
-        group = self._group()
-        loaded = self._process.loaded.get(path)
+        """The program in the process, loaded now unless it is there. The one that was not used for
+        longest makes room."""
+        group, present = self._group(), self._process.loaded
+        loaded = present.pop(path, None)
         if loaded is None:
+            if len(present) >= _MOST_LOADED:
+                group.unload(present.pop(next(iter(present))))
             try:
                 loaded = group.load(path)
             except CoreGroupFailure as failure:
                 raise CompileError(
                     f"the program cannot be loaded: {failure}", str(failure)
                 ) from failure
-            self._process.loaded[path] = loaded
+        present[path] = loaded
         return loaded
 
     def _check(self, program: Compiled, loaded: Loaded) -> None:
@@ -177,6 +186,9 @@ class SunwayMachine(Machine):
         if found is None:
             text = f"the program has no text {program.entry}_params that names its parameters"
             raise CompileError(f"{text}; see the format athread-c/1", text)
+        if not set(filter(None, found.split(", "))) <= _SIGNATURES:
+            text = f"{program.entry}_params is no list of parameters: {found!r}"
+            raise CompileError(f"{text}; see the format athread-c/1", text)
         if found != (wanted := signature(program.params)):
             raise InvalidCall(f"{program.entry} has the parameters ({found}); asked was ({wanted})")
 
@@ -189,6 +201,9 @@ class SunwayMachine(Machine):
         return OperationFailed(
             Failure(kind, scope, self._name, f"launch {entry}", f"{failure}{where}")
         )
+
+
+_SIGNATURES = {f"{kind.value} {dtype.short}" for kind in ParamKind for dtype in DType}
 
 
 def signature(params: Sequence[Param]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
+import itertools
 import platform
 import re
 import shutil
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hal.core.errors import CompileError, PluginError
+from hal_plugin_sunway.kept import fetch, keep
 
 HERE = Path(__file__).parent
 INCLUDE, NATIVE = HERE / "include", HERE / "native"
@@ -26,6 +27,7 @@ _PROGRAM = (
     *("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fno-math-errno"),
     *("-fPIC", "-shared", "-ftls-model=global-dynamic", "-g1", "-w"),
 )
+_NUMBERS = itertools.count()
 _WORKER = ("-std=gnu11", "-O2", "-ffp-contract=off", "-rdynamic")
 
 
@@ -53,11 +55,6 @@ def version() -> str:
 
 
 @functools.cache
-def _scratch() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="hal-sunway-", ignore_cleanup_errors=True)
-
-
-@functools.cache
 def target() -> str:
     """What compiled programs are for: this compiler, and a processor with these instructions."""
     text = Path("/proc/cpuinfo").read_text(errors="replace")
@@ -66,42 +63,40 @@ def target() -> str:
     return f"{version()} for {platform.machine()} {instructions[:8]}"
 
 
-def scratch_folder() -> Path:
-    """This process's folder for what is compiled; it goes when the process ends."""
-    return Path(_scratch().name)
+def session_folder() -> tempfile.TemporaryDirectory[str]:
+    """A new folder for the programs of a session, which goes with it."""
+    return tempfile.TemporaryDirectory(prefix="hal-sunway-", ignore_cleanup_errors=True)
 
 
-def folder_of(cache_dir: str) -> Path:
-    """Where compiled programs are kept: a cache folder, or `scratch_folder` where that is "" or
-    cannot be written to."""
-    if not cache_dir:
-        return scratch_folder()
-    try:
-        Path(cache_dir).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=cache_dir):
-            return Path(cache_dir)
-    except OSError:
-        return scratch_folder()
+@functools.cache
+def _own() -> tempfile.TemporaryDirectory[str]:
+    """This process's folder for the emulator itself; it goes when the process ends."""
+    return session_folder()
 
 
-def worker(folder: Path) -> Path:
-    """The emulator's process in `folder`, built unless it is there. Raises PluginError."""
+def worker(cache_dir: str = "") -> Path:
+    """The emulator's process, built unless it is there or kept. Raises PluginError."""
     sources = sorted(NATIVE.glob("*.c"))
     texts = [p.read_bytes() for p in (*sources, *NATIVE.glob("*.h"), *INCLUDE.glob("*.h"))]
-    built = folder / f"worker-{_digest([target().encode(), *sorted(texts)])}"
-    if not _is_whole(built):
-        command = [*_WORKER, f"-I{INCLUDE}", *map(str, sources), "-ldl"]
+    built = Path(_own().name) / f"worker-{_digest([target().encode(), *sorted(texts)])}"
+    if not built.exists() and not fetch(cache_dir, built):
         try:
-            _compile(command, built)
+            _compile([*_WORKER, f"-I{INCLUDE}", *map(str, sources), "-ldl"], built)
         except CompileError as error:
             raise PluginError(f"the emulator itself does not compile:\n{error.log}") from error
+        keep(cache_dir, built)
     return built
 
 
 def program(
-    text: str, folder: Path, name: str, role: str = "slave", flags: Sequence[str] = ()
+    text: str,
+    folder: Path,
+    name: str,
+    role: str = "slave",
+    flags: Sequence[str] = (),
+    cache_dir: str = "",
 ) -> Path:
-    """A program of the `role` "slave" or "host", compiled in `folder`, from there if it is there.
+    """A program of the `role` "slave" or "host", compiled into `folder` unless it is there or kept.
 
     `name` is what messages call the text. Raises CompileError with the compiler's log and line.
     """
@@ -112,13 +107,12 @@ def program(
     data = text.encode("utf-8", "surrogatepass")
     key = [target().encode(), repr(options).encode(), _headers(), data]
     built = folder / f"{role}-{_digest(key)}.so"
-    if not _is_whole(built):
-        source = folder / f"{built.stem}.{os.getpid()}.c"
-        try:
-            source.write_bytes(data)
-            _compile([*options, f"-I{INCLUDE}", "-x", "c", str(source), "-lm"], built, name)
-        finally:
-            source.unlink(missing_ok=True)
+    if not built.exists() and not fetch(cache_dir, built):
+        with tempfile.NamedTemporaryFile(suffix=".c", prefix=f"{role}-", dir=folder) as source:
+            source.write(data)
+            source.flush()
+            _compile([*options, f"-I{INCLUDE}", "-x", "c", source.name, "-lm"], built, name)
+        keep(cache_dir, built)
     return built
 
 
@@ -142,17 +136,9 @@ def _digest(parts: Sequence[bytes]) -> str:
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:20]
 
 
-def _is_whole(built: Path) -> bool:
-    """Whether a compiled file is there as it was written: a cache may hold anything."""
-    try:
-        return built.with_suffix(".sum").read_text() == _digest([built.read_bytes()])
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
 def _compile(arguments: Sequence[str], built: Path, name: str = "") -> None:
     """Compile into a new file and move it into place, so that nobody sees half of one."""
-    partial = built.with_suffix(f".{os.getpid()}.part")
+    partial = built.with_suffix(f".{next(_NUMBERS)}.part")
     command = [compiler(), *arguments, "-o", str(partial)]
     try:
         done = subprocess.run(
@@ -170,13 +156,12 @@ def _compile(arguments: Sequence[str], built: Path, name: str = "") -> None:
         partial.unlink(missing_ok=True)
         log = _renamed(done.stderr.strip(), name)
         raise CompileError(f"{name} does not compile:\n{log}", log, _first_line(done.stderr))
-    built.with_suffix(".sum").write_text(_digest([partial.read_bytes()]))
     partial.replace(built)
 
 
 def _renamed(log: str, name: str) -> str:
     """The log with the text's own name in place of the file that it was compiled from."""
-    return re.sub(r"\S*/(?:slave|host)-\w+\.\d+\.c", name, log) if name else log
+    return re.sub(r"\S*/(?:slave|host)-\w+\.c", name, log) if name else log
 
 
 def _first_line(log: str) -> int:
