@@ -9,6 +9,10 @@ from typing import Any
 
 import click
 
+from hal.cli_run import SHELL
+
+_EXPLAIN = "Measure nothing: show what the model holds for fastest among so many hosts and ranks."
+_IN = click.Path(dir_okay=False, path_type=Path)
 _PNG = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -17,10 +21,29 @@ _PNG = click.Path(dir_okay=False, path_type=Path)
 @click.option("--roofline", is_flag=True, help="Draw them under the device's roofline.")
 @click.option("--out", type=_PNG, default="roofline.png", show_default=True, help="The picture.")
 @click.pass_context
-def bench(context: click.Context, device: str | None, **options: Any) -> None:
+def bench(context: click.Context, /, device: str | None, **options: Any) -> None:
     """Measure the operators of a device, or (with a command) groups of ranks."""
     if context.invoked_subcommand is not None:
         return
     if device is None:
         raise click.UsageError('say what to measure: --device "cpu:0", or a command')
     sys.exit(import_module("stack.bench.operators").run(device, **options))
+
+
+@bench.command()
+@click.option("-n", "size", type=click.IntRange(1), help="Ranks (2, or all slots of the hosts).")
+@click.option("--kind", default="all_reduce", show_default=True, help="The collective.")
+@click.option("--sizes", default="8:64M", show_default=True, help="FIRST:LAST, or a list: bytes.")
+@click.option("--shared", is_flag=True, help="In memory that all ranks of a host map.")
+@click.option("--explain", "predicted", metavar="HOSTSxRANKS", default="", help=_EXPLAIN)
+@click.option("--hosts", "hosts_file", type=_IN, help="A file of hosts, as for `hal run`.")
+@click.option("--shell", default=SHELL, help="Runs a command on a host, as for `hal run`.")
+@click.option("--address", default="", help="HOST[:PORT] by which other hosts reach this one.")
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
+def comm(**options: Any) -> None:
+    """Measure a collective of float32 between ranks, by size: how it ran, time and bandwidths.
+
+    Starts ranks of its own, or takes part under `hal run`. Between hosts it first measures the
+    programs that come into question, and keeps their times: later groups choose by them.
+    """
+    sys.exit(import_module("stack.bench.comm.command").run(**options))

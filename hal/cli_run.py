@@ -11,7 +11,7 @@ import click
 
 _IN = click.Path(dir_okay=False, path_type=Path)
 _FOLDER = click.Path(file_okay=False, path_type=Path)
-_SHELL = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host}"
+SHELL = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host}"
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -20,7 +20,7 @@ _SHELL = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host}"
 @click.option("--devices", default="", help='"cpu:0,opencl:0": the ranks take them in turn.')
 @click.option("--hosts", "hosts_file", type=_IN, help="A file of lines: NAME slots=N devices=...")
 @click.option("--log-dir", "log_folder", type=_FOLDER, help="Keep each rank's output in a file.")
-@click.option("--shell", default=_SHELL, show_default=True, help="Runs a command on a host.")
+@click.option("--shell", default=SHELL, show_default=True, help="Runs a command on a host.")
 @click.option("--address", default="", help="HOST[:PORT] by which other hosts reach this one.")
 @click.option("--deadline", "deadline_s", default=300.0, help="Seconds that ranks wait for others.")
 @click.argument("target")

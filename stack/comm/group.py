@@ -85,6 +85,12 @@ class Group(Collectives[Array]):
         return self._member.timeout_s
 
     @property
+    def way(self) -> str:
+        """How the last operation ran: the name of a chunk program, or a way among the ranks of one
+        host (`stack.comm.engine.member.WAYS`); "" before the first."""
+        return self._member.way
+
+    @property
     def failure(self) -> HalError | None:
         """What has ended the group; None while it works. Does not block."""
         return self._member.failure()

@@ -30,6 +30,16 @@ _PENDING = lib.HE_PENDING
 _NULL = ffi.NULL
 _SLICE_NS = 50_000_000
 """How long Python does not look for Ctrl-C."""
+WAYS = {
+    lib.HE_BY_POST: "posted",
+    lib.HE_BY_MAPPING: "mapped",
+    lib.HE_BY_READING: "read",
+    lib.HE_BY_SLICES: "sliced",
+    lib.HE_BY_STEPS: "stepped",
+}
+"""How calls run among the ranks of one host: the data comes with the word that a rank is there;
+in memory that all of them map; read out of the others' memory; through slots, reduced in slices;
+through slots."""
 _HEARTBEATS = 10
 _MANY = 64
 _LEAST_HEARTBEAT_S = 0.2
@@ -58,6 +68,7 @@ class Member:
             raise PluginError(f"group {key!r}: no memory or thread for it")
         self.native = ffi.gc(native, lib.he_group_release)
         self._words = Words(key, rank, timeout_s, self.heartbeat_s)
+        self._followed = ""
         self._routes = None
         if len(local) < self.size:
             go_on = partial(_raise_failure, self.native, self._words)  # keeps no member alive
@@ -128,6 +139,7 @@ class Member:
     ) -> Array:
         """As `run`, by the steps of a chunk program."""
         at, of = writable(dst), readable(src)
+        self._followed = route.name
         code = lib.he_program_do(
             self.native, kind, dtype, reduce, root, count, route.digest, at, of,
             route.steps, route.nsteps, route.after, route.nafter, route.places[2],
@@ -150,6 +162,7 @@ class Member:
     ) -> Work:
         """As `start`, by the steps of a chunk program."""
         at, of = writable(dst), readable(src)
+        self._followed = route.name
         native = lib.he_program_start(
             self.native, kind, dtype, reduce, root, count, route.digest, at, of,
             route.steps, route.nsteps, route.after, route.nafter, route.places[2],
@@ -197,6 +210,13 @@ class Member:
         owner = ffi.gc(memory, lambda at: lib.he_unshare(native, at))
         buffer = ffi.buffer(owner, max(nbytes, 1))
         return np.frombuffer(buffer, np.uint8, nbytes).view(dtype).reshape(shape)
+
+    @property
+    def way(self) -> str:
+        """How the last call ran here: the name of the program that it followed, or one of WAYS;
+        "" before the first."""
+        way: int = lib.he_way_of(self.native)
+        return self._followed if way == lib.HE_BY_PROGRAM else WAYS.get(way, "")
 
     def failure(self) -> HalError | None:
         """What has ended the group, None while it works."""

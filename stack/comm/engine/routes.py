@@ -33,10 +33,11 @@ KEPT = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
-    """A rank's steps for given lengths, and the pointers that the engine takes. `digest` is equal
-    on all ranks that follow one program with equal lengths; `places` are the elements of INPUT,
-    OUTPUT and SCRATCH."""
+    """A rank's steps for given lengths, and the pointers that the engine takes. `name` is that of
+    the program. `digest` is equal on all ranks that follow one program with equal lengths;
+    `places` are the elements of INPUT, OUTPUT and SCRATCH."""
 
+    name: str
     digest: int
     nsteps: int
     nafter: int
@@ -53,6 +54,7 @@ def route_of(program: Program, rank: int, lengths: Sequence[int]) -> Route:
     digest = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) | 1
     steps, after = np.ascontiguousarray(flat.steps), np.ascontiguousarray(flat.after)
     return Route(
+        program.name,
         digest,
         len(steps),
         len(after),

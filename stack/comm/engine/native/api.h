@@ -43,6 +43,10 @@ void he_abort(he_group *group);
 int he_failure_of(he_group *group, he_failure *out);
 int he_state_of(he_group *group, int rank);
 int64_t he_calls_of(he_group *group);
+/* How the last call ran: with the post that told of it, in memory that all map, out of the others' memory, in slices,
+ * in steps; by a chunk program; HE_NO_WAY before the first one. */
+enum { HE_NO_WAY, HE_BY_POST, HE_BY_MAPPING, HE_BY_READING, HE_BY_SLICES, HE_BY_STEPS, HE_BY_PROGRAM };
+int he_way_of(he_group *group);
 
 /* Memory that every rank of this host maps; NULL without memory. */
 void *he_share(he_group *group, int64_t nbytes);

@@ -76,16 +76,24 @@ int he_arrive(he_group *g, he_work *w) {
     return HE_OK;
 }
 
-static int move(he_group *g, he_work *w) {
-    if (w->small) {
-        he_step_take(g, w, 0, w->number);
-        return HE_OK;
-    }
+static int way_of(he_group *g, const he_work *w) {
+    if (w->small) return HE_BY_POST;
     he_attach_try(g);
-    if (he_direct(g, w, w->number)) return he_run_direct(g, w, w->number);
-    if (he_attached(g, w, w->number)) return he_run_attached(g, w, w->number);
-    if (w->call.kind == HE_ALL_REDUCE || w->call.kind == HE_REDUCE) return he_run_sliced(g, w);
-    return he_run_stepped(g, w);
+    if (he_direct(g, w, w->number)) return HE_BY_MAPPING;
+    if (he_attached(g, w, w->number)) return HE_BY_READING;
+    return w->call.kind == HE_ALL_REDUCE || w->call.kind == HE_REDUCE ? HE_BY_SLICES : HE_BY_STEPS;
+}
+
+static int move(he_group *g, he_work *w) {
+    int way = way_of(g, w);
+    atomic_store_explicit(&g->way, way, memory_order_relaxed);
+    switch (way) {
+    case HE_BY_POST: he_step_take(g, w, 0, w->number); return HE_OK;
+    case HE_BY_MAPPING: return he_run_direct(g, w, w->number);
+    case HE_BY_READING: return he_run_attached(g, w, w->number);
+    case HE_BY_SLICES: return he_run_sliced(g, w);
+    default: return he_run_stepped(g, w);
+    }
 }
 
 /* All have come: the rest of the call. */

@@ -125,6 +125,7 @@ struct he_group {
     uint32_t posts, step_number, chunk_number;
     int64_t sequence;
     _Atomic uint32_t alarm; /* the last one looked at */
+    atomic_int way;        /* of the last call, HE_BY_POST... */
     atomic_int failing, failed;
     he_failure failure;
     _Atomic int64_t next_id;

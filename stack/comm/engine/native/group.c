@@ -120,3 +120,5 @@ void he_group_release(he_group *g) {
 int he_state_of(he_group *g, int rank) { return atomic_load(&g->peers[rank].state); }
 
 int64_t he_calls_of(he_group *g) { return g->sequence; }
+
+int he_way_of(he_group *g) { return atomic_load_explicit(&g->way, memory_order_relaxed); }

@@ -251,6 +251,7 @@ int he_program_run(he_group *g, he_work *w) {
         if (moved) p->moved_ns = he_now();
         if (!code && !moved && p->left) code = pause_for(g, w);
     }
+    atomic_store_explicit(&g->way, HE_BY_PROGRAM, memory_order_relaxed);
     if (!code) __atomic_store_n(&g->ends[g->here].done, 1, __ATOMIC_RELEASE);
     return code;
 }

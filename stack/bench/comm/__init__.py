@@ -1,0 +1,1 @@
+"""`hal bench comm`: how long collectives take in a group of ranks."""

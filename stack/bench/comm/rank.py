@@ -1,0 +1,76 @@
+"""A rank of `hal bench comm`: `python -m stack.bench.comm.rank OPTIONS`, under `hal run`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+
+from stack.bench.comm.times import Time, kind_of, rows_between_hosts, times
+from stack.comm.choose.choices import keep
+from stack.comm.choose.network import network_of_hosts
+from stack.comm.group import Group
+from stack.comm.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be measured: a kind by its name, bytes, and in which memory."""
+
+    kind: str
+    sizes: tuple[int, ...]
+    shared: bool
+
+    def text(self) -> str:
+        """For the command line of a rank."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was measured among `size` ranks of `hosts` hosts. `table` is the file to which the times
+    of programs were added; "" where none was measured."""
+
+    size: int
+    hosts: int
+    times: tuple[Time, ...]
+    table: str
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def found_in(text: str) -> Found:
+    """What `Found.text` has written."""
+    given = json.loads(text)
+    return Found(**{**given, "times": tuple(Time(**row) for row in given["times"])})
+
+
+def found_by(world: World, wanted: Wanted) -> Found:
+    """Measure as a rank of the job; all ranks get the same, but for `table`, which is rank 0's.
+
+    Programs are measured first, and kept: the times are those of what is chosen from then on.
+    """
+    kind, group = kind_of(wanted.kind), Group.of(world)
+    rows, table = rows_between_hosts(group, kind, wanted.sizes), ""
+    if rows:
+        if group.rank == 0:
+            table = str(keep(network_of_hosts(group.hosts), rows))
+        group.barrier()
+        group = group.grow(f"{world.job}/measured", group.size)
+    with group:
+        found = times(group, kind, wanted.sizes, wanted.shared)
+        return Found(world.size, len(set(group.hosts)), tuple(found), table)
+
+
+def main() -> None:
+    given = json.loads(sys.argv[1])
+    wanted = Wanted(given["kind"], tuple(given["sizes"]), given["shared"])
+    world = World.from_environment()
+    found = found_by(world, wanted)
+    if world.rank == 0:
+        sys.stdout.write(found.text() + "\n")
+
+
+if __name__ == "__main__":
+    main()
