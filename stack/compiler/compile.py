@@ -13,6 +13,8 @@ from stack.compiler import c, llvm, scratchpad, simt
 from stack.compiler.emit import Part, TileExchange
 from stack.compiler.lanes import in_groups
 from stack.compiler.lower import lower_graph
+from stack.compiler.mesh.loop import products
+from stack.compiler.mesh.render import render_products
 from stack.compiler.program import (
     BufferRef,
     Call,
@@ -39,10 +41,18 @@ def _print_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     return render(kernel, info)
 
 
+def _print_athread(kernel: Kernel, info: DeviceInfo) -> KernelSource:
+    """The kernel for cores with scratchpads; all at the same product at once if it has one."""
+    found = products(kernel, info)
+    if found:
+        return render_products(kernel, info, found)
+    return scratchpad.render_athread(kernel, info)
+
+
 RENDERERS: Mapping[str, Renderer] = {
     LLVM_IR: llvm.render,
     OPENCL_C: _print_opencl,
-    ATHREAD_C: scratchpad.render_athread,
+    ATHREAD_C: _print_athread,
     HAL_TILE: _print_tile,
 }
 """The program formats that the compiler writes."""

@@ -62,7 +62,8 @@ static void hal_$verb(char *near, char *far, long nbytes, long blocks, long pitc
 """Bytes that are no whole words, or lie otherwise in words on both sides, go one by one."""
 
 
-def _function(scope: Scope, verb: str) -> str:
+def mover(scope: Scope, verb: str) -> str:
+    """Define the function that moves blocks that may lie anywhere: its verb is get or put."""
     to, source = ("near", "far") if verb == "get" else ("far", "near")
     text = _TEXT.replace("${verb}", verb).replace("$verb", verb)
     text = text.replace("$to", to).replace("$from", source)
@@ -72,7 +73,7 @@ def _function(scope: Scope, verb: str) -> str:
 def transfer(scope: Scope, s: Transfer) -> None:
     """Write the calls that move the runs."""
     out, nbytes = scope.out, s.main.dtype.nbytes
-    call = _function(scope, "get" if isinstance(s, Get) else "put")
+    call = mover(scope, "get" if isinstance(s, Get) else "put")
     runs = s.runs if s.runs and s.runs[0].stride == 1 else (Run(1, 1, 1), *s.runs)
     if len(runs) == 1:
         runs = (*runs, Run(runs[0].count, 1, 1))

@@ -1,0 +1,149 @@
+"""Products in tile kernels: loops that add the product of two loaded tiles to sums in scratch
+memory, and whether the instances of a mesh can share what such a loop loads.
+
+A tile is the same along a row of the mesh if where it lies depends on the instance's number by way
+of its quotient by the columns alone; along a column, by way of the remainder and of the quotient by
+all of the mesh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from hal.core.description import DeviceInfo
+from hal.core.dtypes import DType
+from hal.tile.build import binary, program_id
+from hal.tile.kernel import GLOBAL, SCRATCHPAD, For, Kernel, Load, Memory, Statement, Store
+from hal.tile.node import Node, toposort
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tile that is loaded: `depth` is its axis along k, `run` the axis along which its elements
+    lie side by side, `casts` the types that they are converted to before they are multiplied."""
+
+    load: Load
+    depth: int
+    run: int
+    casts: tuple[DType, ...]
+
+    @property
+    def other(self) -> int:
+        """The axis that is not along k."""
+        return 1 - self.depth
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A loop that is a product of a and b, added to `sums`, which are of so many rows and columns.
+    It goes along k to `stop` in steps of `step`. `together` is the mesh whose instances may share
+    pieces, or None."""
+
+    a: Operand
+    b: Operand
+    index: Node
+    stop: int
+    step: int
+    sums: Memory
+    rows: int
+    columns: int
+    together: tuple[int, int] | None
+
+    @property
+    def dtype(self) -> DType:
+        """The type of the sums."""
+        return self.sums.dtype
+
+
+def products(kernel: Kernel, info: DeviceInfo) -> dict[int, Product]:
+    """The products of a kernel, by the number of the statement of its body."""
+    found = ((i, product(s, info)) for i, s in enumerate(kernel.body))
+    return {i: p for i, p in found if p is not None}
+
+
+def product(s: Statement, info: DeviceInfo) -> Product | None:
+    """The product that a statement is, if it is one and nothing else."""
+    if not isinstance(s, For) or s.carried or len(s.body) != 4:
+        return None
+    if any(n.op != "const" for n in (s.start, s.stop, s.step)) or s.start["value"] != 0:
+        return None
+    *loads, store = s.body
+    if not isinstance(store, Store) or store.value.op != "dot":
+        return None
+    by_result = {x.result: x for x in loads if isinstance(x, Load)}
+    left, right, before = store.value.srcs
+    if not _adds(by_result.get(before), store):
+        return None
+    a, b = _operand(left, by_result, 1), _operand(right, by_result, 0)
+    if a is None or b is None or s.step["value"] != left.shape[1]:
+        return None
+    if a.load.source.limits[1] is not b.load.source.limits[0] or not _fixed(a, b, s.index):
+        return None
+    mesh = info.limits.mesh
+    shared = mesh != (1, 1) and _shared(a, b, s.index, mesh)
+    rows, columns = store.value.shape
+    stop, step = int(s.stop["value"]), int(s.step["value"])
+    together = mesh if shared else None
+    return Product(a, b, s.index, stop, step, store.target.memory, rows, columns, together)
+
+
+def _adds(before: Load | None, store: Store) -> bool:
+    """Whether a store puts a whole tile where a load took it, row after row from the start."""
+    if before is None or before.source != store.target:
+        return False
+    target = store.target
+    steps = [n["value"] if n.op == "const" else None for n in target.strides]
+    dense = steps == [store.value.shape[1], 1] and target.limits == (None, None)
+    at_start = target.offset.op == "const" and target.offset["value"] == 0
+    return dense and at_start and target.memory.space == SCRATCHPAD
+
+
+def _operand(n: Node, loads: dict[Node, Load], depth: int) -> Operand | None:
+    casts: list[DType] = []
+    while n.op == "cast":
+        casts.append(n.dtype)
+        n = n.srcs[0]
+    load = loads.get(n)
+    if load is None or load.source.memory.space != GLOBAL or load.other is not None:
+        return None
+    steps = [s["value"] if s.op == "const" else 0 for s in load.source.strides]
+    if 1 not in steps or min(steps) < 1:
+        return None
+    run = 1 if steps[1] == 1 else 0
+    return Operand(load, depth, run, tuple(reversed(casts)))
+
+
+def _fixed(a: Operand, b: Operand, index: Node) -> bool:
+    """Whether as many rows and columns are valid in every step."""
+    limits = [x.load.source.limits[x.other] for x in (a, b)]
+    return index not in set(toposort(n for n in limits if n is not None))
+
+
+def _shared(a: Operand, b: Operand, index: Node, mesh: tuple[int, int]) -> bool:
+    """Whether a is the same along rows of the mesh, and b along columns."""
+    rows, columns = mesh
+    number = program_id(0)
+    row = binary("div", number, columns)
+    column, block = binary("rem", number, columns), binary("div", row, rows)
+    return _known_by(a, {index, row}) and _known_by(b, {index, column, block})
+
+
+def _known_by(x: Operand, known: Collection[Node]) -> bool:
+    """Whether where an operand lies is known from constants and some values."""
+    access = x.load.source
+    wanted = [access.offset, *access.strides, *(n for n in access.limits if n is not None)]
+    return all(n.srcs or n.op in ("const", "scalar") for n in _above(wanted, known))
+
+
+def _above(roots: Sequence[Node], known: Collection[Node]) -> Iterator[Node]:
+    """What the roots are computed from, but for the known values and what is below them."""
+    stack, seen = [*roots], set(roots)
+    while stack:
+        n = stack.pop()
+        if n in known:
+            continue
+        yield n
+        fresh = [s for s in n.srcs if s not in seen]
+        seen.update(fresh)
+        stack += fresh
