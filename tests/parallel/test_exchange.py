@@ -1,0 +1,171 @@
+"""Graphs that combine values between ranks, compiled and run on devices in threads, against numpy
+over the values of all ranks at once."""
+
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hal
+from hal.core.dtypes import DType
+from hal.core.errors import InvalidCall, OperationFailed
+from hal.core.values import ReduceKind
+from hal.tile.node import Type, toposort
+from stack.comm.device.group import DeviceGroup
+from stack.compiler.compile import compile_graph
+from stack.compiler.program import ExchangeCall, GraphRequest, KernelCall
+from stack.ir import build as g
+from stack.ops import OPS
+from stack.runtime import engine_of
+from stack.runtime.exchange import needs
+from stack.runtime.hazards import Access, Span
+from tests.comm.engine.crew import crews
+
+N = 12
+X, Y = (g.input(i, Type((N,), DType.F64)) for i in range(2))
+COMBINE = {"sum": np.sum, "max": np.max, "avg": lambda xs, axis: np.sum(xs, axis) / len(xs)}
+DEVICES = ("cpu:0", "reference:0")
+
+
+class Ranks:
+    """A crew whose ranks have devices."""
+
+    def __init__(self, crew, stack):
+        self.crew = crew
+        self.engines = [stack.enter_context(engine_of(hal.open(name))) for name in DEVICES]
+        self.groups = crew.do(lambda group: DeviceGroup(group, self.engines[group.rank].device))
+        for engine, group in zip(self.engines, self.groups, strict=True):
+            stack.callback(group.close)
+            engine.groups["data"] = group
+
+    def run(self, request, values, times=1):
+        """What every rank's plan gives for its rows of values, the last time."""
+
+        def one(group):
+            engine = self.engines[group.rank]
+            inputs = [engine.put(v, DType.F64) for v in values[group.rank]]
+            plan = engine.plan(request)
+            for _ in range(times):
+                outputs = plan.run(inputs)
+            return [engine.get(a) for a in outputs]
+
+        return self.crew.do(one)
+
+
+@pytest.fixture(scope="module")
+def ranks():
+    with crews(len(DEVICES)) as (crew,), ExitStack() as stack:
+        yield Ranks(crew, stack)
+
+
+def together(outputs, values):
+    """The outputs of every rank, all ranks node by node."""
+    known = {n: [row[i] for row in values] for i, n in enumerate((X, Y))}
+    for n in toposort(outputs):
+        if n.op == "all_reduce":
+            combined = COMBINE[n["kind"]](np.array(known[n.srcs[0]]), axis=0)
+            known[n] = [combined] * len(values)
+        elif n.op != "input":
+            rows = zip(*(known[s] for s in n.srcs), strict=True) if n.srcs else [()] * len(values)
+            known[n] = [OPS[n.op].reference(n, row) for row in rows]
+    return [[known[n][rank] for n in outputs] for rank in range(len(values))]
+
+
+def total(x):
+    return g.expand(g.reduce("sum", x), (N,))
+
+
+def turned(x, y):
+    return g.concat([g.slice_axis(x, 0, 5, N), g.slice_axis(y, 0, 0, 5)], 0)
+
+
+STEPS = {
+    "add": lambda x, y: g.add(x, y),
+    "sub": lambda x, y: g.sub(x, y),
+    "total": lambda x, y: total(x),
+    "turned": turned,
+    "flip": lambda x, y: g.flip(x, 0),
+    "scan": lambda x, y: g.scan("sum", x, 0),
+    "joined": lambda x, y: g.slice_axis(
+        g.concat([g.all_reduce("sum", x, "data"), g.all_reduce("max", y, "data")], 0), 0, 4, N + 4
+    ),
+    **{
+        kind: lambda x, y, kind=kind: g.all_reduce(kind, x, "data")
+        for kind in ("sum", "max", "avg")
+    },
+}
+NUMBER = st.integers(0, 5)
+
+
+@pytest.mark.slow
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(STEPS)), NUMBER, NUMBER), min_size=1, max_size=7),
+    st.booleans(),
+    st.integers(0, 2**32 - 1),
+)
+def test_any_graph_with_exchanges_computes_what_all_ranks_together_do(ranks, steps, update, seed):
+    nodes = [X, Y]
+    for step, i, j in steps:
+        nodes.append(STEPS[step](nodes[-1 - i % len(nodes)], nodes[-1 - j % len(nodes)]))
+    outputs = tuple(nodes[-3:])
+    updates = ((len(outputs) - 1, 0),) if update else ()
+    values = np.random.default_rng(seed).integers(-4, 5, (len(DEVICES), 2, N)).astype(np.float64)
+    found = ranks.run(GraphRequest(outputs, (X, Y), updates), values)
+    np.testing.assert_array_equal(found, together(outputs, values))
+
+
+def test_a_plan_runs_again_and_again_on_what_it_has_updated(ranks):
+    request = GraphRequest((g.add(g.all_reduce("avg", X, "data"), Y),), (X, Y), ((0, 0),))
+    values = np.arange(4.0 * N).reshape(2, 2, N)
+    found = ranks.run(request, values, times=20)
+    for _ in range(20):
+        values[:, 0] = values[:, 0].mean(0) + values[:, 1]
+    np.testing.assert_allclose([row[0] for row in found], values[:, 0], rtol=1e-12)
+
+
+def test_what_is_needed_first_is_combined_first_in_place_and_beside_the_rest(ranks):
+    w = g.input(0, Type((16, 16), DType.F32))
+    powers = [w]
+    for _ in range(4):
+        powers.append(g.matmul(powers[-1], w))
+    pieces = [g.all_reduce("avg", g.neg(p), "data") for p in powers[:0:-1]]
+    request = GraphRequest((g.concat(pieces, 0),), (w,))
+    calls = compile_graph(request, ranks.engines[0].device.info, OPS).calls
+    assert [type(c) for c in calls] == [KernelCall, ExchangeCall] * 4
+    exchanges = [c for c in calls if isinstance(c, ExchangeCall)]
+    assert {(c.group, c.reduce, c.buffer.kind) for c in exchanges} == {
+        ("data", ReduceKind.AVG, "output")
+    }
+    assert [c.buffer.offset_nbytes // 1024 for c in exchanges] == [3, 2, 1, 0]
+
+
+def test_each_exchange_is_waited_for_once_and_only_by_what_touches_its_bytes():
+    def touches(*parts):
+        return Access((), tuple(Span("memory", 10 * p, 10 * p + 10) for p in parts))
+
+    accesses = [touches(0), touches(0), touches(1), touches(1), touches(0, 2), touches(0, 1)]
+    is_exchange = [False, True, False, True, False, False]
+    assert needs(accesses, is_exchange) == [(), (), (), (), (0,), (1,)]
+
+
+def test_a_group_that_was_not_joined_is_an_error_with_its_name(ranks):
+    engine = ranks.engines[0]
+    plan = engine.plan(GraphRequest((g.all_reduce("sum", X, "model"),), (X,)))
+    with pytest.raises(InvalidCall, match="'model', a group that this engine has not joined"):
+        plan.run([engine.put(np.zeros(N), DType.F64)])
+
+
+def test_what_ends_the_group_fails_what_needs_it_and_the_engine_goes_on():
+    with crews(2) as (crew,), ExitStack() as stack:
+        ranks = Ranks(crew, stack)
+        crew.groups[1].abort()
+        engine = ranks.engines[0]
+        given = engine.put(np.ones(N), DType.F64)
+        (failed,) = engine.plan(GraphRequest((g.all_reduce("sum", X, "data"),), (X,))).run([given])
+        with pytest.raises(OperationFailed, match="rank 1 has aborted the group"):
+            engine.get(failed)
+        (whole,) = engine.plan(GraphRequest((g.neg(X),), (X,))).run([given])
+        np.testing.assert_array_equal(engine.get(whole), -np.ones(N))
