@@ -7,14 +7,17 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+
+from hal.core.description import Feature
 from hal.core.device import Device
 from hal.core.errors import Failure, FailureKind, Scope
-from hal.core.values import Collective, Point, Region, Waits
+from hal.core.values import AllocOptions, Buffer, Collective, Point, Region, Waits
 from stack.comm.choose.override import DEVICE, Rule, parse_override
 from stack.comm.device.call import Call
 from stack.comm.device.line import Line
 from stack.comm.device.meeting import meet
-from stack.comm.device.own import Own, own_of
+from stack.comm.device.own import Own, own_of, prefers_own
 from stack.comm.group import Group
 
 
@@ -23,10 +26,10 @@ class DeviceGroup:
     and gives points that the device's other work waits for.
 
     All ranks begin the same calls in the same order. The devices of the ranks may be of different
-    plugins. Calls run one after the other: in the plugin's own group where all ranks are of one
-    plugin that makes them, else in the engine of `group`, unless an override says which
-    (`stack.comm.choose.override`). The first failure fails every point from it on: what ended the
-    group, or what failed a point that a call waits for, which then ends the group on the other
+    plugins. Calls run one after the other, by the engine of `group` or, where all ranks are of one
+    plugin that makes groups, in a group of the plugin's: as `prefers_own` says, unless an override
+    does (`stack.comm.choose.override`). The first failure fails every point from it on: what ended
+    the group, or what failed a point that a call waits for, which then ends the group on the other
     ranks. While this lives, nobody else calls operations of `group`, which stays the caller's.
     """
 
@@ -38,7 +41,8 @@ class DeviceGroup:
         self.device = device
         self.peers = meet(group, device)
         self._rules = tuple(parse_override(self.peers[0].plans) if rules is None else rules)
-        needed = rules is None or any(rule.algorithm == DEVICE for rule in rules)
+        self._prefers_own = prefers_own(self.peers)
+        needed = self._prefers_own or any(rule.algorithm == DEVICE for rule in self._rules)
         self._own = own_of(group, device, self.peers) if needed else None
         self._line = Line(group, device, any(not peer.mapped for peer in self.peers))
         self._lock = threading.Lock()
@@ -57,6 +61,14 @@ class DeviceGroup:
         """The first failure of a call; None while all is well. Does not block. What has ended the
         group on all ranks, with the rank that caused it, is `group.failure`."""
         return self._line.failure or (self._own.failure if self._own else None)
+
+    def alloc(self, nbytes: int, label: str = "") -> Buffer:
+        """A buffer for calls of this group, the caller's until `device.free`. Where the device
+        takes host memory as its own, all ranks of this host map it, and calls copy nothing in
+        between; else it is as the device allocates it. Raises OutOfMemory."""
+        if Feature.IMPORT_HOST in self.device.info.features:
+            return self.device.import_host(self.group.empty(nbytes, np.uint8).data)
+        return self.device.alloc(nbytes, AllocOptions(label=label))
 
     def start(
         self,
@@ -99,7 +111,8 @@ class DeviceGroup:
             return self._line
         nbytes = call.nbytes(self.size)
         rule = next((r for r in self._rules if r.holds(call.collective.kind, nbytes)), None)
-        return self._own if rule is None or rule.algorithm == DEVICE else self._line
+        own = self._prefers_own if rule is None else rule.algorithm == DEVICE
+        return self._own if own else self._line
 
     def abort(self, cause: Failure) -> None:
         """Fail every call that is not done, here with `cause`, and end the group on all ranks. Does

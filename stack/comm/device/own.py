@@ -44,6 +44,17 @@ class Own:
         self._device.free(self._timeline)
 
 
+def prefers_own(peers: Sequence[Peer]) -> bool:
+    """Whether a plugin's own group is the better way where nobody says which.
+
+    It is where the host does not see the memory, which the engine would copy to the host and back,
+    and among devices of one process, which share threads that the engine does not have. Processes
+    whose memory the host sees are the engine's: it reduces shared memory in place.
+    """
+    together = len({peer.process for peer in peers}) == 1
+    return together or not all(peer.mapped for peer in peers)
+
+
 def own_of(group: Group, device: Device, peers: Sequence[Peer]) -> Own | None:
     """The plugin's own group of these ranks, where all are of one plugin that makes such groups;
     all ranks call it. None on all ranks if one of them gets none. Raises what ends the group."""

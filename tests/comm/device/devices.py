@@ -1,0 +1,31 @@
+"""Devices for the ranks of a test: those that are installed, and one whose memory no host sees."""
+
+from dataclasses import replace
+
+import hal
+from hal.core.device import Device
+from hal.core.validation import validate
+from hal.hosted.device import HostedDevice
+from hal.hosted.order import Order
+from tests.hosted.conftest import TinyMachine, describe
+
+FAR = "tiny"
+"""The name of devices whose memory is copied to the host and back."""
+
+
+def open_device(name):
+    """The device of that name; every "tiny" is one of its own."""
+    if not name.startswith(FAR):
+        return hal.open(name)
+    info = describe("tiny:0")
+    limits = replace(info.limits, alloc_nbytes=1 << 26, progress_s=0.0)
+    info = replace(info, limits=limits, spaces=(replace(info.spaces[0], nbytes=1 << 26),))
+    return Device(HostedDevice(info, TinyMachine(), Order()), "tiny:0", [validate])
+
+
+def mixed(size):
+    """The names of `size` devices of as many plugins as there are here."""
+    listed = [d.name for d in hal.registry().devices()]
+    known = [n for n in ("cpu:0", "opencl:0", "sunway:0") if n in listed]
+    names = [*known, FAR, "reference:0"]
+    return [names[i % len(names)] for i in range(size)]

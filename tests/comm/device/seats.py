@@ -1,0 +1,57 @@
+"""Ranks of a test with devices: in threads, each with its device and its part in every group."""
+
+from contextlib import contextmanager
+
+import numpy as np
+
+from hal.core.values import AllocOptions
+from stack.comm.device.group import DeviceGroup
+from tests.comm.device.devices import open_device
+from tests.comm.engine.crew import crews
+
+WAIT_S = 20.0
+
+
+class Seat:
+    """A rank: its device, and its part in each group by the group's ranks."""
+
+    def __init__(self, name):
+        self.device = open_device(name)
+        self.timeline = self.device.create_timeline(False)
+        self.parts = {}
+
+    def put(self, array, part=None):
+        """A buffer with these elements, and the point at which they are there; the buffer is made
+        for calls of the group if its `part` is given."""
+        make = part.alloc if part else lambda n: self.device.alloc(n, AllocOptions())
+        buffer = make(array.nbytes)
+        return buffer, self.device.copy(buffer.region(), array.tobytes(), self.timeline, ())
+
+    def get(self, buffer, dtype, *waits):
+        """The elements of a buffer after these points."""
+        host = bytearray(buffer.nbytes)
+        self.done(self.device.copy(host, buffer.region(), self.timeline, waits))
+        return np.frombuffer(host, dtype)
+
+    def done(self, *points):
+        assert self.device.wait(points, WAIT_S, True)
+
+
+@contextmanager
+def seated(names, *groups, deadline_s=20.0, rules=None):
+    """A seat for each device, all of them in the group of all ranks and in those of these ranks."""
+    groups = (tuple(range(len(names))), *groups)
+    seats = [Seat(name) for name in names]
+    with crews(*map(len, groups), deadline_s=deadline_s) as made:
+        for ranks, crew in zip(groups, made, strict=True):
+            parts = crew.do(lambda g, r=ranks: DeviceGroup(g, seats[r[g.rank]].device, rules))
+            for rank, part in zip(ranks, parts, strict=True):
+                seats[rank].parts[ranks] = part
+        try:
+            yield seats
+        finally:
+            for seat in seats:
+                for part in seat.parts.values():
+                    part.close()
+            for seat in seats:
+                seat.device.close()
