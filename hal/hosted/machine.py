@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hal.core.errors import Unsupported
-from hal.core.values import AllocOptions, Grid, KernelSource, SharedHandle
+from hal.core.values import AllocOptions, Collective, Grid, KernelSource, SharedHandle
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,11 @@ class Store(ABC):
     def fill_ns(self, nbytes: int) -> float | None:
         """How long a fill of so many bytes takes by the machine's own clock, if it has one; the
         time of nothing for 0."""
+        return None
+
+    def collective_ns(self, call: Collective, peers: Sequence[str]) -> float | None:
+        """How long a collective among these devices, by rank, takes by the machine's own clock, if
+        it has one."""
         return None
 
     def map(self, memory: Any) -> memoryview:

@@ -58,7 +58,10 @@ class SharedCall:
         """Do what the call says with the memory of all members, and end every part of it."""
         start_ns = time.monotonic_ns()
         failure = self._work()
-        span = Span(self.name, start_ns, max(time.monotonic_ns(), start_ns + 1))
+        end_ns = max(time.monotonic_ns(), start_ns + 1)
+        machine = self.circle.members[0].session.machine
+        own_ns = machine.collective_ns(self.call, self.circle.peers)
+        span = Span(self.name, start_ns, end_ns, device_ns=own_ns)
         with LOCK:
             for rank, (op, _) in list(self.joined.items()):
                 member = self.circle.members[rank]

@@ -19,7 +19,7 @@ from hal.core.errors import (
     OperationFailed,
     Scope,
 )
-from hal.core.values import AllocOptions, Grid, KernelSource, Param, ParamKind
+from hal.core.values import AllocOptions, Collective, Grid, KernelSource, Param, ParamKind
 from hal.hosted.machine import Machine, Part, Store
 from hal.tile.numeric import constant, quiet
 from hal_plugin_sunway import elf, toolchain
@@ -30,6 +30,8 @@ from hal_plugin_sunway.coregroup import CoreGroup, CoreGroupFailure, Loaded
 from hal_plugin_sunway.describe import ldm_nbytes
 from hal_plugin_sunway.plugin import Choice
 from hal_plugin_sunway.report import Report
+from hal_plugin_sunway.ring import without
+from hal_plugin_sunway.traffic import Move, Phase, cycles, phases
 
 _FAILURES = {
     "illegal-address": FailureKind.ILLEGAL_ADDRESS,
@@ -71,6 +73,7 @@ class SunwayMachine(Machine):
     def __init__(self, name: str, chip: Chip, choice: Choice, nbytes: int) -> None:
         self._name, self._chip, self._choice = name, chip, choice
         self._arena = Arena(nbytes)
+        self._remedies = without(choice.without)
         self._report = Report(choice.report, chip, threading.Lock())
         self._folder = toolchain.session_folder()
         self._process, self._lock = _Process(), threading.RLock()
@@ -112,8 +115,22 @@ class SunwayMachine(Machine):
         return compiled
 
     def copy_ns(self, nbytes: int, peer: Store | None) -> float:
-        """The memory's controller reads and writes every byte."""
-        return self.fill_ns(2 * nbytes)
+        """The memory's controller reads and writes every byte; those of another core group come
+        over the ring, as fast as its controller gives them."""
+        if not isinstance(peer, SunwayMachine):
+            return self.fill_ns(2 * nbytes)
+        move = Phase((Move(0, 1, nbytes),))
+        return self._ring_ns("copy", (move,), (self._name, peer._name))
+
+    def collective_ns(self, call: Collective, peers: Sequence[str]) -> float:
+        """The phases of a collective over the ring."""
+        return self._ring_ns(call.kind.value, phases(call, len(peers)), peers)
+
+    def _ring_ns(self, what: str, parts: Sequence[Phase], devices: Sequence[str]) -> float:
+        places = [int(device.rpartition(":")[2]) for device in devices]
+        taken = cycles(self._chip, self._remedies, parts, places)
+        self._report.transfer(what, places, taken)
+        return self._chip.seconds(taken) * 1e9
 
     def fill_ns(self, nbytes: int) -> float:
         """The memory's controller has every byte once."""

@@ -24,6 +24,7 @@ VARIABLES: Mapping[str, str] = {
     "progress_s": "HAL_SUNWAY_PROGRESS",
     "memory_mode": "HAL_SUNWAY_MODE",
     "chip": "HAL_SUNWAY_CHIP",
+    "without": "HAL_SUNWAY_WITHOUT",
     "report": "HAL_SUNWAY_REPORT",
     "trace": "HAL_SUNWAY_TRACE",
 }
@@ -31,8 +32,9 @@ VARIABLES: Mapping[str, str] = {
 main memory of a core group (16 GiB); `progress_s`: host seconds that a CPE may compute without a
 call of the runtime (60); `memory_mode`: "static" as under the loader, or "dynamic" as under the
 operating system, where allocation is slow; `chip`: "name=value,..." in place of figures of the
-chip; `report`: a file to which each launch and allocation adds a line of JSON with its emulated
-time; `trace`: a file for the per-CPE timeline of the newest launch, which Perfetto opens."""
+chip; `without`: remedies of the ring that are off, "name,name"; `report`: a file to which each
+launch, allocation and transfer between core groups adds a line of JSON with its emulated time;
+`trace`: a file for the per-CPE timeline of the newest launch, which Perfetto opens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Choice:
     progress_s: float
     memory_mode: str
     chip: str
+    without: str
     report: str
     trace: str
     cache_dir: str
@@ -74,6 +77,7 @@ def open_device(index: int, options: OpenOptions) -> HostedDevice:
         _number("progress_s", options) or 60.0,
         mode,
         _text("chip", options),
+        _text("without", options),
         _text("report", options),
         _text("trace", options),
         options.cache_dir,

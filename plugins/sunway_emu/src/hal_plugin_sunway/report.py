@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,6 +29,11 @@ class Report:
         """An allocation."""
         if self.path:
             self._add({"allocate": nbytes, "cycles": cycles}, cycles)
+
+    def transfer(self, what: str, places: Sequence[int], cycles: float) -> None:
+        """A copy or collective among core groups."""
+        if self.path:
+            self._add({"transfer": what, "core_groups": places, "cycles": cycles}, cycles)
 
     def _add(self, row: dict[str, object], cycles: float) -> None:
         line = json.dumps({**row, "emulated_s": self.chip.seconds(cycles)})

@@ -12,8 +12,9 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 
+from hal.core.errors import InvalidCall
 from hal_plugin_sunway.chip import Chip
 
 HEADER_NBYTES = 16
@@ -28,6 +29,15 @@ class Remedies:
     scheduling: bool = True
     flow_control: bool = True
     merging: bool = True
+
+
+def without(names: str) -> Remedies:
+    """All remedies but those of a text "name,name". Raises InvalidCall."""
+    off = [name.strip() for name in names.split(",") if name.strip()]
+    known = [field.name for field in fields(Remedies)]
+    if unknown := sorted(set(off) - set(known)):
+        raise InvalidCall(f"the ring has no remedies {unknown}; it has {', '.join(known)}")
+    return replace(Remedies(), **dict.fromkeys(off, False))
 
 
 @dataclass(frozen=True, slots=True)
