@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 from hal.core.description import DeviceInfo
@@ -13,7 +12,7 @@ from hal.hosted.faults import takes_device
 from hal.hosted.lock import LOCK
 from hal.hosted.machine import Store
 from hal.hosted.queues import Operation, Queue, Started, failure_of, reached
-from hal.hosted.streams import RUNNING, StreamMachine
+from hal.hosted.streams import RUNNING, After, StreamMachine
 
 _SPIN_S, _SHORTEST_S, _LONGEST_S = 30e-6, 20e-6, 1e-3
 
@@ -47,7 +46,7 @@ class Flight:
 
     def can_start(self, op: Operation) -> bool:
         """Whether all that the operation waits for is done or with the driver too."""
-        return op.is_for_driver and all(reached(p) or _mark(p) is not None for p in op.waits)
+        return op.is_for_driver and all(reached(p) or self._mark(p) is not None for p in op.waits)
 
     def start(self, op: Operation) -> None:
         """Hand the operation to the driver, which has all older ones of its queue."""
@@ -55,7 +54,7 @@ class Flight:
         assert job is not None, "only jobs are for the driver"
         # The driver keeps the order of one stream itself.
         far = [p for p in op.waits if p.timeline.native is not queue and not reached(p)]
-        after = [_mark(p) for p in far] or None
+        after = [self._mark(p) for p in far] or None
         since_ns = time.monotonic_ns()
         try:
             marks = job.start(False, queue.stream, after)
@@ -66,6 +65,34 @@ class Flight:
             self._fail(queue, op.value, error.failure)
             return
         queue.started.append(Started(op.value, job, marks, op.uses, op.waits, since_ns))
+
+    def hand_over(self, queue: Queue) -> None:
+        """Hand the held launches to the driver, together if they are several."""
+        held = queue.held
+        if len(held) == 1:
+            self._launch(queue, None)
+            return
+        with self._machine.together(queue.stream) as gate:
+            self._launch(queue, gate or None)
+
+    def _launch(self, queue: Queue, after: After) -> None:
+        """Start the held launches, the first one behind marks. A refusal fails the rest."""
+        held, started, stream = queue.held, queue.started, queue.stream
+        launch, since_ns = self._machine.launch, time.monotonic_ns()
+        try:
+            for value, bound, grid in held:
+                mark = launch(bound.native, grid, stream, after)
+                started.append(Started(value, bound, (mark,), bound.uses, (), since_ns))
+                after = None
+        except OperationFailed as error:
+            del held[: value - held[0][0]]
+            self._fail(queue, value, error.failure)
+        else:
+            held.clear()
+
+    def is_idle(self, queue: Queue) -> bool:
+        """Whether the driver is through with all that it has of the queue."""
+        return not queue.started or self._machine.state(queue.started[-1].marks[-1]) <= 0
 
     def start_part(self, op: Operation) -> None:
         """Let the driver do a part of an operation that an injected fault cuts off, and wait for it
@@ -80,7 +107,7 @@ class Flight:
     def settle_all(self) -> None:
         """Take note of everything that the driver has ended."""
         for queue in self._session.queues:
-            if queue.started:
+            if queue.started or queue.held:
                 self.settle(queue)
         if self.orphans:
             over = [op for op in self.orphans if self._machine.state(op.marks[-1]) <= 0]
@@ -90,7 +117,9 @@ class Flight:
                     resource.let_go()
 
     def settle(self, queue: Queue) -> None:
-        """Take note of what the driver has ended on a queue."""
+        """Take note of what the driver has ended on a queue, once it has all that it shall have."""
+        if queue.held and self._session.cause is None:
+            self.hand_over(queue)
         started = queue.started
         while started and (state := self._machine.state(started[0].marks[-1])) <= 0:
             op, now_ns = started.popleft(), time.monotonic_ns()
@@ -102,27 +131,25 @@ class Flight:
             if failure is not None:
                 self._fail(queue, op.value, failure)
                 return
-            queue.value = op.value
+            queue.value, op.until_ns = op.value, now_ns
             if op.work.host:
-                queue.keep(self._spans(op.work.operations, op.marks, op.since_ns, now_ns))
+                queue.keep(self._spans(op))
             else:
-                queue.keep_ended(op, now_ns)
+                queue.keep_ended(op)
 
     def spans(self, queue: Queue, value: int) -> tuple[Span, ...]:
         """When the parts of the operation that reached a value ran."""
         if value in queue.ended:
-            return self._spans(*queue.ended[value])
+            return self._spans(queue.ended[value])
         return queue.spans.get(value, ())
 
-    def _spans(
-        self, operations: Sequence[str], marks: Sequence[Any], since_ns: int, until_ns: int
-    ) -> tuple[Span, ...]:
+    def _spans(self, op: Started) -> tuple[Span, ...]:
         """By the driver's clock, within the time for which the driver had the operation."""
         spans = []
-        for operation, mark in zip(operations, marks, strict=True):
+        for operation, mark in zip(op.work.operations, op.marks, strict=True):
             begin_ns, end_ns = self._machine.times(mark)
-            begin_ns = min(max(begin_ns, since_ns), until_ns - 1)
-            end_ns = min(max(end_ns, begin_ns + 1), until_ns)
+            begin_ns = min(max(begin_ns, op.since_ns), op.until_ns - 1)
+            end_ns = min(max(end_ns, begin_ns + 1), op.until_ns)
             spans.append(Span(operation.rpartition(" ")[2], begin_ns, end_ns))
         return tuple(spans)
 
@@ -142,13 +169,15 @@ class Flight:
             return 0.0
         return min(max(_SHORTEST_S, waited_s / 8), _LONGEST_S)
 
-    def forget(self, lost: Sequence[Started]) -> None:
-        """The points of these operations have failed, but the driver goes on."""
-        self.orphans.extend(lost)
+    def forget(self, queue: Queue, first: int) -> None:
+        """The queue's points from `first` on have failed, but the driver goes on with its
+        work."""
+        queue.drop_held(first)
+        self.orphans.extend(queue.give_up(first))
 
     def busy(self) -> bool:
         """Whether the driver has anything that it may end."""
-        return bool(self.orphans) or any(queue.started for queue in self._session.queues)
+        return bool(self.orphans) or any(q.started or q.held for q in self._session.queues)
 
     def _waited_ns(self, queue: Queue) -> int:
         """For how long the oldest operation has been in the state in which it is. One that has not
@@ -191,7 +220,8 @@ class Flight:
             self._session.lose(failure)
         self._session.fail(queue, first, failure)
 
-
-def _mark(point: Point) -> Any:
-    queue: Queue = point.timeline.native
-    return queue.mark(point.value)
+    def _mark(self, point: Point) -> Any:
+        queue: Queue = point.timeline.native
+        if queue.held:
+            self.hand_over(queue)
+        return queue.mark(point.value)

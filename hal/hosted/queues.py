@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
 from hal.core.errors import Failure, FailureKind
-from hal.core.values import Point, Span
+from hal.core.values import Grid, Point, Span
 
 KEPT_SPANS = 1024
 KEPT_MARKS = 8192
@@ -97,7 +97,8 @@ class Work(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Started:
-    """An operation that the driver has, since `since_ns` of the monotonic clock."""
+    """An operation that the driver has, or had: from `since_ns` to `until_ns` of the monotonic
+    clock."""
 
     value: int
     work: Work
@@ -105,11 +106,25 @@ class Started:
     uses: Sequence[Resource]
     waits: Sequence[Point]
     since_ns: int
+    until_ns: int = 0
 
 
-Ended = tuple[tuple[str, ...], Sequence[Any], int, int]
-"""What is kept of an operation that the driver has ended, for its spans: operations, marks, and
-from when to when (ns) the driver had it."""
+class Launched(Work, Protocol):
+    """A bound program: what the machine launches, and what a launch uses."""
+
+    @property
+    def native(self) -> Any:
+        """What the machine bound."""
+        ...
+
+    @property
+    def uses(self) -> Sequence[Resource]:
+        """What must live as long as a launch."""
+        ...
+
+
+Held = tuple[int, Launched, Grid]
+"""A launch that the driver does not have yet: the value that it reaches, and what it launches."""
 
 
 class Stage(Enum):
@@ -149,8 +164,10 @@ class Operation:
 @dataclass(eq=False, slots=True)
 class Queue:
     """A timeline's payload. `todo` is what the host holds, `started` what the driver has on
-    `stream`, all of it older. `failures` are (first value that fails, cause), in the order in which
-    they came: each begins lower than the one before."""
+    `stream`, all of it older. `held` are launches that wait for nothing but company, the first of
+    which came at `held_ns`; then `todo` is empty. `launched_ns` is when the last launch came.
+    `failures` are (first value that fails, cause), in the order in which they came: each begins
+    lower than the one before."""
 
     host_driven: bool
     stream: Any = None
@@ -159,11 +176,20 @@ class Queue:
     freed: bool = False
     todo: deque[Operation] = field(default_factory=deque)
     started: deque[Started] = field(default_factory=deque)
+    held: list[Held] = field(default_factory=list)
+    launched_ns: int = 0
+    held_ns: int = 0
     seen: tuple[object, int] = (None, 0)
     failures: list[tuple[int, Failure]] = field(default_factory=list)
-    spans: dict[int, tuple[Span, ...]] = field(default_factory=dict)
-    ended: dict[int, Ended] = field(default_factory=dict)
+    # The oldest of a plain dict is found only behind all that were taken from its front.
+    spans: OrderedDict[int, tuple[Span, ...]] = field(default_factory=OrderedDict)
+    ended: OrderedDict[int, Started] = field(default_factory=OrderedDict)
     marks: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was freed, and has no more work."""
+        return self.freed and not (self.todo or self.started or self.held)
 
     def failure(self, value: int) -> Failure | None:
         """Why the value will not be reached; None while it may be or when it is."""
@@ -187,19 +213,24 @@ class Queue:
             lost.append(self.started.pop())
         return lost[::-1]
 
+    def drop_held(self, first: int) -> None:
+        """Forget the held launches from the value `first` on."""
+        while self.held and self.held[-1][0] >= first:
+            for resource in self.held.pop()[1].uses:
+                resource.let_go()
+
     def keep(self, spans: tuple[Span, ...]) -> None:
         """Keep the spans of the value just reached and forget the oldest."""
         self.spans[self.value] = spans
         if len(self.spans) > KEPT_SPANS:
-            del self.spans[next(iter(self.spans))]
+            self.spans.popitem(last=False)
 
-    def keep_ended(self, op: Started, until_ns: int) -> None:
-        """Keep the marks of an operation that the driver had ended at that time, and forget the
-        oldest."""
-        self.ended[op.value] = (op.work.operations, op.marks, op.since_ns, until_ns)
+    def keep_ended(self, op: Started) -> None:
+        """Keep an operation that the driver has ended for its spans, and forget the oldest."""
+        self.ended[op.value] = op
         self.marks += len(op.marks)
         while self.marks > KEPT_MARKS and len(self.ended) > 1:
-            self.marks -= len(self.ended.pop(next(iter(self.ended)))[1])
+            self.marks -= len(self.ended.popitem(last=False)[1].marks)
 
     def mark(self, value: int) -> Any:
         """The driver's mark of a value that it owes; None if it has no operation for it."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 from hal.core.errors import Failure, FailureKind
+from hal.hosted.bursts import LOOK_S
 from hal.hosted.faults import takes_device
 from hal.hosted.lock import LOCK
 from hal.hosted.queues import Operation, Stage, failure_of, reached
@@ -88,8 +89,15 @@ class Scheduler:
                 if self._begin(op):
                     return op
             else:
-                self._session.changed.wait(self._sleep_s(left_s if ready else self._idle_s))
+                self._sleep(self._sleep_s(left_s if ready else self._idle_s))
         return None
+
+    def _sleep(self, at_most_s: float) -> None:
+        bursts = self._session.bursts
+        at_most_s = min(at_most_s, bursts.look_s())
+        bursts.unwatched = at_most_s > LOOK_S
+        self._session.changed.wait(at_most_s)
+        bursts.unwatched = False
 
     def _sleep_s(self, at_most_s: float) -> float:
         if any(self._is_driven(op) for op in self._heads()):

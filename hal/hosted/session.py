@@ -10,6 +10,7 @@ from typing import Protocol
 from hal.core.description import DeviceInfo
 from hal.core.errors import DeviceLost, Failure, FailureKind, Scope, StaleHandle, error_for
 from hal.core.values import HealthState, Point, Span, Timeline
+from hal.hosted.bursts import Bursts
 from hal.hosted.faults import Faults, needs_reset, takes_device
 from hal.hosted.flight import Flight
 from hal.hosted.lock import LOCK
@@ -47,6 +48,7 @@ class Session:
         self.members: list[Membership] = []
         self.active: set[Operation] = set()
         self.flight = Flight(self, machine)
+        self.bursts = Bursts(self)
         self._submitted = 0
 
     def check_usable(self, where: str) -> None:
@@ -71,6 +73,8 @@ class Session:
     def submit(self, op: Operation, timeline: Timeline) -> Point:
         """Put an operation on its queue; on a failed queue its point has failed at once."""
         queue = op.queue
+        if queue.held:
+            self.flight.hand_over(queue)
         queue.submitted += 1
         self._submitted += 1
         op.value, op.number = queue.submitted, self._submitted
@@ -111,7 +115,7 @@ class Session:
 
     def fail(self, queue: Queue, first: int, cause: Failure) -> None:
         """Fail every value of the queue from `first` on, and wake who waits for them."""
-        self.flight.forget(queue.give_up(first))
+        self.flight.forget(queue, first)
         for op in queue.fail(first, cause):
             self.drop(op, cause)
         self.changed.notify_all()

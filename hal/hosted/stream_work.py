@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from hal.core.errors import OperationFailed, StaleHandle
+from hal.core.errors import StaleHandle
 from hal.core.spec import hookimpl
 from hal.core.values import (
     Argument,
@@ -31,7 +30,7 @@ from hal.core.values import (
 from hal.hosted.lock import LOCK
 from hal.hosted.machine import Part
 from hal.hosted.memory import Allocation
-from hal.hosted.queues import Job, Operation, Queue, Resource, Started
+from hal.hosted.queues import Job, Operation, Queue, Resource
 from hal.hosted.session import Session
 from hal.hosted.streams import After, StreamMachine
 from hal.hosted.work import Work, allocations, flat, part_of
@@ -87,7 +86,7 @@ class StreamWork:
 
     def __init__(self, session: Session, machine: StreamMachine) -> None:
         self._session, self._machine, self._flight = session, machine, session.flight
-        self._host = Work(session)
+        self._host, self._take = Work(session), session.bursts.take
         self.load, self.host_call = self._host.load, self._host.host_call
         self._graphs: set[Recorded] = set()
 
@@ -115,16 +114,10 @@ class StreamWork:
             for allocation in uses:
                 if allocation.freed:
                     allocation.check("launch")
-            value = queue.submitted = queue.submitted + 1
-            since_ns = time.monotonic_ns()
-            try:
-                mark = self._machine.launch(bound.native, grid, queue.stream, None)
-            except OperationFailed as error:
-                session.fail(queue, value, error.failure)
-                return Point(timeline, value)
             for allocation in uses:
                 allocation.holds += 1
-            queue.started.append(Started(value, bound, (mark,), uses, (), since_ns))
+            value = queue.submitted = queue.submitted + 1
+            self._take(queue, (value, bound, grid))
             if not value % _SETTLED_EVERY:
                 self._flight.settle(queue)
         return Point(timeline, value)
@@ -177,7 +170,7 @@ class StreamWork:
             self._rebind(recorded, slots, parts)
             steps = recorded.steps[: len(recorded.steps) // 2] if part else recorded.steps
             first, *rest = steps or (self._machine.nothing,)
-            with self._machine.together() as gate:
+            with self._machine.together(stream) as gate:
                 begun = first(stream, [*(after or ()), *gate] or None)
                 return [begun, *(step(stream, None) for step in rest)]
 

@@ -38,9 +38,10 @@ class StreamMachine(Store):
     def rebind(self, bound: Any, index: int, arg: Part | float) -> None:
         """Give one argument anew; launches that have been started keep the old one."""
 
-    def together(self) -> AbstractContextManager[Sequence[Any]]:
-        """For what is started in the context, of which the first part waits for the marks that it
-        gives: it begins when all of it was handed over, where that is better."""
+    def together(self, stream: Any) -> AbstractContextManager[Sequence[Any]]:
+        """For what is started on the stream in the context, of which the first part waits for the
+        marks that it gives: it may begin when all of it was handed over, and does so at the end of
+        the context."""
         return nullcontext(())
 
     @abstractmethod

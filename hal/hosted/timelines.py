@@ -25,7 +25,7 @@ class Timelines:
         session, most = self._session, self._session.info.limits.queues
         with LOCK:
             session.check_usable("create_timeline")
-            session.queues = [q for q in session.queues if q.todo or q.started or not q.freed]
+            session.queues = [q for q in session.queues if not q.is_over]
             live = sum(not (queue.freed or queue.host_driven) for queue in session.queues)
             if not host_driven and live >= most:
                 raise InvalidCall(f"{session.name}: there are {most} timelines already; free some")

@@ -1,5 +1,6 @@
 """A driver with queues that is Python: what it was given runs when `advance` or a look says so."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from hal.core.errors import Failure, FailureKind, OperationFailed, Scope
@@ -66,6 +67,14 @@ class Driver(StreamMachine):
 
     def rebind(self, bound, index, arg):
         bound.args[index] = arg
+
+    @contextmanager
+    def together(self, stream):
+        gate = Mark(None, ())
+        try:
+            yield (gate,)
+        finally:
+            gate.state = DONE
 
     def launch(self, bound, grid, stream, after):
         if bound.program == "refused":

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -24,6 +25,7 @@ from hal.core.values import (
     Point,
     Slot,
 )
+from hal.hosted import bursts
 from hal.hosted.device import HostedDevice
 from hal.hosted.order import Order
 from tests.hosted.conftest import describe
@@ -284,28 +286,82 @@ def test_a_freed_buffer_is_refused_without_checks():
     device.close()
 
 
+@pytest.fixture
+def rapid():
+    """Every launch comes soon after the one before."""
+    with patch.object(bursts, "_RAPID_NS", 1 << 62):
+        yield
+
+
+@pytest.mark.usefixtures("rapid")
+def test_launches_of_a_burst_go_to_the_driver_without_another_call(bench):
+    buffer, timeline = bench.buffer(), bench.timeline()
+    last = [bench.launch("add", buffer, timeline) for _ in range(3)][-1]
+    until_s = time.monotonic() + 10
+    while given_to(bench.driver) < 3 and time.monotonic() < until_s:
+        time.sleep(1e-3)
+    assert given_to(bench.driver) == 3
+    assert bench.wait(last)
+    assert bench.content(buffer) == bytes([3] * 4)
+
+
+@pytest.mark.usefixtures("rapid")
+def test_a_refusal_in_a_burst_fails_it_and_what_follows(bench):
+    buffer, timeline = bench.buffer(), bench.timeline()
+    names = ("add", "add", "refused", "add", "add")
+    bound = [bench.program(name, buffer) for name in names]
+    points = [bench.device.launch(one, ONE, timeline, ()) for one in bound]
+    assert bench.wait(*points[:2])
+    assert {bench.failure(point).message for point in points[2:]} == {"no"}
+    assert bench.content(buffer) == bytes([2] * 4)
+    bench.device.free(buffer)
+    assert bench.device.stats("").live_buffers == 0
+
+
+@pytest.mark.usefixtures("rapid")
+def test_a_loss_gives_back_what_a_burst_uses(bench):
+    bench.driver.paused = True
+    buffer, timeline = bench.buffer(), bench.timeline()
+    points = [bench.launch("add", buffer, timeline) for _ in range(8)]
+    failure = Failure(FailureKind.RESET_REQUIRED, Scope.RESET, "tiny:0", "health", "gone")
+    bench.device.inject(Fault(failure, "health"))
+    bench.device.health()
+    for point in points:
+        with pytest.raises(DeviceLost):
+            bench.wait(point)
+    bench.driver.paused = False
+    assert bench.device.reset() == 1
+    assert bench.device.stats("").live_buffers == 0
+
+
 PLANS = st.lists(
-    st.tuples(st.integers(0, 3), st.lists(st.integers(0, 60), max_size=2)), max_size=24
+    st.tuples(st.integers(0, 3), st.lists(st.integers(0, 60), max_size=2), st.booleans()),
+    max_size=24,
 )
 
 
 @settings(max_examples=30, deadline=None)
-@given(PLANS)
-def test_any_order_of_waits_gives_each_operation_what_it_waits_for(plan):
+@given(PLANS, st.sampled_from((0, 1 << 62)))
+def test_any_order_of_waits_gives_each_operation_what_it_waits_for(plan, rapid_ns):
     """Launches on four timelines, some behind a gate that opens at the end: each adds one to the
-    same buffer, and the copy behind it sees at least as many as it waits for."""
-    bench = Bench()
+    same buffer, and a copy behind it sees at least as many as it waits for."""
+    with patch.object(bursts, "_RAPID_NS", rapid_ns):
+        _run(Bench(), plan)
+
+
+def _run(bench, plan):
     buffer, gate = bench.buffer(1), bench.timeline(True)
     timelines, points, outs, least = [bench.timeline() for _ in range(4)], [], [], []
-    for queue, named in plan:
+    for queue, named, copied in plan:
         before = [n % (len(points) + 1) for n in named]
         waits = [points[n] if n < len(points) else Point(gate, 1) for n in before]
         points.append(bench.launch("add", buffer, timelines[queue], waits))
-        outs.append(bytearray(1))
-        bench.device.copy(outs[-1], buffer.region(), timelines[queue], points[-1:])
         least.append(1 + max((least[n] for n in before if n < len(least)), default=0))
+        if copied:
+            outs.append((bytearray(1), least[-1]))
+            bench.device.copy(outs[-1][0], buffer.region(), timelines[queue], points[-1:])
     bench.device.signal(gate, 1, None)
     assert bench.wait(*points)
     assert bench.content(buffer) == bytes([len(plan)])
     bench.device.close()
-    assert all(out[0] >= number for out, number in zip(outs, least, strict=True))
+    assert all(out[0] >= number for out, number in outs)

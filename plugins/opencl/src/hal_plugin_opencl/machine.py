@@ -72,6 +72,7 @@ class OpenclMachine(StreamMachine):
             Slabs(PLUGIN, granularity(device)) if computes_in_host_memory(device) else None
         )
         self._first: tuple[cl.Event, float] | None = None
+        self._flushes = True
         self._own = self.open_stream()
         # The most of several, because each is too small by the time from the look at the clock on.
         self._clock_ns = max(self._difference_ns() for _ in range(8))
@@ -156,16 +157,17 @@ class OpenclMachine(StreamMachine):
         return cl.CommandQueue(self._context, properties=profiling)
 
     @contextmanager
-    def together(self) -> Iterator[Sequence[Any]]:
+    def together(self, stream: cl.CommandQueue) -> Iterator[Sequence[Any]]:
         """On a processor the device's threads take the cores from the one that hands over."""
-        if self._slabs is None:
-            yield ()
-            return
-        gate = cl.UserEvent(self._context)
+        gate = None if self._slabs is None else cl.UserEvent(self._context)
+        self._flushes = False
         try:
-            yield (gate,)
+            yield () if gate is None else (gate,)
         finally:
-            gate.set_status(cl.command_execution_status.COMPLETE)
+            self._flushes = True
+            if gate is not None:
+                gate.set_status(cl.command_execution_status.COMPLETE)
+            stream.flush()
 
     def launch(self, bound: Bound, grid: Grid, stream: cl.CommandQueue, after: After) -> cl.Event:
         if 0 in grid:
@@ -176,7 +178,8 @@ class OpenclMachine(StreamMachine):
             event = cl.enqueue_nd_range_kernel(
                 stream, bound.kernel, sizes, bound.local, None, after
             )
-            stream.flush()
+            if self._flushes:
+                stream.flush()
         except cl.Error as error:
             raise self._refused(f"launch {bound.loaded.entry}", error) from error
         if not bound.loaded.started:
