@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 
 import numpy as np
 
@@ -77,7 +78,7 @@ def _(rig: Rig) -> None:
         for adder in adders:
             adder.check()
 
-    together([lambda s=seed: work(s) for seed in (1, 2)])  # type: ignore[misc]
+    together([partial(work, seed) for seed in (1, 2)])
 
 
 @devices_apart.case("a-thread-for-each-device", "call.threads", devices=2)
@@ -89,7 +90,7 @@ def _(rig: Rig) -> None:
             adder.launch()
             adder.check()
 
-    together([lambda a=adder: work(a) for adder in adders])  # type: ignore[misc]
+    together([partial(work, adder) for adder in adders])
 
 
 @devices_apart.case("used-from-another-thread", "call.threads", devices=2)

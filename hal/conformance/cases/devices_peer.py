@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 from hal.conformance import expect
 from hal.conformance.additions import add_number, numbers
@@ -215,4 +216,4 @@ def _(rig: Rig) -> None:
             expect.same_bytes(rig.read(theirs, other), data, f"the copy of thread {seed}")
 
     rig.timeline(other)
-    together([lambda s=seed: work(s) for seed in range(1, 5)])  # type: ignore[misc]
+    together([partial(work, seed) for seed in range(1, 5)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
@@ -82,7 +83,7 @@ def _(rig: Rig) -> None:
         rig.reset()
         return "woken"
 
-    calls: list[Callable[[], str]] = [lambda i=index: waiter(i) for index in range(8)]  # type: ignore[misc]
+    calls: list[Callable[[], str]] = [partial(waiter, index) for index in range(8)]
     expect.equal(together([*calls, reset]), ["woken"] * 9, "what the waiters got")
 
 
@@ -218,7 +219,7 @@ def _(rig: Rig) -> None:
         rig.reset()
         return "reset"
 
-    calls: list[Callable[[], str]] = [lambda i=index: submit(i) for index in range(4)]  # type: ignore[misc]
+    calls: list[Callable[[], str]] = [partial(submit, index) for index in range(4)]
     expect.equal(together([*calls, reset]), ["refused"] * 4 + ["reset"], "what the threads got")
     rig.done(work(rig, "copy").submit(rig.timeline(), ()))
 

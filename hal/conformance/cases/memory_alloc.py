@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import numpy as np
 
@@ -157,7 +158,7 @@ def _(rig: Rig) -> None:
 @memory_alloc.case("alloc-threads", "call.threads", "alloc.apart")
 def _(rig: Rig) -> None:
     marks = range(1, 9)
-    filled = together([lambda m=mark: _allocate(rig, m) for mark in marks])  # type: ignore[misc]
+    filled = together([partial(_allocate, rig, mark) for mark in marks])
     for mark, buffers in zip(marks, filled, strict=True):
         for buffer in buffers:
             wanted = bytes([mark]) * buffer.nbytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
@@ -33,7 +34,7 @@ def _(rig: Rig) -> None:
 def _(rig: Rig) -> None:
     seen: list[int] = []
     for number in range(60):
-        point = rig.device.host_call(lambda n=number: seen.append(n), rig.timeline(), ())  # type: ignore[misc]
+        point = rig.device.host_call(partial(seen.append, number), rig.timeline(), ())
     rig.done(point)
     expect.equal(seen, list(range(60)), "the order of the calls")
 
@@ -187,11 +188,11 @@ def _(rig: Rig) -> None:
 @order_host_call.case("host-calls-of-many-timelines", "host_call.order", needs=NEEDS)
 def _(rig: Rig) -> None:
     """A chain of calls across timelines keeps the order that the waits ask for."""
-    held, gate, seen = lines(rig, 4), rig.gate(), []
-    point = gate.point
+    held, gate = lines(rig, 4), rig.gate()
+    point, seen = gate.point, list[int]()
     for number in range(40):
         line = held[int(rig.random.integers(4))]
-        point = rig.device.host_call(lambda n=number: seen.append(n), line, (point,))  # type: ignore[misc]
+        point = rig.device.host_call(partial(seen.append, number), line, (point,))
     gate.open()
     rig.done(point)
     expect.equal(seen, list(range(40)), "the order of a chain of host calls")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 import numpy as np
 
@@ -51,7 +52,7 @@ def _(rig: Rig) -> None:
         rig.done(point)
         return index
 
-    together([lambda i=index: submit(i) for index in range(THREADS)])  # type: ignore[misc]
+    together([partial(submit, index) for index in range(THREADS)])
     for index, cell in enumerate(cells):
         wanted = turned(zero, [(k + index) % 50 for k in range(15)])
         expect.same(rig.array(cell, dtype), wanted, f"the cell of thread {index}")
@@ -71,7 +72,7 @@ def _(rig: Rig) -> None:
             rig.device.free(buffer)
         return bytes(host)
 
-    got = together([lambda i=index: round_trip(i) for index in range(THREADS)])  # type: ignore[misc]
+    got = together([partial(round_trip, index) for index in range(THREADS)])
     for index, found in enumerate(got):
         expect.same_bytes(found, data[index], f"what thread {index} got back")
 
@@ -89,7 +90,7 @@ def _(rig: Rig) -> None:
         return rig.device.copy(to, of, held[index], (before,))
 
     order = rig.random.permutation(THREADS)
-    together([lambda i=int(index): submit(i) for index in order])  # type: ignore[misc]
+    together([partial(submit, int(index)) for index in order])
     gate.open()
     rig.done(Point(held[-1], 1))
     expect.same_bytes(rig.read(chain[-1]), data, "the end of the relay")

@@ -179,7 +179,7 @@ def _(rig: Rig) -> None:
 def _(rig: Rig) -> None:
     host = rig.device.create_timeline(True)
     points = [Point(host, value) for value in range(8, 0, -1)]
-    waits = [lambda p=point: rig.device.wait([p], LONG_S, True) for point in points]
+    waits = [partial(rig.device.wait, [point], LONG_S, True) for point in points]
 
     def count_up() -> None:
         for value in range(1, 9):

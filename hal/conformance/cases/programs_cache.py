@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -143,7 +144,7 @@ def _(rig: Rig) -> None:
 @programs_cache.case("cache-shared-by-sessions", "load.cache", "call.threads")
 def _(rig: Rig) -> None:
     with folder() as cache:
-        together([lambda n=number: run_with(rig, cache, n) for number in (1, 1, 2, 2)])  # type: ignore[misc]
+        together([partial(run_with, rig, cache, number) for number in (1, 1, 2, 2)])
 
 
 def _long(rig: Rig, number: int) -> Kernel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -70,7 +71,7 @@ def _(rig: Rig) -> None:
 @programs_life.case("load-different-from-threads", "call.threads")
 def _(rig: Rig) -> None:
     sources = [rig.source(add_number(rig, number)) for number in range(THREADS)]
-    programs = together([lambda s=source: rig.device.load(s) for source in sources])  # type: ignore[misc]
+    programs = together([partial(rig.device.load, source) for source in sources])
     for number, program in enumerate(programs):
         run_addition(rig, program, number, f"the program that adds {number}")
 

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ def _(rig: Rig) -> None:
     def compute(x: Values) -> list[Values]:
         return [run(engine, [y], [(x_node, x + i)])[0] for i in range(5)]
 
-    found = together([lambda x=x: compute(x) for x in hosts])  # type: ignore[misc]
+    found = together([partial(compute, x) for x in hosts])
     for x, results in zip(hosts, found, strict=True):
         for i, result in enumerate(results):
             (wanted,) = truth([y], [(x_node, x + i)])
