@@ -1,0 +1,137 @@
+"""What a rank of the tests does: hal run -n 2 --devices cpu:0 rank.py WHAT."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import stack.framework as ht
+from hal.core.errors import HalError
+from stack.framework import nn, optim
+from stack.parallel import Mesh, data_parallel
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+
+from gpt import GPT, GPTConfig, decay_groups
+
+ROWS, CONTEXT, STEPS = 4, 8, 4
+
+
+def model(layers=1, width=16, dropout=0.0):
+    ht.manual_seed(5)
+    return GPT(GPTConfig(layers, width, 2, CONTEXT, vocabulary=32, dropout=dropout))
+
+
+def batches():
+    """The whole batch of each step."""
+    rng = np.random.default_rng(6)
+    return [rng.integers(0, 32, (ROWS, CONTEXT + 1)) for _ in range(STEPS)]
+
+
+def train(trained, path, parts):
+    """Train with AdamW and clipping, each batch in so many parts one after the other on each rank;
+    write every step's loss, gradient norm and gradients, and the parameters."""
+    found = {}
+    optimizer = optim.AdamW(decay_groups(trained, 0.1), lr=1e-2)
+    with data_parallel(trained, Mesh.present()) as parallel:
+
+        @ht.jit
+        def step(tokens):
+            optimizer.zero_grad()
+            losses = []
+            for part in tokens.chunk(parts):
+                loss = trained.loss(part[:, :-1], part[:, 1:]) / parts
+                losses.append(loss.detach())
+                if len(losses) < parts:
+                    with parallel.local_gradients():
+                        loss.backward()
+                else:
+                    loss.backward()
+            gradients = [p.grad for p in trained.parameters()]
+            norm = nn.utils.clip_grad_norm_(trained.parameters(), 0.5)
+            optimizer.step()
+            return [parallel.mean(sum(losses[1:], losses[0])), norm, *gradients]
+
+        for number, batch in enumerate(batches()):
+            each = np.split(batch, parts)
+            own = np.concatenate([parallel.part(rows) for rows in each])
+            found |= {f"{number}.{i}": t.numpy() for i, t in enumerate(step(own))}
+        found |= {name: t.numpy() for name, t in trained.state_dict().items()}
+        if parallel.rank == 0:
+            np.savez(path, **found)
+
+
+def train_both():
+    """A model of two layers, and one with dropout with each batch in two parts."""
+    train(model(layers=2), "plain.npz", 1)
+    train(model(dropout=0.2), "dropout.npz", 2)
+
+
+def trouble():
+    """What is refused, as JSON."""
+    mesh, said = Mesh.present(), {}
+
+    def odd_rows():
+        with data_parallel(model(), mesh) as parallel:
+            parallel.part(np.zeros((3, 2)))
+
+    attempts = {
+        "width": lambda: data_parallel(model(width=16 + 16 * mesh.rank), mesh),
+        "fixed": lambda: data_parallel(model().requires_grad_(mesh.rank > 0), mesh),
+        "rows": odd_rows,
+    }
+    for name, attempt in attempts.items():
+        try:
+            attempt()
+        except HalError as error:
+            said[name] = str(error)
+    print(json.dumps(said))  # noqa: T201
+
+
+def eager():
+    """Values and gradients without `jit`; the second model begins with other values on rank 1."""
+    mesh = Mesh.present()
+    layer = nn.Linear(3, 2)
+    ht.manual_seed(mesh.rank)
+    other = nn.Linear(2, 2)
+    with data_parallel(layer, mesh) as parallel, data_parallel(other, mesh):
+        x = ht.tensor(np.full((1, 3), 1.0 + parallel.rank, np.float32))
+        other(layer(x)).sum().backward()
+        found = [layer.bias.grad, other.weight.grad, other.weight, parallel.mean(x)]
+        flags = [parallel.any(mesh.rank == 1), parallel.any(False)]
+        print(json.dumps([[t.tolist() for t in found], flags]))  # noqa: T201
+
+
+def die():
+    """Rank 1 is killed within a step; rank 0 says what it gets."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    trained, mesh = model(), Mesh.present()
+    optimizer = optim.SGD(trained.parameters(), lr=1e-2)
+    with data_parallel(trained, mesh) as parallel:
+
+        @ht.jit
+        def step(tokens):
+            optimizer.zero_grad()
+            loss = trained.loss(tokens[:, :-1], tokens[:, 1:])
+            loss.backward()
+            optimizer.step()
+            return parallel.mean(loss)
+
+        own = parallel.part(batches()[0])
+        step(own).item()
+        if mesh.rank == 1:
+            step(own)
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            for _ in range(10**6):
+                step(own).item()
+        except HalError as error:
+            print(type(error).__name__, error, flush=True)  # noqa: T201
+        print("goes on with", ht.ones(3).sum().item(), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    {"train": train_both, "trouble": trouble, "eager": eager, "die": die}[sys.argv[1]]()

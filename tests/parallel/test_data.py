@@ -1,0 +1,77 @@
+"""Data parallelism between processes that `hal run` starts, against one process."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.launch.running import Folder
+from tests.parallel import rank
+
+pytestmark = pytest.mark.slow
+SCRIPT = Path(rank.__file__)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Folder(tmp_path)
+
+
+def said(done):
+    """What each rank printed."""
+    assert (done.code, done.err) == (0, [])
+    return [json.loads(line.partition("] ")[2]) for line in done.out]
+
+
+def loaded(path):
+    with np.load(path) as found:
+        return dict(found)
+
+
+def distance(a, b):
+    """The norm of the difference of two arrays, relative to that of the first."""
+    return np.linalg.norm(a.astype(np.float64) - b) / np.linalg.norm(a.astype(np.float64))
+
+
+def test_ranks_compute_bit_for_bit_what_one_does_in_as_many_parts(folder):
+    done = folder.run("-n", 2, "--devices", "cpu:0", SCRIPT, "train")
+    assert (done.code, done.out, done.err) == (0, [], [])
+    rank.train(rank.model(layers=2), folder.path / "halves.npz", 2)
+    rank.train(rank.model(dropout=0.2), folder.path / "whole.npz", 2)
+    plain, halves = (loaded(folder.path / f"{name}.npz") for name in ("plain", "halves"))
+    assert len(halves) > rank.STEPS * 30
+    for name, value in halves.items():
+        np.testing.assert_array_equal(plain[name], value, name)
+    dropout, whole = (loaded(folder.path / f"{name}.npz") for name in ("dropout", "whole"))
+    for name, value in whole.items():
+        exact = name.startswith("0.")  # later gradients are of parameters that Adam has moved
+        assert distance(value, dropout[name]) < (1e-6 if exact else 1e-4), name
+
+
+def test_gradients_and_values_are_shared_without_a_plan_too(folder):
+    done = folder.run("-n", 2, "--devices", "cpu:0", SCRIPT, "eager")
+    (first, flags), second = said(done)
+    assert second == [first, flags]
+    bias_gradient, weight_gradient, weight, mean = map(np.array, first)
+    assert flags == [True, False]
+    np.testing.assert_array_equal(mean, [[1.5] * 3])
+    np.testing.assert_allclose(bias_gradient, weight.sum(0), rtol=1e-6)
+    assert weight_gradient.shape == weight.shape
+
+
+def test_what_cannot_be_is_refused_on_every_rank(folder):
+    for refused in said(folder.run("-n", 2, "--devices", "cpu:0", SCRIPT, "trouble")):
+        assert "rank 0 has token.weight: float32[32, 16] where rank 1 has" in refused["width"]
+        assert "float32[32, 32]; build the same model on all ranks" in refused["width"]
+        assert "float32[32, 16], not learned where rank 1 has" in refused["fixed"]
+        assert "3 rows cannot be divided by 2 ranks; take a multiple of 2" in refused["rows"]
+
+
+def test_a_rank_that_is_killed_within_a_step_is_named_at_once(folder):
+    done = folder.run("-n", 2, "--devices", "cpu:0", SCRIPT, "die")
+    assert done.code == 128 + 9
+    error, after = sorted(done.out)
+    assert error.startswith("[0] OperationFailed cpu:0: peer-lost in all-reduce of ")
+    assert "the process of rank 1 has ended" in error
+    assert after == "[0] goes on with 3.0"
