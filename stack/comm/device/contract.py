@@ -163,5 +163,6 @@ def _whole(device: Device, hook: str) -> Hook:
     feature = OPTIONAL.get(hook)
     declared = feature is None or feature in device.info.features
     if declared and hook != "without" and not hasattr(found, "hal_impl"):
-        raise PluginError(f"{device.name}.{hook} does not take all that the contract gives it")
+        why = "the device has wrappers, or its hook lacks a parameter of the contract"
+        raise PluginError(f"{device.name}.{hook} cannot be passed on: {why}")
     return found

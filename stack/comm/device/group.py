@@ -84,8 +84,8 @@ class DeviceGroup:
         `dst` equal to `src` means in place. Regions that the rank does not use may be empty. The
         buffers stay alive until the point. `parts` are the elements of each rank's part where they
         differ (all_gather, gather, reduce_scatter, scatter), equal on all ranks; the collective's
-        count does not count then. Raises InvalidCall for regions that do not fit, DeviceLost for a
-        device that is gone.
+        count does not count then. Raises InvalidCall for regions that do not fit, and after
+        `leave`.
         """
         call = self.check(collective, dst, src, parts)
         way = self._way(call)
@@ -122,9 +122,11 @@ class DeviceGroup:
             self._own.abort(cause)
 
     def leave(self, last: Callable[[], None]) -> None:
-        """As `close`, in the background; `last` is called at the end."""
-        if self._own is not None:
-            self._own.leave()
+        """As `close`, in the background; `last` is called at the end. Only the first one counts."""
+        with self._lock:
+            own, self._own = self._own, None
+        if own is not None:
+            own.leave()
         self._line.leave(last)
 
     def close(self) -> None:

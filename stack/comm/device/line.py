@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hal.core.device import Device
-from hal.core.errors import Failure, FailureKind, HalError, OperationFailed, Scope
+from hal.core.errors import Failure, FailureKind, HalError, InvalidCall, OperationFailed, Scope
 from hal.core.values import Point, Region, Waits
 from stack.comm.device.call import Call
 from stack.comm.device.through import Through
@@ -39,15 +39,19 @@ class Line:
         self._lock = threading.Lock()
         self._begun = self._taken = self._reached = 0
         self._tasks: deque[_Task | None] = deque()
-        self._last: Callable[[], None] = _nothing
+        self._last: Callable[[], None] | None = None
+        self._stopped = False
         self.failure: Failure | None = None
         name = f"{device.name} in {group.key}"
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     def start(self, call: Call, dst: Region, src: Region, waits: Waits) -> Point:
-        """Begin a call; gives its point. Does not block."""
+        """Begin a call; gives its point. Does not block. Raises InvalidCall after `leave`."""
         with self._lock:
+            if self._last is not None:
+                where = f"{self._device.name} in group {self._group.key!r}"
+                raise InvalidCall(f"{where}: the device has left it")
             value = self._push(_Task(self._begun + 1, call, dst, src, tuple(waits)))
             return Point(self._points, value)
 
@@ -55,17 +59,24 @@ class Line:
         """Fail every call that is not done, and end the group on all ranks. Does not block. Only
         the first failure counts."""
         with self._lock:
-            if self.failure is None:
-                self.failure = failure
-                self._signal(self._reached + 1, failure)
-        self._group.abort()
+            first = self.failure is None
+            self.failure = self.failure or failure
+        self._group.abort()  # before anybody wakes, so that no later call of another rank succeeds
+        if first:
+            self._signal(self._reached + 1, failure)
 
     def leave(self, last: Callable[[], None]) -> None:
-        """End the calls that are begun, then call `last`. Does not block."""
+        """End the calls that are begun, then call `last`. Does not block. Only the first one
+        counts."""
         with self._lock:
+            if self._last is not None:
+                return
             self._last = last
-            if self._thread.is_alive():
+            stopped = self._stopped
+            with suppress(HalError):  # a device that is gone stops the thread
                 self._push(None)
+        if stopped:
+            last()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the end after `leave`; whether it has come."""
@@ -88,7 +99,13 @@ class Line:
             self.fail(error.failure)  # the device is lost
         except HalError as error:
             self.fail(self._failure(FailureKind.ABORTED, "group", f"its device is gone: {error}"))
-        self._end()
+        else:
+            self._give_back()
+        with self._lock:
+            self._stopped = True
+            last = self._last
+        if last is not None:
+            last()
 
     def _next(self) -> _Task | None:
         """The next call, once it is begun; None after the last one."""
@@ -131,12 +148,11 @@ class Line:
         except HalError:
             return  # the device is closed or lost, and every point with it
 
-    def _end(self) -> None:
+    def _give_back(self) -> None:
         with suppress(HalError):  # as in `_signal`
             self._through.close()
             self._device.free(self._calls)
             self._device.free(self._points)
-        self._last()
 
     def _own(self, failure: Failure, task: _Task) -> Failure:
         """What ended the group, as a failure of this device; another one unchanged."""
@@ -155,7 +171,3 @@ class _Task(NamedTuple):
     dst: Region
     src: Region
     waits: tuple[Point, ...]
-
-
-def _nothing() -> None:
-    """What is called last where nobody asked for it."""

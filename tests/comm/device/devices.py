@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import hal
+from hal.core.description import Feature
 from hal.core.device import Device
 from hal.core.validation import validate
 from hal.hosted.device import HostedDevice
@@ -13,14 +14,19 @@ FAR = "tiny"
 """The name of devices whose memory is copied to the host and back."""
 
 
-def open_device(name):
+def open_device(name, wrappers=(validate,)):
     """The device of that name; every "tiny" is one of its own."""
     if not name.startswith(FAR):
-        return hal.open(name)
+        return hal.open(name, wrappers)
     info = describe("tiny:0")
     limits = replace(info.limits, alloc_nbytes=1 << 26, progress_s=0.0)
-    info = replace(info, limits=limits, spaces=(replace(info.spaces[0], nbytes=1 << 26),))
-    return Device(HostedDevice(info, TinyMachine(), Order()), "tiny:0", [validate])
+    info = replace(
+        info,
+        limits=limits,
+        spaces=(replace(info.spaces[0], nbytes=1 << 26),),
+        features=info.features - {Feature.IMPORT_HOST},
+    )
+    return Device(HostedDevice(info, TinyMachine(), Order()), "tiny:0", wrappers)
 
 
 def mixed(size):
