@@ -23,6 +23,7 @@ SHELL = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host}"
 @click.option("--shell", default=SHELL, show_default=True, help="Runs a command on a host.")
 @click.option("--address", default="", help="HOST[:PORT] by which other hosts reach this one.")
 @click.option("--deadline", "deadline_s", default=300.0, help="Seconds that ranks wait for others.")
+@click.option("--mpi", is_flag=True, help="Be a rank: `mpirun -n 4 hal run --mpi TARGET`.")
 @click.argument("target")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(target: str, **options: Any) -> None:

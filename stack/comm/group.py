@@ -13,8 +13,9 @@ from hal.core.errors import HalError, InvalidCall
 from hal.core.values import CollectiveKind, ReduceKind
 from stack.comm.engine.codes import KINDS, REDUCES
 from stack.comm.engine.collectives import Collectives, Counts, code_of
-from stack.comm.engine.meeting import Place, meet
-from stack.comm.engine.member import Member, Work
+from stack.comm.engine.meeting import Place
+from stack.comm.engine.base import Engine, Work
+from stack.comm.engine.choice import joined
 from stack.comm.engine.routes import Proved
 from stack.comm.engine.survivors import agree_who_is_left
 from stack.comm.plan.program import Program
@@ -32,7 +33,7 @@ class Group(Collectives[Array]):
     raise it until `shrink` makes a group of those who are left.
     """
 
-    def __init__(self, member: Member, place: Place, hosts: tuple[int, ...]) -> None:
+    def __init__(self, member: Engine, hosts: tuple[int, ...], place: Place) -> None:
         """Use `Group.join` or `Group.of`."""
         self._member = member
         self._place = place
@@ -63,8 +64,7 @@ class Group(Collectives[Array]):
     def _join(cls, place: Place, rank: int, size: int, deadline_s: float) -> Self:
         if not 0 <= rank < size:
             raise InvalidCall(f"group {place.key!r}: rank {rank} is no rank of a group of {size}")
-        met = meet(place, rank, size, deadline_s)
-        return cls(Member(place.key, rank, met, deadline_s), place, met.hosts)
+        return cls(*joined(place, rank, size, deadline_s), place)
 
     @property
     def rank(self) -> int:
@@ -185,7 +185,7 @@ class Later(Collectives[Work]):
     """The operations of a group, begun and left to its thread; collectives run in the order of
     the calls, messages side by side. Each gives a `Work`, whose `wait` gives the result."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: Engine) -> None:
         self._member = member
 
     @property

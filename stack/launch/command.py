@@ -12,6 +12,7 @@ from stack.launch.address import own_address
 from stack.launch.hosts import read_hosts
 from stack.launch.job import Limits
 from stack.launch.launcher import Launcher, Plan
+from stack.launch.mpi import run_as_rank
 from stack.launch.processes import descendants_end
 from stack.launch.seats import Host, device_names, seats
 
@@ -30,19 +31,24 @@ def run(
     shell: str,
     address: str,
     deadline_s: float,
+    mpi: bool = False,
 ) -> int:
-    """Run a script, or a module, as the ranks of a job; gives the exit status.
+    """Run a script, or a module, as the ranks of a job; gives the exit status. With `mpi` this
+    process is one of the ranks, which MPI has started.
 
     Raises InvalidCall for what cannot be started, PluginError for a device of a plugin that is not
     installed.
     """
     named = device_names(devices) if devices else ()
+    if deadline_s <= 0:
+        raise InvalidCall(f"--deadline is {deadline_s:g}; it must be a number of seconds above 0")
+    if mpi:
+        there = _here(1, named).devices
+        return run_as_rank(target, arguments, module, there, deadline_s)
     if hosts_file is None:
         hosts: tuple[Host, ...] = (_here(size or 1, named),)
     else:
         hosts = read_hosts(hosts_file, named)
-    if deadline_s <= 0:
-        raise InvalidCall(f"--deadline is {deadline_s:g}; it must be a number of seconds above 0")
     plan = Plan(
         hosts,
         seats(hosts, size or sum(host.slots for host in hosts)),

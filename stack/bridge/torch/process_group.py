@@ -14,7 +14,7 @@ from hal.core.values import ReduceKind
 from stack.bridge.torch.arrays import array_of, bytes_of
 from stack.bridge.torch.meeting import meet
 from stack.bridge.torch.work import Begun
-from stack.comm.engine.member import Work
+from stack.comm.engine.base import Work
 from stack.comm.group import Group
 
 Op = dist.ReduceOp.RedOpType

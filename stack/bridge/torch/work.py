@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from hal.core.errors import HalError
-from stack.comm.engine.member import Work
+from stack.comm.engine.base import Work
 
 
 class Begun(dist.Work):

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hal.core.errors import DeadlineExceeded, HalError, OutOfMemory, PluginError
 from stack.comm.choose.predict import Element
+from stack.comm.engine.base import Array, Counts, Engine, Work
 from stack.comm.engine.buffers import native_counts, readable, writable
 from stack.comm.engine.codes import KIND_OF
 from stack.comm.engine.failures import Words
@@ -22,8 +22,6 @@ from stack.comm.engine.library import ffi, lib
 from stack.comm.engine.meeting import Met
 from stack.comm.engine.routes import IN_PLACE, Route, Routes
 
-Array = NDArray[Any]
-Counts = Sequence[int]
 NS = 1_000_000_000
 _collective = lib.he_collective
 _PENDING = lib.HE_PENDING
@@ -45,7 +43,7 @@ _MANY = 64
 _LEAST_HEARTBEAT_S = 0.2
 
 
-class Member:
+class Member(Engine):
     """Takes the descriptors of a meeting over. `timeout_s` is the one deadline: a call that makes
     no progress for so long fails, and a rank that is silent for a tenth of it is lost."""
 
@@ -113,7 +111,7 @@ class Member:
         root: int,
         reduce: int,
         counts: Counts | None,
-    ) -> Work:
+    ) -> Running:
         """Leave the call to the group's thread."""
         if self._routes is not None:
             to, of, route = self._routed(kind, dst, src, count, root, counts)
@@ -124,7 +122,7 @@ class Member:
         native = lib.he_collective_start(
             self.native, kind, dtype, reduce, root, count, at, of_, numbers, self._timeout_ns
         )
-        return Work(self, native, (at, of_, numbers), dst)
+        return Running(self, native, (at, of_, numbers), dst)
 
     def follow(
         self,
@@ -159,7 +157,7 @@ class Member:
         root: int,
         reduce: int,
         route: Route,
-    ) -> Work:
+    ) -> Running:
         """As `start`, by the steps of a chunk program."""
         at, of = writable(dst), readable(src)
         self._followed = route.name
@@ -168,21 +166,21 @@ class Member:
             route.steps, route.nsteps, route.after, route.nafter, route.places[2],
             self._timeout_ns,
         )  # fmt: skip
-        return Work(self, native, (at, of, route), dst)
+        return Running(self, native, (at, of, route), dst)
 
-    def message(self, kind: int, dtype: int, array: Array, peer: int) -> Work:
+    def message(self, kind: int, dtype: int, array: Array, peer: int) -> Running:
         """Begin to send to a rank or to receive from it."""
         at = readable(array) if kind == lib.HE_SEND else writable(array)
         native = lib.he_message_start(
             self.native, kind, dtype, array.size, at, peer, self._timeout_ns
         )
-        return Work(self, native, (at,), array)
+        return Running(self, native, (at,), array)
 
     def _settle(self, code: int, keep: tuple[Any, ...], result: Array) -> None:
         """A blocking call has not ended well, or not yet."""
         if code != _PENDING:
             raise self.error()
-        Work(self, lib.he_left(), keep, result).finish()
+        Running(self, lib.he_left(), keep, result).finish()
 
     def _routed(
         self, kind: int, dst: Array, src: Array, count: int, root: int, counts: Counts | None
@@ -251,7 +249,7 @@ def _raise_failure(native: Any, words: Words) -> None:
         raise error
 
 
-class Work:
+class Running(Work):
     """A call that the group's thread runs. Its arrays are not to be touched until it is done."""
 
     def __init__(self, member: Member, native: Any, keep: tuple[Any, ...], result: Array) -> None:
@@ -306,7 +304,7 @@ class Work:
 
 
 _LIVE: weakref.WeakSet[Member] = weakref.WeakSet()
-_UNDONE: set[Work] = set()
+_UNDONE: set[Running] = set()
 """Work that nobody has waited for: its arrays stay alive, as the native thread uses them."""
 
 

@@ -6,15 +6,15 @@ import json
 import time
 
 from hal.core.errors import Failure, FailureKind, Scope
+from stack.comm.engine.base import Engine
 from stack.comm.engine.failures import PeerLost
 from stack.comm.engine.meeting import Place
-from stack.comm.engine.member import Member
 from stack.comm.store import Store
 
 _PAUSE_S = 0.005
 
 
-def agree_who_is_left(place: Place, member: Member) -> list[int]:
+def agree_who_is_left(place: Place, member: Engine) -> list[int]:
     """The ranks of the next group, the same list on all of them.
 
     Every rank writes down that it is there and whom it has lost. Once everybody else is there, or
@@ -37,7 +37,7 @@ def agree_who_is_left(place: Place, member: Member) -> list[int]:
     return ranks
 
 
-def _here_and_wanted(store: Store, member: Member) -> tuple[set[int], set[int]]:
+def _here_and_wanted(store: Store, member: Engine) -> tuple[set[int], set[int]]:
     """The ranks that have written themselves down, and those that nobody has lost."""
     told = {rank: store.find(str(rank)) for rank in range(member.size)}
     here = {rank: set(json.loads(lost)) for rank, lost in told.items() if lost is not None}

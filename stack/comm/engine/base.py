@@ -1,0 +1,117 @@
+"""What a group of ranks needs of an engine, whoever moves the data."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hal.core.errors import HalError
+from stack.comm.engine.routes import Route
+
+Array = NDArray[Any]
+Counts = Sequence[int]
+
+
+class Work(ABC):
+    """A call that has begun. Its arrays are not to be touched until it is done."""
+
+    @property
+    @abstractmethod
+    def done(self) -> bool:
+        """Whether it has ended, well or not."""
+
+    @abstractmethod
+    def wait(self, timeout_s: float | None = None) -> Array:
+        """The call's result once it is done. Raises DeadlineExceeded when it is not done in time
+        (it goes on then; without a time its group's deadline ends it), else what ended the group.
+        """
+
+    @abstractmethod
+    def finish(self) -> Array:
+        """As `wait`, for a caller that cannot go on without it: an interrupt aborts the group."""
+
+
+class Engine(ABC):
+    """A rank's membership in group `key`. `timeout_s` is the one deadline: a call that makes no
+    progress for so long fails. Kinds, element types and reductions are the numbers of
+    `stack.comm.engine.codes`; `counts` and `root` are as in `stack.comm.group.Group`."""
+
+    key: str
+    rank: int
+    size: int
+    timeout_s: float
+
+    @abstractmethod
+    def run(
+        self,
+        kind: int,
+        dtype: int,
+        dst: Array,
+        src: Array,
+        count: int,
+        root: int,
+        reduce: int,
+        counts: Counts | None,
+    ) -> Array:
+        """Block until the call is done on this rank; gives `dst`. Raises what ended the group."""
+
+    @abstractmethod
+    def start(
+        self,
+        kind: int,
+        dtype: int,
+        dst: Array,
+        src: Array,
+        count: int,
+        root: int,
+        reduce: int,
+        counts: Counts | None,
+    ) -> Work:
+        """As `run`, in the background, behind the calls that were started before."""
+
+    @abstractmethod
+    def follow(
+        self,
+        kind: int,
+        dtype: int,
+        dst: Array,
+        src: Array,
+        count: int,
+        root: int,
+        reduce: int,
+        route: Route,
+    ) -> Array:
+        """As `run`, by the steps of a chunk program."""
+
+    @abstractmethod
+    def message(self, kind: int, dtype: int, array: Array, peer: int) -> Work:
+        """Begin to send to a rank or to receive from it."""
+
+    @abstractmethod
+    def share(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+        """An array of zeros in memory that is best for calls; it lives as long as it is used."""
+
+    @property
+    @abstractmethod
+    def way(self) -> str:
+        """How the last call ran here; "" before the first."""
+
+    @abstractmethod
+    def failure(self) -> HalError | None:
+        """What has ended the group, None while it works."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """End the group on all ranks. Does not block."""
+
+    @abstractmethod
+    def leave(self) -> None:
+        """Be no member any more; calls that are queued still end."""
+
+    @abstractmethod
+    def lost(self) -> set[int]:
+        """The ranks that this one knows to be gone."""

@@ -1,0 +1,226 @@
+"""Collectives and messages as the requests of MPI that they are made of.
+
+Each function is a generator of requests: the next one is asked for once the last one is complete.
+Every call first compares its description on all ranks, since MPI compares nothing: one short
+all-reduce more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from hal.core.values import CollectiveKind, ReduceKind
+from stack.comm.engine.base import Array
+from stack.comm.engine.failures import CallMismatch
+from stack.comm.mpi.library import mpi
+
+Kind = CollectiveKind
+Requests = Iterator[Any]
+
+SHORT = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+"""MPI has no arithmetic for them: ranks get all vectors, and add them up in float32."""
+HEAD_TAG, DATA_TAG, ABORT_TAG = 1, 2, 3
+_TEXT_NBYTES = 256
+_SUMS = (ReduceKind.SUM, ReduceKind.AVG)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What all ranks of a group must agree about; `counts` are as in `Group`, flat."""
+
+    sequence: int
+    kind: CollectiveKind
+    dtype: str
+    count: int
+    reduce: ReduceKind
+    root: int
+    counts: tuple[int, ...] | None
+
+    def words(self) -> str:
+        of = f" of {self.count} {self.dtype}" if self.counts is None else f" of parts {self.counts}"
+        root = f", root {self.root}" if self.root >= 0 else ""
+        return f"call {self.sequence}: {self.kind.value} ({self.reduce.value}){of}{root}"
+
+
+def collective(key: str, comm: Any, call: Call, dst: Array, src: Array) -> Requests:
+    """The requests of a call. Raises CallMismatch on all ranks when they differ."""
+    yield from _compare(key, comm, call)
+    if call.kind is Kind.BARRIER:
+        yield comm.Ibarrier()
+        return
+    if np.may_share_memory(src, dst) and call.kind is not Kind.BROADCAST:
+        src = src.copy()
+    yield from _MOVES[call.kind](comm, call, dst.reshape(-1), src.reshape(-1))
+
+
+def _compare(key: str, comm: Any, call: Call) -> Requests:
+    digest = hashlib.blake2b(call.words().encode(), digest_size=7).digest()
+    number = int.from_bytes(digest)
+    ends = np.array([number, -number], np.int64)
+    yield comm.Iallreduce(mpi().IN_PLACE, ends, mpi().MAX)
+    if ends[0] == -ends[1]:
+        return
+    mine = np.frombuffer(call.words()[:_TEXT_NBYTES].encode().ljust(_TEXT_NBYTES), np.uint8)
+    every = np.empty((comm.size, _TEXT_NBYTES), np.uint8)
+    yield comm.Iallgather(mine, every)
+    texts = [row.tobytes().decode().rstrip() for row in every]
+    other = next(rank for rank, text in enumerate(texts) if text != texts[0])
+    says = f"rank 0 makes {texts[0]}, rank {other} makes {texts[other]}"
+    raise CallMismatch(f"group {key!r}: {says}", (0, other))
+
+
+def _all_reduce(comm: Any, call: Call, dst: Array, src: Array) -> Requests:
+    if src.dtype in SHORT:
+        yield from _sum_here(comm, call, dst, src, slice(None))
+        return
+    yield comm.Iallreduce(_typed(src), _typed(dst), _op(call, src))
+    _divide(call, dst, comm.size)
+
+
+def _reduce(comm: Any, call: Call, dst: Array, src: Array) -> Requests:
+    here = comm.rank == call.root
+    if src.dtype in SHORT:
+        whole = np.empty((comm.size, src.size), src.dtype)
+        yield comm.Igather(_bytes(src), _bytes(whole) if here else None, call.root)
+        if here:
+            dst[:] = _folded(whole, call.reduce)
+        return
+    yield comm.Ireduce(_typed(src), _typed(dst) if here else None, _op(call, src), call.root)
+    if here:
+        _divide(call, dst, comm.size)
+
+
+def _reduce_scatter(comm: Any, call: Call, dst: Array, src: Array) -> Requests:
+    counts = call.counts or (dst.size,) * comm.size
+    if src.dtype in SHORT:
+        start = sum(counts[: comm.rank])
+        yield from _sum_here(comm, call, dst, src, slice(start, start + dst.size))
+        return
+    yield comm.Ireduce_scatter(_typed(src), _typed(dst), list(counts), _op(call, src))
+    _divide(call, dst, comm.size)
+
+
+def _sum_here(comm: Any, call: Call, dst: Array, src: Array, part: slice) -> Requests:
+    whole = np.empty((comm.size, src.size), src.dtype)
+    yield comm.Iallgather(_bytes(src), _bytes(whole))
+    dst[:] = _folded(whole[:, part], call.reduce)
+
+
+def _broadcast(comm: Any, call: Call, dst: Array, src: Array) -> Requests:
+    if src is not dst:
+        dst[:] = src
+    yield comm.Ibcast(_bytes(dst), call.root)
+
+
+def _all_gather(comm: Any, call: Call, dst: Array, src: Array) -> Requests:
+    yield comm.Iallgatherv(_bytes(src), _parts(dst, _counts(call, comm, src.size)))
+
+
+def _gather(comm: Any, call: Call, dst: Array, src: Array) -> Requests:
+    into = _parts(dst, _counts(call, comm, src.size)) if comm.rank == call.root else None
+    yield comm.Igatherv(_bytes(src), into, call.root)
+
+
+def _scatter(comm: Any, call: Call, dst: Array, src: Array) -> Requests:
+    of = _parts(src, _counts(call, comm, dst.size)) if comm.rank == call.root else None
+    yield comm.Iscatterv(of, _bytes(dst), call.root)
+
+
+def _all_to_all(comm: Any, call: Call, dst: Array, src: Array) -> Requests:
+    yield comm.Ialltoall(_bytes(src), _bytes(dst))
+
+
+def _all_to_all_v(comm: Any, call: Call, dst: Array, src: Array) -> Requests:
+    n, rank = comm.size, comm.rank
+    counts = call.counts or ()
+    sent, got = counts[rank * n : (rank + 1) * n], counts[rank::n]
+    yield comm.Ialltoallv(_parts(src, sent), _parts(dst, got))
+
+
+_MOVES: dict[CollectiveKind, Callable[[Any, Call, Array, Array], Requests]] = {
+    Kind.ALL_REDUCE: _all_reduce,
+    Kind.REDUCE: _reduce,
+    Kind.REDUCE_SCATTER: _reduce_scatter,
+    Kind.BROADCAST: _broadcast,
+    Kind.ALL_GATHER: _all_gather,
+    Kind.GATHER: _gather,
+    Kind.SCATTER: _scatter,
+    Kind.ALL_TO_ALL: _all_to_all,
+    Kind.ALL_TO_ALL_V: _all_to_all_v,
+}
+
+
+def sent(comm: Any, array: Array, peer: int) -> Requests:
+    """A message, behind a short one that says what it is."""
+    yield comm.Isend(_head(array), peer, HEAD_TAG)
+    yield comm.Isend(_bytes(array), peer, DATA_TAG)
+
+
+def received(key: str, comm: Any, array: Array, peer: int) -> Requests:
+    """Raises CallMismatch when the message is another one than what the array takes."""
+    head, wanted = np.empty(_TEXT_NBYTES, np.uint8), _head(array)
+    yield comm.Irecv(head, peer, HEAD_TAG)
+    if head.tobytes() != wanted.tobytes():
+        theirs, ours = (json.loads(text.tobytes()) for text in (head, wanted))
+        says = f"rank {peer} sends {theirs[0]} {theirs[1]}, rank {comm.rank} receives"
+        raise CallMismatch(f"group {key!r}: {says} {ours[0]} {ours[1]}", (comm.rank, peer))
+    yield comm.Irecv(_bytes(array), peer, DATA_TAG)
+
+
+def _head(array: Array) -> Array:
+    text = json.dumps([array.size, str(array.dtype)]).encode()
+    return np.frombuffer(text.ljust(_TEXT_NBYTES), np.uint8)
+
+
+def _bytes(array: Array) -> list[Any]:
+    return [array.reshape(-1).view(np.uint8), mpi().BYTE]
+
+
+def _parts(array: Array, counts: Sequence[int]) -> list[Any]:
+    nbytes = [count * array.dtype.itemsize for count in counts]
+    return [array.reshape(-1).view(np.uint8), nbytes, mpi().BYTE]
+
+
+def _counts(call: Call, comm: Any, own: int) -> Sequence[int]:
+    return call.counts or (own,) * comm.size
+
+
+def _typed(array: Array) -> Array:
+    return array.view(np.uint8) if array.dtype == np.bool_ else array
+
+
+def _op(call: Call, array: Array) -> Any:
+    """Of bools the sum is "any" and the product "all"."""
+    if array.dtype == np.bool_:
+        return mpi().MAX if call.reduce in (ReduceKind.SUM, ReduceKind.MAX) else mpi().MIN
+    others = {ReduceKind.PROD: mpi().PROD, ReduceKind.MIN: mpi().MIN, ReduceKind.MAX: mpi().MAX}
+    return mpi().SUM if call.reduce in _SUMS else others[call.reduce]
+
+
+def _divide(call: Call, total: Array, size: int) -> None:
+    """For the average; whole numbers are cut towards zero."""
+    if call.reduce is not ReduceKind.AVG:
+        return
+    if total.dtype.kind == "f":
+        total /= total.dtype.type(size)
+        return
+    down = total // total.dtype.type(size)
+    total[:] = down + ((total < 0) & (down * total.dtype.type(size) != total))
+
+
+def _folded(parts: Array, how: ReduceKind) -> Array:
+    """Rows combined in their order, in float32."""
+    combine = {ReduceKind.PROD: np.multiply, ReduceKind.MIN: np.minimum, ReduceKind.MAX: np.maximum}
+    total: Array = parts[0].astype(np.float32)
+    for part in parts[1:]:
+        total = combine.get(how, np.add)(total, part.astype(np.float32))
+    if how is ReduceKind.AVG:
+        total /= np.float32(len(parts))
+    return total

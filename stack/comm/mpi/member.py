@@ -1,0 +1,295 @@
+"""A rank's membership in a group whose data MPI moves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hal.core.errors import DeadlineExceeded, Failure, FailureKind, HalError, InvalidCall, Scope
+from stack.comm.engine.base import Array, Counts, Engine, Work
+from stack.comm.engine.codes import KIND_OF, REDUCES
+from stack.comm.engine.failures import GroupAborted, LateRank
+from stack.comm.engine.library import lib
+from stack.comm.engine.routes import Route
+from stack.comm.mpi.calls import ABORT_TAG, Call, Requests, collective, received, sent
+from stack.comm.mpi.library import mpi
+
+_REDUCE_OF = {code: reduce for reduce, code in REDUCES.items()}
+_SPINS = 2000
+_NAP_S, _LONG_NAP_S = 5e-5, 2e-3
+"""Between two looks at a call, the longer it takes; MPI has no wait with a deadline."""
+_LOOK_S = 0.01
+_IDLE_S = 0.5
+_COLLECTIVES = (-1, -1)
+"""The lane of collectives; messages have one for each direction and rank."""
+
+
+class MpiWork(Work):
+    """A call on its way, of which `Mover` takes one step after the other."""
+
+    def __init__(self, member: MpiMember, what: str, steps: Requests, result: Array) -> None:
+        self.what = what
+        self._member = member
+        self._steps = steps
+        self._result = result
+        self._request: Any = None
+        self._over = threading.Event()
+        self._error: HalError | None = None
+        self.begun_s = time.monotonic()
+
+    @property
+    def done(self) -> bool:
+        return self._over.is_set()
+
+    def advance(self) -> bool:
+        """Go on with it if it can; whether it has ended."""
+        try:
+            while self._request is None or self._request.Test():
+                self._request = next(self._steps)
+        except StopIteration:
+            self.end(None)
+        except HalError as error:
+            self._member.fail(error)
+            self.end(error)
+        except mpi().Exception as error:
+            failed = self._member.error(
+                FailureKind.PEER_LOST, f"MPI failed in {self.what}: {error}"
+            )
+            self._member.fail(failed)
+            self.end(failed)
+        return self._over.is_set()
+
+    def end(self, error: HalError | None) -> None:
+        self._error = error
+        self._over.set()
+
+    def wait(self, timeout_s: float | None = None) -> Array:
+        limit_s = self._member.timeout_s * 2 if timeout_s is None else timeout_s
+        if not self._over.wait(limit_s):
+            raise DeadlineExceeded(f"{self.what} of group {self._member.key!r} is not done in time")
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def finish(self) -> Array:
+        try:
+            return self.wait()
+        except KeyboardInterrupt:
+            self._member.abort()
+            raise
+
+
+class MpiMember(Engine):
+    """Calls run one after the other, messages of a pair and direction too. MPI tells neither who is
+    late nor who has died, and may add in another order than that of the ranks."""
+
+    def __init__(self, key: str, comm: Any, timeout_s: float) -> None:
+        self.key = key
+        self.rank = comm.rank
+        self.size = comm.size
+        self.timeout_s = timeout_s
+        self._comm = comm
+        self._sequence = 0
+        self._failure: HalError | None = None
+        self._lanes: dict[tuple[int, int], deque[MpiWork]] = {}
+        self._changed = threading.Condition(threading.RLock())
+        self._mover: threading.Thread | None = None
+        self._left = False
+        self._looked_s = 0.0
+        self._told: list[Any] = []
+
+    @property
+    def way(self) -> str:
+        return "mpi" if self._sequence else ""
+
+    def run(
+        self,
+        kind: int,
+        dtype: int,
+        dst: Array,
+        src: Array,
+        count: int,
+        root: int,
+        reduce: int,
+        counts: Counts | None,
+    ) -> Array:
+        with self._changed:
+            work = self._work(kind, dst, src, count, root, reduce, counts)
+            if self._lanes.get(_COLLECTIVES):
+                self._queue(_COLLECTIVES, work)
+            else:
+                self._spin(work)
+        return work.finish()
+
+    def start(
+        self,
+        kind: int,
+        dtype: int,
+        dst: Array,
+        src: Array,
+        count: int,
+        root: int,
+        reduce: int,
+        counts: Counts | None,
+    ) -> MpiWork:
+        with self._changed:
+            work = self._work(kind, dst, src, count, root, reduce, counts)
+            self._queue(_COLLECTIVES, work)
+        return work
+
+    def follow(
+        self,
+        kind: int,
+        dtype: int,
+        dst: Array,
+        src: Array,
+        count: int,
+        root: int,
+        reduce: int,
+        route: Route,
+    ) -> Array:
+        raise InvalidCall("the MPI engine follows no chunk programs; HAL_COMM_ENGINE=native does")
+
+    def message(self, kind: int, dtype: int, array: Array, peer: int) -> MpiWork:
+        out = kind == lib.HE_SEND
+        comm = self._comm
+        steps = sent(comm, array, peer) if out else received(self.key, comm, array, peer)
+        what = f"message {'to' if out else 'from'} rank {peer}"
+        with self._changed:
+            self._check()
+            work = MpiWork(self, what, steps, array)
+            self._queue((kind, peer), work)
+        return work
+
+    def share(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+        return np.zeros(shape, dtype)
+
+    def failure(self) -> HalError | None:
+        self._look()
+        return self._failure
+
+    def fail(self, error: HalError) -> None:
+        """The first failure ends the group here."""
+        if self._failure is None:
+            self._failure = error
+
+    def error(self, kind: FailureKind, text: str) -> LateRank:
+        """A failure of which MPI does not tell the rank: that is -1."""
+        group = f"group {self.key!r}"
+        return LateRank(Failure(kind, Scope.PEER, f"rank {self.rank}", group, text), -1)
+
+    def abort(self) -> None:
+        text = "this rank has aborted the group"
+        value = Failure(FailureKind.ABORTED, Scope.PEER, f"rank {self.rank}", self.key, text)
+        with self._changed:
+            if self._failure is None:
+                others = [r for r in range(self.size) if r != self.rank]
+                word = [bytearray(1), mpi().BYTE]
+                self._told = [self._comm.Isend(word, other, ABORT_TAG) for other in others]
+            self.fail(GroupAborted(value, self.rank))
+
+    def leave(self) -> None:
+        with self._changed:
+            self._left = True
+            self._changed.notify_all()
+
+    def lost(self) -> set[int]:
+        return set()
+
+    def _work(
+        self,
+        kind: int,
+        dst: Array,
+        src: Array,
+        count: int,
+        root: int,
+        reduce: int,
+        counts: Counts | None,
+    ) -> MpiWork:
+        self._check()
+        flat = None if counts is None else tuple(counts)
+        count = count if counts is None else 0
+        named = KIND_OF[kind], str(src.dtype), count, _REDUCE_OF[reduce], root, flat
+        call = Call(self._sequence, *named)
+        self._sequence += 1
+        for array, what in ((src, "source"), (dst, "destination")):
+            if not array.flags.c_contiguous:
+                raise InvalidCall(f"the {what} is not C-contiguous; give a copy")
+        steps = collective(self.key, self._comm, call, dst, src)
+        return MpiWork(self, call.words(), steps, dst)
+
+    def _check(self) -> None:
+        self._look()
+        if self._failure is not None:
+            raise self._failure
+
+    def _look(self) -> None:
+        """Now and then, whether somebody has aborted the group."""
+        now_s = time.monotonic()
+        if self._failure is not None or now_s - self._looked_s < _LOOK_S:
+            return
+        self._looked_s = now_s
+        status = mpi().Status()
+        if self._comm.Iprobe(mpi().ANY_SOURCE, ABORT_TAG, status):
+            rank = status.Get_source()
+            text = f"rank {rank} has aborted the group"
+            value = Failure(FailureKind.ABORTED, Scope.PEER, f"rank {self.rank}", self.key, text)
+            self.fail(GroupAborted(value, rank))
+
+    def _look_after(self, work: MpiWork) -> None:
+        """End a call that has not, because the group has failed or its time is over."""
+        self._look()
+        if self._failure is None and time.monotonic() - work.begun_s > self.timeout_s:
+            text = f"{work.what} was not done within {self.timeout_s:g} s; MPI does not tell why"
+            self.fail(self.error(FailureKind.HANG, text))
+        if self._failure is not None:
+            work.end(self._failure)
+
+    def _spin(self, work: MpiWork) -> None:
+        """Run a call in the caller's thread."""
+        spins, nap_s = 0, _NAP_S
+        while not work.advance():
+            spins += 1
+            if spins > _SPINS:
+                self._look_after(work)
+                time.sleep(nap_s)
+                nap_s = min(nap_s * 1.1, _LONG_NAP_S)
+
+    def _queue(self, lane: tuple[int, int], work: MpiWork) -> None:
+        self._lanes.setdefault(lane, deque()).append(work)
+        if self._mover is None:
+            self._mover = threading.Thread(target=self._move, name=f"mpi {self.key}", daemon=True)
+            self._mover.start()
+        self._changed.notify_all()
+
+    def _move(self) -> None:
+        """The thread that goes on with what is queued, until the rank has left."""
+        nap_s = _NAP_S
+        while True:
+            with self._changed:
+                if not self._lanes and not self._changed.wait_for(self._has_news, _IDLE_S):
+                    continue
+                if self._left and not self._lanes:
+                    return
+                moved = [self._move_lane(lane) for lane in list(self._lanes)]
+            nap_s = _NAP_S if any(moved) else min(nap_s * 1.1, _LONG_NAP_S)
+            time.sleep(nap_s)
+
+    def _has_news(self) -> bool:
+        return bool(self._lanes) or self._left
+
+    def _move_lane(self, lane: tuple[int, int]) -> bool:
+        queue = self._lanes[lane]
+        if not queue[0].advance():
+            self._look_after(queue[0])
+        if not queue[0].done:
+            return False
+        queue.popleft()
+        if not queue:
+            del self._lanes[lane]
+        return True
