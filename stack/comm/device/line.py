@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -33,7 +34,7 @@ class Line:
         """`staged`: as in `Through`."""
         self._group = group
         self._device = device
-        self._through = Through(group, device, staged, self._await)
+        self._through = Through(group, device, staged, self._await_copies)
         self._calls = device.create_timeline(True)
         self._points = device.create_timeline(True)
         self._lock = threading.Lock()
@@ -131,10 +132,22 @@ class Line:
     def _await(self, points: Sequence[Point]) -> None:
         """Until the device has reached the points. Raises what has failed them or the group."""
         while points and not self._device.wait(points, SLICE_S, True):
-            if self.failure is not None:
-                raise OperationFailed(self.failure)
-            if (failure := self._group.failure) is not None:
-                raise failure
+            self._check_group()
+
+    def _await_copies(self, points: Sequence[Point]) -> None:
+        """As `_await`, for copies, which do not take longer than the group's deadline."""
+        until_s = time.monotonic() + self._group.deadline_s
+        while points and not self._device.wait(points, SLICE_S, True):
+            self._check_group()
+            if time.monotonic() > until_s:
+                text = f"a copy of a call did not end within {self._group.deadline_s:g} s"
+                raise OperationFailed(self._failure(FailureKind.HANG, "copy", text))
+
+    def _check_group(self) -> None:
+        if self.failure is not None:
+            raise OperationFailed(self.failure)
+        if (failure := self._group.failure) is not None:
+            raise failure
 
     def _reach(self, value: int) -> None:
         with self._lock:

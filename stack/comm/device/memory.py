@@ -11,11 +11,16 @@ from numpy.typing import NDArray
 from hal.core.description import Feature, SpaceKind
 from hal.core.device import Device
 from hal.core.dtypes import DType
+from hal.core.errors import OperationFailed
 from hal.core.values import Buffer, Point, Region, Timeline
 from hal.tile.numeric import NUMPY
 from stack.comm.group import Group
 
 Array = NDArray[Any]
+CLOSE_S = 5.0
+"""How long a copy that was begun may take after its call has failed."""
+_USED: list[object] = []
+
 Await = Callable[[Sequence[Point]], None]
 """Waits for points; raises what has failed them, or what has ended the group."""
 
@@ -52,6 +57,7 @@ class Staging:
         self._device = device
         self._await = wait
         self._timeline: Timeline | None = None
+        self._newest: Point | None = None
         self._memory: dict[str, Array] = {}
 
     def room(self, name: str, count: int, dtype: DType) -> Array:
@@ -66,22 +72,33 @@ class Staging:
 
     def fetch(self, array: Array, region: Region) -> Point:
         """Begin to copy a region to the host."""
-        return self._device.copy(_bytes(array), region, self._order(), ())
+        return self._noted(self._device.copy(_bytes(array), region, self._order(), ()))
 
     def put(self, region: Region, array: Array) -> Point:
         """Begin to copy to a region. The array stays as it is until the point."""
-        return self._device.copy(region, _bytes(array), self._order(), ())
+        return self._noted(self._device.copy(region, _bytes(array), self._order(), ()))
 
     def wait(self, *points: Point) -> None:
         """Until these copies are done; raises what has failed them."""
         self._await(points)
 
     def close(self) -> None:
-        """Nothing is under way any more."""
+        """Give everything back, but for memory that a copy uses which does not end."""
+        if not self._idle():
+            _USED.append(self._memory)
         if self._timeline is not None:
             self._device.free(self._timeline)
-        self._timeline = None
-        self._memory.clear()
+        self._timeline, self._newest, self._memory = None, None, {}
+
+    def _idle(self) -> bool:
+        try:
+            return self._newest is None or self._device.wait([self._newest], CLOSE_S, True)
+        except OperationFailed:
+            return True
+
+    def _noted(self, point: Point) -> Point:
+        self._newest = point
+        return point
 
     def _order(self) -> Timeline:
         if self._timeline is None:

@@ -65,7 +65,7 @@ class Pipeline:
             part = self._part(self._dst, k)
             self._busy[k % SLOTS] = self._staging.put(part, self._slot(k))
 
-    def wait(self) -> None:
+    def finish(self) -> None:
         """Until all that was begun is done; raises what has failed it."""
         for index in range(SLOTS):
             self._settle(index)

@@ -93,4 +93,4 @@ class Through:
             perform(self._group, piece, slot, slot)
             pipeline.put(k)
             pipeline.fetch(k + SLOTS - 1)
-        pipeline.wait()
+        pipeline.finish()
