@@ -7,10 +7,11 @@ plugin brings the texts of two programs.
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from statistics import median
 
@@ -39,6 +40,8 @@ QUEUE_DEPTH = 4096
 """How many operations are tried behind a wait."""
 
 _TIMEOUT_S = 20.0
+_calibrating = threading.Lock()
+_known: dict[Hashable, Mapping[str, float]] = {}
 _SMALL_NBYTES = 64 << 10
 _BUFFERS = tuple(Param(name, ParamKind.BUFFER, DType.F32, writes=name == "c") for name in "abc")
 
@@ -71,6 +74,21 @@ def measured(devices: Sequence[Device], texts: Texts) -> Mapping[str, float]:
     if len(devices) > 1:
         figures["all_reduce"] = LARGE_NBYTES / _all_reduce_s(devices, texts)
     return figures
+
+
+def figures(
+    key: Hashable, names: Sequence[str], opened: Callable[[int], object], texts: Texts
+) -> Mapping[str, float]:
+    """The figures of devices that `opened` opens by index, and which are closed again; measured
+    once in a process for each `key`."""
+    with _calibrating, ExitStack() as stack:
+        if key not in _known:
+            devices = [
+                stack.enter_context(closing(Device(opened(index), name)))
+                for index, name in enumerate(names)
+            ]
+            _known[key] = measured(devices, texts)
+        return _known[key]
 
 
 @dataclass(frozen=True, slots=True)

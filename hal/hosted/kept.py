@@ -5,9 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Generic, TypeVar
+
+from hal.core.values import KernelSource
+
+Built = TypeVar("Built")
 
 _SIZE = hashlib.sha256().digest_size
+_KEEPING_S = 3.0
 
 
 class KeptFiles:
@@ -55,3 +63,29 @@ class KeptFiles:
             except BaseException:
                 os.unlink(file.name)
                 raise
+
+
+class KeptBuilds(Generic[Built]):
+    """What a driver built from sources, in files; `said` are facts on which builds depend."""
+
+    def __init__(self, files: KeptFiles, *said: object) -> None:
+        self._files, self._said = files, said
+        self._new: dict[KernelSource, Built] = {}
+
+    def get(self, source: KernelSource) -> bytes | None:
+        """The binary of a source."""
+        return self._files.get(*self._said, source)
+
+    def note(self, source: KernelSource, program: Built) -> None:
+        """A program was built, and should be kept."""
+        if self._files.is_open:
+            self._new[source] = program
+
+    def keep(self, binary: Callable[[Built], bytes | None]) -> None:
+        """Keep what was built, as far as time allows and the driver gives binaries. A driver may
+        take longer for that than for building, so this comes last."""
+        until_s = time.monotonic() + _KEEPING_S
+        while self._new and time.monotonic() < until_s:
+            source, program = self._new.popitem()
+            if content := binary(program):
+                self._files.put(content, *self._said, source)

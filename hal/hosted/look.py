@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -51,6 +52,11 @@ def _listed(look: Look, environment: tuple[tuple[str, str], ...]) -> tuple[str, 
     if lines is None:
         raise PluginError(look.absent)
     return tuple(lines)
+
+
+def tell(lines: Sequence[str] | None) -> None:
+    """What the program of a look prints at last."""
+    sys.stdout.write("\n" + json.dumps(lines) + "\n")
 
 
 def _broken(look: Look, what: str) -> str:

@@ -49,6 +49,28 @@ def test_one_device_presented_several_times(monkeypatch: pytest.MonkeyPatch) -> 
     device.close()
 
 
+def test_a_device_divided_into_equal_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with its own compute units, and a share of the memory."""
+    whole = open_device(0, OpenOptions())
+    units, nbytes = whole.describe().limits.instances, whole.describe().spaces[0].nbytes
+    whole.close()
+    monkeypatch.setenv("HAL_OPENCL_PARTITION", str(units))
+    assert len(enumerate_devices()) == units
+    devices = [open_device(index, OpenOptions()) for index in range(units)]
+    infos = [device.describe() for device in devices]
+    assert [info.name for info in infos] == [f"opencl:{index}" for index in range(units)]
+    assert {info.limits.instances for info in infos} == {1}
+    assert {info.spaces[0].nbytes for info in infos} == {nbytes // units}
+    for device in devices:
+        device.close()
+    monkeypatch.setenv("HAL_OPENCL_PARTITION", str(units + 1))
+    with pytest.raises(PluginError, match=f"no {units + 1} parts"):
+        open_device(0, OpenOptions())
+    monkeypatch.setenv("HAL_OPENCL_DEVICES", "2")
+    with pytest.raises(PluginError, match="unset one"):
+        enumerate_devices()
+
+
 def test_no_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OCL_ICD_VENDORS", os.fspath(tmp_path / "none.icd"))
     with pytest.raises(PluginError, match=r"hal-plugin-opencl\[pocl\]"):

@@ -1,5 +1,5 @@
 """OpenCL devices: programs in OpenCL C, compiled by the driver.
 
 `plugin` lists and opens devices, `find` finds them, `describe` says what they are, `machine` does
-the work in `memory`, `programs` compiles, `calibrate` measures.
+the work, `programs` compiles, `calibrate` measures.
 """

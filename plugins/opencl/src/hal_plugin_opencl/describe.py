@@ -46,13 +46,14 @@ _ULP = {
 
 def describe(device: cl.Device, choice: Choice) -> DeviceInfo:
     """The description of an opened device."""
-    capacity = choice.memory_nbytes or device.global_mem_size // choice.shared
+    place = choice.place
+    capacity = choice.memory_nbytes or device.global_mem_size // place.shared
     dtypes = [d for d in DType if d is not DType.F64 or has_double(device)]
     lacking = set() if computes_in_host_memory(device) else _IN_HOST_MEMORY
-    names = (f"{PLUGIN}:{i}" for i in range(choice.count) if i != choice.index)
+    names = (f"{PLUGIN}:{i}" for i in range(place.count) if i != place.index)
     limits = _limits(device, capacity, choice)
     return DeviceInfo(
-        name=f"{PLUGIN}:{choice.index}",
+        name=choice.name,
         plugin=PLUGIN,
         description=summary(device),
         fingerprint=_fingerprint(device, limits.lanes),
@@ -73,11 +74,6 @@ def computes_in_host_memory(device: cl.Device) -> bool:
     return bool(_is_cpu(device) and device.host_unified_memory)
 
 
-def granularity(device: cl.Device) -> int:
-    """The alignment of memory objects in bytes."""
-    return int(device.mem_base_addr_align // 8)
-
-
 def has_double(device: cl.Device) -> bool:
     """Whether programs may use f64."""
     return bool(device.double_fp_config)
@@ -93,7 +89,7 @@ def _limits(device: cl.Device, capacity: int, choice: Choice) -> Limits:
     most = device.max_work_group_size
     lanes = choice.lanes or (1 if _is_cpu(device) else min(_LANES, most))
     if lanes > most:
-        raise InvalidCall(f"{PLUGIN}:{choice.index} runs at most {most} lanes, not {lanes}")
+        raise InvalidCall(f"{choice.name} runs at most {most} lanes, not {lanes}")
     return Limits(
         grid=_GRID,
         args=device.max_parameter_size // _ARGUMENT_NBYTES,
@@ -107,11 +103,10 @@ def _limits(device: cl.Device, capacity: int, choice: Choice) -> Limits:
 
 
 def _spaces(device: cl.Device, capacity: int) -> tuple[MemorySpace, ...]:
-    local, seen = device.local_mem_size, computes_in_host_memory(device)
-    return (
-        MemorySpace("global", SpaceKind.GLOBAL, capacity, granularity(device), host_visible=seen),
-        MemorySpace("local", SpaceKind.SCRATCHPAD, local, device.min_data_type_align_size),
-    )
+    granularity, seen = device.mem_base_addr_align // 8, computes_in_host_memory(device)
+    own = (SpaceKind.GLOBAL, capacity, granularity)
+    local = (SpaceKind.SCRATCHPAD, device.local_mem_size, device.min_data_type_align_size)
+    return MemorySpace("global", *own, host_visible=seen), MemorySpace("local", *local)
 
 
 def _numeric(device: cl.Device, dtypes: list[DType]) -> NumericProfile:
@@ -130,8 +125,9 @@ def _numeric(device: cl.Device, dtypes: list[DType]) -> NumericProfile:
 def _fingerprint(device: cl.Device, lanes: int) -> str:
     platform = device.platform
     said = (platform.version, device.vendor, device.name, device.version, device.driver_version)
-    # What is measured with instances of one kind says nothing of the other.
-    return " ".join(" | ".join((*said, f"{lanes} lanes")).split())
+    # What is measured with instances of one kind, or on a part, says nothing of another.
+    measured = (f"{device.max_compute_units} units", f"{lanes} lanes")
+    return " ".join(" | ".join((*said, *measured)).split())
 
 
 def _facts(device: cl.Device) -> dict[str, str]:

@@ -5,10 +5,16 @@ It starts the drivers, which start threads; so listing is done in a process of i
 
 from __future__ import annotations
 
-import json
-import sys
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import pyopencl as cl
+
+from hal.core.errors import PluginError
+from hal.hosted.look import tell
+from hal.hosted.places import Place
+
+Found = TypeVar("Found")
 
 _NO_PLATFORM = -1001
 """`CL_PLATFORM_NOT_FOUND_KHR`: what the loader says when there is no driver."""
@@ -20,29 +26,41 @@ def devices() -> list[cl.Device]:
     return sorted(found, key=lambda device: (device.platform.name, device.name))
 
 
+def at(place: Place) -> cl.Device:
+    """The device at a place. Raises PluginError when it cannot be divided so."""
+    device: Any = devices()[place.position]
+    if place.parts:
+        equally = cl.device_partition_property.EQUALLY
+        size = device.max_compute_units // place.parts
+        if not size or equally not in device.partition_properties:
+            text = f"its driver does not divide its {device.max_compute_units} units equally"
+            raise PluginError(f"{device.name} has no {place.parts} parts: {text}")
+        device = device.create_sub_devices([equally, size])[place.index]
+    return device  # type: ignore[no-any-return]
+
+
 def summary(device: cl.Device) -> str:
     """The device in a line."""
     return " ".join(f"{device.name} ({device.platform.name}, {device.driver_version})".split())
 
 
 def _platforms() -> list[cl.Platform]:
-    try:
-        return list(cl.get_platforms())
-    except cl.Error as error:
-        if error.code == _NO_PLATFORM:
-            return []
-        raise
+    return _listed(cl.get_platforms, _NO_PLATFORM)
 
 
 def _of_platform(platform: cl.Platform) -> list[cl.Device]:
+    return _listed(platform.get_devices, cl.status_code.DEVICE_NOT_FOUND)
+
+
+def _listed(listing: Callable[[], Iterable[Found]], none: int) -> list[Found]:
+    """What the driver lists; nothing where its error says that there is none."""
     try:
-        return list(platform.get_devices())
+        return list(listing())
     except cl.Error as error:
-        if error.code == cl.status_code.DEVICE_NOT_FOUND:
-            return []
-        raise
+        if error.code != none:
+            raise
+        return []
 
 
 if __name__ == "__main__":
-    listed = [summary(device) for device in devices()] if _platforms() else None
-    sys.stdout.write("\n" + json.dumps(listed) + "\n")
+    tell([summary(device) for device in devices()] if _platforms() else None)

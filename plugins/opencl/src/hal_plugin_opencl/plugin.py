@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from hal.core.description import DeviceSummary
-from hal.core.errors import InvalidCall
 from hal.core.spec import hookimpl
 from hal.core.values import OpenOptions
 from hal.hosted.device import HostedDevice
 from hal.hosted.look import Look
-from hal.hosted.settings import count, numbers
+from hal.hosted.places import Place, check_index, places
+from hal.hosted.settings import numbers
 
 PLUGIN = "opencl"
 
@@ -23,6 +23,10 @@ CALIBRATE_VARIABLE = "HAL_OPENCL_CALIBRATE"
 DEVICES_VARIABLE = "HAL_OPENCL_DEVICES"
 """How often the first device is presented, each time with its own context, in place of all devices
 once. More than one serve groups where there is one device."""
+
+PARTITION_VARIABLE = "HAL_OPENCL_PARTITION"
+"""Into how many equal parts the first device is divided, which are presented in place of all
+devices: each has so many of its compute units for itself."""
 
 VARIABLES = {
     "memory_nbytes": "HAL_OPENCL_MEMORY",
@@ -37,17 +41,17 @@ work-items that run an instance together (1 on a CPU, else as many as most devic
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An opened device: index `index` of `count`, the `position` of its hardware among those found
-    and how many devices share that; `memory_nbytes` 0 leaves the size to the driver, `lanes` 0 the
-    lanes to the kind of device."""
+    """An opened device; `memory_nbytes` 0 leaves the size to the driver, `lanes` 0 the lanes to the
+    kind of device."""
 
-    index: int
-    count: int
-    position: int
-    shared: int
+    place: Place
     memory_nbytes: int
     progress_s: float
     lanes: int
+
+    @property
+    def name(self) -> str:
+        return f"{PLUGIN}:{self.place.index}"
 
 
 LOOK = Look(
@@ -60,29 +64,29 @@ LOOK = Look(
 )
 
 
+def _places() -> list[Place]:
+    return places(LOOK.listed(), DEVICES_VARIABLE, PARTITION_VARIABLE)
+
+
 @hookimpl
 def enumerate_devices() -> Sequence[DeviceSummary]:
-    """The devices by the names of platform and device, or the first one as often as the variable
-    `DEVICES_VARIABLE` says."""
-    lines, times = LOOK.listed(), count(DEVICES_VARIABLE)
-    shown = lines[:1] * times if times else lines
-    return [DeviceSummary(index, line) for index, line in enumerate(shown)]
+    """The devices by the names of platform and device, or what `DEVICES_VARIABLE` or
+    `PARTITION_VARIABLE` makes of the first one."""
+    return [DeviceSummary(place.index, place.line) for place in _places()]
 
 
 @hookimpl
 def open_device(index: int, options: OpenOptions) -> HostedDevice:
     """Open a device with the settings of `VARIABLES`."""
-    known, times = len(enumerate_devices()), count(DEVICES_VARIABLE)
-    if not 0 <= index < known:
-        raise InvalidCall(f"there is no device {PLUGIN}:{index}; there are {known}")
+    known = _places()
+    check_index(PLUGIN, index, len(known))
     given = numbers(f"{PLUGIN}:{index}", VARIABLES, options)
-    memory, progress_s, lanes = int(given["memory_nbytes"]), given["progress_s"], given["lanes"]
-    position = 0 if times else index
-    choice = Choice(index, known, position, times or 1, memory, progress_s or 60.0, int(lanes))
+    sizes = int(given["memory_nbytes"]), given["progress_s"] or 60.0, int(given["lanes"])
+    choices = tuple(Choice(place, *sizes) for place in known)
     declared = {}
     if os.environ.get(CALIBRATE_VARIABLE, "") not in ("", "0"):
-        declared = import_module("hal_plugin_opencl.calibrate").figures(choice)
+        declared = import_module("hal_plugin_opencl.calibrate").figures(choices)
     # Only now: pyopencl writes an environment variable when it is imported.
     machine = import_module("hal_plugin_opencl.machine")
-    opened: HostedDevice = machine.opened(choice, options.cache_dir, declared)
+    opened: HostedDevice = machine.opened(choices[index], options.cache_dir, declared)
     return opened

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import struct
-import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -18,11 +16,12 @@ from pyopencl._cl import _Program
 from hal.core.dtypes import DType
 from hal.core.errors import CompileError, InvalidCall
 from hal.core.values import KernelSource, Param, ParamKind
-from hal.hosted.kept import KeptFiles
+from hal.hosted.driven import DriverMemory
+from hal.hosted.kept import KeptBuilds, KeptFiles
 from hal.hosted.machine import Part
+from hal.hosted.texts import checked, error_line, whole_options
 from hal.tile.numeric import constant, quiet
 from hal_plugin_opencl.describe import has_double, rounds_correctly
-from hal_plugin_opencl.memory import Memory
 
 CALL = "hal_launch"
 """The kernel that a build adds to the text: it calls the entry when its last argument is not 0.
@@ -44,17 +43,14 @@ _TYPES = {
     DType.BOOL: "uchar",
 }
 _BYTES = "uchar*"
-_SPACE = {_BYTES: "__global "}
-_OPTIONS = ("lanes",)
-_KEEPING_S = 3.0
 BUILD = "1"
 """Part of every key in the cache; changes when the way of building changes."""
 _LONGEST = 100
 """The longest name of an entry that drivers are given."""
 
 
-_OFFSET = struct.Struct("=Q")
-_NOWHERE = Part(Memory(None, bytes(struct.calcsize("P"))), 0, 0)
+ADDRESS, _OFFSET = struct.Struct("P"), struct.Struct("=Q")
+_NOWHERE = Part(DriverMemory(None, ADDRESS.pack(0)), 0, 0)
 """No memory, as the argument of a run of nothing."""
 
 
@@ -125,13 +121,12 @@ class Programs:
         self, context: cl.Context, device: cl.Device, fingerprint: str, cache_dir: str
     ) -> None:
         self._context, self._device = context, device
-        self._kept = KeptFiles(f"{cache_dir}/opencl" if cache_dir else "")
-        self._said = (BUILD, cl.VERSION_TEXT, fingerprint)
-        self._new: dict[KernelSource, _Program] = {}
+        files = KeptFiles(f"{cache_dir}/opencl" if cache_dir else "")
+        self._kept = KeptBuilds[_Program](files, BUILD, cl.VERSION_TEXT, fingerprint)
 
     def load(self, source: KernelSource) -> Loaded:
         """Build a source in opencl-c/1 and check its entry. Raises CompileError, InvalidCall."""
-        lanes = _lanes(source)
+        lanes = whole_options(source, ("lanes",))["lanes"]
         wide = [p.name for p in source.params if p.dtype is DType.F64]
         if wide and not has_double(self._device):
             raise CompileError(f"{source.entry}: {self._device.name} has no f64, which {wide} are")
@@ -145,22 +140,16 @@ class Programs:
         loaded = Loaded(source.entry, program, name, source.params, lanes or 1, not lanes, numbers)
         loaded.spare.append(loaded.kernel())
         _check_group(loaded.spare[0], self._device, lanes or 1)
-        if kept is None and self._kept.is_open:
-            self._new[source] = program
+        if kept is None:
+            self._kept.note(source, program)
         return loaded
 
     def keep(self) -> None:
-        """Put what was built into the cache, as far as time allows and the driver gives binaries.
-        To make one takes PoCL longer than to build, so this comes last."""
-        until_s = time.monotonic() + _KEEPING_S
-        while self._new and time.monotonic() < until_s:
-            source, program = self._new.popitem()
-            with suppress(cl.Error):
-                found: Any = program.get_info(cl.program_info.BINARIES)
-                self._kept.put(found[0], *self._said, source)
+        """Put what was built into the cache."""
+        self._kept.keep(_binary)
 
     def _kept_program(self, source: KernelSource) -> _Program | None:
-        binary = self._kept.get(*self._said, source)
+        binary = self._kept.get(source)
         if binary is None:
             return None
         try:
@@ -169,6 +158,14 @@ class Programs:
         except cl.Error:
             return None
         return program
+
+
+def _binary(program: _Program) -> bytes | None:
+    """What the driver made of a program, where it tells."""
+    with suppress(cl.Error):
+        found: Any = program.get_info(cl.program_info.BINARIES)
+        return bytes(found[0])
+    return None
 
 
 def _kinds(params: tuple[Param, ...]) -> list[str]:
@@ -180,17 +177,6 @@ def _kinds_of(param: Param) -> tuple[str, ...]:
     return (_BYTES, "ulong") if param.kind is ParamKind.BUFFER else (_TYPES[param.dtype],)
 
 
-def _lanes(source: KernelSource) -> int:
-    """The work-group's size that the source asks for; 0: none, an instance is one work-item."""
-    options = dict(source.options)
-    if unknown := sorted(options.keys() - set(_OPTIONS)):
-        raise InvalidCall(f"{source.format} has no build options {unknown}, only {_OPTIONS}")
-    text = options.get("lanes", "0")
-    if not text.isdecimal():
-        raise InvalidCall(f"{source.format}: lanes must be a whole number, is {text!r}")
-    return int(text)
-
-
 def _short(entry: str) -> str:
     """The name that the driver knows an entry by. PoCL names files after kernels, and aborts when
     the name is too long for one."""
@@ -199,7 +185,7 @@ def _short(entry: str) -> str:
 
 def _call(source: KernelSource) -> str:
     kinds = _kinds(source.params)
-    declared = [f"{_SPACE.get(kind, '')}{kind} a{i}" for i, kind in enumerate(kinds)]
+    declared = [f"{'__global ' * (kind == _BYTES)}{kind} a{i}" for i, kind in enumerate(kinds)]
     given = ", ".join(f"a{i}" for i in range(len(kinds)))
     params = ", ".join([*declared, "uchar run"])
     return f"\n__kernel void {CALL}({params}) {{ if (run) {source.entry}({given}); }}\n"
@@ -211,34 +197,15 @@ def _build(context: cl.Context, device: cl.Device, source: KernelSource, text: s
         options += " -cl-fp32-correctly-rounded-divide-sqrt"
     if (name := _short(source.entry)) != source.entry:
         options += f" -D{source.entry}={name}"
-    program = _Program(context, _checked(text))
+    program = _Program(context, checked(text))
     try:
         program._build(options.encode(), [device])
     except cl.Error as error:
-        log = _log(program, device) or str(error)
-        line = _line(log, len(source.text.splitlines()))
+        said = str(program.get_build_info(device, cl.program_build_info.LOG))
+        log = said.strip() or str(error)
+        line = error_line(log, len(source.text.splitlines()))
         raise CompileError(f"{source.entry} does not build:\n{log}", log, line) from error
     return program
-
-
-def _checked(text: str) -> str:
-    """The text itself, if it can be given to a compiler at all."""
-    if "\0" in text or not text.isascii():
-        bad = next(i for i, c in enumerate(text) if c == "\0" or not c.isascii())
-        line = text.count("\n", 0, bad) + 1
-        raise CompileError(f"{text[bad]!r} is no character of a program", f"line {line}", line)
-    return text
-
-
-def _log(program: _Program, device: cl.Device) -> str:
-    return str(program.get_build_info(device, cl.program_build_info.LOG)).strip()
-
-
-def _line(log: str, count: int) -> int:
-    """The line of the first error in the text's `count` lines; 0 where the log names none."""
-    errors = [line for line in log.splitlines() if "error" in line.lower()]
-    found = [int(n) for line in errors for n in re.findall(r":(\d+):\d+", line)[:1]]
-    return next((line for line in found if line <= count), 0)
 
 
 def _kernel(program: _Program, name: str) -> cl.Kernel:
