@@ -11,11 +11,11 @@ from numpy.typing import DTypeLike, NDArray
 
 from hal.core.errors import HalError, InvalidCall
 from hal.core.values import CollectiveKind, ReduceKind
+from stack.comm.engine.base import Engine, Work
+from stack.comm.engine.choice import joined
 from stack.comm.engine.codes import KINDS, REDUCES
 from stack.comm.engine.collectives import Collectives, Counts, code_of
 from stack.comm.engine.meeting import Place
-from stack.comm.engine.base import Engine, Work
-from stack.comm.engine.choice import joined
 from stack.comm.engine.routes import Proved
 from stack.comm.engine.survivors import agree_who_is_left
 from stack.comm.plan.program import Program

@@ -69,7 +69,7 @@ class MpiWork(Work):
         self._over.set()
 
     def wait(self, timeout_s: float | None = None) -> Array:
-        limit_s = self._member.timeout_s * 2 if timeout_s is None else timeout_s
+        limit_s = 2 * self._member.timeout_s if timeout_s is None else timeout_s
         if not self._over.wait(limit_s):
             raise DeadlineExceeded(f"{self.what} of group {self._member.key!r} is not done in time")
         if self._error is not None:
@@ -78,7 +78,7 @@ class MpiWork(Work):
 
     def finish(self) -> Array:
         try:
-            return self.wait()
+            return self.wait(2 * self._member.timeout_s)  # the call's own deadline ends it
         except KeyboardInterrupt:
             self._member.abort()
             raise
@@ -252,13 +252,12 @@ class MpiMember(Engine):
 
     def _spin(self, work: MpiWork) -> None:
         """Run a call in the caller's thread."""
-        spins, nap_s = 0, _NAP_S
+        spins = 0
         while not work.advance():
             spins += 1
             if spins > _SPINS:
                 self._look_after(work)
-                time.sleep(nap_s)
-                nap_s = min(nap_s * 1.1, _LONG_NAP_S)
+                time.sleep(_nap_s(time.monotonic() - work.begun_s))
 
     def _queue(self, lane: tuple[int, int], work: MpiWork) -> None:
         self._lanes.setdefault(lane, deque()).append(work)
@@ -269,16 +268,15 @@ class MpiMember(Engine):
 
     def _move(self) -> None:
         """The thread that goes on with what is queued, until the rank has left."""
-        nap_s = _NAP_S
-        while True:
+        moved_s = time.monotonic()
+        while not (self._left and not self._lanes):
             with self._changed:
                 if not self._lanes and not self._changed.wait_for(self._has_news, _IDLE_S):
                     continue
-                if self._left and not self._lanes:
-                    return
                 moved = [self._move_lane(lane) for lane in list(self._lanes)]
-            nap_s = _NAP_S if any(moved) else min(nap_s * 1.1, _LONG_NAP_S)
-            time.sleep(nap_s)
+            now_s = time.monotonic()
+            moved_s = now_s if any(moved) else moved_s
+            time.sleep(_nap_s(now_s - moved_s))
 
     def _has_news(self) -> bool:
         return bool(self._lanes) or self._left
@@ -293,3 +291,7 @@ class MpiMember(Engine):
         if not queue:
             del self._lanes[lane]
         return True
+
+
+def _nap_s(waited_s: float) -> float:
+    return min(max(waited_s / 20, _NAP_S), _LONG_NAP_S)
