@@ -45,6 +45,7 @@ HAL_BITS(ulong, double)
 #define as_double(x) as_double_of_ulong(x)
 #define as_ulong(x) as_ulong_of_double(x)
 #define fmod(x, y) _Generic((x), float: fmodf, default: fmod)(x, y)
+#define rsqrt(x) (1 / sqrt(x))
 #define sin(x) _Generic((x), float: sinf, default: sin)(x)
 #define cos(x) _Generic((x), float: cosf, default: cos)(x)"""
 """The last lines name the function of the argument's type, as the other languages do."""
@@ -98,6 +99,14 @@ ATHREAD = replace(
     vectors=_VECTORS,
     splat="{1}",
     written_out=frozenset(TRANSCENDENTAL) - {"sin", "cos"} | {"pow"},
+    work=MappingProxyType(
+        {
+            "f64": "athread_work_f64({});",
+            "f32": "athread_work_f32({});",
+            "int": "athread_work_int({});",
+            "near": "athread_work_ldm({});",
+        }
+    ),
 )
 """Vectors are GNU C's. Atomic updates are the compiler's `__sync` functions. Variables of a
 function lie in the scratchpad, as do scratch arrays."""

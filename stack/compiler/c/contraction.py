@@ -50,7 +50,8 @@ def _reduce(scope: Scope, n: Node) -> Array:
         nest = Nest(scope, x.shape)
         at = nest.position
         cell = total.at(at[:axis] + at[axis + 1 :])
-        nest.do(f"{cell} = {combined(scope, n, cell, nest.element(x, at))};")
+        nest.do(f"{cell} = {combined(scope, n, cell, nest.element(x, at))};", n.dtype)
+        nest.spend(n.dtype, 1)
         nest.emit()
     _round(scope, total, n.dtype)
     return total
@@ -65,11 +66,13 @@ def _reduce_rows(scope: Scope, n: Node, total: Array) -> None:
     *row, part, lane = nest.position
     column = nest.named_index(f"{part.text} * {_LANES} + {lane.text}", lane.level)
     cell = lanes.at((*row, lane))
-    nest.do(f"{cell} = {combined(scope, n, cell, nest.element(x, (*row, column)))};")
+    nest.do(f"{cell} = {combined(scope, n, cell, nest.element(x, (*row, column)))};", n.dtype)
+    nest.spend(n.dtype, 1)
     nest.emit()
     last = Nest(scope, lanes.shape)
     cell = total.at(last.position[:-1])
-    last.do(f"{cell} = {combined(scope, n, cell, lanes.at(last.position))};")
+    last.do(f"{cell} = {combined(scope, n, cell, lanes.at(last.position))};", n.dtype)
+    last.spend(n.dtype, 1)
     last.emit()
 
 
@@ -84,7 +87,8 @@ def _scan(scope: Scope, n: Node) -> Array:
     else:
         before = f"{cell[:-1]} - {math.prod(n.shape[axis + 1 :])}]"
         nest.do(f"if ({at[axis].text} == 0) {cell} = {value};")
-        nest.do(f"else {cell} = {combined(scope, n, before, value)};")
+        nest.do(f"else {cell} = {combined(scope, n, before, value)};", n.dtype)
+        nest.spend(n.dtype, 1)
     nest.emit()
     _round(scope, prefix, n.dtype)
     return prefix
@@ -104,7 +108,8 @@ def _dot(scope: Scope, n: Node) -> Array:
     start.emit()
     cell = total.at((row, column))
     product = arith.BINARY["mul"](out, dtype, left, right)
-    nest.do(f"{cell} = {arith.BINARY['add'](out, dtype, cell, product)};")
+    nest.do(f"{cell} = {arith.BINARY['add'](out, dtype, cell, product)};", dtype)
+    nest.spend(dtype, 2)
     nest.emit()
     _round(scope, total, n.dtype)
     return total

@@ -31,11 +31,12 @@ from stack.compiler.c.types import register
 def block(scope: Scope, statements: Sequence[Statement], after: Sequence[Node] = ()) -> None:
     """Write statements in order; `after` is computed when they are done."""
     due = shared.before(statements, after, scope.loops)
-    for number, s in enumerate(statements):
-        _keep(scope, due.get(number, ()))
-        rule = scope.statements.get(type(s)) or _RULES[type(s)]
-        rule(scope, s)
-    _keep(scope, due.get(len(statements), ()))
+    with scope.out.accounted():
+        for number, s in enumerate(statements):
+            _keep(scope, due.get(number, ()))
+            rule = scope.statements.get(type(s)) or _RULES[type(s)]
+            rule(scope, s)
+        _keep(scope, due.get(len(statements), ()))
 
 
 def _keep(scope: Scope, tiles: Sequence[Node]) -> None:
@@ -67,7 +68,8 @@ def _for(scope: Scope, s: For) -> None:
 def _body(scope: Scope, s: For, carried: Sequence[Array]) -> None:
     scope.arrays.update((c.var, array) for c, array in zip(s.carried, carried, strict=True))
     block(scope, s.body, [c.next for c in s.carried])
-    _carry(scope, s.carried, carried)
+    with scope.out.accounted():
+        _carry(scope, s.carried, carried)
 
 
 def _carry(scope: Scope, carried: Sequence[Carried], arrays: Sequence[Array]) -> None:
@@ -78,9 +80,9 @@ def _carry(scope: Scope, carried: Sequence[Carried], arrays: Sequence[Array]) ->
     for c, array in places:
         if (c, array) not in apart:
             _assign(scope, array, c.next)
-    for (_, array), value in zip(apart, values, strict=True):
+    for (c, array), value in zip(apart, values, strict=True):
         nest = Nest(scope, array.shape)
-        nest.do(f"{array.at(nest.position)} = {value.at(nest.position)};")
+        nest.do(f"{array.at(nest.position)} = {value.at(nest.position)};", c.next.dtype)
         nest.emit()
 
 
@@ -103,7 +105,7 @@ def _assign(scope: Scope, array: Array, n: Node) -> None:
     """Put a tile's elements into an array."""
     nest = Nest(scope, array.shape)
     value = nest.element(n, nest.position)
-    nest.do(f"{array.at(nest.position)} = {value};")
+    nest.do(f"{array.at(nest.position)} = {value};", n.dtype)
     nest.emit()
 
 

@@ -29,7 +29,8 @@ class Dialect:
     HAL_FMA_F32 and HAL_FMA_F64, which do so always. `exact` is a template that defines HAL_F of a
     `kind` for a function F, which the language calls `name`, of one operand and an exact result.
     The functions of `written_out` are expanded to simpler operations, of which the device's
-    compiler can make vector code.
+    compiler can make vector code. `work` gives statements that tell a clock of work, by its kind
+    (see `stack.compiler.c.work`).
     """
 
     format: str
@@ -55,6 +56,7 @@ class Dialect:
     vectors: str
     splat: str
     written_out: frozenset[str]
+    work: Mapping[str, str]
 
 
 _REGISTERS = {
@@ -135,6 +137,7 @@ OPENCL = Dialect(
     splat="({})({})",
     # The expansions of sin and cos do not hold everywhere.
     written_out=frozenset(TRANSCENDENTAL) - {"sin", "cos"} | {"pow"},
+    work=MappingProxyType({}),
 )
 """OpenCL C 1.2. An instance is one work-item; with scratch memory, which is local memory, it is a
 work-group of one."""

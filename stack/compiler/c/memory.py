@@ -82,10 +82,9 @@ def _versions(
         f"{i.text} < {x}" for i, axis in zip(slow.position, limits, strict=True) for x in axis
     ]
     body(slow, " && ".join(inside))
-    with scope.out.block(f"if ({whole})"):
-        fast.emit()
-    with scope.out.block("else"):
-        slow.emit()
+    for head, nest in ((f"if ({whole})", fast), ("else", slow)):
+        with scope.out.block(head), scope.out.accounted():
+            nest.emit()
 
 
 def _vectors(
@@ -107,6 +106,7 @@ def _vectors(
         source, target = (there, here) if to_array else (here, there)
         value = functions.load(kind, width, *source)
         nest.do(f"{functions.store(kind, width, *target, value)};")
+        nest.move(2 * width * dtype.nbytes)
     return nest
 
 
@@ -164,7 +164,7 @@ def _loaded(scope: Scope, s: Load, access: Access, shape: tuple[int, ...]) -> Ar
         value = casts.from_memory(scope.out, element(scope, access, nest.position), dtype)
         if condition is not None:
             value = f"{condition} ? {value} : {other}"
-        nest.do(f"{target.at(nest.position)} = {value};")
+        nest.do(f"{target.at(nest.position)} = {value};", dtype)
 
     vectors = _vectors(scope, access, target, dtype, to_array=True)
     _versions(scope, [access], shape, body, vectors)
@@ -177,7 +177,7 @@ def store(scope: Scope, s: Store) -> None:
     def body(nest: Nest, condition: str | None) -> None:
         value = casts.to_memory(scope.out, nest.element(s.value, nest.position), s.value.dtype)
         guard = "" if condition is None else f"if ({condition}) "
-        nest.do(f"{guard}{element(scope, s.target, nest.position)} = {value};")
+        nest.do(f"{guard}{element(scope, s.target, nest.position)} = {value};", s.value.dtype)
 
     vectors = None
     if s.value in scope.arrays and scope.arrays[s.value].find is None:

@@ -7,13 +7,17 @@ nest needs from before its loops is written before them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from math import prod
 
+from hal.core.dtypes import DType
 from hal.tile.node import Node
 from hal.tile.ops import ELEMENTWISE
 from stack.compiler.c import arith
 from stack.compiler.c.scope import ZERO, Index, Position, Scope, flat
-from stack.compiler.c.types import literal, register
+from stack.compiler.c.types import literal, register, wide
+from stack.compiler.c.work import priced, work
 from stack.compiler.math import expand, is_expanded
 
 Place = tuple[Node, Position]
@@ -31,6 +35,8 @@ class Nest:
     ) -> None:
         self.scope = scope
         self._loops: list[str] = []
+        self._sizes: list[int] = []
+        self._spent: defaultdict[str, float] = defaultdict(float)
         self._lines: list[list[str]] = [[]]
         self._known: dict[tuple[Node, tuple[str, ...]], str] = {}
         self._indices: dict[str, Index] = {}
@@ -43,16 +49,32 @@ class Nest:
         """A loop inside those so far; `head` stands before it."""
         i = self.scope.out.name("i")
         self._loops.append(f"{head}for (int {i} = 0; {i} < {size}; ++{i})")
+        self._sizes.append(size)
         self._lines.append([])
         return Index(i, len(self._loops))
 
-    def do(self, line: str) -> None:
-        """Append a line to the innermost body."""
+    def do(self, line: str, dtype: DType | None = None) -> None:
+        """Append a line to the innermost body, which moves an element of a type, if any."""
         self._lines[-1].append(line)
+        if dtype is not None:
+            self._spend(len(self._loops), "near", wide(dtype).nbytes)
+
+    def spend(self, dtype: DType, operations: float) -> None:
+        """Count operations of the innermost body."""
+        self._spend(len(self._loops), *priced(wide(dtype), operations))
+
+    def move(self, nbytes: int) -> None:
+        """Count what the innermost body moves."""
+        self._spend(len(self._loops), "near", nbytes)
+
+    def _spend(self, level: int, kind: str, amount: float) -> None:
+        self._spent[kind] += prod(self._sizes[:level]) * amount
 
     def emit(self) -> None:
         """Write the loops."""
         out = self.scope.out
+        for kind, amount in self._spent.items():
+            out.spend(kind, amount)
         if not self._loops:
             with out.block():
                 self._write(0)
@@ -114,6 +136,7 @@ class Nest:
     def _compute(self, n: Node, at: Position, operands: list[str]) -> None:
         level = max((i.level for i in at), default=0)
         value = self._expression(n, at, operands)
+        self._price(n, level)
         if n.op not in _NAMED:
             name = self.scope.out.name("t")
             line = f"const {register(self.scope.out.dialect, n.dtype)} {name} = {value};"
@@ -123,6 +146,16 @@ class Nest:
             self._known[n, tuple(i.text for i in at)] = value
         else:
             self.scope.scalars[n] = value
+
+    def _price(self, n: Node, level: int) -> None:
+        if n in self.scope.arrays and n.shape:
+            self._spend(level, "near", wide(n.dtype).nbytes)
+        elif n.op in ELEMENTWISE and not self._is_written_out(n) and n not in self.scope.arrays:
+            kind, amount = work(n)
+            if n.shape:
+                self._spend(level, kind, amount)
+            else:
+                self.scope.out.spend(kind, amount)
 
     def _put(self, n: Node, level: int, line: str) -> None:
         """A tile of one element may give a scalar, which is written before the loops."""

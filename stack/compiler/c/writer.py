@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,6 +20,7 @@ class Writer:
         self._lines: list[str] = []
         self._depth = 1
         self._names = 0
+        self._spent: list[defaultdict[str, float]] = [defaultdict(float)]
 
     def name(self, kind: str) -> str:
         """A fresh name: names that come from the kernel have an underscore."""
@@ -37,6 +39,20 @@ class Writer:
         yield
         self._depth -= 1
         self.do("}")
+
+    def spend(self, kind: str, amount: float) -> None:
+        """Count work of the lines that are `accounted` for together."""
+        self._spent[-1][kind] += amount
+
+    @contextmanager
+    def accounted(self) -> Iterator[None]:
+        """Lines that run as often as each other, and what they take, if the language counts it."""
+        self._spent.append(defaultdict(float))
+        yield
+        spent = self._spent.pop()
+        for kind, form in self.dialect.work.items():
+            if spent[kind]:
+                self.do(form.format(f"{spent[kind]:.10g}"))
 
     def text(self) -> str:
         """The lines so far."""

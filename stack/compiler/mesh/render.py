@@ -14,13 +14,14 @@ from hal.tile.node import Type, node
 from stack.compiler.c import control
 from stack.compiler.c.athread import ATHREAD
 from stack.compiler.c.contraction import LOOPS
-from stack.compiler.c.scope import Scope, StatementRule
+from stack.compiler.c.scope import Scope
 from stack.compiler.c.writer import Writer
 from stack.compiler.mesh.block import RESERVE_NBYTES
-from stack.compiler.mesh.loop import Product
+from stack.compiler.mesh import dot, stream
+from stack.compiler.mesh.loop import Product, products
+from stack.compiler.mesh.stream import Stream, streams
 from stack.compiler.mesh.text import CORES, Text
-from stack.compiler.scratchpad.render import parameter
-from stack.compiler.scratchpad.transfer import Get, Put, transfer
+from stack.compiler.scratchpad.render import STATEMENTS, parameter
 from stack.compiler.scratchpad.windows import windowed
 
 _DEALT = f"""\
@@ -32,16 +33,23 @@ _DEALT = f"""\
 """
 
 
-def render_products(kernel: Kernel, info: DeviceInfo, found: Mapping[int, Product]) -> KernelSource:
-    """The kernel as slave-core C, program format athread-c/1; `found` are its products, by the
-    number of their statement."""
+Together = Product | Stream
+
+
+def found_in(kernel: Kernel, info: DeviceInfo) -> dict[int, Together]:
+    """What cores can do together in a kernel, by the number of the statement of its body."""
+    return {**streams(kernel, info), **products(kernel, info)}
+
+
+def render_together(kernel: Kernel, info: DeviceInfo, found: Mapping[int, Together]) -> KernelSource:
+    """The kernel as slave-core C, program format athread-c/1; `found` is what cores do together."""
     out, vector = Writer(ATHREAD), info.limits.vector_nbytes
 
     def product(scope: Scope, p: Product) -> None:
         Text(scope, p, vector).write()
 
-    rules: dict[type, StatementRule] = {Get: transfer, Put: transfer, Product: product}
-    scope = Scope(out, LOOPS, rules)
+    rules = {**STATEMENTS, Product: product, Stream: stream.write}
+    scope = Scope(out, {**LOOPS, "dot": dot.rule(vector)}, rules)
     for number, p in enumerate(kernel.params):
         parameter(scope, number, p)
     control.block(scope, _moved(kernel, found))
@@ -59,7 +67,7 @@ def render_products(kernel: Kernel, info: DeviceInfo, found: Mapping[int, Produc
     return KernelSource(ATHREAD.format, "\n".join(parts), name, kernel.params)
 
 
-def _moved(kernel: Kernel, found: Mapping[int, Product]) -> tuple[Statement, ...]:
+def _moved(kernel: Kernel, found: Mapping[int, Together]) -> tuple[Statement, ...]:
     """The body with its products, and with transfers for what else touches main memory."""
     body: list[Statement] = [found.get(i, s) for i, s in enumerate(kernel.body)]  # type: ignore[misc]
     zero, one = (const(n, DType.I64) for n in (0, 1))

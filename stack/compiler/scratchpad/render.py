@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.values import KernelSource, Param, ParamKind
-from hal.tile.kernel import Alloc, Kernel, Memory
+from hal.tile.kernel import Alloc, Kernel, Load, Memory
 from hal.tile.node import Type, node
 from hal.tile.walk import statements
 from stack.compiler.c import casts, control
 from stack.compiler.c.athread import ATHREAD
 from stack.compiler.c.contraction import LOOPS
 from stack.compiler.c.memory import pointer
-from stack.compiler.c.scope import Scope
+from stack.compiler.c.scope import Scope, StatementRule
 from stack.compiler.c.types import memory, register
 from stack.compiler.c.writer import Writer
+from stack.compiler.scratchpad import near
 from stack.compiler.scratchpad.deal import COUNT, FIRST, Dealt, deal
 from stack.compiler.scratchpad.transfer import Get, Put, transfer
 from stack.compiler.scratchpad.windows import windowed
+
+STATEMENTS: Mapping[type, StatementRule] = {Get: transfer, Put: transfer, Load: near.load}
+"""What this lowering writes its own way."""
 
 _RUN = """\
     const long *hal_grid = hal_raw;
@@ -39,7 +43,7 @@ _BOUND = """\
 def render_athread(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     """The kernel as slave-core C, program format athread-c/1."""
     out = Writer(ATHREAD)
-    scope = Scope(out, LOOPS, {Get: transfer, Put: transfer})
+    scope = Scope(out, LOOPS, STATEMENTS)
     scope.scalars.update({FIRST: "hal_first", COUNT: "hal_count"})
     for number, p in enumerate(kernel.params):
         parameter(scope, number, p)

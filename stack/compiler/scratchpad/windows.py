@@ -30,6 +30,7 @@ from hal.tile.node import Node, Type, node
 from stack.compiler.scratchpad.crossing import Crossing, Steps, Way, access_of, counted
 from stack.compiler.scratchpad.footprint import times
 from stack.compiler.scratchpad.frames import Frames, memory_of
+from stack.compiler.scratchpad.near import named
 from stack.compiler.scratchpad.transfer import Get, Put, Transfer
 
 I64 = DType.I64
@@ -159,7 +160,7 @@ class _Windows:
         shared = isinstance(s, Load) and memory not in self._rules.written and w.crossed
         loop = self._owner(w).index if w.open else w.crossed[-1].loop.index if w.crossed else None
         whole = (memory, *key, loop, None if shared else id(s))
-        name = f"hal_near{len(self._locals)}"
+        name = named(len(self._locals))
         return self._locals.setdefault(whole, Memory(name, memory.dtype, SCRATCHPAD, size))
 
     # statements

@@ -74,15 +74,16 @@ def launch(
         else:
             arguments.append(scalars[p.name])
     program = device.load(source)
-    whole = ((*grid, 1, 1) + (1,))[:3]
-    device.launch(device.bind(program, arguments), whole, queue, [])
+    whole = (*grid, 1, 1)[:3]
+    launchable = device.bind(program, arguments)
+    device.launch(launchable, whole, queue, [])
     for name, buffer in held.items():
         raw = np.empty(buffer.nbytes, np.uint8)
         device.wait([device.copy(memoryview(raw), buffer.region(), queue, [])], 60, True)
         edges = raw[:MARGIN], raw[-MARGIN:]
         assert all((edge == 0xA5).all() for edge in edges), f"{name} is written outside"
         buffers[name].view(np.uint8).reshape(-1)[:] = raw[MARGIN:-MARGIN]
-    for handle in (*held.values(), queue):
+    for handle in (launchable, program, *held.values(), queue):
         device.free(handle)
 
 
