@@ -10,7 +10,7 @@ from statistics import median
 
 from stack.comm.choose.measured import Row
 from stack.comm.choose.network import Network
-from stack.comm.choose.override import PLAN_FILE, Rule
+from stack.comm.choose.override import DEVICE, ENGINE, PLAN_FILE, Rule
 from stack.comm.choose.predict import Element, predict
 from stack.comm.plan.check import Proof, check
 from stack.comm.plan.check_order import Order, order_of
@@ -80,7 +80,7 @@ class Chooser:
         self._network = network
         self._go_on = go_on
         self._rows = tuple(rows)
-        self._rules = tuple(rules)
+        self._rules = tuple(r for r in rules if r.algorithm not in (DEVICE, ENGINE))
         self._programs: dict[tuple[str, Request], Program] = {}
         self._seconds: dict[tuple[str, Call], float] = {}
         self._chosen: dict[Call, str] = {}

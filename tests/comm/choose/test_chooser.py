@@ -31,6 +31,14 @@ def test_few_turns_for_few_bytes_and_few_bytes_for_many():
     assert chooser.algorithm(call(Kind.BROADCAST)).startswith("chain/")
 
 
+def test_who_runs_a_call_is_no_algorithm():
+    free = Chooser(network(4)).algorithm(call())
+    for who in ("device", "engine"):
+        assert (
+            Chooser(network(4), (), parse_override(f"all_reduce={who}")).algorithm(call()) == free
+        )
+
+
 def test_levels_are_chosen_where_hosts_are_far_apart():
     chooser = Chooser(network(8, bandwidth=1e11, hosts=4, between=Wire(1e-5, 1e9)))
     wish = call(nbytes=1 << 16)

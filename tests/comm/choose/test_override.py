@@ -20,6 +20,10 @@ def test_rules():
     assert parse_override("broadcast=my_own.plan:1G-") == (
         Rule(Kind.BROADCAST, "my_own.plan", 1 << 30),
     )
+    assert parse_override("broadcast=device:0-1K;engine:1K-") == (
+        Rule(Kind.BROADCAST, "device", 0, 1024),
+        Rule(Kind.BROADCAST, "engine", 1024),
+    )
     assert parse_override("all_gather=ring/1") == (Rule(Kind.ALL_GATHER, "ring"),)
 
 

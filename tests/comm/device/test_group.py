@@ -1,6 +1,7 @@
 """Calls among the work of devices: what they wait for, what waits for them, how they fail."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -196,6 +197,18 @@ def outputs(seats, call, count):
         begun.append((seat, dst, seat.parts[0, 1].start(call, to, of, (there,))))
     for seat, dst, point in begun:
         yield seat.get(dst, F32, point).tobytes()
+
+
+def test_memory_for_calls_is_reduced_in_place():
+    rules = parse_override("all_reduce=engine")
+    with seated(["cpu:0", "reference:0"], rules=rules) as seats:
+        call, full = replace(SUM, count=10**5), np.full(10**5, 1, I32)
+        made = [seat.put(full * (r + 1), seat.parts[0, 1]) for r, seat in enumerate(seats)]
+        points = [begin(s, b, there, call=call) for s, (b, there) in zip(seats, made, strict=True)]
+        for seat, (buffer, _), point in zip(seats, made, points, strict=True):
+            assert seat.get(buffer, I32, point)[0] == 3
+            assert seat.parts[0, 1].group.way == "mapped"
+            seat.device.free(buffer)
 
 
 def test_a_word_of_rank_0s_environment_chooses_for_all(monkeypatch):
