@@ -13,10 +13,11 @@ from stack.compiler.roots import Home
 from stack.compiler.space import Domain, Space, domain_of
 from stack.compiler.views import permute_forward
 
-Kind = Literal["loops", "matmul", "scan", "scatter_add", "exchange"]
+Kind = Literal["loops", "matmul", "attention", "scan", "scatter_add", "exchange"]
 
 _KINDS: Mapping[str, Kind] = {
     "matmul": "matmul",
+    "attention": "attention",
     "scan": "scan",
     "scatter_add": "scatter_add",
     "all_reduce": "exchange",
@@ -140,7 +141,7 @@ def settle(kind: Kind, domain: Domain, roots: Sequence[Node], homes: Homes) -> N
 
 def _split(kind: Kind, space: Space, need: NeedSplit) -> None:
     """Split an axis; NotAffineError for a product's rows and columns, which are not loops."""
-    if kind == "matmul" and need.axis not in space.axes[:-2]:
+    if kind in ("matmul", "attention") and need.axis not in space.axes[:-2]:
         raise NotAffineError from need
     space.split(need.axis, need.inner)
 

@@ -13,8 +13,7 @@ from stack.compiler import c, llvm, scratchpad, simt
 from stack.compiler.emit import Part, TileExchange
 from stack.compiler.lanes import in_groups
 from stack.compiler.lower import lower_graph
-from stack.compiler.mesh.loop import products
-from stack.compiler.mesh.render import render_products
+from stack.compiler.mesh.render import found_in, render_together
 from stack.compiler.program import (
     BufferRef,
     Call,
@@ -42,10 +41,10 @@ def _print_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
 
 
 def _print_athread(kernel: Kernel, info: DeviceInfo) -> KernelSource:
-    """The kernel for cores with scratchpads; all at the same product at once if it has one."""
-    found = products(kernel, info)
+    """The kernel for cores with scratchpads; all at the same step at once where that pays."""
+    found = found_in(kernel, info)
     if found:
-        return render_products(kernel, info, found)
+        return render_together(kernel, info, found)
     return scratchpad.render_athread(kernel, info)
 
 

@@ -15,9 +15,11 @@ from hal.tile.kernel import Kernel, Memory
 from hal.tile.node import Node
 from hal.tile.walk import accesses, statements
 from stack.compiler.access import Affine
+from stack.compiler.attention import read_attention, with_scores
 from stack.compiler.cluster import Cluster, Homes
 from stack.compiler.emission import Emission, Work
 from stack.compiler.loops import emit_loops
+from stack.compiler.mesh.attention import emit_attention
 from stack.compiler.ordered import read_ordered
 from stack.compiler.products import emit_product, read_operands
 from stack.compiler.program import BufferKind
@@ -166,6 +168,8 @@ class Emitter:
             return self._loops(cluster)
         if cluster.kind == "matmul":
             return self._product(cluster)
+        if cluster.kind == "attention":
+            return self._attention(cluster)
         return self._ordered(cluster)
 
     def _loops(self, cluster: Cluster) -> _Job:
@@ -194,6 +198,19 @@ class Emitter:
 
         name, own = name_of(cluster), frozenset(work.nest.own)
         return _Job(name, operands.shape(), signature, own, self.homes, {}, emit)
+
+    def _attention(self, cluster: Cluster) -> _Job:
+        found, work = read_attention(cluster, self.homes), Work(cluster.nest, self.stored)
+        homes = with_scores(found.root, self.homes)
+        signature = Signature(homes, self.buffers.dtypes)
+        signature.nest(work.nest, work.stored)
+        signature.attention(found)
+
+        def emit(emission: Emission) -> Grid:
+            return emit_attention(found, work, emission, self.info)
+
+        own = frozenset((found.root, found.scores))
+        return _Job(name_of(cluster), None, signature, own, homes, {}, emit)
 
     def _ordered(self, cluster: Cluster) -> _Job:
         (root,) = cluster.roots

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from hal.core.description import DeviceInfo
 from hal.tile.node import Node
 from stack.compiler.access import NotAffineError
+from stack.compiler.attention import fold, read_attention
 from stack.compiler.cluster import Cluster
 from stack.compiler.emit import Buffers, Emitter, Part, TileCall, TileExchange
 from stack.compiler.fuse import Fusion, root_needs
+from stack.compiler.mesh import on_mesh
 from stack.compiler.order import update_in_place
 from stack.compiler.ordered import read_ordered
 from stack.compiler.prepare import prepare
@@ -61,6 +63,8 @@ def order_clusters(
 ) -> OrderedClusters:
     """Everything that comes before kernels are emitted."""
     prepared = prepare(request)
+    if on_mesh(info):
+        prepared = fold(prepared)
     fusion, temps = fuse(prepared)
     order, copied = update_in_place(prepared, fusion)
     copies = [_beside(prepared, pair, fusion.homes, temps) for pair in copied]
@@ -127,13 +131,15 @@ def _views(root: Node, error: NotAffineError) -> set[Node]:
     whatever is read, where the root's place and its views want loops that do not fit."""
     if error.view is not None:
         return {error.view}
-    return {s for s in root.srcs if s.op not in ("const", "arange")}
+    return {s for s in root.srcs[:3] if s.op not in ("const", "arange")}
 
 
 def _alone(number: int, root: Node, homes: Mapping[Node, Home]) -> Cluster:
     cluster = Cluster.of(number, root, homes)
     if cluster.kind == "matmul":
         read_operands(cluster, homes)
+    elif cluster.kind == "attention":
+        read_attention(cluster, homes)
     elif cluster.kind in ("scan", "scatter_add"):
         read_ordered(root, homes)
     return cluster

@@ -17,7 +17,7 @@ from stack.compiler.expr import MOVEMENT
 from stack.compiler.program import BufferKind, GraphRequest
 
 EXPENSIVE = frozenset({"exp", "log", "sin", "cos", "tanh", "erf", "pow", "philox"})
-OWN_KERNEL = frozenset({"matmul", "reduce", "scan", "scatter_add", "all_reduce"})
+OWN_KERNEL = frozenset({"matmul", "attention", "reduce", "scan", "scatter_add", "all_reduce"})
 INLINE_LIMIT = 100
 """Operations that one expression may hold; a longer chain is stored half-way."""
 CHEAP = 24
@@ -77,8 +77,8 @@ def _forced(order: Sequence[Node], request: GraphRequest) -> dict[Node, None]:
         if n.op == "all_reduce":
             roots[base(n.srcs[0])] = None
     for n in order:
-        if n.op == "matmul":
-            roots.update(dict.fromkeys(_matmul_operand(s, roots) for s in n.srcs))
+        if n.op in ("matmul", "attention"):
+            roots.update(dict.fromkeys(_matmul_operand(s, roots) for s in n.srcs[:3]))
         elif n.op == "gather":
             roots[below_views(n.srcs[0], roots)] = None
     return roots

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Mapping
 
 from hal.tile.node import Node
 from stack.compiler.access import Affine, Axis, Guard
+from stack.compiler.attention import Attention
 from stack.compiler.cluster import Homes, Nest
 from stack.compiler.expr import Apply, Constant, Expr, Iota, Read, Select
 from stack.compiler.ordered import Ordered
@@ -76,6 +77,12 @@ class Signature:
         self.axes((ops.k,))
         self.say(len(ops.batch), ops.product.srcs[0].dtype.short)
         self.say(self.expr(ops.a), self.expr(ops.b))
+
+    def attention(self, found: Attention) -> None:
+        """An attention, whose nest was said before."""
+        self.axes((found.depth, found.keys))
+        self.say(len(found.batch), found.scores.dtype.short)
+        self.say(*(self.expr(e) for e in (found.q, found.k, found.v, found.exponent)))
 
     def ordered(self, found: Ordered, home: Home) -> None:
         """A scan or scatter-add."""

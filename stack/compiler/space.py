@@ -16,7 +16,7 @@ def domain_of(root: Node) -> Domain:
     """The domain of a root on its own."""
     if root.op == "reduce":
         return _merged(root.srcs[0].shape, set(root["axes"]))
-    if root.op == "matmul":
+    if root.op in ("matmul", "attention"):
         *batch, m, n = root.shape
         return ((prod(batch), False), (m, False), (n, False))
     return ((root.type.size, False),) if root.type.size != 1 else ()

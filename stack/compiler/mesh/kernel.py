@@ -105,11 +105,26 @@ def _before_last(x: Operand, dtype: DType) -> DType:
     return stages[-2] if len(stages) > 1 and stages[-1] is dtype else stages[-1]
 
 
-def registers(p: Product, vector_nbytes: int) -> Registers:
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """A tile of sums, and the type that is multiplied."""
+
+    rows: int
+    columns: int
+    dtype: DType
+    multiplied: DType
+
+
+def sums_of(p: Product) -> Sums:
+    """The sums of a product."""
+    return Sums(p.rows, p.columns, p.dtype, multiplied(p))
+
+
+def registers(s: Sums, vector_nbytes: int) -> Registers:
     """The block of a product: whole vectors where the columns have some."""
-    lanes = max(1, vector_nbytes // multiplied(p).nbytes)
-    width = next(w for w in _widths(VECTORS * lanes) if p.columns % w == 0)
-    rows = next(r for r in range(ROWS, 0, -1) if p.rows % r == 0)
+    lanes = max(1, vector_nbytes // s.multiplied.nbytes)
+    width = next(w for w in _widths(VECTORS * lanes) if s.columns % w == 0)
+    rows = next(r for r in range(ROWS, 0, -1) if s.rows % r == 0)
     return Registers(rows, width, -(-width // lanes), lanes)
 
 
@@ -118,15 +133,15 @@ def _widths(most: int) -> list[int]:
     return [most >> i for i in range(most.bit_length())]
 
 
-def define_multiply(out: Writer, name: str, p: Product, vector_nbytes: int) -> str:
-    """Define the inner kernel of a product, over all blocks of its sums."""
-    r = registers(p, vector_nbytes)
+def define_multiply(out: Writer, name: str, s: Sums, vector_nbytes: int) -> str:
+    """Define the inner kernel, over all blocks of sums of such a tile."""
+    r = registers(s, vector_nbytes)
     out.functions.define("HAL_VECTOR", _VECTOR.replace("$nbytes", str(vector_nbytes)))
-    moved = 2 * r.rows * max(1, r.width * p.dtype.nbytes // vector_nbytes)
+    moved = 2 * r.rows * max(1, r.width * s.dtype.nbytes // vector_nbytes)
     named = {
-        "name": name, "sum": _wrapping(out, p.dtype), "nbytes": p.dtype.nbytes,
-        "rows": r.rows, "width": r.width, "all": p.columns,
-        "work": _WORK.get(multiplied(p), "athread_work_int"),
+        "name": name, "sum": _wrapping(out, s.dtype), "nbytes": s.dtype.nbytes,
+        "rows": r.rows, "width": r.width, "all": s.columns,
+        "work": _WORK.get(s.multiplied, "athread_work_int"),
         "operations": 2 * r.rows * r.vectors * r.lanes,
         "operands": r.rows + r.vectors, "moved": moved,
     }  # fmt: skip

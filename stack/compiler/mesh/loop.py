@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.tile.build import binary, program_id
-from hal.tile.kernel import GLOBAL, SCRATCHPAD, For, Kernel, Load, Memory, Statement, Store
+from hal.tile.kernel import GLOBAL, SCRATCHPAD, Access, For, Kernel, Load, Memory, Statement, Store
 from hal.tile.node import Node, toposort
 
 
@@ -126,14 +126,18 @@ def _shared(a: Operand, b: Operand, index: Node, mesh: tuple[int, int]) -> bool:
     number = program_id(0)
     row = binary("div", number, columns)
     column, block = binary("rem", number, columns), binary("div", row, rows)
-    return _known_by(a, {index, row}) and _known_by(b, {index, column, block})
+    at_row, at_column = {index, row}, {index, column, block}
+    return not depends_on(a.load.source, at_row) and not depends_on(b.load.source, at_column)
 
 
-def _known_by(x: Operand, known: Collection[Node]) -> bool:
-    """Whether where an operand lies is known from constants and some values."""
-    access = x.load.source
+def depends_on(access: Access, known: Collection[Node], on: Collection[Node] = ()) -> bool:
+    """Whether where an access is depends on some values; without any on whatever is not constant
+    and not known."""
     wanted = [access.offset, *access.strides, *(n for n in access.limits if n is not None)]
-    return all(n.srcs or n.op in ("const", "scalar") for n in _above(wanted, known))
+    above = _above(wanted, known)
+    if on:
+        return any(n in on for n in above)
+    return any(not n.srcs and n.op not in ("const", "scalar") for n in above)
 
 
 def _above(roots: Sequence[Node], known: Collection[Node]) -> Iterator[Node]:

@@ -20,6 +20,7 @@ from stack.compiler.mesh.kernel import (
     define_multiply,
     define_turn,
     is_converted,
+    sums_of,
 )
 from stack.compiler.mesh.loop import Operand, Product
 from stack.compiler.scratchpad.transfer import mover
@@ -55,7 +56,8 @@ class Text:
         self.tag = self.out.name("p")
         self.a = self._side("a", p.a, p.rows, "_COL", "row", turned=False)
         self.b = self._side("b", p.b, p.columns, "_ROW", "col", turned=p.b.run == 0)
-        self.multiply = define_multiply(self.out, self._name("multiply"), p, vector_nbytes)
+        name = self._name("multiply")
+        self.multiply = define_multiply(self.out, name, sums_of(p), vector_nbytes)
 
     def _name(self, what: str) -> str:
         return f"hal_{what}_{self.tag}"

@@ -1,0 +1,49 @@
+"""Products of tiles that lie in the scratchpad, by the inner kernel with sums in registers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from hal.tile.node import Node
+from hal.tile.numeric import NARROW
+from stack.compiler.c import control
+from stack.compiler.c.contraction import LOOPS
+from stack.compiler.c.scope import Array, Rule, Scope
+from stack.compiler.mesh.kernel import Sums, define_multiply
+
+
+def rule(vector_nbytes: int) -> Rule:
+    """What computes `dot`, on cores whose vectors have so many bytes."""
+    return partial(_dot, vector_nbytes)
+
+
+def _dot(vector_nbytes: int, scope: Scope, n: Node) -> Array:
+    a, b, acc = n.srcs
+    if n.dtype in NARROW or any(x.dtype is not n.dtype for x in (a, b)) or n.shape[1] % 4:
+        return LOOPS["dot"](scope, n)
+    rows, columns = n.shape
+    depth = a.shape[1]
+    turned = a.op == "transpose"
+    left = _array(scope, a.srcs[0] if turned else a)
+    right = _array(scope, b)
+    total = control._copied(scope, acc)
+    sums = Sums(rows, columns, n.dtype, n.dtype)
+    name = f"hal_dot_{rows}_{columns}_{n.dtype.short}"
+    define_multiply(scope.out, name, sums, vector_nbytes)
+    down, along = (1, rows) if turned else (depth, 1)
+    scope.out.do(
+        f"{name}({total.name}, {left.name}, {down}, {along}, {right.name}, "
+        f"{columns}, {rows}, {columns}, {depth});"
+    )
+    return total
+
+
+def _array(scope: Scope, n: Node) -> Array:
+    """A tile row by row in an array."""
+    found = scope.arrays.get(n)
+    if found is not None and found.find is None:
+        return found
+    if n.op in scope.loops and n not in scope.arrays:
+        scope.arrays[n] = scope.loops[n.op](scope, n)
+        return scope.arrays[n]
+    return control._copied(scope, n)
