@@ -57,11 +57,13 @@ def test_models_train_sharded_in_parallel_and_in_stages_as_alone(tmp_path):
 
 
 @pytest.mark.slow
-def test_calls_that_cannot_be_are_refused(tmp_path):
-    for told in run("trouble", 2, tmp_path):
+def test_futures_are_open_until_all_have_come_and_wrong_calls_are_refused(tmp_path):
+    for rank, told in enumerate(run("trouble", 2, tmp_path)):
+        assert told["futures"] == {"was_done": [False] * 3 * rank, "sums": [4.0, 2.0, 0.0]}
         assert "not by RedOpType.BOR" in told["bits"]
         assert "contiguous" in told["gaps"]
         assert "not by tag 3" in told["tag"]
         assert "on meta" in told["meta"]
-        assert re.search(r"rank 0 makes call \d+: all-reduce \(sum\) of 3 f32", told["differ"])
-        assert re.search(r"rank 1 makes call \d+: all-reduce \(sum\) of 4 f32", told["differ"])
+        for said in (told["differ"], told["future"]):
+            assert re.search(r"rank 0 makes call \d+: all-reduce \(sum\) of 3 f32", said)
+            assert re.search(r"rank 1 makes call \d+: all-reduce \(sum\) of 4 f32", said)

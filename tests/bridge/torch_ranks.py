@@ -285,22 +285,36 @@ def trouble(rank, size):
         "tag": lambda: dist.send(torch.ones(2), (rank + 1) % size, tag=3),
         "meta": lambda: dist.broadcast(torch.ones(2, device="meta"), 0),
     }
-    told = {}
+    told = {"futures": futures(rank, size)}
     for name, call in calls.items():
         try:
             call()
         except (RuntimeError, ValueError) as error:
             told[name] = f"{type(error).__name__}: {error}"
-    told["differ"] = _said(lambda: dist.all_reduce(torch.ones(3 + rank)))
+    differ = dist.all_reduce(torch.ones(3 + rank), async_op=True)
+    told["future"] = _said(lambda: differ.get_future().wait())
+    told["differ"] = _said(differ.wait)
     return told
 
 
 def _said(call):
     try:
         call()
-    except dist.DistBackendError as error:
+    except RuntimeError as error:  # of which torch's own errors are
         return str(error)
     return ""
+
+
+def futures(rank, size):
+    """Which futures were done while rank 0 was late, and the sums that they give, in any order."""
+    begun = [dist.all_reduce(torch.full((4,), float(i)), async_op=True) for i in range(3 * rank)]
+    was_done = [work.get_future().done() for work in begun]
+    store = dist.distributed_c10d._get_default_store()
+    store.set("looked", "yes") if rank else store.get("looked")
+    for i in range(3 * (1 - rank)):
+        begun.append(dist.all_reduce(torch.full((4,), float(i)), async_op=True))
+    sums = [float(work.get_future().wait()[0][0]) for work in reversed(begun)]
+    return {"was_done": was_done, "sums": sums}
 
 
 def main(what, rank, size, path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from hal.core.errors import HalError
+from stack.bridge.torch.futures import FUTURES
 from stack.comm.engine.base import Work
 
 
@@ -30,26 +33,38 @@ class Begun(dist.Work):
         self._result = result
         self._after = after
         self._error: HalError | None = None
+        self._lock = threading.Lock()
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Block until done. Raises torch's DistBackendError with what ended the group."""
         return self._settle(timeout.total_seconds() or None)
 
     def _settle(self, timeout_s: float | None) -> bool:
-        try:
-            for call in self._calls:
-                call.wait(timeout_s)
-        except HalError as error:
-            self._error = error
-            raise dist.DistBackendError(str(error)) from error
-        self._calls = ()
-        after, self._after = self._after, None
-        if after is not None:
-            after()
+        with self._lock:
+            try:
+                for call in self._calls:
+                    call.wait(timeout_s)
+            except HalError as error:
+                self._error = error
+                raise dist.DistBackendError(str(error)) from error
+            self._calls = ()
+            after, self._after = self._after, None
+            if after is not None:
+                after()
         return True
 
-    def synchronize(self) -> None:
+    def settle(self) -> None:
+        """Finish what is complete. Raises as `wait`."""
         self._settle(None)  # the group's deadline ends it
+
+    synchronize = settle
+
+    def wait_a_moment(self, seconds: float) -> None:
+        """Wait for the first call that is not done, not longer than that."""
+        waiting = next((call for call in self._calls if not call.done), None)
+        if waiting is not None:
+            with suppress(HalError):  # `settle` raises it
+                waiting.wait(seconds)
 
     def is_completed(self) -> bool:
         return all(call.done for call in self._calls)
@@ -64,12 +79,5 @@ class Begun(dist.Work):
         return list(self._result)
 
     def get_future(self) -> Any:
-        """A future that is done: this waits first, since nobody would be told later."""
-        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
-        try:
-            self._settle(None)
-        except dist.DistBackendError as error:
-            future.set_exception(error)
-        else:
-            future.set_result(list(self._result))
-        return future
+        """A future that is done when the calls are; nobody waits here."""
+        return FUTURES.of(self)

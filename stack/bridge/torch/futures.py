@@ -1,0 +1,85 @@
+"""Futures of operations that run in the background: a thread of the process completes them.
+
+PyTorch's data-parallel wrapper asks for the future of each bucket of gradients while the backward
+pass goes on, so nobody may wait there.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+
+_SLICE_S = 0.001
+
+
+class Pending(Protocol):
+    """An operation that has begun."""
+
+    def is_completed(self) -> bool:
+        """Whether it has ended, well or not."""
+        ...
+
+    def wait_a_moment(self, seconds: float) -> None:
+        """Wait for a part of it, not longer than that."""
+        ...
+
+    def settle(self) -> None:
+        """Finish what is complete. Raises what has ended the group."""
+        ...
+
+    def result(self) -> list[torch.Tensor]:
+        """Its tensors."""
+        ...
+
+
+class Futures:
+    """Completes futures in the order in which their operations end. Its thread lives as long as
+    some are open; an operation ends by its group's deadline at the latest."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: list[tuple[Pending, Any]] = []
+        self._running = False
+
+    def of(self, pending: Pending) -> Any:
+        """A future that will have the operation's tensors, or its error."""
+        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+        with self._lock:
+            self._open.append((pending, future))
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._serve, name="hal futures", daemon=True).start()
+        return future
+
+    def _serve(self) -> None:
+        for waiting in iter(self._first, None):
+            for pending, future in self._ended():
+                _complete(pending, future)
+            waiting.wait_a_moment(_SLICE_S)
+
+    def _first(self) -> Pending | None:
+        """The oldest operation that is open; without one the thread ends."""
+        with self._lock:
+            self._running = bool(self._open)
+            return self._open[0][0] if self._open else None
+
+    def _ended(self) -> list[tuple[Pending, Any]]:
+        with self._lock:
+            ended = [pair for pair in self._open if pair[0].is_completed()]
+            self._open = [pair for pair in self._open if not any(pair is e for e in ended)]
+        return ended
+
+
+def _complete(pending: Pending, future: Any) -> None:
+    try:
+        pending.settle()
+    except dist.DistBackendError as error:
+        future.set_exception(error)
+    else:
+        future.set_result(pending.result())
+
+
+FUTURES = Futures()
