@@ -35,6 +35,12 @@ def test_an_unknown_figure_is_refused(chip, text):
 
 
 MOVES = {
+    "read_cycles=380": (lambda b: b.dma(8), 1.3, 1.6),
+    "put_nbytes_cycle=9.4": (lambda b: b.dma_rate(1 << 17, put=True, reps=2), 0.49, 0.55),
+    "lost_share=0.533": (lambda b: b.dma_rate(1 << 15, 64, reps=1), 0.45, 0.65),
+    "rma_cycles=196.96": (lambda b: b.rma(8, 1), 1.9, 2.1),
+    "rma_column_cycles=39.65": (lambda b: b.rma(8, 7), 1.7, 2.2),
+    "fp64_flop_cycle=8": (lambda b: b.matmul_rate(768), 0.4, 0.75),
     "path_cycles=466": (lambda b: b.dma(8), 1.4, 1.7),
     "get_nbytes_cycle=8.9": (lambda b: b.dma_rate(1 << 17, reps=2), 0.49, 0.55),
     "memory_nbytes_s=25.6e9": (lambda b: b.dma_rate(1 << 15, 64, reps=1), 0.45, 0.6),
@@ -127,11 +133,23 @@ def test_every_byte_arrives_whatever_the_remedies(chip):
 
 
 def test_a_pool_serves_a_repeated_step_without_the_system(chip):
-    sizes = step_sizes(layers=2, tokens=64, hidden=128)
+    sizes = step_sizes()
     pooled = pooled_cycles(chip, sizes, held=sizes)
     assert pooled == len(sizes) * chip["pool_hit_cycles"]
     assert pooled_cycles(chip, sizes, held=()) == direct_cycles(chip, "dynamic", sizes)
     assert direct_cycles(chip, "static", sizes) < direct_cycles(chip, "dynamic", sizes)
+
+
+def test_the_pools_gain_moves_with_the_figures_of_allocation(chip):
+    sizes = step_sizes()
+
+    def gain(text):
+        other = changed(chip, text)
+        return direct_cycles(other, "dynamic", sizes) / pooled_cycles(other, sizes, held=sizes)
+
+    assert gain("") > 1e4
+    assert gain("pool_hit_cycles=120") == gain("") / 2
+    assert 0.45 < gain("dynamic_page_cycles=1000") / gain("") < 0.6
 
 
 def test_the_page_tells_what_is_missed(chip):

@@ -8,8 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 
-from hal_plugin_sunway import allocation, ring
+from hal.core.dtypes import DType
+from hal.core.values import Collective, CollectiveKind
+from hal_plugin_sunway import allocation, ring, traffic
 from hal_plugin_sunway.bench import Bench
 from hal_plugin_sunway.chip import Chip, published
 
@@ -167,19 +170,20 @@ def rings(chip: Chip) -> Iterator[Row]:
 
 
 def allocations(chip: Chip) -> Iterator[Row]:
-    """The allocations of a training step, from the system and from a pool."""
-    sizes = step_sizes(layers=24, tokens=2048, hidden=2048)
+    """The buffers of a training step, from the system and from a pool that holds those of the step
+    before."""
+    sizes = step_sizes()
     direct = allocation.direct_cycles(chip, "dynamic", sizes)
     pooled = allocation.pooled_cycles(chip, sizes, held=sizes)
     what = "pooled allocation against the dynamic mode"
     yield Row(what, "times", 1e4, direct / pooled, None, "swAlloc: up to 75,839")
 
 
-def step_sizes(layers: int, tokens: int, hidden: int) -> Sequence[int]:
-    """The activations that a step of a transformer allocates, in bytes of float32: per layer seven
-    of tokens x hidden and two four times as wide, and as many gradients."""
-    plain = tokens * hidden * 4
-    return [plain, *[plain] * 6, 4 * plain, 4 * plain] * (2 * layers)
+def step_sizes() -> Sequence[int]:
+    """The bytes of each buffer that a training step asks for, from `measured/gpt_step.txt`."""
+    text = (files("hal_plugin_sunway") / "measured" / "gpt_step.txt").read_text()
+    rows = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    return [int(nbytes) for count, nbytes in rows for _ in range(int(count))]
 
 
 REMEDIES = """
@@ -202,10 +206,35 @@ def remedies(chip: Chip) -> Iterator[str]:
         "flow_control": ("all at one controller", ring.to_one(groups, 200, 512)),
         "merging": ("own controller, 128 B each", ring.own(groups, 200, 128)),
     }
-    for name, (what, traffic) in cases.items():
+    for name, (what, requests) in cases.items():
         off, on = (ring.Remedies(**{name: switch}) for switch in (False, True))
-        without, with_it = (ring.flow(chip, traffic, r).nbytes_cycle for r in (off, on))
+        without, with_it = (ring.flow(chip, requests, r).nbytes_cycle for r in (off, on))
         yield f"| {name.replace('_', ' ')} | {what} | {without:.4g} | {with_it:.4g} |"
+
+
+BETWEEN = """
+## Between core groups
+
+GB/s of copies from another core group and, for collectives of the six, of the bytes that each
+member gives or gets; 16 MiB each. These follow from free figures, too.
+
+| operation | GB/s |
+| --- | ---: |"""
+
+_MESSAGE_NBYTES = 16 << 20
+
+
+def between(chip: Chip) -> Iterator[str]:
+    """Rows of the table of copies and collectives."""
+    groups = chip.count("core_groups")
+    for hops in range(1, groups // 2 + 1):
+        yield f"| copy, {hops} away | {traffic.link_nbytes_s(chip, hops) / 1e9:.4g} |"
+    for kind in (CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER, CollectiveKind.BROADCAST):
+        whole = kind is not CollectiveKind.ALL_GATHER
+        count = _MESSAGE_NBYTES // 4 // (1 if whole else groups)
+        parts = traffic.phases(Collective(kind, DType.F32, count), groups)
+        cycles = traffic.cycles(chip, ring.Remedies(), parts, range(groups))
+        yield f"| {kind.value} | {_MESSAGE_NBYTES / chip.seconds(cycles) / 1e9:.4g} |"
 
 
 def page(chip: Chip, found: Sequence[Row]) -> str:
@@ -218,7 +247,8 @@ def page(chip: Chip, found: Sequence[Row]) -> str:
         cells = (r.what, r.unit, f"{r.wanted:.4g}", f"{r.found:.4g}", within, verdict, r.source)
         lines.append(f"| {' | '.join(cells)} |")
     passed = sum(r.holds for r in found)
-    return "\n".join([*lines, "", f"{passed} of {len(found)} pass.", REMEDIES, *remedies(chip)])
+    lines += ["", f"{passed} of {len(found)} pass.", REMEDIES, *remedies(chip)]
+    return "\n".join([*lines, BETWEEN, *between(chip)])
 
 
 def main() -> None:
