@@ -13,15 +13,16 @@ pytestmark = pytest.mark.slow
 SCRIPT = Path(rank.__file__)
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return Folder(tmp_path)
-
-
-def said(done):
-    """What each rank printed."""
+@pytest.fixture(scope="module")
+def worked(tmp_path_factory):
+    """The folder of two ranks that have done their work, and what each one said; it has what one
+    process does, too, which goes first, so that the ranks find its kernels compiled."""
+    folder = Folder(tmp_path_factory.mktemp("ranks"))
+    rank.train(rank.gpt(), folder.path / "halves.npz", 2)
+    rank.train(rank.Pairs(), folder.path / "whole.npz", 2)
+    done = folder.run("-n", 2, "--devices", "cpu:0", SCRIPT, "work")
     assert (done.code, done.err) == (0, [])
-    return [json.loads(line.partition("] ")[2]) for line in done.out]
+    return folder.path, [json.loads(line.partition("] ")[2]) for line in done.out]
 
 
 def loaded(path):
@@ -34,24 +35,22 @@ def distance(a, b):
     return np.linalg.norm(a.astype(np.float64) - b) / np.linalg.norm(a.astype(np.float64))
 
 
-def test_ranks_compute_bit_for_bit_what_one_does_in_as_many_parts(folder):
-    done = folder.run("-n", 2, "--devices", "cpu:0", SCRIPT, "train")
-    assert (done.code, done.out, done.err) == (0, [], [])
-    rank.train(rank.model(layers=2), folder.path / "halves.npz", 2)
-    rank.train(rank.model(dropout=0.2), folder.path / "whole.npz", 2)
-    plain, halves = (loaded(folder.path / f"{name}.npz") for name in ("plain", "halves"))
+def test_ranks_compute_bit_for_bit_what_one_does_in_as_many_parts(worked):
+    ranks, halves = loaded(worked[0] / "plain.npz"), loaded(worked[0] / "halves.npz")
     assert len(halves) > rank.STEPS * 30
     for name, value in halves.items():
-        np.testing.assert_array_equal(plain[name], value, name)
-    dropout, whole = (loaded(folder.path / f"{name}.npz") for name in ("dropout", "whole"))
+        np.testing.assert_array_equal(ranks[name], value, name)
+
+
+def test_dropout_and_parts_of_a_batch_are_those_of_one_process(worked):
+    ranks, whole = loaded(worked[0] / "dropout.npz"), loaded(worked[0] / "whole.npz")
     for name, value in whole.items():
         exact = name.startswith("0.")  # later gradients are of parameters that Adam has moved
-        assert distance(value, dropout[name]) < (1e-6 if exact else 1e-4), name
+        assert distance(value, ranks[name]) < (1e-6 if exact else 1e-4), name
 
 
-def test_gradients_and_values_are_shared_without_a_plan_too(folder):
-    done = folder.run("-n", 2, "--devices", "cpu:0", SCRIPT, "eager")
-    (first, flags), second = said(done)
+def test_gradients_and_values_are_shared_without_a_plan_too(worked):
+    (_, first, flags), (_, *second) = worked[1]
     assert second == [first, flags]
     bias_gradient, weight_gradient, weight, mean = map(np.array, first)
     assert flags == [True, False]
@@ -60,16 +59,16 @@ def test_gradients_and_values_are_shared_without_a_plan_too(folder):
     assert weight_gradient.shape == weight.shape
 
 
-def test_what_cannot_be_is_refused_on_every_rank(folder):
-    for refused in said(folder.run("-n", 2, "--devices", "cpu:0", SCRIPT, "trouble")):
+def test_what_cannot_be_is_refused_on_every_rank(worked):
+    for refused, *_ in worked[1]:
         assert "rank 0 has token.weight: float32[32, 16] where rank 1 has" in refused["width"]
         assert "float32[32, 32]; build the same model on all ranks" in refused["width"]
         assert "float32[32, 16], not learned where rank 1 has" in refused["fixed"]
         assert "3 rows cannot be divided by 2 ranks; take a multiple of 2" in refused["rows"]
 
 
-def test_a_rank_that_is_killed_within_a_step_is_named_at_once(folder):
-    done = folder.run("-n", 2, "--devices", "cpu:0", SCRIPT, "die")
+def test_a_rank_that_is_killed_within_a_step_is_named_at_once(tmp_path):
+    done = Folder(tmp_path).run("-n", 2, "--devices", "cpu:0", SCRIPT, "die")
     assert done.code == 128 + 9
     error, after = sorted(done.out)
     assert error.startswith("[0] OperationFailed cpu:0: peer-lost in all-reduce of ")
