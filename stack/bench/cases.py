@@ -14,7 +14,7 @@ from stack.ir import build as g
 ROWS, COLUMNS = 8192, 4096
 """Of the arrays of operators that are bound by memory: 128 MiB of float32, more than in
 caches."""
-EDGES = ((DType.F32, (128, 512, 1024)), (DType.F64, (1024,)), (DType.F16, (1024,)))
+EDGES = ((DType.F32, (128, 512, 1024, 2048)), (DType.F64, (1024, 2048)), (DType.F16, (1024, 2048)))
 """Of the square products."""
 HEADS, LENGTH, WIDTH = 8, 1024, 64
 """Of the attention: heads, positions, elements of a head."""
@@ -94,7 +94,7 @@ def _softmax(x: Node) -> Node:
     """Of the last axis."""
     axis = len(x.shape) - 1
     power = g.exp(g.sub(x, g.expand(g.reduce("max", x, axis), x.shape)))
-    return g.div(power, g.expand(g.reduce("sum", power, axis), x.shape))
+    return g.mul(power, g.expand(g.recip(g.reduce("sum", power, axis)), x.shape))
 
 
 def _layer_norm(rows: int, columns: int) -> Case:
