@@ -18,10 +18,15 @@ from stack.compiler.c.types import memory, register
 from stack.compiler.c.writer import Writer
 from stack.compiler.scratchpad import near
 from stack.compiler.scratchpad.deal import COUNT, FIRST, Dealt, deal
-from stack.compiler.scratchpad.transfer import Get, Put, transfer
+from stack.compiler.scratchpad.transfer import Get, Put, Together, together, transfer
 from stack.compiler.scratchpad.windows import windowed
 
-STATEMENTS: Mapping[type, StatementRule] = {Get: transfer, Put: transfer, Load: near.load}
+STATEMENTS: Mapping[type, StatementRule] = {
+    Get: transfer,
+    Put: transfer,
+    Together: together,
+    Load: near.load,
+}
 """What this lowering writes its own way."""
 
 _RUN = """\

@@ -4,6 +4,7 @@ scratchpad, which are done when the statement is."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from string import Template
 
 from hal.tile.build import Operand, index
 from hal.tile.kernel import Memory
@@ -35,16 +36,31 @@ class Put(Transfer):
     """To main memory."""
 
 
-_WORDS = 4
-"""Bytes of which addresses and sizes of DMA are multiples."""
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Transfers that go at the same time."""
+
+    parts: tuple[Transfer, ...]
+
+
+_REPLIES = """\
+static __thread_local athread_rply_t hal_reply = 0;
+static __thread_local int hal_sent = 0;
+static void hal_arrive(void) {
+    if (hal_sent) athread_dma_wait_value(&hal_reply, hal_sent);
+    hal_reply = hal_sent = 0;
+}
+"""
 
 _TEXT = """\
-static void hal_$verb(char *near, char *far, long nbytes, long blocks, long pitch) {
+static void hal_$i$verb(char *near, char *far, long nbytes, long blocks, long pitch) {
     if (nbytes <= 0 || blocks <= 0) return;
     if (blocks == 1 || pitch == nbytes) nbytes *= blocks, pitch = nbytes, blocks = 1;
     if (!(((long)near | (long)far | nbytes | (pitch - nbytes)) & 3)) {
-        if (blocks == 1) athread_dma_$verb($to, $from, nbytes);
-        else athread_dma_${verb}_stride($to, $from, nbytes * blocks, nbytes, pitch - nbytes);
+        const long all = nbytes * blocks;
+        if (blocks == 1) athread_dma_$i$verb($to, $from, all$reply);
+        else athread_dma_$i${verb}_stride($to, $from, all, nbytes, pitch - nbytes$reply);
+        $sent
         return;
     }
     for (long i = 0; i < blocks; i++) {
@@ -62,37 +78,53 @@ static void hal_$verb(char *near, char *far, long nbytes, long blocks, long pitc
 """Bytes that are no whole words, or lie otherwise in words on both sides, go one by one."""
 
 
-def mover(scope: Scope, verb: str) -> str:
-    """Define the function that moves blocks that may lie anywhere: its verb is get or put."""
+def mover(scope: Scope, verb: str, waits: bool = True) -> str:
+    """Define the function that moves blocks that may lie anywhere: its verb is get or put. One that
+    does not wait counts replies."""
     to, source = ("near", "far") if verb == "get" else ("far", "near")
-    text = _TEXT.replace("${verb}", verb).replace("$verb", verb)
-    text = text.replace("$to", to).replace("$from", source)
-    return scope.out.functions.define(f"hal_{verb}", text)
+    words = {"verb": verb, "to": to, "from": source, "i": "", "reply": "", "sent": ""}
+    if not waits:
+        scope.out.functions.define("hal_arrive", _REPLIES)
+        words |= {"i": "i", "reply": ", &hal_reply", "sent": "hal_sent++;"}
+    name = f"hal_{words['i']}{verb}"
+    return scope.out.functions.define(name, Template(_TEXT).substitute(words))
 
 
 def transfer(scope: Scope, s: Transfer) -> None:
     """Write the calls that move the runs."""
-    out, nbytes = scope.out, s.main.dtype.nbytes
-    call = mover(scope, "get" if isinstance(s, Get) else "put")
+    together(scope, Together((s,)))
+
+
+def together(scope: Scope, s: Together) -> None:
+    """Write the calls that start all, then the wait for them. A call alone waits itself."""
+    waits = len(s.parts) == 1 and len(_runs(s.parts[0])) == 2
+    for part in s.parts:
+        _call(scope, part, waits)
+    if not waits:
+        scope.out.do("hal_arrive();")
+
+
+def _runs(s: Transfer) -> tuple[Run, ...]:
+    """The runs with elements side by side in the first, and a second."""
     runs = s.runs if s.runs and s.runs[0].stride == 1 else (Run(1, 1, 1), *s.runs)
-    if len(runs) == 1:
-        runs = (*runs, Run(runs[0].count, 1, 1))
-    inner, blocks, *outer = runs
-    row = _text(scope, inner.length)
+    return runs if len(runs) > 1 else (*runs, Run(runs[0].count, 1, 1))
+
+
+def _call(scope: Scope, s: Transfer, waits: bool) -> None:
+    out, nbytes = scope.out, s.main.dtype.nbytes
+    call = mover(scope, "get" if isinstance(s, Get) else "put", waits)
+    inner, blocks, *outer = _runs(s)
+    row, count = _text(scope, inner.length), _text(scope, blocks.length)
     near = f"(char *){pointer(s.local)}"
     far = f"(char *)({pointer(s.main)} + {memory.scalar(scope, s.offset)})"
-    dense = f"{row} * {_text(scope, blocks.length)}"
-    with out.block():
-        heads, depth = [], ""
-        for r in outer:
-            i, n = out.name("n"), _text(scope, r.length)
-            heads.append(f"for (long {i} = 0; {i} < {n}; {i}++)")
-            near += f" + {i} * {dense} * {nbytes}"
-            far += f" + {i} * {r.stride * nbytes}L"
-            dense += f" * {n}"
-        line = f"{call}({near}, {far}, {row} * {nbytes}, "
-        line += f"{_text(scope, blocks.length)}, {blocks.stride * nbytes}L);"
-        out.do(" ".join([*reversed(heads), depth + line]).replace("  ", " "))
+    dense, heads = f"{row} * {count}", ""
+    for r in outer:
+        i, n = out.name("n"), _text(scope, r.length)
+        heads = f"for (long {i} = 0; {i} < {n}; {i}++) " + heads
+        near += f" + {i} * {dense} * {nbytes}"
+        far += f" + {i} * {r.stride * nbytes}L"
+        dense += f" * {n}"
+    out.do(f"{heads}{call}({near}, {far}, {row} * {nbytes}, {count}, {blocks.stride * nbytes}L);")
 
 
 def _text(scope: Scope, x: Operand) -> str:

@@ -31,7 +31,7 @@ from stack.compiler.scratchpad.crossing import Crossing, Steps, Way, access_of, 
 from stack.compiler.scratchpad.footprint import times
 from stack.compiler.scratchpad.frames import Frames, memory_of
 from stack.compiler.scratchpad.near import named
-from stack.compiler.scratchpad.transfer import Get, Put, Transfer
+from stack.compiler.scratchpad.transfer import Get, Put, Together, Transfer
 
 I64 = DType.I64
 MOST_STEPS = 1 << 12
@@ -216,6 +216,10 @@ class _Windows:
         loop = replace(s, start=first, stop=self._strip_end(s, count), carried=inner)
         body = (*gets, loop, *puts)
         return For(first, s.start, s.stop, mul(s.step, count), outer, body)
+
+
+def _together(transfers: list[Transfer]) -> list[Statement]:
+    return [cast("Statement", Together(tuple(transfers)))] if transfers else []
 
 
 def _between(c: Carried, number: int) -> tuple[Node, Node]:
