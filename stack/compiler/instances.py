@@ -19,6 +19,14 @@ def instance(chunks: int) -> tuple[Node, Node]:
     return binary("div", number, chunks), binary("rem", number, chunks)
 
 
+def instance_by_rows(chunks: int, rows: int) -> tuple[Node, Node]:
+    """As `instance`; neighbouring instances have the same chunk of neighbouring rows."""
+    if 1 in (chunks, rows):
+        return instance(chunks)
+    number = program_id(0)
+    return binary("rem", number, rows), binary("div", number, rows)
+
+
 def decompose(number: Node, axes: Sequence[Axis]) -> dict[Axis, Node]:
     """Row-major positions along the axes of a linear number."""
     values: dict[Axis, Node] = {}

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from hal.core.description import DeviceInfo
+from hal.core.description import DeviceInfo, SpaceKind
 
 
 def in_groups(info: DeviceInfo) -> bool:
     """Whether a group of lanes runs an instance, so that tiles are shared out among them, and not
     one core with vector registers."""
     return info.limits.lanes > 1
+
+
+def by_transfers(info: DeviceInfo) -> bool:
+    """Whether cores compute on scratchpads that DMA fills, for which neighbouring instances are
+    merged."""
+    space = info.space(SpaceKind.SCRATCHPAD)
+    return space is not None and space.dma_only and not in_groups(info)
 
 
 def lanes_for(info: DeviceInfo, nbytes: int) -> int:

@@ -17,17 +17,20 @@ from hal.core.dtypes import DType
 from hal.core.values import Grid
 from hal.tile.build import add, binary, broadcast, const, mul, reduce, sub, where
 from hal.tile.node import Node
-from stack.compiler.access import Axis
+from stack.compiler.access import Affine, Axis
 from stack.compiler.blocking import round_up
 from stack.compiler.emission import Emission, TileAxis, Work, compute_dtype
-from stack.compiler.expr import Expr
-from stack.compiler.instances import decompose, instance
-from stack.compiler.lanes import lanes_for
+from stack.compiler.expr import Expr, reads
+from stack.compiler.instances import decompose, instance, instance_by_rows
+from stack.compiler.lanes import by_transfers, lanes_for
 from stack.compiler.schedule import LoopSizes
 from stack.compiler.tiles import Tiles
 from stack.ir.numeric import identity
 
 I64 = DType.I64
+
+TURNED_CHUNK = 64
+"""Elements of a row that an instance computes where transfers go along columns."""
 
 COMBINE = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
 
@@ -40,6 +43,7 @@ def emit_loops(work: Work, emission: Emission, info: DeviceInfo, sizes: LoopSize
 class _Loops:
     def __init__(self, work: Work, emission: Emission, info: DeviceInfo, sizes: LoopSizes) -> None:
         self.work, self.emission, self.b, self.sizes = work, emission, emission.b, sizes
+        self.info = info
         self.nest = nest = work.nest
         self.space = nest.space
         self.level = nest.passes()
@@ -60,11 +64,18 @@ class _Loops:
 
     def emit(self) -> Grid:
         grid_rows, loop_rows = self._rows_on_grid()
-        row, self.chunk = instance(self.chunks)
+        row, self.chunk = self._instance(prod(a.size for a in grid_rows))
         top = Tiles(self.emission, decompose(row, grid_rows))
         top.hoist(self.nest.exprs.values())
         self._over_rows(top, loop_rows)
         return (self.chunks * prod(a.size for a in grid_rows), 1, 1)
+
+    def _instance(self, rows: int) -> tuple[Node, Node]:
+        """The instance's row and chunk of it: transfers merge neighbours, and a block of rows and
+        columns lies well both for what goes by rows and for what goes by columns."""
+        if by_transfers(self.info):
+            return instance_by_rows(self.chunks, rows)
+        return instance(self.chunks)
 
     def _rows_on_grid(self) -> tuple[list[Axis], list[Axis]]:
         count, k = 1, 0
@@ -100,9 +111,23 @@ class _Loops:
         size, rows = self.vector.size, prod(a.size for a in self.rows)
         if self.inner:
             return self.width
-        chunk = round_up(self.sizes.chunk, self.width)
+        most = TURNED_CHUNK if self._is_turned() else self.sizes.chunk
+        chunk = round_up(min(most, self.sizes.chunk), self.width)
         whole = size <= chunk or (rows >= self.sizes.rows_on_grid and size <= 8 * chunk)
         return size if whole else chunk
+
+    def _is_turned(self) -> bool:
+        """Whether transfers find neighbours of some element in other rows."""
+        if not by_transfers(self.info) or not self.rows:
+            return False
+        assert self.vector is not None
+        offsets = [r.offset for e in self.nest.exprs.values() for r in reads(e)]
+        offsets += self.nest.own.values()
+        return any(
+            abs(at.coefficient(self.vector)) > 1
+            and any(abs(at.coefficient(a)) == 1 for a in self.rows)
+            for at in offsets
+        )
 
     def _column_block(self, scope: Tiles, v: Axis) -> None:
         """One block of lanes."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hal.core.description import DeviceInfo, SpaceKind
+from hal.core.description import DeviceInfo
 from stack.compiler.blocking import Blocks, MatmulShape
 from stack.compiler.group_matmul import Block
-from stack.compiler.lanes import in_groups
+from stack.compiler.lanes import by_transfers, in_groups
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,7 @@ def default_sizes(info: DeviceInfo) -> LoopSizes:
     """The sizes that the rules choose for a device."""
     if in_groups(info):
         return GROUP_SIZES
-    space = info.space(SpaceKind.SCRATCHPAD)
-    return TRANSFER_SIZES if space is not None and space.dma_only else DEFAULT_SIZES
+    return TRANSFER_SIZES if by_transfers(info) else DEFAULT_SIZES
 
 
 Problem = MatmulShape | LoopProblem

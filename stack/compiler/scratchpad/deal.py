@@ -30,22 +30,30 @@ class Dealt:
 def deal(body: Sequence[Statement]) -> Dealt:
     """A kernel's body as a loop over the instances of a window.
 
-    Within a window quotients of the instance's number do not change, and remainders count up.
+    Within a window quotients of the instance's number do not change, and remainders count up, as
+    do those of the remainder by a multiple.
     """
     used: dict[Node, None] = {}
     map_nodes(tuple(body), lambda n: used.setdefault(n) or n)
     number, step = program_id(0), node("var", Type((), I64), id="instance")
+    # What counts up with the instances: its value for the first, and where it begins again.
+    counters: dict[Node, tuple[Node, int]] = {number: (FIRST, 0)}
     places = {number: add(FIRST, step)}
-    bounds: set[int] = set()
     for n in toposort(used):
-        by = _divisor(n) if number in n.srcs else 0
-        if by > 0:
-            bounds.add(by)
-            fixed = binary(n.op, FIRST, by)
-            places[n] = fixed if n.op == "div" else add(fixed, step)
+        by = _divisor(n)
+        if by <= 0 or n.srcs[0] not in counters:
+            continue
+        first, size = counters[n.srcs[0]]
+        if size % by:
+            continue
+        fixed = binary(n.op, first, by)
+        places[n] = fixed if n.op == "div" else add(fixed, step)
+        if n.op == "rem":
+            counters[n] = (fixed, by)
     changed = dict(zip(used, substitute(used, places), strict=True))
     inner = map_nodes(tuple(body), changed.__getitem__)
     one = const(1, I64)
+    bounds = {_divisor(n) for n in places} - {0}
     return Dealt(For(step, const(0, I64), COUNT, one, (), inner), tuple(sorted(bounds)))
 
 
