@@ -1,6 +1,7 @@
 """Two ranks on one host that add up arrays when asked, by our engine and by PyTorch's gloo:
-`python -m benchmarks.comm_ranks STORE GLOO RANK` reads a line "WAY NBYTES REPEATS" for each
-measurement; rank 0 answers with the seconds of one all-reduce."""
+`python -m benchmarks.comm_ranks STORE GLOO RANK BOUND` reads a line "WAY NBYTES REPEATS" for each
+measurement; rank 0 answers with the seconds of one all-reduce. With BOUND 1 each has its share of
+the processors, as `hal run` and `mpirun` give it."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ from benchmarks.machine import ROOT
 from benchmarks.row import BenchmarkError
 from stack.comm.group import Group
 from stack.comm.store import Store, StoreServer
+from stack.launch.seats import share
 
 TOKEN = "of-a-benchmark"
 SIZE = 2
@@ -65,11 +67,16 @@ class Rank:
 class Pair:
     """The two processes, as their driver sees them. Use it in a `with` statement."""
 
+    def __init__(self, bound: bool = False) -> None:
+        self._bound = bound
+
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             server = stack.enter_context(StoreServer(TOKEN))
             addresses = f"127.0.0.1:{server.port}", f"127.0.0.1:{_free_port()}"
-            self._ranks = [stack.enter_context(_started(*addresses, rank)) for rank in range(SIZE)]
+            self._ranks = [
+                stack.enter_context(_started(*addresses, rank, self._bound)) for rank in range(SIZE)
+            ]
             stack.callback(self._end)
             self._stack = stack.pop_all()
         return self
@@ -100,8 +107,9 @@ class Pair:
             process.communicate(timeout=DEADLINE_S)  # the end of its input ends it
 
 
-def _started(store: str, gloo: str, rank: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "benchmarks.comm_ranks", store, gloo, str(rank)]
+def _started(store: str, gloo: str, rank: int, bound: bool) -> subprocess.Popen[str]:
+    words = (store, gloo, str(rank), str(int(bound)))
+    command = [sys.executable, "-m", "benchmarks.comm_ranks", *words]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT)
 
@@ -115,7 +123,9 @@ def _free_port() -> int:
 def main() -> None:
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    store, gloo, rank = sys.argv[1:]
+    store, gloo, rank, bound = sys.argv[1:]
+    if bound == "1":
+        os.sched_setaffinity(0, share(sorted(os.sched_getaffinity(0)), int(rank), SIZE))
     member = Rank(store, gloo, int(rank))
     for line in sys.stdin:
         way, nbytes, repeats = line.split()
