@@ -26,10 +26,14 @@ TILES = 6
 """Tiles of an epilogue that are in the scratchpad at once."""
 BANDWIDTH = 48e9
 """Bytes/s between main memory and the scratchpads, of which the contract has no fact."""
+SMALL = 8
+"""Rows, columns and steps that are enough to work on at once."""
 LINE_NBYTES = 128
 """A shorter piece of a row costs as much."""
 CORE_RATE = 1e9
 """Operations/s of a core whose device tells no rate."""
+PART_S = 2e-8
+"""Seconds that memory takes to change a line in part, one after the other."""
 TURN_S = 3e-7
 """Seconds for which cores wait for each other when they pass pieces on."""
 BLOCK_S = 2e-6
@@ -103,9 +107,11 @@ def _smallest(shape: MatmulShape) -> MeshBlock:
 
 
 def _up_to(sizes: tuple[int, ...], extent: int) -> Iterator[int]:
-    """The sizes that are less than an extent, and the first that is not."""
+    """The sizes that are less than an extent, and the first that is not; small ones only where the
+    extent is small."""
     for size in sizes:
-        yield size
+        if size >= min(extent, SMALL):
+            yield size
         if size >= extent:
             return
 
@@ -131,8 +137,18 @@ def scratch_nbytes(shape: MatmulShape, cores: Cores, b: MeshBlock) -> int:
 def estimated_s(shape: MatmulShape, cores: Cores, b: MeshBlock) -> float:
     """Seconds of the whole product, where the next pieces come while cores multiply."""
     step = max(_compute_s(cores, b), _transfer_s(shape, cores, b))
-    results = cores.count * b.rows * b.columns * shape.accumulate.nbytes / BANDWIDTH
-    return _rounds(shape, cores, b) * (BLOCK_S + ceil_div(shape.k, b.depth) * step + results)
+    one = BLOCK_S + ceil_div(shape.k, b.depth) * step + _results_s(shape, cores, b)
+    return _rounds(shape, cores, b) * one
+
+
+def _results_s(shape: MatmulShape, cores: Cores, b: MeshBlock) -> float:
+    """The sums of all cores on their way to memory, where those of a core end within lines."""
+    runs, nbytes = b.rows, cores.nbytes * min(b.columns, shape.n)
+    if b.columns >= shape.n:
+        runs, nbytes = b.rows // b.lines, nbytes * b.lines
+    whole = nbytes % LINE_NBYTES == 0 and shape.n * cores.nbytes % LINE_NBYTES == 0
+    parts = 0 if whole else 1 if nbytes < LINE_NBYTES else 2
+    return cores.count * runs * (nbytes / BANDWIDTH + parts * PART_S)
 
 
 def _rounds(shape: MatmulShape, cores: Cores, b: MeshBlock) -> int:

@@ -31,12 +31,14 @@ _VECTOR = """\
 """The bytes of a vector of the machine that runs the text: the emulator's may have shorter ones
 than the cores, and its compiler makes poor code of longer ones."""
 
+# The functions ask for O3: without it the compiler keeps the sums in memory.
+
 _MULTIPLY = Template("""\
 enum { ${name}_lanes = ($width * $nbytes < HAL_VECTOR ? $width * $nbytes : HAL_VECTOR) / $nbytes };
 typedef $sum ${name}_vector __attribute__((vector_size(${name}_lanes * $nbytes)));
 typedef $sum ${name}_anywhere
     __attribute__((vector_size(${name}_lanes * $nbytes), aligned($nbytes), may_alias));
-static __attribute__((noinline)) void $name(
+static __attribute__((noinline, optimize("O3"))) void $name(
     void *sums, const void *left, long down, long along,
     const void *right, long pitch, long rows, long columns, long depth) {
     enum { L = ${name}_lanes, V = $width / L };
@@ -67,7 +69,8 @@ static __attribute__((noinline)) void $name(
 """)
 
 _CONVERT = Template("""\
-static void $name($to *restrict to, const $from *restrict from, long n) {
+static __attribute__((optimize("O3"))) void $name(
+    $to *restrict to, const $from *restrict from, long n) {
     for (long i = 0; i < n; i++) to[i] = $value;
     $work
 }

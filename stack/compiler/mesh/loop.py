@@ -17,6 +17,9 @@ from hal.tile.build import binary, program_id
 from hal.tile.kernel import GLOBAL, SCRATCHPAD, Access, For, Kernel, Load, Memory, Statement, Store
 from hal.tile.node import Node, toposort
 
+CORES = 64
+"""The cores that run a text for slave cores: eight rows of eight."""
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:
@@ -81,7 +84,7 @@ def product(s: Statement, info: DeviceInfo) -> Product | None:
     if a.load.source.limits[1] is not b.load.source.limits[0] or not _fixed(a, b, s.index):
         return None
     mesh = info.limits.mesh
-    shared = mesh != (1, 1) and _shared(a, b, s.index, mesh)
+    shared = mesh[0] * mesh[1] == CORES and _shared(a, b, s.index, mesh)
     rows, columns = store.value.shape
     stop, step = int(s.stop["value"]), int(s.step["value"])
     together = mesh if shared else None

@@ -15,9 +15,9 @@ from stack.compiler.c.contraction import LOOPS
 from stack.compiler.c.scope import Scope, StatementRule
 from stack.compiler.c.writer import Writer
 from stack.compiler.mesh import dot, stream
-from stack.compiler.mesh.loop import Product, products
+from stack.compiler.mesh.loop import CORES, Product, products
 from stack.compiler.mesh.stream import Stream, streams
-from stack.compiler.mesh.text import CORES, Text
+from stack.compiler.mesh.text import Text
 from stack.compiler.scratchpad.render import STATEMENTS, parameter
 
 _DEALT = f"""\

@@ -19,8 +19,7 @@ from stack.compiler.c.memory import pointer, scalar
 from stack.compiler.c.scope import Array, Scope
 from stack.compiler.c.types import memory
 from stack.compiler.mesh.block import RESERVE_NBYTES
-from stack.compiler.mesh.loop import depends_on
-from stack.compiler.mesh.text import CORES
+from stack.compiler.mesh.loop import CORES, depends_on
 from stack.compiler.scratchpad.windows import windowed
 
 
@@ -58,7 +57,7 @@ def _stream(s: For, info: DeviceInfo, written: set[object]) -> Stream | None:
         return None
     cores = prod(info.limits.mesh)
     block = binary("div", program_id(0), cores)
-    shared = cores > 1 and all(not depends_on(x.source, {s.index, block}) for x in loads)
+    shared = cores == CORES and all(not depends_on(x.source, {s.index, block}) for x in loads)
     rest = moved(tuple(x for x in s.body if x not in loads), f"step{s.index['id']}")
     return Stream(replace(s, body=rest), int(s.stop["value"]), int(s.step["value"]), loads, shared)
 

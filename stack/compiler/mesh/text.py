@@ -22,13 +22,11 @@ from stack.compiler.mesh.kernel import (
     is_converted,
     sums_of,
 )
-from stack.compiler.mesh.loop import Operand, Product
+from stack.compiler.mesh.loop import CORES, Operand, Product
 from stack.compiler.scratchpad.transfer import mover
 
 WORD_NBYTES = 4
 """What addresses and sizes of DMA are multiples of."""
-CORES = 64
-"""The cores that run a program of this format; they are eight rows of eight."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,35 @@
+"""Attention as a graph, and by numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node, Type
+from stack.framework.expr.movement import lower
+from stack.ir import build as g
+
+
+def attention(shape: tuple[int, ...], keys: int, causal: bool) -> tuple[Node, list[Node]]:
+    """A graph of attention with scaled scores, and its inputs q, k and v."""
+    q = g.input(0, Type(shape, DType.F32))
+    k, v = (g.input(i, Type((*shape[:-2], keys, shape[-1]), DType.F32)) for i in (1, 2))
+    scores = g.matmul(q, g.permute(k, (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)))
+    scores = g.mul(scores, g.full_like(scores, 1 / np.sqrt(shape[-1])))
+    if causal:
+        alone = (1,) * (len(shape) - 2)
+        seen = g.expand(g.reshape(lower(shape[-2], keys), (*alone, shape[-2], keys)), scores.shape)
+        scores = g.where(seen, scores, g.full_like(scores, -np.inf))
+    last = (len(shape) - 1,)
+    power = g.exp(g.sub(scores, g.expand(g.reduce("max", scores, last), scores.shape)))
+    over = g.expand(g.recip(g.reduce("sum", power, last)), scores.shape)
+    return g.matmul(g.mul(power, over), v), [q, k, v]
+
+
+def attention_of(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool) -> np.ndarray:
+    """What it is, in f64."""
+    scores = q.astype(np.float64) @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+    if causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True) @ v
