@@ -120,14 +120,13 @@ class _Loops:
         """Whether transfers find neighbours of some element in other rows."""
         if not by_transfers(self.info) or not self.rows:
             return False
-        assert self.vector is not None
         offsets = [r.offset for e in self.nest.exprs.values() for r in reads(e)]
-        offsets += self.nest.own.values()
-        return any(
-            abs(at.coefficient(self.vector)) > 1
-            and any(abs(at.coefficient(a)) == 1 for a in self.rows)
-            for at in offsets
-        )
+        return any(self._goes_by_rows(at) for at in (*offsets, *self.nest.own.values()))
+
+    def _goes_by_rows(self, at: Affine) -> bool:
+        assert self.vector is not None
+        beside = any(abs(at.coefficient(a)) == 1 for a in self.rows)
+        return beside and abs(at.coefficient(self.vector)) > 1
 
     def _column_block(self, scope: Tiles, v: Axis) -> None:
         """One block of lanes."""

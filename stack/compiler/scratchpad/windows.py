@@ -58,7 +58,7 @@ class Windowed:
 
 def windowed(instances: For, room_nbytes: int) -> Windowed:
     """The loop of a window's instances with the transfers that such a scratchpad allows."""
-    return _Windows(instances, room_nbytes).result()
+    return _Windows(instances, room_nbytes).body()
 
 
 class _Windows:
@@ -80,7 +80,7 @@ class _Windows:
         self._locals: dict[tuple[object, ...], Memory] = {}
         self._plans = {id(w.place.statement): self._plan(w) for w in self._ways}
 
-    def result(self) -> Windowed:
+    def body(self) -> Windowed:
         body = self._block((self._instances,))
         allocated = tuple(Alloc(m) for m in self._locals.values())
         return Windowed((*allocated, *body), self._counts.get(self._instances.index, 1))
