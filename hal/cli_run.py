@@ -23,6 +23,7 @@ SHELL = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host}"
 @click.option("--shell", default=SHELL, show_default=True, help="Runs a command on a host.")
 @click.option("--address", default="", help="HOST[:PORT] by which other hosts reach this one.")
 @click.option("--deadline", "deadline_s", default=300.0, help="Seconds that ranks wait for others.")
+@click.option("--restarts", type=click.IntRange(0), default=0, help="Start a failed job so often.")
 @click.option("--mpi", is_flag=True, help="Be a rank: `mpirun -n 4 hal run --mpi TARGET`.")
 @click.argument("target")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -30,6 +31,7 @@ def run(target: str, **options: Any) -> None:
     """Run the script TARGET as the ranks of one job, each with a device of its own.
 
     When one of them fails, all are ended, and the first cause is shown; its exit status is that of
-    this command.
+    this command. With --restarts the job is then started anew, and goes on from what the script
+    has kept.
     """
     sys.exit(import_module("stack.launch.command").run(target, **options))

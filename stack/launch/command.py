@@ -9,9 +9,10 @@ from pathlib import Path
 import hal
 from hal.core.errors import InvalidCall
 from stack.launch.address import own_address
+from stack.launch.again import run_until_well
 from stack.launch.hosts import read_hosts
 from stack.launch.job import Limits
-from stack.launch.launcher import Launcher, Plan
+from stack.launch.launcher import Plan
 from stack.launch.mpi import run_as_rank
 from stack.launch.processes import descendants_end
 from stack.launch.seats import Host, device_names, seats
@@ -31,10 +32,12 @@ def run(
     shell: str,
     address: str,
     deadline_s: float,
+    restarts: int = 0,
     mpi: bool = False,
 ) -> int:
-    """Run a script, or a module, as the ranks of a job; gives the exit status. With `mpi` this
-    process is one of the ranks, which MPI has started.
+    """Run a script, or a module, as the ranks of a job; gives the exit status. A job that
+    fails is started anew, at most `restarts` times. With `mpi` this process is one of the ranks,
+    which MPI has started.
 
     Raises InvalidCall for what cannot be started, PluginError for a device of a plugin that is not
     installed.
@@ -61,7 +64,7 @@ def run(
         Limits(),
     )
     with descendants_end():
-        return Launcher(plan).run()
+        return run_until_well(plan, restarts)
 
 
 def _here(size: int, named: Sequence[str]) -> Host:

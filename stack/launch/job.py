@@ -99,11 +99,12 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Cause:
     """Why a job did not end well: `text` in words, with the exit status of the launcher. `rank` is
-    the rank that failed first; None when it was a host, or somebody asked."""
+    the rank that failed first; None when it was a host, or somebody asked (`asked`)."""
 
     text: str
     code: int
     rank: int | None = None
+    asked: bool = False
 
 
 class Job:
@@ -117,10 +118,16 @@ class Job:
         self._limits = limits
         self._unready = {seat.host for seat in seats}
         self.phase = Phase.MEETING
+        self.began = False
         self.cause: Cause | None = None
         self.statuses: dict[int, int] = {}
         self.running: set[int] = set()
         self.alarm_s: float | None = now_s + limits.meet_s
+
+    @property
+    def failed(self) -> bool:
+        """Whether ranks ran and something went wrong that nobody asked for."""
+        return self.began and self.cause is not None and not self.cause.asked
 
     def handle(self, event: Event, now_s: float) -> list[Instruction]:
         """What is to be done, in order, now that this has happened."""
@@ -142,7 +149,7 @@ class Job:
         self._unready.discard(host)
         if self._unready or self.phase is not Phase.MEETING:
             return []
-        self.phase, self.alarm_s = Phase.RUNNING, None
+        self.phase, self.alarm_s, self.began = Phase.RUNNING, None, True
         self.running = {seat.rank for seat in self._seats}
         return [Start()]
 
@@ -163,7 +170,7 @@ class Job:
     def _asked(self, number: int, now_s: float) -> list[Instruction]:
         if self.cause is None:
             name = signal.Signals(number).name
-            self.cause = Cause(f"the launcher was asked to end by {name}", 128 + number)
+            self.cause = Cause(f"the launcher was asked to end by {name}", 128 + number, asked=True)
         elif self.phase is Phase.ENDING:
             return self._kill(now_s)
         return self._go_on(number, self._limits.asked_s, now_s)

@@ -82,6 +82,16 @@ class Launcher:
                 self._turn()
         return self._job.cause.code if self._job.cause else 0
 
+    @property
+    def failed(self) -> bool:
+        """Whether ranks ran and something went wrong that nobody asked for."""
+        return self._job.failed
+
+    @property
+    def cause(self) -> str:
+        """Why the job did not end well; "" where it did."""
+        return self._job.cause.text if self._job.cause else ""
+
     def _meet(self) -> None:
         """Start an agent on every host that has ranks, and ask whether it can do its part."""
         for number in sorted({seat.host for seat in self._plan.seats}):

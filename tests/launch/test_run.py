@@ -95,6 +95,60 @@ def test_the_first_cause_is_shown_and_the_others_are_ended(folder, how, code, fi
     assert said[-1] == "  ranks 0, 2: killed by SIGTERM"
 
 
+KEPT = """
+import sys, time
+from pathlib import Path
+from stack.comm.world import World
+
+rank = World.from_environment().rank
+done = Path("checkpoint")
+step = int(done.read_text()) if done.exists() else 0
+print("from", step, flush=True)
+if rank == 0:
+    done.write_text(str(step + 1))
+    if step < int(sys.argv[1]):
+        raise ValueError(f"step {step}")
+elif step < int(sys.argv[1]):
+    time.sleep(600)
+"""
+
+
+def said_by_launcher(done):
+    return [line for line in done.err if line.startswith("hal run:")]
+
+
+def test_a_job_that_fails_is_started_again_and_goes_on(folder):
+    logs = ("--log-dir", "logs")
+    done = folder.run("-n", 2, *HERE, "--restarts", 2, *logs, folder.write(KEPT), 1)
+    assert done.code == 0
+    assert said_by_launcher(done) == [
+        "hal run: rank 0 failed: exit status 1: ValueError: step 0",
+        "hal run: starts the job again, 1 of 2",
+    ]
+    seen = [folder.path / "logs" / name / "rank-0.stdout" for name in (".", "restart-1")]
+    assert [path.read_text() for path in seen] == ["from 0\n", "from 1\n"]
+
+
+def test_a_job_is_given_up_after_its_restarts_with_the_first_cause(folder):
+    done = folder.run("-n", 1, *HERE, "--restarts", 1, folder.write(KEPT), 9)
+    assert done.code == 1
+    assert said_by_launcher(done) == [
+        "hal run: rank 0 failed: exit status 1: ValueError: step 0",
+        "hal run: starts the job again, 1 of 1",
+        "hal run: rank 0 failed: exit status 1: ValueError: step 1",
+        "hal run: gives up after 2 starts; the first cause: rank 0 failed: exit status 1",
+    ]
+
+
+def test_a_job_that_was_asked_to_end_is_not_started_again(folder):
+    with folder.start("-n", 1, *HERE, "--restarts", 3, folder.write(GRACEFUL)) as process:
+        assert read_lines(process.stdout, 1) == ["[0] ready"]
+        process.send_signal(signal.SIGINT)
+        done = finished(process)
+    assert (done.code, done.out) == (130, ["[0] saved"])
+    assert len(said_by_launcher(done)) == 1
+
+
 GRACEFUL = """
 import signal, sys, time
 
