@@ -16,6 +16,7 @@ from hal.tile.node import Type, toposort
 from stack.comm.device.group import DeviceGroup
 from stack.compiler.compile import compile_graph
 from stack.compiler.program import ExchangeCall, GraphRequest, KernelCall
+from stack.compiler.tune.tunable import tunables
 from stack.ir import build as g
 from stack.ops import OPS
 from stack.runtime import engine_of
@@ -169,3 +170,11 @@ def test_what_ends_the_group_fails_what_needs_it_and_the_engine_goes_on():
             engine.get(failed)
         (whole,) = engine.plan(GraphRequest((g.neg(X),), (X,))).run([given])
         np.testing.assert_array_equal(engine.get(whole), -np.ones(N))
+
+
+def test_exchanges_have_no_schedule_to_measure(ranks):
+    w = g.input(0, Type((64, 64), DType.F32))
+    info = ranks.engines[0].device.info
+    products = [g.matmul(w, w), g.all_reduce("sum", g.matmul(w, w), "data")]
+    plain, shared = (tunables(GraphRequest((p,), (w,)), info, OPS) for p in products)
+    assert [t.problem for t in plain] == [t.problem for t in shared] != []
