@@ -27,6 +27,8 @@ LARGEST_GROWTH_NBYTES = 1 << 26
 SHOWN_HOLDERS = 5
 
 PoolBlock = Block[Buffer]
+Source = Callable[[int, str], Buffer]
+"""Gives a buffer of so many bytes, labelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Pool:
     def __init__(self, device: Device, alignment: int, reclaim: Callable[[], None]) -> None:
         self.device = device
         self._reclaim = reclaim
+        self._source: Source = self._raw
         self._lock = threading.Lock()
         self._small: Slabs[Buffer] = Slabs(alignment)
         self._large: Slabs[Buffer] = Slabs(alignment)
@@ -79,6 +82,11 @@ class Pool:
             return self._reclaimed(wanted, label)
         except OutOfMemory as error:
             raise self._out_of_memory(nbytes, label, error) from error
+
+    def draw_from(self, source: Source | None) -> None:
+        """Take the slabs to come from there, such as memory that other processes map; None: from
+        the device, as at first. It raises OutOfMemory like the device."""
+        self._source = source or self._raw
 
     def release(self, block: PoolBlock) -> None:
         """Give a block back. Never blocks, so it may be called from a finalizer."""
@@ -117,6 +125,9 @@ class Pool:
                     held[block.label] += block.nbytes
         return dict(held.most_common())
 
+    def _raw(self, nbytes: int, label: str) -> Buffer:
+        return self.device.alloc(nbytes, AllocOptions(label=label))
+
     def _rounded(self, nbytes: int) -> int:
         step = self._small.alignment
         return max(-(-nbytes // step), 1) * step
@@ -153,7 +164,7 @@ class Pool:
         return self._grow(wanted, wanted, label)
 
     def _grow(self, size: int, wanted: int, label: str) -> PoolBlock:
-        buffer = self.device.alloc(size, AllocOptions(label=label))
+        buffer = self._source(size, label)
         with self._lock:
             self._reserved += size
             self._raw_allocations += 1

@@ -119,6 +119,7 @@ class Membership:
         self._generator.part = group.rank, group.size
         self._members = DeviceGroup(group, engine.device)
         engine.groups[name] = self._members
+        engine.pool.draw_from(self._members.alloc)  # gradients in memory that the ranks share
 
     @classmethod
     def join(cls, model: Module, mesh: Mesh, axis: str) -> Self:
@@ -139,6 +140,7 @@ class Membership:
         """Give everything back."""
         self._generator.part = 0, 1
         self._engine.groups.pop(self.name, None)
+        self._engine.pool.draw_from(None)
         self._members.close()
         self._group.close()
 

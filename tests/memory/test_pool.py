@@ -163,3 +163,15 @@ def test_what_reclaiming_frees_within_a_slab_in_use_is_taken():
     kept = pool.allocate(SMALL_NBYTES, "kept")
     again = pool.allocate(SMALL_NBYTES, "again")
     assert again.slab is kept.slab
+
+
+def test_slabs_come_from_elsewhere_for_as_long_as_is_said():
+    memory, other = Memory(), Memory()
+    pool = Pool(memory, 64, nothing)
+    first = pool.allocate(SLAB_NBYTES, "first")
+    pool.draw_from(lambda nbytes, label: other.alloc(nbytes, None))
+    second = pool.allocate(SLAB_NBYTES, "second")
+    pool.draw_from(None)
+    third = pool.allocate(SLAB_NBYTES, "third")
+    assert {first.slab, third.slab} == set(memory.live)
+    assert {second.slab} == set(other.live)

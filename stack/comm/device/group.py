@@ -65,8 +65,9 @@ class DeviceGroup:
     def alloc(self, nbytes: int, label: str = "") -> Buffer:
         """A buffer for calls of this group, the caller's until `device.free`. Where the device
         takes host memory as its own, all ranks of this host map it, and calls copy nothing in
-        between; else it is as the device allocates it. Raises OutOfMemory."""
-        if Feature.IMPORT_HOST in self.device.info.features:
+        between; else, and after the group's end, it is as the device allocates it. Raises
+        OutOfMemory."""
+        if Feature.IMPORT_HOST in self.device.info.features and self.group.failure is None:
             return self.device.import_host(self.group.empty(nbytes, np.uint8).data)
         return self.device.alloc(nbytes, AllocOptions(label=label))
 
