@@ -121,6 +121,7 @@ def _if(scope: Scope, s: If) -> None:
 def alloc(scope: Scope, s: Alloc) -> None:
     """Scratch memory, which the language wants at the start of the kernel."""
     d, m = scope.out.dialect, s.memory
+    scope.out.fixed_nbytes += max(m.size, 1) * m.dtype.nbytes
     scope.out.scratch.append(
         f"{d.in_scratch} {memory_type(d, m.dtype)} "
         f"{memory.pointer(m)}[{max(m.size, 1)}] {d.aligned};"

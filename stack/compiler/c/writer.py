@@ -9,14 +9,19 @@ from contextlib import contextmanager
 from stack.compiler.c.dialect import Dialect
 from stack.compiler.c.functions import Functions
 
+_ALIGNED = 64
+
 
 class Writer:
-    """Collects the body of one kernel."""
+    """Collects the body of one kernel. `scratch` are the declarations of its scratch arrays, which
+    take `fixed_nbytes`."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.functions = Functions(dialect)
         self.scratch: list[str] = []
+        self.fixed_nbytes = self.most_nbytes = 0
+        self._held_nbytes = 0
         self._lines: list[str] = []
         self._depth = 1
         self._names = 0
@@ -36,9 +41,16 @@ class Writer:
         """Lines in braces after a head such as `if (...)`."""
         self.do(f"{head} {{".lstrip())
         self._depth += 1
+        held = self._held_nbytes
         yield
         self._depth -= 1
+        self._held_nbytes = held
         self.do("}")
+
+    def hold(self, nbytes: int) -> None:
+        """Count an array of the present block; `most_nbytes` is what all blocks hold at most."""
+        self._held_nbytes += -(-nbytes // _ALIGNED) * _ALIGNED
+        self.most_nbytes = max(self.most_nbytes, self._held_nbytes)
 
     def spend(self, kind: str, amount: float) -> None:
         """Count work of the lines that are `accounted` for together."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from hal.core.description import DeviceInfo, SpaceKind
+from hal.core.errors import CompileError
 from hal.core.values import KernelSource, Param, ParamKind
 from hal.tile.kernel import Alloc, Kernel, Load, Memory
 from hal.tile.node import Type, node
@@ -29,6 +30,10 @@ STATEMENTS: Mapping[type, StatementRule] = {
 }
 """What this lowering writes its own way."""
 
+_FRAME_NBYTES = 4 << 10
+"""What a compiler keeps beside the arrays."""
+_LEAST_ROOM = 256
+
 _RUN = """\
     const long *hal_grid = hal_raw;
     const long hal_all = hal_grid[0] * hal_grid[1] * hal_grid[2];
@@ -46,15 +51,39 @@ _BOUND = """\
 
 
 def render_athread(kernel: Kernel, info: DeviceInfo) -> KernelSource:
-    """The kernel as slave-core C, program format athread-c/1."""
+    """The kernel as slave-core C, program format athread-c/1.
+
+    Transfers take what its tiles leave of the scratchpad. Raises CompileError where these alone do
+    not fit.
+    """
+    most = scratchpad_nbytes(info)
+    room = _room(kernel, most)
+    while True:
+        source, needed = written(kernel, room)
+        if needed <= most:
+            return source
+        if not room:
+            text = f"its tiles take {needed} bytes of a scratchpad of {most}"
+            raise CompileError(f"{kernel.name}: {text}; make them smaller", text)
+        room = room // 4 if room > _LEAST_ROOM else 0
+
+
+def written(kernel: Kernel, room_nbytes: int) -> tuple[KernelSource, int]:
+    """The text with so many bytes for transfers, and what it takes of the scratchpad in all."""
     out = Writer(ATHREAD)
     scope = Scope(out, LOOPS, STATEMENTS)
     scope.scalars.update({FIRST: "hal_first", COUNT: "hal_count"})
     for number, p in enumerate(kernel.params):
         parameter(scope, number, p)
     dealt = deal(kernel.body)
-    found = windowed(dealt.loop, _room(kernel, info))
+    found = windowed(dealt.loop, room_nbytes)
     control.block(scope, found.body)
+    head = "".join(_run(dealt, found.most))
+    return program(kernel, out, head), out.fixed_nbytes + out.most_nbytes + _FRAME_NBYTES
+
+
+def program(kernel: Kernel, out: Writer, head: str) -> KernelSource:
+    """The whole text of a kernel whose body is written; `head` opens the loop over instances."""
     name = f"{kernel.name}_kernel"
     named = ", ".join(f"{p.kind.value} {p.dtype.short}" for p in kernel.params)
     parts = (
@@ -63,7 +92,7 @@ def render_athread(kernel: Kernel, info: DeviceInfo) -> KernelSource:
         out.functions.text(),
         f"void {name}(void *hal_raw) {{",
         *(f"    {line}" for line in out.scratch),
-        "".join(_run(dealt, found.most)) + out.text(),
+        head + out.text(),
         "    }\n}\n",
     )
     return KernelSource(ATHREAD.format, "\n".join(parts), name, kernel.params)
@@ -74,13 +103,16 @@ def _run(dealt: Dealt, most: int) -> Iterator[str]:
     yield from (_BOUND.format(b) for b in dealt.bounds)
 
 
-def _room(kernel: Kernel, info: DeviceInfo) -> int:
-    """Bytes of the scratchpad for transfers: half of what the kernel's own arrays leave. The rest
-    is for tiles."""
+def scratchpad_nbytes(info: DeviceInfo) -> int:
+    """What a core has."""
     space = info.space(SpaceKind.SCRATCHPAD)
+    return space.nbytes if space else 0
+
+
+def _room(kernel: Kernel, most: int) -> int:
+    """Bytes for transfers at first: half of what the kernel's own arrays leave."""
     own = (s.memory for s in statements(kernel.body) if isinstance(s, Alloc))
-    left = (space.nbytes if space else 0) - sum(m.size * m.dtype.nbytes for m in own)
-    return max(0, left // 2)
+    return max(0, most - sum(m.size * m.dtype.nbytes for m in own)) // 2
 
 
 def parameter(scope: Scope, number: int, p: Param) -> None:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import hal
-from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.values import AllocOptions, KernelSource, OpenOptions, ParamKind
 from hal.tile.interpret import interpret
 from hal.tile.kernel import Kernel
 from hal.tile.numeric import quiet
-from stack.compiler.scratchpad import render_athread
+from stack.compiler.scratchpad.render import render_athread, written
 from tests.compiler.llvm.agreement import assert_close
 
 pytest.importorskip("hal_plugin_sunway", reason="the tests of athread-c need its emulator")
@@ -33,14 +31,6 @@ def opened() -> Iterator[hal.Device]:
         yield device
 
 
-def with_room(info: DeviceInfo, nbytes: int) -> DeviceInfo:
-    """The description of a device with so much scratchpad, for which windows are short."""
-    spaces = tuple(
-        replace(s, nbytes=nbytes) if s.kind is SpaceKind.SCRATCHPAD else s for s in info.spaces
-    )
-    return replace(info, spaces=spaces)
-
-
 def run(
     device: hal.Device,
     kernel: Kernel,
@@ -50,10 +40,12 @@ def run(
     *,
     room_nbytes: int = 0,
 ) -> None:
-    """Run a kernel over a grid, changing the buffers. With `room_nbytes` it is compiled for a
-    scratchpad of that size."""
-    info = with_room(device.info, room_nbytes) if room_nbytes else device.info
-    launch(device, render_athread(kernel, info), grid, buffers, scalars or {})
+    """Run a kernel over a grid, changing the buffers. With `room_nbytes` its transfers have no
+    more of the scratchpad."""
+    source = render_athread(kernel, device.info)
+    if room_nbytes:
+        source, _ = written(kernel, room_nbytes)
+    launch(device, source, grid, buffers, scalars or {})
 
 
 def launch(

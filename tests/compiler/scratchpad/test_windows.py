@@ -21,7 +21,7 @@ NBYTES = 1 << 16
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-@given(affine(), st.sampled_from((0, 600, 4096)), st.integers(0, 99))
+@given(affine(), st.sampled_from((0, 300, 600, 4096)), st.integers(0, 99))
 def test_random_walks(device, made, room_nbytes, seed) -> None:
     kernel, instances, dtype = made
     verify(kernel)
