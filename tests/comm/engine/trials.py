@@ -4,7 +4,8 @@ named, and what they kept open:
 
     python -m tests.comm.engine.trials [--trials 200] [--how kill|stop|cut] [--hosts 2] [--seed 0]
 
-With --hosts ranks are in network namespaces, which need root.
+With --hosts ranks are in network namespaces, which need root; a cut takes a rank's host away, so
+each rank has one of its own.
 """
 
 import argparse
@@ -129,18 +130,19 @@ class Trials:
         address, deadline_s = self._place
         return Rank(namespace, address, key, rank, self._size, deadline_s)
 
-    def run(self, trials, hit):
-        """`hit(rank)` does it to a rank, and gives the words that its survivors must say."""
+    def run(self, trials, hit, mend=lambda rank: None):
+        """`hit(rank)` does it to a rank, and gives the words that its survivors must say; `mend`
+        undoes what outlives the rank."""
         told = Told()
-        self._one(told, hit)  # the first one opens what stays
+        self._one(told, hit, mend)  # the first one opens what stays
         told = Told()
         told.open_before = [rank.ask(LEFT) for rank in self._ranks]
         for _ in range(trials):
-            self._one(told, hit)
+            self._one(told, hit, mend)
         told.open_after = [rank.ask(LEFT) for rank in self._ranks]
         return told
 
-    def _one(self, told, hit):
+    def _one(self, told, hit, mend):
         victim = self._random.randrange(self._size)
         others = [rank for i, rank in enumerate(self._ranks) if i != victim]
         code = self._random.choice(CODES)
@@ -157,6 +159,7 @@ class Trials:
         for rank in others:
             self._hear_of(told, rank, at_s, f"rank {victim} {words}")
         namespace = self._ranks[victim].namespace
+        mend(self._ranks[victim])
         self._ranks[victim].end()
         self._go_on(told, others, namespace)
 
@@ -196,7 +199,7 @@ def stop(rank):
     return "has said nothing"
 
 
-def run(trials, how=kill, count=0, size=3, deadline_s=20.0, seed=0):
+def run(trials, how="kill", count=0, size=3, deadline_s=20.0, seed=0):
     """The trials between ranks of this host, or of `count` namespaces."""
     with ExitStack() as stack:
         net = stack.enter_context(hosts(count)) if count else None
@@ -205,13 +208,20 @@ def run(trials, how=kill, count=0, size=3, deadline_s=20.0, seed=0):
         address = f"{net.address if net else '127.0.0.1'}:{server.port}"
         made = Trials(address, where, size, deadline_s, seed)
         stack.callback(made.close)
-        return made.run(trials, how)
+        if how == "cut":
+
+            def cut(rank):
+                net.cut(where.index(rank.namespace))
+                return "has said nothing"
+
+            return made.run(trials, cut, lambda rank: net.mend(where.index(rank.namespace)))
+        return made.run(trials, {"kill": kill, "stop": stop}[how])
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--how", choices=("kill", "stop"), default="kill")
+    parser.add_argument("--how", choices=("kill", "stop", "cut"), default="kill")
     parser.add_argument("--hosts", type=int, default=0)
     parser.add_argument("--size", type=int, default=3)
     parser.add_argument("--deadline", type=float, default=20.0)
@@ -219,8 +229,7 @@ def main():
     given = parser.parse_args()
     if given.hosts and (why := why_not()):
         raise SystemExit(why)
-    how = {"kill": kill, "stop": stop}[given.how]
-    told = run(given.trials, how, given.hosts, given.size, given.deadline, given.seed)
+    told = run(given.trials, given.how, given.hosts, given.size, given.deadline, given.seed)
     sys.stdout.write(told.as_json() + "\n")
 
 
