@@ -1,0 +1,79 @@
+"""Runs OpenCL C text as C, compiled by the host's compiler: many kernels in the time that a driver
+takes for one. Work-items of a group take turns between barriers, forward or backward."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hal.core.values import KernelSource
+
+HEADER = Path(__file__).with_name("host.h")
+FLAGS = ("-O0", "-w", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC")
+_VECTORS = "".join(f"VECTOR({t}, {n})\n" for t in ("float", "double") for n in (2, 4, 8, 16))
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """A library of compiled sources, by their numbers."""
+
+    library: Any
+    sources: Sequence[KernelSource]
+
+    def run(
+        self, number: int, grid: Sequence[int], buffers: Sequence[np.ndarray], backward: bool
+    ) -> None:
+        """Run a source over a grid on buffers, one for each parameter. Asserts that the work-items
+        of a group come to the same barriers."""
+        source = self.sources[number]
+        assert len(buffers) == len(source.params)
+        addresses = (ctypes.c_void_p * len(buffers))(*(b.ctypes.data for b in buffers))
+        sizes = (ctypes.c_long * 3)(*(*grid, 1, 1)[:3])
+        lanes = int(dict(source.options).get("lanes", 1))
+        apart = self.library.run(number, addresses, sizes, lanes, int(backward))
+        assert not apart, f"{source.entry}: work-items wait at a barrier to which others never come"
+
+
+def compiled(sources: Sequence[KernelSource], folder: Path) -> Kernels:
+    """Compile sources, whose parameters are buffers."""
+    parts = [HEADER.read_text(), _VECTORS, *map(_renamed, range(len(sources)), sources)]
+    cases = "".join(
+        f"case {i}: return run_groups(run_{i}, given, grid, lanes, backward);\n"
+        for i in range(len(sources))
+    )
+    parts.append(
+        "int run(int number, void **given, const long *grid, int lanes, int backward) {\n"
+        f"switch (number) {{\n{cases}}}\nreturn -1; }}\n"
+    )
+    text, library = folder / "kernels.c", folder / "kernels.so"
+    text.write_text("\n".join(parts))
+    subprocess.run(["cc", *FLAGS, "-o", library, text, "-lm"], check=True, timeout=300)
+    return Kernels(ctypes.CDLL(str(library)), sources)
+
+
+def _renamed(number: int, source: KernelSource) -> str:
+    """The text with names of its own, its scratch memory shared by the group, and a function that
+    calls it with addresses."""
+    text = re.sub(r"^\s*__local (?=\w+ \w+\[)", "static ", source.text, flags=re.MULTILINE)
+    text = re.sub(r"\((float|double)(\d+)\)\(", r"splat_\1\2(", text)
+    functions = re.findall(r"^static inline \w+ (\w+)\(", text, flags=re.MULTILINE)
+    names = [*functions, source.entry]
+    given = ", ".join(f"given[{i}], 0" for i in range(len(source.params)))
+    return "\n".join(
+        [
+            *(f"#define {name} {name}_{number}" for name in names),
+            text,
+            f"static void run_{number}(void **given) {{ {source.entry}({given}); }}",
+            *(
+                f"#undef {name}"
+                for name in {*names, *re.findall(r"^#define (\w+)", text, flags=re.M)}
+            ),
+        ]
+    )
