@@ -39,6 +39,20 @@ def test_ldm_is_private_and_initial_values_are_there(run):
         assert (run(TAKE + text) == filled(7 + np.arange(64))).all()
 
 
+def test_a_variable_that_is_set_to_zero_is_zero_whatever_ran_before(run):
+    dirty = "void f(void *v) { for (int i = 0; i < 4096; i++) x[i] = y[i] = 7; put(v, x); }"
+    assert (run(TAKE + dirty) == 7).all()
+    text = """__thread_local long count = 0;
+    __thread_local double known[64] = {0};
+    void f(void *v) {
+        count++, known[5] += 1;
+        x[0] = count, x[1] = known[5], x[2] = known[6];
+        put(v, x);
+    }"""
+    for _ in range(2):
+        assert (run(TAKE + text)[:, :3] == [1, 1, 0]).all()
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     st.integers(1, 60),
