@@ -66,8 +66,7 @@ def meet(place: Place, rank: int, size: int, deadline_s: float) -> Met:
         stack.callback(listeners.close)
         card = listeners.card(size)
         store.set(f"card/{rank}", json.dumps(asdict(card)).encode(), deadline.left_s)
-        cards = _cards(store, size, deadline)
-        _check(cards, rank)
+        cards = _cards(store, rank, size, deadline)
         links = Links(rank, cards, deadline)
         stack.callback(links.close)
         hosts = _hosts(store, links, rank, cards, deadline)
@@ -78,10 +77,19 @@ def meet(place: Place, rank: int, size: int, deadline_s: float) -> Met:
         return Met(hosts, *links.take(), segment, choices)
 
 
-def _cards(store: Store, size: int, deadline: Deadline) -> list[Card]:
-    _await_keys(store, [f"card/{r}" for r in range(size)], "did not come", deadline)
-    cards = [store.get(f"card/{r}", deadline.left_s) for r in range(size)]
-    return [Card(**json.loads(card)) for card in cards]
+def _cards(store: Store, rank: int, size: int, deadline: Deadline) -> list[Card]:
+    """The cards of all ranks. One that has another idea of the group is told of as soon as it is
+    read, since the ranks that are still awaited may not exist."""
+    cards: list[Card] = []
+    keys = [f"card/{other}" for other in range(size)]
+    for other, key in enumerate(keys):
+        try:
+            card = Card(**json.loads(store.get(key, deadline.left_s)))
+        except DeadlineExceeded:
+            raise _missing(store, keys, "did not come", deadline) from None
+        _check(other, card, rank, size)
+        cards.append(card)
+    return cards
 
 
 def _await_keys(store: Store, keys: Sequence[str], what: str, deadline: Deadline) -> None:
@@ -89,16 +97,19 @@ def _await_keys(store: Store, keys: Sequence[str], what: str, deadline: Deadline
         for start in range(0, len(keys), 1024):
             store.wait(keys[start : start + 1024], deadline.left_s)
     except DeadlineExceeded:
-        missing = [r for r, key in enumerate(keys) if store.find(key, 5.0) is None]
-        raise DeadlineExceeded(f"ranks {missing} {what} within {deadline.seconds:g} s") from None
+        raise _missing(store, keys, what, deadline) from None
 
 
-def _check(cards: Sequence[Card], rank: int) -> None:
-    for other, card in enumerate(cards):
-        if (card.version, card.size) != (VERSION, cards[rank].size):
-            theirs = f"rank {other} has version {card.version} and size {card.size}"
-            ours = f"rank {rank} has version {VERSION} and size {cards[rank].size}"
-            raise InvalidCall(f"ranks disagree about the group: {theirs}, {ours}")
+def _missing(store: Store, keys: Sequence[str], what: str, deadline: Deadline) -> DeadlineExceeded:
+    missing = [r for r, key in enumerate(keys) if store.find(key, 5.0) is None]
+    return DeadlineExceeded(f"ranks {missing} {what} within {deadline.seconds:g} s")
+
+
+def _check(other: int, card: Card, rank: int, size: int) -> None:
+    if (card.version, card.size) != (VERSION, size):
+        theirs = f"rank {other} has version {card.version} and size {card.size}"
+        ours = f"rank {rank} has version {VERSION} and size {size}"
+        raise InvalidCall(f"ranks disagree about the group: {theirs}, {ours}")
 
 
 def _hosts(

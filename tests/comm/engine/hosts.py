@@ -59,11 +59,6 @@ class Hosts:
     def mend(self, host):
         _ip(f"link set {self.port(host)} up")
 
-    def delay(self, host, milliseconds):
-        """Let what the host sends take so long."""
-        command = f"tc -n {self.namespace(host)} qdisc replace dev {_LINK} root netem limit 100000"
-        subprocess.run([*command.split(), "delay", f"{milliseconds}ms"], check=True, timeout=20)
-
     def remove(self):
         for host in range(self.count):
             _ip(f"netns del {self.namespace(host)}", check=False)
