@@ -6,6 +6,8 @@ import numpy as np
 
 from hal.core.values import AllocOptions
 from stack.comm.device.group import DeviceGroup
+from stack.comm.group import Group
+from stack.comm.store import Store
 from tests.comm.device.devices import open_device
 from tests.comm.engine.crew import crews
 
@@ -35,6 +37,24 @@ class Seat:
 
     def done(self, *points):
         assert self.device.wait(points, WAIT_S, True)
+
+
+@contextmanager
+def seated_as(world, groups):
+    """The seat of a rank of a job, in those of these groups that have it."""
+    seat, store = Seat(world.device), Store.of(world)
+    joined = []
+    for ranks in groups:
+        if world.rank in ranks:
+            place = f"{world.job}/{ranks}", ranks.index(world.rank), len(ranks)
+            joined.append(Group.join(store, world.store, *place, world.deadline_s))
+            seat.parts[ranks] = DeviceGroup(joined[-1], seat.device)
+    yield seat
+    for part in seat.parts.values():
+        part.close()
+    for group in joined:
+        group.close()
+    seat.device.close()
 
 
 @contextmanager

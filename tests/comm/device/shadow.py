@@ -1,11 +1,12 @@
 """Random collectives on devices against a model in numpy.
 
-python -m tests.comm.device.shadow [OPERATIONS [SEED [DEVICE,DEVICE,...]]] runs as many as wanted.
+python -m tests.comm.device.shadow [OPERATIONS [SEED [DEVICE,DEVICE,...]]] runs as many as wanted,
+in threads, or under `hal run -n 3 --devices cpu:0,opencl:0 -m` in processes with these devices.
 """
 
 import sys
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from unittest.mock import patch
 
 import click
@@ -16,8 +17,9 @@ from hal.core.values import Collective, CollectiveKind, ReduceKind, Region
 from hal.tile.numeric import NUMPY
 from stack.comm.device import pipeline
 from stack.comm.device.call import UNEVEN, Call
+from stack.comm.world import World
 from tests.comm.device.devices import mixed
-from tests.comm.device.seats import seated
+from tests.comm.device.seats import seated, seated_as
 from tests.comm.engine.model import parts_of, reduced
 from tests.comm.engine.test_operations import numbers, same
 
@@ -93,24 +95,26 @@ def results(call, sources):
 
 
 class Shadow:
-    """The memory of all ranks on their devices and in numpy. Operations are begun on the devices
-    and not waited for until `compare`."""
+    """The memory of all ranks in numpy, and that of those who sit here on their devices.
+    Operations are begun on the devices and not waited for until `compare`."""
 
-    def __init__(self, seats, seed):
+    def __init__(self, seats, size, seed):
         self.seats = seats
         self.model, self.buffers, self.last = {}, {}, {}
-        for rank, seat in enumerate(seats):
-            for number, dtype in enumerate(DType):
-                array = numbers(seed, rank, 2 * HALF + 16, NUMPY[dtype])
-                self.model[rank, dtype] = array
-                part = seat.parts[tuple(range(len(seats)))] if number % 2 else None
-                self.buffers[rank, dtype], self.last[rank] = seat.put(array, part)
+        for rank, (number, dtype) in product(range(size), enumerate(DType)):
+            array = numbers(seed, rank, 2 * HALF + 16, NUMPY[dtype])
+            self.model[rank, dtype] = array
+            if rank in seats:
+                part = seats[rank].parts[tuple(range(size))] if number % 2 else None
+                self.buffers[rank, dtype], self.last[rank] = seats[rank].put(array, part)
 
     def run(self, one):
         """Begin the operation on every member's device, and do it in the model."""
         of, size = one.call.collective, len(one.group)
         needs = [one.call.needs(i, size) for i in range(size)]
         for i, rank in enumerate(one.group):
+            if rank not in self.seats:
+                continue
             buffer, wide = self.buffers[rank, of.dtype], of.dtype.nbytes
             dst, src = (
                 Region(buffer, at[i] * wide, (n or 0) * wide)
@@ -127,33 +131,46 @@ class Shadow:
                 self.model[one.group[i], of.dtype][one.dst[i] :][: given.size] = given
 
     def compare(self):
-        """Every byte of every rank."""
+        """Every byte of every rank that sits here."""
         for (rank, dtype), buffer in self.buffers.items():
             got = self.seats[rank].get(buffer, NUMPY[dtype], self.last[rank])
             same(got, self.model[rank, dtype])
 
     def refresh(self, random):
         """New elements in place of some: sums and products do not all become infinite."""
-        for rank, seat in enumerate(self.seats):
+        for rank in {rank for rank, _ in self.model}:
             dtype = list(DType)[random.integers(len(DType))]
             array = numbers(int(random.integers(1000)), rank, 2 * HALF + 16, NUMPY[dtype])
             self.model[rank, dtype] = array
-            region = self.buffers[rank, dtype].region()
-            waits = (self.last[rank],)
-            self.last[rank] = seat.device.copy(region, array.tobytes(), seat.timeline, waits)
+            if rank in self.seats:
+                seat, region = self.seats[rank], self.buffers[rank, dtype].region()
+                waits = (self.last[rank],)
+                self.last[rank] = seat.device.copy(region, array.tobytes(), seat.timeline, waits)
 
 
 def groups_of(size):
     """The group of all ranks, of each two neighbours, and of all but the first one."""
-    return [tuple(range(size)), *pairwise(range(size)), tuple(range(1, size))]
+    found = [tuple(range(size)), *pairwise(range(size)), tuple(range(1, size))]
+    return list(dict.fromkeys(found))
 
 
 def run(names, count, seed):
-    """So many random operations among ranks with these devices."""
-    random, groups = np.random.default_rng(seed), groups_of(len(names))
-    small = patch.object(pipeline, "PIECE_NBYTES", 512)  # so that calls have several
-    with small, seated(names, *dict.fromkeys(groups[1:])) as seats:
-        shadow = Shadow(seats, seed)
+    """So many random operations among ranks in threads with these devices."""
+    with seated(names, *groups_of(len(names))[1:]) as seats:
+        play(dict(enumerate(seats)), len(names), count, seed)
+
+
+def run_as(world, count, seed):
+    """The same as a rank of a job."""
+    with seated_as(world, groups_of(world.size)) as seat:
+        play({world.rank: seat}, world.size, count, seed)
+
+
+def play(seats, size, count, seed):
+    """The operations, in calls of several pieces where memory is copied."""
+    random, groups = np.random.default_rng(seed), groups_of(size)
+    with patch.object(pipeline, "PIECE_NBYTES", 512):
+        shadow = Shadow(seats, size, seed)
         for number in range(count):
             shadow.run(operation(random, groups))
             if number % LOOK == LOOK - 1:
@@ -162,8 +179,16 @@ def run(names, count, seed):
         shadow.compare()
 
 
+def main(count="10000", seed="0", names=""):
+    """What the command line says."""
+    world, devices = World.present(), names.split(",") if names else mixed(4)
+    if world is None:
+        run(devices, int(count), int(seed))
+    else:
+        run_as(world, int(count), int(seed))
+    where = ", ".join(devices) if world is None else f"{world.size} processes, on {world.device}"
+    click.echo(f"right: {count} operations among {where}")
+
+
 if __name__ == "__main__":
-    given = dict(enumerate(sys.argv[1:]))
-    devices = given[2].split(",") if 2 in given else mixed(4)
-    run(devices, int(given.get(0, 10_000)), int(given.get(1, 0)))
-    click.echo(f"right: {given.get(0, 10_000)} operations among {', '.join(devices)}")
+    main(*sys.argv[1:])
