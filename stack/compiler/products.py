@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import prod
 
 from hal.core.description import DeviceInfo
-from hal.core.dtypes import DType
 from hal.core.values import Grid
 from hal.tile.build import Builder, broadcast, where
 from hal.tile.node import Node
@@ -21,7 +20,7 @@ from stack.compiler.group_matmul import group_matmul
 from stack.compiler.instances import decompose
 from stack.compiler.lanes import in_groups
 from stack.compiler.matmul import LoadTile, matmul
-from stack.compiler.mesh import mesh_matmul, on_mesh
+from stack.compiler.mesh import Elements, mesh_matmul, on_mesh
 from stack.compiler.schedule import Choices
 from stack.compiler.space import Space
 from stack.compiler.tiles import Tiles
@@ -124,15 +123,16 @@ def emit_product(
         block = choices.group_products.get(shape)
         return group_matmul(emission.b, shape, info, *loads, epilogue, block)
     if on_mesh(info):
-        return mesh_matmul(emission.b, shape, _stored_dtype(ops), info, *loads, epilogue)
+        return mesh_matmul(emission.b, shape, _elements(ops), info, *loads, epilogue)
     blocks = choices.products.get(shape)
     return matmul(emission.b, shape, info, *loads, epilogue, blocks)
 
 
-def _stored_dtype(ops: Operands) -> DType:
-    """The type in which pieces of the operands are kept: narrow only if both are."""
+def _elements(ops: Operands) -> Elements:
+    """What the operands are of: they are multiplied in a narrow type only if both are of it."""
     wide = compute_dtype(ops.product.srcs[0].dtype)
-    return ops.a.dtype if ops.a.dtype is ops.b.dtype and wide is not ops.a.dtype else wide
+    stored = max((r.dtype for x in (ops.a, ops.b) for r in reads(x)), key=lambda d: d.nbytes)
+    return Elements(stored, ops.a.dtype if ops.a.dtype is ops.b.dtype else wide)
 
 
 def _zero_beyond(scope: Tiles, e: Expr) -> Node:

@@ -58,14 +58,25 @@ class MeshBlock:
 
 
 @dataclass(frozen=True, slots=True)
+class Elements:
+    """The elements of the operands: the wider of their types in memory, and the type that is
+    multiplied."""
+
+    stored: DType
+    multiplied: DType
+
+
+@dataclass(frozen=True, slots=True)
 class Cores:
-    """The facts of a device that a cut depends on, for operands of `nbytes` per element: the mesh,
-    the operations/s of a core, the elements of a vector, and the bytes for pieces and sums."""
+    """The facts of a device that a cut depends on, for operands of some elements: the mesh, the
+    operations/s of a core, the elements of a vector, the bytes of an element in memory, whether it
+    is converted before it is multiplied, and the bytes for pieces and sums."""
 
     mesh: tuple[int, int]
     rate: float
     lanes: int
     nbytes: int
+    converted: bool
     room: int
 
     @property
@@ -73,19 +84,20 @@ class Cores:
         return self.mesh[0] * self.mesh[1]
 
 
-def cores_of(info: DeviceInfo, dtype: DType) -> Cores:
-    """The cores of a device with a mesh, for operands of an element type."""
+def cores_of(info: DeviceInfo, elements: Elements, accumulate: DType) -> Cores:
+    """The cores of a device with a mesh, for operands of such elements and sums of a type."""
     space = info.space(SpaceKind.SCRATCHPAD)
     rows, columns = info.limits.mesh
-    each = info.dtypes.get(dtype, 0.0) / (rows * columns) or CORE_RATE
-    lanes = max(1, info.limits.vector_nbytes // dtype.nbytes)
+    each = info.dtypes.get(elements.multiplied, 0.0) / (rows * columns) or CORE_RATE
+    lanes = max(1, info.limits.vector_nbytes // elements.multiplied.nbytes)
+    converted = elements != Elements(accumulate, accumulate)
     room = max(0, (space.nbytes if space else 0) - RESERVE_NBYTES)
-    return Cores(info.limits.mesh, each, lanes, dtype.nbytes, room)
+    return Cores(info.limits.mesh, each, lanes, elements.stored.nbytes, converted, room)
 
 
-def choose_block(shape: MatmulShape, dtype: DType, info: DeviceInfo) -> MeshBlock:
-    """The cut with the least estimated time; `dtype` is the operands' type in memory."""
-    cores = cores_of(info, dtype)
+def choose_block(shape: MatmulShape, elements: Elements, info: DeviceInfo) -> MeshBlock:
+    """The cut with the least estimated time."""
+    cores = cores_of(info, elements, shape.accumulate)
     fitting = list(fitting_blocks(shape, cores))
     return min(fitting or [_smallest(shape)], key=lambda b: (estimated_s(shape, cores, b), b.depth))
 
@@ -129,7 +141,7 @@ def scratch_nbytes(shape: MatmulShape, cores: Cores, b: MeshBlock) -> int:
     left, right = b.rows * b.depth, b.depth * b.columns
     copies = 4 if b.together else 2
     turned = right if shape.b_contiguous == "k" else 0
-    wide = left + right if cores.nbytes < shape.accumulate.nbytes else 0
+    wide = left + right if cores.converted else 0
     pieces = (copies * (left + right) + turned) * cores.nbytes
     return pieces + (wide + b.rows * b.columns) * shape.accumulate.nbytes
 
@@ -143,10 +155,11 @@ def estimated_s(shape: MatmulShape, cores: Cores, b: MeshBlock) -> float:
 
 def _results_s(shape: MatmulShape, cores: Cores, b: MeshBlock) -> float:
     """The sums of all cores on their way to memory, where those of a core end within lines."""
-    runs, nbytes = b.rows, cores.nbytes * min(b.columns, shape.n)
+    width = shape.accumulate.nbytes
+    runs, nbytes = b.rows, width * min(b.columns, shape.n)
     if b.columns >= shape.n:
         runs, nbytes = b.rows // b.lines, nbytes * b.lines
-    whole = nbytes % LINE_NBYTES == 0 and shape.n * cores.nbytes % LINE_NBYTES == 0
+    whole = nbytes % LINE_NBYTES == 0 and shape.n * width % LINE_NBYTES == 0
     parts = 0 if whole else 1 if nbytes < LINE_NBYTES else 2
     return cores.count * runs * (nbytes / BANDWIDTH + parts * PART_S)
 

@@ -18,7 +18,6 @@ and each instance can be run alone.
 from __future__ import annotations
 
 from hal.core.description import DeviceInfo
-from hal.core.dtypes import DType
 from hal.core.values import Grid
 from hal.tile.build import Builder, add, cast, const, dot, index, mul, program_id, sub
 from hal.tile.kernel import Memory
@@ -26,7 +25,7 @@ from hal.tile.node import Node
 from stack.compiler.blocking import MatmulShape, ceil_div
 from stack.compiler.edges import left_of
 from stack.compiler.matmul import Epilogue, LoadTile, divided
-from stack.compiler.mesh.block import MeshBlock, choose_block
+from stack.compiler.mesh.block import Elements, MeshBlock, choose_block
 
 
 def on_mesh(info: DeviceInfo) -> bool:
@@ -37,17 +36,17 @@ def on_mesh(info: DeviceInfo) -> bool:
 def mesh_matmul(
     b: Builder,
     shape: MatmulShape,
-    dtype: DType,
+    elements: Elements,
     info: DeviceInfo,
     load_a: LoadTile,
     load_b: LoadTile,
     epilogue: Epilogue,
     block: MeshBlock | None = None,
 ) -> Grid:
-    """As `stack.compiler.matmul.matmul`, for operands whose type in memory is `dtype`."""
+    """As `stack.compiler.matmul.matmul`, for operands of such elements."""
     if 0 in (shape.batch, shape.m, shape.n):
         return (0, 1, 1)
-    t = block or choose_block(shape, dtype, info)
+    t = block or choose_block(shape, elements, info)
     mesh = info.limits.mesh if t.together else (1, 1)
     number, row, column = _place(mesh)
     down = ceil_div(shape.m, t.rows * mesh[0])

@@ -1,0 +1,105 @@
+"""Products and attention of the compiler on an emulated core group, in emulated time."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import hal
+from benchmarks.row import Bar, Row
+from hal.core.dtypes import DType
+from hal.core.values import OpenOptions
+from hal.tile.node import Node, Type
+from hal.tile.numeric import NUMPY
+from stack.compiler.program import GraphRequest
+from stack.ir import build
+from stack.runtime import Engine, engine_of
+
+DEVICE = "sunway:0"
+SQUARES = ((DType.F64, 1536), (DType.F64, 3072), (DType.F16, 3072), (DType.F32, 3072))
+QUICK = ((DType.F64, 768), (DType.F16, 1536), (DType.F32, 1024))
+BY_HAND = "a program by hand"
+KEYS, COLUMNS = 4096, 64
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    if all(row.name != DEVICE for row in hal.devices()):
+        note = f"no device {DEVICE}: pip install hal-plugin-sunway-emu"
+        yield Row(f"products on {DEVICE}", "share of the peak", None, note=note)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.jsonl"
+        options = OpenOptions(settings={"report": str(report)})
+        with engine_of(hal.open(DEVICE, options=options, wrappers=())) as engine:
+            emulated = _Emulated(engine, report)
+            yield from (_product(emulated, d, n) for d, n in (QUICK if quick else SQUARES))
+            yield _attention(emulated, KEYS // 8 if quick else KEYS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Emulated:
+    """An engine on a device that reports emulated time."""
+
+    engine: Engine
+    report: Path
+
+    def seconds(self, outputs: tuple[Node, ...], inputs: tuple[Node, ...]) -> float:
+        """The emulated seconds of a request's kernels."""
+        arrays = [self.engine.put(np.ones(x.shape, NUMPY[x.dtype]), x.dtype) for x in inputs]
+        self.report.write_text("")
+        self.engine.plan(GraphRequest(outputs, inputs)).run(arrays)
+        self.engine.sync()
+        lines = [json.loads(line) for line in self.report.read_text().splitlines()]
+        return sum(float(row["emulated_s"]) for row in lines if "launch" in row)
+
+
+def _product(emulated: _Emulated, dtype: DType, n: int) -> Row:
+    """A square product by the stack, beside one whose text was written by hand."""
+    a, b = (build.input(i, Type((n, n), dtype)) for i in range(2))
+    seconds = emulated.seconds((build.matmul(a, b),), (a, b))
+    peak = emulated.engine.device.info.dtypes[dtype]
+    by_hand = _by_hand(n, dtype is DType.F16) / peak if dtype is not DType.F32 else None
+    return Row(
+        f"{dtype.value} product of {n} by {n} matrices on a core group",
+        "share of the peak",
+        2 * n**3 / seconds / peak,
+        by_hand,
+        BY_HAND if by_hand else "",
+        Bar(ratio=0.95) if by_hand else None,
+        more_is_better=True,
+        note="emulated time",
+    )
+
+
+def _by_hand(n: int, half: bool) -> float:
+    """Operations/s of the program that came with the emulator."""
+    bench: Any = import_module("hal_plugin_sunway.bench")
+    chip: Any = import_module("hal_plugin_sunway.chip")
+    with bench.Bench(chip.published()) as core_group:
+        return float(core_group.matmul_rate(n, half))
+
+
+def _attention(emulated: _Emulated, keys: int) -> Row:
+    """One head: fused, and with its weights stored, which the second output asks for."""
+    q, k, v = (build.input(i, Type((keys, COLUMNS), DType.F32)) for i in range(3))
+    scores = build.matmul(q, build.permute(k, (1, 0)))
+    scores = build.mul(scores, build.full_like(scores, COLUMNS**-0.5))
+    top = build.expand(build.reduce("max", scores, (1,)), scores.shape)
+    power = build.exp(build.sub(scores, top))
+    over = build.expand(build.recip(build.reduce("sum", power, (1,))), scores.shape)
+    weights = build.mul(power, over)
+    out = build.matmul(weights, v)
+    found: Mapping[str, float] = {
+        "fused": emulated.seconds((out,), (q, k, v)),
+        "unfused": emulated.seconds((out, weights), (q, k, v)),
+    }
+    claim = f"float32 attention of {keys} rows to {keys} keys of {COLUMNS} columns on a core group"
+    bar, note = Bar(ratio=1.8), "emulated time"
+    return Row(claim, "s", found["fused"], found["unfused"], "weights stored", bar, note=note)
