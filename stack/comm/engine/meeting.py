@@ -10,16 +10,20 @@ has ended. Abstract sockets and memory without a name go with their processes.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from contextlib import ExitStack
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 
-from hal.core.errors import DeadlineExceeded, InvalidCall
+from hal.core.errors import DeadlineExceeded, HalError, InvalidCall
 from stack.comm.choose.choices import Choices, choices_in, own_choices
 from stack.comm.choose.network import network_of_hosts
 from stack.comm.engine.links import VERSION, Card, Deadline, Links, Listeners
 from stack.comm.engine.segment import segment_of
 from stack.comm.store import Store
+
+_PAUSE_S = 0.005
+_WITHDRAWAL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ def meet(place: Place, rank: int, size: int, deadline_s: float) -> Met:
     with ExitStack() as stack:
         listeners = Listeners(place.address, size)
         stack.callback(listeners.close)
+        stack.enter_context(_withdrawn_when_late(store, rank))
         card = listeners.card(size)
         store.set(f"card/{rank}", json.dumps(asdict(card)).encode(), deadline.left_s)
         cards = _cards(store, rank, size, deadline)
@@ -77,6 +82,28 @@ def meet(place: Place, rank: int, size: int, deadline_s: float) -> Met:
         return Met(hosts, *links.take(), segment, choices)
 
 
+@contextmanager
+def _withdrawn_when_late(store: Store, rank: int) -> Iterator[None]:
+    """A rank that gives up leaves an empty card: it has come, and whoever comes later waits for it
+    to come again."""
+    try:
+        yield
+    except DeadlineExceeded:
+        with suppress(HalError):
+            store.set(f"card/{rank}", b"", _WITHDRAWAL_S)
+        raise
+
+
+def _card(store: Store, key: str, deadline: Deadline) -> Card:
+    text = store.get(key, deadline.left_s)
+    while not text and not deadline.passed:
+        time.sleep(_PAUSE_S)
+        text = store.get(key, deadline.left_s)
+    if not text:
+        raise DeadlineExceeded(f"the rank of {key} gave up, and did not come again")
+    return Card(**json.loads(text))
+
+
 def _cards(store: Store, rank: int, size: int, deadline: Deadline) -> list[Card]:
     """The cards of all ranks. One that has another idea of the group is told of as soon as it is
     read, since the ranks that are still awaited may not exist."""
@@ -84,7 +111,7 @@ def _cards(store: Store, rank: int, size: int, deadline: Deadline) -> list[Card]
     keys = [f"card/{other}" for other in range(size)]
     for other, key in enumerate(keys):
         try:
-            card = Card(**json.loads(store.get(key, deadline.left_s)))
+            card = _card(store, key, deadline)
         except DeadlineExceeded:
             raise _missing(store, keys, "did not come", deadline) from None
         _check(other, card, rank, size)
@@ -101,7 +128,9 @@ def _await_keys(store: Store, keys: Sequence[str], what: str, deadline: Deadline
 
 
 def _missing(store: Store, keys: Sequence[str], what: str, deadline: Deadline) -> DeadlineExceeded:
-    missing = [r for r, key in enumerate(keys) if store.find(key, 5.0) is None]
+    found = [store.find(key, 5.0) for key in keys]
+    missing = [r for r, text in enumerate(found) if text is None]
+    missing = missing or [r for r, text in enumerate(found) if not text]  # they gave up before
     return DeadlineExceeded(f"ranks {missing} {what} within {deadline.seconds:g} s")
 
 

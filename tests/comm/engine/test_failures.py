@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -139,6 +140,18 @@ def test_missing_ranks_are_named():
     text = r"ranks \[1, 2\] did not come within 0.3 s"
     with crews(1) as [crew], pytest.raises(DeadlineExceeded, match=text):
         Group.join(crew.store, crew.address, "alone", 0, 3, 0.3)
+
+
+def test_a_rank_that_gave_up_may_come_again():
+    with crews(1) as [crew], ThreadPoolExecutor(1) as pool:
+        where = crew.store, crew.address, "again"
+        with pytest.raises(DeadlineExceeded, match=r"ranks \[1\] did not come"):
+            Group.join(*where, 0, 2, 0.1)
+        with pytest.raises(DeadlineExceeded, match=r"ranks \[0\] did not come"):
+            Group.join(*where, 1, 2, 0.1)
+        other = pool.submit(Group.join, *where, 1, 2, 10.0)
+        with Group.join(*where, 0, 2, 10.0) as group, other.result(20) as peer:
+            assert (group.rank, peer.rank) == (0, 1)
 
 
 def left_over():
