@@ -13,7 +13,7 @@ import hal
 from hal.core.values import AllocOptions, KernelSource, OpenOptions, ParamKind
 from hal.tile.interpret import interpret
 from hal.tile.kernel import Kernel
-from hal.tile.numeric import quiet
+from hal.tile.numeric import NUMPY, quiet
 from stack.compiler.scratchpad.render import render_athread, written
 from tests.compiler.llvm.agreement import assert_close
 
@@ -64,7 +64,9 @@ def launch(
             device.copy(held[p.name].region(), padded(buffers[p.name]), queue, [])
             arguments.append(held[p.name].region(MARGIN, buffers[p.name].nbytes))
         else:
-            arguments.append(scalars[p.name])
+            with quiet():
+                value = np.asarray(scalars[p.name]).astype(NUMPY[p.dtype])
+            arguments.append(value.astype(np.float64).item() if p.dtype.is_float else value.item())
     program = device.load(source)
     whole = (*grid, 1, 1)[:3]
     launchable = device.bind(program, arguments)
