@@ -7,7 +7,17 @@ from collections.abc import Iterator, Mapping
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.errors import CompileError
 from hal.core.values import KernelSource, Param, ParamKind
-from hal.tile.kernel import Alloc, Kernel, Load, Memory
+from hal.tile.kernel import (
+    Alloc,
+    Atomic,
+    Copy,
+    Gather,
+    Kernel,
+    Load,
+    Memory,
+    Scatter,
+    Store,
+)
 from hal.tile.node import Type, node
 from hal.tile.walk import statements
 from stack.compiler.c import casts, control
@@ -27,6 +37,11 @@ STATEMENTS: Mapping[type, StatementRule] = {
     Put: transfer,
     Together: together,
     Load: near.load,
+    Store: near.store,
+    Gather: near.gather,
+    Scatter: near.scatter,
+    Atomic: near.atomic,
+    Copy: near.copy,
 }
 """What this lowering writes its own way."""
 
