@@ -1,0 +1,87 @@
+"""How gradients are put into buckets, and what sharing them leaves in a group of one rank: their
+values."""
+
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stack.framework as ht
+from hal.core.dtypes import DType
+from hal.tile.node import Type
+from stack.comm.device.group import DeviceGroup
+from stack.framework import nn, optim
+from stack.ir import build as g
+from stack.parallel.buckets import buckets, runs, share
+from stack.runtime import engine_for
+from tests.comm.engine.crew import crews
+
+
+def part(size, depth):
+    """A gradient of so many elements at the end of so long a way."""
+    x = g.input(0, Type((size,), DType.F32))
+    for _ in range(depth):
+        x = g.neg(g.exp(x))
+    return x
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), min_size=1, max_size=12),
+    st.integers(1, 60),
+)
+def test_buckets_are_neighbours_of_about_a_size_that_come_no_later_than_their_first(drawn, nbytes):
+    found = buckets([part(size, depth) for size, depth in drawn], nbytes)
+    assert [i for bucket in found for i in bucket] == list(range(len(drawn)))
+    for bucket, following in zip(found, [*found[1:], None], strict=True):
+        sizes, depths = zip(*(drawn[i] for i in bucket), strict=True)
+        assert 4 * sum(sizes[:-1]) < nbytes
+        assert max(depths) == depths[0]
+        if following is not None:
+            assert 4 * sum(sizes) >= nbytes or drawn[following[0]][1] > depths[0]
+
+
+@pytest.fixture
+def group():
+    """The name of a group of one rank that the first processor is in."""
+    with crews(1) as (crew,), ExitStack() as stack:
+        engine = engine_for("cpu:0")
+        engine.groups["one"] = stack.enter_context(DeviceGroup(crew.groups[0], engine.device))
+        stack.callback(engine.groups.pop, "one")
+        yield "one"
+
+
+def model():
+    """Parameters of two element types, one of which gets no gradient."""
+    ht.manual_seed(3)
+    layers = nn.Sequential(nn.Linear(3, 5), nn.Linear(5, 7), nn.Linear(7, 2), nn.Linear(2, 2))
+    layers[1].to(ht.float64)
+    return layers
+
+
+def backward(layers):
+    x = layers[0](ht.ones(2, 3))
+    layers[2](layers[1](x.to(ht.float64)).to(ht.float32)).sum().backward()
+
+
+@pytest.mark.parametrize("optimized", ["all", "some", "more", "none"])
+def test_gradients_keep_their_values_and_lie_where_the_optimizer_has_them(group, optimized):
+    layers, other = model(), nn.Linear(2, 2)
+    chosen = {"all": layers, "some": layers[2], "more": nn.Sequential(layers, other)}
+    if optimized in chosen:
+        optim.SGD(chosen[optimized].parameters(), lr=0.1)
+    parameters = list(layers.parameters())
+    backward(layers)
+    before = [None if p.grad is None else p.grad.numpy() for p in parameters]
+    found = runs(parameters)
+    for run in found:
+        share(run, group)
+        gradients = [None if p.grad is None else p.grad.node for p in run.members]
+        if None not in gradients:
+            assert run.layout.split(run.layout.join(gradients)) == gradients
+    assert sorted(p.serial for r in found for p in r.members) == [p.serial for p in parameters]
+    for p, value in zip(parameters, before, strict=True):
+        assert (p.grad is None) == (value is None)
+        if value is not None:
+            np.testing.assert_array_equal(p.grad.numpy(), value)
