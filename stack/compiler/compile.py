@@ -13,7 +13,7 @@ from stack.compiler import c, llvm, scratchpad, simt
 from stack.compiler.emit import Part, TileExchange
 from stack.compiler.lanes import in_groups
 from stack.compiler.lower import lower_graph
-from stack.compiler.mesh.render import found_in, render_together
+from stack.compiler.mesh.render import is_together, render_together
 from stack.compiler.program import (
     BufferRef,
     Call,
@@ -42,10 +42,8 @@ def _print_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
 
 def _print_athread(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     """The kernel for cores with scratchpads; all at the same step at once where that pays."""
-    found = found_in(kernel, info)
-    if found:
-        return render_together(kernel, info, found)
-    return scratchpad.render_athread(kernel, info)
+    render = render_together if is_together(kernel, info) else scratchpad.render_athread
+    return render(kernel, info)
 
 
 RENDERERS: Mapping[str, Renderer] = {

@@ -21,6 +21,7 @@ from stack.compiler.instances import decompose
 from stack.compiler.lanes import in_groups
 from stack.compiler.matmul import LoadTile, matmul
 from stack.compiler.mesh import Elements, mesh_matmul, on_mesh
+from stack.compiler.mesh.block import TILES
 from stack.compiler.schedule import Choices
 from stack.compiler.space import Space
 from stack.compiler.tiles import Tiles
@@ -123,16 +124,18 @@ def emit_product(
         block = choices.group_products.get(shape)
         return group_matmul(emission.b, shape, info, *loads, epilogue, block)
     if on_mesh(info):
-        return mesh_matmul(emission.b, shape, _elements(ops), info, *loads, epilogue)
+        return mesh_matmul(emission.b, shape, _elements(ops, work), info, *loads, epilogue)
     blocks = choices.products.get(shape)
     return matmul(emission.b, shape, info, *loads, epilogue, blocks)
 
 
-def _elements(ops: Operands) -> Elements:
+def _elements(ops: Operands, work: Work) -> Elements:
     """What the operands are of: they are multiplied in a narrow type only if both are of it."""
     wide = compute_dtype(ops.product.srcs[0].dtype)
     stored = max((r.dtype for x in (ops.a, ops.b) for r in reads(x)), key=lambda d: d.nbytes)
-    return Elements(stored, ops.a.dtype if ops.a.dtype is ops.b.dtype else wide)
+    multiplied = ops.a.dtype if ops.a.dtype is ops.b.dtype else wide
+    nest = work.nest
+    return Elements(stored, multiplied, TILES + len(nest.own) + sum(map(len, nest.reads.values())))
 
 
 def _zero_beyond(scope: Tiles, e: Expr) -> Node:

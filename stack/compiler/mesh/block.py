@@ -23,7 +23,7 @@ multiply-adds, so that computing takes longer."""
 RESERVE_NBYTES = 32 << 10
 """What is left in a scratchpad for the tiles of an epilogue, and for the stack."""
 TILES = 6
-"""Tiles of an epilogue that are in the scratchpad at once."""
+"""Tiles that an epilogue of few operations has in the scratchpad at once."""
 BANDWIDTH = 48e9
 """Bytes/s between main memory and the scratchpads, of which the contract has no fact."""
 SMALL = 8
@@ -60,17 +60,19 @@ class MeshBlock:
 @dataclass(frozen=True, slots=True)
 class Elements:
     """The elements of the operands: the wider of their types in memory, and the type that is
-    multiplied."""
+    multiplied. The epilogue has so many tiles in the scratchpad at once."""
 
     stored: DType
     multiplied: DType
+    tiles: int = TILES
 
 
 @dataclass(frozen=True, slots=True)
 class Cores:
     """The facts of a device that a cut depends on, for operands of some elements: the mesh, the
     operations/s of a core, the elements of a vector, the bytes of an element in memory, whether it
-    is converted before it is multiplied, and the bytes for pieces and sums."""
+    is converted before it is multiplied, the bytes for pieces and sums, and the tiles of an
+    epilogue."""
 
     mesh: tuple[int, int]
     rate: float
@@ -78,6 +80,7 @@ class Cores:
     nbytes: int
     converted: bool
     room: int
+    tiles: int = TILES
 
     @property
     def count(self) -> int:
@@ -90,9 +93,11 @@ def cores_of(info: DeviceInfo, elements: Elements, accumulate: DType) -> Cores:
     rows, columns = info.limits.mesh
     each = info.dtypes.get(elements.multiplied, 0.0) / (rows * columns) or CORE_RATE
     lanes = max(1, info.limits.vector_nbytes // elements.multiplied.nbytes)
-    converted = elements != Elements(accumulate, accumulate)
+    converted = (elements.stored, elements.multiplied) != (accumulate, accumulate)
     room = max(0, (space.nbytes if space else 0) - RESERVE_NBYTES)
-    return Cores(info.limits.mesh, each, lanes, elements.stored.nbytes, converted, room)
+    return Cores(
+        info.limits.mesh, each, lanes, elements.stored.nbytes, converted, room, elements.tiles
+    )
 
 
 def choose_block(shape: MatmulShape, elements: Elements, info: DeviceInfo) -> MeshBlock:
@@ -109,7 +114,9 @@ def fitting_blocks(shape: MatmulShape, cores: Cores) -> Iterator[MeshBlock]:
         for rows in _up_to(_ROWS, ceil_div(shape.m, down)):
             for columns in _up_to(_COLUMNS, ceil_div(shape.n, across)):
                 for depth in _up_to(_DEPTHS, shape.k):
-                    block = MeshBlock(rows, columns, depth, together, _lines(shape, rows, columns))
+                    block = MeshBlock(
+                        rows, columns, depth, together, _lines(shape, cores, rows, columns)
+                    )
                     if scratch_nbytes(shape, cores, block) <= cores.room:
                         yield block
 
@@ -128,9 +135,9 @@ def _up_to(sizes: tuple[int, ...], extent: int) -> Iterator[int]:
             return
 
 
-def _lines(shape: MatmulShape, rows: int, columns: int) -> int:
+def _lines(shape: MatmulShape, cores: Cores, rows: int, columns: int) -> int:
     """The most rows whose tiles fit into what the product leaves."""
-    most = max(1, RESERVE_NBYTES // TILES // (columns * shape.accumulate.nbytes))
+    most = max(1, RESERVE_NBYTES // cores.tiles // (columns * shape.accumulate.nbytes))
     return next(n for n in range(min(rows, most), 0, -1) if rows % n == 0)
 
 

@@ -3,10 +3,10 @@ cores of a mesh are at the same product at the same time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from hal.core.description import DeviceInfo
+from hal.core.errors import CompileError
 from hal.core.values import KernelSource
 from hal.tile.kernel import Kernel
 from stack.compiler.c import control
@@ -15,10 +15,17 @@ from stack.compiler.c.contraction import LOOPS
 from stack.compiler.c.scope import Scope, StatementRule
 from stack.compiler.c.writer import Writer
 from stack.compiler.mesh import dot, stream
+from stack.compiler.mesh.block import RESERVE_NBYTES
 from stack.compiler.mesh.loop import CORES, Product, products
 from stack.compiler.mesh.stream import Stream, streams
 from stack.compiler.mesh.text import Text
-from stack.compiler.scratchpad.render import STATEMENTS, parameter
+from stack.compiler.scratchpad.render import (
+    FRAME_NBYTES,
+    STATEMENTS,
+    parameter,
+    program,
+    scratchpad_nbytes,
+)
 
 _DEALT = f"""\
     const long *hal_grid = hal_raw;
@@ -29,18 +36,39 @@ _DEALT = f"""\
 """
 
 
+_ROOMS = (RESERVE_NBYTES // 2, RESERVE_NBYTES // 8, 0)
+"""Bytes for transfers beside those of products and streams, from what is best."""
+
 Together = Product | Stream
 
 
-def found_in(kernel: Kernel, info: DeviceInfo) -> dict[int, Together]:
-    """What cores can do together in a kernel, by the number of the statement of its body."""
-    return {**streams(kernel, info), **products(kernel, info)}
+def is_together(kernel: Kernel, info: DeviceInfo) -> bool:
+    """Whether there is something in a kernel that cores do together."""
+    return bool(_found(kernel, info, 0))
 
 
-def render_together(
-    kernel: Kernel, info: DeviceInfo, found: Mapping[int, Together]
-) -> KernelSource:
-    """The kernel as slave-core C, program format athread-c/1; `found` is what cores do together."""
+def _found(kernel: Kernel, info: DeviceInfo, room_nbytes: int) -> dict[int, Together]:
+    """What cores can do together, by the number of the statement of the kernel's body."""
+    return {**streams(kernel, info, room_nbytes), **products(kernel, info)}
+
+
+def render_together(kernel: Kernel, info: DeviceInfo) -> KernelSource:
+    """The kernel as slave-core C, program format athread-c/1.
+
+    Transfers have less room where tiles need more. Raises CompileError where these alone do not fit
+    into a scratchpad.
+    """
+    most, needed = scratchpad_nbytes(info), 0
+    for room in _ROOMS:
+        source, needed = _written(kernel, info, room)
+        if needed <= most:
+            return source
+    text = f"its tiles take {needed} bytes of a scratchpad of {most}"
+    raise CompileError(f"{kernel.name}: {text}; make them smaller", text)
+
+
+def _written(kernel: Kernel, info: DeviceInfo, room_nbytes: int) -> tuple[KernelSource, int]:
+    """The text with so many bytes for transfers, and what it takes of the scratchpad in all."""
     out, vector = Writer(ATHREAD), info.limits.vector_nbytes
 
     def product(scope: Scope, p: Product) -> None:
@@ -51,17 +79,8 @@ def render_together(
     for number, p in enumerate(kernel.params):
         parameter(scope, number, p)
     scope.scalars[stream.ONCE] = "0L"
+    found = _found(kernel, info, room_nbytes)
     body: list[Any] = [found.get(i, s) for i, s in enumerate(kernel.body)]
-    control.block(scope, stream.moved(tuple(body), "all"))
-    name = f"{kernel.name}_kernel"
-    named = ", ".join(f"{p.kind.value} {p.dtype.short}" for p in kernel.params)
-    parts = (
-        ATHREAD.header,
-        f'const char {name}_params[] = "{named}";',
-        out.functions.text(),
-        f"void {name}(void *hal_raw) {{",
-        *(f"    {line}" for line in out.scratch),
-        _DEALT + out.text(),
-        "    }\n}\n",
-    )
-    return KernelSource(ATHREAD.format, "\n".join(parts), name, kernel.params)
+    control.block(scope, stream.moved(tuple(body), "all", room_nbytes))
+    needed = out.fixed_nbytes + out.most_nbytes + FRAME_NBYTES
+    return program(kernel, out, _DEALT), needed

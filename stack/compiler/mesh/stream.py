@@ -18,7 +18,6 @@ from stack.compiler.c import control
 from stack.compiler.c.memory import pointer, scalar
 from stack.compiler.c.scope import Array, Scope
 from stack.compiler.c.types import memory
-from stack.compiler.mesh.block import RESERVE_NBYTES
 from stack.compiler.mesh.loop import CORES, depends_on
 from stack.compiler.scratchpad.windows import windowed
 
@@ -36,19 +35,20 @@ class Stream:
     shared: bool
 
 
-def streams(kernel: Kernel, info: DeviceInfo) -> dict[int, Stream]:
-    """The streams of a kernel, by the number of the statement of its body."""
+def streams(kernel: Kernel, info: DeviceInfo, room_nbytes: int) -> dict[int, Stream]:
+    """The streams of a kernel, by the number of the statement of its body; other transfers of their
+    loops have so many bytes."""
     written = {s.target.memory for s in statements(kernel.body) if hasattr(s, "target")}
     found = {}
     for number, s in enumerate(kernel.body):
         if isinstance(s, For) and any(n.op == "dot" for c in s.carried for n in (c.next,)):
-            stream = _stream(s, info, written)
+            stream = _stream(s, info, written, room_nbytes)
             if stream is not None:
                 found[number] = stream
     return found
 
 
-def _stream(s: For, info: DeviceInfo, written: set[object]) -> Stream | None:
+def _stream(s: For, info: DeviceInfo, written: set[object], room_nbytes: int) -> Stream | None:
     """A loop that adds a product to what it carries, as a stream, if it is one."""
     if any(n.op != "const" for n in (s.start, s.stop, s.step)) or s.start["value"] != 0:
         return None
@@ -58,7 +58,8 @@ def _stream(s: For, info: DeviceInfo, written: set[object]) -> Stream | None:
     cores = prod(info.limits.mesh)
     block = binary("div", program_id(0), cores)
     shared = cores == CORES and all(not depends_on(x.source, {s.index, block}) for x in loads)
-    rest = moved(tuple(x for x in s.body if x not in loads), f"step{s.index['id']}")
+    others = tuple(x for x in s.body if x not in loads)
+    rest = moved(others, f"step{s.index['id']}", room_nbytes)
     return Stream(replace(s, body=rest), int(s.stop["value"]), int(s.step["value"]), loads, shared)
 
 
@@ -66,11 +67,12 @@ ONCE = node("var", Type((), DType.I64), id="once")
 """The index of the only step of a loop."""
 
 
-def moved(body: tuple[Statement, ...], tag: str) -> tuple[Statement, ...]:
-    """Statements with transfers for what they touch in main memory; arrays are named by the tag."""
+def moved(body: tuple[Statement, ...], tag: str, room_nbytes: int) -> tuple[Statement, ...]:
+    """Statements with transfers for what they touch in main memory, through arrays of so many bytes
+    at most, which are named by the tag."""
     zero, one = (const(n, DType.I64) for n in (0, 1))
     found: list[Statement] = []
-    for s in windowed(For(ONCE, zero, one, one, (), body), RESERVE_NBYTES // 2).body:
+    for s in windowed(For(ONCE, zero, one, one, (), body), room_nbytes).body:
         found += s.body if isinstance(s, For) and s.index is ONCE else (s,)
     names = {
         s.memory: replace(s.memory, name=f"{s.memory.name}_{tag}")
@@ -135,6 +137,7 @@ def write(scope: Scope, p: Stream) -> None:
 
 def _place(scope: Scope, x: Load, name: str) -> str:
     kind, size = memory(scope.out.dialect, x.result.dtype), x.result.type.size
+    scope.out.fixed_nbytes += 2 * size * x.result.dtype.nbytes
     text = f"static __thread_local {kind} {name}[2][{size}] __attribute__((aligned(64)));\n"
     return scope.out.functions.define(name, text)
 

@@ -45,7 +45,7 @@ STATEMENTS: Mapping[type, StatementRule] = {
 }
 """What this lowering writes its own way."""
 
-_FRAME_NBYTES = 4 << 10
+FRAME_NBYTES = 4 << 10
 """What a compiler keeps beside the arrays."""
 _LEAST_ROOM = 256
 
@@ -94,7 +94,7 @@ def written(kernel: Kernel, room_nbytes: int) -> tuple[KernelSource, int]:
     found = windowed(dealt.loop, room_nbytes)
     control.block(scope, found.body)
     head = "".join(_run(dealt, found.most))
-    return program(kernel, out, head), out.fixed_nbytes + out.most_nbytes + _FRAME_NBYTES
+    return program(kernel, out, head), out.fixed_nbytes + out.most_nbytes + FRAME_NBYTES
 
 
 def program(kernel: Kernel, out: Writer, head: str) -> KernelSource:
