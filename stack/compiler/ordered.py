@@ -17,7 +17,7 @@ from stack.compiler.access import Affine, Axis, NeedSplit, axis_index
 from stack.compiler.emission import Emission, TileAxis, compute_dtype
 from stack.compiler.expr import Expr, Walk
 from stack.compiler.instances import decompose, instance
-from stack.compiler.lanes import lanes_for
+from stack.compiler.lanes import by_transfers, lanes_for
 from stack.compiler.roots import Home
 from stack.compiler.tiles import Tiles
 
@@ -98,7 +98,7 @@ def blocks(
         return Tiles(emission, decompose(row, before)), (prod(a.size for a in before), 1, 1)
     rows, lane = [*before, *after[:-1]], after[-1]
     lanes = lanes_for(info, compute_dtype(root.dtype).nbytes)
-    width = min(lanes * UNROLL, lane.size)
+    width = min(lanes if by_transfers(info) else lanes * UNROLL, lane.size)
     chunks = -(-lane.size // width)
     row, chunk = instance(chunks)
     base = mul(chunk, width)
