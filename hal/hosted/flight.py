@@ -61,10 +61,11 @@ class Flight:
         except OperationFailed as error:
             # A part of it may have begun; behind it the stream comes to a mark of its own.
             marks = (self._machine.nothing(queue.stream, None),)
-            self.orphans.append(Started(op.value, job, marks, op.uses, (), since_ns))
+            self.orphans.append(Started(op.value, job.operations, marks, op.uses, (), since_ns))
             self._fail(queue, op.value, error.failure)
             return
-        queue.started.append(Started(op.value, job, marks, op.uses, op.waits, since_ns))
+        started = Started(op.value, job.operations, marks, op.uses, op.waits, since_ns, job.host)
+        queue.started.append(started)
 
     def hand_over(self, queue: Queue) -> None:
         """Hand the held launches to the driver, together if they are several."""
@@ -82,7 +83,8 @@ class Flight:
         try:
             for value, bound, grid in held:
                 mark = launch(bound.native, grid, stream, after)
-                started.append(Started(value, bound, (mark,), bound.uses, (), since_ns))
+                named = bound.operations
+                started.append(Started(value, named, (mark,), bound.uses, (), since_ns))
                 after = None
         except OperationFailed as error:
             del held[: value - held[0][0]]
@@ -132,7 +134,8 @@ class Flight:
                 self._fail(queue, op.value, failure)
                 return
             queue.value, op.until_ns = op.value, now_ns
-            if op.work.host:
+            op.waits = ()
+            if op.host:
                 queue.keep(self._spans(op))
             else:
                 queue.keep_ended(op)
@@ -146,7 +149,7 @@ class Flight:
     def _spans(self, op: Started) -> tuple[Span, ...]:
         """By the driver's clock, within the time for which the driver had the operation."""
         spans = []
-        for operation, mark in zip(op.work.operations, op.marks, strict=True):
+        for operation, mark in zip(op.operations, op.marks, strict=True):
             begin_ns, end_ns = self._machine.times(mark)
             begin_ns = min(max(begin_ns, op.since_ns), op.until_ns - 1)
             end_ns = min(max(end_ns, begin_ns + 1), op.until_ns)
@@ -198,9 +201,7 @@ class Flight:
         at = next((i for i, m in enumerate(op.marks) if self._machine.state(m) > 0), 0)
         text = f"no progress for {self._session.info.limits.progress_s:g} s"
         name = self._session.name
-        self._session.lose(
-            Failure(FailureKind.HANG, Scope.DEVICE, name, op.work.operations[at], text)
-        )
+        self._session.lose(Failure(FailureKind.HANG, Scope.DEVICE, name, op.operations[at], text))
         self._machine.abandon([*self.orphans, *(q.stream for q in self._session.queues)])
         self.orphans.clear()
 
@@ -213,7 +214,7 @@ class Flight:
         for point in op.waits:
             self.settle(point.timeline.native)
         cause = next(filter(None, map(failure_of, op.waits)), None)
-        return cause or self._machine.failure(op.work.operations[bad], states[bad])
+        return cause or self._machine.failure(op.operations[bad], states[bad])
 
     def _fail(self, queue: Queue, first: int, failure: Failure) -> None:
         if takes_device(failure):

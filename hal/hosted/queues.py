@@ -81,36 +81,28 @@ class Job:
     host: bool = False
 
 
-class Work(Protocol):
-    """What the driver was given: a job, or a bound program."""
+@dataclass(eq=False, slots=True)
+class Started:
+    """An operation that the driver has, or had: from `since_ns` to `until_ns` of the monotonic
+    clock. It is kept for its spans, and so without the work itself and what that holds."""
+
+    value: int
+    operations: tuple[str, ...]
+    marks: Sequence[Any]
+    uses: Sequence[Resource]
+    waits: Sequence[Point]
+    since_ns: int
+    host: bool = False
+    until_ns: int = 0
+
+
+class Launched(Protocol):
+    """A bound program: what the machine launches, and what a launch uses."""
 
     @property
     def operations(self) -> tuple[str, ...]:
         """A name for each mark."""
         ...
-
-    @property
-    def host(self) -> bool:
-        """Whether a mark keeps memory of the host."""
-        ...
-
-
-@dataclass(eq=False, slots=True)
-class Started:
-    """An operation that the driver has, or had: from `since_ns` to `until_ns` of the monotonic
-    clock."""
-
-    value: int
-    work: Work
-    marks: Sequence[Any]
-    uses: Sequence[Resource]
-    waits: Sequence[Point]
-    since_ns: int
-    until_ns: int = 0
-
-
-class Launched(Work, Protocol):
-    """A bound program: what the machine launches, and what a launch uses."""
 
     @property
     def native(self) -> Any:

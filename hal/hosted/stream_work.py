@@ -50,7 +50,6 @@ class Bound:
     operations: tuple[str, ...]
     args: tuple[Argument, ...]
     uses: tuple[Allocation, ...]
-    host: bool = False
 
 
 @dataclass(eq=False, slots=True)

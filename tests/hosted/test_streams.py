@@ -1,7 +1,9 @@
 """Devices whose driver has queues: what goes to the driver, what the host holds, and failures."""
 
+import gc
 import threading
 import time
+import weakref
 from unittest.mock import patch
 
 import pytest
@@ -175,6 +177,21 @@ def test_memory_lives_as_long_as_the_driver_uses_it(bench):
     assert bench.driver.released == 1
 
 
+def test_what_has_ended_keeps_its_spans_alone(bench):
+    """Not what it ran, nor the memory that this names."""
+    timeline, bound = bench.timeline(), bench.program("add", bench.buffer())
+    point, launched = (
+        bench.device.launch(bound, ONE, timeline, ()),
+        weakref.ref(bound.native.native),
+    )
+    assert bench.wait(point)
+    bench.device.free(bound)
+    del bound
+    gc.collect()
+    assert launched() is None
+    assert [span.name for span in bench.device.timestamps(point)] == ["add"]
+
+
 def test_an_injected_part(bench):
     """The successors wait until the part is done and then fail unrun."""
     buffer, timeline = bench.buffer(8), bench.timeline()
@@ -258,7 +275,7 @@ def test_spans_lie_between_submission_and_the_end_of_the_wait(bench):
 
 
 def test_closing_finishes_what_the_driver_has(bench):
-    bench.driver.paused = True
+    bench.driver.patient = bench.driver.paused = True
     buffer = bench.buffer()
     data = buffer.native.memory
     bench.launch("add", buffer, bench.timeline())
