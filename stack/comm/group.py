@@ -177,8 +177,8 @@ class Group(Collectives[Array]):
     ) -> Array:
         return self._member.run(kind, dtype, dst, src, count, root, reduce, counts)
 
-    def _do_message(self, kind: int, dtype: int, array: Array, peer: int) -> Array:
-        return self._member.message(kind, dtype, array, peer).finish()
+    def _do_message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Array:
+        return self._member.message(kind, dtype, array, peer, tag).finish()
 
 
 class Later(Collectives[Work]):
@@ -209,5 +209,5 @@ class Later(Collectives[Work]):
     ) -> Work:
         return self._member.start(kind, dtype, dst, src, count, root, reduce, counts)
 
-    def _do_message(self, kind: int, dtype: int, array: Array, peer: int) -> Work:
-        return self._member.message(kind, dtype, array, peer)
+    def _do_message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Work:
+        return self._member.message(kind, dtype, array, peer, tag)

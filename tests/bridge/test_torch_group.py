@@ -62,7 +62,7 @@ def test_futures_are_open_until_all_have_come_and_wrong_calls_are_refused(tmp_pa
         assert told["futures"] == {"was_done": [False] * 3 * rank, "sums": [4.0, 2.0, 0.0]}
         assert "not by RedOpType.BOR" in told["bits"]
         assert "contiguous" in told["gaps"]
-        assert "not by tag 3" in told["tag"]
+        assert "a tag from 0 to 2**31 - 1, not -3" in told["tag"]
         assert "on meta" in told["meta"]
         for said in (told["differ"], told["future"]):
             assert re.search(r"rank 0 makes call \d+: all-reduce \(sum\) of 3 f32", said)

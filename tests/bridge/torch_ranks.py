@@ -5,6 +5,7 @@ Prints what it found as a line of JSON.
 
 import json
 import sys
+import time
 from datetime import timedelta
 
 import torch
@@ -246,6 +247,19 @@ def _all_to_all_v(rank, size, dtype, group):
     return [out]
 
 
+def _tags(rank, size, dtype, group):
+    """Received in another order than sent."""
+    right, left = (rank + 1) % size, (rank - 1) % size
+    given = [_some(rank + 10 * tag, dtype, 4 + tag) for tag in range(3)]
+    sent = [dist.isend(x, right, group, tag) for tag, x in enumerate(given)]
+    out = [torch.empty(4 + tag, dtype=dtype) for tag in range(3)]
+    for tag in (2, 0, 1):
+        dist.recv(out[tag], left, group, tag)
+    for work in sent:
+        work.wait(timedelta(seconds=60))
+    return out
+
+
 def _messages(rank, size, dtype, group):
     right, left = (rank + 1) % size, (rank - 1) % size
     out = torch.empty(5, dtype=dtype)
@@ -274,6 +288,7 @@ OPERATIONS = {
     "all_to_all_single": _all_to_all,
     "all_to_all_single, unequal": _all_to_all_v,
     "messages": _messages,
+    "tags": _tags,
 }
 
 
@@ -282,7 +297,7 @@ def trouble(rank, size):
     calls = {
         "bits": lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.BOR),
         "gaps": lambda: dist.all_reduce(torch.ones(4, 4).t()[1:]),
-        "tag": lambda: dist.send(torch.ones(2), (rank + 1) % size, tag=3),
+        "tag": lambda: dist.send(torch.ones(2), (rank + 1) % size, tag=-3),
         "meta": lambda: dist.broadcast(torch.ones(2, device="meta"), 0),
     }
     told = {"futures": futures(rank, size)}
@@ -292,7 +307,7 @@ def trouble(rank, size):
         except (RuntimeError, ValueError) as error:
             told[name] = f"{type(error).__name__}: {error}"
     differ = dist.all_reduce(torch.ones(3 + rank), async_op=True)
-    told["future"] = _said(lambda: differ.get_future().wait())
+    told["future"] = _said(lambda: _value(differ.get_future()))
     told["differ"] = _said(differ.wait)
     return told
 
@@ -305,6 +320,14 @@ def _said(call):
     return ""
 
 
+def _value(future):
+    for _ in range(6000):
+        if future.done():
+            break
+        time.sleep(0.01)
+    return future.value()
+
+
 def futures(rank, size):
     """Which futures were done while rank 0 was late, and the sums that they give, in any order."""
     begun = [dist.all_reduce(torch.full((4,), float(i)), async_op=True) for i in range(3 * rank)]
@@ -313,7 +336,7 @@ def futures(rank, size):
     store.set("looked", "yes") if rank else store.get("looked")
     for i in range(3 * (1 - rank)):
         begun.append(dist.all_reduce(torch.full((4,), float(i)), async_op=True))
-    sums = [float(work.get_future().wait()[0][0]) for work in reversed(begun)]
+    sums = [float(_value(work.get_future())[0][0]) for work in reversed(begun)]
     return {"was_done": was_done, "sums": sums}
 
 

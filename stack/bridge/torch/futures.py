@@ -30,8 +30,8 @@ class Pending(Protocol):
         """Finish what is complete. Raises what has ended the group."""
         ...
 
-    def result(self) -> list[torch.Tensor]:
-        """Its tensors."""
+    def tensors(self) -> list[torch.Tensor]:
+        """What it gives."""
         ...
 
 
@@ -79,7 +79,7 @@ def _complete(pending: Pending, future: Any) -> None:
     except dist.DistBackendError as error:
         future.set_exception(error)
     else:
-        future.set_result(pending.result())
+        future.set_result(pending.tensors())
 
 
 FUTURES = Futures()

@@ -153,13 +153,11 @@ class HalProcessGroup(dist.ProcessGroup):
 
     def send(self, tensors: list[Tensor], peer: int, tag: int) -> Begun:
         (tensor,) = tensors
-        _check_tag(tag)
-        return Begun([self._later.send(bytes_of(tensor), peer)], tensors)
+        return Begun([self._later.send(bytes_of(tensor), peer, tag)], tensors)
 
     def recv(self, tensors: list[Tensor], peer: int, tag: int) -> Begun:
         (tensor,) = tensors
-        _check_tag(tag)
-        return Begun([self._later.receive(bytes_of(tensor), peer)], tensors)
+        return Begun([self._later.receive(bytes_of(tensor), peer, tag)], tensors)
 
     def abort(self) -> None:
         self._group.abort()
@@ -198,11 +196,6 @@ def _reduce(opts: Any) -> ReduceKind:
 def _check_reducible(tensor: Tensor, how: ReduceKind) -> None:
     if tensor.is_complex() and how not in (ReduceKind.SUM, ReduceKind.AVG):
         raise InvalidCall(f"complex numbers have no {how.value}")
-
-
-def _check_tag(tag: int) -> None:
-    if tag:
-        raise InvalidCall(f"messages of backend hal match in their order, not by tag {tag}")
 
 
 def _nbytes(parts: Sequence[Tensor]) -> list[int]:

@@ -75,8 +75,11 @@ class Begun(dist.Work):
     def exception(self) -> HalError | None:
         return self._error
 
-    def result(self) -> list[torch.Tensor]:
+    def tensors(self) -> list[torch.Tensor]:
+        """What the calls give."""
         return list(self._result)
+
+    result = tensors
 
     def get_future(self) -> Any:
         """A future that is done when the calls are; nobody waits here."""

@@ -88,8 +88,8 @@ class Engine(ABC):
         """As `run`, by the steps of a chunk program."""
 
     @abstractmethod
-    def message(self, kind: int, dtype: int, array: Array, peer: int) -> Work:
-        """Begin to send to a rank or to receive from it."""
+    def message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Work:
+        """Begin to send to a rank or to receive from it; those of one tag match in order."""
 
     @abstractmethod
     def share(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:

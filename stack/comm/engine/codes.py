@@ -40,7 +40,8 @@ _REDUCING = {CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.RE
 def call_in_words(call: Any) -> str:
     """A native call: "call 3: reduce (sum) of 8 f32, root 1"."""
     if call.kind == lib.HE_SEND:
-        return f"message {call.sequence} to rank {call.root} of {_elements(call)}"
+        tag = f", tag {call.digest}" if call.digest else ""
+        return f"message {call.sequence} to rank {call.root} of {_elements(call)}{tag}"
     kind = KIND_OF[call.kind]
     how = f" ({_REDUCE_OF[call.reduce].value})" if kind in _REDUCING else ""
     root = f", root {call.root}" if call.root >= 0 else ""

@@ -56,17 +56,20 @@ class Collectives(ABC, Generic[Result]):
         """Run a call, or begin it; its result is `dst`."""
 
     @abstractmethod
-    def _do_message(self, kind: int, dtype: int, array: Array, peer: int) -> Result:
+    def _do_message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Result:
         """Move a message, or begin to; its result is `array`."""
 
-    def send(self, array: Array, to: int) -> Result:
+    def send(self, array: Array, to: int, tag: int = 0) -> Result:
         """Send to a rank, which receives as many elements of the same type. Messages of two ranks
-        match in their order. May wait until the other rank receives."""
-        return self._do_message(lib.HE_SEND, code_of(array, array), array, self._other(to))
+        and a tag (0 to 2**31 - 1) match in their order. May wait until the other rank receives."""
+        code, peer = code_of(array, array), self._other(to)
+        return self._do_message(lib.HE_SEND, code, array, peer, _tag(tag))
 
-    def receive(self, array: Array, source: int) -> Result:
-        """Receive into the whole array what rank `source` sends."""
-        return self._do_message(lib.HE_RECV, code_of(array, array), array, self._other(source))
+    def receive(self, array: Array, source: int, tag: int = 0) -> Result:
+        """Receive into the whole array what rank `source` sends with that tag. What it sent before
+        with other tags is kept for receives that come later."""
+        code, peer = code_of(array, array), self._other(source)
+        return self._do_message(lib.HE_RECV, code, array, peer, _tag(tag))
 
     def all_reduce(
         self, array: Array, reduce: ReduceKind = _SUM, out: Array | None = None
@@ -217,6 +220,12 @@ class Collectives(ABC, Generic[Result]):
             return np.empty(shape, array.dtype)
         self._check_whole("gather", out, array, counts)
         return out
+
+
+def _tag(tag: int) -> int:
+    if not 0 <= tag < 1 << 31:
+        raise InvalidCall(f"a message has a tag from 0 to 2**31 - 1, not {tag}")
+    return tag
 
 
 def _wrong_size(what: str, which: str, size: int, wanted: int) -> InvalidCall:

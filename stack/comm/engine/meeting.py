@@ -96,7 +96,9 @@ def _withdrawn_when_late(store: Store, rank: int) -> Iterator[None]:
 
 def _card(store: Store, key: str, deadline: Deadline) -> Card:
     text = store.get(key, deadline.left_s)
-    while not text and not deadline.passed:
+    for _ in range(int(deadline.seconds / _PAUSE_S) + 1):
+        if text or deadline.passed:
+            break
         time.sleep(_PAUSE_S)
         text = store.get(key, deadline.left_s)
     if not text:

@@ -168,11 +168,11 @@ class Member(Engine):
         )  # fmt: skip
         return Running(self, native, (at, of, route), dst)
 
-    def message(self, kind: int, dtype: int, array: Array, peer: int) -> Running:
-        """Begin to send to a rank or to receive from it."""
+    def message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Running:
+        """Begin to send to a rank or to receive from it; those of one tag match in order."""
         at = readable(array) if kind == lib.HE_SEND else writable(array)
         native = lib.he_message_start(
-            self.native, kind, dtype, array.size, at, peer, self._timeout_ns
+            self.native, kind, dtype, array.size, at, peer, tag, self._timeout_ns
         )
         return Running(self, native, (at,), array)
 

@@ -16,6 +16,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind, ReduceKind
 from stack.comm.engine.base import Array
 from stack.comm.engine.failures import CallMismatch
@@ -26,7 +27,7 @@ Requests = Iterator[Any]
 
 SHORT = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 """MPI has no arithmetic for them: ranks get all vectors, and add them up in float32."""
-HEAD_TAG, DATA_TAG, ABORT_TAG = 1, 2, 3
+ABORT_TAG = 0
 _TEXT_NBYTES = 256
 _SUMS = (ReduceKind.SUM, ReduceKind.AVG)
 
@@ -157,21 +158,29 @@ _MOVES: dict[CollectiveKind, Callable[[Any, Call, Array, Array], Requests]] = {
 }
 
 
-def sent(comm: Any, array: Array, peer: int) -> Requests:
+def tags_of(tag: int) -> tuple[int, int]:
+    """Those of a message's head and of its data. Raises InvalidCall for one that MPI lacks."""
+    most = mpi().COMM_WORLD.Get_attr(mpi().TAG_UB) // 2 - 1
+    if tag > most:
+        raise InvalidCall(f"this MPI has tags for messages up to {most}, not {tag}")
+    return 2 * tag + 1, 2 * tag + 2
+
+
+def sent(comm: Any, array: Array, peer: int, tags: tuple[int, int]) -> Requests:
     """A message, behind a short one that says what it is."""
-    yield comm.Isend(_head(array), peer, HEAD_TAG)
-    yield comm.Isend(_bytes(array), peer, DATA_TAG)
+    yield comm.Isend(_head(array), peer, tags[0])
+    yield comm.Isend(_bytes(array), peer, tags[1])
 
 
-def received(key: str, comm: Any, array: Array, peer: int) -> Requests:
+def received(key: str, comm: Any, array: Array, peer: int, tags: tuple[int, int]) -> Requests:
     """Raises CallMismatch when the message is another one than what the array takes."""
     head, wanted = np.empty(_TEXT_NBYTES, np.uint8), _head(array)
-    yield comm.Irecv(head, peer, HEAD_TAG)
+    yield comm.Irecv(head, peer, tags[0])
     if head.tobytes() != wanted.tobytes():
         theirs, ours = (json.loads(text.tobytes()) for text in (head, wanted))
         says = f"rank {peer} sends {theirs[0]} {theirs[1]}, rank {comm.rank} receives"
         raise CallMismatch(f"group {key!r}: {says} {ours[0]} {ours[1]}", (comm.rank, peer))
-    yield comm.Irecv(_bytes(array), peer, DATA_TAG)
+    yield comm.Irecv(_bytes(array), peer, tags[1])
 
 
 def _head(array: Array) -> Array:

@@ -16,7 +16,7 @@ from stack.comm.engine.codes import KIND_OF, REDUCES
 from stack.comm.engine.failures import GroupAborted, LateRank
 from stack.comm.engine.library import lib
 from stack.comm.engine.routes import Route
-from stack.comm.mpi.calls import ABORT_TAG, Call, Requests, collective, received, sent
+from stack.comm.mpi.calls import ABORT_TAG, Call, Requests, collective, received, sent, tags_of
 from stack.comm.mpi.library import mpi
 
 _REDUCE_OF = {code: reduce for reduce, code in REDUCES.items()}
@@ -25,8 +25,9 @@ _NAP_S, _LONG_NAP_S = 5e-5, 2e-3
 """Between two looks at a call, the longer it takes; MPI has no wait with a deadline."""
 _LOOK_S = 0.01
 _IDLE_S = 0.5
-_COLLECTIVES = (-1, -1)
-"""The lane of collectives; messages have one for each direction and rank."""
+Lane = tuple[int, int, int]
+_COLLECTIVES: Lane = (-1, -1, -1)
+"""The lane of collectives; messages have one for each direction, rank and tag."""
 
 
 class MpiWork(Work):
@@ -96,7 +97,7 @@ class MpiMember(Engine):
         self._comm = comm
         self._sequence = 0
         self._failure: HalError | None = None
-        self._lanes: dict[tuple[int, int], deque[MpiWork]] = {}
+        self._lanes: dict[Lane, deque[MpiWork]] = {}
         self._changed = threading.Condition(threading.RLock())
         self._mover: threading.Thread | None = None
         self._left = False
@@ -155,15 +156,18 @@ class MpiMember(Engine):
     ) -> Array:
         raise InvalidCall("the MPI engine follows no chunk programs; HAL_COMM_ENGINE=native does")
 
-    def message(self, kind: int, dtype: int, array: Array, peer: int) -> MpiWork:
+    def message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> MpiWork:
         out = kind == lib.HE_SEND
-        comm = self._comm
-        steps = sent(comm, array, peer) if out else received(self.key, comm, array, peer)
+        comm, tags = self._comm, tags_of(tag)
+        if out:
+            steps = sent(comm, array, peer, tags)
+        else:
+            steps = received(self.key, comm, array, peer, tags)
         what = f"message {'to' if out else 'from'} rank {peer}"
         with self._changed:
             self._check()
             work = MpiWork(self, what, steps, array)
-            self._queue((kind, peer), work)
+            self._queue((kind, peer, tag), work)
         return work
 
     def share(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
@@ -259,7 +263,7 @@ class MpiMember(Engine):
                 self._look_after(work)
                 time.sleep(_nap_s(time.monotonic() - work.begun_s))
 
-    def _queue(self, lane: tuple[int, int], work: MpiWork) -> None:
+    def _queue(self, lane: Lane, work: MpiWork) -> None:
         self._lanes.setdefault(lane, deque()).append(work)
         if self._mover is None:
             self._mover = threading.Thread(target=self._move, name=f"mpi {self.key}", daemon=True)
@@ -281,7 +285,7 @@ class MpiMember(Engine):
     def _has_news(self) -> bool:
         return bool(self._lanes) or self._left
 
-    def _move_lane(self, lane: tuple[int, int]) -> bool:
+    def _move_lane(self, lane: Lane) -> bool:
         queue = self._lanes[lane]
         if not queue[0].advance():
             self._look_after(queue[0])

@@ -1,5 +1,7 @@
 """Messages between two ranks, inside a host and between hosts."""
 
+import random
+
 import numpy as np
 import pytest
 
@@ -91,6 +93,57 @@ def test_a_message_fails_with_its_group(hosts):
     text = "rank 1 did not come to message 0 to rank 0 of 3 f64"
     with crews(hosts, deadline_s=2.0) as [crew], pytest.raises(LateRank, match=text):
         crew.groups[0].receive(np.zeros(3), 1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_messages_match_by_tag_whatever_the_order(crew, seed):
+    choose = random.Random(seed)
+    sent = [(choose.randrange(4), choose.choice([0, 1, 50, 90_000])) for _ in range(30)]
+    order = sorted(range(30), key=lambda i: (choose.random(), i))
+    firsts = {tag: [i for i, (t, _) in enumerate(sent) if t == tag] for tag in range(4)}
+    wanted = [firsts[sent[i][0]].pop(0) for i in order]  # of one tag in the order of sending
+
+    def run(group):
+        if group.rank == 0:
+            works = [group.later.send(np.full(n, i), 1, tag) for i, (tag, n) in enumerate(sent)]
+            return [work.wait(20).size for work in works]
+        if group.rank == 2:
+            return []
+        outs = [np.full(sent[i][1], -1) for i in wanted]
+        half = [
+            group.receive(out, 0, sent[i][0]) for out, i in zip(outs[:15], wanted, strict=False)
+        ]
+        rest = zip(outs[15:], wanted[15:], strict=True)
+        later = [group.later.receive(out, 0, sent[i][0]) for out, i in rest]
+        return [a.tolist() for a in half] + [work.wait(20).tolist() for work in later]
+
+    got = crew.do(run)[1]
+    assert got == [[i] * sent[i][1] for i in wanted]
+
+
+@pytest.mark.parametrize("hosts", [(0, 0), (0, 1)])
+def test_a_message_that_was_kept_is_compared_too(hosts):
+    with crews(hosts) as [crew]:
+
+        def run(group):
+            if group.rank == 0:
+                group.send(np.ones(3), 1, 7)
+                group.send(np.ones(1), 1)
+                return ""
+            group.receive(np.zeros(1), 0)  # keeps the other one
+            with pytest.raises(CallMismatch) as raised:
+                group.receive(np.zeros(4), 0, 7)
+            return str(raised.value)
+
+        said = crew.do(run)[1]
+    assert "of 3 f64, tag 7" in said
+    assert "of 4 f64, tag 7" in said
+
+
+def test_a_tag_is_a_number_that_fits(crew):
+    for tag in (-1, 1 << 31):
+        with pytest.raises(InvalidCall, match=f"a tag from 0 to 2\\*\\*31 - 1, not {tag}"):
+            crew.groups[0].send(np.ones(1), 1, tag)
 
 
 def test_a_rank_sends_to_others_only(crew):

@@ -81,6 +81,16 @@ def background(g):
     assert [out[0] for out in outs] == [before, before + 10.0]
 
 
+def tags(g):
+    """Received in another order than sent."""
+    after, before = (g.rank + 1) % g.size, (g.rank - 1) % g.size
+    sent = [g.later.send(np.full(2, g.rank + 10.0 * tag), after, tag) for tag in range(3)]
+    for tag in (2, 0, 1):
+        assert g.receive(np.zeros(2), before, tag)[0] == before + 10.0 * tag
+    for work in sent:
+        work.wait(20)
+
+
 def smaller(g):
     """A group that follows has a communicator of its own."""
     with g.grow("again", g.size) as again:

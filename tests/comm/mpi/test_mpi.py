@@ -24,6 +24,7 @@ CASES = (
     "reductions",
     "movements",
     "background",
+    "tags",
     "smaller",
     "differ",
     "differ_in_messages",

@@ -17,7 +17,8 @@ enum { HE_SUM, HE_PROD, HE_MIN, HE_MAX, HE_AVG };
 enum { HE_F64, HE_F32, HE_F16, HE_BF16, HE_I64, HE_I32, HE_I16, HE_I8, HE_U64, HE_U32, HE_U16, HE_U8, HE_BOOL };
 
 /* A rank's call as it tells the others. `root` is -1 where the kind has none; of a point-to-point call it is the
- * other rank. `digest` stands for what else must agree: counts of each pair, or the plan that is followed. */
+ * other rank. `digest` stands for what else must agree: counts of each pair, or the plan that is followed; of a
+ * point-to-point call it is the tag. */
 typedef struct {
     int64_t sequence, count;
     uint64_t digest;
@@ -76,6 +77,7 @@ int he_work_wait(he_work *work, int64_t wait_ns);
 int he_work_test(he_work *work);
 void he_work_release(he_work *work);
 
-/* A message to `peer` (HE_SEND) or from it (HE_RECV). The buffer stays alive until it is done. NULL as above. */
-he_work *he_message_start(he_group *group, int kind, int dtype, int64_t count, void *buffer, int peer,
+/* A message to `peer` (HE_SEND) or from it (HE_RECV); those of one tag match in order. The buffer stays alive until it
+ * is done. NULL as above. */
+he_work *he_message_start(he_group *group, int kind, int dtype, int64_t count, void *buffer, int peer, int64_t tag,
                           int64_t timeout_ns);

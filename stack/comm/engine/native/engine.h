@@ -98,10 +98,13 @@ typedef struct {
     he_shared *shared;   /* its memories that this process maps, under the group's lock */
 } he_peer;
 
-/* Messages to or from one rank. */
+/* Messages to or from one rank. Of those from it: the receive that a message is coming for, the one that is being read
+ * although nobody wants its tag, and those that have been read so. */
 typedef struct {
     struct he_work *first, *last;
     int64_t number; /* of the next one */
+    void *coming;
+    struct he_kept *keeping, *kept;
 } he_queue;
 
 struct he_group {

@@ -1,5 +1,5 @@
 /* A group's life. */
-#include "engine.h"
+#include "message.h"
 #include <sched.h>
 #include <unistd.h>
 
@@ -17,6 +17,7 @@ static void free_all(he_group *g) {
         for (int lane = 0; lane < 2; lane++) free(g->peers[r].buffers[lane].bytes);
     pthread_cond_destroy(&g->posted);
     free(g->scratch);
+    for (int q = 0; g->messages && q < 2 * g->size; q++) he_inbox_free(&g->messages[q]);
     free(g->messages);
     pthread_mutex_destroy(&g->lock);
     pthread_cond_destroy(&g->changed);

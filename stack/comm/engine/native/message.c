@@ -1,15 +1,10 @@
 /* Messages from one rank to another, in a lane of their own: all that are begun move side by side in one thread of the
- * group, so that two ranks may send to each other before they receive. Those of a pair and a direction match in order. */
-#include "channel.h"
+ * group, so that two ranks may send to each other before they receive. Those of a pair, a direction and a tag match in
+ * order. */
+#include "message.h"
 #include <sched.h>
 
 #define IDLE_NS 500000000LL
-
-typedef struct {
-    he_work work; /* first, as it is freed as that */
-    he_transfer transfer;
-    int64_t moved_ns;
-} he_message_work;
 
 static he_message_work *head(he_group *g, int lane_of_peer) {
     pthread_mutex_lock(&g->lock);
@@ -18,31 +13,17 @@ static he_message_work *head(he_group *g, int lane_of_peer) {
     return (he_message_work *)w;
 }
 
-static void finish(he_group *g, int queue, he_work *w, int code) {
+void he_message_finish(he_group *g, int queue, he_work *w, int code) {
     pthread_mutex_lock(&g->lock);
     he_queue *q = &g->messages[queue];
-    q->first = w->next;
-    if (!q->first) q->last = NULL;
+    he_work *before = NULL;
+    for (he_work *at = q->first; at != w; at = at->next) before = at;
+    *(before ? &before->next : &q->first) = w->next;
+    if (q->last == w) q->last = before;
     g->nmessages--;
     pthread_mutex_unlock(&g->lock);
     he_work_finish(w, code);
     he_work_release(w);
-}
-
-static void sink(void *context, int64_t at, int64_t n, const unsigned char *bytes) {
-    he_work *w = context;
-    int64_t size = he_nbytes_of(w->call.dtype);
-    memcpy(w->dst + at * size, bytes, n * size);
-}
-
-/* Queues 2 * r and 2 * r + 1 are the messages to and from rank r. */
-static int move(he_group *g, int queue, he_message_work *m, int *moved) {
-    int peer = queue / 2, code = HE_OK, any = 0;
-    if (queue % 2) code = he_receive(g, HE_MESSAGES, peer, &m->transfer, he_nbytes_of(m->work.call.dtype), sink, &m->work, &any);
-    else any = he_send(g, HE_MESSAGES, peer, &m->transfer, m->work.src);
-    if (any) m->moved_ns = he_now();
-    *moved |= any;
-    return code;
 }
 
 static int is_away(he_group *g, int rank) {
@@ -59,19 +40,28 @@ static int check(he_group *g, int queue, const he_message_work *m) {
     return he_fail(g, HE_LATE, peer, g->rank, &m->work.call, &none, 0);
 }
 
+static int send_first(he_group *g, int queue, he_message_work *m, int *moved) {
+    if (he_send(g, HE_MESSAGES, queue / 2, &m->transfer, m->work.src)) {
+        m->moved_ns = he_now();
+        *moved = 1;
+    }
+    if (he_is_done(&m->transfer)) he_message_finish(g, queue, &m->work, HE_OK);
+    return HE_OK;
+}
+
+/* Queues 2 * r and 2 * r + 1 are the messages to and from rank r. */
 static int turn(he_group *g, int queue, int *moved) {
     he_message_work *m = head(g, queue);
     if (!m) return HE_OK;
-    int any = 0, code = move(g, queue, m, &any);
-    if (!code && he_is_done(&m->transfer)) finish(g, queue, &m->work, HE_OK);
-    else if (!code && !any) code = check(g, queue, m);
+    int any = 0, code = queue % 2 ? he_inbox_turn(g, queue / 2, &any) : send_first(g, queue, m, &any);
+    if (!code && !any && (m = head(g, queue))) code = check(g, queue, m);
     *moved |= any;
     return code;
 }
 
 static void fail_all(he_group *g, int code) {
     for (int queue = 0; queue < 2 * g->size; queue++)
-        for (he_message_work *m; (m = head(g, queue));) finish(g, queue, &m->work, code);
+        for (he_message_work *m; (m = head(g, queue));) he_message_finish(g, queue, &m->work, code);
 }
 
 static int turn_all(he_group *g, int *moved) {
@@ -135,20 +125,22 @@ static void post(he_group *g, int queue, he_message_work *m) {
     pthread_cond_signal(&g->posted);
 }
 
-static he_message_work *new_message(he_group *g, int kind, int dtype, int64_t count, void *buffer, int peer, int64_t timeout_ns) {
+static he_message_work *new_message(he_group *g, int kind, int dtype, int64_t count, void *buffer, int peer, int64_t tag,
+                                    int64_t timeout_ns) {
     he_message_work *m = calloc(1, sizeof *m);
     if (!m) return NULL;
     int to = kind == HE_SEND ? peer : g->rank;
     m->work = (he_work){.group = g, .dst = buffer, .src = buffer, .timeout_ns = timeout_ns};
-    m->work.call = (he_call){.count = count, .kind = HE_SEND, .dtype = dtype, .root = to};
+    m->work.call = (he_call){.count = count, .digest = (uint64_t)tag, .kind = HE_SEND, .dtype = dtype, .root = to};
     m->moved_ns = he_now();
     atomic_init(&m->work.refs, 2); /* the caller's and the queue's */
     atomic_fetch_add(&g->refs, 1);
     return m;
 }
 
-he_work *he_message_start(he_group *g, int kind, int dtype, int64_t count, void *buffer, int peer, int64_t timeout_ns) {
-    he_message_work *m = atomic_load(&g->forked) ? NULL : new_message(g, kind, dtype, count, buffer, peer, timeout_ns);
+he_work *he_message_start(he_group *g, int kind, int dtype, int64_t count, void *buffer, int peer, int64_t tag,
+                          int64_t timeout_ns) {
+    he_message_work *m = atomic_load(&g->forked) ? NULL : new_message(g, kind, dtype, count, buffer, peer, tag, timeout_ns);
     if (!m) return NULL;
     pthread_mutex_lock(&g->lock);
     int started = g->messaging || (g->messaging = he_thread_start(g, serve));

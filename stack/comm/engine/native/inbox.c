@@ -1,0 +1,114 @@
+/* What comes from a rank: each message goes to the first receive of its tag, or is kept until there is one. Nothing is
+ * read while nobody receives from the rank, so a rank that receives in order keeps nothing. */
+#include "message.h"
+
+typedef struct he_kept {
+    struct he_kept *next;
+    he_transfer transfer;
+    unsigned char data[];
+} he_kept;
+
+static void into_work(void *context, int64_t at, int64_t n, const unsigned char *bytes) {
+    he_work *w = context;
+    int64_t size = he_nbytes_of(w->call.dtype);
+    memcpy(w->dst + at * size, bytes, n * size);
+}
+
+static void into_kept(void *context, int64_t at, int64_t n, const unsigned char *bytes) {
+    memcpy(((he_kept *)context)->data + at, bytes, n);
+}
+
+/* The first receive of this tag; NULL without. */
+static he_message_work *wanted(he_group *g, he_queue *q, uint64_t tag) {
+    pthread_mutex_lock(&g->lock);
+    he_work *w = q->first;
+    while (w && w->call.digest != tag) w = w->next;
+    pthread_mutex_unlock(&g->lock);
+    return (he_message_work *)w;
+}
+
+/* Which receive the next message is for, once its head is there. */
+static int begin(he_group *g, int peer, he_queue *q) {
+    unsigned char *at;
+    if (!q->first || he_channel_peek(g, HE_MESSAGES, peer, FRAME_NBYTES, &at) < FRAME_NBYTES) return HE_OK;
+    he_frame came = *(const he_frame *)at;
+    he_message_work *m = wanted(g, q, came.call.digest);
+    if (m) { /* of one tag they match in order; its number is the sender's */
+        m->transfer.frame.number = came.number;
+        m->transfer.frame.call.sequence = came.call.sequence;
+        q->coming = m;
+        return HE_OK;
+    }
+    he_kept *kept = malloc(sizeof *kept + came.nbytes);
+    if (!kept) return he_fail(g, HE_NO_MEMORY, g->rank, g->rank, &came.call, NULL, 0);
+    *kept = (he_kept){.transfer = he_transfer_of(&came.call, came.number, came.nbytes)};
+    q->keeping = kept;
+    return HE_OK;
+}
+
+static int receive_wanted(he_group *g, int peer, he_queue *q, int *moved) {
+    he_message_work *m = q->coming;
+    int any = 0, size = he_nbytes_of(m->work.call.dtype);
+    int code = he_receive(g, HE_MESSAGES, peer, &m->transfer, size, into_work, &m->work, &any);
+    if (any) m->moved_ns = he_now();
+    *moved |= any;
+    if (code || !he_is_done(&m->transfer)) return code;
+    q->coming = NULL;
+    he_message_finish(g, 2 * peer + 1, &m->work, HE_OK);
+    return HE_OK;
+}
+
+static int receive_kept(he_group *g, int peer, he_queue *q, int *moved) {
+    he_kept *kept = q->keeping;
+    int code = he_receive(g, HE_MESSAGES, peer, &kept->transfer, 1, into_kept, kept, moved);
+    if (code || !he_is_done(&kept->transfer)) return code;
+    he_kept **at = &q->kept;
+    while (*at) at = &(*at)->next;
+    *at = kept;
+    q->keeping = NULL;
+    return HE_OK;
+}
+
+static int differs(he_group *g, int peer, const he_message_work *m, const he_frame *came) {
+    he_call theirs = came->call;
+    theirs.sequence = m->work.call.sequence;
+    if (!memcmp(&theirs, &m->work.call, sizeof theirs)) return HE_OK;
+    return he_fail(g, HE_DIFFERS, peer, g->rank, &m->work.call, &came->call, 0);
+}
+
+/* Gives what was kept to receives that have come since. */
+static int hand_over(he_group *g, int peer, he_queue *q, int *moved) {
+    for (he_kept **at = &q->kept; *at;) {
+        he_kept *kept = *at;
+        he_message_work *m = wanted(g, q, kept->transfer.frame.call.digest);
+        if (!m) {
+            at = &kept->next;
+            continue;
+        }
+        int code = differs(g, peer, m, &kept->transfer.frame);
+        if (code) return code;
+        memcpy(m->work.dst, kept->data, kept->transfer.frame.nbytes);
+        *at = kept->next;
+        free(kept);
+        *moved = 1;
+        he_message_finish(g, 2 * peer + 1, &m->work, HE_OK);
+    }
+    return HE_OK;
+}
+
+int he_inbox_turn(he_group *g, int peer, int *moved) {
+    he_queue *q = &g->messages[2 * peer + 1];
+    int code = hand_over(g, peer, q, moved);
+    if (!code && !q->coming && !q->keeping) code = begin(g, peer, q);
+    if (!code && q->coming) return receive_wanted(g, peer, q, moved);
+    return !code && q->keeping ? receive_kept(g, peer, q, moved) : code;
+}
+
+void he_inbox_free(he_queue *q) {
+    free(q->keeping);
+    while (q->kept) {
+        he_kept *next = q->kept->next;
+        free(q->kept);
+        q->kept = next;
+    }
+}
