@@ -35,6 +35,7 @@ def bench(context: click.Context, /, device: str | None, **options: Any) -> None
 @click.option("--kind", default="all_reduce", show_default=True, help="The collective.")
 @click.option("--sizes", default="8:64M", show_default=True, help="FIRST:LAST, or a list: bytes.")
 @click.option("--shared", is_flag=True, help="In memory that all ranks of a host map.")
+@click.option("--devices", default="", help='In the memory of these: "cpu:0,opencl:0", in turn.')
 @click.option("--explain", "predicted", metavar="HOSTSxRANKS", default="", help=_EXPLAIN)
 @click.option("--hosts", "hosts_file", type=_IN, help="A file of hosts, as for `hal run`.")
 @click.option("--shell", default=SHELL, help="Runs a command on a host, as for `hal run`.")

@@ -11,7 +11,7 @@ from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind as Kind
 from stack.bench.comm.rank import Found, Wanted, found_in
 from stack.bench.comm.sizes import size_text, sizes_in
-from stack.bench.comm.times import SHARES, Time, rows_between_hosts, times
+from stack.bench.comm.times import SHARES, HostMemory, Time, rows_between_hosts, times
 from stack.comm.choose.choices import keep
 from stack.comm.choose.measured import Row
 from stack.comm.choose.network import network_of_hosts
@@ -37,7 +37,7 @@ def test_sizes():
 def test_every_kind_is_timed_alike_on_all_ranks():
     with crews(2) as [crew]:
         for kind in SHARES:
-            first, second = crew.do(lambda g, k=kind: times(g, k, [4 << 10], shared=False))
+            first, second = crew.do(lambda g, k=kind: times(g, HostMemory(g, False), k, [4 << 10]))
             assert first == second
             (row,) = first
             assert row.seconds * row.algorithm_bandwidth == pytest.approx(4 << 10)
@@ -52,7 +52,9 @@ def test_every_kind_is_timed_alike_on_all_ranks():
 def test_the_way_tells_where_the_memory_lies():
     with crews(2) as [crew]:
         ways = [
-            crew.do(lambda g, s=shared: times(g, Kind.ALL_REDUCE, [1 << 16], s))[0][0].way
+            crew.do(lambda g, s=shared: times(g, HostMemory(g, s), Kind.ALL_REDUCE, [1 << 16]))[0][
+                0
+            ].way
             for shared in (False, True)
         ]
     assert ways == ["sliced", "mapped"]
@@ -101,7 +103,7 @@ def test_the_users_word_comes_before_the_table(monkeypatch):
 def test_what_a_rank_found_is_read_again():
     found = Found(2, 1, (Time("all-reduce", 8, "shared", "posted", 1e-6, 8e6, 8e6),), "")
     assert found_in(found.text()) == found
-    assert json.loads(Wanted("reduce", (8,), True).text())["sizes"] == [8]
+    assert json.loads(Wanted("reduce", (8,), True, False).text())["sizes"] == [8]
 
 
 def asked(*arguments):
@@ -114,6 +116,16 @@ def test_the_command_starts_ranks():
     assert done.exit_code == 0, done.output
     rows = json.loads(done.stdout)
     assert [(row["nbytes"], row["way"]) for row in rows] == [(8, "posted"), (65536, "sliced")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["all-reduce", "scatter"])
+def test_the_command_measures_devices(kind):
+    done = asked("-n", "2", "--devices", "cpu:0", "--kind", kind, "--sizes", "4K", "--json")
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.stdout)
+    assert (row["memory"], row["nbytes"]) == ("cpu:0", 4096)
+    assert row["way"]
 
 
 def test_the_command_explains_without_ranks():

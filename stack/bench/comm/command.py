@@ -30,6 +30,7 @@ def run(
     kind: str,
     sizes: str,
     shared: bool,
+    devices: str,
     predicted: str,
     hosts_file: Path | None,
     shell: str,
@@ -37,7 +38,7 @@ def run(
     as_json: bool,
 ) -> int:
     """Gives the exit status. Raises InvalidCall for what cannot be measured."""
-    wanted = Wanted(kind_of(kind).value, sizes_in(sizes), shared)
+    wanted = Wanted(kind_of(kind).value, sizes_in(sizes), shared, bool(devices))
     if predicted:
         sys.stdout.write(predicted_table(predicted, wanted))
         return 0
@@ -48,9 +49,9 @@ def run(
         return 0
     with TemporaryDirectory() as folder:
         logs = Path(folder)
-        devices = f"{hal.registry().found()[0].name}:0"  # which none opens
+        named = devices or f"{hal.registry().found()[0].name}:0"  # which none opens
         status = run_job(
-            RANK, (wanted.text(),), size or (None if hosts_file else 2), True, devices, hosts_file,
+            RANK, (wanted.text(),), size or (None if hosts_file else 2), True, named, hosts_file,
             logs, shell, address, 300.0,
         )  # fmt: skip
         if status == 0:

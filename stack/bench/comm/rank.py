@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from dataclasses import asdict, dataclass
 
-from stack.bench.comm.times import Time, kind_of, rows_between_hosts, times
+from hal.core.values import CollectiveKind
+from stack.bench.comm.device import DeviceMemory
+from stack.bench.comm.times import HostMemory, Time, kind_of, rows_between_hosts, times
 from stack.comm.choose.choices import keep
 from stack.comm.choose.network import network_of_hosts
 from stack.comm.group import Group
+from stack.comm.store import Store
 from stack.comm.world import World
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be measured: a kind by its name, bytes, and in which memory."""
+    """What is to be measured: a kind by its name, bytes, and in which memory: of the host, or of
+    each rank's device."""
 
     kind: str
     sizes: tuple[int, ...]
     shared: bool
+    on_devices: bool
 
     def text(self) -> str:
         """For the command line of a rank."""
@@ -59,13 +65,25 @@ def found_by(world: World, wanted: Wanted) -> Found:
         group.barrier()
         group = group.grow(f"{world.job}/measured", group.size)
     with group:
-        found = times(group, kind, wanted.sizes, wanted.shared)
+        found = _times(world, group, kind, wanted)
         return Found(world.size, len(set(group.hosts)), tuple(found), table)
+
+
+def _times(world: World, group: Group, kind: CollectiveKind, wanted: Wanted) -> list[Time]:
+    if not wanted.on_devices:
+        return times(group, HostMemory(group, wanted.shared), kind, wanted.sizes)
+    with closing(Store.of(world)) as store:
+        key, place = f"{world.job}/clock", (world.rank, world.size, world.deadline_s)
+        with (
+            Group.join(store, world.store, key, *place) as clock,
+            DeviceMemory(group, world.device, wanted.shared) as memory,
+        ):
+            return times(clock, memory, kind, wanted.sizes)
 
 
 def main() -> None:
     given = json.loads(sys.argv[1])
-    wanted = Wanted(given["kind"], tuple(given["sizes"]), given["shared"])
+    wanted = Wanted(**{**given, "sizes": tuple(given["sizes"])})
     world = World.from_environment()
     found = found_by(world, wanted)
     if world.rank == 0:

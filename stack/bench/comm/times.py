@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from statistics import median
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind, ReduceKind
@@ -19,6 +21,7 @@ from stack.comm.choose.predict import Element
 from stack.comm.group import Group
 from stack.comm.plan.program import Place, Program, even_lengths, extents
 
+Array = NDArray[Any]
 Kind = CollectiveKind
 
 FLOAT = Element(4, 4)
@@ -69,21 +72,35 @@ def kind_of(text: str) -> CollectiveKind:
     return found
 
 
-def times(group: Group, kind: CollectiveKind, sizes: Iterable[int], shared: bool) -> list[Time]:
-    """A row for each size, in memory that all ranks of a host map if `shared`; all ranks call it
-    and get the same."""
-    return [_time(group, kind, nbytes, shared) for nbytes in sizes]
+class Subject(Protocol):
+    """What makes calls: `memory` says on what, `way` how the last one ran."""
+
+    memory: str
+
+    @property
+    def way(self) -> str: ...
+
+    def call(self, kind: CollectiveKind, nbytes: int) -> Callable[[], object]:
+        """A call whose longest vector has about so many bytes: a whole number of elements for each
+        rank where the kind has parts. It blocks until it is done."""
+        ...
 
 
-def _time(group: Group, kind: CollectiveKind, nbytes: int, shared: bool) -> Time:
-    call = _call(group, kind, nbytes, shared)
-    _slowest(group, call, 1)  # touches the memory, and chooses a program
-    repeats = min(max(int(ROUND_S / _slowest(group, call, 1)), 1), MOST_REPEATS)
-    seconds = median(_slowest(group, call, repeats) for _ in range(ROUNDS))
+def times(clock: Group, subject: Subject, kind: CollectiveKind, sizes: Iterable[int]) -> list[Time]:
+    """A row for each size; all ranks call it and get the same. `clock` is a group of the ranks that
+    may be used beside the calls."""
+    return [_time(clock, subject, kind, nbytes) for nbytes in sizes]
+
+
+def _time(clock: Group, subject: Subject, kind: CollectiveKind, nbytes: int) -> Time:
+    call = subject.call(kind, nbytes)
+    _slowest(clock, call, 1)  # touches the memory, and chooses a program
+    repeats = min(max(int(ROUND_S / _slowest(clock, call, 1)), 1), MOST_REPEATS)
+    seconds = median(_slowest(clock, call, repeats) for _ in range(ROUNDS))
     call()  # for its way
-    way, rate = group.way, nbytes / seconds
-    memory = "shared" if shared else "private"
-    return Time(kind.value, nbytes, memory, way, seconds, rate, rate * SHARES[kind](group.size))
+    rate = nbytes / seconds
+    bus = rate * SHARES[kind](clock.size)
+    return Time(kind.value, nbytes, subject.memory, subject.way, seconds, rate, bus)
 
 
 def _slowest(group: Group, call: Callable[[], object], repeats: int) -> float:
@@ -96,25 +113,39 @@ def _slowest(group: Group, call: Callable[[], object], repeats: int) -> float:
     return float(group.all_reduce(own, ReduceKind.MAX)[0])
 
 
-def _call(group: Group, kind: CollectiveKind, nbytes: int, shared: bool) -> Callable[[], object]:
-    """The call, on zeros, whose longest vector has about so many bytes: a whole number of elements
-    for each rank where the kind has parts."""
-    empty = group.empty if shared else np.zeros
-    part = max(nbytes // 4 // group.size, 1)
-    size = max(nbytes // 4, 1) if kind in WHOLE else part
-    one, many = empty(size, np.float32), empty(part * group.size, np.float32)
-    own = many if group.rank == 0 else None
-    calls: dict[CollectiveKind, Callable[[], object]] = {
-        Kind.ALL_REDUCE: lambda: group.all_reduce(one),
-        Kind.REDUCE: lambda: group.reduce(one, 0),
-        Kind.BROADCAST: lambda: group.broadcast(one, 0),
-        Kind.ALL_GATHER: lambda: group.all_gather(one, many),
-        Kind.REDUCE_SCATTER: lambda: group.reduce_scatter(many, out=one),
-        Kind.ALL_TO_ALL: lambda: group.all_to_all(many),
-        Kind.GATHER: lambda: group.gather(one, 0, own),
-        Kind.SCATTER: lambda: group.scatter(own, 0, one),
-    }
-    return calls[kind]
+class HostMemory:
+    """Arrays of zeros, in memory that all ranks of a host map if `shared`."""
+
+    def __init__(self, group: Group, shared: bool) -> None:
+        self._group = group
+        self._empty: Callable[[int, type], Array] = group.empty if shared else np.zeros
+        self.memory = "shared" if shared else "private"
+
+    @property
+    def way(self) -> str:
+        return self._group.way
+
+    def call(self, kind: CollectiveKind, nbytes: int) -> Callable[[], object]:
+        group, (one, whole) = self._group, counts_of(kind, nbytes, self._group.size)
+        part, many = self._empty(one, np.float32), self._empty(whole, np.float32)
+        own = many if group.rank == 0 else None
+        calls: dict[CollectiveKind, Callable[[], object]] = {
+            Kind.ALL_REDUCE: lambda: group.all_reduce(part),
+            Kind.REDUCE: lambda: group.reduce(part, 0),
+            Kind.BROADCAST: lambda: group.broadcast(part, 0),
+            Kind.ALL_GATHER: lambda: group.all_gather(part, many),
+            Kind.REDUCE_SCATTER: lambda: group.reduce_scatter(many, out=part),
+            Kind.ALL_TO_ALL: lambda: group.all_to_all(many),
+            Kind.GATHER: lambda: group.gather(part, 0, own),
+            Kind.SCATTER: lambda: group.scatter(own, 0, part),
+        }
+        return calls[kind]
+
+
+def counts_of(kind: CollectiveKind, nbytes: int, size: int) -> tuple[int, int]:
+    """The elements of a rank's own vector and of the longest one."""
+    part = max(nbytes // 4 // size, 1)
+    return (max(nbytes // 4, 1) if kind in WHOLE else part), part * size
 
 
 def rows_between_hosts(group: Group, kind: CollectiveKind, sizes: Iterable[int]) -> tuple[Row, ...]:

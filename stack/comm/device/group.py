@@ -62,6 +62,14 @@ class DeviceGroup:
         group on all ranks, with the rank that caused it, is `group.failure`."""
         return self._line.failure or (self._own.failure if self._own else None)
 
+    @property
+    def way(self) -> str:
+        """How the last call ran: "plugin" for the plugin's own group, else `Group.way`; "" before
+        the first."""
+        if self._newest is None:
+            return ""
+        return "plugin" if isinstance(self._newest[0], Own) else self.group.way
+
     def alloc(self, nbytes: int, label: str = "") -> Buffer:
         """A buffer for calls of this group, the caller's until `device.free`. Where the device
         takes host memory as its own, all ranks of this host map it, and calls copy nothing in
