@@ -13,13 +13,13 @@ import json
 import os
 import signal
 import sys
+from importlib import import_module
 from typing import Any
 
 import click
 import numpy as np
 
 import hal
-from hal.conformance.mixed import Meeting
 from hal.core.device import Device
 from hal.core.dtypes import DType
 from hal.core.errors import HalError, OperationFailed
@@ -51,7 +51,10 @@ def _opened(job: dict[str, Any]) -> Device:
     name, options = job["peers"][job["rank"]], OpenOptions(settings=job["settings"])
     if not job["meeting"]:
         return hal.open(name, options=options)
-    return Meeting(*job["meeting"]).open(hal.registry(), name, hal.DEFAULT_WRAPPERS, options)
+    mixed = import_module("hal.conformance.mixed")
+    place = mixed.Meeting(*job["meeting"])
+    device: Device = place.open(hal.registry(), name, hal.DEFAULT_WRAPPERS, options)
+    return device
 
 
 def _work(device: Device, job: dict[str, Any]) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from hal.conformance.case import Case
 from hal.conformance.catalog import cases_of
-from hal.conformance.mixed import Meeting
 from hal.conformance.rig import Setting
+
+if TYPE_CHECKING:
+    from hal.conformance.mixed import Meeting
 
 
 @dataclass(frozen=True, slots=True)

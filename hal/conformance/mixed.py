@@ -37,11 +37,8 @@ class Meeting:
 
 
 @contextmanager
-def meeting(others: Sequence[str]) -> Iterator[Meeting | None]:
-    """Where the device under test meets `others`; None without any."""
-    if not others:
-        yield None
-        return
+def meeting() -> Iterator[Meeting]:
+    """A store for the members of mixed groups."""
     token = secrets.token_hex(16)
     with StoreServer(token) as server:
         yield Meeting(f"127.0.0.1:{server.port}", token)

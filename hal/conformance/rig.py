@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 import hal
 from hal.conformance.case import Case
 from hal.conformance.expect import Unfit, Wrong
-from hal.conformance.mixed import Meeting
 from hal.core.description import DeviceInfo
 from hal.core.device import Device
 from hal.core.dtypes import DType
@@ -40,6 +39,9 @@ from hal.tile.interpret import interpret
 from hal.tile.kernel import Kernel
 from hal.tile.numeric import NUMPY
 from stack.compiler.compile import renderer
+
+if TYPE_CHECKING:
+    from hal.conformance.mixed import Meeting
 
 WAIT_S = 10.0
 """How long a rig waits for work that must finish: far beyond what any of it takes."""

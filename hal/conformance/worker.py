@@ -18,7 +18,9 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
+from importlib import import_module
 from typing import Any
 
 import click
@@ -27,7 +29,6 @@ from hal.conformance import look
 from hal.conformance.catalog import catalog
 from hal.conformance.job import Job
 from hal.conformance.judge import Outcome, judge
-from hal.conformance.mixed import meeting
 from hal.conformance.rig import Setting
 
 SHOW_STACKS = signal.SIGUSR1
@@ -39,13 +40,21 @@ def work(job: Job) -> Iterator[dict[str, Any]]:
     if not job.peers:
         mixed = (job.device, *job.others)
         job = replace(job, peers=mixed if job.others else look.peers(job.device))
-    with meeting(job.others) as place:
+    with _meeting(job) as place:
         for seed, case in job.turns():
             yield {"begin": case.id}
             result = judge(case, job.setting(seed, place))
             yield {"end": {**asdict(result), "outcome": result.outcome.value}}
     if job.look:
         yield {"look": look.facts(job.device)}
+
+
+def _meeting(job: Job) -> AbstractContextManager[Any]:
+    """Where mixed groups meet. What makes them is loaded for these alone: children start often."""
+    if not job.others:
+        return nullcontext()
+    place: AbstractContextManager[Any] = import_module("hal.conformance.mixed").meeting()
+    return place
 
 
 def serve() -> None:
