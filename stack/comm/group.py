@@ -35,7 +35,7 @@ class Group(Collectives[Array]):
 
     def __init__(self, member: Engine, hosts: tuple[int, ...], place: Place) -> None:
         """Use `Group.join` or `Group.of`."""
-        self._member = member
+        super().__init__(member)
         self._place = place
         self._routes = Proved(member.rank, member.size)
         self.hosts = hosts
@@ -65,14 +65,6 @@ class Group(Collectives[Array]):
         if not 0 <= rank < size:
             raise InvalidCall(f"group {place.key!r}: rank {rank} is no rank of a group of {size}")
         return cls(*joined(place, rank, size, deadline_s), place)
-
-    @property
-    def rank(self) -> int:
-        return self._member.rank
-
-    @property
-    def size(self) -> int:
-        return self._member.size
 
     @property
     def key(self) -> str:
@@ -184,17 +176,6 @@ class Group(Collectives[Array]):
 class Later(Collectives[Work]):
     """The operations of a group, begun and left to its thread; collectives run in the order of
     the calls, messages side by side. Each gives a `Work`, whose `wait` gives the result."""
-
-    def __init__(self, member: Engine) -> None:
-        self._member = member
-
-    @property
-    def rank(self) -> int:
-        return self._member.rank
-
-    @property
-    def size(self) -> int:
-        return self._member.size
 
     def _do(
         self,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind, ReduceKind
+from stack.comm.engine.base import Engine
 from stack.comm.engine.codes import KINDS, NUMPY_CODES, REDUCES
 from stack.comm.engine.library import lib
 
@@ -31,15 +32,18 @@ class Collectives(ABC, Generic[Result]):
     sizes and types, and what ended the group (`stack.comm.engine.failures`).
     """
 
-    @property
-    @abstractmethod
-    def rank(self) -> int:
-        """This rank's number."""
+    def __init__(self, member: Engine) -> None:
+        self._member = member
 
     @property
-    @abstractmethod
+    def rank(self) -> int:
+        """This rank's number."""
+        return self._member.rank
+
+    @property
     def size(self) -> int:
         """The number of ranks."""
+        return self._member.size
 
     @abstractmethod
     def _do(
