@@ -48,6 +48,8 @@ STATEMENTS: Mapping[type, StatementRule] = {
 FRAME_NBYTES = 4 << 10
 """What a compiler keeps beside the arrays."""
 _LEAST_ROOM = 256
+_REGISTERS_NBYTES = 1 << 10
+"""Tiles that a compiler keeps in registers: a kernel may have all of a scratchpad as its own."""
 
 _RUN = """\
     const long *hal_grid = hal_raw;
@@ -76,6 +78,8 @@ def render_athread(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     while True:
         source, needed = written(kernel, room)
         if needed <= most:
+            return source
+        if not room and needed <= most + FRAME_NBYTES + _REGISTERS_NBYTES:
             return source
         if not room:
             text = f"its tiles take {needed} bytes of a scratchpad of {most}"
