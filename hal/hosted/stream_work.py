@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from hal.core.errors import StaleHandle
 from hal.core.spec import hookimpl
 from hal.core.values import (
     Argument,
@@ -27,6 +26,7 @@ from hal.core.values import (
     Timeline,
     Waits,
 )
+from hal.hosted.graphs import Graphs, Keeper
 from hal.hosted.lock import LOCK
 from hal.hosted.machine import Part
 from hal.hosted.memory import Allocation
@@ -53,30 +53,14 @@ class Bound:
 
 
 @dataclass(eq=False, slots=True)
-class Recorded:
+class Recorded(Keeper):
     """A graph's payload. `users` are, by slot, the parameters that it is the argument of, `given`
-    what they have now. It keeps its buffers until it is freed and nothing replays it."""
+    what they have now."""
 
     operations: tuple[str, ...]
     steps: tuple[Step, ...]
-    keeps: tuple[Allocation, ...]
     users: dict[int, list[tuple[Any, int]]]
     given: dict[int, tuple[Allocation, int]] = field(default_factory=dict)
-    holds: int = 1
-
-    def check(self, hook: str) -> None:
-        if not self.holds:
-            raise StaleHandle(f"{hook}: the graph was freed")
-
-    def hold(self) -> None:
-        self.holds += 1
-
-    def let_go(self) -> None:
-        self.holds -= 1
-        if not self.holds:
-            self.steps = ()
-            for allocation in self.keeps:
-                allocation.let_go()
 
 
 class StreamWork:
@@ -87,7 +71,8 @@ class StreamWork:
         self._session, self._machine, self._flight = session, machine, session.flight
         self._host, self._take = Work(session), session.bursts.take
         self.load, self.host_call = self._host.load, self._host.host_call
-        self._graphs: set[Recorded] = set()
+        self._graphs = Graphs(session)
+        self.free, self.free_all = self._graphs.free, self._graphs.free_all
 
     @hookimpl
     def bind(self, program: Program, args: Sequence[Argument]) -> Launchable:
@@ -142,21 +127,12 @@ class StreamWork:
 
     @hookimpl
     def record(self, commands: Sequence[Command]) -> Graph:
-        session = self._session
-        with LOCK:
-            session.check_usable("record")
-            keeps = tuple(a for command in commands for a in _named(command))
-            for allocation in keeps:
-                allocation.check("record")
-            for allocation in keeps:
-                allocation.hold()
+        keeps = self._graphs.kept(a for command in commands for a in _named(command))
         users: dict[int, list[tuple[Any, int]]] = {}
         steps = tuple(self._step(command, users) for command in commands)
         operations = tuple(_operation(command) for command in commands) or ("replay",)
-        recorded = Recorded(operations, steps or (self._machine.nothing,), keeps, users)
-        self._graphs.add(recorded)
-        count = max(users, default=-1) + 1
-        return Graph(session.name, session.epoch, recorded, len(commands), count)
+        recorded = Recorded(keeps, operations, steps or (self._machine.nothing,), users)
+        return self._graphs.graph(recorded, commands, users)
 
     @hookimpl
     def replay(
@@ -175,17 +151,6 @@ class StreamWork:
 
         job = Job(recorded.operations, start, (recorded, *allocations(slots)))
         return self._submit("replay", job, timeline, waits)
-
-    def free(self, graph: Graph) -> None:
-        """The graph's owner needs it no longer (with the lock held)."""
-        self._graphs.discard(graph.native)
-        graph.native.let_go()
-
-    def free_all(self) -> None:
-        """Nobody needs any graph: the session or its epoch ended (with the lock held)."""
-        graphs, self._graphs = self._graphs, set()
-        for recorded in graphs:
-            recorded.let_go()
 
     def _submit(self, hook: str, job: Job, timeline: Timeline, waits: Waits) -> Point:
         session = self._session

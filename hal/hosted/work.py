@@ -11,7 +11,6 @@ from hal.core.errors import (
     FailureKind,
     OperationFailed,
     Scope,
-    StaleHandle,
 )
 from hal.core.spec import hookimpl
 from hal.core.values import (
@@ -34,6 +33,7 @@ from hal.core.values import (
     Timeline,
     Waits,
 )
+from hal.hosted.graphs import Graphs, Keeper
 from hal.hosted.lock import LOCK
 from hal.hosted.machine import Machine, Part
 from hal.hosted.memory import Allocation
@@ -42,27 +42,11 @@ from hal.hosted.session import Session
 
 
 @dataclass(eq=False, slots=True)
-class Recorded:
-    """A graph's payload: its commands, and tasks for those without slots. It keeps its buffers
-    until it is freed and nothing replays it."""
+class Recorded(Keeper):
+    """A graph's payload: its commands, and tasks for those without slots."""
 
     commands: tuple[Command, ...]
     tasks: tuple[Task | None, ...]
-    keeps: tuple[Allocation, ...]
-    holds: int = 1
-
-    def check(self, hook: str) -> None:
-        if not self.holds:
-            raise StaleHandle(f"{hook}: the graph was freed")
-
-    def hold(self) -> None:
-        self.holds += 1
-
-    def let_go(self) -> None:
-        self.holds -= 1
-        if not self.holds:
-            for allocation in self.keeps:
-                allocation.let_go()
 
 
 class Work:
@@ -70,7 +54,8 @@ class Work:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._graphs: set[Recorded] = set()
+        self._graphs = Graphs(session)
+        self.free, self.free_all = self._graphs.free, self._graphs.free_all
 
     @hookimpl
     def load(self, source: KernelSource) -> Program:
@@ -113,19 +98,11 @@ class Work:
 
     @hookimpl
     def record(self, commands: Sequence[Command]) -> Graph:
-        session = self._session
-        with LOCK:
-            session.check_usable("record")
-            keeps = tuple(a for command in commands for a in _buffers(command))
-            for allocation in keeps:
-                allocation.check("record")
-            for allocation in keeps:
-                allocation.hold()
+        keeps = self._graphs.kept(a for command in commands for a in _buffers(command))
         tasks = tuple(None if _slots(command) else self._task(command, ()) for command in commands)
-        recorded = Recorded(tuple(commands), tasks, keeps)
-        self._graphs.add(recorded)
-        count = max((slot.index for c in commands for slot in _slots(c)), default=-1) + 1
-        return Graph(session.name, session.epoch, recorded, len(commands), count)
+        recorded = Recorded(keeps, tuple(commands), tasks)
+        slots = (slot.index for command in commands for slot in _slots(command))
+        return self._graphs.graph(recorded, commands, slots)
 
     @hookimpl
     def replay(
@@ -137,17 +114,6 @@ class Work:
             for task, command in zip(recorded.tasks, recorded.commands, strict=True)
         )
         return self._session.submit_tasks("replay", tasks, timeline, waits, (recorded,))
-
-    def free(self, graph: Graph) -> None:
-        """The graph's owner needs it no longer (with the lock held)."""
-        self._graphs.discard(graph.native)
-        graph.native.let_go()
-
-    def free_all(self) -> None:
-        """Nobody needs any graph: the session or its epoch ended (with the lock held)."""
-        graphs, self._graphs = self._graphs, set()
-        for recorded in graphs:
-            recorded.let_go()
 
     def _submit(self, hook: str, task: Task, timeline: Timeline, waits: Waits) -> Point:
         return self._session.submit_tasks(hook, (task,), timeline, waits)
