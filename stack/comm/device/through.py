@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hal.core.description import Feature
 from hal.core.device import Device
 from hal.core.values import CollectiveKind, Region
 from hal.tile.numeric import NUMPY
@@ -16,6 +17,7 @@ from stack.comm.device.pipeline import SLOTS, Pipeline, pieces_of
 from stack.comm.group import Group
 
 Array = NDArray[Any]
+COPIED = "collectives through copies on the host"
 
 
 class Through:
@@ -38,6 +40,8 @@ class Through:
         needs = call.needs(self._group.rank, self._group.size)
         used = [r for r, n in zip((dst, src), needs, strict=True) if n]
         in_place = all(is_mapped(self._device, region.buffer) for region in used)
+        if not in_place and Feature.MAP not in self._device.info.features:
+            self._device.without(Feature.MAP, COPIED)
         if self._staged and call.collective.kind in ELEMENTWISE:
             run = self._mapped_pieces if in_place else self._staged_pieces
         else:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hal.core.description import Feature
 from hal.core.dtypes import DType
 from hal.core.errors import (
     DeviceLost,
@@ -15,10 +16,12 @@ from hal.core.errors import (
     OperationFailed,
     Scope,
 )
-from hal.core.values import Collective, CollectiveKind, Fault, Point, ReduceKind
+from hal.core.fallbacks import Fallbacks
+from hal.core.values import AllocOptions, Collective, CollectiveKind, Fault, Point, ReduceKind
 from stack.comm.choose.override import parse_override
 from stack.comm.device.call import Call
 from stack.comm.device.group import DeviceGroup
+from stack.comm.device.through import COPIED
 from stack.comm.plan.error import PlanError
 from tests.comm.device.devices import FAR, open_device
 from tests.comm.device.seats import WAIT_S, seated
@@ -218,6 +221,17 @@ def test_a_word_of_rank_0s_environment_chooses_for_all(monkeypatch):
             crew.do(lambda g: DeviceGroup(g, device))
         monkeypatch.setenv("HAL_COMM_PLANS", "all_reduce=engine:0-1K;device:1K-")
         crew.do(lambda g: DeviceGroup(g, device).close())
+
+
+def test_copies_through_the_host_are_noticed():
+    fallbacks = Fallbacks()
+    with open_device(FAR, (fallbacks,)) as device, crews(1) as [crew]:
+        buffer = device.alloc(4 * N, AllocOptions())
+        part = crew.do(lambda g: DeviceGroup(g, device, parse_override("all_reduce=engine")))[0]
+        with part:
+            point = part.start(SUM, buffer.region(), buffer.region())
+            assert device.wait([point], WAIT_S, True)
+    assert fallbacks.counts == {("tiny:0", Feature.MAP, COPIED): 1}
 
 
 def test_nothing_is_left_of_a_closed_group():
