@@ -142,9 +142,8 @@ class Flight:
 
     def spans(self, queue: Queue, value: int) -> tuple[Span, ...]:
         """When the parts of the operation that reached a value ran."""
-        if value in queue.ended:
-            return self._spans(queue.ended[value])
-        return queue.spans.get(value, ())
+        op = queue.ended_at(value)
+        return queue.spans.get(value, ()) if op is None else self._spans(op)
 
     def _spans(self, op: Started) -> tuple[Span, ...]:
         """By the driver's clock, within the time for which the driver had the operation."""

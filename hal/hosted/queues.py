@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -175,7 +176,7 @@ class Queue:
     failures: list[tuple[int, Failure]] = field(default_factory=list)
     # The oldest of a plain dict is found only behind all that were taken from its front.
     spans: OrderedDict[int, tuple[Span, ...]] = field(default_factory=OrderedDict)
-    ended: OrderedDict[int, Started] = field(default_factory=OrderedDict)
+    ended: deque[Started] = field(default_factory=deque)
     marks: int = 0
 
     @property
@@ -219,10 +220,16 @@ class Queue:
 
     def keep_ended(self, op: Started) -> None:
         """Keep an operation that the driver has ended for its spans, and forget the oldest."""
-        self.ended[op.value] = op
+        self.ended.append(op)
         self.marks += len(op.marks)
         while self.marks > KEPT_MARKS and len(self.ended) > 1:
-            self.marks -= len(self.ended.popitem(last=False)[1].marks)
+            self.marks -= len(self.ended.popleft().marks)
+
+    def ended_at(self, value: int) -> Started | None:
+        """The operation that reached a value, if it is kept."""
+        at = bisect_left(self.ended, value, key=lambda op: op.value)
+        found = self.ended[at] if at < len(self.ended) else None
+        return found if found is not None and found.value == value else None
 
     def mark(self, value: int) -> Any:
         """The driver's mark of a value that it owes; None if it has no operation for it."""
