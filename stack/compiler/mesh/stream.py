@@ -72,7 +72,7 @@ def moved(body: tuple[Statement, ...], tag: str, room_nbytes: int) -> tuple[Stat
     at most, which are named by the tag."""
     zero, one = (const(n, DType.I64) for n in (0, 1))
     found: list[Statement] = []
-    for s in windowed(For(ONCE, zero, one, one, (), body), room_nbytes).body:
+    for s in windowed(For(ONCE, zero, one, one, (), body), room_nbytes).whole:
         found += s.body if isinstance(s, For) and s.index is ONCE else (s,)
     names = {
         s.memory: replace(s.memory, name=f"{s.memory.name}_{tag}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.errors import CompileError
@@ -20,7 +20,7 @@ from hal.tile.kernel import (
 )
 from hal.tile.node import Type, node
 from hal.tile.walk import statements
-from stack.compiler.c import casts, control
+from stack.compiler.c import casts
 from stack.compiler.c.athread import ATHREAD
 from stack.compiler.c.contraction import LOOPS
 from stack.compiler.c.memory import pointer
@@ -28,7 +28,8 @@ from stack.compiler.c.scope import Scope, StatementRule
 from stack.compiler.c.types import memory, register
 from stack.compiler.c.writer import Writer
 from stack.compiler.scratchpad import near
-from stack.compiler.scratchpad.deal import COUNT, FIRST, Dealt, deal
+from stack.compiler.scratchpad.deal import deal
+from stack.compiler.scratchpad.pipeline import RUN, Pipeline
 from stack.compiler.scratchpad.transfer import Get, Put, Together, together, transfer
 from stack.compiler.scratchpad.windows import windowed
 
@@ -50,21 +51,6 @@ FRAME_NBYTES = 4 << 10
 _LEAST_ROOM = 256
 _REGISTERS_NBYTES = 1 << 10
 """Tiles that a compiler keeps in registers: a kernel may have all of a scratchpad as its own."""
-
-_RUN = """\
-    const long *hal_grid = hal_raw;
-    const long hal_all = hal_grid[0] * hal_grid[1] * hal_grid[2];
-    const long hal_stop = hal_all * (_PEN + 1) / 64;
-    for (long hal_at = hal_all * _PEN / 64, hal_count; hal_at < hal_stop; hal_at += hal_count) {{
-        const long hal_first = hal_at % hal_grid[0], hal_rest = hal_at / hal_grid[0];
-        const long hal_id1 = hal_rest % hal_grid[1], hal_id2 = hal_rest / hal_grid[1];
-        hal_count = {most};
-        if (hal_count > hal_stop - hal_at) hal_count = hal_stop - hal_at;
-        if (hal_count > hal_grid[0] - hal_first) hal_count = hal_grid[0] - hal_first;
-"""
-_BOUND = """\
-        if (hal_count > {0} - hal_first % {0}) hal_count = {0} - hal_first % {0};
-"""
 
 
 def render_athread(kernel: Kernel, info: DeviceInfo) -> KernelSource:
@@ -91,18 +77,16 @@ def written(kernel: Kernel, room_nbytes: int) -> tuple[KernelSource, int]:
     """The text with so many bytes for transfers, and what it takes of the scratchpad in all."""
     out = Writer(ATHREAD)
     scope = Scope(out, LOOPS, STATEMENTS)
-    scope.scalars.update({FIRST: "hal_first", COUNT: "hal_count"})
     for number, p in enumerate(kernel.params):
         parameter(scope, number, p)
     dealt = deal(kernel.body)
-    found = windowed(dealt.loop, room_nbytes)
-    control.block(scope, found.body)
-    head = "".join(_run(dealt, found.most))
-    return program(kernel, out, head), out.fixed_nbytes + out.most_nbytes + FRAME_NBYTES
+    Pipeline(scope, windowed(dealt.loop, room_nbytes // 2), dealt.bounds).write()
+    return program(kernel, out, RUN, ""), out.fixed_nbytes + out.most_nbytes + FRAME_NBYTES
 
 
-def program(kernel: Kernel, out: Writer, head: str) -> KernelSource:
-    """The whole text of a kernel whose body is written; `head` opens the loop over instances."""
+def program(kernel: Kernel, out: Writer, head: str, tail: str = "}") -> KernelSource:
+    """The whole text of a kernel whose body is written; `head` stands before it, and `tail` ends
+    the blocks that it opens."""
     name = f"{kernel.name}_kernel"
     named = ", ".join(f"{p.kind.value} {p.dtype.short}" for p in kernel.params)
     parts = (
@@ -112,14 +96,9 @@ def program(kernel: Kernel, out: Writer, head: str) -> KernelSource:
         f"void {name}(void *hal_raw) {{",
         *(f"    {line}" for line in out.scratch),
         head + out.text(),
-        "    }\n}\n",
+        f"{tail}}}\n",
     )
     return KernelSource(ATHREAD.format, "\n".join(parts), name, kernel.params)
-
-
-def _run(dealt: Dealt, most: int) -> Iterator[str]:
-    yield _RUN.format(most=most)
-    yield from (_BOUND.format(b) for b in dealt.bounds)
 
 
 def scratchpad_nbytes(info: DeviceInfo) -> int:

@@ -3,6 +3,7 @@ scratchpad, which are done when the statement is."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from string import Template
 
@@ -44,11 +45,11 @@ class Together:
 
 
 _REPLIES = """\
-static __thread_local athread_rply_t hal_reply = 0;
-static __thread_local int hal_sent = 0;
-static void hal_arrive(void) {
-    if (hal_sent) athread_dma_wait_value(&hal_reply, hal_sent);
-    hal_reply = hal_sent = 0;
+static __thread_local athread_rply_t hal_${verb}_reply = 0;
+static __thread_local int hal_${verb}_sent = 0;
+static void hal_${verb}_arrive(void) {
+    if (hal_${verb}_sent) athread_dma_wait_value(&hal_${verb}_reply, hal_${verb}_sent);
+    hal_${verb}_reply = hal_${verb}_sent = 0;
 }
 """
 
@@ -84,8 +85,8 @@ def mover(scope: Scope, verb: str, waits: bool = True) -> str:
     to, source = ("near", "far") if verb == "get" else ("far", "near")
     words = {"verb": verb, "to": to, "from": source, "i": "", "reply": "", "sent": ""}
     if not waits:
-        scope.out.functions.define("hal_arrive", _REPLIES)
-        words |= {"i": "i", "reply": ", &hal_reply", "sent": "hal_sent++;"}
+        _replies(scope, verb)
+        words |= {"i": "i", "reply": f", &hal_{verb}_reply", "sent": f"hal_{verb}_sent++;"}
     name = f"hal_{words['i']}{verb}"
     return scope.out.functions.define(name, Template(_TEXT).substitute(words))
 
@@ -97,11 +98,32 @@ def transfer(scope: Scope, s: Transfer) -> None:
 
 def together(scope: Scope, s: Together) -> None:
     """Write the calls that start all, then the wait for them. A call alone waits itself."""
-    waits = len(s.parts) == 1 and len(_runs(s.parts[0])) == 2
-    for part in s.parts:
-        _call(scope, part, waits)
-    if not waits:
-        scope.out.do("hal_arrive();")
+    if len(s.parts) == 1 and len(_runs(s.parts[0])) == 2:
+        _call(scope, s.parts[0], waits=True)
+        return
+    start(scope, s.parts)
+    for verb in dict.fromkeys(map(_verb, s.parts)):
+        arrive(scope, verb)
+
+
+def start(scope: Scope, transfers: Sequence[Transfer]) -> None:
+    """Write the calls that start transfers, for which the program is to wait."""
+    for t in transfers:
+        _call(scope, t, waits=False)
+
+
+def arrive(scope: Scope, verb: str) -> None:
+    """Write the wait for all gets, or all puts, that have started."""
+    scope.out.do(f"{_replies(scope, verb)}();")
+
+
+def _replies(scope: Scope, verb: str) -> str:
+    text = Template(_REPLIES).substitute(verb=verb)
+    return scope.out.functions.define(f"hal_{verb}_arrive", text)
+
+
+def _verb(s: Transfer) -> str:
+    return "get" if isinstance(s, Get) else "put"
 
 
 def _runs(s: Transfer) -> tuple[Run, ...]:
@@ -112,7 +134,7 @@ def _runs(s: Transfer) -> tuple[Run, ...]:
 
 def _call(scope: Scope, s: Transfer, waits: bool) -> None:
     out, nbytes = scope.out, s.main.dtype.nbytes
-    call = mover(scope, "get" if isinstance(s, Get) else "put", waits)
+    call = mover(scope, _verb(s), waits)
     inner, blocks, *outer = _runs(s)
     row, count = _text(scope, inner.length), _text(scope, blocks.length)
     near = f"(char *){pointer(s.local)}"

@@ -50,15 +50,25 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
-    """A body with its transfers, and the instances that a window has at most."""
+    """The loop over a window's instances with the transfers for less than a window: its `body`;
+    the transfers of a window, and the instances that it has at most."""
 
     body: tuple[Statement, ...]
+    gets: tuple[Transfer, ...]
+    puts: tuple[Transfer, ...]
     most: int
+
+    @property
+    def whole(self) -> tuple[Statement, ...]:
+        """All of it as statements, one after the other."""
+        used = dict.fromkeys(t.local for t in (*self.gets, *self.puts))
+        arrays = [Alloc(m) for m in used]
+        return (*arrays, *_together(self.gets), *self.body, *_together(self.puts))
 
 
 def windowed(instances: For, room_nbytes: int) -> Windowed:
     """The loop of a window's instances with the transfers that such a scratchpad allows."""
-    return _Windows(instances, room_nbytes).body()
+    return _Windows(instances, room_nbytes).found()
 
 
 class _Windows:
@@ -80,10 +90,13 @@ class _Windows:
         self._locals: dict[tuple[object, ...], Memory] = {}
         self._plans = {id(w.place.statement): self._plan(w) for w in self._ways}
 
-    def body(self) -> Windowed:
-        body = self._block((self._instances,))
-        allocated = tuple(Alloc(m) for m in self._locals.values())
-        return Windowed((*allocated, *body), self._counts.get(self._instances.index, 1))
+    def found(self) -> Windowed:
+        gets, puts = self._outside(self._instances)
+        mine = {t.local for t in (*gets, *puts)}
+        arrays = tuple(Alloc(m) for m in self._locals.values() if m not in mine)
+        loop = replace(self._instances, body=self._block(self._instances.body))
+        count = self._counts.get(self._instances.index, 1)
+        return Windowed((*arrays, loop), tuple(gets), tuple(puts), count)
 
     # sizes
 
@@ -188,14 +201,14 @@ class _Windows:
             return [*beside, Load(s.result, plan.local, s.other)]
         return [Store(plan.local, s.value), *beside]
 
+    def _outside(self, s: For) -> tuple[list[Transfer], list[Transfer]]:
+        """The gets and puts that stand outside of a loop."""
+        plans = (self._plans[id(w.place.statement)] for w in self._ways)
+        found = dict.fromkeys(p.transfer for p in plans if p.loop is s)
+        return [t for t in found if isinstance(t, Get)], [t for t in found if isinstance(t, Put)]
+
     def _around(self, s: For) -> list[Statement]:
-        outside: dict[Transfer, None] = {}
-        for w in self._ways:
-            plan = self._plans[id(w.place.statement)]
-            if plan.loop is s:
-                outside[plan.transfer] = None
-        gets = [cast("Statement", t) for t in outside if isinstance(t, Get)]
-        puts = [cast("Statement", t) for t in outside if isinstance(t, Put)]
+        gets, puts = map(_together, self._outside(s))
         inner = replace(s, body=self._block(s.body))
         if s.index not in self._strips:
             return [*gets, inner, *puts]
@@ -218,7 +231,7 @@ class _Windows:
         return For(first, s.start, s.stop, mul(s.step, count), outer, body)
 
 
-def _together(transfers: list[Transfer]) -> list[Statement]:
+def _together(transfers: Sequence[Transfer]) -> list[Statement]:
     return [cast("Statement", Together(tuple(transfers)))] if transfers else []
 
 
