@@ -8,6 +8,7 @@ import pytest
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
 from hal.tile.numeric import NUMPY
+from stack.compiler.mesh.block import MeshBlock
 from stack.compiler.program import GraphRequest
 from stack.ir import build as g
 from stack.runtime.engine import Engine
@@ -66,3 +67,23 @@ def test_attention(engine: Engine, shape: tuple[int, ...], keys: int, causal: bo
     arrays = [rng.standard_normal(x.shape).astype(np.float32) for x in inputs]
     found = _run(engine, out, inputs, arrays)
     np.testing.assert_allclose(found, attention_of(*arrays, causal), rtol=1e-5, atol=1e-6)
+
+
+CUTS = [
+    # shape of a, shape of b, turned, and a cut that the estimate would not choose
+    ((13, 71), (71, 12), "b", MeshBlock(8, 16, 24, together=False, lines=8)),
+    ((50, 90), (90, 30), "", MeshBlock(5, 8, 8, together=True, lines=1)),
+]
+
+
+@pytest.mark.parametrize(("left", "right", "turned", "cut"), CUTS)
+def test_other_cuts(
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    left: tuple[int, ...],
+    right: tuple[int, ...],
+    turned: str,
+    cut: MeshBlock,
+) -> None:
+    monkeypatch.setattr("stack.compiler.mesh.template.choose_block", lambda *facts: cut)
+    test_products(engine, left, right, DType.I32, turned)
