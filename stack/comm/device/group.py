@@ -17,6 +17,7 @@ from stack.comm.choose.override import DEVICE, Rule, parse_override
 from stack.comm.device.call import Call
 from stack.comm.device.line import Line
 from stack.comm.device.meeting import meet
+from stack.comm.device.memory import is_open
 from stack.comm.device.own import Own, own_of, prefers_own
 from stack.comm.group import Group
 
@@ -71,11 +72,12 @@ class DeviceGroup:
         return "plugin" if isinstance(self._newest[0], Own) else self.group.way
 
     def alloc(self, nbytes: int, label: str = "") -> Buffer:
-        """A buffer for calls of this group, the caller's until `device.free`. Where the device
-        takes host memory as its own, all ranks of this host map it, and calls copy nothing in
-        between; else, and after the group's end, it is as the device allocates it. Raises
-        OutOfMemory."""
-        if Feature.IMPORT_HOST in self.device.info.features and self.group.failure is None:
+        """A buffer for calls of this group, the caller's until `device.free`. Where the device's
+        memory is the host's and it takes such memory as its own, all ranks of this host map it, and
+        calls copy nothing in between; else, and after the group's end, it is as the device
+        allocates it. Raises OutOfMemory."""
+        takes_in = is_open(self.device) and Feature.IMPORT_HOST in self.device.info.features
+        if takes_in and self.group.failure is None:
             return self.device.import_host(self.group.empty(nbytes, np.uint8).data)
         return self.device.alloc(nbytes, AllocOptions(label=label))
 

@@ -1,6 +1,7 @@
 """Calls among the work of devices: what they wait for, what waits for them, how they fail."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -119,6 +120,33 @@ def test_a_lost_device_is_told_to_ranks_that_wait_for_it(pair):
         one.done(one.device.fill(a.region(), b"\0", one.timeline, ()))
     assert "rank 0" in failure(two, point).message
     assert failure(one, begin(one, a)) == lost
+
+
+def test_survivors_go_on_in_a_smaller_group():
+    with seated([*PAIR, "reference:0"]) as seats:
+        three = [seat.parts[0, 1, 2] for seat in seats]
+        put = [seat.put(np.full(N, rank + 1, I32)) for rank, seat in enumerate(seats)]
+        begun = [
+            part.start(SUM, buffer.region(), buffer.region(), (there,))
+            for part, (buffer, there) in zip(three[:2], put, strict=False)
+        ]
+        three[2].leave(three[2].group.close)
+        for seat, point in zip(seats, begun, strict=False):
+            assert "rank 2 has left the group" in failure(seat, point).message
+        with ThreadPoolExecutor(2) as pool:
+            going_on = [pool.submit(smaller_sum, *each) for each in zip(seats, three, strict=True)]
+            assert [ended.result(WAIT_S) for ended in going_on[:2]] == [3, 3]
+
+
+def smaller_sum(seat, part):
+    """What a rank's sum with the other survivors gives."""
+    if part.rank == 2:
+        return None
+    part.close()
+    with part.group.shrink() as left, DeviceGroup(left, seat.device) as members:
+        buffer, there = seat.put(np.full(N, part.rank + 1, I32))
+        point = members.start(SUM, buffer.region(), buffer.region(), (there,))
+        return seat.get(buffer, I32, point)[0]
 
 
 def test_a_copy_that_fails_fails_the_call(pair):
