@@ -51,6 +51,12 @@ def test_no_ranks_and_no_time(refused):
     assert "--deadline is 0; it must be a number of seconds above 0" in said
 
 
+def test_a_rank_of_mpi_starts_no_others(refused):
+    for more in (("-n", "2"), ("--hosts", "hosts"), ("--restarts", "1")):
+        said = refused("--mpi", *more, "script.py")
+        assert "leave out -n, --hosts, --log-dir, --address and --restarts" in said
+
+
 def test_a_port_that_is_taken(refused):
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = taken.getsockname()[1]
