@@ -48,8 +48,8 @@ def run(
     if mpi:
         if size or hosts_file or log_folder or address or restarts:
             raise InvalidCall(
-                "--mpi makes this process a rank of what mpirun has started, which says how many there "
-                "are and where; leave out -n, --hosts, --log-dir, --address and --restarts"
+                "--mpi makes this process a rank of what mpirun has started, which says how many "
+                "there are and where; leave out -n, --hosts, --log-dir, --address and --restarts"
             )
         there = _here(1, named).devices
         return run_as_rank(target, arguments, module, there, deadline_s)
