@@ -53,7 +53,8 @@ class _Loops:
         self.inner = [a for a in axes if a in self.space.reduced and a is not self.vector]
         width = max((compute_dtype(e.dtype).nbytes for e in nest.exprs.values()), default=4)
         lanes = lanes_for(info, max(width, 4))
-        self.width = _width(self.vector.size, lanes, sizes.unroll) if self.vector else 1
+        fitting = _divisor if by_transfers(info) else _width
+        self.width = fitting(self.vector.size, lanes, sizes.unroll) if self.vector else 1
         blocks = self.vector.size if self.vector and self.vector_parallel else 1
         self.chunks = -(-blocks // self._chunk_size()) if blocks > 1 else 1
         self.chunk = const(0, I64)
@@ -268,3 +269,10 @@ def _width(size: int, lanes: int, unroll: int) -> int:
     if size >= lanes:
         return min(unroll * lanes, lanes * max(1, size // (4 * lanes)))
     return size
+
+
+def _divisor(size: int, lanes: int, unroll: int) -> int:
+    """As `_width`, of any number of elements that leaves no tail: the steps before a tail cannot
+    share transfers with it."""
+    fitting = (w for w in range(unroll * lanes, lanes - 1, -1) if size % w == 0)
+    return next(fitting, _width(size, lanes, unroll))
