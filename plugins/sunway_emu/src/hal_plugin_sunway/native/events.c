@@ -17,7 +17,7 @@ static size_t count, room;
 static uint64_t numbers;
 
 static bool before(const struct event *a, const struct event *b) {
-    return a->when < b->when || (a->when == b->when && a->number < b->number);
+    return (a->when < b->when) | ((a->when == b->when) & (a->number < b->number));
 }
 
 void event_at(double when, event_fn run, void *object, int argument) {
@@ -32,14 +32,17 @@ void event_at(double when, event_fn run, void *object, int argument) {
     heap[i] = e;
 }
 
+/* The hole goes down to a leaf, and what stood last goes up from there: nearly always not far, so that
+ * the processor guesses its branches right. */
 static struct event taken(void) {
     struct event first = heap[0], last = heap[--count];
     size_t i = 0;
-    for (size_t child; (child = 2 * i + 1) < count; i = child) {
-        if (child + 1 < count && before(&heap[child + 1], &heap[child])) child++;
-        if (!before(&heap[child], &last)) break;
+    for (size_t child; (child = 2 * i + 1) + 1 < count; i = child) {
+        child += (size_t)before(&heap[child + 1], &heap[child]);
         heap[i] = heap[child];
     }
+    if (2 * i + 1 < count) heap[i] = heap[2 * i + 1], i = 2 * i + 1;
+    for (; i && before(&last, &heap[(i - 1) / 2]); i = (i - 1) / 2) heap[i] = heap[(i - 1) / 2];
     heap[i] = last;
     return first;
 }
