@@ -42,14 +42,14 @@ def block(scope: Scope, statements: Sequence[Statement], after: Sequence[Node] =
 def _keep(scope: Scope, tiles: Sequence[Node]) -> None:
     for n in tiles:
         if n not in scope.arrays:
-            rule = scope.loops.get(n.op, _copied)
+            rule = scope.loops.get(n.op, copied)
             scope.arrays[n] = rule(scope, n)
 
 
 def _for(scope: Scope, s: For) -> None:
     out = scope.out
     start, stop, step = (memory.scalar(scope, n) for n in (s.start, s.stop, s.step))
-    carried = [_copied(scope, c.init) for c in s.carried]
+    carried = [copied(scope, c.init) for c in s.carried]
     dots = products.chain(s)
     sums = products.begin(scope, carried[0], dots[0].dtype) if dots else []
     i, kind = out.name("n"), register(out.dialect, DType.I64)
@@ -59,13 +59,14 @@ def _for(scope: Scope, s: For) -> None:
         if dots:
             products.add(inner, s, dots, sums)
         else:
-            _body(inner, s, carried)
+            one_step(inner, s, carried)
     if dots:
         products.end(scope, carried[0], dots[0].dtype, sums)
     scope.arrays.update((c.result, array) for c, array in zip(s.carried, carried, strict=True))
 
 
-def _body(scope: Scope, s: For, carried: Sequence[Array]) -> None:
+def one_step(scope: Scope, s: For, carried: Sequence[Array]) -> None:
+    """A loop's body, after which the arrays hold what the next step begins with."""
     scope.arrays.update((c.var, array) for c, array in zip(s.carried, carried, strict=True))
     block(scope, s.body, [c.next for c in s.carried])
     with scope.out.accounted():
@@ -76,7 +77,7 @@ def _carry(scope: Scope, carried: Sequence[Carried], arrays: Sequence[Array]) ->
     """All values of the next iteration are computed before one that they need is changed."""
     places = list(zip(carried, arrays, strict=True))
     apart = [(c, array) for c, array in places if not _in_place(scope, c, carried)]
-    values = [_copied(scope, c.next) for c, _ in apart]
+    values = [copied(scope, c.next) for c, _ in apart]
     for c, array in places:
         if (c, array) not in apart:
             _assign(scope, array, c.next)
@@ -94,7 +95,7 @@ def _in_place(scope: Scope, c: Carried, carried: Sequence[Carried]) -> bool:
     return shared.is_pointwise(c.next, c.var, scope.arrays)
 
 
-def _copied(scope: Scope, n: Node) -> Array:
+def copied(scope: Scope, n: Node) -> Array:
     """An array of its own with a tile's elements."""
     array = scope.declare(n.type)
     _assign(scope, array, n)

@@ -26,7 +26,7 @@ def _dot(vector_nbytes: int, scope: Scope, n: Node) -> Array:
     turned = a.op == "transpose"
     left = _array(scope, a.srcs[0] if turned else a)
     right = _array(scope, b)
-    total = control._copied(scope, acc)
+    total = control.copied(scope, acc)
     sums = Sums(rows, columns, n.dtype, n.dtype)
     name = f"hal_dot_{rows}_{columns}_{n.dtype.short}"
     define_multiply(scope.out, name, sums, vector_nbytes)
@@ -46,4 +46,4 @@ def _array(scope: Scope, n: Node) -> Array:
     if n.op in scope.loops and n not in scope.arrays:
         scope.arrays[n] = scope.loops[n.op](scope, n)
         return scope.arrays[n]
-    return control._copied(scope, n)
+    return control.copied(scope, n)

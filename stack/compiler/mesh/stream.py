@@ -3,7 +3,8 @@ one. Where all instances of a mesh load the same tile, one core fetches it for a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from math import prod
 from typing import Any
@@ -41,7 +42,7 @@ def streams(kernel: Kernel, info: DeviceInfo, room_nbytes: int) -> dict[int, Str
     written = {s.target.memory for s in statements(kernel.body) if hasattr(s, "target")}
     found = {}
     for number, s in enumerate(kernel.body):
-        if isinstance(s, For) and any(n.op == "dot" for c in s.carried for n in (c.next,)):
+        if isinstance(s, For) and any(c.next.op == "dot" for c in s.carried):
             stream = _stream(s, info, written, room_nbytes)
             if stream is not None:
                 found[number] = stream
@@ -110,29 +111,34 @@ def write(scope: Scope, p: Stream) -> None:
     """Write a stream as statements."""
     out = scope.out
     tag = out.name("q")
-    came = out.functions.define(
-        f"hal_came_{tag}", f"static __thread_local athread_rply_t hal_came_{tag};\n"
-    )
-    places = [_place(scope, x, f"hal_in{i}_{tag}") for i, x in enumerate(p.loads)]
-    carried = [control._copied(scope, c.init) for c in p.loop.carried]
-    steps = -(-p.stop // p.step)
+    came = f"hal_came_{tag}"
+    out.functions.define(came, f"static __thread_local athread_rply_t {came};\n")
+    places = {x: _place(scope, x, f"hal_in{i}_{tag}") for i, x in enumerate(p.loads)}
+    carried = [control.copied(scope, c.init) for c in p.loop.carried]
     with out.block():
         out.do("long asked = 0;")
         out.do(f"const int shared = {f'hal_count % {CORES} == 0' if p.shared else '0'};")
         out.do(f"{came} = 0;")
-        with out.block(f"for (long s = -1; s < {steps}; ++s)"):
+        with out.block(f"for (long s = -1; s < {-(-p.stop // p.step)}; ++s)"):
             out.do(f"if (s >= 0) athread_dma_wait_value(&{came}, asked);")
-            # All are done with what the next tiles replace.
-            out.do("if (shared) athread_ssync_array();")
-            with _at(scope, p, f"(s + 1) * {p.step}", f"if (s + 1 < {steps})") as inner:
-                for x, place in zip(p.loads, places, strict=True):
-                    _fetch(inner, x, f"{place}[(s + 1) % 2]", came)
-            with _at(scope, p, f"s * {p.step}", "if (s >= 0)") as inner:
-                for x, place in zip(p.loads, places, strict=True):
-                    inner.arrays[x.result] = _given(inner, x, f"{place}[s % 2]")
-                control._body(inner, p.loop, carried)
+            _step(scope, p, places, came, carried)
     for c, array in zip(p.loop.carried, carried, strict=True):
         scope.arrays[c.result] = array
+
+
+def _step(
+    scope: Scope, p: Stream, places: Mapping[Load, str], came: str, carried: Sequence[Array]
+) -> None:
+    """Ask for the next tiles, and work on those that came; first all are done with what the next
+    ones replace."""
+    scope.out.do("if (shared) athread_ssync_array();")
+    with _at(scope, p, f"(s + 1) * {p.step}", f"(s + 1) * {p.step} < {p.stop}") as inner:
+        for x, place in places.items():
+            _fetch(inner, x, f"{place}[(s + 1) % 2]", came)
+    with _at(scope, p, f"s * {p.step}", "s >= 0") as inner:
+        for x, place in places.items():
+            inner.arrays[x.result] = _given(inner, x, f"{place}[s % 2]")
+        control.one_step(inner, p.loop, carried)
 
 
 def _place(scope: Scope, x: Load, name: str) -> str:
@@ -142,22 +148,14 @@ def _place(scope: Scope, x: Load, name: str) -> str:
     return scope.out.functions.define(name, text)
 
 
-class _at:
-    """A block in which the loop's index has a value."""
-
-    def __init__(self, scope: Scope, p: Stream, k: str, head: str) -> None:
-        self._scope, self._index, self._k = scope, p.loop.index, k
-        self._block = scope.out.block(head)
-
-    def __enter__(self) -> Scope:
-        self._block.__enter__()
-        self._scope.out.do(f"const long k = {self._k};")
-        inner = self._scope.inner()
-        inner.scalars.update({self._index: "k", ONCE: "0L"})
-        return inner
-
-    def __exit__(self, *error: object) -> None:
-        self._block.__exit__(None, None, None)
+@contextmanager
+def _at(scope: Scope, p: Stream, k: str, condition: str) -> Iterator[Scope]:
+    """A block in which the loop's index has a value, where a condition holds."""
+    with scope.out.block(f"if ({condition})"):
+        scope.out.do(f"const long k = {k};")
+        inner = scope.inner()
+        inner.scalars.update({p.loop.index: "k", ONCE: "0L"})
+        yield inner
 
 
 def _fetch(scope: Scope, x: Load, target: str, came: str) -> None:
