@@ -58,11 +58,13 @@ def seated_as(world, groups):
 
 
 @contextmanager
-def seated(names, *groups, deadline_s=20.0, rules=None):
-    """A seat for each device, all of them in the group of all ranks and in those of these ranks."""
+def seated(names, *groups, deadline_s=20.0, rules=None, hosts=None):
+    """A seat for each device, all of them in the group of all ranks and in those of these ranks.
+    `hosts[r]` is where rank r believes to be."""
     groups = (tuple(range(len(names))), *groups)
     seats = [Seat(name) for name in names]
-    with crews(*map(len, groups), deadline_s=deadline_s) as made:
+    where = [tuple(hosts[r] if hosts else 0 for r in ranks) for ranks in groups]
+    with crews(*where, deadline_s=deadline_s) as made:
         for ranks, crew in zip(groups, made, strict=True):
             parts = crew.do(lambda g, r=ranks: DeviceGroup(g, seats[r[g.rank]].device, rules))
             for rank, part in zip(ranks, parts, strict=True):

@@ -20,6 +20,10 @@ def test_random_calls(names, count):
     shadow.run(names, count, seed=len(names))
 
 
+def test_random_calls_between_hosts():
+    shadow.run(["cpu:0", FAR, "cpu:0"], 40, seed=6, hosts=(0, 0, 1))
+
+
 def test_equal_calls_give_equal_bits():
     count = 3001
     call = Collective(CollectiveKind.ALL_REDUCE, DType.F32, count)
