@@ -31,7 +31,7 @@ from report import Curve, Show, announce, show_bytes, show_error, step_progress
 import hal
 import stack.framework as ht
 from stack.framework import nn, optim
-from stack.parallel import DataParallel, Mesh, data_parallel
+from stack.parallel import Mesh, data_parallel
 from stack.runtime import close_all, engine_for
 
 MODEL = GPTConfig(layers=4, width=192, heads=6, context=128)
@@ -94,14 +94,14 @@ def arguments() -> Run:
 
 
 class Training:
-    """A model with its optimizer and its place in the schedule, on all ranks of a job."""
-
-    parallel: DataParallel
+    """A model with its optimizer and its place in the schedule, on one rank or (`parallel`) on all
+    ranks of a job."""
 
     def __init__(self, run: Run) -> None:
         ht.manual_seed(run.seed)
         self.run = run
         self.model = GPT(MODEL)
+        self.parallel = data_parallel(self.model, Mesh.of(None))
         self.optimizer = optim.AdamW(
             decay_groups(self.model, WEIGHT_DECAY), lr=RATE, betas=(0.9, 0.95)
         )
