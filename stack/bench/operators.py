@@ -82,7 +82,8 @@ def _filled(engine: Engine, node: Node, case: Case) -> Array:
 def _print(console: Console, name: str, roof: Roof, results: Sequence[Result]) -> None:
     console.print(table(f"operators of {escape(name)}", roof, results))
     peaks = ", ".join(f"{d.short} {rate / 1e9:.4g}" for d, rate in roof.peaks.items())
-    console.print(f"Limits: {roof.bandwidth / 1e9:.4g} GB/s ({roof.source}); Gop/s: {peaks}.")
+    rates = f"Gop/s: {peaks}" if peaks else "the device knows no peak rate"
+    console.print(f"Limits: {roof.bandwidth / 1e9:.4g} GB/s ({roof.source}); {rates}.")
     console.print(_clock(results), markup=False)
     for why in dict.fromkeys(r.why for r in results if r.time is None):
         names = ", ".join(r.case.name for r in results if r.time is None and r.why == why)
@@ -96,7 +97,8 @@ def _clock(results: Iterable[Result]) -> str:
 
 def table(title: str, roof: Roof, results: Iterable[Result]) -> Table:
     """A line for each operator that was measured: `of limit` is the least time that the roof allows
-    over the time that it took, where the element type's rate is known."""
+    over the time that it took; that of the memory alone where the element type's rate is not
+    known."""
     made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     made.add_column("operator")
     for column in ("size", "us", "GB/s", "Gop/s", "op/B", "of limit"):
@@ -114,5 +116,5 @@ def _numbers(result: Result, roof: Roof) -> Iterator[str]:
     yield f"{case.nbytes / time.seconds / 1e9:.4g}"
     yield f"{case.flops / time.seconds / 1e9:.4g}"
     yield f"{case.intensity:.3g}"
-    least = roof.seconds(case.peak, case.flops, case.nbytes)
-    yield f"{least / time.seconds:.0%}" if case.peak in roof.peaks else "not known"
+    share = roof.seconds(case.peak, case.flops, case.nbytes) / time.seconds
+    yield f"{share:.0%}" if case.peak in roof.peaks else f"memory's: {share:.0%}"

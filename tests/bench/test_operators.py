@@ -85,10 +85,12 @@ def test_the_table_tells_the_share_of_the_limit():
     case = SMALL["add"]
     result = Result(case, Time(case.nbytes / 10.0 * 4, True))  # a quarter of 10 bytes/s
     console = Console(width=100, record=True)
-    console.print(operators.table("t", EMPTY, [result, Result(case, None, "why")]))
-    text = console.export_text()
-    assert "25%" in text
-    assert text.count("24x16") == 1
+    unknown = Roof({}, 10.0, "as declared")
+    for roof_, share in ((EMPTY, " 25%"), (unknown, "memory's: 25%")):
+        console.print(operators.table("t", roof_, [result, Result(case, None, "why")]))
+        text = console.export_text()
+        assert share in text
+        assert text.count("24x16") == 1
 
 
 def test_the_command_measures_prints_and_draws(monkeypatch, tmp_path):
