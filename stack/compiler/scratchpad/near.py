@@ -21,6 +21,7 @@ from hal.tile.walk import accesses
 from stack.compiler.c import casts, memory
 from stack.compiler.c.athread import DIRECT
 from stack.compiler.c.scope import Array, Position, Scope
+from stack.compiler.scratchpad import masked
 
 _NAME = "hal_near"
 
@@ -59,7 +60,10 @@ def store(scope: Scope, s: Store) -> None:
 
 
 def gather(scope: Scope, s: Gather) -> None:
-    """As in other languages."""
+    """As in other languages, but for neighbours."""
+    if found := masked.neighbours(s):
+        masked.gather(scope, s, *found)
+        return
     _one_by_one(scope, s, s.index.type.size)
     memory.gather(scope, s)
 

@@ -7,8 +7,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hal.core.dtypes import DType
+from hal.tile.build import (
+    Builder,
+    add,
+    arange,
+    binary,
+    broadcast,
+    const,
+    mul,
+    program_id,
+    sub,
+)
+from hal.tile.kernel import Kernel
 from hal.tile.numeric import NUMPY
 from hal.tile.verify import verify
+from stack.compiler.scratchpad import render_athread
 from tests.compiler.scratchpad.affine import affine
 from tests.compiler.scratchpad.machine import agree
 
@@ -29,3 +43,25 @@ def test_random_walks(device, made, room_nbytes, seed) -> None:
     count = NBYTES // 2
     buffers = {name: rng.integers(-50, 50, count).astype(kind) for name in "abc"}
     agree(device, kernel, (instances,), buffers, room_nbytes=room_nbytes)
+
+
+def padded(dtype: DType, count: int, before: int) -> Kernel:
+    """Copies `count` elements behind `before` sevens, and sevens behind them."""
+    b = Builder("padded")
+    a, c = b.buffer("a", dtype), b.buffer("c", dtype, reads=False, writes=True)
+    start = mul(program_id(0), 40)
+    at = sub(add(broadcast(start, (40,)), arange(40)), before)
+    inside = binary("and", binary("le", const(0, at.dtype), at), binary("lt", at, count))
+    found = b.gather(a, at, inside, const(7, dtype))
+    b.store(c, start, found, (1,))
+    return b.kernel()
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.I8])
+def test_neighbours_that_a_mask_leaves(device, dtype) -> None:
+    kind = NUMPY[dtype]
+    buffers = {"a": (np.arange(101) % 100).astype(kind), "c": np.zeros(200, kind)}
+    kernel = padded(dtype, 101, 13)
+    verify(kernel)
+    assert "hal_get" in render_athread(kernel, device.info).text
+    agree(device, kernel, (5,), buffers)
