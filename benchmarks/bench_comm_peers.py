@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -20,7 +21,7 @@ SIZES = (*(SMALLEST << 2 * k for k in range(12)), LARGEST)
 OURS = ("shared", "private")
 BARS = {("shared", LARGEST): Bar(ratio=2.5), ("private", LARGEST): Bar(ratio=1.0)}
 LATENCY = Bar(ratio=1 / 3)
-_ROUND_NBYTES = 4 << 20
+_ROUND_NBYTES = 64 << 20
 _MOST_REPEATS = 200
 GIB = 2**30
 
@@ -53,9 +54,12 @@ def rows(quick: bool) -> Iterator[Row]:
 
 
 def _medians(run: Mapping[str, Run], nbytes: int, rounds: int) -> Times:
-    """Measured in turns, of which the first touches the memory."""
+    """Measured in turns, of which the first touches the memory; each turn begins with another."""
     repeats = min(max(_ROUND_NBYTES // nbytes, 1), _MOST_REPEATS)
-    turns = [{who: call(nbytes, repeats) for who, call in run.items()} for _ in range(rounds + 1)]
+    names, turns = deque(run), []
+    for _ in range(rounds + 1):
+        turns.append({who: run[who](nbytes, repeats) for who in names})
+        names.rotate(1)
     return {who: median(turn[who] for turn in turns[1:]) for who in run}
 
 
