@@ -88,6 +88,20 @@ def test_compute_takes_what_the_slower_pipe_takes(chip, bench):
         assert twice.pipeline((1024, 1024), 4, 1000, 2) == 2000
 
 
+@settings(max_examples=20, deadline=None)
+@given(
+    st.integers(1, 16).map(lambda n: 1024 * n),
+    st.integers(1, 16).map(lambda n: 1024 * n),
+    st.integers(2500, 6000),
+)
+def test_a_pipeline_that_computes_most_takes_that_and_one_tile_of_the_rest(bench, get, put, work):
+    tiles = 48
+    alone = [bench.pipeline((get, put), tiles, work, stage) for stage in (1, 2, 4)]
+    law = max(alone) + (sum(alone) - max(alone)) / tiles
+    found = bench.pipeline((get, put), tiles, work, 7)
+    assert found == pytest.approx(law, rel=0.05)
+
+
 def share(chip, traffic, remedies=ring.Remedies()):  # noqa: B008  a plain value
     return ring.flow(chip, traffic, remedies).nbytes_cycle
 
