@@ -13,13 +13,17 @@ from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.tile.build import binary, const, program_id
 from hal.tile.kernel import GLOBAL, Alloc, For, Kernel, Load, Memory, Statement
-from hal.tile.node import Node, Type, node
+from hal.tile.node import Node, Type, node, toposort
+from hal.tile.numeric import NARROW
 from hal.tile.walk import statements
-from stack.compiler.c import control
+from stack.compiler.c import casts, control
 from stack.compiler.c.memory import pointer, scalar
 from stack.compiler.c.scope import Array, Scope
 from stack.compiler.c.types import memory
+from stack.compiler.mesh import dot
 from stack.compiler.mesh.loop import CORES, depends_on
+from stack.compiler.mesh.pieces import WORD_NBYTES
+from stack.compiler.scratchpad.transfer import mover
 from stack.compiler.scratchpad.windows import windowed
 
 
@@ -104,7 +108,9 @@ def _comes(x: Load, index: Node) -> bool:
     if any(n.op != "const" for n in a.strides) or a.strides[1]["value"] != 1:
         return False
     whole = a.strides[0]["value"] >= x.result.shape[1] and a.limits[1] is None
-    return whole and x.result.dtype.nbytes >= 4 and depends_on(a, set(), (index,))
+    sizes = (x.result.shape[1], int(a.strides[0]["value"]))
+    words = all(size * x.result.dtype.nbytes % WORD_NBYTES == 0 for size in sizes)
+    return whole and words and depends_on(a, set(), (index,))
 
 
 def write(scope: Scope, p: Stream) -> None:
@@ -115,6 +121,7 @@ def write(scope: Scope, p: Stream) -> None:
     out.functions.define(came, f"static __thread_local athread_rply_t {came};\n")
     places = {x: _place(scope, x, f"hal_in{i}_{tag}") for i, x in enumerate(p.loads)}
     carried = [control.copied(scope, c.init) for c in p.loop.carried]
+    _row_by_row(scope, p)
     with out.block():
         out.do("long asked = 0;")
         out.do(f"const int shared = {f'hal_count % {CORES} == 0' if p.shared else '0'};")
@@ -139,6 +146,15 @@ def _step(
         for x, place in places.items():
             inner.arrays[x.result] = _given(inner, x, f"{place}[s % 2]")
         control.one_step(inner, p.loop, carried)
+
+
+def _row_by_row(scope: Scope, p: Stream) -> None:
+    """Put what products in the loop use, and lies otherwise before it, into arrays of its own."""
+    for n in toposort(c.next for c in p.loop.carried):
+        for x in n.srcs[:2] if n.op == "dot" else ():
+            tile = dot.tile_of(x)
+            if tile in scope.arrays and scope.arrays[tile].find is not None:
+                scope.arrays[tile] = control.copied(scope, tile)
 
 
 def _place(scope: Scope, x: Load, name: str) -> str:
@@ -171,14 +187,27 @@ def _fetch(scope: Scope, x: Load, target: str, came: str) -> None:
     if limit is not None:
         out.do(f"for (long i = {n} * {columns}; i < {rows * columns}; ++i) {target}[i] = 0;")
     call = f"stride({target}, {start}, {n} * {nbytes}, {nbytes}, {gap}, &{came});"
-    out.do(f"if (!shared) athread_dma_iget_{call}")
-    out.do(f"else if (_PEN == 0) athread_dma_ibcast_{call}")
-    out.do("asked++;")
+    with out.block(f"if (((long)({start}) & {WORD_NBYTES - 1}) == 0)"):
+        out.do(f"if (!shared) athread_dma_iget_{call}")
+        out.do(f"else if (_PEN == 0) athread_dma_ibcast_{call}")
+        out.do("asked++;")
+    # What does not begin with a word comes at once, and slowly.
+    if x.result.dtype.nbytes < WORD_NBYTES:
+        get = mover(scope, "get")
+        places = f"(char *){target}, (char *)({start})"
+        out.do(f"else {get}({places}, {nbytes}, {n}, {nbytes + gap});")
 
 
 def _given(scope: Scope, x: Load, place: str) -> Array:
-    """The tile that came, as an array."""
-    out = scope.out
-    name, kind = out.name("v"), memory(out.dialect, x.result.dtype)
-    out.do(f"const {kind} *const {name} = {place};")
-    return Array(name, x.result.shape)
+    """The tile that came, as an array of values that can be computed with."""
+    out, dtype, size = scope.out, x.result.dtype, x.result.type.size
+    name, kind = out.name("v"), memory(out.dialect, dtype)
+    if dtype not in NARROW:
+        out.do(f"const {kind} *const {name} = {place};")
+        return Array(name, x.result.shape)
+    array, came = scope.declare(x.result.type), f"{place}[i]"
+    value = casts.from_memory(out, came, dtype)
+    out.do(f"for (long i = 0; i < {size}; ++i) {array.name}[i] = {value};")
+    out.spend("f32", size)
+    out.spend("near", 6 * size)
+    return array

@@ -10,11 +10,14 @@ from stack.framework.expr.movement import lower
 from stack.ir import build as g
 
 
-def attention(shape: tuple[int, ...], keys: int, causal: bool) -> tuple[Node, list[Node]]:
+def attention(
+    shape: tuple[int, ...], keys: int, causal: bool, dtype: DType = DType.F32
+) -> tuple[Node, list[Node]]:
     """A graph of attention with scaled scores, and its inputs q, k and v."""
-    q = g.input(0, Type(shape, DType.F32))
-    k, v = (g.input(i, Type((*shape[:-2], keys, shape[-1]), DType.F32)) for i in (1, 2))
-    scores = g.matmul(q, g.permute(k, (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)))
+    q = g.input(0, Type(shape, dtype))
+    k, v = (g.input(i, Type((*shape[:-2], keys, shape[-1]), dtype)) for i in (1, 2))
+    turned = g.permute(k, (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2))
+    scores = g.matmul(q, turned, dtype=DType.F32)
     scores = g.mul(scores, g.full_like(scores, 1 / np.sqrt(shape[-1])))
     if causal:
         alone = (1,) * (len(shape) - 2)
@@ -23,12 +26,13 @@ def attention(shape: tuple[int, ...], keys: int, causal: bool) -> tuple[Node, li
     last = (len(shape) - 1,)
     power = g.exp(g.sub(scores, g.expand(g.reduce("max", scores, last), scores.shape)))
     over = g.expand(g.recip(g.reduce("sum", power, last)), scores.shape)
-    return g.matmul(g.mul(power, over), v), [q, k, v]
+    return g.matmul(g.cast(g.mul(power, over), dtype), v), [q, k, v]
 
 
 def attention_of(q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool) -> np.ndarray:
     """What it is, in f64."""
-    scores = q.astype(np.float64) @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
+    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[-1])
     if causal:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))

@@ -59,14 +59,22 @@ def test_products(
 
 
 @pytest.mark.parametrize(
-    ("shape", "keys", "causal"), [((2, 50, 16), 50, True), ((520, 8), 70, False)]
+    ("shape", "keys", "causal", "dtype"),
+    [
+        ((2, 50, 16), 50, True, DType.F32),
+        ((520, 8), 70, False, DType.F32),
+        ((2, 40, 18), 70, False, DType.F16),
+    ],
 )
-def test_attention(engine: Engine, shape: tuple[int, ...], keys: int, causal: bool) -> None:
+def test_attention(
+    engine: Engine, shape: tuple[int, ...], keys: int, causal: bool, dtype: DType
+) -> None:
     rng = np.random.default_rng(keys)
-    out, inputs = attention(shape, keys, causal)
-    arrays = [rng.standard_normal(x.shape).astype(np.float32) for x in inputs]
+    out, inputs = attention(shape, keys, causal, dtype)
+    arrays = [rng.standard_normal(x.shape).astype(NUMPY[dtype]) for x in inputs]
     found = _run(engine, out, inputs, arrays)
-    np.testing.assert_allclose(found, attention_of(*arrays, causal), rtol=1e-5, atol=1e-6)
+    least = 1e-6 if dtype is DType.F32 else 1e-3
+    np.testing.assert_allclose(found, attention_of(*arrays, causal), rtol=10 * least, atol=least)
 
 
 CUTS = [
