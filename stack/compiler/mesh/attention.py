@@ -72,9 +72,10 @@ def choose_cut(a: Attention, info: DeviceInfo) -> Cut:
     batch = prod(x.size for x in a.batch)
     together = cores if a.m.size >= cores * _SIZES[-1] else 1
     parts = cores if together > 1 else ceil_div(cores, batch)
-    rows = next((s for s in _SIZES if s * parts <= a.m.size), _SIZES[-1])
-    fitting = (keys for keys in _SIZES if _nbytes(a, rows, keys) <= _room(info))
-    return Cut(rows, next(fitting, _SIZES[-1]), together)
+    most = next((s for s in _SIZES if s * parts <= a.m.size), _SIZES[-1])
+    sizes = ((rows, keys) for rows in _SIZES if rows <= most for keys in _SIZES)
+    fitting = (size for size in sizes if _nbytes(a, *size) <= _room(info))
+    return Cut(*next(fitting, (_SIZES[-1], _SIZES[-1])), together)
 
 
 def _room(info: DeviceInfo) -> int:
