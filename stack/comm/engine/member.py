@@ -231,6 +231,7 @@ class Member(Engine):
 
     def leave(self) -> None:
         lib.he_group_leave(self.native)
+        _forget_done()  # which keep their groups' memory
 
     def lost(self) -> set[int]:
         """The ranks that this one knows to be gone."""
@@ -261,7 +262,7 @@ class Running(Work):
         self._keep = keep
         self._result = result
         if len(_UNDONE) >= _MANY:
-            _UNDONE.difference_update([work for work in _UNDONE if work.done])
+            _forget_done()
         _UNDONE.add(self)
 
     @property
@@ -306,6 +307,11 @@ class Running(Work):
 _LIVE: weakref.WeakSet[Member] = weakref.WeakSet()
 _UNDONE: set[Running] = set()
 """Work that nobody has waited for: its arrays stay alive, as the native thread uses them."""
+
+
+def _forget_done() -> None:
+    # a list, since other threads begin work meanwhile
+    _UNDONE.difference_update([work for work in list(_UNDONE) if work.done])
 
 
 @atexit.register
