@@ -11,7 +11,7 @@ from contextlib import ContextDecorator, contextmanager
 from contextvars import ContextVar, Token
 from itertools import count
 from typing import Protocol
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakSet
 
 from hal.core.dtypes import DType
 
@@ -32,12 +32,12 @@ class Sharer(Protocol):
 
 
 _numbers = count()
-sharers: WeakValueDictionary[int, Sharer] = WeakValueDictionary()
+sharers: dict[int, Sharer] = {}
 """In the order in which they came, which is the same on all ranks of a program."""
 
 
 def add_sharer(sharer: Sharer) -> None:
-    """Let it share gradients for as long as it lives, or until `drop_sharer`."""
+    """Let it share gradients until `drop_sharer`."""
     sharers[next(_numbers)] = sharer
 
 
@@ -114,5 +114,4 @@ def autocast(dtype: DType | None = DType.BF16) -> Iterator[None]:
 
 def key() -> Hashable:
     """A value that is equal whenever a traced function would be traced in the same way."""
-    shared = () if _local.get() else tuple(sharers)
-    return _grad.get(), _cast.get(), frozenset(map(id, evaluating)), shared
+    return _grad.get(), _cast.get(), frozenset(map(id, evaluating)), _local.get(), tuple(sharers)

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from hal.tile.node import Node, toposort
 from stack.framework import Tensor
+from stack.framework.cell import traces
 from stack.framework.flat import Layout, homes
 from stack.ir import build as g
+from stack.parallel.order import begun
 
 BUCKET_NBYTES = 1 << 20
 """Gradients that are averaged at once, about: few enough that the first ones are on their way while
@@ -45,12 +47,15 @@ def _run(group: Sequence[Tensor]) -> Run:
 
 def share(run: Run, group: str) -> None:
     """Replace the gradients by their averages over the ranks of the group. Parameters without one
-    stay without one."""
+    stay without one. In a trace in buckets, else at once: ranks may cut graphs that are not of one
+    trace differently."""
     if all(p.grad is None for p in run.members):
         return
     parts = [_gradient(p) for p in run.members]
-    pieces = [_averaged(run.layout, parts, bucket, group) for bucket in buckets(parts)]
-    views = run.layout.split(g.concat(pieces, 0))
+    cut = buckets(parts) if traces else [range(len(parts))]
+    pieces = [_averaged(run.layout, parts, bucket, group) for bucket in cut]
+    flat = begun(Tensor(g.concat(pieces, 0), run.members[0].device))
+    views = run.layout.split(flat.node)
     for p, view in zip(run.members, views, strict=True):
         if p.grad is not None:
             p.grad = Tensor(view, p.device)

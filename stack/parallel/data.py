@@ -14,11 +14,13 @@ from stack.comm.device.group import DeviceGroup
 from stack.comm.group import Group
 from stack.framework import Tensor, default_generator, mode, tensor
 from stack.framework.device import engine
+from stack.framework.dtypes import NAMES
 from stack.framework.nn import Module
 from stack.ir import build as g
 from stack.parallel.agree import agree
 from stack.parallel.buckets import runs, share
 from stack.parallel.mesh import Mesh
+from stack.parallel.order import begun
 from stack.runtime import Engine
 
 Array = NDArray[Any]
@@ -46,7 +48,7 @@ class DataParallel:
     def __init__(self, model: Module, mesh: Mesh, axis: str) -> None:
         """Use `data_parallel`."""
         self.rank, self.size = mesh.place(axis), mesh.size(axis)
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._parameters = list(model.parameters())
         self._membership = None
         if self.size > 1:
             self._membership = Membership.join(model, mesh, axis)
@@ -65,10 +67,14 @@ class DataParallel:
         return array[self.rank * each : (self.rank + 1) * each]
 
     def mean(self, x: Tensor) -> Tensor:
-        """The average of the ranks' values, through which no gradient flows; all ranks call it."""
+        """The average of the ranks' values, through which no gradient flows; all ranks call it.
+        Raises InvalidCall for a tensor that is not of floats."""
+        if not x.dtype.is_float:
+            raise InvalidCall(f"mean takes floats, not {NAMES[x.dtype]}; pass x.float()")
         if self._membership is None:
             return x.detach()
-        return Tensor(g.all_reduce("avg", x.detach().node, self._membership.name), x.device)
+        combined = g.all_reduce("avg", x.detach().node, self._membership.name)
+        return begun(Tensor(combined, x.device))
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on a rank; all ranks call it, and wait for each other."""
@@ -84,7 +90,7 @@ class DataParallel:
     def share(self) -> None:
         """Replace the gradients that this rank has gathered by their averages over the ranks."""
         if self._membership is not None:
-            for run in runs(self._parameters):
+            for run in runs([p for p in self._parameters if p.requires_grad]):
                 share(run, self._membership.name)
 
     def close(self) -> None:
@@ -107,19 +113,25 @@ class DataParallel:
         self.close()
 
 
+_entered: list[Membership] = []
+"""In the order in which they came."""
+
+
 class Membership:
-    """The group of a model's ranks, which its device is in under `name`."""
+    """The group of a model's ranks, which its device is in under `name`.
+
+    The device draws at random, and takes its memory, as the newest of its memberships says.
+    """
 
     def __init__(self, group: Group, engine: Engine, device: str, name: str) -> None:
         self.name = name
         self.device = device
         self._group = group
         self._engine = engine
-        self._generator = default_generator(device)
-        self._generator.part = group.rank, group.size
         self._members = DeviceGroup(group, engine.device)
         engine.groups[name] = self._members
-        engine.pool.draw_from(self._members.alloc)  # gradients in memory that the ranks share
+        _entered.append(self)
+        self._rule()
 
     @classmethod
     def join(cls, model: Module, mesh: Mesh, axis: str) -> Self:
@@ -138,11 +150,23 @@ class Membership:
 
     def leave(self) -> None:
         """Give everything back."""
-        self._generator.part = 0, 1
+        _entered.remove(self)
         self._engine.groups.pop(self.name, None)
-        self._engine.pool.draw_from(None)
-        self._members.close()
-        self._group.close()
+        left = [other for other in _entered if other._engine is self._engine]
+        if left:
+            left[-1]._rule()
+        else:
+            default_generator(self.device).part = 0, 1
+            self._engine.pool.draw_from(None)
+        try:
+            self._members.close()
+        finally:
+            self._group.close()
+
+    def _rule(self) -> None:
+        default_generator(self.device).part = self._group.rank, self._group.size
+        # Gradients in memory that the ranks share.
+        self._engine.pool.draw_from(self._members.alloc)
 
 
 def _device_of(tensors: Sequence[Tensor]) -> str:

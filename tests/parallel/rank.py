@@ -82,7 +82,7 @@ def work():
     """A GPT, a model with dropout with each batch in two parts, and what else there is to see."""
     train(gpt(), "plain.npz", 1)
     train(Pairs(), "dropout.npz", 2)
-    print(json.dumps([trouble(), *eager()]))  # noqa: T201
+    print(json.dumps([trouble(), *eager(), unusual()]))  # noqa: T201
 
 
 def trouble():
@@ -97,6 +97,7 @@ def trouble():
         "width": lambda: data_parallel(gpt(width=16 + 16 * mesh.rank), mesh),
         "fixed": lambda: data_parallel(gpt().requires_grad_(mesh.rank > 0), mesh),
         "rows": odd_rows,
+        "whole": lambda: data_parallel(Pairs(), Mesh.of(None)).mean(ht.arange(2)),
     }
     for name, attempt in attempts.items():
         try:
@@ -118,6 +119,40 @@ def eager():
         found = [layer.bias.grad, other.weight.grad, other.weight, parallel.mean(x)]
         flags = [parallel.any(mesh.rank == 1), parallel.any(False)]
         return [[t.tolist() for t in found], flags]
+
+
+def unusual():
+    """Two models at once of which the first one leaves first, the second is held by nobody, has a
+    parameter that learns only from now on, and is there until the process ends; draws, also of a
+    function that was traced before; means at which rank 0 alone looks in between; lines of several
+    meshes in turns."""
+    for sizes in ({"data": 1, "stage": 2}, {"data": 2}):
+        Mesh.present(**sizes).join("data").close()
+    mesh, layer, draw = Mesh.present(), nn.Linear(3, 2), ht.jit(lambda: ht.rand(2))
+    draw()
+    layer.bias.requires_grad_(False)
+    first = data_parallel(nn.Linear(1, 1), mesh)
+    data_parallel(layer, mesh)
+    layer.bias.requires_grad_(True)
+    ht.manual_seed(9)
+    with first.local_gradients():
+        drawn = [draw()]
+    late = first.mean(deep(mesh.rank))
+    if mesh.rank == 0:
+        late.item()
+    means = [late, first.mean(ht.ones(1) * 10 * mesh.rank)]
+    first.close()
+    drawn.append(ht.rand(2))
+    (layer(ht.ones(1, 3)) * (1 + mesh.rank)).sum().backward()
+    return [[t.tolist() for t in (layer.bias.grad, *means)], [t.tolist() for t in drawn]]
+
+
+def deep(rank):
+    """The rank as a number at the end of a long way through the graph."""
+    x = ht.tensor(np.full(4, 1.0 + rank, np.float32))
+    for _ in range(4):
+        x = x.flip(0).cumsum(0)
+    return x[-1:] / x[-1:].detach() * rank
 
 
 def die():

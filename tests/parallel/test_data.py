@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import stack.framework as ht
 from tests.launch.running import Folder
 from tests.parallel import rank
 
@@ -50,7 +51,7 @@ def test_dropout_and_parts_of_a_batch_are_those_of_one_process(worked):
 
 
 def test_gradients_and_values_are_shared_without_a_plan_too(worked):
-    (_, first, flags), (_, *second) = worked[1]
+    (_, first, flags, _), (_, *second, _) = worked[1]
     assert second == [first, flags]
     bias_gradient, weight_gradient, weight, mean = map(np.array, first)
     assert flags == [True, False]
@@ -59,12 +60,21 @@ def test_gradients_and_values_are_shared_without_a_plan_too(worked):
     assert weight_gradient.shape == weight.shape
 
 
+def test_any_order_of_models_and_looks_gives_what_one_process_does(worked):
+    (values, first), (others, second) = (unusual for *_, unusual in worked[1])
+    assert values == others == [[1.5, 1.5], [0.5], [5.0]]
+    ht.manual_seed(9)
+    for one, other in zip(first, second, strict=True):
+        assert one + other == ht.rand(4).tolist()
+
+
 def test_what_cannot_be_is_refused_on_every_rank(worked):
     for refused, *_ in worked[1]:
         assert "rank 0 has token.weight: float32[32, 16] where rank 1 has" in refused["width"]
         assert "float32[32, 32]; build the same model on all ranks" in refused["width"]
         assert "float32[32, 16], not learned where rank 1 has" in refused["fixed"]
         assert "3 rows cannot be divided by 2 ranks; take a multiple of 2" in refused["rows"]
+        assert refused["whole"] == "mean takes floats, not int64; pass x.float()"
 
 
 def test_a_rank_that_is_killed_within_a_step_is_named_at_once(tmp_path):
