@@ -24,6 +24,9 @@ class Dialect:
     names of add, min, max, xchg and cmpxchg, `vector` of a type and a width. `vectors` is a
     template that defines HAL_LOAD_T(space, pointer) and HAL_STORE_T(space, pointer, value) for the
     vector type T of `width` elements of a `kind` of `nbytes`, which may lie anywhere in memory.
+    `streamed` is a template that defines HAL_STREAM_T(pointer, value), which puts a vector at an
+    aligned place of global memory past the caches, `streamed_end` defines HAL_STREAMED(), behind
+    which others see what was put so.
     `splat`, of a vector type and a scalar, is the operand that has the scalar in every element.
     `fused` begins a block in which a * b + c may be rounded once, `fma` defines the functions
     HAL_FMA_F32 and HAL_FMA_F64, which do so always. `exact` is a template that defines HAL_F of a
@@ -54,6 +57,8 @@ class Dialect:
     exact: str
     vector: str
     vectors: str
+    streamed: str
+    streamed_end: str
     splat: str
     written_out: frozenset[str]
     work: Mapping[str, str]
@@ -112,6 +117,24 @@ typedef $kind$width hal_$kind$width __attribute__((aligned($nbytes)));
 """
 """OpenCL's vload and vstore may be calls, around which no vector stays in a register."""
 
+_STREAMED = """\
+#if defined(__clang__)
+#define HAL_STREAM_$kind$width(p, x) \\
+    __builtin_nontemporal_store(($kind$width)(x), (__global $kind$width *)(p))
+#else
+#define HAL_STREAM_$kind$width(p, x) HAL_STORE_$kind$width(__global, p, x)
+#endif
+"""
+
+_STREAMED_END = """\
+#if defined(__clang__)
+#define HAL_STREAMED() __atomic_thread_fence(__ATOMIC_SEQ_CST)
+#else
+#define HAL_STREAMED() ((void)0)
+#endif
+"""
+"""The order of such stores and of what tells that a kernel is over is not the usual one."""
+
 OPENCL = Dialect(
     format=OPENCL_C,
     header="#pragma OPENCL FP_CONTRACT OFF",
@@ -134,6 +157,8 @@ OPENCL = Dialect(
     fused="#pragma OPENCL FP_CONTRACT ON",
     vector="{}{}",
     vectors=_VECTORS,
+    streamed=_STREAMED,
+    streamed_end=_STREAMED_END,
     splat="({})({})",
     # The expansions of sin and cos do not hold everywhere.
     written_out=frozenset(TRANSCENDENTAL) - {"sin", "cos"} | {"pow"},

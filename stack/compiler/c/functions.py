@@ -83,6 +83,12 @@ class Functions:
         """Puts a vector at a pointer into a space."""
         return f"HAL_STORE_{self._vector(kind, width)}({space}, {place}, {value})"
 
+    def stream(self, kind: str, width: int, place: str, value: str) -> str:
+        """Puts a vector at an aligned pointer into global memory, past the caches."""
+        self._vector(kind, width)
+        text = Template(self.dialect.streamed).substitute({"kind": kind, "width": width})
+        return f"{self.define(f'HAL_STREAM_{kind}{width}', text)}({place}, {value})"
+
     def _vector(self, kind: str, width: int) -> str:
         nbytes = next(d.nbytes for d, text in self.dialect.registers.items() if text == kind)
         named = {"kind": kind, "width": width, "nbytes": nbytes}

@@ -98,7 +98,7 @@ def _vectors(
         return None
     if dtype is DType.BOOL or dtype in NARROW:
         return None
-    nest, places = _by_vectors(scope, array.shape)
+    nest, places = by_vectors(scope, array.shape)
     functions, kind = scope.out.functions, register(scope.out.dialect, dtype)
     for at, width in places:
         there = (space(scope, access.memory), f"&{element(scope, access, at)}")
@@ -110,28 +110,31 @@ def _vectors(
     return nest
 
 
-def _by_vectors(scope: Scope, shape: tuple[int, ...]) -> tuple[Nest, list[tuple[Position, int]]]:
-    """Loops over the rows of an array, and where its vectors are in them with their widths."""
-    *outer, columns = shape
-    if columns <= _MOST_COLUMNS:
-        nest = Nest(scope, tuple(outer))
-        return nest, [((*nest.position, start), width) for start, width in _pieces(columns)]
-    width = next(w for w in _WIDTHS if columns % w == 0)
-    nest = Nest(scope, (*outer, columns // width))
-    *row, part = nest.position
-    return nest, [((*row, Index(f"{part.text} * {width}", part.level)), width)]
-
-
 _WIDTHS = (16, 8, 4, 2)
 _MOST_COLUMNS = 32
 """Longer rows are moved by a loop."""
 
 
-def _pieces(columns: int) -> Iterator[tuple[Index, int]]:
+def by_vectors(
+    scope: Scope, shape: tuple[int, ...], widths: tuple[int, ...] = _WIDTHS
+) -> tuple[Nest, list[tuple[Position, int]]]:
+    """Loops over the rows of an array, and where its vectors are in them with their widths, of
+    those allowed."""
+    *outer, columns = shape
+    if columns <= _MOST_COLUMNS:
+        nest = Nest(scope, tuple(outer))
+        return nest, [((*nest.position, start), width) for start, width in _pieces(columns, widths)]
+    width = next(w for w in widths if columns % w == 0)
+    nest = Nest(scope, (*outer, columns // width))
+    *row, part = nest.position
+    return nest, [((*row, Index(f"{part.text} * {width}", part.level)), width)]
+
+
+def _pieces(columns: int, widths: tuple[int, ...]) -> Iterator[tuple[Index, int]]:
     """The vectors of a row, each with where it starts."""
     start = 0
     while start < columns:
-        width = next(w for w in _WIDTHS if start + w <= columns)
+        width = next(w for w in widths if start + w <= columns)
         yield Index(str(start), 0), width
         start += width
 

@@ -9,7 +9,7 @@ from hal.core.dtypes import DType
 from hal.core.values import KernelSource, Param, ParamKind
 from hal.tile.kernel import Kernel, Memory
 from hal.tile.node import Type, node
-from stack.compiler.c import casts, control
+from stack.compiler.c import casts, control, streamed
 from stack.compiler.c.contraction import LOOPS
 from stack.compiler.c.dialect import OPENCL, Dialect
 from stack.compiler.c.memory import pointer
@@ -20,15 +20,18 @@ from stack.compiler.c.writer import Writer
 
 def render_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     """The kernel as OpenCL C, program format opencl-c/1."""
-    return _render(kernel, OPENCL)
+    return _render(kernel, OPENCL, info)
 
 
-def _render(kernel: Kernel, dialect: Dialect) -> KernelSource:
+def _render(kernel: Kernel, dialect: Dialect, info: DeviceInfo) -> KernelSource:
     out = Writer(dialect)
-    scope = Scope(out, LOOPS)
+    large = streamed.found(kernel, info)
+    scope = Scope(out, LOOPS, streamed.rules(out, large, streamed.least_nbytes(info)))
     for p in kernel.params:
         parameter(scope, p)
     control.block(scope, kernel.body)
+    if large:
+        streamed.end(out)
     name = f"{kernel.name}_kernel"
     given = ", ".join(a for p in kernel.params for a in arguments(dialect, p))
     kind = dialect.scratch_kernel if out.scratch else dialect.kernel
