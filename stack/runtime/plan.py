@@ -15,7 +15,7 @@ from stack.runtime.exchange import Exchange
 from stack.runtime.placement import Placement
 from stack.runtime.recording import Recording
 from stack.runtime.resources import Resources
-from stack.runtime.segments import Regions
+from stack.runtime.segments import Meet, Regions
 from stack.runtime.stream import Stream
 
 
@@ -70,12 +70,17 @@ class Plan:
 
     def _submit(self, stream: Stream, regions: Regions) -> None:
         begun: list[Point] = []
-        for step in self._steps:
-            waits = [begun[i] for i in step.needs]
-            if isinstance(step.part, Exchange):
-                begun.append(step.part.start(stream, regions, waits))
-            else:
-                step.part.submit(stream, regions, waits)
+        try:
+            for step in self._steps:
+                waits = [begun[i] for i in step.needs]
+                if isinstance(step.part, Exchange):
+                    begun.append(step.part.start(stream, regions, waits))
+                else:
+                    step.part.submit(stream, regions, waits)
+        except BaseException:
+            if begun:  # an exchange that nothing waits for would write memory that has a new owner
+                Meet(self._arena.region).submit(stream, regions, begun)
+            raise
 
     def _regions(self, inputs: Sequence[Array]) -> list[Region]:
         types = [array.type for array in inputs]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import hal
 from hal.core.dtypes import DType
-from hal.core.errors import InvalidCall, OperationFailed
+from hal.core.errors import DeadlineExceeded, InvalidCall, OperationFailed
 from hal.core.values import ReduceKind
 from hal.tile.node import Type, toposort
 from stack.comm.device.group import DeviceGroup
@@ -157,6 +157,18 @@ def test_a_group_that_was_not_joined_is_an_error_with_its_name(ranks):
     plan = engine.plan(GraphRequest((g.all_reduce("sum", X, "model"),), (X,)))
     with pytest.raises(InvalidCall, match="'model', a group that this engine has not joined"):
         plan.run([engine.put(np.zeros(N), DType.F64)])
+
+
+def test_after_a_run_that_broke_off_what_comes_next_waits_for_the_exchange_that_it_began(ranks):
+    first, second = ranks.engines
+    value = np.ones(N)
+    pieces = (g.all_reduce("sum", X, "data"), g.all_reduce("sum", g.neg(g.exp(X)), "model"))
+    with pytest.raises(InvalidCall, match="'model'"):
+        first.plan(GraphRequest(pieces, (X,))).run([first.put(value, DType.F64)])
+    with pytest.raises(DeadlineExceeded):  # the other rank is still to come
+        first.sync(0.01)
+    second.plan(GraphRequest(pieces[:1], (X,))).run([second.put(value, DType.F64)])
+    first.sync()
 
 
 def test_what_ends_the_group_fails_what_needs_it_and_the_engine_goes_on():
