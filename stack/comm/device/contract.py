@@ -10,7 +10,7 @@ import numpy as np
 
 from hal.core.description import DeviceInfo, Feature
 from hal.core.device import Device
-from hal.core.errors import Failure, InvalidCall, PluginError
+from hal.core.errors import Failure, InvalidCall, PluginError, StaleHandle
 from hal.core.relay import Hook
 from hal.core.spec import OPTIONAL, DeviceSpec, hookimpl, hooks
 from hal.core.values import (
@@ -108,22 +108,22 @@ class StackGroups:
         waits: Waits,
     ) -> Point:
         """Between two operations of the timeline that do nothing but keep its order."""
-        made: DeviceGroup = group.native[0]
+        made = self._member(group, "collective")
         made.check(call, dst, src)  # before anything is submitted
         before = self._mark(timeline, waits)
         return self._mark(timeline, (made.start(call, dst, src, (before,)),))
 
     @hookimpl
     def abort(self, group: Group, cause: Failure) -> None:
-        group.native[0].abort(cause)
+        self._member(group, "abort").abort(cause)
 
     @hookimpl
     def async_error(self, group: Group) -> Failure | None:
-        made: DeviceGroup = group.native[0]
-        return made.failure
+        return self._member(group, "async_error").failure
 
     @hookimpl
     def shrink(self, group: Group, ranks: Sequence[int]) -> Group:
+        self._member(group, "shrink")
         spec: GroupSpec = group.native[1]
         if len(set(ranks)) != len(ranks):
             raise InvalidCall(f"{self._device.name}.shrink: {ranks} has a rank twice")
@@ -138,9 +138,16 @@ class StackGroups:
             self._nothing = self._device.alloc(0, AllocOptions())
         return self._device.fill(self._nothing.region(), b"\0", timeline, waits)
 
-    def _leave(self, group: Group, wait: bool) -> None:
-        self._members.remove(group)
+    def _member(self, group: Group, hook: str) -> DeviceGroup:
+        if group not in self._members:
+            text = "the group was freed, or its epoch or device has ended; create another one"
+            raise StaleHandle(f"{self._device.name}.{hook}: {text}")
         made: DeviceGroup = group.native[0]
+        return made
+
+    def _leave(self, group: Group, wait: bool) -> None:
+        made = self._member(group, "free")
+        self._members.remove(group)
         if wait:
             made.close()
             made.group.close()

@@ -7,7 +7,7 @@ from hal.conformance.conform import Request, conform
 from hal.conformance.judge import Outcome
 from hal.conformance.plan import Choice
 from hal.core.description import Feature
-from hal.core.errors import InvalidCall, PluginError
+from hal.core.errors import InvalidCall, PluginError, StaleHandle
 from hal.core.values import GroupSpec
 from stack.comm.device.contract import StackGroups
 from stack.comm.store import Store, StoreServer
@@ -51,4 +51,7 @@ def test_a_device_without_groups_of_its_own_gets_those_of_the_stack():
         assert {Feature.COLLECTIVES, Feature.GROUP_IPC} <= device.describe().features
         group = device.create_group(GroupSpec("alone", 0, ("tiny:0",), 5.0))
         device.free(group)
+        for late in (device.free, device.async_error, lambda g: device.shrink(g, (0,))):
+            with pytest.raises(StaleHandle, match="the group was freed"):
+                late(group)
         device.close()
