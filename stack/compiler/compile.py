@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from hal.core.description import DeviceInfo
-from hal.core.errors import UnsupportedFormat
+from hal.core.errors import Unsupported, UnsupportedFormat
 from hal.core.values import ATHREAD_C, HAL_TILE, LLVM_IR, OPENCL_C, KernelSource
 from hal.tile.kernel import Kernel
+from hal.tile.node import toposort
 from hal.tile.printer import print_kernel
 from stack.compiler import c, llvm, scratchpad, simt
 from stack.compiler.emit import Part, TileExchange
@@ -63,8 +64,10 @@ def compile_graph(
 ) -> CompiledGraph:
     """Compile a request for the device; `choices` hold schedules that were measured for it.
 
-    Raises UnsupportedFormat when the device takes no program format that the compiler writes.
+    Raises UnsupportedFormat when the device takes no program format that the compiler writes,
+    Unsupported when it does not compute in a type of the graph.
     """
+    _check_types(request, info)
     write = renderer(info)
     program = lower_graph(request, info, records, choices)
     sources: dict[Kernel, KernelSource] = {}
@@ -89,6 +92,16 @@ def compile_graph(
         temps=program.temps,
         calls=tuple(calls),
     )
+
+
+def _check_types(request: GraphRequest, info: DeviceInfo) -> None:
+    for n in toposort(request.outputs):
+        if n.dtype not in info.dtypes:
+            has = ", ".join(d.short for d in info.dtypes)
+            raise Unsupported(
+                f"{info.name} does not compute in {n.dtype.short}, which {n.op} of the graph is; "
+                f"cast to a type that it has ({has}) or take another device"
+            )
 
 
 def _ref(part: Part) -> BufferRef:
