@@ -50,6 +50,8 @@ def conform(request: Request) -> Iterator[GroupRun]:
     """
     cases = chosen(request.choice)
     rest = tuple(case for case in cases if case.id not in look.FIRST)
+    for other in request.others:
+        look.plugin_of(other)  # a name that is wrong is told now, not by the cases that need it
     expected = read_expected(folder_of(request.device))
     with tempfile.TemporaryDirectory(prefix="hal-conformance-") as cache:
         job = _first_job(request, expected, cache)

@@ -24,9 +24,10 @@ class DeviceMemory:
     statement, in which nobody else calls operations of the group."""
 
     def __init__(self, group: Group, name: str, shared: bool) -> None:
-        self.memory = f"{'shared ' if shared else ''}{name}"
         self._device = hal.open(name, wrappers=())
         self._group = DeviceGroup(group, self._device)
+        names = ", ".join(dict.fromkeys(peer.device for peer in self._group.peers))
+        self.memory = f"{'shared ' if shared else ''}{names}"
         self._shared = shared
         self._buffers: list[Buffer] = []
 

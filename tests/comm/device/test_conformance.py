@@ -41,6 +41,12 @@ def test_other_groups_of_cases_have_no_mixed_groups():
         )  # fmt: skip
 
 
+def test_another_device_of_no_plugin_is_told_before_any_case_runs():
+    request = Request("cpu:0", Choice(groups=("H",), texts=CASES), others=("nope:0",))
+    with pytest.raises(PluginError, match="no plugin 'nope' is installed"):
+        next(conform(request))
+
+
 def test_a_device_without_groups_of_its_own_gets_those_of_the_stack():
     with StoreServer("t") as server:
         address = f"127.0.0.1:{server.port}"
