@@ -56,17 +56,19 @@ int he_send(he_group *g, int lane, int peer, he_transfer *t, const unsigned char
     return t->moved > before;
 }
 
-static int is_expected(he_group *g, int peer, const he_transfer *t, const he_frame *came) {
-    if (!memcmp(&came->call, &t->frame.call, sizeof came->call) && came->number == t->frame.number && came->nbytes == t->frame.nbytes)
+static int is_expected(he_group *g, int peer, const he_transfer *t, const unsigned char *head) {
+    he_frame came;
+    memcpy(&came, head, sizeof came);
+    if (!memcmp(&came.call, &t->frame.call, sizeof came.call) && came.number == t->frame.number && came.nbytes == t->frame.nbytes)
         return HE_OK;
-    return he_fail(g, HE_DIFFERS, peer, g->rank, &t->frame.call, &came->call, 0);
+    return he_fail(g, HE_DIFFERS, peer, g->rank, &t->frame.call, &came.call, 0);
 }
 
 /* What of the bytes that have come is taken now: the head as a whole, whole elements, what fills up. */
 static int64_t take_some(he_group *g, int peer, he_transfer *t, int64_t size, he_sink sink, void *context, const unsigned char *at, int64_t there, int *code) {
     int64_t left = FRAME_NBYTES + t->frame.nbytes - t->moved;
     if (t->moved < FRAME_NBYTES) {
-        if (there < FRAME_NBYTES || (*code = is_expected(g, peer, t, (const he_frame *)at))) return 0;
+        if (there < FRAME_NBYTES || (*code = is_expected(g, peer, t, at))) return 0;
         return FRAME_NBYTES;
     }
     if (left <= 0) return there < t->total - t->moved ? there : t->total - t->moved;

@@ -10,10 +10,12 @@ enum { HE_PROGRAMS, HE_MESSAGES, HE_LANES };
 
 #define FRAME_NBYTES 64
 
+/* Where it has come to lie, its bytes may start anywhere: copy them. */
 typedef struct {
-    _Alignas(FRAME_NBYTES) he_call call;
-    int64_t number, nbytes;
+    he_call call;
+    int64_t number, nbytes, filling;
 } he_frame;
+_Static_assert(sizeof(he_frame) == FRAME_NBYTES, "a head is as long as others think");
 
 /* A ring's counters of bytes put and taken; its bytes follow. */
 typedef struct {

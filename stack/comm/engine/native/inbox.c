@@ -18,21 +18,31 @@ static void into_kept(void *context, int64_t at, int64_t n, const unsigned char 
     memcpy(((he_kept *)context)->data + at, bytes, n);
 }
 
-/* The first receive of this tag; NULL without. */
-static he_message_work *wanted(he_group *g, he_queue *q, uint64_t tag) {
+static int64_t posted_so_far(he_group *g, const he_queue *q) {
+    pthread_mutex_lock(&g->lock);
+    int64_t number = q->number;
+    pthread_mutex_unlock(&g->lock);
+    return number;
+}
+
+/* The first receive of this tag among the first `posted`; NULL without. One that comes while the messages are gone
+ * through is not seen: it might get a later message than the one that was kept for it. */
+static he_message_work *wanted(he_group *g, he_queue *q, int64_t posted, uint64_t tag) {
     pthread_mutex_lock(&g->lock);
     he_work *w = q->first;
     while (w && w->call.digest != tag) w = w->next;
+    if (w && w->call.sequence >= posted) w = NULL;
     pthread_mutex_unlock(&g->lock);
     return (he_message_work *)w;
 }
 
 /* Which receive the next message is for, once its head is there. */
-static int begin(he_group *g, int peer, he_queue *q) {
+static int begin(he_group *g, int peer, he_queue *q, int64_t posted) {
     unsigned char *at;
+    he_frame came;
     if (!q->first || he_channel_peek(g, HE_MESSAGES, peer, FRAME_NBYTES, &at) < FRAME_NBYTES) return HE_OK;
-    he_frame came = *(const he_frame *)at;
-    he_message_work *m = wanted(g, q, came.call.digest);
+    memcpy(&came, at, sizeof came);
+    he_message_work *m = wanted(g, q, posted, came.call.digest);
     if (m) { /* of one tag they match in order; its number is the sender's */
         m->transfer.frame.number = came.number;
         m->transfer.frame.call.sequence = came.call.sequence;
@@ -77,10 +87,10 @@ static int differs(he_group *g, int peer, const he_message_work *m, const he_fra
 }
 
 /* Gives what was kept to receives that have come since. */
-static int hand_over(he_group *g, int peer, he_queue *q, int *moved) {
+static int hand_over(he_group *g, int peer, he_queue *q, int64_t posted, int *moved) {
     for (he_kept **at = &q->kept; *at;) {
         he_kept *kept = *at;
-        he_message_work *m = wanted(g, q, kept->transfer.frame.call.digest);
+        he_message_work *m = wanted(g, q, posted, kept->transfer.frame.call.digest);
         if (!m) {
             at = &kept->next;
             continue;
@@ -98,8 +108,9 @@ static int hand_over(he_group *g, int peer, he_queue *q, int *moved) {
 
 int he_inbox_turn(he_group *g, int peer, int *moved) {
     he_queue *q = &g->messages[2 * peer + 1];
-    int code = hand_over(g, peer, q, moved);
-    if (!code && !q->coming && !q->keeping) code = begin(g, peer, q);
+    int64_t posted = posted_so_far(g, q);
+    int code = hand_over(g, peer, q, posted, moved);
+    if (!code && !q->coming && !q->keeping) code = begin(g, peer, q, posted);
     if (!code && q->coming) return receive_wanted(g, peer, q, moved);
     return !code && q->keeping ? receive_kept(g, peer, q, moved) : code;
 }

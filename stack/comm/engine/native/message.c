@@ -31,11 +31,12 @@ static int is_away(he_group *g, int rank) {
     return __atomic_load_n(&g->ends[g->index[rank]].presence, __ATOMIC_SEQ_CST) != HE_HERE;
 }
 
-/* What holds a message up that did not move; the group has failed then. */
-static int check(he_group *g, int queue, const he_message_work *m) {
+/* What holds a message up that did not move; the group has failed then. `away` is from before the try: what the rank
+ * sent before it left was there then. */
+static int check(he_group *g, int queue, const he_message_work *m, int away) {
     he_call none = {.sequence = -1};
     int peer = queue / 2;
-    if (is_away(g, peer)) return he_fail(g, HE_LEFT, peer, g->rank, &m->work.call, NULL, 0);
+    if (away) return he_fail(g, HE_LEFT, peer, g->rank, &m->work.call, NULL, 0);
     if (he_now() - m->moved_ns < m->work.timeout_ns) return HE_OK;
     return he_fail(g, HE_LATE, peer, g->rank, &m->work.call, &none, 0);
 }
@@ -53,8 +54,9 @@ static int send_first(he_group *g, int queue, he_message_work *m, int *moved) {
 static int turn(he_group *g, int queue, int *moved) {
     he_message_work *m = head(g, queue);
     if (!m) return HE_OK;
+    int away = is_away(g, queue / 2);
     int any = 0, code = queue % 2 ? he_inbox_turn(g, queue / 2, &any) : send_first(g, queue, m, &any);
-    if (!code && !any && (m = head(g, queue))) code = check(g, queue, m);
+    if (!code && !any) code = check(g, queue, m, away);
     *moved |= any;
     return code;
 }
