@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from hal.core.device import Device
 from hal.core.values import Handle, KernelSource, Program
@@ -30,14 +32,25 @@ class Programs:
         # A finalizer may run inside a call of the device, so it only appends here.
         self._retired: deque[Handle] = deque()
 
-    def load(self, source: KernelSource) -> Loaded:
-        """The program of that source; equal sources share one. Raises as `Device.load`."""
-        found = self._loaded.get(source)
-        if found is None:
-            found = Loaded(self._device.load(source))
-            self._loaded[source] = found
-            weakref.finalize(found, self.retire, (found.program,)).atexit = False
-        return found
+    def load(self, sources: Iterable[KernelSource]) -> Mapping[KernelSource, Loaded]:
+        """The programs of these sources; equal sources share one. Raises as `Device.load`.
+
+        A device compiles as many at a time as there are processors: its compiler may be another
+        process, or leave Python's lock alone.
+        """
+        found = {source: self._loaded.get(source) for source in sources}
+        missing = [source for source, loaded in found.items() if loaded is None]
+        with ThreadPoolExecutor(os.cpu_count() or 1, "compile") as pool:
+            made = list(pool.map(self._new, missing)) if len(missing) > 1 else []
+        made = made or [self._new(source) for source in missing]
+        new = dict(zip(missing, made, strict=True))
+        return {source: loaded or new[source] for source, loaded in found.items()}
+
+    def _new(self, source: KernelSource) -> Loaded:
+        made = Loaded(self._device.load(source))
+        self._loaded[source] = made
+        weakref.finalize(made, self.retire, (made.program,)).atexit = False
+        return made
 
     def retire(self, handles: Iterable[Handle]) -> None:
         """Give handles back at the next `sweep`. Never blocks, so it may be called from a

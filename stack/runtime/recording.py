@@ -60,7 +60,7 @@ class Recording:
         self.handles: list[Handle] = []
         """Graphs and launchables, to be retired with the plan."""
         sources = dict.fromkeys(c.source for c in graph.calls if isinstance(c, KernelCall))
-        self.loaded = {source: programs.load(source) for source in sources}
+        self.loaded = programs.load(sources)
         try:
             self.steps: list[Step] = self._steps(graph.calls)
         except BaseException:

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,6 +38,7 @@ _VECTORS = ("-ftree-vectorize", "-fvect-cost-model=dynamic")
 some of them."""
 
 _NUMBERS = itertools.count()
+_BUILDING = threading.Lock()
 _WORKER = ("-std=gnu11", "-O2", "-ffp-contract=off", "-rdynamic")
 
 
@@ -87,13 +89,14 @@ def worker(cache_dir: str = "") -> Path:
     """The emulator's process, built unless it is there or kept. Raises PluginError."""
     sources = sorted(NATIVE.glob("*.c"))
     texts = [p.read_bytes() for p in (*sources, *NATIVE.glob("*.h"), *INCLUDE.glob("*.h"))]
-    built = Path(_own().name) / f"worker-{_digest([target().encode(), *sorted(texts)])}"
-    if not built.exists() and not fetch(cache_dir, built):
-        try:
-            _compile([*_WORKER, f"-I{INCLUDE}", *map(str, sources), "-ldl"], built)
-        except CompileError as error:
-            raise PluginError(f"the emulator itself does not compile:\n{error.log}") from error
-        keep(cache_dir, built)
+    with _BUILDING:  # core groups that start at the same time share the folder and the build
+        built = Path(_own().name) / f"worker-{_digest([target().encode(), *sorted(texts)])}"
+        if not built.exists() and not fetch(cache_dir, built):
+            try:
+                _compile([*_WORKER, f"-I{INCLUDE}", *map(str, sources), "-ldl"], built)
+            except CompileError as error:
+                raise PluginError(f"the emulator itself does not compile:\n{error.log}") from error
+            keep(cache_dir, built)
     return built
 
 
