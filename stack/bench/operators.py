@@ -43,6 +43,8 @@ def run(device: str, roofline: bool, out: Path) -> int:
     asks for it. Gives the exit status: 1 where an operator could not be measured."""
     if roofline and find_spec("matplotlib") is None:
         raise click.UsageError('--roofline draws with matplotlib: pip install "hal-accel[train]"')
+    if roofline and not out.resolve().parent.is_dir():
+        raise click.UsageError(f"there is no folder for {out}; make it first")
     options = OpenOptions(cache_dir=str(cache_dir()))
     console, results = Console(), list[Result]()
     with (

@@ -113,3 +113,10 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):
     done = CliRunner().invoke(main, ["bench", "--device", "cpu:0", "--roofline"])
     assert done.exit_code == 2
     assert 'pip install "hal-accel[train]"' in done.output
+
+
+def test_a_picture_without_a_folder_is_refused_before_anything_is_measured(tmp_path):
+    out = tmp_path / "missing" / "roof.png"
+    done = CliRunner().invoke(main, ["bench", "--device", "cpu:0", "--roofline", "--out", str(out)])
+    assert done.exit_code == 2
+    assert "make it first" in done.output
