@@ -36,12 +36,13 @@ class Owner(Protocol):
 class Bursts:
     """Decides when a launch that could start goes to the driver. Whoever asks for the state of a
     queue, or gives it other work, hands over what is held (`Flight.settle`). `unwatched`: the
-    session's thread sleeps for longer than `LOOK_S`. Methods are called with the lock held."""
+    session's thread sleeps for longer than `LOOK_S`. `away`: it works on an operation, and looks
+    after nothing. Methods are called with the lock held."""
 
     def __init__(self, session: Owner) -> None:
         self._session, self._flight = session, session.flight
         self._since_ns = 0
-        self.unwatched = False
+        self.unwatched = self.away = False
 
     def take(self, queue: Queue, launch: Held) -> None:
         """Start a launch, or hold it."""
@@ -52,7 +53,7 @@ class Bursts:
         if len(held) > 1:
             if len(held) >= _MOST or now_ns - queue.held_ns > _LONGEST_NS:
                 self._flight.hand_over(queue)
-        elif pause_ns < _RAPID_NS and self._flight.is_idle(queue):
+        elif pause_ns < _RAPID_NS and not self.away and self._flight.is_idle(queue):
             queue.held_ns = now_ns
             self._begin(now_ns)
         else:

@@ -77,7 +77,8 @@ class Flight:
             self._launch(queue, gate or None)
 
     def _launch(self, queue: Queue, after: After) -> None:
-        """Start the held launches, the first one behind marks. A refusal fails the rest."""
+        """Start the held launches, the first one behind marks. A refusal fails the rest, and so
+        does what else ends the call, which may be a KeyboardInterrupt."""
         held, started, stream = queue.held, queue.started, queue.stream
         launch, since_ns = self._machine.launch, time.monotonic_ns()
         try:
@@ -89,8 +90,23 @@ class Flight:
         except OperationFailed as error:
             del held[: value - held[0][0]]
             self._fail(queue, value, error.failure)
+        except BaseException:
+            del held[: value - held[0][0]]
+            self._cut_off(queue)
+            raise
         else:
             held.clear()
+
+    def _cut_off(self, queue: Queue) -> None:
+        """Fail the held launches, of which the driver may have the first one."""
+        value, bound, _ = queue.held.pop(0)
+        marks = (self._machine.nothing(queue.stream, None),)
+        now_ns = time.monotonic_ns()
+        self.orphans.append(Started(value, bound.operations, marks, bound.uses, (), now_ns))
+        text = "the call that handed it to the driver was interrupted"
+        name, operation = self._session.name, bound.operations[0]
+        failure = Failure(FailureKind.ABORTED, Scope.OPERATION, name, operation, text)
+        self._fail(queue, value, failure)
 
     def is_idle(self, queue: Queue) -> bool:
         """Whether the driver is through with all that it has of the queue."""

@@ -67,7 +67,9 @@ class Scheduler:
     def _loop(self) -> None:
         while True:
             with LOCK:
+                self._session.bursts.away = False
                 op = self._next()
+                self._session.bursts.away = True
             if op is None:
                 return
             if op.apart:

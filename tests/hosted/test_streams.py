@@ -11,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hal.core.device import Device
-from hal.core.dtypes import DType
-from hal.core.errors import DeviceLost, Failure, FailureKind, OperationFailed, Scope, StaleHandle
-from hal.core.validation import validate
+from hal.core.errors import DeviceLost, Failure, FailureKind, Scope, StaleHandle
 from hal.core.values import (
     AllocOptions,
     CopyCommand,
@@ -22,64 +20,15 @@ from hal.core.values import (
     HealthState,
     KernelSource,
     LaunchCommand,
-    Param,
-    ParamKind,
     Point,
     Slot,
 )
 from hal.hosted import bursts
 from hal.hosted.device import HostedDevice
 from hal.hosted.order import Order
+from tests.hosted.bench import ONE, PARAM, Bench, given_to, opened_bench  # noqa: F401  a fixture
 from tests.hosted.conftest import describe
 from tests.hosted.driver import Driver
-
-ONE = (1, 1, 1)
-PARAM = Param("x", ParamKind.BUFFER, DType.U8, True, True)
-
-
-class Bench:
-    def __init__(self):
-        self.driver = Driver()
-        hosted = HostedDevice(describe("tiny:0"), self.driver, Order())
-        self.device = Device(hosted, "tiny:0", [validate])
-
-    def buffer(self, nbytes=4):
-        return self.device.alloc(nbytes, AllocOptions(zero=True))
-
-    def program(self, name, arg):
-        source = KernelSource("python/1", name, name, (PARAM,))
-        return self.device.bind(self.device.load(source), [arg])
-
-    def launch(self, name, arg, timeline, waits=()):
-        return self.device.launch(self.program(name, arg), ONE, timeline, waits)
-
-    def timeline(self, host_driven=False):
-        return self.device.create_timeline(host_driven)
-
-    def wait(self, *points, timeout_s=5.0):
-        return self.device.wait(points, timeout_s, True)
-
-    def content(self, buffer):
-        out = bytearray(buffer.nbytes)
-        assert self.wait(self.device.copy(out, buffer.region(), self.timeline(), ()))
-        return bytes(out)
-
-    def failure(self, point):
-        with pytest.raises(OperationFailed) as caught:
-            self.wait(point)
-        return caught.value.failure
-
-
-@pytest.fixture
-def bench():
-    made = Bench()
-    yield made
-    made.driver.paused = False
-    made.device.close()
-
-
-def given_to(driver):
-    return sum(len(stream.marks) for stream in driver.streams)
 
 
 def test_what_waits_for_the_driver_alone_goes_to_the_driver(bench):
@@ -301,54 +250,6 @@ def test_a_freed_buffer_is_refused_without_checks():
     with pytest.raises(StaleHandle):
         device.launch(bound, ONE, timeline, ())
     device.close()
-
-
-@pytest.fixture
-def rapid():
-    """Every launch comes soon after the one before."""
-    with patch.object(bursts, "_RAPID_NS", 1 << 62):
-        yield
-
-
-@pytest.mark.usefixtures("rapid")
-def test_launches_of_a_burst_go_to_the_driver_without_another_call(bench):
-    buffer, timeline = bench.buffer(), bench.timeline()
-    last = [bench.launch("add", buffer, timeline) for _ in range(3)][-1]
-    until_s = time.monotonic() + 10
-    while given_to(bench.driver) < 3 and time.monotonic() < until_s:
-        time.sleep(1e-3)
-    assert given_to(bench.driver) == 3
-    assert bench.wait(last)
-    assert bench.content(buffer) == bytes([3] * 4)
-
-
-@pytest.mark.usefixtures("rapid")
-def test_a_refusal_in_a_burst_fails_it_and_what_follows(bench):
-    buffer, timeline = bench.buffer(), bench.timeline()
-    names = ("add", "add", "refused", "add", "add")
-    bound = [bench.program(name, buffer) for name in names]
-    points = [bench.device.launch(one, ONE, timeline, ()) for one in bound]
-    assert bench.wait(*points[:2])
-    assert {bench.failure(point).message for point in points[2:]} == {"no"}
-    assert bench.content(buffer) == bytes([2] * 4)
-    bench.device.free(buffer)
-    assert bench.device.stats("").live_buffers == 0
-
-
-@pytest.mark.usefixtures("rapid")
-def test_a_loss_gives_back_what_a_burst_uses(bench):
-    bench.driver.paused = True
-    buffer, timeline = bench.buffer(), bench.timeline()
-    points = [bench.launch("add", buffer, timeline) for _ in range(8)]
-    failure = Failure(FailureKind.RESET_REQUIRED, Scope.RESET, "tiny:0", "health", "gone")
-    bench.device.inject(Fault(failure, "health"))
-    bench.device.health()
-    for point in points:
-        with pytest.raises(DeviceLost):
-            bench.wait(point)
-    bench.driver.paused = False
-    assert bench.device.reset() == 1
-    assert bench.device.stats("").live_buffers == 0
 
 
 PLANS = st.lists(
