@@ -42,11 +42,22 @@ class Generator:
 
     def __init__(self, device: str, seed: int) -> None:
         self.device = device
-        self.part = (0, 1)
+        self._part = (0, 1)
         self.key = tensor(np.uint64(seed % 2**64), device=device)
         self.offset = tensor(np.uint64(0), device=device)
-        for state in (self.key, self.offset):
+        self._rank = tensor(np.uint64(0), device=device)
+        for state in (self.key, self.offset, self._rank):
             outlive_traces(state)
+
+    @property
+    def part(self) -> tuple[int, int]:
+        return self._part
+
+    @part.setter
+    def part(self, part: tuple[int, int]) -> None:
+        self._part = part
+        if part[1] > 1:
+            self._set(self._rank, part[0])
 
     def manual_seed(self, seed: int) -> None:
         """Begin the seed's stream."""
@@ -58,18 +69,23 @@ class Generator:
 
     def set_state(self, key: int, offset: int) -> None:
         """Go on where another generator was."""
-        for state, value in ((self.key, key), (self.offset, offset)):
-            array = engine(self.device).put(np.asarray(np.uint64(value % 2**64)), U64)
-            become(state, store.holding(array))
+        self._set(self.key, key)
+        self._set(self.offset, offset)
 
     def words(self, n: int) -> Node:
         """u32[n], the next words of the stream."""
-        start, (rank, size) = self.offset.node, self.part
-        own = g.add(start, g.const(rank * n, U64)) if rank else start
+        start, size = self.offset.node, self.part[1]
+        own = start
+        if size > 1:  # no constant: all ranks have one graph, and so one order of exchanges
+            own = g.add(start, g.mul(self._rank.node, g.const(n, U64)))
         counters = g.add(g.broadcast(own, (n,)), g.arange(n, U64))
         # A buffer of its own keeps equal draws equal programs, wherever they stand in the stream.
         rebind(self.offset, g.contiguous(g.add(start, g.const(-(-n * size // 4) * 4, U64))))
         return g.philox(counters, g.broadcast(self.key.node, (n,)))
+
+    def _set(self, state: Tensor, value: int) -> None:
+        array = engine(self.device).put(np.asarray(np.uint64(value % 2**64)), U64)
+        become(state, store.holding(array))
 
 
 _generators: dict[str, Generator] = {}

@@ -152,13 +152,8 @@ class Membership:
         """Give everything back."""
         _entered.remove(self)
         self._engine.groups.pop(self.name, None)
-        left = [other for other in _entered if other._engine is self._engine]
-        if left:
-            left[-1]._rule()
-        else:
-            default_generator(self.device).part = 0, 1
-            self._engine.pool.draw_from(None)
         try:
+            self._resign()
             self._members.close()
         finally:
             self._group.close()
@@ -167,6 +162,13 @@ class Membership:
         default_generator(self.device).part = self._group.rank, self._group.size
         # Gradients in memory that the ranks share.
         self._engine.pool.draw_from(self._members.alloc)
+
+    def _resign(self) -> None:
+        if left := [other for other in _entered if other._engine is self._engine]:
+            left[-1]._rule()
+        else:
+            default_generator(self.device).part = 0, 1
+            self._engine.pool.draw_from(None)
 
 
 def _device_of(tensors: Sequence[Tensor]) -> str:

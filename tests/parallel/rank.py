@@ -22,7 +22,7 @@ ROWS, CONTEXT, STEPS = 4, 8, 4
 
 def gpt(width=16):
     ht.manual_seed(5)
-    return GPT(GPTConfig(2, width, 2, CONTEXT, vocabulary=32))
+    return GPT(GPTConfig(1, width, 2, CONTEXT, vocabulary=32))
 
 
 class Pairs(nn.Module):
@@ -144,7 +144,25 @@ def unusual():
     first.close()
     drawn.append(ht.rand(2))
     (layer(ht.ones(1, 3)) * (1 + mesh.rank)).sum().backward()
-    return [[t.tolist() for t in (layer.bias.grad, *means)], [t.tolist() for t in drawn]]
+    shown = [[t.tolist() for t in found] for found in ((layer.bias.grad, *means), drawn)]
+    return [*shown, ways()]
+
+
+def ways():
+    """Means of the numbers from 0 on, each at the end of another way through one graph; that to the
+    first one goes through what is drawn."""
+    parallel = data_parallel(nn.Linear(1, 1), Mesh.present())
+
+    @ht.jit
+    def step(x):
+        found = [parallel.mean(ht.rand(4) * 0)]
+        for number in range(1, 9):
+            x = x.flip(0).cumsum(0) if number % 2 else x.sin()
+            found.append(parallel.mean(x * 0 + number))
+        return found
+
+    with parallel:
+        return [t.tolist()[0] for t in step(np.ones(4, np.float32))]
 
 
 def deep(rank):
