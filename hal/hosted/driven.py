@@ -63,7 +63,7 @@ class DrivenMachine(StreamMachine):
 
     def __init__(self, name: str, progress_s: float, slabs: Slabs | None) -> None:
         self.name, self.slabs, self._progress_s = name, slabs, progress_s
-        self._first: tuple[Any, float] | None = None
+        self._long: list[tuple[Any, float]] = []
         self.own = self.open_stream()
         # The most of several, because each is too small by the time from the look at the clock on.
         self._clock_ns = max(self._difference_ns() for _ in range(8))
@@ -173,16 +173,16 @@ class DrivenMachine(StreamMachine):
 
     def expect_long(self, mark: Any) -> None:
         """This launch may take `COMPILE_S` more than others."""
-        self._first = (mark, time.monotonic() + COMPILE_S)
+        self._long = [*self._still_long(), (mark, time.monotonic() + COMPILE_S)]
 
     def is_patient(self) -> bool:
-        if self._first is None:
-            return False
-        mark, until_s = self._first
-        if time.monotonic() < until_s and self.state(mark) > 0:
-            return True
-        self._first = None
-        return False
+        self._long = self._still_long()
+        return bool(self._long)
+
+    def _still_long(self) -> list[tuple[Any, float]]:
+        """The launches that may be compiling, each with the end of patience."""
+        now_s = time.monotonic()
+        return [x for x in self._long if now_s < x[1] and self.state(x[0]) > 0]
 
     def times(self, mark: Any) -> tuple[int, int]:
         _, begin_ns, end_ns = self.clock_ns(mark)

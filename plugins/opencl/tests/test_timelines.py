@@ -6,12 +6,14 @@ import time
 from itertools import pairwise
 
 import numpy as np
+import pyopencl as cl
+from hal_plugin_opencl.plugin import open_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hal
 from hal.core.dtypes import DType
-from hal.core.values import LaunchCommand, Point, Slot
+from hal.core.values import LaunchCommand, OpenOptions, Point, Slot
 from plugins.opencl.tests.conftest import Bench, buffer, scalar, source
 
 MULTIPLY_ADD = """
@@ -76,6 +78,21 @@ def test_launches_that_nobody_waits_for_are_let_go(bench: Bench) -> None:
         time.sleep(0.01)
     assert queue.value == point.value
     assert list(bench.get(x, np.int32)) == [3000]
+
+
+def test_every_first_launch_has_the_time_to_compile() -> None:
+    """Also one that is still compiling when a later one, on another timeline, is over."""
+    device = open_device(0, OpenOptions())
+    machine = device._session.machine
+    compiling = cl.UserEvent(machine._context)
+    machine.expect_long(compiling)
+    over = machine.nothing(machine.own, None)
+    machine.finish("marker", over)
+    machine.expect_long(over)
+    assert machine.is_patient()
+    compiling.set_status(cl.command_execution_status.COMPLETE)
+    assert not machine.is_patient()
+    device.close()
 
 
 def test_spans_of_a_graph_follow_each_other(bench: Bench) -> None:
