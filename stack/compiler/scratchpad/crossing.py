@@ -207,8 +207,9 @@ class Crossing:
         return replace(way, crossed=(*way.crossed, Crossed(loop, form, steps)))
 
     def _opened(self, way: Way, loop: For, form: Linear) -> Way | None:
-        """Out of a window or strip, if two steps fit."""
-        steps = Steps(loop.start, int(loop.step["value"]), 2, loop.stop)
+        """Out of a window, if an instance fits, or out of a strip, if two steps do."""
+        least = 1 if loop is self.instances else 2
+        steps = Steps(loop.start, int(loop.step["value"]), least, loop.stop)
         opened = replace(self._crossed(way, loop, form, steps), open=True)
         return opened if self._fits(opened) else None
 

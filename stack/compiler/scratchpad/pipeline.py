@@ -1,21 +1,24 @@
 """The loop over a core's windows: the transfers of the next one go while one is computed.
 
 The arrays of a window's transfers are there twice, and windows take turns. What a window has
-written goes home while the next one is computed.
+written goes home while the next one is computed. What is the same for all windows comes once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+from hal.tile.build import index
 from hal.tile.kernel import Memory
+from hal.tile.node import toposort
 from stack.compiler.c import control
 from stack.compiler.c.memory import pointer
 from stack.compiler.c.scope import Scope
 from stack.compiler.c.types import memory
 from stack.compiler.scratchpad.deal import COUNT, FIRST
-from stack.compiler.scratchpad.transfer import Transfer, arrive, start
+from stack.compiler.scratchpad.transfer import Get, Transfer, arrive, start
 from stack.compiler.scratchpad.windows import Windowed
 
 RUN = """\
@@ -27,7 +30,7 @@ RUN = """\
 """The run of a core: instances from `hal_at` to `hal_stop`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pipeline:
     """The windows of a kernel, none of which may contain a multiple of a number of `bounds` but as
     its first instance."""
@@ -42,11 +45,13 @@ class Pipeline:
         self._declare()
         if found.gets:
             with out.block("if (hal_at < hal_stop)"):
+                start(self.scope, self._once)
                 self._ahead("hal_at", "0")
         with out.block("while (hal_at < hal_stop)"):
-            inner = self._window("hal_at", "hal_half", (*found.gets, *found.puts))
+            inner = self._window("hal_at", "hal_half", (*self._gets, *found.puts))
             if found.gets:
                 arrive(inner, "get")
+            if self._gets:
                 out.do("const long hal_next = hal_at + hal_count;")
                 with out.block("if (hal_next < hal_stop)"):
                     self._ahead("hal_next", "!hal_half")
@@ -58,9 +63,20 @@ class Pipeline:
         if found.puts:
             arrive(self.scope, "put")
 
+    @cached_property
+    def _once(self) -> Sequence[Get]:
+        """The gets that are the same for all windows."""
+        return [t for t in self.found.gets if _is_same(t) and t.main not in self.found.written]
+
+    @cached_property
+    def _gets(self) -> Sequence[Get]:
+        """Those that each window has."""
+        return [t for t in self.found.gets if t not in self._once]
+
     def _ahead(self, at: str, half: str) -> None:
         """The gets of a window."""
-        start(self._window(at, half, self.found.gets), self.found.gets)
+        if self._gets:
+            start(self._window(at, half, self._gets), self._gets)
 
     def _window(self, at: str, half: str, transfers: Sequence[Transfer]) -> Scope:
         """A block's names for a window, which begins at an instance."""
@@ -75,13 +91,17 @@ class Pipeline:
         return inner
 
     def _declare(self) -> None:
-        """The arrays, twice."""
-        out = self.scope.out
-        for m in _arrays((*self.found.gets, *self.found.puts)):
-            size = -(-max(m.size, 1) // 64) * 64
-            out.fixed_nbytes += 2 * size * m.dtype.nbytes
-            kind = memory(out.dialect, m.dtype)
-            out.scratch.append(f"{kind} {m.name}_both[2][{size}] {out.dialect.aligned};")
+        """The arrays: those of windows twice."""
+        for m in _arrays(self._once):
+            self._array(m, pointer(m), 1)
+        for m in _arrays((*self._gets, *self.found.puts)):
+            self._array(m, f"{m.name}_both[2]", 2)
+
+    def _array(self, m: Memory, name: str, count: int) -> None:
+        out, size = self.scope.out, -(-max(m.size, 1) // 64) * 64
+        out.fixed_nbytes += count * size * m.dtype.nbytes
+        kind = memory(out.dialect, m.dtype)
+        out.scratch.append(f"{kind} {name}[{size}] {out.dialect.aligned};")
 
 
 def _lines(at: str, most: int, bounds: Sequence[int]) -> Iterator[str]:
@@ -95,3 +115,10 @@ def _lines(at: str, most: int, bounds: Sequence[int]) -> Iterator[str]:
 
 def _arrays(transfers: Sequence[Transfer]) -> Sequence[Memory]:
     return list(dict.fromkeys(t.local for t in transfers))
+
+
+def _is_same(t: Transfer) -> bool:
+    """Whether a transfer depends on no window."""
+    values = (t.offset, *(index(r.length) for r in t.runs))
+    leaves = (n for n in toposort(values) if not n.srcs)
+    return all(n.op == "const" or (n.op == "scalar" and n not in (FIRST, COUNT)) for n in leaves)

@@ -70,7 +70,7 @@ def render_athread(kernel: Kernel, info: DeviceInfo) -> KernelSource:
         if not room:
             text = f"its tiles take {needed} bytes of a scratchpad of {most}"
             raise CompileError(f"{kernel.name}: {text}; make them smaller", text)
-        room = room // 4 if room > _LEAST_ROOM else 0
+        room = room // 2 if room > _LEAST_ROOM else 0
 
 
 def written(kernel: Kernel, room_nbytes: int) -> tuple[KernelSource, int]:
@@ -108,9 +108,9 @@ def scratchpad_nbytes(info: DeviceInfo) -> int:
 
 
 def _room(kernel: Kernel, most: int) -> int:
-    """Bytes for transfers at first: half of what the kernel's own arrays leave."""
+    """Bytes for transfers at first: what the kernel's own arrays leave."""
     own = (s.memory for s in statements(kernel.body) if isinstance(s, Alloc))
-    return max(0, most - sum(m.size * m.dtype.nbytes for m in own)) // 2
+    return max(0, most - FRAME_NBYTES - sum(m.size * m.dtype.nbytes for m in own))
 
 
 def parameter(scope: Scope, number: int, p: Param) -> None:

@@ -36,6 +36,8 @@ from stack.compiler.scratchpad.transfer import Get, Put, Together, Transfer
 I64 = DType.I64
 MOST_STEPS = 1 << 12
 """Steps that a window or strip has at most."""
+STEPS_TOGETHER = 64
+"""Elements of two bytes or more that fill lines of 128 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +53,13 @@ class Plan:
 @dataclass(frozen=True, slots=True)
 class Windowed:
     """The loop over a window's instances with the transfers for less than a window: its `body`;
-    the transfers of a window, and the instances that it has at most."""
+    the transfers of a window, the instances that it has at most, and what the kernel writes."""
 
     body: tuple[Statement, ...]
-    gets: tuple[Transfer, ...]
-    puts: tuple[Transfer, ...]
+    gets: tuple[Get, ...]
+    puts: tuple[Put, ...]
     most: int
+    written: frozenset[Memory]
 
     @property
     def whole(self) -> tuple[Statement, ...]:
@@ -79,7 +82,8 @@ class _Windows:
         written = frozenset(
             memory_of(p.statement) for p in places if isinstance(p.statement, Store)
         )
-        room = room_nbytes // max(1, len(places))
+        arrays = {(memory_of(p.statement), isinstance(p.statement, Load)) for p in places}
+        room = room_nbytes // max(1, len(arrays))
         self._rules = Crossing(frames, instances, written, room)
         self._ways = [w for p in places if (w := self._rules.outermost(p)) is not None]
         self._counts = self._chosen()
@@ -96,7 +100,7 @@ class _Windows:
         arrays = tuple(Alloc(m) for m in self._locals.values() if m not in mine)
         loop = replace(self._instances, body=self._block(self._instances.body))
         count = self._counts.get(self._instances.index, 1)
-        return Windowed((*arrays, loop), tuple(gets), tuple(puts), count)
+        return Windowed((*arrays, loop), tuple(gets), tuple(puts), count, self._rules.written)
 
     # sizes
 
@@ -107,7 +111,7 @@ class _Windows:
             if w.open:
                 owner = self._owner(w).index
                 found[owner] = min(found.get(owner, MOST_STEPS), self._most(w))
-        return found
+        return {owner: _even(count) for owner, count in found.items()}
 
     def _owner(self, w: Way) -> For:
         """The loop that comes in windows or strips."""
@@ -201,14 +205,14 @@ class _Windows:
             return [*beside, Load(s.result, plan.local, s.other)]
         return [Store(plan.local, s.value), *beside]
 
-    def _outside(self, s: For) -> tuple[list[Transfer], list[Transfer]]:
+    def _outside(self, s: For) -> tuple[list[Get], list[Put]]:
         """The gets and puts that stand outside of a loop."""
         plans = (self._plans[id(w.place.statement)] for w in self._ways)
         found = dict.fromkeys(p.transfer for p in plans if p.loop is s)
         return [t for t in found if isinstance(t, Get)], [t for t in found if isinstance(t, Put)]
 
     def _around(self, s: For) -> list[Statement]:
-        gets, puts = map(_together, self._outside(s))
+        gets, puts = (_together(t) for t in self._outside(s))
         inner = replace(s, body=self._block(s.body))
         if s.index not in self._strips:
             return [*gets, inner, *puts]
@@ -229,6 +233,12 @@ class _Windows:
         loop = replace(s, start=first, stop=self._strip_end(s, count), carried=inner)
         body = (*gets, loop, *puts)
         return For(first, s.start, s.stop, mul(s.step, count), outer, body)
+
+
+def _even(count: int) -> int:
+    """A number of steps such that windows begin where lines of the memory do, if they are side by
+    side: a line in two parts costs as much as two."""
+    return count - count % STEPS_TOGETHER if count > 2 * STEPS_TOGETHER else count
 
 
 def _together(transfers: Sequence[Transfer]) -> list[Statement]:

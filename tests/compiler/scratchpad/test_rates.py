@@ -59,6 +59,59 @@ def test_what_moves_data_goes_at_the_memorys_rate(tmp_path, made):
     assert ENOUGH * 51.2e9 < rate < 51.2e9
 
 
+WIDE = (512, 4096)
+"""Rows of 16 KB: some of a scratchpad's 256 KB, and what weighs the columns is as long."""
+
+
+def softmax(x):
+    power = ir.exp(ir.sub(x, ir.expand(ir.reduce("max", x, 1), WIDE)))
+    return ir.mul(power, ir.expand(ir.recip(ir.reduce("sum", power, 1)), WIDE))
+
+
+def weighted_norm(x, weight, bias):
+    scale = ir.expand(ir.rsqrt(ir.reduce("sum", ir.mul(x, x), 1)), WIDE)
+    return ir.add(ir.mul(ir.mul(x, scale), ir.broadcast(weight, WIDE)), ir.broadcast(bias, WIDE))
+
+
+def transposed(x):
+    return ir.contiguous(ir.transpose(x))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("made", "others", "enough"),
+    [(softmax, 0, 16.5), (weighted_norm, 2, 16.5), (transposed, 0, 19.5)],
+)
+def test_wide_rows_come_once(tmp_path, made, others, enough):
+    report = tmp_path / "report.jsonl"
+    settings = {"memory_nbytes": str(64 << 20), "report": str(report)}
+    rng = np.random.default_rng(0)
+    shapes = [WIDE, *[WIDE[1:]] * others]
+    arrays = [rng.random(shape, np.float32) for shape in shapes]
+    with engine_of(hal.open("sunway:0", options=OpenOptions(settings=settings))) as engine:
+        inputs = tuple(ir.input(i, Type(s, DType.F32)) for i, s in enumerate(shapes))
+        plan = engine.plan(GraphRequest((made(*inputs),), inputs))
+        got = engine.get(plan.run([engine.put(a, DType.F32) for a in arrays])[0])
+    (launch,) = [r for r in map(json.loads, report.read_text().splitlines()) if "launch" in r]
+    assert launch["get_nbytes"] == arrays[0].nbytes + 64 * others * arrays[0][0].nbytes
+    assert launch["put_nbytes"] == arrays[0].nbytes
+    moved = launch["get_nbytes"] + launch["put_nbytes"]
+    assert moved / launch["cycles"] > enough, "bytes in a cycle of the emulated clock"
+    np.testing.assert_allclose(got, wanted(made, *arrays), rtol=2e-5)
+
+
+def wanted(made, x, *others):
+    """The same by numpy, in float64."""
+    wide = x.astype(np.float64)
+    if made is transposed:
+        return wide.T
+    if made is softmax:
+        power = np.exp(wide - wide.max(1, keepdims=True))
+        return power / power.sum(1, keepdims=True)
+    weight, bias = others
+    return wide / np.sqrt((wide * wide).sum(1, keepdims=True)) * weight + bias
+
+
 def big(n: int):
     """Adds the sums of a matrix's columns to the matrix, whose tile is `n` by `n`."""
     b = Builder("big")

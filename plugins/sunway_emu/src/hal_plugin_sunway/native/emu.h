@@ -11,7 +11,7 @@
 #include "emu_api.h"
 
 enum { SIDE = 8, CPES = SIDE * SIDE, MPE = CPES, CONTEXTS = CPES + 1, STOPS = CPES / 4 };
-enum { STACK_NBYTES = 256 << 10 };
+enum { STACK_NBYTES = 320 << 10 }; /* all of an LDM, and behind it what the emulator's own calls take */
 
 /* The figures of chip.toml that this side needs, under their names there. */
 #define FIGURES(X)                                                                                  \
