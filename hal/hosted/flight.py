@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 from hal.core.description import DeviceInfo
@@ -11,7 +12,7 @@ from hal.core.values import Point, Span
 from hal.hosted.faults import takes_device
 from hal.hosted.lock import LOCK
 from hal.hosted.machine import Store
-from hal.hosted.queues import Operation, Queue, Started, failure_of, reached
+from hal.hosted.queues import Operation, Queue, Resource, Started, failure_of, reached
 from hal.hosted.streams import RUNNING, After, StreamMachine
 
 _SPIN_S, _SHORTEST_S, _LONGEST_S = 30e-6, 20e-6, 1e-3
@@ -59,11 +60,12 @@ class Flight:
         try:
             marks = job.start(False, queue.stream, after)
         except OperationFailed as error:
-            # A part of it may have begun; behind it the stream comes to a mark of its own.
-            marks = (self._machine.nothing(queue.stream, None),)
-            self.orphans.append(Started(op.value, job.operations, marks, op.uses, (), since_ns))
-            self._fail(queue, op.value, error.failure)
+            self._cut_off(queue, op.value, job.operations, op.uses, error.failure)
             return
+        except BaseException:
+            failure = self._interrupted(job.operations[0])
+            self._cut_off(queue, op.value, job.operations, op.uses, failure)
+            raise
         started = Started(op.value, job.operations, marks, op.uses, op.waits, since_ns, job.host)
         queue.started.append(started)
 
@@ -91,21 +93,30 @@ class Flight:
             del held[: value - held[0][0]]
             self._fail(queue, value, error.failure)
         except BaseException:
-            del held[: value - held[0][0]]
-            self._cut_off(queue)
+            del held[: value - held[0][0] + 1]
+            failure = self._interrupted(bound.operations[0])
+            self._cut_off(queue, value, bound.operations, bound.uses, failure)
             raise
         else:
             held.clear()
 
-    def _cut_off(self, queue: Queue) -> None:
-        """Fail the held launches, of which the driver may have the first one."""
-        value, bound, _ = queue.held.pop(0)
+    def _interrupted(self, operation: str) -> Failure:
+        text = "the call that handed it to the driver was interrupted"
+        name = self._session.name
+        return Failure(FailureKind.ABORTED, Scope.OPERATION, name, operation, text)
+
+    def _cut_off(
+        self,
+        queue: Queue,
+        value: int,
+        operations: tuple[str, ...],
+        uses: Sequence[Resource],
+        failure: Failure,
+    ) -> None:
+        """Fail an operation that the driver may have begun: behind it comes a mark of its own."""
         marks = (self._machine.nothing(queue.stream, None),)
         now_ns = time.monotonic_ns()
-        self.orphans.append(Started(value, bound.operations, marks, bound.uses, (), now_ns))
-        text = "the call that handed it to the driver was interrupted"
-        name, operation = self._session.name, bound.operations[0]
-        failure = Failure(FailureKind.ABORTED, Scope.OPERATION, name, operation, text)
+        self.orphans.append(Started(value, operations, marks, uses, (), now_ns))
         self._fail(queue, value, failure)
 
     def is_idle(self, queue: Queue) -> bool:

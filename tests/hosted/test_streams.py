@@ -114,6 +114,27 @@ def test_a_graph_of_which_the_driver_takes_a_part(bench):
     assert bench.device.stats("").live_buffers == 0
 
 
+def test_an_interrupt_while_an_operation_is_handed_over(bench):
+    """It may have run in part; nothing behind it runs, and other timelines go on."""
+    buffer, timeline, fill = bench.buffer(), bench.timeline(), bench.driver.fill
+
+    def interrupted(*args):
+        fill(*args)
+        raise KeyboardInterrupt
+
+    first = bench.launch("add", buffer, timeline)
+    bench.driver.fill = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        bench.device.fill(buffer.region(), b"\7", timeline, ())
+    bench.driver.fill = fill
+    failure = bench.failure(bench.launch("add", buffer, timeline))
+    assert (failure.kind, failure.operation) == (FailureKind.ABORTED, "fill")
+    assert bench.wait(first, bench.launch("add", buffer, bench.timeline()))
+    assert bench.content(buffer) == bytes([8] * 4)
+    bench.device.free(buffer)
+    assert bench.device.stats("").live_buffers == 0
+
+
 def test_memory_lives_as_long_as_the_driver_uses_it(bench):
     bench.driver.paused = True
     buffer, timeline = bench.buffer(), bench.timeline()
