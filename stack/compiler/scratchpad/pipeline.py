@@ -45,7 +45,7 @@ class Pipeline:
         self._declare()
         if found.gets:
             with out.block("if (hal_at < hal_stop)"):
-                start(self.scope, self._once)
+                start(self.scope.inner(), self._once)
                 self._ahead("hal_at", "0")
         with out.block("while (hal_at < hal_stop)"):
             inner = self._window("hal_at", "hal_half", (*self._gets, *found.puts))
