@@ -14,6 +14,7 @@ from stack.compiler.access import NeedSplit, NotAffineError
 from stack.compiler.cluster import Cluster, Nest, settle
 from stack.compiler.roots import OWN_KERNEL, Home
 from stack.compiler.space import Domain, domain_of, elements, rows
+from stack.compiler.turns import in_turns
 
 MOST_ROOTS = 24
 SERIAL = 1 << 14
@@ -40,9 +41,11 @@ class Fusion:
         self.of: dict[Node, Cluster] = {}
         self._readers: dict[Node, list[Cluster]] = {}
         self._after: dict[Cluster, set[Cluster]] = {}
-        for root, cluster in alone.items():
-            self._add(root, cluster)
-        self._number = {root: i for i, root in enumerate(alone)}
+        self._exchanges: list[Cluster] = []
+        order = in_turns(list(alone))
+        for root in order:
+            self._add(root, alone[root])
+        self._number = {root: i for i, root in enumerate(order)}
         self._merge_rows()
 
     def dependencies(self, cluster: Cluster) -> set[Cluster]:
@@ -68,6 +71,10 @@ class Fusion:
         for need in self.needs[root]:
             self._readers.setdefault(need, []).append(cluster)
             self._after[cluster] |= self.producers(need) - {cluster}
+        if root.op == "all_reduce":
+            # In the order of their turns: no kernel for one may need a later one.
+            self._after[cluster].update(self._exchanges[-1:])
+            self._exchanges.append(cluster)
 
     # one more root
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from hal.tile.node import Node, toposort
+from hal.tile.node import Node
 from stack.compiler.cluster import Cluster, same
 from stack.compiler.fuse import Fusion
 from stack.compiler.program import GraphRequest
@@ -68,14 +68,10 @@ def schedule(fusion: Fusion, extra: Extra) -> list[Cluster] | None:
 
 
 def turns(fusion: Fusion, before: Extra) -> dict[Cluster, int]:
-    """For each cluster the number of the first exchange that waits for it, or that it is.
-
-    Exchanges are numbered by the longest way to them, so that what can be sent early is: in a
-    backward pass the gradients of the last layers.
-    """
+    """For each cluster the number of the first exchange that waits for it, or that it is; see
+    `stack.compiler.turns`."""
     exchanges = [c for c in fusion.clusters if c.kind == "exchange"]
-    depth = _depths(c.roots[0] for c in exchanges)
-    exchanges.sort(key=lambda c: (depth[c.roots[0]], c.number))
+    exchanges.sort(key=lambda c: c.roots[0]["turn"])
     turn: dict[Cluster, int] = {}
     for number, exchange in enumerate(exchanges):
         stack = [exchange]
@@ -85,13 +81,6 @@ def turns(fusion: Fusion, before: Extra) -> dict[Cluster, int]:
                 turn[c] = number
                 stack.extend(before[c])
     return {c: turn.get(c, len(exchanges)) for c in fusion.clusters}
-
-
-def _depths(roots: Iterable[Node]) -> dict[Node, int]:
-    depth: dict[Node, int] = {}
-    for n in toposort(list(roots)):
-        depth[n] = 1 + max((depth[s] for s in n.srcs), default=0)
-    return depth
 
 
 def _followers(before: Extra) -> dict[Cluster, list[Cluster]]:

@@ -11,6 +11,7 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node, node, rebuild, toposort
 from stack.compiler.program import GraphRequest
 from stack.compiler.roots import base
+from stack.compiler.turns import numbered
 from stack.ir import build
 from stack.ir.numeric import identity
 from stack.ir.simplify import simplify
@@ -256,4 +257,5 @@ def _is_awkward(piece: Node, strided: bool, users: Counter[Node]) -> bool:
 
 def prepare(request: GraphRequest) -> GraphRequest:
     """The same computation in the form that the lowering takes."""
-    return _own_buffers(replace(request, outputs=_rewrite(simplify(request.outputs))))
+    outputs = numbered(_rewrite(simplify(request.outputs)))
+    return _own_buffers(replace(request, outputs=outputs))

@@ -6,17 +6,22 @@ from collections.abc import Iterable, Sequence
 
 from hypothesis import given
 
+from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
 from stack.compiler.cluster import Cluster
 from stack.compiler.fuse import Fusion
-from stack.compiler.lower import fuse
+from stack.compiler.lower import fuse, order_clusters
 from stack.compiler.order import schedule, update_in_place
 from stack.compiler.prepare import prepare
 from stack.compiler.program import GraphRequest
+from stack.compiler.schedule import NO_CHOICES
 from stack.ir import build as g
+from stack.ops import OPS
 from tests.compiler.graphs import requests
 from tests.compiler.growing import Growing
+from tests.compiler.lowered import SIMD
+from tests.compiler.mesh.machine import meshed
 from tests.compiler.test_random_graphs import budget
 
 F = DType.F32
@@ -109,3 +114,39 @@ def test_extra_dependencies_that_make_a_cycle_leave_no_order() -> None:
     first, second = fusion.clusters
     assert schedule(fusion, {second: {first}}) == [first, second]
     assert schedule(fusion, {first: {second}}) is None
+
+
+def exchanges(outputs: Sequence[Node], request: GraphRequest, info: DeviceInfo) -> list[str]:
+    """The groups of a request's exchanges in the order in which they run."""
+    clusters = order_clusters(request, info, OPS, NO_CHOICES).clusters
+    return [c.roots[0]["group"] for c in clusters if c.kind == "exchange"]
+
+
+def attention(q: Node) -> Node:
+    scores = g.matmul(q, g.transpose(q))
+    power = g.exp(g.sub(scores, g.expand(g.reduce("max", scores, 1), scores.shape)))
+    weights = g.mul(power, g.expand(g.recip(g.reduce("sum", power, 1)), scores.shape))
+    return g.matmul(weights, q)
+
+
+def test_exchanges_have_one_order_on_all_devices() -> None:
+    q, x = source(0, 16, 16), source(1, 16)
+    outputs = [g.all_reduce("sum", attention(q), "attention")]
+    for number in range(20):
+        x = g.flip(g.scan("sum", x, 0), 0)
+        outputs.append(g.all_reduce("sum", x, str(number)))
+    request = GraphRequest(tuple(outputs), (q, source(1, 16)))
+    found = [exchanges(outputs, request, info) for info in (SIMD, meshed(4, 4))]
+    assert found[0] == found[1]
+    assert found[0].index("attention") > 0
+
+
+def test_exchanges_keep_their_order_when_an_input_could_be_written_in_place() -> None:
+    x, y = source(0, 16), source(1, 16)
+    late = g.all_reduce("sum", g.exp(g.exp(g.exp(g.exp(y)))), "late")
+    early = g.all_reduce("sum", g.neg(x), "early")
+    new = g.add(early, x)
+    read = g.mul(g.reduce("sum", g.mul(x, late), 0), g.reduce("sum", late, 0))
+    wanted = (g.all_reduce("sum", g.neg(new), "last"), read, new)
+    request = GraphRequest(wanted, (x, y), ((2, 0),))
+    assert exchanges(wanted, request, SIMD) == ["early", "last", "late"]

@@ -1,0 +1,42 @@
+"""Which exchange between ranks comes first: told by the graph alone, before anything depends on the
+device that it is compiled for. Ranks with devices of several kinds begin them in one order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hal.tile.node import Node, node, rebuild, toposort
+
+
+def numbered(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The outputs with the attribute `turn` on each exchange below them: its number among them.
+
+    Exchanges are numbered by the longest way to them, so that what can be sent early is: in a
+    backward pass the gradients of the last layers. So each comes after those that it depends on.
+    """
+    order = list(toposort(outputs))
+    depth: dict[Node, int] = {}
+    for n in order:
+        depth[n] = 1 + max((depth[s] for s in n.srcs), default=0)
+    exchanges = sorted((n for n in order if n.op == "all_reduce"), key=depth.__getitem__)
+    turn = {n: number for number, n in enumerate(exchanges)}
+    done: dict[Node, Node] = {}
+    for n in order:
+        srcs = tuple(done[s] for s in n.srcs)
+        done[n] = _with_turn(n, srcs, turn[n]) if n in turn else rebuild(n, srcs)
+    return tuple(done[n] for n in outputs)
+
+
+def _with_turn(n: Node, srcs: tuple[Node, ...], turn: int) -> Node:
+    return node(n.op, n.type, srcs, **dict(n.attrs), turn=turn)
+
+
+def in_turns(roots: Sequence[Node]) -> list[Node]:
+    """Nodes that are in topological order, in another such order: first what the first exchange
+    waits for and that exchange, then so for the second one, then all others."""
+    exchanges = sorted((n for n in roots if n.op == "all_reduce"), key=lambda n: int(n["turn"]))
+    found: dict[Node, None] = {}
+    for exchange in exchanges:
+        below = set(toposort((exchange,)))
+        found.update(dict.fromkeys(n for n in roots if n in below))
+    return list(found | dict.fromkeys(roots))
