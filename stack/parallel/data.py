@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from hal.core.errors import InvalidCall
+from hal.core.errors import HalError, InvalidCall
 from stack.comm.device.group import DeviceGroup
 from stack.comm.group import Group
 from stack.framework import Tensor, default_generator, mode, tensor
@@ -132,6 +133,9 @@ class Membership:
         engine.groups[name] = self._members
         _entered.append(self)
         self._rule()
+        # Registered anew, it runs before what closes the device.
+        atexit.unregister(_leave_all)
+        atexit.register(_leave_all)
 
     @classmethod
     def join(cls, model: Module, mesh: Mesh, axis: str) -> Self:
@@ -169,6 +173,13 @@ class Membership:
         else:
             default_generator(self.device).part = 0, 1
             self._engine.pool.draw_from(None)
+
+
+def _leave_all() -> None:
+    """A process that ends lets what it has begun with others end, while it still has a device."""
+    for membership in list(_entered):
+        with suppress(HalError):  # nobody is left to be told
+            membership.leave()
 
 
 def _device_of(tensors: Sequence[Tensor]) -> str:
