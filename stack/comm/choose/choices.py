@@ -38,6 +38,11 @@ def path_of(network: Network) -> Path:
     return measured_path(cache_dir(), network.signature())
 
 
+def own_rules() -> tuple[Rule, ...]:
+    """The user's word in this process. Raises PlanError for a wrong text."""
+    return parse_override(os.environ.get(PLANS_VARIABLE, ""))
+
+
 def own_choices(network: Network) -> bytes:
     """What rank 0 hands out. Raises PluginError when the table cannot be read."""
     path = path_of(network)

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 
 from hal.core.errors import DeadlineExceeded, HalError, InvalidCall
-from stack.comm.choose.choices import Choices, choices_in, own_choices
+from stack.comm.choose.choices import Choices, choices_in, own_choices, own_rules
 from stack.comm.choose.network import network_of_hosts
 from stack.comm.engine.links import VERSION, Card, Deadline, Links, Listeners
 from stack.comm.engine.segment import segment_of
@@ -157,9 +157,10 @@ def _hosts(
 
 
 def _choices(store: Store, rank: int, hosts: tuple[int, ...], deadline: Deadline) -> Choices:
-    """What rank 0 knows of the network between several hosts. One host's ranks need no programs."""
+    """What rank 0 knows of the network between several hosts. One host's ranks need no programs, but
+    a word that nobody understands is an error there, too."""
     if len(set(hosts)) == 1:
-        return Choices()
+        return Choices(rules=own_rules())
     network = network_of_hosts(hosts)
     if rank == 0:
         store.set("choices", own_choices(network), deadline.left_s)

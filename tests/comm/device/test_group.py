@@ -243,8 +243,8 @@ def test_memory_for_calls_is_reduced_in_place():
 
 
 def test_a_word_of_rank_0s_environment_chooses_for_all(monkeypatch):
-    monkeypatch.setenv("HAL_COMM_PLANS", "all_reduce=nonsense")
     with crews(1) as [crew], open_device(FAR) as device:
+        monkeypatch.setenv("HAL_COMM_PLANS", "all_reduce=nonsense")
         with pytest.raises(PlanError, match="all-reduce has"):
             crew.do(lambda g: DeviceGroup(g, device))
         monkeypatch.setenv("HAL_COMM_PLANS", "all_reduce=engine:0-1K;device:1K-")

@@ -155,3 +155,9 @@ def test_programs_of_users_are_proved_before_they_run(all_crews):
     assert crew.do(run) == [[3.0] * 6] * 3
     with pytest.raises(InvalidCall, match="group of 2 cannot follow a program of 3 ranks"):
         all_crews[1].groups[0].follow(right, np.ones(6), np.ones(6))
+
+
+def test_a_word_that_nobody_understands_is_an_error_inside_a_host_too(monkeypatch):
+    monkeypatch.setenv("HAL_COMM_PLANS", "all_reduce=rang")
+    with pytest.raises(PlanError, match="all-reduce has ring.*got 'rang'"), crews((0, 0)):
+        pass
