@@ -157,8 +157,8 @@ def _hosts(
 
 
 def _choices(store: Store, rank: int, hosts: tuple[int, ...], deadline: Deadline) -> Choices:
-    """What rank 0 knows of the network between several hosts. One host's ranks need no programs, but
-    a word that nobody understands is an error there, too."""
+    """What rank 0 knows of the network between several hosts. One host's ranks need no programs,
+    but a word that nobody understands is an error there, too."""
     if len(set(hosts)) == 1:
         return Choices(rules=own_rules())
     network = network_of_hosts(hosts)

@@ -159,5 +159,5 @@ def test_programs_of_users_are_proved_before_they_run(all_crews):
 
 def test_a_word_that_nobody_understands_is_an_error_inside_a_host_too(monkeypatch):
     monkeypatch.setenv("HAL_COMM_PLANS", "all_reduce=rang")
-    with pytest.raises(PlanError, match="all-reduce has ring.*got 'rang'"), crews((0, 0)):
+    with pytest.raises(PlanError, match=r"all-reduce has ring.*got 'rang'"), crews((0, 0)):
         pass
