@@ -27,7 +27,7 @@ class Bench:
     def __init__(self, chip: Chip, memory_nbytes: int = 2 << 30) -> None:
         self.chip = chip
         self._arena = Arena(memory_nbytes)
-        self._folder = toolchain.session_folder()
+        self._folder = toolchain.Folder()
         self._group = CoreGroup(chip, self._arena.fd, self._arena.nbytes)
         self._programs: dict[str, Loaded] = {}
         self._cycles = self._arena.take(4096)

@@ -75,7 +75,7 @@ class SunwayMachine(Machine):
         self._arena = Arena(nbytes)
         self._remedies = without(choice.without)
         self._report = Report(choice.report, chip, threading.Lock())
-        self._folder = toolchain.session_folder()
+        self._folder = toolchain.Folder()
         self._process, self._lock = _Process(), threading.RLock()
 
     def allocate(self, nbytes: int, options: AllocOptions) -> Slab:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import os
 import platform
 import re
 import shutil
 import subprocess
 import tempfile
 import threading
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -74,15 +76,28 @@ def target() -> str:
     return f"{version()} for {platform.machine()} {instructions[:8]}"
 
 
-def session_folder() -> tempfile.TemporaryDirectory[str]:
-    """A new folder for the programs of a session, which goes with it."""
-    return tempfile.TemporaryDirectory(prefix="hal-sunway-", ignore_cleanup_errors=True)
+class Folder:
+    """A new folder, which goes with this object or at the end of the process that made it: one that
+    was forked from that leaves it alone."""
+
+    def __init__(self) -> None:
+        self.name = tempfile.mkdtemp(prefix="hal-sunway-")
+        self._end = weakref.finalize(self, _remove, self.name, os.getpid())
+
+    def cleanup(self) -> None:
+        """Remove the folder; a second time nothing happens."""
+        self._end()
+
+
+def _remove(name: str, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(name, ignore_errors=True)
 
 
 @functools.cache
-def _own() -> tempfile.TemporaryDirectory[str]:
+def _own() -> Folder:
     """This process's folder for the emulator itself; it goes when the process ends."""
-    return session_folder()
+    return Folder()
 
 
 def worker(cache_dir: str = "") -> Path:

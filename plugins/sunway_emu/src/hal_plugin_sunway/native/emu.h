@@ -162,6 +162,9 @@ struct span program_span(const struct program *p);
 const char *program_place(const struct program *p, const void *pc, unsigned long *offset);
 extern struct program *current;
 
+/* worker.c: whether the process that gives orders has ended */
+bool host_gone(void);
+
 /* group.c */
 struct outcome { double cycles, busy, dma_wait, sync_wait, flops, get_nbytes, put_nbytes; };
 bool group_launch(struct program *p, void (*entry)(void *), void *argument, struct outcome *out);

@@ -95,6 +95,11 @@ static void on_exception(int number, siginfo_t *info, void *context) {
                counter_of(context));
 }
 
+bool host_gone(void) {
+    struct pollfd p = {link_fd, 0, 0};
+    return poll(&p, 1, 0) > 0 && p.revents & (POLLHUP | POLLERR);
+}
+
 static void on_alarm(int number, siginfo_t *info, void *context) {
     static long seen_of[2] = {-1, -1};
     long *seen = &seen_of[number == SIGALRM];
