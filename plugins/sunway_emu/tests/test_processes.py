@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 _OPENED = """
-import os, signal, sys
+import os, select, signal, sys
 import hal
 from hal.core.values import ATHREAD_C, KernelSource, OpenOptions
 
@@ -49,7 +49,8 @@ def test_a_forked_process_leaves_the_folder():
 child = os.fork()
 if not child:
     sys.exit(0)
-assert os.waitpid(child, 0)[1] == 0
+ended, _, _ = select.select([os.pidfd_open(child)], [], [], 20)
+assert ended and os.waitpid(child, os.WNOHANG)[1] == 0
 device.wait([launched("athread_ssync_array();")], 60, True)
 device.close()
 print("done")
