@@ -64,7 +64,11 @@ class Group(Collectives[Array]):
     def _join(cls, place: Place, rank: int, size: int, deadline_s: float) -> Self:
         if not 0 <= rank < size:
             raise InvalidCall(f"group {place.key!r}: rank {rank} is no rank of a group of {size}")
-        return cls(*joined(place, rank, size, deadline_s), place)
+        try:
+            return cls(*joined(place, rank, size, deadline_s), place)
+        except BaseException:
+            place.store.close()
+            raise
 
     @property
     def key(self) -> str:

@@ -1,7 +1,7 @@
 """Ranks that are threads of the test's process: each has a group of its own."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import count
 
@@ -40,6 +40,7 @@ class Crew:
         try:
             self.groups = [f.result(30) for f in join]
         except BaseException:
+            wait(join, 30)  # a rank that still uses the store would leave a connection
             self.store.close()
             raise
 
