@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -57,11 +58,12 @@ def new_key() -> str:
 
 def together(calls: Sequence[Callable[[], T]], timeout_s: float = 2 * WAIT_S) -> list[T]:
     """Run calls at once, a thread each; gives their results, or raises the first one's error."""
-    outcomes = settled(calls, timeout_s)
-    for outcome in outcomes:
+    results = []
+    for outcome in settled(calls, timeout_s):
         if isinstance(outcome, BaseException):
             raise outcome
-    return outcomes  # type: ignore[return-value]
+        results.append(outcome)
+    return results
 
 
 def settled(
@@ -94,7 +96,7 @@ def join(
     peers = tuple(device.name for device in devices)
     groups = together(
         [
-            lambda d=device, r=rank: d.create_group(GroupSpec(key, r, peers, timeout_s))  # type: ignore[misc]
+            partial(device.create_group, GroupSpec(key, rank, peers, timeout_s))
             for rank, device in enumerate(devices)
         ]
     )

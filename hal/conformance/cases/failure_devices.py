@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
-from hal.conformance.crowd import join, together
+from hal.conformance.crowd import Member, join, together
 from hal.conformance.faults import FAULT, LOST, Doom, caught, lost_error, plant, planted
 from hal.conformance.rig import Rig
 from hal.conformance.steps import element, lines, work
@@ -136,9 +138,8 @@ def _collective_with(
     failure = planted(members[1].device, how, hook="collective")
     plant(members[1].device, failure, "collective")
     points = [m.call(call, b, b) for m, b in zip(members, buffers, strict=True)]
-    return together(
-        [
-            lambda m=member, p=point: (caught(m.device, p, 5), failure)  # type: ignore[misc]
-            for member, point in zip(members, points, strict=True)
-        ]
-    )
+
+    def met(member: Member, point: Point) -> tuple[OperationFailed, Failure]:
+        return caught(member.device, point, 5), failure
+
+    return together([partial(met, m, p) for m, p in zip(members, points, strict=True)])

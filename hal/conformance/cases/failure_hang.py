@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
@@ -102,7 +103,11 @@ def _(rig: Rig) -> None:
     (line,) = lines(rig, 1)
     failure = _plant(rig, "fill")
     points = [work(rig, "fill").submit(line, ()), Point(line, 2)] * 4
-    waiters = [lambda p=point: caught(rig.device, p).failure for point in points]
+
+    def met(point: Point) -> Failure:
+        return caught(rig.device, point).failure
+
+    waiters = [partial(met, point) for point in points]
     expect.equal(together(waiters), [failure] * 8, "what the waiters got")
 
 

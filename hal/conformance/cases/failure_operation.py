@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
@@ -14,6 +16,7 @@ from hal.core.description import Feature
 from hal.core.errors import (
     CompileError,
     DeviceLost,
+    Failure,
     FailureKind,
     OperationFailed,
     OutOfMemory,
@@ -186,13 +189,16 @@ def _(rig: Rig) -> None:
     first = fill.submit(line, (gate.point,))
     points = [first, copy.submit(line, ()), copy.submit(other, (first,)), Point(line, 5)] * 2
 
-    def opener() -> object:
+    def opener() -> Failure:
         rig.device.wait([first], 0.02, True)
         gate.open()
         return failure
 
-    waiters = [lambda p=point: caught(rig.device, p).failure for point in points]
-    expect.equal(together([*waiters, opener]), [failure] * 9, "what the waiters got")
+    def met(point: Point) -> Failure:
+        return caught(rig.device, point).failure
+
+    calls: list[Callable[[], Failure]] = [partial(met, point) for point in points]
+    expect.equal(together([*calls, opener]), [failure] * 9, "what the waiters got")
 
 
 @failure_operation.case("partial-write", "inject.true", needs=NEEDS, hook=("copy", "fill"))

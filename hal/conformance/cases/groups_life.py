@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -76,7 +77,7 @@ def _(rig: Rig) -> None:
     key = new_key()
     errors = settled(
         [
-            lambda r=rank: devices[r].create_group(GroupSpec(key, r, peers, SHORT_S))  # type: ignore[misc]
+            partial(devices[rank].create_group, GroupSpec(key, rank, peers, SHORT_S))
             for rank in (0, 2)
         ]
     )
@@ -100,7 +101,7 @@ def _(rig: Rig) -> None:
     devices, key = rig.devices(3), new_key()
     a, b, c = (device.name for device in devices)
     specs = [(0, GroupSpec(key, 0, (a, b), 2)), (1, GroupSpec(key, 1, (c, b), 2))]
-    errors = settled([lambda i=i, s=s: devices[i].create_group(s) for i, s in specs])  # type: ignore[misc]
+    errors = settled([partial(devices[i].create_group, spec) for i, spec in specs])
     expect.that(
         any(isinstance(error, InvalidCall) for error in errors)
         and all(isinstance(error, HalError) for error in errors),
@@ -511,7 +512,8 @@ def _(rig: Rig) -> None:
             raise Wrong("a member's calls did not end")
         return bytes(host)
 
-    for got in together([lambda m=m, d=d: drive(m, d) for m, d in zip(members, data, strict=True)]):  # type: ignore[misc]
+    drivers = [partial(drive, m, mine) for m, mine in zip(members, data, strict=True)]
+    for got in together(drivers):
         expect.same_bytes(got, wanted, "the sum on a rank")
 
 
@@ -558,7 +560,7 @@ def _random_call(
 
 def _shrunk(members: Sequence[Member], ranks: tuple[int, ...]) -> list[Member]:
     groups = together(
-        [lambda m=members[rank]: m.device.shrink(m.group, ranks) for rank in ranks]  # type: ignore[misc]
+        [partial(members[rank].device.shrink, members[rank].group, ranks) for rank in ranks]
     )
     return [
         Member(members[rank].device, group, members[rank].device.create_timeline(False))
