@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
@@ -61,8 +62,15 @@ def made(
 
 
 def _shape(sizes: tuple[int | Sequence[int], ...]) -> tuple[int, ...]:
-    first = sizes[0] if len(sizes) == 1 else sizes
-    return (first,) if isinstance(first, int) else tuple(first)  # type: ignore[arg-type]
+    """Sizes that are given one by one or as one sequence. Raises TensorError."""
+    given = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], Sequence) else sizes
+    shape = tuple(index(size) for size in given if isinstance(size, SupportsIndex))
+    if len(shape) < len(given):
+        raise TensorError(
+            f"sizes are integers, one by one or as one sequence: got {sizes}\n"
+            f"  called at {where_called()}"
+        )
+    return shape
 
 
 def full(

@@ -62,7 +62,8 @@ class Jitted(Generic[P, R]):
             ) from None
         if captured is None:
             captured = self._plans[key] = self._capture(spec, arguments)
-        return _run(captured, given)  # type: ignore[no-any-return]
+        result: R = _run(captured, given)
+        return result
 
     def _capture(self, spec: Any, arguments: tuple[Argument, ...]) -> Captured:
         def traced(given: list[Tensor]) -> Any:

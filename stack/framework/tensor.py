@@ -329,7 +329,7 @@ class Tensor(Cell):
     __rfloordiv__ = _reflected(e.floor_divide)
     __rmod__ = _reflected(e.remainder)
     __rpow__ = _reflected(e.pow)
-    matmul = mm = bmm = __matmul__ = _binary(contract.matmul)  # type: ignore[arg-type]
+    matmul = mm = bmm = __matmul__ = _binary(contract.matmul)
     minimum = _binary(e.minimum)
     maximum = _binary(e.maximum)
     eq = _binary(e.eq)

@@ -15,6 +15,8 @@ CASES = {
         lambda: ht.ones(2, 3) @ ht.ones(4, 5),
         r"matmul: inner sizes differ: float32\[2, 3\] @ float32\[4, 5\]",
     ),
+    "matmul with a number": (lambda: ht.ones(2, 3) @ 2, r"matmul: needs at least 1 axis .* @ 2"),
+    "sizes": (lambda: ht.ones((2, 3), 4), r"sizes are integers.*got \(\(2, 3\), 4\)"),
     "linear": (
         lambda: nn.Linear(3, 2)(ht.ones(5, 4)),
         r"linear: input float32\[5, 4\] does not fit weight float32\[2, 3\]",

@@ -6,15 +6,15 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack.framework.dtypes import wider
 from stack.framework.errors import TensorError
-from stack.framework.expr.operand import broadcast_shape, text
+from stack.framework.expr.operand import Operand, broadcast_shape, text
 from stack.framework.mode import autocast_dtype
 from stack.ir import build as g
 
 
-def matmul(x: Node, y: Node) -> Node:
+def matmul(x: Operand, y: Operand) -> Node:
     """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
     element type."""
-    if not x.shape or not y.shape:
+    if not (isinstance(x, Node) and isinstance(y, Node) and x.shape and y.shape):
         raise TensorError(f"needs at least 1 axis on both sides: {text(x)} @ {text(y)}")
     a, b = product_operands(x, y)
     left = a if len(a.shape) > 1 else g.reshape(a, (1, *a.shape))

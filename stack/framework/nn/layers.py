@@ -176,7 +176,8 @@ class CausalSelfAttention(Module):
         q, k, v = (heads[:, :, i].transpose(1, 2) for i in range(3))
         p = self.dropout if self.training else 0.0
         y = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
-        return self.proj(y.transpose(1, 2).reshape(batch, time, width))  # type: ignore[no-any-return]
+        out: Tensor = self.proj(y.transpose(1, 2).reshape(batch, time, width))
+        return out
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}, dropout={self.dropout}"
