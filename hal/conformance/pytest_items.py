@@ -34,8 +34,10 @@ class CaseItem(pytest.Item):
         if result.outcome in RED:
             raise NotGreen(f"{result.outcome.value}: {result.detail}")
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> str:  # type: ignore[override]
-        """The detail alone; the stack of this process says nothing."""
+    def repr_failure(
+        self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None
+    ) -> str:
+        """The detail alone in any style; the stack of this process says nothing."""
         return str(excinfo.value)
 
     def reportinfo(self) -> tuple[str, None, str]:

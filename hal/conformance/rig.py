@@ -267,12 +267,13 @@ class Rig:
         grid: Grid = (1, 1, 1),
     ) -> dict[str, NDArray[Any]]:
         """Run a kernel on copies of these arrays; gives what the buffers hold afterwards."""
-        buffers = {k: self.buffer(v) for k, v in arguments.items() if isinstance(v, np.ndarray)}
+        arrays = {k: v for k, v in arguments.items() if isinstance(v, np.ndarray)}
+        buffers = {name: self.buffer(array) for name, array in arrays.items()}
         args: list[Any] = [buffers.get(p.name, arguments[p.name]) for p in kernel.params]
         point = self.launch(self.program(kernel), args, grid)
         return {
-            name: np.frombuffer(self.read(buffer, waits=[point]), arguments[name].dtype)  # type: ignore[union-attr]
-            for name, buffer in buffers.items()
+            name: np.frombuffer(self.read(buffers[name], waits=[point]), array.dtype)
+            for name, array in arrays.items()
         }
 
     def golden(

@@ -136,14 +136,14 @@ class Work:
         machine, program = self._session.machine, launchable.program
         assert isinstance(machine, Machine), "a machine with streams launches by itself"
         uses = allocations(args)
-        whole = [a.region() if isinstance(a, Buffer) else a for a in args]
+        whole = [_whole(arg) for arg in args]
 
         def run(part: bool) -> float | None:
             parts = [part_of(a) if isinstance(a, Region) else a for a in whole]
             sizes = (grid[0] // 2, grid[1], grid[2]) if part else grid
             if not all(sizes):
                 return machine.fill_ns(0)
-            return machine.run(program.native, parts, sizes)  # type: ignore[arg-type]
+            return machine.run(program.native, parts, sizes)
 
         return Task("launch", program.entry, run, uses)
 
@@ -207,6 +207,12 @@ def flat(memory: HostMemory) -> memoryview:
     """The bytes of host memory."""
     view = memoryview(memory)
     return view.cast("B") if view.nbytes else memoryview(bytearray())
+
+
+def _whole(arg: Argument) -> Region | float:
+    """What a launch is given: a buffer stands for its whole region."""
+    assert not isinstance(arg, Slot), "a replay puts an argument into every slot"
+    return arg.region() if isinstance(arg, Buffer) else arg
 
 
 def part_of(region: Region) -> Part:

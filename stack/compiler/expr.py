@@ -8,13 +8,13 @@ into tiles alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
-from stack.compiler.access import ZERO, Affine, Axis, Guard, Index, NotAffineError, regroup
+from stack.compiler.access import Affine, Axis, Guard, Index, NotAffineError, regroup
 from stack.compiler.views import VIEWS
 
 MOVEMENT = frozenset(VIEWS)
@@ -25,7 +25,7 @@ class Expr:
     """An element's value. `axes` are the loop axes that it depends on."""
 
     dtype: DType
-    axes: frozenset[Axis] = field(default=frozenset())
+    axes: frozenset[Axis]
 
 
 @dataclass(eq=False, slots=True)
@@ -33,40 +33,40 @@ class Read(Expr):
     """An element of a root's buffer, `offset` elements into the root; not touched unless every
     guard holds."""
 
-    root: Node = None  # type: ignore[assignment]
-    offset: Affine = ZERO
-    guards: tuple[Guard, ...] = ()
+    root: Node
+    offset: Affine
+    guards: tuple[Guard, ...]
 
 
 @dataclass(eq=False, slots=True)
 class Iota(Expr):
     """A position as a number."""
 
-    value: Affine = ZERO
+    value: Affine
 
 
 @dataclass(eq=False, slots=True)
 class Constant(Expr):
     """A number."""
 
-    value: Any = 0
+    value: Any
 
 
 @dataclass(eq=False, slots=True)
 class Apply(Expr):
     """An elementwise graph operation."""
 
-    node: Node = None  # type: ignore[assignment]
-    args: tuple[Expr, ...] = ()
+    node: Node
+    args: tuple[Expr, ...]
 
 
 @dataclass(eq=False, slots=True)
 class Select(Expr):
     """`value` where every guard holds, else `fill`."""
 
-    guards: tuple[Guard, ...] = ()
-    value: Expr = None  # type: ignore[assignment]
-    fill: Any = 0
+    guards: tuple[Guard, ...]
+    value: Expr
+    fill: Any
 
 
 Offset = Callable[[Node, Index], Affine]
@@ -128,7 +128,7 @@ class Walk:
         if n.op in MOVEMENT:
             return self._view(n, index, guards)
         if n.op == "const":
-            return Constant(n.dtype, value=n["value"])
+            return Constant(n.dtype, frozenset(), n["value"])
         if n.op == "arange":
             position = index.flat()
             return Iota(n.dtype, _axes(position), position)
@@ -140,7 +140,7 @@ class Walk:
     def _view(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
         source, own = VIEWS[n.op](n, index)
         if any(g.never() for g in own):
-            return Constant(n.dtype, value=n["value"])
+            return Constant(n.dtype, frozenset(), n["value"])
         own = tuple(g for g in own if not g.always())
         inner = self.operand(n.srcs[0], source, guards + own)
         if not own:

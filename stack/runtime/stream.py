@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from hal.core.device import Device
 from hal.core.errors import DeadlineExceeded, DeviceLost, Failure, OperationFailed
@@ -21,6 +22,14 @@ Side = Region | HostMemory
 OnFailure = Callable[[Failure, Callable[[int], bool]], None]
 """Called after a failure with its cause and a test whether a value of the old timeline was
 reached."""
+
+
+@dataclass(slots=True)
+class _Use:
+    """Memory of the host that an operation uses until the timeline reaches `ends`."""
+
+    memory: object
+    ends: int = sys.maxsize
 
 
 class Stream:
@@ -39,17 +48,17 @@ class Stream:
         self._on_failure = on_failure
         self._last: Point | None = None
         self._reached = 0
-        # Host memory that operations use, with the value that ends the use; by value.
-        self._kept: deque[list[object]] = deque()
+        self._kept: deque[_Use] = deque()
+        """By value."""
 
     def copy(self, dst: Side, src: Side, keep: object = None, waits: Waits = ()) -> Point:
         """Submit a copy; `keep` stays alive until it is done."""
-        entry: list[object] = [sys.maxsize, keep]
+        use = _Use(keep)
         if keep is not None:
             # Before the submission: an interrupt between the two must not free memory in use.
-            self._kept.append(entry)
+            self._kept.append(use)
         point = self.device.copy(dst, src, self.timeline, waits)
-        entry[0] = point.value
+        use.ends = point.value
         self.submitted(point)
         return point
 
@@ -103,7 +112,7 @@ class Stream:
     def _advance(self, point: Point) -> None:
         if point.timeline is self.timeline and point.value > self._reached:
             self._reached = point.value
-            while self._kept and self._kept[0][0] <= point.value:  # type: ignore[operator]
+            while self._kept and self._kept[0].ends <= point.value:
                 self._kept.popleft()
 
     def _restart(self, failure: Failure) -> None:

@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 import hal
 from hal.core.values import OpenOptions
 from stack.tune.bench import Bench
-from stack.tune.orders import Answer, Refusal, Stage
+from stack.tune.orders import Answer, Order, Refusal, Stage
 
 IDLE_S = 600.0
 """How long the process waits for an order before it believes that none comes."""
@@ -47,8 +47,8 @@ def _serve(connection: Connection, bench: Bench) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def _answer(bench: Bench, order: object, limit_s: float) -> Answer:
+def _answer(bench: Bench, order: Order, limit_s: float) -> Answer:
     try:
-        return bench.answer(order, limit_s)  # type: ignore[arg-type]
+        return bench.answer(order, limit_s)
     except Exception as error:  # noqa: BLE001  a plugin is foreign code and may raise anything
         return Refusal(Stage.CRASH, f"{type(error).__name__}: {error}", lasting=True)

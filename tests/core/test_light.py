@@ -31,4 +31,4 @@ def test_every_public_name_is_loaded_when_it_is_used():
     assert all(getattr(hal, name) is not None for name in hal.__all__)
     assert set(hal.__all__) == set(hal._HOME)
     with pytest.raises(AttributeError, match="no attribute 'opne'"):
-        hal.opne  # noqa: B018
+        _ = hal.opne

@@ -18,9 +18,10 @@ from hal.core.values import AllocOptions, Collective, CollectiveKind, GroupSpec,
 GROUPS = 6
 NBYTES = 48 << 10
 NAMES = tuple(f"sunway:{i}" for i in range(GROUPS))
+REMEDIES = Remedies()
 
 
-def taken(chip, kind, nbytes=NBYTES, remedies=Remedies(), root=0, size=GROUPS):  # noqa: B008
+def taken(chip, kind, nbytes=NBYTES, remedies=REMEDIES, root=0, size=GROUPS):
     counts = ((nbytes // 4,) * size,) * size if kind is CollectiveKind.ALL_TO_ALL_V else ()
     call = Collective(kind, DType.F32, nbytes // 4, root=root, counts=counts)
     return traffic.cycles(chip, remedies, traffic.phases(call, size), range(size))

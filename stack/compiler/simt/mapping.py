@@ -12,7 +12,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from hal.core.description import DeviceInfo
-from hal.tile.kernel import Access, Atomic, Copy, For, Gather, Kernel, Load, Scatter, Store
+from hal.tile.kernel import (
+    Access,
+    Atomic,
+    Copy,
+    For,
+    Gather,
+    Kernel,
+    Load,
+    Scatter,
+    Statement,
+    Store,
+)
 from hal.tile.node import Node, toposort
 from hal.tile.ops import ELEMENTWISE
 from hal.tile.walk import Block, blocks, reads, statements
@@ -47,8 +58,8 @@ def group_size(kernel: Kernel, info: DeviceInfo) -> int:
     return min(max(power(wanted), LEAST_LANES), most)
 
 
-def _expressions(s: object) -> Iterator[Node]:
-    yield from reads(s)  # type: ignore[arg-type]
+def _expressions(s: Statement) -> Iterator[Node]:
+    yield from reads(s)
     if isinstance(s, For):
         yield from (c.next for c in s.carried)
 

@@ -21,6 +21,9 @@ class Watch:
     thread that looks after them."""
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._members: set[Member] = set()
         self._running = self._dozing = self._fresh = False
@@ -97,7 +100,7 @@ class Watch:
         """In a forked child the thread does not exist and the lock may be held for ever."""
         if self._bell >= 0 and self._running:
             os.close(self._bell)
-        self.__init__()  # type: ignore[misc]
+        self._begin()
 
 
 def _descriptors(member: Member) -> list[int]:

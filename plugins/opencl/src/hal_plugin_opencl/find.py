@@ -29,14 +29,15 @@ def devices() -> list[cl.Device]:
 def at(place: Place) -> cl.Device:
     """The device at a place. Raises PluginError when it cannot be divided so."""
     device: Any = devices()[place.position]
+    found: cl.Device = device
     if place.parts:
         equally = cl.device_partition_property.EQUALLY
         size = device.max_compute_units // place.parts
         if not size or equally not in device.partition_properties:
             text = f"its driver does not divide its {device.max_compute_units} units equally"
             raise PluginError(f"{device.name} has no {place.parts} parts: {text}")
-        device = device.create_sub_devices([equally, size])[place.index]
-    return device  # type: ignore[no-any-return]
+        found = device.create_sub_devices([equally, size])[place.index]
+    return found
 
 
 def summary(device: cl.Device) -> str:

@@ -30,6 +30,11 @@ _NO_MEMORY = (
     cl.status_code.OUT_OF_RESOURCES,
     cl.status_code.INVALID_BUFFER_SIZE,
 )
+_MEANINGS: Mapping[int, tuple[FailureKind, Scope]] = {
+    cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE: (FailureKind.OUT_OF_MEMORY, Scope.OPERATION),
+    cl.status_code.OUT_OF_HOST_MEMORY: (FailureKind.OUT_OF_MEMORY, Scope.OPERATION),
+    cl.status_code.DEVICE_NOT_AVAILABLE: (FailureKind.DEVICE_LOST, Scope.DEVICE),
+}
 _WARM_GRIDS: tuple[Grid, ...] = ((1, 1, 1), (1 << 16, 1, 1))
 """PoCL generates other code for a grid that 16 bits hold."""
 
@@ -50,11 +55,7 @@ def opened(choice: Choice, cache_dir: str, declared: Mapping[str, float]) -> Hos
 class OpenclMachine(DrivenMachine):
     """One context; a stream is an in-order queue of it, a mark an event."""
 
-    meanings = {  # noqa: RUF012  declared as a class variable above
-        cl.status_code.MEM_OBJECT_ALLOCATION_FAILURE: (FailureKind.OUT_OF_MEMORY, Scope.OPERATION),
-        cl.status_code.OUT_OF_HOST_MEMORY: (FailureKind.OUT_OF_MEMORY, Scope.OPERATION),
-        cl.status_code.DEVICE_NOT_AVAILABLE: (FailureKind.DEVICE_LOST, Scope.DEVICE),
-    }
+    meanings = _MEANINGS
 
     def __init__(self, info: DeviceInfo, device: cl.Device, cache_dir: str) -> None:
         self._context = cl.Context([device])
