@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import MappingProxyType
 
 from hal.core.dtypes import DType
 from hal.core.values import ATHREAD_C
-from hal.tile.ops import TRANSCENDENTAL
-from stack.compiler.c.dialect import OPENCL, Dialect
+from stack.compiler.c.dialect import REGISTERS, WORDS, WRITTEN_OUT, Dialect
 
 DIRECT = 250
 """Integer operations in the time of one access to main memory that is no DMA: about as long as the
@@ -79,28 +77,19 @@ def _fma(suffix: str) -> str:
     return f"#define HAL_FMA_F{32 if suffix else 64}(a, b, c) __builtin_fma{suffix}(a, b, c)\n"
 
 
-ATHREAD = replace(
-    OPENCL,
+ATHREAD = Dialect(
     format=ATHREAD_C,
     header=f"{_HEADER}\n{_ATOMICS}".replace("DIRECT * ", f"{DIRECT} * "),
-    double_header="",
-    kernel="void",
-    scratch_kernel="void",
-    scratch_options=(),
-    registers=MappingProxyType({**OPENCL.registers, DType.I8: "schar"}),
-    in_global="",
-    in_scratch="",
+    registers=REGISTERS,
+    words=WORDS,
     program="hal_id{}",
     grid="hal_grid[{}]",
     atomic=MappingProxyType({32: "HAL_ATOMIC_{}", 64: "HAL_ATOMIC_{}"}),
     fma=MappingProxyType({DType.F32: _fma("f"), DType.F64: _fma("")}),
     exact=_EXACT,
-    fused="",
     vectors=_VECTORS,
-    streamed="",
-    streamed_end="",
     splat="{1}",
-    written_out=frozenset(TRANSCENDENTAL) - {"sin", "cos"} | {"pow"},
+    written_out=WRITTEN_OUT,
     work=MappingProxyType(
         {
             "f64": "athread_work_f64({});",
@@ -112,5 +101,3 @@ ATHREAD = replace(
 )
 """Vectors are GNU C's. Atomic updates are the compiler's `__sync` functions. Variables of a
 function lie in the scratchpad, as do scratch arrays."""
-
-__all__ = ["ATHREAD", "Dialect"]

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from hal.core.dtypes import DType
-from hal.core.values import OPENCL_C
 from hal.tile.ops import TRANSCENDENTAL
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """One C language.
+    """One C language. What has a default is so in C without extensions for a device.
 
     `header` starts every text, `double_header` one that uses f64. `kernel` stands before an entry
     point, `scratch_kernel` before one with scratch memory, whose source has `scratch_options`.
@@ -38,131 +37,52 @@ class Dialect:
 
     format: str
     header: str
-    double_header: str
-    kernel: str
-    scratch_kernel: str
-    scratch_options: tuple[tuple[str, str], ...]
+    double_header: str = ""
+    kernel: str = "void"
+    scratch_kernel: str = "void"
+    scratch_options: tuple[tuple[str, str], ...] = ()
     registers: Mapping[DType, str]
     words: Mapping[int, str]
-    in_global: str
-    in_scratch: str
-    function: str
-    aligned: str
+    in_global: str = ""
+    in_scratch: str = ""
+    function: str = "static inline"
+    aligned: str = "__attribute__((aligned(64)))"
     program: str
     grid: str
-    as_type: str
+    as_type: str = "as_{}({})"
     atomic: Mapping[int, str]
-    fused: str
+    fused: str = ""
     fma: Mapping[DType, str]
     exact: str
-    vector: str
+    vector: str = "{}{}"
     vectors: str
-    streamed: str
-    streamed_end: str
+    streamed: str = ""
+    streamed_end: str = ""
     splat: str
     written_out: frozenset[str]
     work: Mapping[str, str]
 
 
-_REGISTERS = {
-    DType.F64: "double",
-    DType.F32: "float",
-    DType.F16: "float",
-    DType.BF16: "float",
-    DType.I64: "long",
-    DType.I32: "int",
-    DType.I16: "short",
-    DType.I8: "char",
-    DType.U64: "ulong",
-    DType.U32: "uint",
-    DType.U16: "ushort",
-    DType.U8: "uchar",
-    DType.BOOL: "uchar",
-}
-
-
-_INSTRUCTIONS = "defined(__clang__) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA))"
-"""OpenCL's functions may be calls, which keep loops from becoming vector code; where the processor
-has instructions for them, the compiler's builtins are those."""
-
-
-def _fma(kind: str, suffix: str) -> str:
-    name = f"HAL_FMA_F{32 if suffix else 64}"
-    return (
-        f"#if {_INSTRUCTIONS}\n"
-        f"#define {name}(a, b, c) __builtin_fma{suffix}(a, b, c)\n"
-        "#else\n"
-        f"#define {name}(a, b, c) fma(({kind})(a), ({kind})(b), ({kind})(c))\n"
-        "#endif\n"
-    )
-
-
-_EXACT = (
-    f"#if {_INSTRUCTIONS}\n"
-    "#define HAL_${name}_$kind(x) __builtin_$builtin(x)\n"
-    "#else\n"
-    "#define HAL_${name}_$kind(x) $name(($kind)(x))\n"
-    "#endif\n"
+REGISTERS: Mapping[DType, str] = MappingProxyType(
+    {
+        DType.F64: "double",
+        DType.F32: "float",
+        DType.F16: "float",
+        DType.BF16: "float",
+        DType.I64: "long",
+        DType.I32: "int",
+        DType.I16: "short",
+        DType.I8: "schar",
+        DType.U64: "ulong",
+        DType.U32: "uint",
+        DType.U16: "ushort",
+        DType.U8: "uchar",
+        DType.BOOL: "uchar",
+    }
 )
+"""By names of one word, which a language has or its header defines."""
 
-_VECTORS = """\
-#if defined(__clang__)
-typedef $kind$width hal_$kind$width __attribute__((aligned($nbytes)));
-#define HAL_LOAD_$kind$width(space, p) (*(const space hal_$kind$width *)(p))
-#define HAL_STORE_$kind$width(space, p, x) (*(space hal_$kind$width *)(p) = (x))
-#else
-#define HAL_LOAD_$kind$width(space, p) vload$width(0, p)
-#define HAL_STORE_$kind$width(space, p, x) vstore$width(x, 0, p)
-#endif
-"""
-"""OpenCL's vload and vstore may be calls, around which no vector stays in a register."""
+WORDS: Mapping[int, str] = MappingProxyType({8: "uchar", 16: "ushort", 32: "uint", 64: "ulong"})
 
-_STREAMED = """\
-#if defined(__clang__)
-#define HAL_STREAM_$kind$width(p, x) \\
-    __builtin_nontemporal_store(($kind$width)(x), (__global $kind$width *)(p))
-#else
-#define HAL_STREAM_$kind$width(p, x) HAL_STORE_$kind$width(__global, p, x)
-#endif
-"""
-
-_STREAMED_END = """\
-#if defined(__clang__)
-#define HAL_STREAMED() __atomic_thread_fence(__ATOMIC_SEQ_CST)
-#else
-#define HAL_STREAMED() ((void)0)
-#endif
-"""
-"""The order of such stores and of what tells that a kernel is over is not the usual one."""
-
-OPENCL = Dialect(
-    format=OPENCL_C,
-    header="#pragma OPENCL FP_CONTRACT OFF",
-    double_header="#pragma OPENCL EXTENSION cl_khr_fp64 : enable",
-    kernel="__kernel void",
-    scratch_kernel="__kernel __attribute__((reqd_work_group_size(1, 1, 1))) void",
-    scratch_options=(("lanes", "1"),),
-    registers=MappingProxyType(_REGISTERS),
-    words=MappingProxyType({8: "uchar", 16: "ushort", 32: "uint", 64: "ulong"}),
-    in_global="__global",
-    in_scratch="__local",
-    function="static inline",
-    aligned="__attribute__((aligned(64)))",
-    program="(long)get_global_id({})",
-    grid="(long)get_global_size({})",
-    as_type="as_{}({})",
-    atomic=MappingProxyType({32: "atomic_{}", 64: "atom_{}"}),
-    fma=MappingProxyType({DType.F32: _fma("float", "f"), DType.F64: _fma("double", "")}),
-    exact=_EXACT,
-    fused="#pragma OPENCL FP_CONTRACT ON",
-    vector="{}{}",
-    vectors=_VECTORS,
-    streamed=_STREAMED,
-    streamed_end=_STREAMED_END,
-    splat="({})({})",
-    # The expansions of sin and cos do not hold everywhere.
-    written_out=frozenset(TRANSCENDENTAL) - {"sin", "cos"} | {"pow"},
-    work=MappingProxyType({}),
-)
-"""OpenCL C 1.2. An instance is one work-item; with scratch memory, which is local memory, it is a
-work-group of one."""
+WRITTEN_OUT = frozenset(TRANSCENDENTAL) - {"sin", "cos"} | {"pow"}
+"""The expansions of sin and cos do not hold everywhere."""

@@ -11,8 +11,9 @@ from hal.tile.kernel import Kernel, Memory
 from hal.tile.node import Type, node
 from stack.compiler.c import casts, control, streamed
 from stack.compiler.c.contraction import LOOPS
-from stack.compiler.c.dialect import OPENCL, Dialect
+from stack.compiler.c.dialect import Dialect
 from stack.compiler.c.memory import pointer
+from stack.compiler.c.opencl import OPENCL
 from stack.compiler.c.scope import Scope
 from stack.compiler.c.types import memory, register
 from stack.compiler.c.writer import Writer

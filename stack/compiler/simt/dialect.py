@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from stack.compiler.c.dialect import OPENCL, Dialect
+from stack.compiler.c.dialect import Dialect
+from stack.compiler.c.opencl import OPENCL
 
 
 @dataclass(frozen=True, slots=True)
