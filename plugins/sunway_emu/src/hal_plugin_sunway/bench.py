@@ -16,6 +16,7 @@ from hal_plugin_sunway import toolchain
 from hal_plugin_sunway.arena import Arena, Slab
 from hal_plugin_sunway.chip import Chip
 from hal_plugin_sunway.coregroup import CoreGroup, CoreGroupFailure, Loaded, Outcome
+from hal_plugin_sunway.folder import Folder
 
 _PATIENCE_S = 60.0
 _APART = 1 << 18
@@ -27,7 +28,7 @@ class Bench:
     def __init__(self, chip: Chip, memory_nbytes: int = 2 << 30) -> None:
         self.chip = chip
         self._arena = Arena(memory_nbytes)
-        self._folder = toolchain.Folder()
+        self._folder = Folder()
         self._group = CoreGroup(chip, self._arena.fd, self._arena.nbytes)
         self._programs: dict[str, Loaded] = {}
         self._cycles = self._arena.take(4096)

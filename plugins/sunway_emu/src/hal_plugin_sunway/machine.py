@@ -28,6 +28,7 @@ from hal_plugin_sunway.arena import Arena, Slab
 from hal_plugin_sunway.chip import Chip
 from hal_plugin_sunway.coregroup import CoreGroup, CoreGroupFailure, Loaded
 from hal_plugin_sunway.describe import ldm_nbytes
+from hal_plugin_sunway.folder import Folder
 from hal_plugin_sunway.plugin import Choice
 from hal_plugin_sunway.report import Report
 from hal_plugin_sunway.ring import without
@@ -75,7 +76,7 @@ class SunwayMachine(Machine):
         self._arena = Arena(nbytes)
         self._remedies = without(choice.without)
         self._report = Report(choice.report, chip, threading.Lock())
-        self._folder = toolchain.Folder()
+        self._folder = Folder()
         self._process, self._lock = _Process(), threading.RLock()
 
     def allocate(self, nbytes: int, options: AllocOptions) -> Slab:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-import os
 import platform
 import re
 import shutil
 import subprocess
 import tempfile
 import threading
-import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
 from hal.core.errors import CompileError, PluginError
+from hal_plugin_sunway.folder import Folder
 from hal_plugin_sunway.kept import fetch, keep
 
 HERE = Path(__file__).parent
@@ -74,24 +73,6 @@ def target() -> str:
     found = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", text, re.MULTILINE)
     instructions = _digest([found[1].encode()]) if found else "unknown"
     return f"{version()} for {platform.machine()} {instructions[:8]}"
-
-
-class Folder:
-    """A new folder, which goes with this object or at the end of the process that made it: one that
-    was forked from that leaves it alone."""
-
-    def __init__(self) -> None:
-        self.name = tempfile.mkdtemp(prefix="hal-sunway-")
-        self._end = weakref.finalize(self, _remove, self.name, os.getpid())
-
-    def cleanup(self) -> None:
-        """Remove the folder; a second time nothing happens."""
-        self._end()
-
-
-def _remove(name: str, owner: int) -> None:
-    if os.getpid() == owner:
-        shutil.rmtree(name, ignore_errors=True)
 
 
 @functools.cache
