@@ -17,6 +17,7 @@ from stack.comm.plan.check_order import Order, order_of
 from stack.comm.plan.error import PlanError
 from stack.comm.plan.generate.request import Request
 from stack.comm.plan.generate.table import ALGORITHMS, CUTTING, HIERARCHICAL, build
+from stack.comm.plan.go_on import GoOn, always
 from stack.comm.plan.program import (
     Place,
     PlanKind,
@@ -73,10 +74,9 @@ class Chooser:
         network: Network,
         rows: Iterable[Row] = (),
         rules: Sequence[Rule] = (),
-        go_on: Callable[[], None] = lambda: None,
+        go_on: GoOn = always,
     ) -> None:
-        """`go_on` is called again and again while a choice is under way, and raises where nobody
-        waits for it any more."""
+        """`go_on` is asked at every step of every program that a choice looks at."""
         self._network = network
         self._go_on = go_on
         self._rows = tuple(rows)
@@ -152,15 +152,16 @@ class Chooser:
         key = name, call
         if key not in self._seconds:
             program = self._program(name, call)
-            self._go_on()
             lengths = _lengths(program, call)
             order = self._order(program)
-            self._seconds[key] = predict(program, order, lengths, call.element, self._network)
+            self._seconds[key] = predict(
+                program, order, lengths, call.element, self._network, self._go_on
+            )
         return self._seconds[key]
 
     def _order(self, program: Program) -> Order:
         if id(program) not in self._orders:
-            self._orders[id(program)] = order_of(program)
+            self._orders[id(program)] = order_of(program, self._go_on)
         return self._orders[id(program)]
 
     def program(self, name: str, call: Call) -> Program:
@@ -170,8 +171,7 @@ class Chooser:
         """
         program = self._program(name, call)
         if id(program) not in self._proofs:
-            self._go_on()
-            self._proofs[id(program)] = check(program)
+            self._proofs[id(program)] = check(program, self._go_on)
         if _is_wide(call) and not self._proofs[id(program)].wide:
             raise PlanError(
                 f"{name} rounds sums to the element type before they are finished, which this call "
@@ -186,12 +186,11 @@ class Chooser:
         request = Request(call.kind, network.size, call.root, call.target, call.in_place, wide)
         if name.endswith(PLAN_FILE):
             return self._kept(name, request, lambda: _loaded(Path(name), request))
-        full = replace(request, cut=int(cut or 1), places=network.places)
+        full = replace(request, cut=int(cut or 1), places=network.places, go_on=self._go_on)
         return self._kept(name, full, lambda: build(algorithm, full))
 
     def _kept(self, name: str, request: Request, make: Callable[[], Program]) -> Program:
         if (name, request) not in self._programs:
-            self._go_on()
             self._programs[name, request] = make()
         return self._programs[name, request]
 

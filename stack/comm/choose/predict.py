@@ -17,6 +17,7 @@ from heapq import heappop, heappush
 
 from stack.comm.choose.network import Network
 from stack.comm.plan.check_order import Order
+from stack.comm.plan.go_on import GoOn, always
 from stack.comm.plan.program import REDUCING, Op, Place, Program, Span, Step, offsets
 
 Port = tuple[str, object]
@@ -31,13 +32,18 @@ class Element:
 
 
 def predict(
-    program: Program, order: Order, lengths: Sequence[int], element: Element, network: Network
+    program: Program,
+    order: Order,
+    lengths: Sequence[int],
+    element: Element,
+    network: Network,
+    go_on: GoOn = always,
 ) -> float:
     """Seconds from the common start of all ranks to the end of the last one.
 
     `order` is that of the program (`order_of`), `lengths` are those of the extents.
     """
-    return _Walk(program, order, lengths, element, network).run()
+    return _Walk(program, order, lengths, element, network, go_on).run()
 
 
 @dataclass(slots=True)
@@ -49,6 +55,7 @@ class _Walk:
     lengths: Sequence[int]
     element: Element
     network: Network
+    go_on: GoOn
     starts: list[dict[Place, tuple[int, ...]]] = field(init=False)
     ends: list[float] = field(init=False)
     processor: list[float] = field(init=False)
@@ -73,6 +80,7 @@ class _Walk:
         for node in {node for node in self.order.head if not waiting[node]}:
             self._await(node, 0.0)
         while self.queue:
+            self.go_on()
             at, index, node = heappop(self.queue)
             if node < 0:
                 self._arrive(~node, at)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from stack.comm.choose.predict import Element
 from stack.comm.engine.library import ffi
 from stack.comm.plan.check import check
 from stack.comm.plan.flat import flatten
+from stack.comm.plan.go_on import GoOn, always
 from stack.comm.plan.program import EXCHANGING, Place, Program, even_lengths, extents
 
 Array = NDArray[Any]
@@ -47,11 +48,11 @@ class Route:
     keep: tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
-def route_of(program: Program, rank: int, lengths: Sequence[int]) -> Route:
+def route_of(program: Program, rank: int, lengths: Sequence[int], go_on: GoOn = always) -> Route:
     """A rank's part of a program that `stack.comm.plan.check` accepts."""
+    go_on()
     flat = flatten(program, rank, lengths)
-    text = repr((program, tuple(lengths))).encode()
-    digest = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) | 1
+    digest = _digest(program, lengths, go_on)
     steps, after = np.ascontiguousarray(flat.steps), np.ascontiguousarray(flat.after)
     return Route(
         program.name,
@@ -65,6 +66,15 @@ def route_of(program: Program, rank: int, lengths: Sequence[int]) -> Route:
     )
 
 
+def _digest(program: Program, lengths: Sequence[int], go_on: GoOn) -> int:
+    head = repr((replace(program, steps=()), tuple(lengths)))
+    made = hashlib.blake2b(head.encode(), digest_size=8)
+    for steps in program.steps:
+        go_on()
+        made.update(repr(steps).encode())
+    return int.from_bytes(made.digest()) | 1
+
+
 class Routes:
     """The routes of a rank in a group; `hosts[r]` tells the host of rank r. Ranks choose the same
     programs, as they know the same hosts, rows and rules. `go_on` raises once the group has failed:
@@ -75,11 +85,12 @@ class Routes:
         rank: int,
         hosts: tuple[int, ...],
         choices: Choices,
-        go_on: Callable[[], None],
+        go_on: GoOn,
     ) -> None:
         self._rank = rank
         self._size = len(hosts)
         self._chooser = Chooser(network_of_hosts(hosts), choices.rows, choices.rules, go_on)
+        self._go_on = go_on
         self._kept = lru_cache(KEPT)(self._route)
 
     def of(
@@ -95,7 +106,7 @@ class Routes:
         rows = zip(*[iter(lengths)] * self._size, strict=True) if kind in EXCHANGING else [lengths]
         nbytes = max(map(sum, rows)) * of.nbytes
         call = Call(kind, nbytes, of, root, in_place=kind in IN_PLACE)
-        return route_of(self._chooser.choose(call), self._rank, lengths)
+        return route_of(self._chooser.choose(call), self._rank, lengths, self._go_on)
 
 
 class Proved:

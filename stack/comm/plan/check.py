@@ -11,6 +11,7 @@ from stack.comm.plan.check_order import Order, order_of
 from stack.comm.plan.check_steps import check_header, check_steps
 from stack.comm.plan.check_values import SymbolicRun, ranks_of
 from stack.comm.plan.error import PlanError
+from stack.comm.plan.go_on import GoOn, always
 from stack.comm.plan.program import Op, Program
 
 
@@ -22,14 +23,14 @@ class Proof:
     wide: bool
 
 
-def check(program: Program) -> Proof:
+def check(program: Program, go_on: GoOn = always) -> Proof:
     """The proof of a program. Raises PlanError with rank, step, chunk and reason."""
     check_header(program)
-    memories = check_steps(program)
-    order = order_of(program)
+    memories = check_steps(program, go_on)
+    order = order_of(program, go_on)
     if program.kind is CollectiveKind.BARRIER:
         _check_barrier(program, order)
-    run = SymbolicRun(program, order, memories)
+    run = SymbolicRun(program, order, memories, go_on)
     run.all_steps()
     run.check_results()
     return Proof(run.wide)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 
 from stack.comm.plan.error import PlanError
+from stack.comm.plan.go_on import GoOn, always
 from stack.comm.plan.program import NOTHING, Op, Program, Span, Step, blocks
 from stack.comm.plan.text import print_span
 
@@ -42,7 +43,7 @@ class Order:
         return counts
 
 
-def order_of(program: Program) -> Order:
+def order_of(program: Program, go_on: GoOn = always) -> Order:
     """An order in which the steps can run although no message is kept in between.
 
     Raises PlanError for messages that do not fit together, and for steps that wait for one another.
@@ -52,7 +53,8 @@ def order_of(program: Program) -> Order:
         first.append(total)
         total += len(steps)
     rank_of = tuple(rank for rank, steps in enumerate(program.steps) for _ in steps)
-    channels = _channels(program, first)
+    channels = _channels(program, first, go_on)
+    go_on()
     partner = [-1] * total
     for sends, receives in channels:
         for sent, received in zip(sends, receives, strict=True):
@@ -61,6 +63,7 @@ def order_of(program: Program) -> Order:
     followers: list[list[int]] = [[] for _ in range(total)]
     for earlier, later in _edges(program, first, channels):
         followers[heads[earlier]].append(heads[later])
+    go_on()
     every = tuple(map(tuple, followers))
     ready = Order(tuple(first), tuple(partner), (), rank_of, tuple(heads), every)
     return replace(ready, nodes=_sorted(program, ready))
@@ -70,7 +73,7 @@ Channel = tuple[list[int], list[int]]
 """The nodes of the SENDs and of the receives from one rank to another, in order."""
 
 
-def _channels(program: Program, first: Sequence[int]) -> list[Channel]:
+def _channels(program: Program, first: Sequence[int], go_on: GoOn) -> list[Channel]:
     found: dict[tuple[int, int], Channel] = {}
     for rank, steps in enumerate(program.steps):
         for index, step in enumerate(steps):
@@ -81,6 +84,7 @@ def _channels(program: Program, first: Sequence[int]) -> list[Channel]:
     for (source, dest), (sent_by, taken_by) in found.items():
         _check_number(source, dest, len(sent_by), len(taken_by), program)
         for sent, received in zip(sent_by, taken_by, strict=True):
+            go_on()
             _check_fit(program, source, sent - first[source], dest, received - first[dest])
     return list(found.values())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from stack.comm.plan.error import PlanError
+from stack.comm.plan.go_on import GoOn
 from stack.comm.plan.memory import Memory, memory_of
 from stack.comm.plan.program import (
     REDUCING,
@@ -42,12 +43,13 @@ def check_header(program: Program) -> None:
             raise PlanError(f"scratch of block {wrong[0]}, there are {known} blocks", rank)
 
 
-def check_steps(program: Program) -> list[Memory]:
+def check_steps(program: Program, go_on: GoOn) -> list[Memory]:
     """Raise PlanError for a step that cannot be done; gives the memory of each rank."""
     memories = [memory_of(program, rank) for rank in range(program.size)]
     for rank, steps in enumerate(program.steps):
         sizes = {place: blocks(program, rank, place) for place in Place}
         for index, step in enumerate(steps):
+            go_on()
             for reason, chunk in _faults(program, rank, index, step, sizes, memories[rank]):
                 raise PlanError(reason, rank, index, chunk)
     return memories

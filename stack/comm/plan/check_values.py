@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from stack.comm.plan.check_order import Order
 from stack.comm.plan.error import PlanError
+from stack.comm.plan.go_on import GoOn
 from stack.comm.plan.memory import Memory
 from stack.comm.plan.program import (
     REDUCING,
@@ -56,6 +57,7 @@ class SymbolicRun:
     program: Program
     order: Order
     memories: list[Memory]
+    go_on: GoOn
     cells: list[dict[int, _Cell]] = field(init=False)
     before: list[int] = field(init=False)
     given_reads: list[int] = field(init=False)
@@ -83,6 +85,7 @@ class SymbolicRun:
         """Run every step; raise PlanError at the first that goes wrong."""
         message: list[_Term] = []
         for node in self.order.nodes:
+            self.go_on()
             rank, index, step = self.order.step(self.program, node)
             self.before[node] = self._before(node, rank, step)
             message = self._do(node, rank, index, step, message)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from stack.comm.plan.error import PlanError
+from stack.comm.plan.go_on import GoOn, always
 from stack.comm.plan.memory import Memory, memory_of
 from stack.comm.plan.program import (
     Op,
@@ -56,6 +57,7 @@ class Draft:
         root: int = 0,
         target: int = 0,
         in_place: bool = False,
+        go_on: GoOn = always,
     ) -> None:
         if not 0 <= max(root, target) < size or min(root, target) < 0:
             raise PlanError(f"there is no rank {max(root, target)} among {size} ranks")
@@ -63,6 +65,7 @@ class Draft:
         self.shape = Program(name, kind, size, pieces, empty, ((),) * size, root, target, in_place)
         self.size = size
         self.root = root
+        self._go_on = go_on
         self._ranks = [_Rank(memory_of(self.shape, r), self._chunks(r)) for r in range(size)]
 
     def _chunks(self, rank: int) -> dict[tuple[Place, int], int]:
@@ -169,6 +172,7 @@ class Draft:
         return replace(self.shape, steps=steps, scratch=scratch)
 
     def _add(self, rank: int, step: Step) -> None:
+        self._go_on()
         mine = self._ranks[rank]
         index = len(mine.steps)
         waits = {*range(mine.fence), *_waits(mine, step)}

@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hal.core.values import CollectiveKind as Kind
 from stack.comm.choose.chooser import Call, Chooser
@@ -62,6 +64,41 @@ def test_every_kind_gets_a_right_program():
 def test_a_program_is_made_once():
     chooser = Chooser(network(4))
     assert chooser.choose(call(nbytes=5000)) is chooser.choose(call(nbytes=6000))
+
+
+class Enough(Exception):
+    pass
+
+
+class Patience:
+    """Goes on so often."""
+
+    def __init__(self, times):
+        self.left = times
+
+    def __call__(self):
+        self.left -= 1
+        if self.left < 0:
+            raise Enough
+
+
+def test_a_choice_asks_at_every_step_of_making_predicting_and_proving():
+    patience = Patience(10**9)
+    program = Chooser(network(4), go_on=patience).choose(call())
+    assert 10**9 - patience.left > 4 * sum(map(len, program.steps))
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 99))
+def test_a_choice_that_was_given_up_anywhere_is_made_later(percent):
+    free = Patience(10**9)
+    wanted = Chooser(network(3), go_on=free).choose(call(nbytes=SMALL))
+    patience = Patience((10**9 - free.left) * percent // 100)
+    chooser = Chooser(network(3), go_on=patience)
+    with pytest.raises(Enough):
+        chooser.choose(call(nbytes=SMALL))
+    patience.left = 10**9
+    assert chooser.choose(call(nbytes=SMALL)) == wanted
 
 
 def test_narrow_types_get_programs_that_keep_sums_wide():

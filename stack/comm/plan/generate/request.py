@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stack.comm.plan.draft import Chunk, Draft
+from stack.comm.plan.go_on import GoOn, always
 from stack.comm.plan.program import PlanKind, Program
 
 
@@ -17,7 +18,7 @@ class Request:
     into how many parts an algorithm that works by turns cuts what it moves at once, so that one
     part's turn overlaps the next one's. `places[r]` says where rank r is, from the outermost group
     to the innermost: () for a flat group, (host,) for two levels, (supernode, host) for three.
-    Hierarchical algorithms need them, rings follow them.
+    Hierarchical algorithms need them, rings follow them. `go_on` is asked at every step.
     """
 
     kind: PlanKind
@@ -28,6 +29,7 @@ class Request:
     wide: bool = False
     cut: int = 1
     places: tuple[tuple[int, ...], ...] = ()
+    go_on: GoOn = field(default=always, compare=False, repr=False)
 
 
 Generator = Callable[[Request], Program]
@@ -36,7 +38,7 @@ Generator = Callable[[Request], Program]
 def draft(name: str, request: Request, pieces: int) -> Draft:
     """An empty program for the request."""
     r = request
-    return Draft(name, r.kind, r.size, pieces, r.root, r.target, r.in_place)
+    return Draft(name, r.kind, r.size, pieces, r.root, r.target, r.in_place, r.go_on)
 
 
 class Partials:
