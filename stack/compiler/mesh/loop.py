@@ -20,6 +20,10 @@ from hal.tile.node import Node, toposort
 CORES = 64
 """The cores that run a text for slave cores: eight rows of eight."""
 
+SAME_BLOCK = f"hal_grid[0] % {CORES} == 0"
+"""In the text, whether the instances that cores are at make up one mesh: where a row of the grid
+ends within a mesh, some cores have none or are at the next row's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Operand:

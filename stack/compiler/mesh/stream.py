@@ -21,7 +21,7 @@ from stack.compiler.c.memory import pointer, scalar
 from stack.compiler.c.scope import Array, Scope
 from stack.compiler.c.types import memory
 from stack.compiler.mesh import dot
-from stack.compiler.mesh.loop import CORES, depends_on
+from stack.compiler.mesh.loop import CORES, SAME_BLOCK, depends_on
 from stack.compiler.mesh.pieces import WORD_NBYTES
 from stack.compiler.scratchpad.transfer import mover
 from stack.compiler.scratchpad.windows import windowed
@@ -124,7 +124,7 @@ def write(scope: Scope, p: Stream) -> None:
     _row_by_row(scope, p)
     with out.block():
         out.do("long asked = 0;")
-        out.do(f"const int shared = {f'hal_count % {CORES} == 0' if p.shared else '0'};")
+        out.do(f"const int shared = {SAME_BLOCK if p.shared else '0'};")
         out.do(f"{came} = 0;")
         with out.block(f"for (long s = -1; s < {-(-p.stop // p.step)}; ++s)"):
             out.do(f"if (s >= 0) athread_dma_wait_value(&{came}, asked);")

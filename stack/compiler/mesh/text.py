@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from stack.compiler.c.memory import pointer
 from stack.compiler.c.scope import Scope
 from stack.compiler.mesh.kernel import define_multiply, sums_of
-from stack.compiler.mesh.loop import CORES, Product
+from stack.compiler.mesh.loop import SAME_BLOCK, Product
 from stack.compiler.mesh.pieces import Pieces
 
 
@@ -45,8 +45,7 @@ class Text:
             if self.p.together is None:
                 self._alone()
                 return
-            # A grid that ends within a mesh leaves cores without work, which share nothing.
-            with out.block(f"if (hal_count % {CORES} == 0)"):
+            with out.block(f"if ({SAME_BLOCK})"):
                 self._together(min(self.p.together))
             with out.block("else"):
                 self._alone()
