@@ -11,7 +11,8 @@ from hal.core.dtypes import DType
 from hal.tile import build
 from hal.tile.build import Builder, const
 from hal.tile.errors import TileError
-from hal.tile.interpret import evaluate, interpret
+from hal.tile.evaluate import evaluate
+from hal.tile.interpret import interpret
 from hal.tile.kernel import Alloc, If, Kernel
 from hal.tile.numeric import NUMPY
 from hal.tile.verify import verify

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hal.core.dtypes import DType
 from hal.tile import build
 from hal.tile.build import const
-from hal.tile.interpret import evaluate
+from hal.tile.evaluate import evaluate
 from hal.tile.node import Node, Type, node, toposort
 from hal.tile.pattern import capture, constant, match, number_of, op
 from hal.tile.rewrite import RewriteError, rewrite, substitute

@@ -1,0 +1,133 @@
+"""The values of tile expressions in numpy.
+
+Where the meaning leaves a choice: reductions, scans and the sums of `dot` go in index order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hal.core.dtypes import DType
+from hal.tile.errors import TileError
+from hal.tile.node import Node
+from hal.tile.numeric import NARROW, NUMPY, Array, bitcast, constant, convert, elementwise, quiet
+from hal.tile.ops import COMBINE
+
+Pending = tuple[Array, Array, Array, Array]
+"""A started copy: target array, target indices, source array, source indices."""
+
+
+@dataclass(slots=True)
+class Instance:
+    """What one program instance knows: of memories and scalars by name, of expressions and
+    variables that have a value, of copies by channel."""
+
+    kernel: str
+    program: tuple[int, ...]
+    grid: tuple[int, ...]
+    scalars: Mapping[str, Array]
+    memories: dict[str, Array]
+    values: dict[Node, Array] = field(default_factory=dict)
+    pending: dict[int, list[Pending]] = field(default_factory=dict)
+
+    def inner(self) -> Instance:
+        """The view of a nested block: it sees the outer values and keeps its own to itself."""
+        return replace(self, memories=dict(self.memories), values=dict(self.values))
+
+    def error(self, message: str) -> TileError:
+        """An error that says where it happened."""
+        return TileError(f"kernel {self.kernel}, program instance {self.program}: {message}")
+
+
+def evaluate(root: Node) -> Array:
+    """The value of an expression without variables, parameters and program indices."""
+    with quiet():
+        return value_of(Instance("<expression>", (), (), {}, {}), root)
+
+
+def value_of(s: Instance, root: Node) -> Array:
+    """The value of an expression; every node is computed once in its block. Raises TileError for a
+    variable that no statement has defined."""
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        missing = [x for x in node.srcs if x not in s.values]
+        if missing and node not in s.values:
+            stack.extend(missing)
+            continue
+        stack.pop()
+        if node not in s.values:
+            s.values[node] = _compute(s, node, *(s.values[x] for x in node.srcs))
+    return s.values[root]
+
+
+def _compute(s: Instance, node: Node, *operands: Array) -> Array:
+    if node.op in _LEAF:
+        return _LEAF[node.op](s, node)
+    if node.op in _STRUCTURAL:
+        return _STRUCTURAL[node.op](node, *operands)
+    return elementwise(node.op, *operands)
+
+
+def _undefined(s: Instance, node: Node) -> Array:
+    raise s.error(f"reads {node} before any statement defined it")
+
+
+_LEAF: Mapping[str, Callable[[Instance, Node], Array]] = {
+    "const": lambda s, n: constant(n["value"], n.dtype),
+    "var": _undefined,
+    "scalar": lambda s, n: s.scalars[n["name"]],
+    "program_id": lambda s, n: convert(np.asarray(s.program[n["axis"]]), n.dtype),
+    "num_programs": lambda s, n: convert(np.asarray(s.grid[n["axis"]]), n.dtype),
+    "arange": lambda s, n: convert(np.arange(n.shape[0]), n.dtype),
+}
+
+
+def _combine(kind: str, x: Array, axis: int) -> Iterator[Array]:
+    """The combination of the first 1, 2, 3, ... slices along the axis, in f32 for narrow floats."""
+    dtype = x.dtype
+    slices = np.moveaxis(x.astype(np.float32) if dtype in _NARROW_NUMPY else x, axis, 0)
+    total = slices[0]
+    yield total
+    for one in slices[1:]:
+        total = elementwise(COMBINE[kind], total, one)
+        yield total
+
+
+_NARROW_NUMPY = frozenset(NUMPY[d] for d in NARROW)
+
+
+def _reduce(node: Node, x: Array) -> Array:
+    total = x
+    for prefix in _combine(node["kind"], x, node["axis"]):
+        total = prefix
+    return convert(np.asarray(total), node.dtype)
+
+
+def _scan(node: Node, x: Array) -> Array:
+    prefixes = list(_combine(node["kind"], x, node["axis"]))
+    return convert(np.stack(prefixes, axis=node["axis"]), node.dtype)
+
+
+def _dot(node: Node, a: Array, b: Array, acc: Array) -> Array:
+    wide = DType.F32 if node.dtype in NARROW else node.dtype
+    total, left, right = (convert(x, wide) for x in (acc, a, b))
+    for k in range(left.shape[1]):
+        total = total + left[:, k, None] * right[None, k, :]
+    return convert(total, node.dtype)
+
+
+_STRUCTURAL: Mapping[str, Callable[..., Array]] = {
+    "where": lambda n, c, a, b: np.asarray(np.where(c, a, b)),
+    "cast": lambda n, x: convert(x, n.dtype),
+    "bitcast": lambda n, x: bitcast(x, n.dtype),
+    "broadcast": lambda n, x: np.broadcast_to(x, n.shape),
+    "reshape": lambda n, x: x.reshape(n.shape),
+    "transpose": lambda n, x: x.transpose(n["perm"]),
+    "reduce": _reduce,
+    "scan": _scan,
+    "dot": _dot,
+}
