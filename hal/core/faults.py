@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from hal.core.device import Device
@@ -26,9 +23,10 @@ from hal.core.errors import (
     Scope,
     error_for,
 )
+from hal.core.fault_calls import FaultCalls, Struck
 from hal.core.fault_damage import Damage
 from hal.core.fault_life import Life, ended
-from hal.core.fault_plan import HEALTH, SLOW, FaultPlan, PlannedFault, failure_kind, parse_plan
+from hal.core.fault_plan import HEALTH, SLOW, FaultPlan, PlannedFault, parse_plan
 from hal.core.spec import hookimpl
 from hal.core.values import (
     AllocOptions,
@@ -80,44 +78,6 @@ class Faults:
             self._happened.append(fault)
 
 
-@dataclass(frozen=True, slots=True)
-class _Struck:
-    """A fault that happens now, as a failure, with random numbers of its own."""
-
-    fault: PlannedFault
-    failure: Failure
-    random: Random
-
-
-class _Calls:
-    """Counts the calls of a device and says which fault happens at each."""
-
-    def __init__(self, device: str, plan: FaultPlan) -> None:
-        self._device = device
-        self._plan = plan
-        self._lock = threading.Lock()
-        self._calls: Counter[str] = Counter()
-        self._counts: Counter[int] = Counter()
-
-    def count(self, hook: str, programs: frozenset[str]) -> tuple[PlannedFault, Random] | None:
-        """Count a call; gives the first fault that is due, at exactly this call."""
-        with self._lock:
-            self._calls[hook] += 1
-            due = [i for i, _ in enumerate(self._plan.faults) if self._is_due(i, hook, programs)]
-            if not due:
-                return None
-            fault = self._plan.faults[due[0]].at(self._device, self._calls[hook])
-            return fault, Random(f"{self._plan.seed} {fault}")
-
-    def _is_due(self, index: int, hook: str, programs: frozenset[str]) -> bool:
-        fault = self._plan.faults[index]
-        if not fault.counts(self._device, hook, programs):
-            return False
-        self._counts[index] += 1
-        count = self._counts[index]
-        return fault.is_due(count, self._plan.chance(self._device, index, count))
-
-
 def _nothing() -> None:
     """The other operation did all the harm."""
 
@@ -130,7 +90,7 @@ class _FaultyDevice:
     ) -> None:
         self._device = device
         self._happened = happened
-        self._calls = _Calls(device.name, plan)
+        self._calls = FaultCalls(device.name, plan)
         self._life, self._damage = Life(device), Damage(device)
         self._programs: dict[int, tuple[Graph, frozenset[str]]] = {}
         self._subscribers: list[Callable[[Failure], None]] = []
@@ -291,20 +251,14 @@ class _FaultyDevice:
 
     # what happens
 
-    def _strike(self, hook: str, *programs: str) -> _Struck | None:
-        """Count a call; note and describe the fault that happens at it."""
-        counted = self._calls.count(hook, frozenset(programs))
-        if counted is None:
-            return None
-        fault, random = counted
-        self._happened(fault)
-        operation = f"{hook} {' '.join(sorted(programs))}".strip()
-        kind = FailureKind.ABORTED if fault.kind == SLOW else failure_kind(fault)
-        text = f"injected at call {fault.nth} of {hook}"
-        failure = Failure(kind, fault.scope, self._device.name, operation, text)
-        return _Struck(fault, failure, random)
+    def _strike(self, hook: str, *programs: str) -> Struck | None:
+        """Count a call; note and give the fault that happens at it."""
+        struck = self._calls.strike(hook, *programs)
+        if struck is not None:
+            self._happened(struck.fault)
+        return struck
 
-    def _enter(self, hook: str, *programs: str) -> _Struck | None:
+    def _enter(self, hook: str, *programs: str) -> Struck | None:
         """A submission begins: refused by a lost device, else counted."""
         self._life.check()
         return self._strike(hook, *programs)
@@ -321,7 +275,7 @@ class _FaultyDevice:
         for callback in tuple(self._subscribers):
             callback(failure)
 
-    def _hold(self, struck: _Struck, timeline: Timeline, waits: list[Point]) -> None:
+    def _hold(self, struck: Struck, timeline: Timeline, waits: list[Point]) -> None:
         """Let an operation fail, hang or come late: it waits for a gate."""
         life, fault, failure = self._life, struck.fault, struck.failure
         gate = life.gate()
@@ -336,7 +290,7 @@ class _FaultyDevice:
                 self._tell(failure)
         waits.append(gate)
 
-    def _hang(self, struck: _Struck, gate: Point, after: Sequence[Point]) -> None:
+    def _hang(self, struck: Struck, gate: Point, after: Sequence[Point]) -> None:
         life, failure = self._life, struck.failure
 
         def give_up() -> None:
@@ -348,7 +302,7 @@ class _FaultyDevice:
         life.later(after, limit_s, give_up, "hang")
 
     def _harm(
-        self, struck: _Struck, waits: list[Point], harm: Point, more: Callable[[], None] = _nothing
+        self, struck: Struck, waits: list[Point], harm: Point, more: Callable[[], None] = _nothing
     ) -> None:
         """Let an operation fail once the harm is done that another one does in its place."""
         life, gate = self._life, self._life.gate()

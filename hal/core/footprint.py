@@ -123,3 +123,17 @@ def _touch(side: Buffer | Region | HostMemory, writes: bool) -> Iterator[Touch]:
         side = side.region()
     if isinstance(side, Region) and side.nbytes:
         yield Touch(side.buffer, side.offset, side.offset + side.nbytes, writes)
+
+
+def merged(touches: Iterable[Touch]) -> Footprint:
+    """The same bytes with as few touches as possible: neighbours of a kind become one."""
+    merged: list[Touch] = []
+    for touch in sorted(touches, key=lambda t: (id(t.buffer), t.writes, t.start)):
+        last = merged[-1] if merged else None
+        same = last and last.buffer is touch.buffer and last.writes is touch.writes
+        if last and same and touch.start <= last.end:
+            end = max(last.end, touch.end)
+            merged[-1] = Touch(last.buffer, last.start, end, last.writes)
+        else:
+            merged.append(touch)
+    return tuple(merged)

@@ -15,22 +15,19 @@ from dataclasses import dataclass
 from hal.core.device import Device
 from hal.core.errors import Failure, HalError
 from hal.core.footprint import (
-    Bound,
     Footprint,
     Touch,
-    conflict,
+    merged,
     of_collective,
-    of_command,
     of_copy,
     of_fill,
     of_launch,
-    unordered,
 )
 from hal.core.order import Event, Order
+from hal.core.race import Race, Recorded, race_of, recorded_of
 from hal.core.spec import hookimpl
 from hal.core.values import (
     Argument,
-    Buffer,
     Collective,
     Command,
     Graph,
@@ -40,7 +37,6 @@ from hal.core.values import (
     HostFunction,
     HostMemory,
     Launchable,
-    LaunchCommand,
     Point,
     Program,
     Region,
@@ -61,17 +57,6 @@ class Operation:
 
     def __str__(self) -> str:
         return f"{self.name} (timeline {self.event.timeline} at {self.event.value})"
-
-
-class Race(HalError):
-    """Two operations race. Both were submitted; `first` and `second` say what they are."""
-
-    next_step = "let the second operation wait for the first one's point"
-
-    def __init__(self, message: str, first: str, second: str) -> None:
-        super().__init__(message)
-        self.first = first
-        self.second = second
 
 
 def races(device: Device) -> RaceDetection:
@@ -124,7 +109,7 @@ class RaceDetection:
         graph = yield
         with self._lock:
             self._kept[id(graph)] = graph
-            recorded = self._graphs[id(graph)] = _recorded(commands, self._bound)
+            recorded = self._graphs[id(graph)] = recorded_of(commands, self._bound)
             recorded.check(())
         return graph
 
@@ -157,8 +142,8 @@ class RaceDetection:
     ) -> Generator[None, Point, Point]:
         point = yield
         recorded = self._graphs[id(graph)]
-        touches = _merged(t for touches in recorded.touches(slots) for t in touches)
-        self._submitted(f"replay of {_named(recorded.commands)}", touches, point, waits)
+        touches = merged(t for touches in recorded.touches(slots) for t in touches)
+        self._submitted(f"replay of {recorded}", touches, point, waits)
         with self._lock:
             recorded.check(slots)
         return point
@@ -224,7 +209,7 @@ class RaceDetection:
         self._numbers: dict[int, int] = {}
         self._kept: dict[int, Handle] = {}
         self._bound: dict[int, tuple[Argument, ...]] = {}
-        self._graphs: dict[int, _Recorded] = {}
+        self._graphs: dict[int, Recorded] = {}
         self._waiting: dict[Event, Operation] = {}
         self._touched: dict[int, list[tuple[Operation, Touch]]] = {}
 
@@ -264,7 +249,7 @@ class RaceDetection:
             for old, before in kept:
                 ordered = old is new or self._order.before(old.event, new.event)
                 if not ordered and before.conflicts(touch):
-                    found.setdefault(old.event, _race(str(old), before, str(new), touch))
+                    found.setdefault(old.event, race_of(str(old), before, str(new), touch))
             kept[:] = [(o, t) for o, t in kept if not self._is_covered(o, t, new, touch)]
             kept.append((new, touch))
         return list(found.values())
@@ -291,86 +276,6 @@ class RaceDetection:
                 self._order.seen(self._number(point.timeline), point.value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Recorded:
-    """A graph's commands, what their launchables were bound to, and which of them are unordered.
-
-    `checked` has the slot arguments for which these were compared already.
-    """
-
-    commands: tuple[Command, ...]
-    bound: Bound
-    pairs: tuple[tuple[int, int], ...]
-    checked: set[tuple[object, ...]]
-
-    def touches(self, slots: Sequence[Argument]) -> list[Footprint]:
-        """What each command touches with these arguments in the slots."""
-        return [of_command(command, self.bound, slots) for command in self.commands]
-
-    def check(self, slots: Sequence[Argument]) -> None:
-        """Raise Race for two unordered commands that conflict."""
-        given = tuple(arg if isinstance(arg, Region) else id(arg) for arg in slots)
-        if given in self.checked:
-            return
-        touches = self.touches(slots)
-        for first, second in self.pairs:
-            if pair := conflict(touches[first], touches[second]):
-                raise _race(self._said(first), pair[0], self._said(second), pair[1])
-        self.checked.add(given)
-
-    def _said(self, index: int) -> str:
-        return f"{_name(self.commands[index])} (command {index} of a graph)"
-
-
-def _recorded(commands: Sequence[Command], bound: Bound) -> _Recorded:
-    launches = [c.launchable for c in commands if isinstance(c, LaunchCommand)]
-    kept = {id(launchable): bound[id(launchable)] for launchable in launches}
-    return _Recorded(tuple(commands), kept, tuple(unordered(commands)), set())
-
-
-def _race(first: str, before: Touch, second: str, touch: Touch) -> Race:
-    start, end = max(before.start, touch.start), min(before.end, touch.end)
-    text = (
-        f"{touch.buffer.device}: race on bytes [{start}, {end}) of {_buffer(touch.buffer)}: "
-        f"{first} {_does(before)}, {second} {_does(touch)}, and neither waits for the other"
-    )
-    return Race(text, first, second)
-
-
-def _does(touch: Touch) -> str:
-    return f"{'writes' if touch.writes else 'reads'} [{touch.start}, {touch.end})"
-
-
-def _buffer(buffer: Buffer) -> str:
-    return f"a buffer of {buffer.nbytes} bytes in {buffer.space} (id {id(buffer):x})"
-
-
 def _raise_first(found: Sequence[Race]) -> None:
     if found:
         raise found[0]
-
-
-def _name(command: Command) -> str:
-    if isinstance(command, LaunchCommand):
-        return f"launch {command.launchable.program.entry}"
-    return type(command).__name__.removesuffix("Command").lower()
-
-
-def _named(commands: Sequence[Command]) -> str:
-    names = list(dict.fromkeys(_name(command) for command in commands))
-    more = ", ..." if len(names) > 3 else ""
-    return f"{len(commands)} commands ({', '.join(names[:3])}{more})"
-
-
-def _merged(touches: Iterable[Touch]) -> Footprint:
-    """The same bytes with as few touches as possible: neighbours of a kind become one."""
-    merged: list[Touch] = []
-    for touch in sorted(touches, key=lambda t: (id(t.buffer), t.writes, t.start)):
-        last = merged[-1] if merged else None
-        same = last and last.buffer is touch.buffer and last.writes is touch.writes
-        if last and same and touch.start <= last.end:
-            end = max(last.end, touch.end)
-            merged[-1] = Touch(last.buffer, last.start, end, last.writes)
-        else:
-            merged.append(touch)
-    return tuple(merged)

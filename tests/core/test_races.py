@@ -10,7 +10,8 @@ from hypothesis import given
 import hal
 from hal.core.device import Device
 from hal.core.errors import Failure, FailureKind, Scope
-from hal.core.races import Race, races
+from hal.core.race import Race
+from hal.core.races import races
 from hal.core.values import (
     AllocOptions,
     CopyCommand,
