@@ -6,7 +6,9 @@ A `Work` can be submitted on any timeline. Kernels work on `N` elements in one i
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +31,8 @@ from hal.tile.numeric import NUMPY
 N = 8
 QUIET_S = 0.02
 """How long a case looks at what must not happen."""
+LONG_S = 5.0
+"""The deadline of waits that must end before it."""
 
 KINDS = ("launch", "copy", "copy-in", "copy-out", "fill", "replay", "host_call")
 """Every way to submit an operation on one device."""
@@ -74,6 +78,17 @@ def still(rig: Rig, point: Point, what: str, device: Device | None = None) -> No
     """The point stays open for a while."""
     if (device or rig.device).wait([point], QUIET_S, True):
         raise Wrong(f"{what} was reached too early")
+
+
+@contextmanager
+def meanwhile(call: Callable[[], None]) -> Iterator[None]:
+    """Run a call in another thread while the body waits; it is over at the end."""
+    thread = threading.Timer(QUIET_S, call)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(LONG_S)
 
 
 def elsewhere(rig: Rig, code: str) -> Any:
