@@ -12,9 +12,10 @@ from numpy.typing import DTypeLike, NDArray
 from hal.core.errors import HalError, InvalidCall
 from hal.core.values import CollectiveKind, ReduceKind
 from stack.comm.engine.base import Engine, Work
+from stack.comm.engine.call import Call, call_of
 from stack.comm.engine.choice import joined
 from stack.comm.engine.codes import KINDS, REDUCES
-from stack.comm.engine.collectives import Collectives, Counts, code_of
+from stack.comm.engine.collectives import Collectives, code_of
 from stack.comm.engine.meeting import Place
 from stack.comm.engine.routes import Proved
 from stack.comm.engine.survivors import agree_who_is_left
@@ -108,8 +109,8 @@ class Group(Collectives[Array]):
         """
         route = self._routes.get(program, lengths, array, out)
         code = code_of(array, out, reduce)
-        kind, how = KINDS[CollectiveKind(program.kind)], REDUCES[reduce]
-        return self._member.follow(kind, code, out, array, 0, -1, how, route)
+        kind = KINDS[CollectiveKind(program.kind)]
+        return self._member.run(call_of(kind, code, 0, -1, REDUCES[reduce]), out, array, route)
 
     def empty(self, shape: int | Sequence[int], dtype: DTypeLike = np.float32) -> Array:
         """A new array, zero at first, that all ranks of this host map: operations on such arrays
@@ -160,18 +161,8 @@ class Group(Collectives[Array]):
     ) -> None:
         self.close()
 
-    def _do(
-        self,
-        kind: int,
-        dtype: int,
-        dst: Array,
-        src: Array,
-        count: int,
-        root: int = -1,
-        reduce: int = 0,
-        counts: Counts | None = None,
-    ) -> Array:
-        return self._member.run(kind, dtype, dst, src, count, root, reduce, counts)
+    def _do(self, call: Call, dst: Array, src: Array) -> Array:
+        return self._member.run(call, dst, src)
 
     def _do_message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Array:
         return self._member.message(kind, dtype, array, peer, tag).finish()
@@ -181,18 +172,8 @@ class Later(Collectives[Work]):
     """The operations of a group, begun and left to its thread; collectives run in the order of
     the calls, messages side by side. Each gives a `Work`, whose `wait` gives the result."""
 
-    def _do(
-        self,
-        kind: int,
-        dtype: int,
-        dst: Array,
-        src: Array,
-        count: int,
-        root: int = -1,
-        reduce: int = 0,
-        counts: Counts | None = None,
-    ) -> Work:
-        return self._member.start(kind, dtype, dst, src, count, root, reduce, counts)
+    def _do(self, call: Call, dst: Array, src: Array) -> Work:
+        return self._member.start(call, dst, src)
 
     def _do_message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Work:
         return self._member.message(kind, dtype, array, peer, tag)

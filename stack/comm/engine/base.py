@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hal.core.errors import HalError
+from stack.comm.engine.call import Call
 from stack.comm.engine.routes import Route
 
 Array = NDArray[Any]
-Counts = Sequence[int]
 
 
 class Work(ABC):
@@ -37,8 +37,8 @@ class Work(ABC):
 
 class Engine(ABC):
     """A rank's membership in group `key`. `timeout_s` is the one deadline: a call that makes no
-    progress for so long fails. Kinds, element types and reductions are the numbers of
-    `stack.comm.engine.codes`; `counts` and `root` are as in `stack.comm.group.Group`."""
+    progress for so long fails. Kinds and element types of messages are the numbers of
+    `stack.comm.engine.codes`."""
 
     key: str
     rank: int
@@ -46,46 +46,13 @@ class Engine(ABC):
     timeout_s: float
 
     @abstractmethod
-    def run(
-        self,
-        kind: int,
-        dtype: int,
-        dst: Array,
-        src: Array,
-        count: int,
-        root: int,
-        reduce: int,
-        counts: Counts | None,
-    ) -> Array:
-        """Block until the call is done on this rank; gives `dst`. Raises what ended the group."""
+    def run(self, call: Call, dst: Array, src: Array, route: Route | None = None) -> Array:
+        """Block until the call is done on this rank; gives `dst`. With a `route` its steps are what
+        is done. Raises what ended the group."""
 
     @abstractmethod
-    def start(
-        self,
-        kind: int,
-        dtype: int,
-        dst: Array,
-        src: Array,
-        count: int,
-        root: int,
-        reduce: int,
-        counts: Counts | None,
-    ) -> Work:
+    def start(self, call: Call, dst: Array, src: Array, route: Route | None = None) -> Work:
         """As `run`, in the background, behind the calls that were started before."""
-
-    @abstractmethod
-    def follow(
-        self,
-        kind: int,
-        dtype: int,
-        dst: Array,
-        src: Array,
-        count: int,
-        root: int,
-        reduce: int,
-        route: Route,
-    ) -> Array:
-        """As `run`, by the steps of a chunk program."""
 
     @abstractmethod
     def message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Work:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,16 +28,6 @@ def readable(array: Array) -> Any:
         return _from_buffer("char[]", array)
     except (ValueError, BufferError, TypeError):
         return _from_buffer("char[]", _bytes_of(array, "source"))
-
-
-def native_counts(counts: Sequence[int] | None) -> Any:
-    """Numbers for the engine; NULL for None."""
-    return ffi.NULL if counts is None else _numbers(tuple(counts))
-
-
-@lru_cache(maxsize=256)
-def _numbers(counts: tuple[int, ...]) -> Any:
-    return ffi.new("int64_t[]", counts)
 
 
 def _bytes_of(array: Array, what: str) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 from hal.core.dtypes import DType
 from hal.core.values import CollectiveKind, ReduceKind
 from stack.comm.engine.library import lib
+from stack.comm.engine.names import name_of
 
 KINDS: dict[CollectiveKind, int] = {k: getattr(lib, f"HE_{k.name}") for k in CollectiveKind}
 REDUCES: dict[ReduceKind, int] = {r: getattr(lib, f"HE_{r.name}") for r in ReduceKind}
@@ -32,22 +33,24 @@ NUMPY: dict[np.dtype[Any], DType] = {
 NUMPY_CODES: dict[np.dtype[Any], int] = {dtype: DTYPES[NUMPY[dtype]] for dtype in NUMPY}
 
 KIND_OF = {code: kind for kind, code in KINDS.items()}
-_REDUCE_OF = {code: reduce for reduce, code in REDUCES.items()}
+REDUCE_OF = {code: reduce for reduce, code in REDUCES.items()}
 _DTYPE_OF = {code: dtype for dtype, code in DTYPES.items()}
 _REDUCING = {CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.REDUCE_SCATTER}
 
 
 def call_in_words(call: Any) -> str:
-    """A native call: "call 3: reduce (sum) of 8 f32, root 1"."""
+    """A native call: "call 3: reduce (sum) of 8 f32, root 1", and what it is for, if that is
+    said."""
     if call.kind == lib.HE_SEND:
         tag = f", tag {call.digest}" if call.digest else ""
         return f"message {call.sequence} to rank {call.root} of {_elements(call)}{tag}"
     kind = KIND_OF[call.kind]
-    how = f" ({_REDUCE_OF[call.reduce].value})" if kind in _REDUCING else ""
+    how = f" ({REDUCE_OF[call.reduce].value})" if kind in _REDUCING else ""
     root = f", root {call.root}" if call.root >= 0 else ""
     digest = f", digest {call.digest:#x}" if call.digest else ""
     of = "" if kind is CollectiveKind.BARRIER else f" of {_elements(call)}"
-    return f"call {call.sequence}: {kind.value}{how}{of}{root}{digest}"
+    name = f" ({name_of(call.name)})" if call.name else ""
+    return f"call {call.sequence}: {kind.value}{how}{of}{root}{digest}{name}"
 
 
 def _elements(call: Any) -> str:

@@ -10,17 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hal.core.errors import InvalidCall
-from hal.core.values import CollectiveKind, ReduceKind
+from hal.core.values import ReduceKind
 from stack.comm.engine.base import Engine
-from stack.comm.engine.codes import KINDS, NUMPY_CODES, REDUCES
+from stack.comm.engine.call import Call, Sums, call_of
+from stack.comm.engine.codes import NUMPY_CODES, REDUCES
 from stack.comm.engine.library import lib
 
 Array = NDArray[Any]
 Counts = Sequence[int]
 Result = TypeVar("Result")
 
-_ALL_REDUCE = KINDS[CollectiveKind.ALL_REDUCE]
 _SUM = ReduceKind.SUM
+_SUMS = {dtype: Sums(code) for dtype, code in NUMPY_CODES.items()}
 
 
 class Collectives(ABC, Generic[Result]):
@@ -46,17 +47,7 @@ class Collectives(ABC, Generic[Result]):
         return self._member.size
 
     @abstractmethod
-    def _do(
-        self,
-        kind: int,
-        dtype: int,
-        dst: Array,
-        src: Array,
-        count: int,
-        root: int = -1,
-        reduce: int = 0,
-        counts: Counts | None = None,
-    ) -> Result:
+    def _do(self, call: Call, dst: Array, src: Array) -> Result:
         """Run a call, or begin it; its result is `dst`."""
 
     @abstractmethod
@@ -76,17 +67,23 @@ class Collectives(ABC, Generic[Result]):
         return self._do_message(lib.HE_RECV, code, array, peer, _tag(tag))
 
     def all_reduce(
-        self, array: Array, reduce: ReduceKind = _SUM, out: Array | None = None
+        self,
+        array: Array,
+        reduce: ReduceKind = _SUM,
+        out: Array | None = None,
+        name: str = "",
     ) -> Result:
-        """Combine the ranks' arrays, on all of them; in place without `out`."""
-        code = NUMPY_CODES.get(array.dtype)
-        if out is None and reduce is _SUM and code is not None:  # the short way, for short arrays
-            return self._do(_ALL_REDUCE, code, array, array, array.size)
+        """Combine the ranks' arrays, on all of them; in place without `out`. What the ranks call it
+        must agree, too: a `name` tells calls apart that look alike."""
+        sums = _SUMS.get(array.dtype)
+        if out is None and reduce is _SUM and not name and sums is not None:  # the short way
+            return self._do(sums[array.size], array, array)
         out = array if out is None else out
         if out.size != array.size:
             raise _wrong_size("all_reduce", "out", out.size, array.size)
         code = code_of(array, out, reduce)
-        return self._do(_ALL_REDUCE, code, out, array, array.size, reduce=REDUCES[reduce])
+        call = call_of(lib.HE_ALL_REDUCE, code, array.size, -1, REDUCES[reduce], None, name)
+        return self._do(call, out, array)
 
     def reduce(
         self, array: Array, root: int, reduce: ReduceKind = _SUM, out: Array | None = None
@@ -95,13 +92,14 @@ class Collectives(ABC, Generic[Result]):
         out = array if out is None else out
         if out.size != array.size:
             raise _wrong_size("reduce", "out", out.size, array.size)
-        kind, code = KINDS[CollectiveKind.REDUCE], code_of(array, out, reduce)
-        return self._do(kind, code, out, array, array.size, self._root(root), REDUCES[reduce])
+        kind, code = lib.HE_REDUCE, code_of(array, out, reduce)
+        call = call_of(kind, code, array.size, self._root(root), REDUCES[reduce])
+        return self._do(call, out, array)
 
     def broadcast(self, array: Array, root: int) -> Result:
         """Give the root's array to all."""
-        kind, code = KINDS[CollectiveKind.BROADCAST], code_of(array, array)
-        return self._do(kind, code, array, array, array.size, self._root(root))
+        kind, code = lib.HE_BROADCAST, code_of(array, array)
+        return self._do(call_of(kind, code, array.size, self._root(root)), array, array)
 
     def all_gather(
         self, array: Array, out: Array | None = None, counts: Counts | None = None
@@ -109,8 +107,8 @@ class Collectives(ABC, Generic[Result]):
         """The ranks' arrays one after the other, on all. `counts` are their sizes where they
         differ. Without `out` an array of shape (size, *array.shape), or (sum(counts),)."""
         out = self._gathered(array, out, counts)
-        kind = KINDS[CollectiveKind.ALL_GATHER]
-        return self._do(kind, code_of(array, out), out, array, array.size, counts=counts)
+        kind, code = lib.HE_ALL_GATHER, code_of(array, out)
+        return self._do(_in_parts(kind, code, array.size, counts), out, array)
 
     def gather(
         self, array: Array, root: int, out: Array | None = None, counts: Counts | None = None
@@ -121,8 +119,8 @@ class Collectives(ABC, Generic[Result]):
         else:
             self._own_count("gather", array, counts)
             out = array[:0] if array.ndim else array.reshape(1)[:0]
-        kind = KINDS[CollectiveKind.GATHER]
-        return self._do(kind, code_of(array, out), out, array, array.size, root, counts=counts)
+        kind, code = lib.HE_GATHER, code_of(array, out)
+        return self._do(_in_parts(kind, code, array.size, counts, root), out, array)
 
     def scatter(
         self, array: Array | None, root: int, out: Array, counts: Counts | None = None
@@ -135,8 +133,8 @@ class Collectives(ABC, Generic[Result]):
             self._check_whole("scatter", array, out, counts)
         else:
             array = out[:0] if out.ndim else out.reshape(1)[:0]
-        kind = KINDS[CollectiveKind.SCATTER]
-        return self._do(kind, code_of(array, out), out, array, out.size, root, counts=counts)
+        kind, code = lib.HE_SCATTER, code_of(array, out)
+        return self._do(_in_parts(kind, code, out.size, counts, root), out, array)
 
     def reduce_scatter(
         self,
@@ -153,8 +151,9 @@ class Collectives(ABC, Generic[Result]):
             out = np.empty(n, array.dtype)
         self._own_count("reduce_scatter", out, counts)
         self._check_whole("reduce_scatter", array, out, counts)
-        kind, code = KINDS[CollectiveKind.REDUCE_SCATTER], code_of(array, out, reduce)
-        return self._do(kind, code, out, array, out.size, reduce=REDUCES[reduce], counts=counts)
+        kind, code = lib.HE_REDUCE_SCATTER, code_of(array, out, reduce)
+        call = _in_parts(kind, code, out.size, counts, reduce=REDUCES[reduce])
+        return self._do(call, out, array)
 
     def all_to_all(self, array: Array, out: Array | None = None) -> Result:
         """Part j of rank i becomes part i of rank j; `out` may be `array`."""
@@ -163,8 +162,8 @@ class Collectives(ABC, Generic[Result]):
             raise InvalidCall(
                 f"all_to_all: {array.size} elements go to {out.size} in {self.size} equal parts"
             )
-        kind, count = KINDS[CollectiveKind.ALL_TO_ALL], array.size // self.size
-        return self._do(kind, code_of(array, out), out, array, count)
+        kind, code = lib.HE_ALL_TO_ALL, code_of(array, out)
+        return self._do(call_of(kind, code, array.size // self.size), out, array)
 
     def all_to_all_v(
         self, array: Array, counts: Sequence[Counts], out: Array | None = None
@@ -182,15 +181,14 @@ class Collectives(ABC, Generic[Result]):
         if np.may_share_memory(array, out):
             array = array.copy()
         flat = tuple(n for row in counts for n in row)
-        kind = KINDS[CollectiveKind.ALL_TO_ALL_V]
-        return self._do(kind, code_of(array, out), out, array, 0, counts=flat)
+        kind, code = lib.HE_ALL_TO_ALL_V, code_of(array, out)
+        return self._do(_in_parts(kind, code, 0, flat), out, array)
 
     def barrier(self) -> Result:
         """Wait until all ranks have come to it. Gives an empty array."""
         nothing = np.empty(0, np.uint8)
-        return self._do(
-            KINDS[CollectiveKind.BARRIER], NUMPY_CODES[nothing.dtype], nothing, nothing, 0
-        )
+        call = call_of(lib.HE_BARRIER, NUMPY_CODES[nothing.dtype], 0)
+        return self._do(call, nothing, nothing)
 
     def _other(self, rank: int) -> int:
         if not 0 <= rank < self.size or rank == self.rank:
@@ -224,6 +222,15 @@ class Collectives(ABC, Generic[Result]):
             return np.empty(shape, array.dtype)
         self._check_whole("gather", out, array, counts)
         return out
+
+
+def _in_parts(
+    kind: int, dtype: int, count: int, counts: Counts | None, root: int = -1, reduce: int = 0
+) -> Call:
+    """A call whose parts have `count` elements each, or `counts`."""
+    if counts is None:
+        return call_of(kind, dtype, count, root, reduce)
+    return call_of(kind, dtype, 0, root, reduce, tuple(map(int, counts)))
 
 
 def _tag(tag: int) -> int:

@@ -14,7 +14,7 @@ from pathlib import Path
 from hal.core.errors import DeadlineExceeded
 from stack.comm.world import host_and_port
 
-VERSION = 1
+VERSION = 2
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _HELLO_NBYTES = 256
 LIFE = "life"

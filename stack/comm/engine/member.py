@@ -14,8 +14,9 @@ import numpy as np
 
 from hal.core.errors import DeadlineExceeded, HalError, OutOfMemory, PluginError
 from stack.comm.choose.predict import Element
-from stack.comm.engine.base import Array, Counts, Engine, Work
-from stack.comm.engine.buffers import native_counts, readable, writable
+from stack.comm.engine.base import Array, Engine, Work
+from stack.comm.engine.buffers import readable, writable
+from stack.comm.engine.call import Call
 from stack.comm.engine.codes import KIND_OF
 from stack.comm.engine.failures import Words
 from stack.comm.engine.library import ffi, lib
@@ -73,100 +74,28 @@ class Member(Engine):
             self._routes = Routes(rank, met.hosts, met.choices, go_on)
         _LIVE.add(self)
 
-    def run(
-        self,
-        kind: int,
-        dtype: int,
-        dst: Array,
-        src: Array,
-        count: int,
-        root: int,
-        reduce: int,
-        counts: Counts | None,
-    ) -> Array:
+    def run(self, call: Call, dst: Array, src: Array, route: Route | None = None) -> Array:
         """Block until the call is done on this rank; gives `dst`. Raises what ended the group."""
         if self._routes is not None:
-            to, of, route = self._routed(kind, dst, src, count, root, counts)
-            count = 0 if counts is not None else count  # equal on all ranks, as the counts are
-            return self.follow(kind, dtype, to, of, count, root, reduce, route)
+            src, route = self._routed(call, dst, src, route)
         at = writable(dst)
-        of_ = at if src is dst else readable(src)
-        numbers = _NULL
-        if counts is not None:
-            count, numbers = 0, native_counts(counts)
-        code = _collective(
-            self.native, kind, dtype, reduce, root, count, at, of_, numbers, self._timeout_ns
-        )
+        of = at if src is dst else readable(src)
+        steps = _NULL if route is None else self._along(route)
+        code = _collective(self.native, call.native, steps, at, of, call.numbers, self._timeout_ns)
         if code:
-            self._settle(code, (at, of_, numbers), dst)
+            self._settle(code, (call, at, of, route), dst)
         return dst
 
-    def start(
-        self,
-        kind: int,
-        dtype: int,
-        dst: Array,
-        src: Array,
-        count: int,
-        root: int,
-        reduce: int,
-        counts: Counts | None,
-    ) -> Running:
+    def start(self, call: Call, dst: Array, src: Array, route: Route | None = None) -> Running:
         """Leave the call to the group's thread."""
         if self._routes is not None:
-            to, of, route = self._routed(kind, dst, src, count, root, counts)
-            count = 0 if counts is not None else count  # equal on all ranks, as the counts are
-            return self.start_following(kind, dtype, to, of, count, root, reduce, route)
-        at, of_, numbers = writable(dst), readable(src), native_counts(counts)
-        count = count if counts is None else 0
+            src, route = self._routed(call, dst, src, route)
+        at, of = writable(dst), readable(src)
+        steps = _NULL if route is None else self._along(route)
         native = lib.he_collective_start(
-            self.native, kind, dtype, reduce, root, count, at, of_, numbers, self._timeout_ns
+            self.native, call.native, steps, at, of, call.numbers, self._timeout_ns
         )
-        return Running(self, native, (at, of_, numbers), dst)
-
-    def follow(
-        self,
-        kind: int,
-        dtype: int,
-        dst: Array,
-        src: Array,
-        count: int,
-        root: int,
-        reduce: int,
-        route: Route,
-    ) -> Array:
-        """As `run`, by the steps of a chunk program."""
-        at, of = writable(dst), readable(src)
-        self._followed = route.name
-        code = lib.he_program_do(
-            self.native, kind, dtype, reduce, root, count, route.digest, at, of,
-            route.steps, route.nsteps, route.after, route.nafter, route.places[2],
-            self._timeout_ns,
-        )  # fmt: skip
-        if code:
-            self._settle(code, (at, of, route), dst)
-        return dst
-
-    def start_following(
-        self,
-        kind: int,
-        dtype: int,
-        dst: Array,
-        src: Array,
-        count: int,
-        root: int,
-        reduce: int,
-        route: Route,
-    ) -> Running:
-        """As `start`, by the steps of a chunk program."""
-        at, of = writable(dst), readable(src)
-        self._followed = route.name
-        native = lib.he_program_start(
-            self.native, kind, dtype, reduce, root, count, route.digest, at, of,
-            route.steps, route.nsteps, route.after, route.nafter, route.places[2],
-            self._timeout_ns,
-        )  # fmt: skip
-        return Running(self, native, (at, of, route), dst)
+        return Running(self, native, (call, at, of, route), dst)
 
     def message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Running:
         """Begin to send to a rank or to receive from it; those of one tag match in order."""
@@ -182,21 +111,29 @@ class Member(Engine):
             raise self.error()
         Running(self, lib.he_left(), keep, result).finish()
 
+    def _along(self, route: Route) -> Any:
+        """The steps for the native engine."""
+        self._followed = route.name
+        return route.native
+
     def _routed(
-        self, kind: int, dst: Array, src: Array, count: int, root: int, counts: Counts | None
-    ) -> tuple[Array, Array, Route]:
-        """Destination, source and steps of a call among several hosts. Programs run in place where
-        that is simplest, and else want memory that nobody writes: the source is copied."""
+        self, call: Call, dst: Array, src: Array, route: Route | None
+    ) -> tuple[Array, Route]:
+        """Source and steps of a call among several hosts; those that are given, if any. Programs
+        run in place where that is simplest, and else want memory that nobody writes: the source is
+        copied."""
+        if route is not None:
+            return src, route
         assert self._routes is not None
-        of, nbytes = KIND_OF[kind], src.dtype.itemsize
+        of, nbytes = KIND_OF[call.kind], src.dtype.itemsize
         short = src.dtype.kind not in "iub" and nbytes == 2
         element = Element(nbytes, 4 if short else nbytes)
-        route = self._routes.of(of, count, counts, root, element)
+        found = self._routes.of(of, call.count, call.counts, call.root, element)
         if of in IN_PLACE:
             if src is not dst:
                 dst[...] = src.reshape(dst.shape)
-            return dst, dst, route
-        return dst, src.copy() if np.may_share_memory(src, dst) else src, route
+            return dst, found
+        return src.copy() if np.may_share_memory(src, dst) else src, found
 
     def share(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         """An array in memory that all ranks of this host map; it lives as long as it is used."""

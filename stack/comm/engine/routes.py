@@ -34,17 +34,12 @@ KEPT = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Route:
-    """A rank's steps for given lengths, and the pointers that the engine takes. `name` is that of
-    the program. `digest` is equal on all ranks that follow one program with equal lengths;
-    `places` are the elements of INPUT, OUTPUT and SCRATCH."""
+    """A rank's steps for given lengths: `native`, as the engine takes them, points into `keep`.
+    `name` is that of the program; `places` are the elements of INPUT, OUTPUT and SCRATCH."""
 
     name: str
-    digest: int
-    nsteps: int
-    nafter: int
     places: tuple[int, int, int]
-    steps: Any
-    after: Any
+    native: Any
     keep: tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -54,16 +49,15 @@ def route_of(program: Program, rank: int, lengths: Sequence[int], go_on: GoOn = 
     flat = flatten(program, rank, lengths)
     digest = _digest(program, lengths, go_on)
     steps, after = np.ascontiguousarray(flat.steps), np.ascontiguousarray(flat.after)
-    return Route(
-        program.name,
-        digest,
-        len(steps),
-        len(after),
-        flat.places,
-        ffi.cast("int64_t *", steps.ctypes.data),
-        ffi.cast("int64_t *", after.ctypes.data),
-        (steps, after),
-    )
+    facts = {
+        "digest": digest,
+        "steps": ffi.cast("int64_t *", steps.ctypes.data),
+        "after": ffi.cast("int64_t *", after.ctypes.data),
+        "nsteps": len(steps),
+        "nafter": len(after),
+        "scratch_count": flat.places[2],
+    }
+    return Route(program.name, flat.places, ffi.new("he_route *", facts), (steps, after))
 
 
 def _digest(program: Program, lengths: Sequence[int], go_on: GoOn) -> int:

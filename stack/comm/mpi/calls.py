@@ -19,6 +19,8 @@ import numpy as np
 from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind, ReduceKind
 from stack.comm.engine.base import Array
+from stack.comm.engine.call import Call
+from stack.comm.engine.codes import KIND_OF, REDUCE_OF
 from stack.comm.engine.failures import CallMismatch
 from stack.comm.mpi.library import mpi
 
@@ -28,124 +30,131 @@ Requests = Iterator[Any]
 SHORT = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 """MPI has no arithmetic for them: ranks get all vectors, and add them up in float32."""
 ABORT_TAG = 0
-_TEXT_NBYTES = 256
+_TEXT_NBYTES, _DIGEST_NBYTES = 256, 7
 _SUMS = (ReduceKind.SUM, ReduceKind.AVG)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """What all ranks of a group must agree about; `counts` are as in `Group`, flat."""
+class Said:
+    """What a rank says of a call: its number in the group, and the element type in words."""
 
     sequence: int
-    kind: CollectiveKind
+    call: Call
     dtype: str
-    count: int
-    reduce: ReduceKind
-    root: int
-    counts: tuple[int, ...] | None
 
-    def words(self) -> str:
-        of = f" of {self.count} {self.dtype}" if self.counts is None else f" of parts {self.counts}"
-        root = f", root {self.root}" if self.root >= 0 else ""
-        return f"call {self.sequence}: {self.kind.value} ({self.reduce.value}){of}{root}"
+    @property
+    def kind(self) -> CollectiveKind:
+        return KIND_OF[self.call.kind]
+
+    @property
+    def reduce(self) -> ReduceKind:
+        return REDUCE_OF[self.call.reduce]
+
+    def __str__(self) -> str:
+        call = self.call
+        of = f" of {call.count} {self.dtype}" if call.counts is None else f" of parts {call.counts}"
+        root = f", root {call.root}" if call.root >= 0 else ""
+        name = f" ({call.name})" if call.name else ""
+        return f"call {self.sequence}: {self.kind.value} ({self.reduce.value}){of}{root}{name}"
 
 
-def collective(key: str, comm: Any, call: Call, dst: Array, src: Array) -> Requests:
+def collective(key: str, comm: Any, said: Said, dst: Array, src: Array) -> Requests:
     """The requests of a call. Raises CallMismatch on all ranks when they differ."""
-    yield from _compare(key, comm, call)
-    if call.kind is Kind.BARRIER:
+    yield from _compare(key, comm, said)
+    if said.kind is Kind.BARRIER:
         yield comm.Ibarrier()
         return
-    if np.may_share_memory(src, dst) and call.kind is not Kind.BROADCAST:
+    if np.may_share_memory(src, dst) and said.kind is not Kind.BROADCAST:
         src = src.copy()
-    yield from _MOVES[call.kind](comm, call, dst.reshape(-1), src.reshape(-1))
+    yield from _MOVES[said.kind](comm, said, dst.reshape(-1), src.reshape(-1))
 
 
-def _compare(key: str, comm: Any, call: Call) -> Requests:
-    digest = hashlib.blake2b(call.words().encode(), digest_size=7).digest()
+def _compare(key: str, comm: Any, said: Said) -> Requests:
+    text = str(said).encode()
+    digest = hashlib.blake2b(text, digest_size=_DIGEST_NBYTES).digest()
     number = int.from_bytes(digest)
     ends = np.array([number, -number], np.int64)
     yield comm.Iallreduce(mpi().IN_PLACE, ends, mpi().MAX)
     if ends[0] == -ends[1]:
         return
-    mine = np.frombuffer(call.words()[:_TEXT_NBYTES].encode().ljust(_TEXT_NBYTES), np.uint8)
+    mine = np.frombuffer((digest + text)[:_TEXT_NBYTES].ljust(_TEXT_NBYTES), np.uint8)
     every = np.empty((comm.size, _TEXT_NBYTES), np.uint8)
     yield comm.Iallgather(mine, every)
-    texts = [row.tobytes().decode().rstrip() for row in every]
-    other = next(rank for rank, text in enumerate(texts) if text != texts[0])
+    other = next(rank for rank, row in enumerate(every) if (row != every[0]).any())
+    texts = [row[_DIGEST_NBYTES:].tobytes().decode(errors="replace").rstrip() for row in every]
     says = f"rank 0 makes {texts[0]}, rank {other} makes {texts[other]}"
     raise CallMismatch(f"group {key!r}: {says}", (0, other))
 
 
-def _all_reduce(comm: Any, call: Call, dst: Array, src: Array) -> Requests:
+def _all_reduce(comm: Any, said: Said, dst: Array, src: Array) -> Requests:
     if src.dtype in SHORT:
-        yield from _sum_here(comm, call, dst, src, slice(None))
+        yield from _sum_here(comm, said, dst, src, slice(None))
         return
-    yield comm.Iallreduce(_typed(src), _typed(dst), _op(call, src))
-    _divide(call, dst, comm.size)
+    yield comm.Iallreduce(_typed(src), _typed(dst), _op(said, src))
+    _divide(said, dst, comm.size)
 
 
-def _reduce(comm: Any, call: Call, dst: Array, src: Array) -> Requests:
-    here = comm.rank == call.root
+def _reduce(comm: Any, said: Said, dst: Array, src: Array) -> Requests:
+    here = comm.rank == said.call.root
     if src.dtype in SHORT:
         whole = np.empty((comm.size, src.size), src.dtype)
-        yield comm.Igather(_bytes(src), _bytes(whole) if here else None, call.root)
+        yield comm.Igather(_bytes(src), _bytes(whole) if here else None, said.call.root)
         if here:
-            dst[:] = _folded(whole, call.reduce)
+            dst[:] = _folded(whole, said.reduce)
         return
-    yield comm.Ireduce(_typed(src), _typed(dst) if here else None, _op(call, src), call.root)
+    yield comm.Ireduce(_typed(src), _typed(dst) if here else None, _op(said, src), said.call.root)
     if here:
-        _divide(call, dst, comm.size)
+        _divide(said, dst, comm.size)
 
 
-def _reduce_scatter(comm: Any, call: Call, dst: Array, src: Array) -> Requests:
-    counts = call.counts or (dst.size,) * comm.size
+def _reduce_scatter(comm: Any, said: Said, dst: Array, src: Array) -> Requests:
+    counts = said.call.counts or (dst.size,) * comm.size
     if src.dtype in SHORT:
         start = sum(counts[: comm.rank])
-        yield from _sum_here(comm, call, dst, src, slice(start, start + dst.size))
+        yield from _sum_here(comm, said, dst, src, slice(start, start + dst.size))
         return
-    yield comm.Ireduce_scatter(_typed(src), _typed(dst), list(counts), _op(call, src))
-    _divide(call, dst, comm.size)
+    yield comm.Ireduce_scatter(_typed(src), _typed(dst), list(counts), _op(said, src))
+    _divide(said, dst, comm.size)
 
 
-def _sum_here(comm: Any, call: Call, dst: Array, src: Array, part: slice) -> Requests:
+def _sum_here(comm: Any, said: Said, dst: Array, src: Array, part: slice) -> Requests:
     whole = np.empty((comm.size, src.size), src.dtype)
     yield comm.Iallgather(_bytes(src), _bytes(whole))
-    dst[:] = _folded(whole[:, part], call.reduce)
+    dst[:] = _folded(whole[:, part], said.reduce)
 
 
-def _broadcast(comm: Any, call: Call, dst: Array, src: Array) -> Requests:
+def _broadcast(comm: Any, said: Said, dst: Array, src: Array) -> Requests:
     if src is not dst:
         dst[:] = src
-    yield comm.Ibcast(_bytes(dst), call.root)
+    yield comm.Ibcast(_bytes(dst), said.call.root)
 
 
-def _all_gather(comm: Any, call: Call, dst: Array, src: Array) -> Requests:
-    yield comm.Iallgatherv(_bytes(src), _parts(dst, _counts(call, comm, src.size)))
+def _all_gather(comm: Any, said: Said, dst: Array, src: Array) -> Requests:
+    yield comm.Iallgatherv(_bytes(src), _parts(dst, _counts(said, comm, src.size)))
 
 
-def _gather(comm: Any, call: Call, dst: Array, src: Array) -> Requests:
-    into = _parts(dst, _counts(call, comm, src.size)) if comm.rank == call.root else None
-    yield comm.Igatherv(_bytes(src), into, call.root)
+def _gather(comm: Any, said: Said, dst: Array, src: Array) -> Requests:
+    into = _parts(dst, _counts(said, comm, src.size)) if comm.rank == said.call.root else None
+    yield comm.Igatherv(_bytes(src), into, said.call.root)
 
 
-def _scatter(comm: Any, call: Call, dst: Array, src: Array) -> Requests:
-    of = _parts(src, _counts(call, comm, dst.size)) if comm.rank == call.root else None
-    yield comm.Iscatterv(of, _bytes(dst), call.root)
+def _scatter(comm: Any, said: Said, dst: Array, src: Array) -> Requests:
+    of = _parts(src, _counts(said, comm, dst.size)) if comm.rank == said.call.root else None
+    yield comm.Iscatterv(of, _bytes(dst), said.call.root)
 
 
-def _all_to_all(comm: Any, call: Call, dst: Array, src: Array) -> Requests:
+def _all_to_all(comm: Any, said: Said, dst: Array, src: Array) -> Requests:
     yield comm.Ialltoall(_bytes(src), _bytes(dst))
 
 
-def _all_to_all_v(comm: Any, call: Call, dst: Array, src: Array) -> Requests:
+def _all_to_all_v(comm: Any, said: Said, dst: Array, src: Array) -> Requests:
     n, rank = comm.size, comm.rank
-    counts = call.counts or ()
+    counts = said.call.counts or ()
     sent, got = counts[rank * n : (rank + 1) * n], counts[rank::n]
     yield comm.Ialltoallv(_parts(src, sent), _parts(dst, got))
 
 
-_MOVES: dict[CollectiveKind, Callable[[Any, Call, Array, Array], Requests]] = {
+_MOVES: dict[CollectiveKind, Callable[[Any, Said, Array, Array], Requests]] = {
     Kind.ALL_REDUCE: _all_reduce,
     Kind.REDUCE: _reduce,
     Kind.REDUCE_SCATTER: _reduce_scatter,
@@ -197,25 +206,25 @@ def _parts(array: Array, counts: Sequence[int]) -> list[Any]:
     return [array.reshape(-1).view(np.uint8), nbytes, mpi().BYTE]
 
 
-def _counts(call: Call, comm: Any, own: int) -> Sequence[int]:
-    return call.counts or (own,) * comm.size
+def _counts(said: Said, comm: Any, own: int) -> Sequence[int]:
+    return said.call.counts or (own,) * comm.size
 
 
 def _typed(array: Array) -> Array:
     return array.view(np.uint8) if array.dtype == np.bool_ else array
 
 
-def _op(call: Call, array: Array) -> Any:
+def _op(said: Said, array: Array) -> Any:
     """Of bools the sum is "any" and the product "all"."""
     if array.dtype == np.bool_:
-        return mpi().MAX if call.reduce in (ReduceKind.SUM, ReduceKind.MAX) else mpi().MIN
+        return mpi().MAX if said.reduce in (ReduceKind.SUM, ReduceKind.MAX) else mpi().MIN
     others = {ReduceKind.PROD: mpi().PROD, ReduceKind.MIN: mpi().MIN, ReduceKind.MAX: mpi().MAX}
-    return mpi().SUM if call.reduce in _SUMS else others[call.reduce]
+    return mpi().SUM if said.reduce in _SUMS else others[said.reduce]
 
 
-def _divide(call: Call, total: Array, size: int) -> None:
+def _divide(said: Said, total: Array, size: int) -> None:
     """For the average; whole numbers are cut towards zero."""
-    if call.reduce is not ReduceKind.AVG:
+    if said.reduce is not ReduceKind.AVG:
         return
     if total.dtype.kind == "f":
         total /= total.dtype.type(size)

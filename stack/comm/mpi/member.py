@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 
 from hal.core.errors import DeadlineExceeded, Failure, FailureKind, HalError, InvalidCall, Scope
-from stack.comm.engine.base import Array, Counts, Engine, Work
-from stack.comm.engine.codes import KIND_OF, REDUCES
+from stack.comm.engine.base import Array, Engine, Work
+from stack.comm.engine.call import Call
 from stack.comm.engine.failures import GroupAborted, LateRank
 from stack.comm.engine.library import lib
 from stack.comm.engine.routes import Route
-from stack.comm.mpi.calls import ABORT_TAG, Call, Requests, collective, received, sent, tags_of
+from stack.comm.mpi.calls import ABORT_TAG, Requests, Said, collective, received, sent, tags_of
 from stack.comm.mpi.library import mpi
 
-_REDUCE_OF = {code: reduce for reduce, code in REDUCES.items()}
 _SPINS = 2000
 _NAP_S, _LONG_NAP_S = 5e-5, 2e-3
 """Between two looks at a call, the longer it takes; MPI has no wait with a deadline."""
@@ -108,53 +107,20 @@ class MpiMember(Engine):
     def way(self) -> str:
         return "mpi" if self._sequence else ""
 
-    def run(
-        self,
-        kind: int,
-        dtype: int,
-        dst: Array,
-        src: Array,
-        count: int,
-        root: int,
-        reduce: int,
-        counts: Counts | None,
-    ) -> Array:
+    def run(self, call: Call, dst: Array, src: Array, route: Route | None = None) -> Array:
         with self._changed:
-            work = self._work(kind, dst, src, count, root, reduce, counts)
+            work = self._work(call, dst, src, route)
             if self._lanes.get(_COLLECTIVES):
                 self._queue(_COLLECTIVES, work)
             else:
                 self._spin(work)
         return work.finish()
 
-    def start(
-        self,
-        kind: int,
-        dtype: int,
-        dst: Array,
-        src: Array,
-        count: int,
-        root: int,
-        reduce: int,
-        counts: Counts | None,
-    ) -> MpiWork:
+    def start(self, call: Call, dst: Array, src: Array, route: Route | None = None) -> MpiWork:
         with self._changed:
-            work = self._work(kind, dst, src, count, root, reduce, counts)
+            work = self._work(call, dst, src, route)
             self._queue(_COLLECTIVES, work)
         return work
-
-    def follow(
-        self,
-        kind: int,
-        dtype: int,
-        dst: Array,
-        src: Array,
-        count: int,
-        root: int,
-        reduce: int,
-        route: Route,
-    ) -> Array:
-        raise InvalidCall("the MPI engine follows no chunk programs; HAL_COMM_ENGINE=native does")
 
     def message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> MpiWork:
         out = kind == lib.HE_SEND
@@ -205,27 +171,19 @@ class MpiMember(Engine):
     def lost(self) -> set[int]:
         return set()
 
-    def _work(
-        self,
-        kind: int,
-        dst: Array,
-        src: Array,
-        count: int,
-        root: int,
-        reduce: int,
-        counts: Counts | None,
-    ) -> MpiWork:
+    def _work(self, call: Call, dst: Array, src: Array, route: Route | None) -> MpiWork:
+        if route is not None:
+            raise InvalidCall(
+                "the MPI engine follows no chunk programs; HAL_COMM_ENGINE=native does"
+            )
         self._check()
-        flat = None if counts is None else tuple(counts)
-        count = count if counts is None else 0
-        named = KIND_OF[kind], str(src.dtype), count, _REDUCE_OF[reduce], root, flat
-        call = Call(self._sequence, *named)
+        said = Said(self._sequence, call, str(src.dtype))
         self._sequence += 1
         for array, what in ((src, "source"), (dst, "destination")):
             if not array.flags.c_contiguous:
                 raise InvalidCall(f"the {what} is not C-contiguous; give a copy")
-        steps = collective(self.key, self._comm, call, dst, src)
-        return MpiWork(self, call.words(), steps, dst)
+        steps = collective(self.key, self._comm, said, dst, src)
+        return MpiWork(self, str(said), steps, dst)
 
     def _check(self) -> None:
         self._look()

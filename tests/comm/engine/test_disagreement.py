@@ -9,6 +9,7 @@ import pytest
 
 from hal.core.errors import InvalidCall
 from stack.comm.engine.failures import CallMismatch
+from stack.comm.engine.links import VERSION
 from stack.comm.group import Group
 from stack.comm.store import Store, StoreServer
 from tests.comm.engine.crew import TOKEN, crews
@@ -30,6 +31,12 @@ CALLS = {
     "large size": (added(LARGE), added(LARGE + 1), "of 65536 f32", "of 65537 f32"),
     "dtype": (added(3), added(3, np.int32), "of 3 f32", "of 3 i32"),
     "order": (added(3), told, "all-reduce (sum)", "broadcast"),
+    "name": (
+        lambda g: g.all_reduce(np.ones(3, np.float32), name="weights"),
+        lambda g: g.all_reduce(np.ones(3, np.float32), name="biases"),
+        "(weights)",
+        "(biases)",
+    ),
     "message": (
         lambda g: g.send(np.ones(3, np.float32), 1),
         lambda g: g.receive(np.ones(4), 0),
@@ -80,5 +87,6 @@ def test_other_sizes_of_the_group():
 
         said = [pool.submit(join, rank, 2 + rank) for rank in range(2)]
         first, second = (future.result(30) for future in said)
-        assert "rank 1 has version 1 and size 3, rank 0 has version 1 and size 2" in first
-        assert "rank 0 has version 1 and size 2, rank 1 has version 1 and size 3" in second
+        of = f"version {VERSION}"
+        assert f"rank 1 has {of} and size 3, rank 0 has {of} and size 2" in first
+        assert f"rank 0 has {of} and size 2, rank 1 has {of} and size 3" in second

@@ -18,10 +18,10 @@ enum { HE_F64, HE_F32, HE_F16, HE_BF16, HE_I64, HE_I32, HE_I16, HE_I8, HE_U64, H
 
 /* A rank's call as it tells the others. `root` is -1 where the kind has none; of a point-to-point call it is the
  * other rank. `digest` stands for what else must agree: counts of each pair, or the plan that is followed; of a
- * point-to-point call it is the tag. */
+ * point-to-point call it is the tag. `name` stands for what the call is for, 0 for nothing that was said. */
 typedef struct {
     int64_t sequence, count;
-    uint64_t digest;
+    uint64_t digest, name;
     int32_t kind, dtype, reduce, root;
 } he_call;
 
@@ -53,25 +53,26 @@ int he_way_of(he_group *group);
 void *he_share(he_group *group, int64_t nbytes);
 void he_unshare(he_group *group, void *memory);
 
+/* A rank's steps of a chunk program, as `stack.comm.plan.flat` writes them. `digest` is equal on all ranks that follow
+ * one program with equal lengths. `scratch_count` are the elements of its scratch place. */
+typedef struct {
+    uint64_t digest;
+    const int64_t *steps, *after;
+    int64_t nsteps, nafter, scratch_count;
+} he_route;
+
 /* Blocks until the call is done on this rank, or gives HE_PENDING when not all ranks have come to it for a while: then
- * the group's thread goes on with it, and `he_left` gives the calling thread its work. No progress for `timeout_ns` is a failure. `counts` are size * size
- * numbers of HE_ALL_TO_ALL_V (row i is what rank i sends), or size numbers of an uneven HE_ALL_GATHER, HE_GATHER,
- * HE_SCATTER or HE_REDUCE_SCATTER, or NULL. */
-int he_collective(he_group *group, int kind, int dtype, int reduce, int root, int64_t count, void *dst, const void *src,
+ * the group's thread goes on with it, and `he_left` gives the calling thread its work. No progress for `timeout_ns` is a
+ * failure. The call's `sequence` is the group's to give. `counts` are size * size numbers of HE_ALL_TO_ALL_V (row i is
+ * what rank i sends), or size numbers of an uneven HE_ALL_GATHER, HE_GATHER, HE_SCATTER or HE_REDUCE_SCATTER, or NULL;
+ * the call's `digest` stands for them. With a `route` its steps are followed, and its digest is the call's. */
+int he_collective(he_group *group, const he_call *call, const he_route *route, void *dst, const void *src,
                   const int64_t *counts, int64_t timeout_ns);
 he_work *he_left(void);
-/* The same, begun and left to the group's thread. Buffers and counts stay alive until it is done. NULL without
- * memory or threads, and in the child of a fork. */
-he_work *he_collective_start(he_group *group, int kind, int dtype, int reduce, int root, int64_t count, void *dst,
-                             const void *src, const int64_t *counts, int64_t timeout_ns);
-/* The same for a chunk program: this rank's steps as `stack.comm.plan.flat` writes them. `digest` is equal on all ranks
- * that follow one program with equal lengths. `scratch_count` are the elements of its scratch place. */
-int he_program_do(he_group *group, int kind, int dtype, int reduce, int root, int64_t count, uint64_t digest, void *dst,
-                  const void *src, const int64_t *steps, int nsteps, const int64_t *after, int64_t nafter,
-                  int64_t scratch_count, int64_t timeout_ns);
-he_work *he_program_start(he_group *group, int kind, int dtype, int reduce, int root, int64_t count, uint64_t digest,
-                          void *dst, const void *src, const int64_t *steps, int nsteps, const int64_t *after,
-                          int64_t nafter, int64_t scratch_count, int64_t timeout_ns);
+/* The same, begun and left to the group's thread. Buffers, counts and the route's steps stay alive until it is done.
+ * NULL without memory or threads, and in the child of a fork. */
+he_work *he_collective_start(he_group *group, const he_call *call, const he_route *route, void *dst, const void *src,
+                             const int64_t *counts, int64_t timeout_ns);
 /* HE_PENDING when it is not done after `wait_ns`. */
 int he_work_wait(he_work *work, int64_t wait_ns);
 int he_work_test(he_work *work);

@@ -13,7 +13,7 @@ enum { HE_PROGRAMS, HE_MESSAGES, HE_LANES };
 /* Where it has come to lie, its bytes may start anywhere: copy them. */
 typedef struct {
     he_call call;
-    int64_t number, nbytes, filling;
+    int64_t number, nbytes;
 } he_frame;
 _Static_assert(sizeof(he_frame) == FRAME_NBYTES, "a head is as long as others think");
 

@@ -236,7 +236,7 @@ int he_run_attached(he_group *g, const he_work *w, uint32_t number);
 /* group.c */
 unsigned char *he_scratch(he_group *g, int64_t nbytes);
 /* program.c */
-struct he_program *he_program_new(he_group *g, const int64_t *steps, int n, const int64_t *after, int64_t nafter, int64_t scratch_count);
+struct he_program *he_program_new(he_group *g, const he_route *route);
 int he_program_run(he_group *g, he_work *w);
 void he_program_free(struct he_program *p);
 /* share.c */

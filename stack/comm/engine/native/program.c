@@ -56,17 +56,18 @@ static void list_messages(he_program *p, int size) {
         if (flow_of(p, i)) flow_of(p, i)->steps[flow_of(p, i)->n++] = i;
 }
 
-he_program *he_program_new(he_group *g, const int64_t *steps, int n, const int64_t *after, int64_t nafter, int64_t scratch_count) {
+he_program *he_program_new(he_group *g, const he_route *route) {
+    int n = (int)route->nsteps;
     he_program *p = calloc(1, sizeof *p);
     if (!p) return NULL;
-    if (!allot(p, n, nafter, g->size)) {
+    if (!allot(p, n, route->nafter, g->size)) {
         he_program_free(p);
         return NULL;
     }
-    p->steps = (const he_step *)steps;
-    p->after = after;
+    p->steps = (const he_step *)route->steps;
+    p->after = route->after;
     p->n = p->left = n;
-    p->scratch_count = scratch_count;
+    p->scratch_count = route->scratch_count;
     link_successors(p);
     list_messages(p, g->size);
     for (int i = 0; i < n; i++)

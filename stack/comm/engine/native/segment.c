@@ -2,7 +2,7 @@
 #include "channel.h"
 #include <sys/mman.h>
 
-#define VERSION 1
+#define VERSION 2
 
 static size_t ends_nbytes(int nlocal) { return (sizeof(he_head) + nlocal * sizeof(he_end) + 4095) / 4096 * 4096; }
 

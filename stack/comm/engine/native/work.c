@@ -6,13 +6,6 @@
 #define BUDGET_NS 20000000LL
 #define IDLE_NS 500000000LL
 
-static uint64_t digest_of(int kind, int size, const int64_t *counts) {
-    uint64_t digest = counts ? 0xcbf29ce484222325ULL : 0;
-    int n = !counts ? 0 : kind == HE_ALL_TO_ALL_V ? size * size : size;
-    for (int i = 0; i < n; i++) digest = (digest ^ (uint64_t)counts[i]) * 0x100000001b3ULL;
-    return digest;
-}
-
 void he_work_finish(he_work *w, int code) {
     w->status = code;
     __atomic_store_n(&w->done, 1, __ATOMIC_SEQ_CST);
@@ -116,18 +109,23 @@ static he_work *leave(he_group *g, const he_work *w) {
     return NULL;
 }
 
-static he_work work_of(he_group *g, int kind, int dtype, int reduce, int root, int64_t count, void *dst, const void *src,
-                       const int64_t *counts, int64_t timeout_ns) {
-    he_work w = {.group = g, .dst = dst, .src = src, .counts = counts, .timeout_ns = timeout_ns};
-    w.call = (he_call){.count = count, .digest = digest_of(kind, g->size, counts), .kind = kind, .dtype = dtype,
-                       .reduce = reduce, .root = root};
-    return w;
+/* 0 without memory for its program. */
+static int work_of(he_work *w, he_group *g, const he_call *call, const he_route *route, void *dst, const void *src,
+                   const int64_t *counts, int64_t timeout_ns) {
+    *w = (he_work){.group = g, .call = *call, .dst = dst, .src = src, .counts = counts, .timeout_ns = timeout_ns};
+    if (!route) return 1;
+    w->call.digest = route->digest;
+    w->program = he_program_new(g, route);
+    return w->program != NULL;
 }
 
-he_work *he_collective_start(he_group *g, int kind, int dtype, int reduce, int root, int64_t count, void *dst,
-                             const void *src, const int64_t *counts, int64_t timeout_ns) {
-    he_work w = work_of(g, kind, dtype, reduce, root, count, dst, src, counts, timeout_ns);
-    return atomic_load(&g->forked) ? NULL : leave(g, &w);
+he_work *he_collective_start(he_group *g, const he_call *call, const he_route *route, void *dst, const void *src,
+                             const int64_t *counts, int64_t timeout_ns) {
+    he_work w;
+    if (atomic_load(&g->forked) || !work_of(&w, g, call, route, dst, src, counts, timeout_ns)) return NULL;
+    he_work *started = leave(g, &w);
+    if (!started) he_program_free(w.program);
+    return started;
 }
 
 static int begin(he_group *g) {
@@ -167,35 +165,15 @@ static int do_now(he_group *g, he_work *w) {
     return left ? HE_PENDING : he_fail(g, HE_NO_MEMORY, g->rank, g->rank, &w->call, NULL, 0);
 }
 
-int he_collective(he_group *g, int kind, int dtype, int reduce, int root, int64_t count, void *dst, const void *src,
+int he_collective(he_group *g, const he_call *call, const he_route *route, void *dst, const void *src,
                   const int64_t *counts, int64_t timeout_ns) {
-    he_work w = work_of(g, kind, dtype, reduce, root, count, dst, src, counts, timeout_ns);
-    return atomic_load(&g->forked) ? HE_FORKED : do_now(g, &w);
-}
-
-int he_program_do(he_group *g, int kind, int dtype, int reduce, int root, int64_t count, uint64_t digest, void *dst,
-                  const void *src, const int64_t *steps, int nsteps, const int64_t *after, int64_t nafter,
-                  int64_t scratch_count, int64_t timeout_ns) {
-    he_work w = work_of(g, kind, dtype, reduce, root, count, dst, src, NULL, timeout_ns);
+    he_work w;
     if (atomic_load(&g->forked)) return HE_FORKED;
-    w.call.digest = digest;
-    w.program = he_program_new(g, steps, nsteps, after, nafter, scratch_count);
-    if (!w.program) return he_fail(g, HE_NO_MEMORY, g->rank, g->rank, &w.call, NULL, 0);
+    if (!work_of(&w, g, call, route, dst, src, counts, timeout_ns))
+        return he_fail(g, HE_NO_MEMORY, g->rank, g->rank, &w.call, NULL, 0);
     int code = do_now(g, &w);
     if (code != HE_PENDING) he_program_free(w.program);
     return code;
-}
-
-he_work *he_program_start(he_group *g, int kind, int dtype, int reduce, int root, int64_t count, uint64_t digest,
-                          void *dst, const void *src, const int64_t *steps, int nsteps, const int64_t *after,
-                          int64_t nafter, int64_t scratch_count, int64_t timeout_ns) {
-    he_work w = work_of(g, kind, dtype, reduce, root, count, dst, src, NULL, timeout_ns);
-    if (atomic_load(&g->forked)) return NULL;
-    w.call.digest = digest;
-    w.program = he_program_new(g, steps, nsteps, after, nafter, scratch_count);
-    he_work *started = w.program ? leave(g, &w) : NULL;
-    if (!started) he_program_free(w.program);
-    return started;
 }
 
 int he_work_test(he_work *w) { return __atomic_load_n(&w->done, __ATOMIC_ACQUIRE) ? w->status : HE_PENDING; }

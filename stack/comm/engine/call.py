@@ -1,0 +1,74 @@
+"""A collective call as one value: what all ranks of a group must agree about."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from stack.comm.engine.library import ffi, lib
+from stack.comm.engine.names import number_of
+
+_KEPT = 1024
+"""Calls whose native form is kept, the last ones used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call without its arrays. `kind`, `dtype` and `reduce` are the numbers of
+    `stack.comm.engine.codes`; `count`, `root` and `counts`, flat, are as in
+    `stack.comm.group.Group`, and `count` is 0 where there are `counts` or a chunk program tells the
+    lengths. `name` says what the call is for: calls of two names are two calls.
+
+    `native` and `numbers` are the call and its counts as the native engine takes them.
+    """
+
+    kind: int
+    dtype: int
+    count: int
+    root: int = -1
+    reduce: int = 0
+    counts: tuple[int, ...] | None = None
+    name: str = ""
+    native: Any = field(init=False, compare=False, repr=False)
+    numbers: Any = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        facts = {
+            "count": self.count,
+            "digest": _digest(self.counts),
+            "name": number_of(self.name),
+            "kind": self.kind,
+            "dtype": self.dtype,
+            "reduce": self.reduce,
+            "root": self.root,
+        }
+        numbers = ffi.NULL if self.counts is None else ffi.new("int64_t[]", self.counts)
+        object.__setattr__(self, "native", ffi.new("he_call *", facts))
+        object.__setattr__(self, "numbers", numbers)
+
+
+call_of = lru_cache(_KEPT)(Call)
+"""As `Call`, made once for equal arguments: a short call takes no longer than making one."""
+
+
+class Sums(dict[int, Call]):
+    """The all-reduces by sum of an element type, by their count: `call_of` for the shortest way."""
+
+    def __init__(self, dtype: int) -> None:
+        super().__init__()
+        self._dtype = dtype
+
+    def __missing__(self, count: int) -> Call:
+        if len(self) >= _KEPT:
+            self.clear()
+        self[count] = made = Call(lib.HE_ALL_REDUCE, self._dtype, count, reduce=lib.HE_SUM)
+        return made
+
+
+def _digest(counts: tuple[int, ...] | None) -> int:
+    """What stands for counts that all ranks must have; 0 for none."""
+    if counts is None:
+        return 0
+    return int.from_bytes(hashlib.blake2b(repr(counts).encode(), digest_size=8).digest()) | 1
