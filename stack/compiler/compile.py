@@ -75,7 +75,8 @@ def compile_graph(
     for call in program.calls:
         if isinstance(call, TileExchange):
             (part,) = call.buffers
-            calls.append(ExchangeCall(call.group, call.reduce, call.dtype, _ref(part)))
+            facts = call.group, call.name, call.reduce, call.dtype
+            calls.append(ExchangeCall(*facts, _ref(part)))
             continue
         source = sources.get(call.kernel)
         if source is None:

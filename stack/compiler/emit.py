@@ -60,9 +60,10 @@ class TileCall:
 
 @dataclass(frozen=True, slots=True)
 class TileExchange:
-    """Elements that the ranks of a group combine in place."""
+    """Elements that the ranks of a group combine in place, and what all of them call it."""
 
     group: str
+    name: str
     reduce: ReduceKind
     dtype: DType
     buffers: tuple[Part, ...]
@@ -147,7 +148,9 @@ class Emitter:
         home = self.homes[root]
         assert home.kind != "scratch", "scratch memory is one kernel's own"
         part = self.buffers.part((home.kind, home.index, home.base), home.base + root.type.size)
-        return TileExchange(root["group"], ReduceKind(root["kind"]), root.dtype, (part,))
+        return TileExchange(
+            root["group"], root["name"], ReduceKind(root["kind"]), root.dtype, (part,)
+        )
 
     def problem(self, cluster: Cluster) -> Problem | None:
         """What a schedule of the cluster's kernel is chosen for; None where there is no choice."""

@@ -49,9 +49,10 @@ class CopyCall:
 @dataclass(frozen=True, slots=True)
 class ExchangeCall:
     """Combine elements with those of the other ranks of a group, in place. Every rank of the group
-    makes the same exchanges with it in the same order."""
+    makes the same exchanges with it in the same order: `name` is what all of them call this one."""
 
     group: str
+    name: str
     reduce: ReduceKind
     dtype: DType
     buffer: BufferRef

@@ -7,6 +7,7 @@ place gives its cell another node and touches no other tensor.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from weakref import WeakKeyDictionary, WeakValueDictionary
@@ -59,12 +60,14 @@ class Before:
 class Trace:
     """The tracing of a function. Cells older than `born` were there before it.
 
-    `old` has what each of these was before the function changed it.
+    `old` has what each of these was before the function changed it. `numbers` tell apart what the
+    function does more than once, by its place in the program.
     """
 
     function: str
     born: int = field(default_factory=lambda: next(_serials))
     old: dict[Cell, Before] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=count)
 
     def began_as(self, cell: Cell) -> Node:
         """The node that an older cell had at the beginning."""

@@ -360,7 +360,8 @@ def scatter_add(base: Node, index: Node, updates: Node, axis: int) -> Node:
 # between ranks
 
 
-def all_reduce(kind: str, x: Node, group: str) -> Node:
+def all_reduce(kind: str, x: Node, group: str, name: str = "") -> Node:
     """x combined element by element with those of the group's other ranks, by sum, prod, min, max
-    or avg. All ranks of the group compute it, in the same order among all such nodes."""
-    return make("all_reduce", (x,), kind=kind, group=group)
+    or avg. All ranks of the group compute it, in the same order among all such nodes; `name` is
+    what all of them call it, and ranks that combine values of two names are told so."""
+    return make("all_reduce", (x,), kind=kind, group=group, name=name)

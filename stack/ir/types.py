@@ -171,6 +171,7 @@ def _scatter_add(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type
 def _all_reduce(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     need(attrs["kind"] in (*KINDS, "avg"), f"kind is one of {', '.join(KINDS)}, avg")
     need(type(attrs["group"]) is str and attrs["group"] != "", "the group is a name")
+    need(type(attrs["name"]) is str, "what it is called is a text")
     return srcs[0]
 
 
@@ -218,6 +219,6 @@ RULES: Mapping[str, tuple[int, frozenset[str], Rule]] = {
     "matmul": (2, frozenset(), _matmul),
     "gather": (2, frozenset({"axis"}), _gather),
     "scatter_add": (3, frozenset({"axis"}), _scatter_add),
-    "all_reduce": (1, frozenset({"kind", "group"}), _all_reduce),
+    "all_reduce": (1, frozenset({"kind", "group", "name"}), _all_reduce),
 }
 """For each operation: the number of operands (-1: any), the names of its attributes, its rule."""

@@ -17,7 +17,7 @@ EXCHANGE: tuple[OpRecord, ...] = (
         "all_reduce",
         OpKind.EXCHANGE,
         "combined with the values of the other ranks of `group` by `kind`, in rank order; f16 and "
-        "bf16 accumulate in f32",
+        "bf16 accumulate in f32; the ranks call it `name`",
         _alone,
     ),
 )

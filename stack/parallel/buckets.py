@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hal.tile.node import Node, toposort
@@ -11,7 +11,7 @@ from stack.framework import Tensor
 from stack.framework.cell import traces
 from stack.framework.flat import Layout, homes
 from stack.ir import build as g
-from stack.parallel.order import begun
+from stack.parallel.order import begun, called
 
 BUCKET_NBYTES = 1 << 20
 """Gradients that are averaged at once, about: few enough that the first ones are on their way while
@@ -45,15 +45,17 @@ def _run(group: Sequence[Tensor]) -> Run:
     return Run(group, Layout.of([p.shape for p in group]))
 
 
-def share(run: Run, group: str) -> None:
+def share(run: Run, group: str, names: Mapping[int, str]) -> None:
     """Replace the gradients by their averages over the ranks of the group. Parameters without one
     stay without one. In a trace in buckets, else at once: ranks may cut graphs that are not of one
-    trace differently."""
+    trace differently. `names` has those of the parameters by their serial numbers, equal on all
+    ranks."""
     if all(p.grad is None for p in run.members):
         return
     parts = [_gradient(p) for p in run.members]
     cut = buckets(parts) if traces else [range(len(parts))]
-    pieces = [_averaged(run.layout, parts, bucket, group) for bucket in cut]
+    members = [names[p.serial] for p in run.members]
+    pieces = [_averaged(run.layout, parts, bucket, group, members) for bucket in cut]
     flat = begun(Tensor(g.concat(pieces, 0), run.members[0].device))
     views = run.layout.split(flat.node)
     for p, view in zip(run.members, views, strict=True):
@@ -65,9 +67,12 @@ def _gradient(p: Tensor) -> Node:
     return g.full(p.shape, 0, p.dtype) if p.grad is None else p.grad.node
 
 
-def _averaged(layout: Layout, parts: Sequence[Node], bucket: range, group: str) -> Node:
+def _averaged(
+    layout: Layout, parts: Sequence[Node], bucket: range, group: str, names: Sequence[str]
+) -> Node:
     own = [layout.padded(parts[i], i) for i in bucket]
-    return g.all_reduce("avg", g.concat(own, 0), group)
+    ends = dict.fromkeys((names[bucket.start], names[bucket.stop - 1]))
+    return g.all_reduce("avg", g.concat(own, 0), group, called(f"gradients of {' to '.join(ends)}"))
 
 
 def buckets(parts: Sequence[Node], nbytes: int = BUCKET_NBYTES) -> list[range]:

@@ -21,7 +21,7 @@ from stack.ir import build as g
 from stack.parallel.agree import agree
 from stack.parallel.buckets import runs, share
 from stack.parallel.mesh import Mesh
-from stack.parallel.order import begun
+from stack.parallel.order import begun, called
 from stack.runtime import Engine
 
 Array = NDArray[Any]
@@ -49,7 +49,7 @@ class DataParallel:
     def __init__(self, model: Module, mesh: Mesh, axis: str) -> None:
         """Use `data_parallel`."""
         self.rank, self.size = mesh.place(axis), mesh.size(axis)
-        self._parameters = list(model.parameters())
+        self._parameters = list(model.named_parameters())
         self._membership = None
         if self.size > 1:
             self._membership = Membership.join(model, mesh, axis)
@@ -74,7 +74,8 @@ class DataParallel:
             raise InvalidCall(f"mean takes floats, not {NAMES[x.dtype]}; pass x.float()")
         if self._membership is None:
             return x.detach()
-        combined = g.all_reduce("avg", x.detach().node, self._membership.name)
+        name = called(f"mean of {NAMES[x.dtype]}{list(x.shape)}")
+        combined = g.all_reduce("avg", x.detach().node, self._membership.name, name)
         return begun(Tensor(combined, x.device))
 
     def any(self, flag: bool) -> bool:
@@ -91,8 +92,10 @@ class DataParallel:
     def share(self) -> None:
         """Replace the gradients that this rank has gathered by their averages over the ranks."""
         if self._membership is not None:
-            for run in runs([p for p in self._parameters if p.requires_grad]):
-                share(run, self._membership.name)
+            learned = [(name, p) for name, p in self._parameters if p.requires_grad]
+            names = {p.serial: name for name, p in learned}
+            for run in runs([p for _, p in learned]):
+                share(run, self._membership.name, names)
 
     def close(self) -> None:
         """Leave the group, once everything begun is done: the model is this process's own again.

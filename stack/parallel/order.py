@@ -16,3 +16,16 @@ def begun(x: Tensor) -> Tensor:
     if not traces:
         realize(x)
     return x
+
+
+def called(what: str) -> str:
+    """What all ranks call the exchange that the program comes to now.
+
+    In a trace it is told by its place in the program, which is the same on all ranks also where
+    their graphs differ: by a number of its own that a rank computes with. The compiler begins
+    exchanges in an order that follows from the graph, so such ranks may begin them in two orders,
+    and no two of one function have one name. Outside of a trace the program's order is kept.
+    """
+    if not traces:
+        return what
+    return f"{what}: exchange {next(traces[-1].numbers)} of {traces[-1].function!r}"

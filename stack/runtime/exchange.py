@@ -7,6 +7,7 @@ from typing import Protocol
 
 from hal.core.errors import InvalidCall
 from hal.core.values import Collective, CollectiveKind, Point, Region, Waits
+from stack.comm.engine.names import learn
 from stack.compiler.program import ExchangeCall
 from stack.runtime.hazards import Access, dependencies
 from stack.runtime.placement import Place
@@ -17,7 +18,9 @@ from stack.runtime.stream import Stream
 class RankGroup(Protocol):
     """What a plan needs of a group of ranks; see `stack.comm.device`."""
 
-    def start(self, collective: Collective, dst: Region, src: Region, waits: Waits) -> Point: ...
+    def start(
+        self, collective: Collective, dst: Region, src: Region, waits: Waits, *, name: str
+    ) -> Point: ...
 
 
 class Exchange:
@@ -30,21 +33,22 @@ class Exchange:
         self, groups: Mapping[str, RankGroup], call: ExchangeCall, buffer: Place | Region
     ) -> None:
         self._groups = groups
-        self._name = call.group
+        self._group, self._name = call.group, call.name
+        learn(call.name)  # another rank may begin it first
         self._buffer = buffer
         count = call.buffer.nbytes // call.dtype.nbytes
         self._call = Collective(CollectiveKind.ALL_REDUCE, call.dtype, count, call.reduce)
 
     def start(self, stream: Stream, regions: Regions, waits: Waits) -> Point:
         """Raises InvalidCall for a group that the engine is not in."""
-        group = self._groups.get(self._name)
+        group = self._groups.get(self._group)
         if group is None:
             raise InvalidCall(
                 f"{stream.device.name}: a plan combines values with the ranks of "
-                f"{self._name!r}, a group that this engine has not joined or has left"
+                f"{self._group!r}, a group that this engine has not joined or has left"
             )
         at = region_of(self._buffer, regions) if isinstance(self._buffer, Place) else self._buffer
-        return group.start(self._call, at, at, (*stream.newest, *waits))
+        return group.start(self._call, at, at, (*stream.newest, *waits), name=self._name)
 
 
 def joined(accesses: Sequence[Access]) -> Access:

@@ -17,6 +17,7 @@ def t(dtype, *shape):
 
 
 F, H, I, B = DType.F32, DType.BF16, DType.I64, DType.BOOL
+SHARED = {"kind": "avg", "group": "data", "name": ""}
 
 GOOD = [
     ("add", [t(F, 2, 3), t(F, 2, 3)], {}, None, t(F, 2, 3)),
@@ -80,8 +81,9 @@ BAD = [
     ("matmul", [t(F, 2, 3), t(F, 3, 5)], {}, t(DType.F64), "cannot be f64"),
     ("gather", [t(F, 2), t(F, 2)], {"axis": 0}, None, "index must be i32 or i64"),
     ("scatter_add", [t(F, 5), t(I, 2), t(F, 3)], {"axis": 0}, None, "updates need shape (2,)"),
-    ("all_reduce", [t(F, 5)], {"kind": "mean", "group": "data"}, None, "sum, prod, min, max, avg"),
-    ("all_reduce", [t(F, 5)], {"kind": "avg", "group": ""}, None, "the group is a name"),
+    ("all_reduce", [t(F, 5)], SHARED | {"kind": "mean"}, None, "sum, prod, min, max, avg"),
+    ("all_reduce", [t(F, 5)], SHARED | {"group": ""}, None, "the group is a name"),
+    ("all_reduce", [t(F, 5)], SHARED | {"name": 1}, None, "what it is called is a text"),
 ]
 
 
@@ -106,7 +108,7 @@ def test_an_operation_takes_exactly_the_element_types_that_it_claims(op, dtype):
     if op in ("gather", "scatter_add"):
         srcs[1] = index
     good = {"perm": (1, 0), "start": (0, 0), "stop": (2, 2), "step": (1, 1), "axis": 0, "value": 0}
-    good |= {"lo": (0, 0), "hi": (0, 0), "axes": (1,), "kind": "max", "group": "data"}
+    good |= {"lo": (0, 0), "hi": (0, 0), "axes": (1,), "kind": "max", "group": "data", "name": ""}
     attrs = {k: good[k] for k in names}
     same_bits = next(d for d in DType if d.bits == dtype.bits and d is not B)
     asked = t(same_bits, 2, 2) if op == "bitcast" else t(dtype, 2, 2)

@@ -83,7 +83,7 @@ def work():
     """A GPT, a model with dropout with each batch in two parts, and what else there is to see."""
     train(gpt(), "plain.npz", 1)
     train(Pairs(), "dropout.npz", 2)
-    print(json.dumps([trouble(), *eager(), unusual()]), flush=True)  # noqa: T201
+    print(json.dumps([trouble() | {"swapped": swapped()}, *eager(), unusual()]), flush=True)  # noqa: T201
     last()
 
 
@@ -107,6 +107,22 @@ def trouble():
         except HalError as error:
             said[name] = str(error)
     return said
+
+
+def swapped():
+    """What a rank is told whose captured step begins equal exchanges in another order than that of
+    the other rank, as it computes with its own number."""
+    with data_parallel(nn.Linear(1, 1), Mesh.present()) as parallel:
+
+        @ht.jit
+        def step(x):
+            early = parallel.mean(x * (1 + parallel.rank))
+            return parallel.mean(x.sin()), early
+
+        try:
+            return [t.tolist() for t in step(np.zeros(3, np.float32))]
+        except HalError as error:
+            return str(error)
 
 
 def eager():

@@ -76,7 +76,7 @@ def test_gradients_keep_their_values_and_lie_where_the_optimizer_has_them(group,
     before = [None if p.grad is None else p.grad.numpy() for p in parameters]
     found = runs(parameters)
     for run in found:
-        share(run, group)
+        share(run, group, {p.serial: name for name, p in layers.named_parameters()})
         gradients = [None if p.grad is None else p.grad.node for p in run.members]
         if None not in gradients:
             assert run.layout.split(run.layout.join(gradients)) == gradients

@@ -78,6 +78,13 @@ def test_what_cannot_be_is_refused_on_every_rank(worked):
         assert refused["whole"] == "mean takes floats, not int64; pass x.float()"
 
 
+def test_captured_steps_that_begin_exchanges_in_two_orders_end_in_both_names(worked):
+    """Else each rank would get one exchange's values for the other's, and nobody would know."""
+    for refused, *_ in worked[1]:
+        assert "mean of float32[3]: exchange 0 of 'step'" in refused["swapped"]
+        assert "mean of float32[3]: exchange 1 of 'step'" in refused["swapped"]
+
+
 def test_a_rank_that_is_killed_within_a_step_is_named_at_once(tmp_path):
     done = Folder(tmp_path).run("-n", 2, "--devices", "cpu:0", SCRIPT, "die")
     assert done.code == 128 + 9

@@ -33,9 +33,9 @@ DEVICES = ("cpu:0", "reference:0")
 class Ranks:
     """A crew whose ranks have devices."""
 
-    def __init__(self, crew, stack):
+    def __init__(self, crew, stack, devices=DEVICES):
         self.crew = crew
-        self.engines = [stack.enter_context(engine_of(hal.open(name))) for name in DEVICES]
+        self.engines = [stack.enter_context(engine_of(hal.open(name))) for name in devices]
         self.groups = crew.do(lambda group: DeviceGroup(group, self.engines[group.rank].device))
         for engine, group in zip(self.engines, self.groups, strict=True):
             stack.callback(group.close)
@@ -182,6 +182,32 @@ def test_what_ends_the_group_fails_what_needs_it_and_the_engine_goes_on():
             engine.get(failed)
         (whole,) = engine.plan(GraphRequest((g.neg(X),), (X,))).run([given])
         np.testing.assert_array_equal(engine.get(whole), -np.ones(N))
+
+
+@pytest.mark.parametrize("devices", [DEVICES, ("reference:0", "reference:1")])
+def test_ranks_whose_plans_begin_equal_exchanges_in_two_orders_are_told_both_names(devices):
+    """The deeper one comes later; in the second case the plugin's own group is there for them."""
+    with crews(2) as (crew,), ExitStack() as stack:
+        ranks = Ranks(crew, stack, devices)
+
+        def run(group):
+            engine = ranks.engines[group.rank]
+            deep = g.neg(g.exp(g.exp(X)))
+            values = (deep, Y) if group.rank else (Y, deep)
+            names = ("weights", "biases")
+            outputs = tuple(
+                g.all_reduce("sum", v, "data", name) for v, name in zip(values, names, strict=True)
+            )
+            inputs = [engine.put(np.ones(N), DType.F64) for _ in range(2)]
+            found = engine.plan(GraphRequest(outputs, (X, Y))).run(inputs)
+            with pytest.raises(OperationFailed) as raised:
+                engine.get(found[0])
+            return str(raised.value)
+
+        for said in crew.do(run):
+            assert "rank 0 makes call" in said
+            assert "rank 1 makes call" in said
+            assert said.count("of 12 f64 (weights)") >= 1 <= said.count("of 12 f64 (biases)")
 
 
 def test_exchanges_have_no_schedule_to_measure(ranks):

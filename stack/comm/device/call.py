@@ -26,14 +26,17 @@ UNEVEN = (Kind.ALL_GATHER, Kind.GATHER, Kind.REDUCE_SCATTER, Kind.SCATTER)
 @dataclass(frozen=True, slots=True)
 class Call:
     """A collective, with the elements of each rank's part where they differ (`parts`, equal on all
-    ranks, for kinds of `UNEVEN`; `collective.count` does not count then)."""
+    ranks, for kinds of `UNEVEN`; `collective.count` does not count then), and what all ranks call
+    it, "" for an all-reduce without a name and for other kinds."""
 
     collective: Collective
     parts: tuple[int, ...] | None = None
+    name: str = ""
 
     def __str__(self) -> str:
         call = self.collective
-        return f"{call.kind.value} of {call.count} {call.dtype.short}"
+        name = f" ({self.name})" if self.name else ""
+        return f"{call.kind.value} of {call.count} {call.dtype.short}{name}"
 
     def needs(self, rank: int, size: int) -> tuple[int | None, int | None]:
         """The elements of a rank's destination and source; None for one that it does not use."""
@@ -100,7 +103,7 @@ def perform(group: Group, call: Call, dst: Array, src: Array) -> None:
     of, parts = call.collective, call.parts
     match of.kind:
         case Kind.ALL_REDUCE:
-            group.all_reduce(src, of.reduce, dst)
+            group.all_reduce(src, of.reduce, dst, call.name)
         case Kind.REDUCE:
             group.reduce(src, of.root, of.reduce, dst if group.rank == of.root else src)
         case Kind.BROADCAST:

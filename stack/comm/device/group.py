@@ -48,6 +48,7 @@ class DeviceGroup:
         self._line = Line(group, device, any(not peer.mapped for peer in self.peers))
         self._lock = threading.Lock()
         self._newest: tuple[Own | Line, Point] | None = None
+        self._named: set[str] = set()
 
     @property
     def rank(self) -> int:
@@ -88,6 +89,8 @@ class DeviceGroup:
         src: Region,
         waits: Waits = (),
         parts: Sequence[int] | None = None,
+        *,
+        name: str = "",
     ) -> Point:
         """Begin a collective behind the points in `waits`; gives the point at which it is done on
         this rank. Does not block.
@@ -95,12 +98,13 @@ class DeviceGroup:
         `dst` equal to `src` means in place. Regions that the rank does not use may be empty. The
         buffers stay alive until the point. `parts` are the elements of each rank's part where they
         differ (all_gather, gather, reduce_scatter, scatter), equal on all ranks; the collective's
-        count does not count then. Raises InvalidCall for regions that do not fit, and after
+        count does not count then. `name` is what all ranks call an all-reduce: where two names
+        meet, the group fails with both. Raises InvalidCall for regions that do not fit, and after
         `leave`.
         """
-        call = self.check(collective, dst, src, parts)
-        way = self._way(call)
+        call = self.check(collective, dst, src, parts, name)
         with self._lock:
+            way = self._way(call)
             if self._newest is not None and self._newest[0] is not way:
                 waits = (*waits, self._newest[1])
             point = way.start(call, dst, src, waits)
@@ -108,22 +112,35 @@ class DeviceGroup:
             return point
 
     def check(
-        self, collective: Collective, dst: Region, src: Region, parts: Sequence[int] | None = None
+        self,
+        collective: Collective,
+        dst: Region,
+        src: Region,
+        parts: Sequence[int] | None = None,
+        name: str = "",
     ) -> Call:
         """The call that `start` would begin. Raises InvalidCall for what does not fit."""
-        call = Call(collective, None if parts is None else tuple(parts))
+        call = Call(collective, None if parts is None else tuple(parts), name)
         where = f"{self.device.name} in group {self.group.key!r}"
         call.check(where, self.rank, self.size, dst, src)
         return call
 
     def _way(self, call: Call) -> Own | Line:
-        """Who runs a call: the same on all ranks."""
-        if self._own is None or call.parts is not None:
+        """Who runs a call: the same on all ranks. A plugin's group compares no names, so the first
+        call of each goes by the engine; a plan that begins calls in another order is found out in
+        its first run."""
+        if self._own is None or call.parts is not None or self._is_new(call.name):
             return self._line
         nbytes = call.nbytes(self.size)
         rule = next((r for r in self._rules if r.holds(call.collective.kind, nbytes)), None)
         own = self._prefers_own if rule is None else rule.algorithm == DEVICE
         return self._own if own else self._line
+
+    def _is_new(self, name: str) -> bool:
+        """Whether the engine has to compare a name first."""
+        new = name not in self._named and name != "" and all(peer.copies for peer in self.peers)
+        self._named.add(name)
+        return new
 
     def abort(self, cause: Failure) -> None:
         """Fail every call that is not done, here with `cause`, and end the group on all ranks. Does

@@ -19,13 +19,15 @@ from stack.comm.group import Group
 @dataclass(frozen=True, slots=True)
 class Peer:
     """A rank's device: its name and plugin, the process that opened it, whether the host sees its
-    memory in place (`mapped`), which groups its plugin makes itself, what no other rank or group
-    says (`nonce`), and the user's word on what runs (`plans`), of which rank 0's counts."""
+    memory in place (`mapped`) or can copy it at all (`copies`), which groups its plugin makes
+    itself, what no other rank or group says (`nonce`), and the user's word on what runs (`plans`),
+    of which rank 0's counts."""
 
     device: str
     plugin: str
     process: int
     mapped: bool
+    copies: bool
     groups: bool
     groups_between_processes: bool
     nonce: str
@@ -40,6 +42,7 @@ def meet(group: Group, device: Device) -> tuple[Peer, ...]:
         device.info.plugin,
         os.getpid(),
         is_open(device),
+        Feature.MAP in features,
         Feature.COLLECTIVES in features,
         Feature.GROUP_IPC in features,
         secrets.token_hex(8),

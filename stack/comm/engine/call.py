@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from stack.comm.engine.library import ffi, lib
-from stack.comm.engine.names import number_of
+from stack.comm.engine.names import learn
 
 _KEPT = 1024
 """Calls whose native form is kept, the last ones used."""
@@ -38,7 +38,7 @@ class Call:
         facts = {
             "count": self.count,
             "digest": _digest(self.counts),
-            "name": number_of(self.name),
+            "name": learn(self.name),
             "kind": self.kind,
             "dtype": self.dtype,
             "reduce": self.reduce,

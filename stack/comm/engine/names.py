@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import hashlib
 
-_NAMES: dict[int, str] = {}
+_NAMES = {0: ""}
 """Those of this process. Ranks run one program, so what one of them says is known to the others."""
 
 
-def number_of(name: str) -> int:
-    """The number of a name, equal in every process; 0 for the empty one."""
-    if not name:
-        return 0
-    number = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest()) | 1
+def learn(name: str) -> int:
+    """The number of a name, equal in every process and 0 for the empty one. From now on this
+    process has the words for it when another rank says it."""
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    number = int.from_bytes(digest) | 1 if name else 0
     _NAMES[number] = name
     return number
 
 
 def name_of(number: int) -> str:
     """The name in words, or that this process has never used it; "" for 0."""
-    if not number:
-        return ""
     return _NAMES.get(number, f"something that this process does not know ({number:#x})")
