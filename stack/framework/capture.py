@@ -13,6 +13,7 @@ from stack.framework.apply import common_device
 from stack.framework.cell import Cell, Trace, become, owners, rebind, traces, unsettled
 from stack.framework.device import Array, Plan, default_device, engine
 from stack.framework.errors import TracingError
+from stack.framework.flags import Flags
 from stack.framework.flat import homes
 from stack.framework.request import Inlining
 from stack.framework.tensor import Tensor
@@ -28,7 +29,8 @@ class Captured:
     """A traced function as a plan. Its outputs are the function's tensors, then the states' new
     values.
 
-    `states` are the cells that the function changes; their arrays are updated in place.
+    `states` are the cells that the function changes; their arrays are updated in place. `flags` is
+    what must hold of leaves from outside.
     """
 
     plan: Plan
@@ -37,6 +39,7 @@ class Captured:
     states: tuple[Cell, ...]
     results: Spec
     result_count: int
+    flags: Flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +115,8 @@ def _captured(trace: Trace, nodes: list[Node], given: list[Tensor], result: Any)
     device = common_device(cells) if cells else default_device()
     inputs = tuple(inline.add_input(leaf) for leaf in inline.inputs)
     plan = engine(device).plan(GraphRequest(tuple(outputs), inputs, tuple(updates)))
-    return Captured(plan, device, sources, tuple(states), results, len(tensors))
+    flags = Flags(trace.flags)
+    return Captured(plan, device, sources, tuple(states), results, len(tensors), flags)
 
 
 class _Kept:

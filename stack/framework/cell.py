@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
+from typing import ClassVar
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from hal.tile.node import Node
@@ -29,21 +30,39 @@ class Cell:
     its age.
 
     `requires_grad` without `owns` marks a value that was computed from others which require a
-    gradient.
+    gradient. `changes` counts how often one was changed.
     """
 
-    __slots__ = ("__weakref__", "device", "node", "owns", "requires_grad", "serial")
+    __slots__ = ("__weakref__", "_requires_grad", "device", "node", "owns", "serial")
+    changes: ClassVar[int] = 0
 
     def __init__(self, node: Node, device: str, owns: bool, requires_grad: bool) -> None:
         self.node = node
         self.device = device
         self.owns = owns
-        self.requires_grad = requires_grad
+        self._requires_grad = requires_grad
         self.serial = next(_serials)
         if owns:
             owners[node] = weakref.ref(self)
         if not (owns and node in store.arrays):
             unsettled[self.serial] = self
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients are gathered here, or flow through here. What a trace reads is a
+        condition of its plan."""
+        if traces:
+            traces[-1].note_flag(self)
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, required: bool) -> None:
+        if required == self._requires_grad:
+            return
+        if traces:
+            traces[-1].note_flag(self)
+        self._requires_grad = required
+        Cell.changes += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +80,20 @@ class Trace:
     """The tracing of a function. Cells older than `born` were there before it.
 
     `old` has what each of these was before the function changed it. `numbers` tell apart what the
-    function does more than once, by its place in the program.
+    function does more than once, by its place in the program. `flags` has of each older leaf at
+    which it was looked whether it required a gradient.
     """
 
     function: str
     born: int = field(default_factory=lambda: next(_serials))
     old: dict[Cell, Before] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=count)
+    flags: dict[Cell, bool] = field(default_factory=dict)
+
+    def note_flag(self, cell: Cell) -> None:
+        """Remember whether an older leaf required a gradient before the function changed that."""
+        if cell.serial < self.born and cell.owns:
+            self.flags.setdefault(cell, cell._requires_grad)
 
     def began_as(self, cell: Cell) -> Node:
         """The node that an older cell had at the beginning."""

@@ -29,10 +29,11 @@ def jit(function: Callable[P, R]) -> Jitted[P, R]:
     arguments.
 
     Arguments are nested tuples, lists and dicts. Tensors, numpy arrays and numpy scalars in them
-    may change from call to call; everything else is part of the plan, as are shapes and element
-    types: another value is traced anew. The function's Python runs only when it is traced. Tensors
-    from outside that it reads are read at each call, and those that it changes in place are updated
-    in place; gradients that it gathers and does not use up are dropped. Within the function values
+    may change from call to call; everything else is part of the plan, as are shapes, element types
+    and which tensors from outside require gradients: another value is traced anew. The function's
+    Python runs only when it is traced. Tensors from outside that it reads are read at each call,
+    and those that it changes in place are updated in place; gradients that it gathers and does not
+    use up are dropped. Within the function values
     cannot be read. It returns tensors in nested tuples, lists and dicts.
     """
     return Jitted(function)
@@ -43,7 +44,7 @@ class Jitted(Generic[P, R]):
 
     def __init__(self, function: Callable[P, R]) -> None:
         self._function = function
-        self._plans: dict[Hashable, Captured] = {}
+        self._plans: dict[Hashable, list[Captured]] = {}
         self.traced = 0
         update_wrapper(self, function)
 
@@ -54,14 +55,16 @@ class Jitted(Generic[P, R]):
         arguments = tuple(_argument(x) for x in given)
         try:
             key = (spec, arguments, mode.key())
-            captured = self._plans.get(key)
+            plans = self._plans.setdefault(key, [])
         except TypeError as error:
             raise TensorError(
                 f"an argument of {self._name} is neither an array nor hashable: {error}\n"
                 f"  called at {where_called()}"
             ) from None
+        captured = next((plan for plan in plans if plan.flags.hold()), None)
         if captured is None:
-            captured = self._plans[key] = self._capture(spec, arguments)
+            captured = self._capture(spec, arguments)
+            plans.append(captured)
         result: R = _run(captured, given)
         return result
 
@@ -80,7 +83,7 @@ class Jitted(Generic[P, R]):
     @property
     def launches(self) -> int:
         """The kernel launches of all captured plans."""
-        return sum(c.plan.launches for c in self._plans.values())
+        return sum(c.plan.launches for plans in self._plans.values() for c in plans)
 
 
 def _is_array(x: Any) -> bool:

@@ -220,6 +220,52 @@ def test_evaluation_mode_is_traced_anew_and_remembered():
     assert f.traced == 2
 
 
+@pytest.mark.parametrize("frozen", ["0.weight", "3.bias"])
+def test_a_parameter_that_learns_no_more_or_again_is_traced_anew_and_remembered(
+    draw_floats, frozen
+):
+    (x,) = draw_floats((5, 4))
+    learned = []
+    for jitted in (True, False):
+        model, _, step = model_and_step(jitted)
+        chosen = dict(model.named_parameters())[frozen]
+        learned.append([])
+        for required in (True, False, True, False, False, True):
+            before = chosen.numpy()
+            chosen.requires_grad_(required)
+            loss = step(ht.tensor(x), ht.tensor(np.arange(5) % 3)).item()
+            learned[-1].append([loss, *(p.numpy() for p in model.parameters())])
+            assert required or (chosen.numpy() == before).all()
+        assert not jitted or step.traced == 2
+    for one, other in zip(*learned, strict=True):
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_what_a_function_asks_of_a_flag_in_python_is_traced_anew(draw_floats):
+    """Also where the tensor is no operand of anything."""
+    w = ht.tensor([1.0])
+    f = ht.jit(lambda x: x * (2 if w.requires_grad else 3))
+    found = []
+    for required in (False, True, False):
+        w.requires_grad_(required)
+        ht.ones(1, requires_grad=True)  # a change elsewhere changes nothing
+        found.append(f(np.ones(1)).item())
+    assert (found, f.traced) == ([3, 2, 3], 2)
+
+
+def test_a_function_that_changes_a_flag_is_right_from_its_next_trace_on():
+    w = ht.tensor([1.0])
+
+    @ht.jit
+    def f(x):
+        before = w.requires_grad
+        w.requires_grad_()
+        return x * (2 if before else 3)
+
+    assert [f(np.ones(1)).item() for _ in range(3)] == [3, 2, 2]
+
+
 def test_reading_a_value_while_tracing_is_refused():
     @ht.jit
     def bad(x):
