@@ -6,15 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from hal.conformance import expect
-from hal.conformance.crowd import (
-    Member,
-    combined,
-    perform,
-    source_count,
-    together,
-    values,
-    wanted_count,
-)
+from hal.conformance.collectives import combined, source_count, values, wanted_count
+from hal.conformance.crowd import Member, perform, together
 from hal.conformance.rig import Rig
 from hal.core.description import Feature
 from hal.core.dtypes import DType

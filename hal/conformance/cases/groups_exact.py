@@ -8,17 +8,8 @@ import numpy as np
 
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
-from hal.conformance.crowd import (
-    Array,
-    Member,
-    combined,
-    crowd,
-    expected,
-    perform,
-    source_count,
-    tolerance,
-    values,
-)
+from hal.conformance.collectives import Array, combined, expected, source_count, tolerance, values
+from hal.conformance.crowd import Member, crowd, perform
 from hal.conformance.expect import Unfit
 from hal.conformance.rig import Rig
 from hal.core.description import Feature

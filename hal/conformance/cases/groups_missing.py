@@ -6,7 +6,8 @@ import time
 
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
-from hal.conformance.crowd import combined, crowd, values
+from hal.conformance.collectives import combined, values
+from hal.conformance.crowd import crowd
 from hal.conformance.members import GROUP, SHORT_S, SUM, lose, submitted
 from hal.conformance.rig import Rig
 from hal.core.description import Feature

@@ -9,17 +9,8 @@ import numpy as np
 
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
-from hal.conformance.crowd import (
-    Array,
-    Member,
-    combined,
-    crowd,
-    expected,
-    join,
-    source_count,
-    together,
-    values,
-)
+from hal.conformance.collectives import Array, combined, expected, source_count, values
+from hal.conformance.crowd import Member, crowd, join, together
 from hal.conformance.expect import Wrong
 from hal.conformance.members import GROUP, SHORT_S, SUM, cause_of, submitted
 from hal.conformance.rig import Rig
