@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from hal.core.description import DeviceInfo
 from hal.core.errors import Unsupported, UnsupportedFormat
@@ -13,7 +13,7 @@ from hal.tile.printer import print_kernel
 from stack.compiler import c, llvm, scratchpad, simt
 from stack.compiler.emit import Part, TileExchange
 from stack.compiler.lanes import in_groups
-from stack.compiler.lower import lower_graph
+from stack.compiler.lower import TileProgram, lower_graph
 from stack.compiler.mesh.render import is_together, render_together
 from stack.compiler.program import (
     BufferRef,
@@ -70,29 +70,30 @@ def compile_graph(
     _check_types(request, info)
     write = renderer(info)
     program = lower_graph(request, info, records, choices)
-    sources: dict[Kernel, KernelSource] = {}
-    calls: list[Call] = []
-    for call in program.calls:
-        if isinstance(call, TileExchange):
-            (part,) = call.buffers
-            facts = call.group, call.name, call.reduce, call.dtype
-            calls.append(ExchangeCall(*facts, _ref(part)))
-            continue
-        source = sources.get(call.kernel)
-        if source is None:
-            source = sources[call.kernel] = write(call.kernel, info)
-        calls.append(KernelCall(source, call.grid, tuple(map(_ref, call.buffers))))
-    for target, temp, nbytes in program.copies:
-        calls.append(
-            CopyCall(BufferRef("input", target, 0, nbytes), BufferRef("temp", temp, 0, nbytes))
-        )
+    copies = (
+        CopyCall(BufferRef("input", target, 0, nbytes), BufferRef("temp", temp, 0, nbytes))
+        for target, temp, nbytes in program.copies
+    )
     return CompiledGraph(
         inputs=tuple(n.type for n in request.inputs),
         outputs=tuple(n.type for n in request.outputs),
         updates=request.updates,
         temps=program.temps,
-        calls=tuple(calls),
+        calls=(*_rendered(program, write, info), *copies),
     )
+
+
+def _rendered(program: TileProgram, write: Renderer, info: DeviceInfo) -> Iterator[Call]:
+    """The calls of a program, with a source for each kernel, however often it is called."""
+    sources: dict[Kernel, KernelSource] = {}
+    for call in program.calls:
+        if isinstance(call, TileExchange):
+            (part,) = call.buffers
+            yield ExchangeCall(call.group, call.name, call.reduce, call.dtype, _ref(part))
+            continue
+        if call.kernel not in sources:
+            sources[call.kernel] = write(call.kernel, info)
+        yield KernelCall(sources[call.kernel], call.grid, tuple(map(_ref, call.buffers)))
 
 
 def _check_types(request: GraphRequest, info: DeviceInfo) -> None:

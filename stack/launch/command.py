@@ -46,17 +46,10 @@ def run(
     if deadline_s <= 0:
         raise InvalidCall(f"--deadline is {deadline_s:g}; it must be a number of seconds above 0")
     if mpi:
-        if size or hosts_file or log_folder or address or restarts:
-            raise InvalidCall(
-                "--mpi makes this process a rank of what mpirun has started, which says how many "
-                "there are and where; leave out -n, --hosts, --log-dir, --address and --restarts"
-            )
+        _check_left_to_mpi(size, hosts_file, log_folder, address, restarts)
         there = _here(1, named).devices
         return run_as_rank(target, arguments, module, there, deadline_s)
-    if hosts_file is None:
-        hosts: tuple[Host, ...] = (_here(size or 1, named),)
-    else:
-        hosts = read_hosts(hosts_file, named)
+    hosts = read_hosts(hosts_file, named) if hosts_file else (_here(size or 1, named),)
     plan = Plan(
         hosts,
         seats(hosts, size or sum(host.slots for host in hosts)),
@@ -70,6 +63,15 @@ def run(
     )
     with descendants_end():
         return run_until_well(plan, restarts)
+
+
+def _check_left_to_mpi(*given: object) -> None:
+    """Raise InvalidCall where something is given that MPI has decided."""
+    if any(given):
+        raise InvalidCall(
+            "--mpi makes this process a rank of what mpirun has started, which says how many "
+            "there are and where; leave out -n, --hosts, --log-dir, --address and --restarts"
+        )
 
 
 def _here(size: int, named: Sequence[str]) -> Host:

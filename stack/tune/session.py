@@ -96,16 +96,19 @@ def _tune_one(
         return
     if 0 in found.refused:
         told(tunable, None, f"the rules' own kernel was refused: {found.refused[0]}")
-        return
-    if len(listed) > 1 and not found.compared:
+    elif len(listed) > 1 and not found.compared:
         told(tunable, None, "the budget is spent before a second candidate was timed")
-        return
-    record = recorded(tunable.problem, listed, found)
+    else:
+        record = recorded(tunable.problem, listed, found)
+        _keep(record, folder)
+        told(tunable, record, "")
+
+
+def _keep(record: Record, folder: Path) -> None:
     try:
         write_record(folder, record)
     except OSError as error:
         raise KeepError(f"what was measured cannot be kept in {folder}: {error}") from error
-    told(tunable, record, "")
 
 
 def measured(

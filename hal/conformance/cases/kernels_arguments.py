@@ -85,25 +85,25 @@ def _(rig: Rig) -> None:
     expect.same_bytes(rig.read(out, waits=[point]), bits, "a NaN with a payload")
 
 
+MIXED = {
+    DType.I8: -3,
+    F64: 0.1,
+    DType.BOOL: True,
+    DType.I16: -300,
+    F32: 1.5,
+    DType.U8: 200,
+    DType.I64: -(2**62),
+    DType.U16: 60000,
+    DType.F16: 0.25,
+    DType.U64: 2**63 + 1,
+    I32: -70000,
+}
+"""Scalars of types whose sizes do not follow one another."""
+
+
 @kernels_arguments.case("argument-order", "bind.scalars", "launch.exact")
 def _(rig: Rig) -> None:
-    wanted = {
-        d: v
-        for d, v in (
-            (DType.I8, -3),
-            (F64, 0.1),
-            (DType.BOOL, True),
-            (DType.I16, -300),
-            (F32, 1.5),
-            (DType.U8, 200),
-            (DType.I64, -(2**62)),
-            (DType.U16, 60000),
-            (DType.F16, 0.25),
-            (DType.U64, 2**63 + 1),
-            (I32, -70000),
-        )
-        if d in rig.info.dtypes
-    }
+    wanted = {d: v for d, v in MIXED.items() if d in rig.info.dtypes}
     b = Builder("mixed")
     for dtype in wanted:
         scalar = b.scalar(f"s_{dtype.short}", dtype)

@@ -84,12 +84,7 @@ class _World:
             [dict(zip(FIELDS, map(int, row), strict=True)) for row in flat.steps]
             for flat in self.flats
         ]
-        self.receivers = {
-            (row["peer"], rank, row["message"]): index
-            for rank, rows in enumerate(self.rows)
-            for index, row in enumerate(rows)
-            if OPS[row["op"]] in (Op.RECV, Op.RECV_REDUCE)
-        }
+        self.receivers = _receivers(self.rows)
         self.left = [set(range(len(rows))) for rows in self.rows]
         self.waiting = [set(left) for left in self.left]
         self.sent: Counter[tuple[int, int]] = Counter()
@@ -192,6 +187,16 @@ def divide(total: Array, number: int) -> Array:
     floor = wide // number
     cut = floor + ((wide < 0) & (wide % number != 0)).astype(wide.dtype)
     return np.asarray(cut.astype(total.dtype))
+
+
+def _receivers(rows: Sequence[Sequence[dict[str, int]]]) -> dict[tuple[int, int, int], int]:
+    """The index of the step that receives a message, by sender, receiver and number."""
+    return {
+        (row["peer"], rank, row["message"]): index
+        for rank, steps in enumerate(rows)
+        for index, row in enumerate(steps)
+        if OPS[row["op"]] in (Op.RECV, Op.RECV_REDUCE)
+    }
 
 
 def _places(
