@@ -77,6 +77,25 @@ print("done")
     assert not list(Path(tempfile.gettempdir()).iterdir())
 
 
+def test_a_forked_process_outlives_the_emulator_of_the_one_that_made_it(place):
+    text = """
+import os, sys, time
+from hal_plugin_sunway import toolchain
+
+cache = os.environ["TMPDIR"] + "/cache"
+first = toolchain.worker(cache)
+if os.fork():
+    sys.exit(0)
+ends = time.monotonic() + 20
+while first.exists() and time.monotonic() < ends:
+    time.sleep(0.01)
+print(first.exists(), toolchain.worker(cache).exists())
+"""
+    done = _run(text)
+    assert (done.stdout, done.returncode) == ("False True\n", 0)
+    assert [left.name for left in place.iterdir()] == ["cache"]
+
+
 _FOLDER = "import os, signal\nfrom hal_plugin_sunway.folder import Folder\nfolder = Folder()\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import os
 import platform
 import re
 import shutil
@@ -76,8 +77,9 @@ def target() -> str:
 
 
 @functools.cache
-def _own() -> Folder:
-    """This process's folder for the emulator itself; it goes when the process ends."""
+def _own(process: int) -> Folder:
+    """A process's folder for the emulator itself, which goes when it ends; one that was forked from
+    it makes its own."""
     return Folder()
 
 
@@ -86,7 +88,9 @@ def worker(cache_dir: str = "") -> Path:
     sources = sorted(NATIVE.glob("*.c"))
     texts = [p.read_bytes() for p in (*sources, *NATIVE.glob("*.h"), *INCLUDE.glob("*.h"))]
     with _BUILDING:  # core groups that start at the same time share the folder and the build
-        built = Path(_own().name) / f"worker-{_digest([target().encode(), *sorted(texts)])}"
+        built = (
+            Path(_own(os.getpid()).name) / f"worker-{_digest([target().encode(), *sorted(texts)])}"
+        )
         if not built.exists() and not fetch(cache_dir, built):
             try:
                 _compile([*_WORKER, f"-I{INCLUDE}", *map(str, sources), "-ldl"], built)
