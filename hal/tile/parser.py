@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -10,7 +9,6 @@ from hal.core.dtypes import DType
 from hal.core.values import Param, ParamKind
 from hal.tile.kernel import (
     SCRATCHPAD,
-    Access,
     Alloc,
     Atomic,
     Barrier,
@@ -28,10 +26,11 @@ from hal.tile.kernel import (
     Wait,
 )
 from hal.tile.node import Node, Type, node
+from hal.tile.operands import Operands
 from hal.tile.ops import OPS, Op
 from hal.tile.place import INLINE
 from hal.tile.printer import HEADER
-from hal.tile.tokens import DTYPES, Token, Tokens
+from hal.tile.tokens import Token, Tokens
 from hal.tile.walk import Block
 
 
@@ -44,14 +43,11 @@ def parse_kernel(text: str) -> Kernel:
 
 
 class _Parser:
-    """A recursive descent. `_values` and `_memories` are what the current block can see."""
+    """A recursive descent: `_t` are the tokens, `_o` reads operands from them."""
 
     def __init__(self, text: str) -> None:
         self._t = Tokens(text)
-        self._values: dict[str, Node] = {}
-        self._memories: dict[str, Memory] = {}
-        self._scalars: dict[str, Node] = {}
-        self._variables = 0
+        self._o = Operands(self._t)
 
     # kernels
 
@@ -75,23 +71,21 @@ class _Parser:
         self._t.expect(":")
         if self._t.accept("scalar"):
             dtype = self._t.dtype()
-            self._scalars[name] = node("scalar", Type((), dtype), name=name)
+            self._o.declare_scalar(name, dtype)
             return Param(name, ParamKind.SCALAR, dtype)
         if not self._t.accept("buffer"):
             raise self._t.fail("'buffer' or 'scalar'")
         dtype = self._t.dtype()
-        self._memories[name] = Memory(name, dtype)
+        self._o.declare(Memory(name, dtype))
         return Param(
             name, ParamKind.BUFFER, dtype, self._t.accept("reads"), self._t.accept("writes")
         )
 
     def _block(self) -> Block:
-        """The statements between braces; what they define ends with them."""
-        outer = self._values, self._memories
-        self._values, self._memories = dict(self._values), dict(self._memories)
-        block = self._statements()
-        self._close()
-        self._values, self._memories = outer
+        """The statements between braces."""
+        with self._o.block():
+            block = self._statements()
+            self._close()
         return block
 
     def _statements(self) -> Block:
@@ -109,80 +103,6 @@ class _Parser:
         if not self._t.accept("}"):
             raise self._t.fail("'}'")
 
-    # values
-
-    def _value(self) -> Node:
-        token = self._t.next
-        if token.kind == "number":
-            return self._constant()
-        if self._t.accept("true", "false"):
-            return node("const", Type((), DType.BOOL), value=token.text == "true")
-        known = {"value": self._values, "scalar": self._scalars}.get(token.kind)
-        if known is None:
-            raise self._t.fail("a value")
-        found = known.get(token.text.removeprefix("$"))
-        if found is None:
-            raise self._t.fail("a value that is defined before and visible here")
-        self._t.take(token.kind, "a value")
-        return found
-
-    def _constant(self) -> Node:
-        token = self._t.take("number", "a number")
-        digits, _, short = token.text.partition(":")
-        dtype = DTYPES.get(short or "i64")
-        if dtype is None or not (dtype.is_float or re.fullmatch(r"-?\d+", digits)):
-            raise self._t.fail("an integer, or a number with its type such as 2.0:f32", token)
-        value = float(digits) if dtype.is_float else int(digits)
-        return node("const", Type((), dtype), value=value)
-
-    def _new_name(self) -> Token:
-        token = self._t.take("value", "a new value such as %1")
-        if token.text in self._values:
-            raise self._t.fail("a value that is not defined yet", token)
-        return token
-
-    def _define(self, token: Token, type: Type) -> Node:
-        self._variables += 1
-        variable = node("var", type, id=self._variables)
-        self._values[token.text] = variable
-        return variable
-
-    def _maybe(self) -> Node | None:
-        return None if self._t.accept("_") else self._value()
-
-    def _option(self, word: str) -> Node | None:
-        if not self._t.accept(word):
-            return None
-        self._t.expect("(")
-        value = self._value()
-        self._t.expect(")")
-        return value
-
-    def _memory(self) -> Memory:
-        token = self._t.take("name", "a memory's name")
-        if token.text not in self._memories:
-            raise self._t.fail("a memory that is declared before and visible here", token)
-        return self._memories[token.text]
-
-    def _at_index(self) -> tuple[Memory, Node]:
-        memory = self._memory()
-        self._t.expect("[")
-        index = self._value()
-        self._t.expect("]")
-        return memory, index
-
-    def _access(self) -> Access:
-        memory, offset = self._at_index()
-        strides: list[Node] = []
-        if self._t.accept("strides"):
-            self._t.expect("(")
-            strides = self._t.items(")", self._value)
-        limits: list[Node | None] = [None] * len(strides)
-        if self._t.accept("limits"):
-            self._t.expect("(")
-            limits = self._t.items(")", self._maybe)
-        return Access(memory, offset, tuple(strides), tuple(limits))
-
     # statements
 
     def _statement(self) -> Statement | None:
@@ -196,23 +116,23 @@ class _Parser:
         return rule(self)
 
     def _definition(self) -> Statement | None:
-        name = self._new_name()
+        name = self._o.new_name()
         self._t.expect("=")
         token = self._t.take("name", "an operation")
         if token.text == "load":
-            source, other = self._access(), self._option("other")
-            return Load(self._define(name, self._t.colon_type()), source, other)
+            source, other = self._o.access(), self._o.option("other")
+            return Load(self._o.define(name, self._t.colon_type()), source, other)
         if token.text == "gather":
             (memory, index), mask, other = (
-                self._at_index(),
-                self._option("mask"),
-                self._option("other"),
+                self._o.at_index(),
+                self._o.option("mask"),
+                self._o.option("other"),
             )
-            return Gather(self._define(name, self._t.colon_type()), memory, index, mask, other)
+            return Gather(self._o.define(name, self._t.colon_type()), memory, index, mask, other)
         op = OPS.get(token.text)
         if op is None or op.name in INLINE:
             raise self._t.fail(f"an operation (load, gather, {', '.join(OPS)})", token)
-        self._values[name.text] = self._expression(op)
+        self._o.call(name, self._expression(op))
         return None
 
     def _expression(self, op: Op) -> Node:
@@ -220,7 +140,7 @@ class _Parser:
         for i in range(op.arity):
             if i:
                 self._t.expect(",")
-            operands.append(self._value())
+            operands.append(self._o.value())
         attrs = {}
         for attr in op.attrs:
             self._t.expect(attr)
@@ -229,22 +149,22 @@ class _Parser:
         return node(op.name, self._t.colon_type(), tuple(operands), **attrs)
 
     def _store(self) -> Statement:
-        value = self._value()
+        value = self._o.value()
         self._t.expect("to")
-        return Store(self._access(), value)
+        return Store(self._o.access(), value)
 
     def _scatter(self) -> Statement:
-        value = self._value()
+        value = self._o.value()
         self._t.expect("to")
-        memory, index = self._at_index()
-        return Scatter(memory, index, value, self._option("mask"))
+        memory, index = self._o.at_index()
+        return Scatter(memory, index, value, self._o.option("mask"))
 
     def _atomic(self) -> Statement:
         kind = self._t.name("an atomic's kind")
-        value = self._value()
+        value = self._o.value()
         self._t.expect("to")
-        memory, index = self._at_index()
-        return Atomic(kind, memory, index, value, self._option("mask"))
+        memory, index = self._o.at_index()
+        return Atomic(kind, memory, index, value, self._o.option("mask"))
 
     def _alloc(self) -> Statement:
         name = self._t.name("a memory's name")
@@ -253,13 +173,12 @@ class _Parser:
         self._t.expect("[")
         size = self._t.integer()
         self._t.expect("]")
-        self._memories[name] = Memory(name, dtype, SCRATCHPAD, size)
-        return Alloc(self._memories[name])
+        return Alloc(self._o.declare(Memory(name, dtype, SCRATCHPAD, size)))
 
     def _copy(self) -> Statement:
-        source = self._access()
+        source = self._o.access()
         self._t.expect("to")
-        target = self._access()
+        target = self._o.access()
         self._t.expect("shape")
         return Copy(target, source, self._t.sizes("(", ")"), self._channel())
 
@@ -277,20 +196,20 @@ class _Parser:
         return Barrier()
 
     def _if(self) -> Statement:
-        condition = self._value()
+        condition = self._o.value()
         then = self._block()
         return If(condition, then, self._block() if self._t.accept("else") else ())
 
     def _carry(self) -> tuple[Token, Node]:
-        name = self._new_name()
+        name = self._o.new_name()
         self._t.expect("=")
-        return name, self._value()
+        return name, self._o.value()
 
     def _for(self) -> Statement:
-        index = self._new_name()
+        index = self._o.new_name()
         for text in ("in", "range", "("):
             self._t.expect(text)
-        bounds = self._t.items(")", self._value)
+        bounds = self._t.items(")", self._o.value)
         if len(bounds) != 3:
             raise self._t.fail("start, stop and step before this")
         carry: list[tuple[Token, Node]] = []
@@ -300,14 +219,12 @@ class _Parser:
         return self._loop(index, bounds, carry)
 
     def _loop(self, index: Token, bounds: list[Node], carry: list[tuple[Token, Node]]) -> For:
-        outer = self._values, self._memories
-        self._values, self._memories = dict(self._values), dict(self._memories)
-        i = self._define(index, Type((), DType.I64))
-        inside = [self._define(name, init.type) for name, init in carry]
-        body = self._statements()
-        after = self._after(len(carry))
-        self._close()
-        self._values, self._memories = outer
+        with self._o.block():
+            i = self._o.define(index, Type((), DType.I64))
+            inside = [self._o.define(name, init.type) for name, init in carry]
+            body = self._statements()
+            after = self._after(len(carry))
+            self._close()
         results = self._results([init.type for _, init in carry])
         parts = zip(inside, (init for _, init in carry), after, results, strict=True)
         start, stop, step = bounds
@@ -318,7 +235,7 @@ class _Parser:
         values: list[Node] = []
         for i in range(count):
             self._t.expect("," if i else "next")
-            values.append(self._value())
+            values.append(self._o.value())
         if count:
             self._t.end_line()
         return values
@@ -327,7 +244,7 @@ class _Parser:
         results: list[Node] = []
         for i, type in enumerate(types):
             self._t.expect("," if i else "->")
-            results.append(self._define(self._new_name(), type))
+            results.append(self._o.define(self._o.new_name(), type))
         return results
 
 
