@@ -59,7 +59,7 @@ typedef struct {
     uint32_t presence, done; /* enum HE_HERE...; whether `last` has ended */
     he_call last;
     uint64_t probe, probe_at; /* a number, and where its process has it too */
-    _Alignas(LINE) uint32_t bells[2], asleep[2]; /* by lane */
+    _Alignas(LINE) uint32_t bells[2], asleep[2], over[2]; /* by lane; `over` of a rank that leaves */
     _Alignas(LINE) uint32_t failed; /* whether `failure` is told */
     he_failure failure;
 } he_end;
@@ -239,6 +239,9 @@ unsigned char *he_scratch(he_group *g, int64_t nbytes);
 struct he_program *he_program_new(he_group *g, const he_route *route);
 int he_program_run(he_group *g, he_work *w);
 void he_program_free(struct he_program *p);
+/* leave.c */
+void he_part(he_group *g);
+int he_is_away(he_group *g, int lane, int rank);
 /* share.c */
 he_place he_place_of(he_group *g, const void *memory);
 unsigned char *he_mapped(he_group *g, const he_work *w, int rank, he_place place);

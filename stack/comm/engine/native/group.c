@@ -81,17 +81,17 @@ he_group *he_group_new(int rank, int size, int nlocal, const int *local, int seg
     return NULL;
 }
 
-/* Others hear that this rank has left; calls that are queued still end. */
+/* Others hear that this rank leaves; calls that are queued still end. */
 void he_group_leave(he_group *g) {
     if (atomic_load(&g->forked) || atomic_exchange(&g->away, 1)) return;
     __atomic_store_n(&g->ends[g->here].presence, HE_AWAY, __ATOMIC_SEQ_CST);
-    he_wake(&g->ends[g->here].posted);
-    he_watch_remove(g);
     pthread_mutex_lock(&g->lock);
     g->ending = 1;
     pthread_cond_signal(&g->changed);
     pthread_cond_signal(&g->posted);
     pthread_mutex_unlock(&g->lock);
+    he_part(g);
+    he_watch_wake();
 }
 
 /* Memory for the call that runs, kept for the next one; NULL without. */
@@ -111,6 +111,7 @@ static void close_data(he_group *g) {
 void he_group_release(he_group *g) {
     if (atomic_fetch_sub(&g->refs, 1) != 1) return;
     he_group_leave(g);
+    if (!atomic_load(&g->forked)) he_watch_remove(g);
     close_data(g);
     he_shared_close(g);
     he_segment_unmap(g);

@@ -21,14 +21,11 @@ void he_message_finish(he_group *g, int queue, he_work *w, int code) {
     *(before ? &before->next : &q->first) = w->next;
     if (q->last == w) q->last = before;
     g->nmessages--;
+    int ending = g->ending;
     pthread_mutex_unlock(&g->lock);
+    if (ending) he_part(g);
     he_work_finish(w, code);
     he_work_release(w);
-}
-
-static int is_away(he_group *g, int rank) {
-    if (g->peers[rank].remote) return he_state_of(g, rank) == HE_LEFT;
-    return __atomic_load_n(&g->ends[g->index[rank]].presence, __ATOMIC_SEQ_CST) != HE_HERE;
 }
 
 /* What holds a message up that did not move; the group has failed then. `away` is from before the try: what the rank
@@ -54,7 +51,7 @@ static int send_first(he_group *g, int queue, he_message_work *m, int *moved) {
 static int turn(he_group *g, int queue, int *moved) {
     he_message_work *m = head(g, queue);
     if (!m) return HE_OK;
-    int away = is_away(g, queue / 2);
+    int away = he_is_away(g, HE_MESSAGES, queue / 2);
     int any = 0, code = queue % 2 ? he_inbox_turn(g, queue / 2, &any) : send_first(g, queue, m, &any);
     if (!code && !any) code = check(g, queue, m, away);
     *moved |= any;

@@ -156,11 +156,6 @@ static int turn(he_group *g, const he_work *w, int *moved) {
     return code;
 }
 
-static int is_away(he_group *g, int rank) {
-    if (g->peers[rank].remote) return he_state_of(g, rank) == HE_LEFT;
-    return __atomic_load_n(&g->ends[g->index[rank]].presence, __ATOMIC_SEQ_CST) != HE_HERE;
-}
-
 static const he_call *last_of(he_group *g, int rank, int *done) {
     he_end *end = g->peers[rank].remote ? NULL : &g->ends[g->index[rank]];
     *done = end ? (int)end->done : g->peers[rank].last_done;
@@ -194,7 +189,7 @@ static int check(he_group *g, const he_work *w, int64_t limit_ns) {
     int code = he_look(g), rank = waited_for(g, p);
     if (code) return code;
     for (int r = 0; r < g->size; r++)
-        if (p->receives[r] && is_away(g, r)) {
+        if (p->receives[r] && he_is_away(g, HE_PROGRAMS, r)) {
             int moved = 0;
             if (turn(g, w, &moved) || moved) return he_look(g); /* what it sent before it left counts */
             return he_fail(g, HE_LEFT, r, g->rank, &w->call, NULL, 0);

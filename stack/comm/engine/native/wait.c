@@ -1,5 +1,5 @@
 /* Showing something to the ranks of this host, and waiting for what they show. */
-#include "engine.h"
+#include "channel.h"
 #include <sched.h>
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -42,7 +42,7 @@ static int late(he_group *g, const he_work *w, int i) {
 
 /* A rank that left will not show anything more; one that is lost has failed the group. */
 static int gone(he_group *g, const he_work *w, int i, uint32_t number) {
-    uint32_t away = __atomic_load_n(&g->ends[i].presence, __ATOMIC_SEQ_CST);
+    int away = he_is_away(g, HE_PROGRAMS, g->ranks[i]);
     if (!away || has_posted(g, i, number)) return 0;
     int code = he_look(g); /* it may have left because of a failure */
     return code ? code : he_fail(g, HE_LEFT, g->ranks[i], g->rank, &w->call, NULL, 0);

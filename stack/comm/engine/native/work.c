@@ -30,6 +30,15 @@ static void run(he_work *w) {
     he_work_release(w);
 }
 
+static void end(he_group *g) {
+    pthread_mutex_lock(&g->lock);
+    g->running = 0;
+    if (g->queue) pthread_cond_signal(&g->changed);
+    int ending = g->ending;
+    pthread_mutex_unlock(&g->lock);
+    if (ending) he_part(g);
+}
+
 /* Under the lock. */
 static he_work *take(he_group *g) {
     he_work *w = g->running ? NULL : g->queue;
@@ -51,8 +60,8 @@ static void *serve(void *argument) {
         }
         pthread_mutex_unlock(&g->lock);
         run(w);
+        end(g);
         pthread_mutex_lock(&g->lock);
-        g->running = 0;
     }
     pthread_mutex_unlock(&g->lock);
     he_group_release(g);
@@ -134,13 +143,6 @@ static int begin(he_group *g) {
     if (free) g->running = 1;
     pthread_mutex_unlock(&g->lock);
     return free;
-}
-
-static void end(he_group *g) {
-    pthread_mutex_lock(&g->lock);
-    g->running = 0;
-    if (g->queue) pthread_cond_signal(&g->changed);
-    pthread_mutex_unlock(&g->lock);
 }
 
 static _Thread_local he_work *left;
