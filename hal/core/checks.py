@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.dtypes import DType
@@ -15,6 +16,7 @@ from hal.core.values import (
     Argument,
     Buffer,
     Grid,
+    GroupSpec,
     HostMemory,
     Param,
     ParamKind,
@@ -187,3 +189,17 @@ def _check_apart(where: str, dst: Region, src: Region) -> None:
             f"{where}: dst [{dst.offset}, {dst.offset + dst.nbytes}) overlaps "
             f"src [{src.offset}, {src.offset + src.nbytes}) of the same buffer"
         )
+
+
+def shrunk(where: str, spec: GroupSpec, ranks: Sequence[int]) -> GroupSpec:
+    """What the member of `spec` joins for a group of these of its ranks: each once, its own among
+    them."""
+    known = all(0 <= rank < len(spec.peers) for rank in ranks)
+    if not known or spec.rank not in ranks or len(set(ranks)) != len(ranks):
+        raise InvalidCall(
+            f"{where}: {list(ranks)} are not ranks of a group of {len(spec.peers)}, each once and "
+            f"{spec.rank} among them"
+        )
+    key = f"{spec.key}/{','.join(map(str, ranks))}"
+    peers = tuple(spec.peers[rank] for rank in ranks)
+    return replace(spec, key=key, rank=list(ranks).index(spec.rank), peers=peers)

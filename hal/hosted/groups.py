@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hal.core.errors import Failure, InvalidCall, Unsupported
+from hal.core.checks import shrunk
+from hal.core.errors import Failure, Unsupported
 from hal.core.spec import hookimpl
 from hal.core.values import Collective, Group, GroupSpec, Point, Region, Timeline, Waits
 from hal.hosted.arithmetic import Ends, check_fits
 from hal.hosted.lock import LOCK
-from hal.hosted.meeting import Member, meet, smaller
+from hal.hosted.meeting import Member, meet
 from hal.hosted.queues import Operation
 from hal.hosted.session import Session
 
@@ -65,9 +66,8 @@ class Groups:
 
     @hookimpl
     def shrink(self, group: Group, ranks: Sequence[int]) -> Group:
-        if len(set(ranks)) != len(ranks):
-            raise InvalidCall(f"{self._session.name}.shrink: {ranks} has a rank twice")
-        return self.create_group(smaller(group.native.spec, ranks))
+        spec: GroupSpec = group.native.spec
+        return self.create_group(shrunk(f"{self._session.name}.shrink", spec, ranks))
 
     def free(self, group: Group) -> None:
         """Leave; what was submitted goes on (with the lock held)."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hal.core.errors import DeadlineExceeded, Failure, FailureKind, InvalidCall, Scope
 from hal.core.values import Collective, GroupSpec, Span
@@ -208,13 +207,6 @@ def _wait_for_all(circle: Circle, member: Member) -> None:
         _meeting.wait(min(left_s, SLICE_S))
     if circle.disagreement:
         raise InvalidCall(circle.disagreement)
-
-
-def smaller(spec: GroupSpec, ranks: Sequence[int]) -> GroupSpec:
-    """The group of these ranks, as the member of `spec` calls it."""
-    key = f"{spec.key}/{','.join(map(str, ranks))}"
-    peers = tuple(spec.peers[rank] for rank in ranks)
-    return replace(spec, key=key, rank=list(ranks).index(spec.rank), peers=peers)
 
 
 def _enter(circle: Circle, member: Member) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hal_plugin_bytes.device import PYTHON, BytesDevice
 from hypothesis import given
 
-from hal.core.checks import check_argument, check_copy
+from hal.core.checks import check_argument, check_copy, shrunk
 from hal.core.device import Device
 from hal.core.dtypes import DType
 from hal.core.errors import (
@@ -30,6 +30,7 @@ from hal.core.values import (
     Buffer,
     CopyCommand,
     FillCommand,
+    GroupSpec,
     KernelSource,
     LaunchCommand,
     Param,
@@ -319,3 +320,15 @@ def test_a_point_of_another_timeline_is_refused():
     implementation.submit = lambda name, run, timeline, waits: Point(second, 1)
     with pytest.raises(PluginError, match=r"fill returned a point of another timeline"):
         device.fill(buffer.region(), b"x", first, [])
+
+
+def test_a_smaller_group_has_its_ranks_peers_in_their_order_and_a_key_of_its_own():
+    whole = GroupSpec("whole", 2, ("a", "b", "c", "d"), 3.0)
+    assert shrunk("d.shrink", whole, (3, 2)) == GroupSpec("whole/3,2", 1, ("d", "c"), 3.0)
+
+
+@pytest.mark.parametrize("ranks", [(), (0, 1), (2, 2), (-1, 2), (2, 4)])
+def test_ranks_that_make_no_smaller_group_are_refused(ranks):
+    whole = GroupSpec("whole", 2, ("a", "b", "c", "d"), 3.0)
+    with pytest.raises(InvalidCall, match=r"d.shrink: \[.*\] are not ranks of a group of 4, each"):
+        shrunk("d.shrink", whole, ranks)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from hal.core.checks import shrunk
 from hal.core.description import DeviceInfo, Feature
 from hal.core.device import Device
 from hal.core.errors import Failure, InvalidCall, PluginError, StaleHandle
@@ -125,13 +126,7 @@ class StackGroups:
     def shrink(self, group: Group, ranks: Sequence[int]) -> Group:
         self._member(group, "shrink")
         spec: GroupSpec = group.native[1]
-        if len(set(ranks)) != len(ranks):
-            raise InvalidCall(f"{self._device.name}.shrink: {ranks} has a rank twice")
-        key = f"{spec.key}/{','.join(map(str, ranks))}"
-        peers = tuple(spec.peers[rank] for rank in ranks)
-        return self.create_group(
-            GroupSpec(key, list(ranks).index(spec.rank), peers, spec.timeout_s)
-        )
+        return self.create_group(shrunk(f"{self._device.name}.shrink", spec, ranks))
 
     def _mark(self, timeline: Timeline, waits: Waits) -> Point:
         if self._nothing is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 
+from hal.core.checks import shrunk
 from hal.core.errors import Failure, InvalidCall, StaleHandle, Unsupported
 from hal.core.spec import hookimpl
 from hal.core.values import (
@@ -101,16 +101,7 @@ class Groups:
     @hookimpl
     def shrink(self, group: Group, ranks: Sequence[int]) -> Group:
         spec = self._member(group, "shrink").spec
-        if group.rank not in ranks or len(set(ranks)) != len(ranks):
-            raise InvalidCall(f"shrink: ranks {ranks} must be distinct and include {group.rank}")
-        if not all(0 <= rank < group.size for rank in ranks):
-            raise InvalidCall(f"shrink: ranks {ranks} of a group of {group.size}")
-        name = ",".join(map(str, ranks))
-        peers = tuple(spec.peers[rank] for rank in ranks)
-        key = f"{spec.key}/{name}"
-        return self.create_group(
-            replace(spec, key=key, rank=list(ranks).index(group.rank), peers=peers)
-        )
+        return self.create_group(shrunk(f"{self._session.name}.shrink", spec, ranks))
 
     def free(self, handle: Handle) -> bool:
         """Leave the handle's group; False when the handle is of another kind."""
