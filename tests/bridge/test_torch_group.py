@@ -59,9 +59,13 @@ def test_models_train_sharded_in_parallel_and_in_stages_as_alone(tmp_path):
 @pytest.mark.slow
 def test_futures_are_open_until_all_have_come_and_wrong_calls_are_refused(tmp_path):
     for rank, told in enumerate(run("trouble", 2, tmp_path)):
-        assert told["futures"] == {"was_done": [False] * 3 * rank, "sums": [4.0, 2.0, 0.0]}
+        assert told["futures"] == {
+            "was_done": [False] * 3 * rank, "sums": [4.0, 2.0, 0.0], "chained": 4.0,
+            "gaps": [[rank, 1.0]] * 2,
+        }  # fmt: skip
         assert "not by RedOpType.BOR" in told["bits"]
-        assert "contiguous" in told["gaps"]
+        assert "of float32, the destination int32" in told["types"]
+        assert "pass src" in told["anybody"]
         assert "a tag from 0 to 2**31 - 1, not -3" in told["tag"]
         assert "on meta" in told["meta"]
         for said in (told["differ"], told["future"]):

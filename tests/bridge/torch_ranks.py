@@ -183,6 +183,12 @@ def _all_reduce(op):
     return run
 
 
+def _all_reduce_with_gaps(rank, size, dtype, group):
+    x = _some(rank, dtype, 3, 5).t()
+    dist.all_reduce(x, group=group)
+    return [x]
+
+
 def _reduce(rank, size, dtype, group):
     x = _some(rank, dtype, 7)
     dist.reduce(x, 1, group=group)
@@ -199,6 +205,12 @@ def _all_gather(rank, size, dtype, group):
     out = [torch.empty(2, 3, dtype=dtype) for _ in range(size)]
     dist.all_gather(out, _some(rank, dtype, 2, 3), group)
     return out
+
+
+def _all_gather_several(rank, size, dtype, group):
+    out = [[torch.empty(n, dtype=dtype) for n in (2, 3)] for _ in range(size)]
+    dist.all_gather_coalesced(out, [_some(rank, dtype, n) for n in (2, 3)], group)
+    return [x for parts in out for x in parts]
 
 
 def _all_gather_into(rank, size, dtype, group):
@@ -277,9 +289,11 @@ OPERATIONS = {
     "product": _all_reduce(dist.ReduceOp.PRODUCT),
     "min": _all_reduce(dist.ReduceOp.MIN),
     "max": _all_reduce(dist.ReduceOp.MAX),
+    "sum of a tensor with gaps": _all_reduce_with_gaps,
     "reduce": _reduce,
     "broadcast": _broadcast,
     "all_gather": _all_gather,
+    "all_gather_coalesced": _all_gather_several,
     "all_gather_single": _all_gather_into,
     "gather": _gather,
     "scatter": _scatter,
@@ -294,10 +308,12 @@ OPERATIONS = {
 
 def trouble(rank, size):
     """What torch's user is told of calls that cannot be."""
+    ones = torch.ones(2)
     calls = {
         "bits": lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.BOR),
-        "gaps": lambda: dist.all_reduce(torch.ones(4, 4).t()[1:]),
-        "tag": lambda: dist.send(torch.ones(2), (rank + 1) % size, tag=-3),
+        "types": lambda: dist.all_gather_single(torch.empty(2 * size, dtype=torch.int32), ones),
+        "anybody": lambda: dist.recv(ones),
+        "tag": lambda: dist.send(ones, (rank + 1) % size, tag=-3),
         "meta": lambda: dist.broadcast(torch.ones(2, device="meta"), 0),
     }
     told = {"futures": futures(rank, size)}
@@ -337,7 +353,25 @@ def futures(rank, size):
     for i in range(3 * (1 - rank)):
         begun.append(dist.all_reduce(torch.full((4,), float(i)), async_op=True))
     sums = [float(_value(work.get_future())[0][0]) for work in reversed(begun)]
-    return {"was_done": was_done, "sums": sums}
+    return {"was_done": was_done, "sums": sums, "chained": _chained(), "gaps": _gaps(rank)}
+
+
+def _chained():
+    """A sum of sums; what follows the first one waits for the second."""
+
+    def again(first):
+        second = dist.all_reduce(first.value()[0], async_op=True)
+        return second.get_future().wait()[0]
+
+    first = dist.all_reduce(torch.ones(1), async_op=True)
+    return float(_value(first.get_future().then(again)))
+
+
+def _gaps(rank):
+    """A column of a matrix, which alone is received."""
+    x = torch.full((2, 2), float(rank))
+    dist.broadcast(x[:, 1], 1)
+    return x.tolist()
 
 
 def main(what, rank, size, path):

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from hal.core.errors import InvalidCall
 
 Array = NDArray[Any]
+_NUMBERS = {
+    torch.bool,
+    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+    *(torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+}
+"""The element types that groups know."""
 
 
 def array_of(tensor: torch.Tensor) -> Array:
-    """The elements of a contiguous tensor of the host, in one dimension; complex ones as pairs.
+    """The elements of a `packed` tensor of the host, in one dimension; complex ones as pairs.
 
-    Raises InvalidCall for tensors of other devices, with gaps, and of types without arithmetic.
+    Raises InvalidCall for tensors of other devices or layouts, and of types without arithmetic.
     """
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         raise InvalidCall(
             f"backend hal moves dense tensors of the host; this one is {tensor.layout} on "
             f"{tensor.device}"
         )
-    if not tensor.is_contiguous():
-        raise InvalidCall("backend hal takes contiguous tensors; call .contiguous()")
     flat = tensor.detach().view(-1)
     if flat.is_complex():
         flat = torch.view_as_real(flat).view(-1)
@@ -37,11 +42,34 @@ def array_of(tensor: torch.Tensor) -> Array:
         raise InvalidCall(f"backend hal has no element type {tensor.dtype}") from error
 
 
-def bytes_of(tensor: torch.Tensor) -> Array:
-    """The same memory as bytes, for operations that only move elements."""
-    if tensor.device.type == "cpu" and tensor.is_contiguous():
-        return _shared(tensor.detach().view(-1).view(torch.uint8))
-    return array_of(tensor).view(np.uint8)
+def elements_of(tensor: torch.Tensor) -> Array:
+    """As `array_of`, for operations that only move elements: those without arithmetic as bytes."""
+    known = tensor.dtype in _NUMBERS or tensor.is_complex()
+    return array_of(tensor if known else tensor.detach().view(-1).view(torch.uint8))
+
+
+def count_of(tensor: torch.Tensor) -> int:
+    """How many elements `elements_of` has."""
+    if tensor.dtype in _NUMBERS:
+        return int(tensor.numel())
+    return int(2 * tensor.numel() if tensor.is_complex() else tensor.nbytes)
+
+
+def packed(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself where it has no gaps, else a copy."""
+    dense = tensor.layout is torch.strided
+    return tensor.detach().contiguous() if dense else tensor  # which array_of refuses
+
+
+def unpack(copies: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> Callable[[], None]:
+    """What gives tensors the values of what `packed` made of them."""
+
+    def give() -> None:
+        for copy, tensor in zip(copies, tensors, strict=True):
+            if not tensor.is_contiguous():
+                tensor.detach().copy_(copy)
+
+    return give
 
 
 def _shared(flat: torch.Tensor) -> Array:

@@ -1,24 +1,28 @@
-"""Futures of operations that run in the background: a thread of the process completes them.
+"""Futures of operations that run in the background: threads of the process complete them.
 
 PyTorch's data-parallel wrapper asks for the future of each bucket of gradients while the backward
-pass goes on, so nobody may wait there.
+pass goes on, so nobody may wait there. What is done after a future may itself wait for another one,
+so a thread looks which operations have ended, and others complete their futures.
 """
 
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import torch
-import torch.distributed as dist
 
 _SLICE_S = 0.001
+_WAITING = 64
+"""So many futures may have something after them that waits for another one."""
 
 
 class Pending(Protocol):
     """An operation that has begun."""
 
-    def is_completed(self) -> bool:
+    @property
+    def over(self) -> bool:
         """Whether it has ended, well or not."""
         ...
 
@@ -43,6 +47,7 @@ class Futures:
         self._lock = threading.Lock()
         self._open: list[tuple[Pending, Any]] = []
         self._running = False
+        self._completes = ThreadPoolExecutor(_WAITING, "hal completes")
 
     def of(self, pending: Pending) -> Any:
         """A future that will have the operation's tensors, or its error."""
@@ -57,7 +62,7 @@ class Futures:
     def _serve(self) -> None:
         for waiting in iter(self._first, None):
             for pending, future in self._ended():
-                _complete(pending, future)
+                self._completes.submit(_complete, pending, future)
             waiting.wait_a_moment(_SLICE_S)
 
     def _first(self) -> Pending | None:
@@ -68,7 +73,7 @@ class Futures:
 
     def _ended(self) -> list[tuple[Pending, Any]]:
         with self._lock:
-            ended = [pair for pair in self._open if pair[0].is_completed()]
+            ended = [pair for pair in self._open if pair[0].over]
             self._open = [pair for pair in self._open if not any(pair is e for e in ended)]
         return ended
 
@@ -76,7 +81,7 @@ class Futures:
 def _complete(pending: Pending, future: Any) -> None:
     try:
         pending.settle()
-    except dist.DistBackendError as error:
+    except RuntimeError as error:  # of which torch's own errors are
         future.set_exception(error)
     else:
         future.set_result(pending.tensors())

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hal.core.errors import HalError, InvalidCall
 from hal.core.values import ReduceKind
-from stack.bridge.torch.arrays import array_of, bytes_of
+from stack.bridge.torch.arrays import array_of, count_of, elements_of, packed, unpack
 from stack.bridge.torch.meeting import meet
 from stack.bridge.torch.work import Begun
 from stack.comm.engine.base import Work
@@ -39,7 +39,7 @@ def create(place: Any) -> HalProcessGroup:
 
 class HalProcessGroup(dist.ProcessGroup):
     """All operations begin at once and run in the background, in the order of the calls; sends and
-    receives run side by side. Tensors are contiguous and of the host."""
+    receives run side by side. Tensors are of the host; those with gaps are copied."""
 
     def __init__(self, name: str, rank: int, size: int, group: Group) -> None:
         super().__init__(rank, size)
@@ -64,71 +64,94 @@ class HalProcessGroup(dist.ProcessGroup):
         """The stack's group under this one."""
         return self._group
 
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu")]
+
+    def _get_backend(self, device: torch.device) -> HalProcessGroup:
+        return self
+
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Begun:
-        how = _reduce(opts)
-        return Begun([self._all_reduce(tensor, how) for tensor in tensors], tensors)
+        how, own = _reduce(opts), [packed(tensor) for tensor in tensors]
+        return Begun([self._all_reduce(x, how) for x in own], tensors, unpack(own, tensors))
 
     allreduce_coalesced = allreduce
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> Begun:
-        how, (tensor,) = _reduce(opts), tensors
-        _check_reducible(tensor, how)
-        call = self._later.reduce(array_of(tensor), opts.rootRank, how)
-        return Begun([call], tensors)
+        how, own = _reduce(opts), packed(*tensors)
+        _check_reducible(own, how)
+        call = self._later.reduce(array_of(own), opts.rootRank, how)
+        return Begun([call], tensors, unpack([own], tensors))
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> Begun:
-        (tensor,) = tensors
-        return Begun([self._later.broadcast(bytes_of(tensor), opts.rootRank)], tensors)
+        own = packed(*tensors)
+        call = self._later.broadcast(elements_of(own), opts.rootRank)
+        return Begun([call], tensors, unpack([own], tensors))
 
     def barrier(self, opts: Any = None) -> Begun:
         return Begun([self._later.barrier()], [])
 
     def all_gather_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Begun:
-        return Begun([self._later.all_gather(bytes_of(input), bytes_of(output))], [output])
+        return self.all_gather_single_coalesced([output], [input])
 
     def all_gather_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> Begun:
-        pairs = zip(outputs, inputs, strict=True)
-        return Begun([self._later.all_gather(bytes_of(i), bytes_of(o)) for o, i in pairs], outputs)
+        wholes = [packed(output) for output in outputs]
+        pairs = zip(map(packed, inputs), wholes, strict=True)
+        calls = [self._later.all_gather(elements_of(i), elements_of(o)) for i, o in pairs]
+        return Begun(calls, outputs, unpack(wholes, outputs))
 
     def allgather(
         self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None
     ) -> Begun:
-        (parts,), (own,) = outputs, inputs
-        whole = _whole(parts)
-        call = self._later.all_gather(bytes_of(own), bytes_of(whole), _nbytes(parts))
-        return Begun([call], parts, lambda: _deal(whole, parts))
+        wholes = [_whole(parts) for parts in outputs]
+        calls = [
+            self._later.all_gather(elements_of(packed(own)), elements_of(whole), _sizes(parts))
+            for own, whole, parts in zip(inputs, wholes, outputs, strict=True)
+        ]
+        return Begun(
+            calls, [x for parts in outputs for x in parts], lambda: _deal_all(wholes, outputs)
+        )
+
+    def allgather_coalesced(
+        self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None
+    ) -> Begun:
+        return self.allgather([list(parts) for parts in zip(*outputs, strict=True)], inputs)
 
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Begun:
-        (own,), counts = inputs, [inputs[0].nbytes] * self._size
+        own = elements_of(packed(*inputs))
+        counts = [own.size] * self._size
         if self.rank() != opts.rootRank:
-            return Begun([self._later.gather(bytes_of(own), opts.rootRank, None, counts)], [])
+            return Begun([self._later.gather(own, opts.rootRank, None, counts)], [])
         (parts,) = outputs
         whole = _whole(parts)
-        call = self._later.gather(bytes_of(own), opts.rootRank, bytes_of(whole), counts)
+        call = self._later.gather(own, opts.rootRank, elements_of(whole), counts)
         return Begun([call], parts, lambda: _deal(whole, parts))
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Begun:
-        (own,) = outputs
-        whole = None if self.rank() != opts.rootRank else bytes_of(_joined(inputs[0]))
-        return Begun([self._later.scatter(whole, opts.rootRank, bytes_of(own))], outputs)
+        own = packed(*outputs)
+        whole = None if self.rank() != opts.rootRank else elements_of(_joined(inputs[0]))
+        call = self._later.scatter(whole, opts.rootRank, elements_of(own))
+        return Begun([call], outputs, unpack([own], outputs))
 
     def reduce_scatter_single(self, output: Tensor, input: Tensor, opts: Any = None) -> Begun:
-        return Begun([self._reduce_scatter(output, input, _reduce(opts))], [output])
+        return self.reduce_scatter_single_coalesced([output], [input], opts)
 
     def reduce_scatter_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
     ) -> Begun:
-        how, pairs = _reduce(opts), zip(outputs, inputs, strict=True)
-        return Begun([self._reduce_scatter(o, i, how) for o, i in pairs], outputs)
+        how, own = _reduce(opts), [packed(output) for output in outputs]
+        pairs = zip(own, map(packed, inputs), strict=True)
+        calls = [self._reduce_scatter(o, i, how) for o, i in pairs]
+        return Begun(calls, outputs, unpack(own, outputs))
 
     def reduce_scatter(
         self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None
     ) -> Begun:
-        (own,), (parts,) = outputs, inputs
-        counts = [part.numel() * (2 if part.is_complex() else 1) for part in parts]
-        return Begun([self._reduce_scatter(own, _joined(parts), _reduce(opts), counts)], outputs)
+        own, (parts,) = packed(*outputs), inputs
+        call = self._reduce_scatter(own, _joined(parts), _reduce(opts), _sizes(parts))
+        return Begun([call], outputs, unpack([own], outputs))
 
     def all_to_all_single(
         self,
@@ -138,26 +161,32 @@ class HalProcessGroup(dist.ProcessGroup):
         input_splits: Sequence[int] | None,
         opts: Any = None,
     ) -> Begun:
+        got, given = packed(output), elements_of(packed(input))
         if not output_splits and not input_splits:
-            return Begun([self._later.all_to_all(bytes_of(input), bytes_of(output))], [output])
-        row = input.nbytes // max(input.shape[0], 1) if input.dim() else input.nbytes
-        sent = input_splits or [input.shape[0] // self._size] * self._size
-        counts = self._rows([n * row for n in sent])
-        call = self._later.all_to_all_v(bytes_of(input), counts, bytes_of(output))
-        return Begun([call], [output])
+            call = self._later.all_to_all(given, elements_of(got))
+        else:
+            rows = input.shape[0]
+            sent = input_splits or [rows // self._size] * self._size
+            counts = self._rows([n * (given.size // max(rows, 1)) for n in sent])
+            call = self._later.all_to_all_v(given, counts, elements_of(got))
+        return Begun([call], [output], unpack([got], [output]))
 
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Begun:
-        counts, whole = self._rows(_nbytes(inputs)), _whole(outputs)
-        call = self._later.all_to_all_v(bytes_of(_joined(inputs)), counts, bytes_of(whole))
+        counts, whole = self._rows(_sizes(inputs)), _whole(outputs)
+        call = self._later.all_to_all_v(elements_of(_joined(inputs)), counts, elements_of(whole))
         return Begun([call], outputs, lambda: _deal(whole, outputs))
 
     def send(self, tensors: list[Tensor], peer: int, tag: int) -> Begun:
-        (tensor,) = tensors
-        return Begun([self._later.send(bytes_of(tensor), peer, tag)], tensors)
+        call = self._later.send(elements_of(packed(*tensors)), peer, tag)
+        return Begun([call], tensors)
 
     def recv(self, tensors: list[Tensor], peer: int, tag: int) -> Begun:
-        (tensor,) = tensors
-        return Begun([self._later.receive(bytes_of(tensor), peer, tag)], tensors)
+        own = packed(*tensors)
+        call = self._later.receive(elements_of(own), peer, tag)
+        return Begun([call], tensors, unpack([own], tensors))
+
+    def recv_anysource(self, tensors: list[Tensor], tag: int) -> Begun:
+        raise InvalidCall("backend hal receives from a rank that is named; pass src to recv")
 
     def abort(self) -> None:
         self._group.abort()
@@ -177,9 +206,10 @@ class HalProcessGroup(dist.ProcessGroup):
 
     def _rows(self, row: list[int]) -> list[list[int]]:
         """What every rank sends to every other, of which torch tells a rank its own row."""
-        own = torch.tensor(row, dtype=torch.int64).numpy()
-        rows: list[list[int]] = self._later.all_gather(own).finish().tolist()
-        return rows
+        rows = torch.empty(self._size, self._size, dtype=torch.int64)
+        self.all_gather_single(rows, torch.tensor(row)).wait()
+        told: list[list[int]] = rows.tolist()
+        return told
 
 
 def _reduce(opts: Any) -> ReduceKind:
@@ -198,8 +228,8 @@ def _check_reducible(tensor: Tensor, how: ReduceKind) -> None:
         raise InvalidCall(f"complex numbers have no {how.value}")
 
 
-def _nbytes(parts: Sequence[Tensor]) -> list[int]:
-    return [part.nbytes for part in parts]
+def _sizes(parts: Sequence[Tensor]) -> list[int]:
+    return [count_of(part) for part in parts]
 
 
 def _whole(parts: Sequence[Tensor]) -> Tensor:
@@ -209,6 +239,11 @@ def _whole(parts: Sequence[Tensor]) -> Tensor:
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([part.detach().reshape(-1) for part in parts])
+
+
+def _deal_all(wholes: Sequence[Tensor], parts: Sequence[Sequence[Tensor]]) -> None:
+    for whole, each in zip(wholes, parts, strict=True):
+        _deal(whole, each)
 
 
 def _deal(whole: Tensor, parts: Sequence[Tensor]) -> None:

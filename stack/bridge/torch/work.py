@@ -66,8 +66,17 @@ class Begun(dist.Work):
             with suppress(HalError):  # `settle` raises it
                 waiting.wait(seconds)
 
-    def is_completed(self) -> bool:
+    @property
+    def over(self) -> bool:
+        """Whether all calls have ended, well or not."""
         return all(call.done for call in self._calls)
+
+    def is_completed(self) -> bool:
+        """Whether it has ended; what it gives is in its place then."""
+        if self.over:
+            with suppress(RuntimeError):  # `wait` raises it
+                self.settle()
+        return self.over
 
     def is_success(self) -> bool:
         return self.is_completed() and self._error is None
