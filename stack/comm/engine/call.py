@@ -35,16 +35,18 @@ class Call:
     numbers: Any = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        counts = None if self.counts is None else tuple(map(int, self.counts))
         facts = {
             "count": self.count,
-            "digest": _digest(self.counts),
+            "digest": _digest(counts),
             "name": learn(self.name),
             "kind": self.kind,
             "dtype": self.dtype,
             "reduce": self.reduce,
             "root": self.root,
         }
-        numbers = ffi.NULL if self.counts is None else ffi.new("int64_t[]", self.counts)
+        numbers = ffi.NULL if counts is None else ffi.new("int64_t[]", counts)
+        object.__setattr__(self, "counts", counts)
         object.__setattr__(self, "native", ffi.new("he_call *", facts))
         object.__setattr__(self, "numbers", numbers)
 

@@ -230,7 +230,7 @@ def _in_parts(
     """A call whose parts have `count` elements each, or `counts`."""
     if counts is None:
         return call_of(kind, dtype, count, root, reduce)
-    return call_of(kind, dtype, 0, root, reduce, tuple(map(int, counts)))
+    return call_of(kind, dtype, 0, root, reduce, tuple(counts))
 
 
 def _tag(tag: int) -> int:

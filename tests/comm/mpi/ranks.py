@@ -92,11 +92,15 @@ def tags(g):
 
 
 def smaller(g):
-    """A group that follows has a communicator of its own."""
+    """A group that follows has a communicator of its own; its ranks call one sum by two names."""
     with g.grow("again", g.size) as again:
         assert again.all_reduce(np.ones(1))[0] == 3
         assert again.way == "mpi"
         assert (again.hosts, again.failure) == ((0, 0, 0), None)
+        with pytest.raises(
+            CallMismatch, match=r"rank 0 makes .* \(weights\), rank 2 .* \(biases\)"
+        ):
+            again.all_reduce(np.ones(1), name="biases" if again.rank == 2 else "weights")
 
 
 def differ(g):
