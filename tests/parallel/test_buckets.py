@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import stack.framework as ht
 from hal.core.dtypes import DType
-from hal.tile.node import Type
+from hal.tile.node import Type, toposort
 from stack.comm.device.group import DeviceGroup
 from stack.framework import nn, optim
 from stack.ir import build as g
@@ -85,3 +85,25 @@ def test_gradients_keep_their_values_and_lie_where_the_optimizer_has_them(group,
         assert (p.grad is None) == (value is None)
         if value is not None:
             np.testing.assert_array_equal(p.grad.numpy(), value)
+
+
+def test_a_bucket_is_called_by_its_ends_and_its_place_in_the_traced_program(group):
+    layers = model()
+    named = {p.serial: name for name, p in layers.named_parameters()}
+    called = []
+
+    @ht.jit
+    def step():
+        backward(layers)
+        for run in runs(list(layers.parameters())):
+            share(run, group, named)
+        nodes = [p.grad.node for p in layers.parameters() if p.grad is not None]
+        called.extend(n["name"] for n in toposort(nodes) if n.op == "all_reduce")
+        return ht.ones(1)
+
+    step()
+    assert sorted(called) == [
+        "gradients of 0.weight to 0.bias: exchange 0 of 'step'",
+        "gradients of 1.weight to 1.bias: exchange 2 of 'step'",
+        "gradients of 2.weight to 3.bias: exchange 1 of 'step'",
+    ]
