@@ -10,7 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.bridge import torch_ranks  # noqa: E402
+from tests.bridge import torch_job, torch_ranks  # noqa: E402
+from tests.launch.running import Folder  # noqa: E402
 
 DEADLINE_S = 240.0
 
@@ -71,3 +72,16 @@ def test_futures_are_open_until_all_have_come_and_wrong_calls_are_refused(tmp_pa
         for said in (told["differ"], told["future"]):
             assert re.search(r"rank 0 makes call \d+: all-reduce \(sum\) of 3 f32", said)
             assert re.search(r"rank 1 makes call \d+: all-reduce \(sum\) of 4 f32", said)
+
+
+@pytest.mark.slow
+def test_ranks_of_hal_run_need_to_tell_torch_nothing(tmp_path):
+    done = Folder(tmp_path).run("-n", 2, "--devices", "cpu:0", torch_job.__file__)
+    assert (done.code, done.err) == (0, [])
+    for line in done.out:
+        rank, _, said = line[1:].partition("] ")
+        place, *met = json.loads(said)
+        assert place == [rank, "2", rank, "2"]
+        for everyone, few, count, there, missed in met:
+            assert (everyone, few, count, there) == (2.0, 1.0, 2, False)
+            assert re.search("never.*within 0.001 s", missed)
