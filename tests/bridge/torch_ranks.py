@@ -361,7 +361,7 @@ def _chained():
 
     def again(first):
         second = dist.all_reduce(first.value()[0], async_op=True)
-        return second.get_future().wait()[0]
+        return _value(second.get_future())[0]
 
     first = dist.all_reduce(torch.ones(1), async_op=True)
     return float(_value(first.get_future().then(again)))

@@ -207,7 +207,7 @@ class HalProcessGroup(dist.ProcessGroup):
     def _rows(self, row: list[int]) -> list[list[int]]:
         """What every rank sends to every other, of which torch tells a rank its own row."""
         rows = torch.empty(self._size, self._size, dtype=torch.int64)
-        self.all_gather_single(rows, torch.tensor(row)).wait()
+        self.all_gather_single(rows, torch.tensor(row)).settle()
         told: list[list[int]] = rows.tolist()
         return told
 
