@@ -14,7 +14,12 @@ from benchmarks.machine import ROOT
 from benchmarks.row import Bar, BenchmarkError, Row
 
 DEADLINE_S = 900.0
-NAMES = {"sharded": "FSDP2", "split": "DTensor tensor parallelism", "staged": "1F1B pipeline"}
+NAMES = {
+    "averaged": "DDP",
+    "sharded": "FSDP2",
+    "split": "DTensor tensor parallelism",
+    "staged": "1F1B pipeline",
+}
 
 
 def rows(quick: bool) -> Iterator[Row]:

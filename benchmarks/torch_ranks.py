@@ -50,6 +50,12 @@ def sharded(mesh: DeviceMesh) -> Step:
     return _steps(fully_shard(model, mesh=mesh))
 
 
+def averaged(mesh: DeviceMesh) -> Step:
+    """DDP, whose buckets travel during the backward pass."""
+    model = nn.Sequential(*(Block() for _ in range(BLOCKS)))
+    return _steps(nn.parallel.DistributedDataParallel(model, process_group=mesh.get_group()))
+
+
 def split(mesh: DeviceMesh) -> Step:
     """Tensor parallelism by DTensor."""
     model = nn.Sequential(*(Block() for _ in range(BLOCKS)))
@@ -103,7 +109,7 @@ def main(rank: int, path: str, rounds: int) -> None:
     groups = [dist.group.WORLD, dist.new_group(backend="gloo")]
     meshes = [DeviceMesh.from_group(group, "cpu") for group in groups]
     found: dict[str, list[list[float]]] = {}
-    for way in (sharded, split, staged):
+    for way in (averaged, sharded, split, staged):
         steps = [way(mesh) for mesh in meshes]
         for step in steps:
             step()
