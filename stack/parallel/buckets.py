@@ -47,15 +47,15 @@ def _run(group: Sequence[Tensor]) -> Run:
 
 def share(run: Run, group: str, names: Mapping[int, str]) -> None:
     """Replace the gradients by their averages over the ranks of the group. Parameters without one
-    stay without one. In a trace in buckets, else at once: ranks may cut graphs that are not of one
-    trace differently. `names` has those of the parameters by their serial numbers, equal on all
+    stay without one; the call fails where they have one on another rank, as the ranks' models would
+    differ from then on. In a trace in buckets, else at once: ranks may cut graphs that are not of
+    one trace differently. `names` has those of the parameters by their serial numbers, equal on all
     ranks."""
     if all(p.grad is None for p in run.members):
         return
     parts = [_gradient(p) for p in run.members]
     cut = buckets(parts) if traces else [range(len(parts))]
-    members = [names[p.serial] for p in run.members]
-    pieces = [_averaged(run.layout, parts, bucket, group, members) for bucket in cut]
+    pieces = [_averaged(run, parts, bucket, group, names) for bucket in cut]
     flat = begun(Tensor(g.concat(pieces, 0), run.members[0].device))
     views = run.layout.split(flat.node)
     for p, view in zip(run.members, views, strict=True):
@@ -68,11 +68,18 @@ def _gradient(p: Tensor) -> Node:
 
 
 def _averaged(
-    layout: Layout, parts: Sequence[Node], bucket: range, group: str, names: Sequence[str]
+    run: Run, parts: Sequence[Node], bucket: range, group: str, names: Mapping[int, str]
 ) -> Node:
-    own = [layout.padded(parts[i], i) for i in bucket]
-    ends = dict.fromkeys((names[bucket.start], names[bucket.stop - 1]))
-    return g.all_reduce("avg", g.concat(own, 0), group, called(f"gradients of {' to '.join(ends)}"))
+    own = [run.layout.padded(parts[i], i) for i in bucket]
+    what = _described([run.members[i] for i in bucket], names)
+    return g.all_reduce("avg", g.concat(own, 0), group, called(what))
+
+
+def _described(members: Sequence[Tensor], names: Mapping[int, str]) -> str:
+    ends = dict.fromkeys(names[p.serial] for p in (members[0], members[-1]))
+    lacking = [names[p.serial] for p in members if p.grad is None]
+    without = f", none for {', '.join(lacking)}" if lacking else ""
+    return f"gradients of {' to '.join(ends)}{without}"
 
 
 def buckets(parts: Sequence[Node], nbytes: int = BUCKET_NBYTES) -> list[range]:

@@ -95,7 +95,15 @@ def trouble():
         with data_parallel(Pairs(), mesh) as parallel:
             parallel.part(np.zeros((3, 2)))
 
+    def absent():
+        layers = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        with data_parallel(layers, mesh):
+            x = layers[0](ht.ones(1, 2))
+            (layers[1](x) if mesh.rank else x).sum().backward()
+            layers[0].bias.grad.tolist()
+
     attempts = {
+        "absent": absent,
         "width": lambda: data_parallel(gpt(width=16 + 16 * mesh.rank), mesh),
         "fixed": lambda: data_parallel(gpt().requires_grad_(mesh.rank > 0), mesh),
         "rows": odd_rows,

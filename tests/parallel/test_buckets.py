@@ -105,5 +105,5 @@ def test_a_bucket_is_called_by_its_ends_and_its_place_in_the_traced_program(grou
     assert sorted(called) == [
         "gradients of 0.weight to 0.bias: exchange 0 of 'step'",
         "gradients of 1.weight to 1.bias: exchange 2 of 'step'",
-        "gradients of 2.weight to 3.bias: exchange 1 of 'step'",
+        "gradients of 2.weight to 3.bias, none for 3.weight, 3.bias: exchange 1 of 'step'",
     ]

@@ -76,6 +76,8 @@ def test_what_cannot_be_is_refused_on_every_rank(worked):
         assert "float32[32, 16], not learned where rank 1 has" in refused["fixed"]
         assert "3 rows cannot be divided by 2 ranks; take a multiple of 2" in refused["rows"]
         assert refused["whole"] == "mean takes floats, not int64; pass x.float()"
+        assert "gradients of 0.weight to 1.bias" in refused["absent"]
+    assert any("none for 1.weight, 1.bias)" in refused["absent"] for refused, *_ in worked[1])
 
 
 def test_captured_steps_that_begin_exchanges_in_two_orders_end_in_both_names(worked):
