@@ -1,11 +1,13 @@
 """Ranks that are processes: each evaluates expressions over its group, and tells how they end."""
 
+import gc
 import os
 import signal
 import time
 from contextlib import contextmanager, suppress
 from itertools import count
 from multiprocessing import get_context
+from pathlib import Path
 
 import numpy as np
 
@@ -32,6 +34,7 @@ def serve(pipe, address, key, rank, size, deadline_s):
     """A rank's process: answers expressions until its pipe ends."""
     store = Store(address, TOKEN, WAIT_S)
     names = {"np": np, "os": os, "time": time, "store": store, "address": address, "Group": Group}
+    names["held"] = held
     names["g"] = Group.join(store, address, key, rank, size, deadline_s)
     pipe.send(("value", rank))
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the test is over
@@ -47,6 +50,21 @@ def outcome(code, names):
         return "value", eval(code, names)
     except HalError as error:
         return "error", (type(error).__name__, str(error), time.monotonic())
+
+
+def watched(process="self"):
+    """How many threads of others a process watches."""
+    folder = f"/proc/{process}/fd"
+    return sum("pidfd" in os.path.realpath(f"{folder}/{fd}") for fd in os.listdir(folder))
+
+
+def held():
+    """This process's open descriptors but those of threads that it watches, these (they come some
+    time after their group), and the shared memories that it maps."""
+    gc.collect()
+    threads = watched()
+    shared = Path("/proc/self/maps").read_text().count("memfd:hal-")
+    return len(os.listdir("/proc/self/fd")) - threads, threads, shared
 
 
 class Ranks:

@@ -15,7 +15,7 @@ from hal.core.errors import DeadlineExceeded
 from stack.comm.engine.failures import CallMismatch, GroupAborted, LateRank, PeerLost
 from stack.comm.group import Group
 from tests.comm.engine.crew import crews
-from tests.comm.engine.ranks import running
+from tests.comm.engine.ranks import running, watched
 
 LONG = "[g.all_reduce(x) for x in [g.empty(1 << 20)] for _ in range(10**6)][0].size"
 PRIVATE = "[g.all_reduce(x) for x in [np.zeros(1 << 20)] for _ in range(10**6)][0].size"
@@ -38,6 +38,41 @@ def test_a_killed_rank_is_named_to_all(victim, code):
         for rank in others:  # for good
             ranks.tell(rank, "g.barrier()")
             assert f"rank {victim} has ended" in ranks.fails(rank).text
+
+
+def no_watchers():
+    """Why ranks cannot watch each other's threads; empty where they can."""
+    try:
+        os.close(os.pidfd_open(threading.get_native_id(), os.O_EXCL))
+    except OSError as error:
+        return f"the kernel has no descriptors of threads: {error}"
+    return ""
+
+
+KEEP_SOCKETS = """[
+    [os.set_inheritable(int(fd), True) for fd in os.listdir('/proc/self/fd')
+     if 'socket:' in os.path.realpath('/proc/self/fd/' + fd)],
+    __import__('subprocess').Popen(['sleep', '60'], close_fds=False).pid
+][1]""".replace("\n", "")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(no_watchers()), reason=no_watchers())
+def test_the_end_of_a_rank_is_heard_before_its_connections_end():
+    with running(3) as ranks:
+        until_s = time.monotonic() + 20
+        while any(watched(p.pid) < 2 for p in ranks.processes) and time.monotonic() < until_s:
+            time.sleep(0.01)
+        child = ranks.ask(1, KEEP_SOCKETS)
+        try:
+            for rank in (0, 2):
+                ranks.tell(rank, "g.barrier()")
+            ranks.signal(1, signal.SIGKILL)
+            for rank in (0, 2):
+                assert "the process of rank 1 has ended" in ranks.fails(rank).text
+            assert ranks.ask_all("g.shrink().size", (0, 2)) == [2, 2]
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 @pytest.mark.slow

@@ -32,10 +32,6 @@ CODES = (
     "[g.later.all_reduce(x).wait() for x in [np.zeros(50000)] for _ in range(10**7)][0].size",
 )
 SHRINK = "[globals().update(g=g.shrink()), g.all_reduce(np.full(70000, g.rank + 1.0))[3]][1]"
-LEFT = (
-    "[__import__('gc').collect(), len(os.listdir('/proc/self/fd')), "
-    "sum('memfd:hal-' in line for line in open('/proc/self/maps'))][1:]"
-)
 _START = get_context("forkserver")
 _START.set_forkserver_preload(["tests.comm.engine.ranks"])
 _KEYS = count()
@@ -88,7 +84,8 @@ class Rank:
 @dataclass
 class Told:
     """What trials came to: seconds until each survivor raised, trials whose survivors went on with
-    the right result, what was wrong, and what the survivors had open, first and last."""
+    the right result, what was wrong, and what the survivors had open, first and last: descriptors,
+    those of threads that they watch (one of each other rank of the host at most) and memories."""
 
     trials: int = 0
     after_s: list = field(default_factory=list)
@@ -136,10 +133,10 @@ class Trials:
         told = Told()
         self._one(told, hit, mend)  # the first one opens what stays
         told = Told()
-        told.open_before = [rank.ask(LEFT) for rank in self._ranks]
+        told.open_before = [rank.ask("held()") for rank in self._ranks]
         for _ in range(trials):
             self._one(told, hit, mend)
-        told.open_after = [rank.ask(LEFT) for rank in self._ranks]
+        told.open_after = [rank.ask("held()") for rank in self._ranks]
         return told
 
     def _one(self, told, hit, mend):

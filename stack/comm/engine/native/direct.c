@@ -57,7 +57,7 @@ static int64_t claim(he_group *g, uint32_t number) {
 /* Whoever has time takes the next piece: a rank that has to wait for its core holds the others up but by one. */
 static void reduce_pieces(he_group *g, const he_work *w, uint32_t number, unsigned char **srcs, unsigned char **dsts) {
     int64_t count = w->call.count, piece = PIECE_NBYTES / he_nbytes_of(w->call.dtype), n;
-    for (int64_t begin; (begin = claim(g, number) * piece) < count;) {
+    for (int64_t begin; !atomic_load(&g->failed) && (begin = claim(g, number) * piece) < count;) {
         int64_t end = begin + piece < count ? begin + piece : count;
         for (int64_t i = begin; i < end; i += n) {
             n = end - i < HE_BLOCK ? end - i : HE_BLOCK;

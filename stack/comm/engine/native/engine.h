@@ -86,6 +86,7 @@ typedef struct {
 typedef struct {
     int process;         /* of a rank of this host whose memory can be read */
     int life, remote;    /* the connection, -1 without one; whether the rank is of another host */
+    int watcher;         /* a pidfd of the thread that watches there; -1 before it has come, and without one */
     atomic_int state;    /* HE_HERE, else the code of how it went */
     uint64_t beat;
     int64_t heard_ns;
@@ -114,7 +115,7 @@ struct he_group {
     int *ranks;            /* the host's ranks */
     int64_t heartbeat_ns, beat_ns, spin_ns;
     int64_t next_beat_ns;  /* the watch's own */
-    int told;              /* whether it sent the failure */
+    int told, introduced;  /* whether it sent the failure, and showed itself to the ranks of this host */
     size_t nbytes;
     he_head *head;
     he_end *ends;

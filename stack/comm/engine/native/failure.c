@@ -1,6 +1,5 @@
 /* A group's first failure: kept, shown to the ranks of this host in the segment, and sent to the others by the watch. */
 #include "engine.h"
-#include <sched.h>
 
 static void alarm_all(he_group *g) {
     __atomic_add_fetch(&g->head->alarm, 1, __ATOMIC_SEQ_CST);
@@ -28,7 +27,8 @@ int he_fail(he_group *g, int code, int rank, int told_by, const he_call *ours, c
     if (theirs) failure.theirs = *theirs;
     if (keep(g, &failure)) alarm_all(g);
     int known;
-    while (!(known = atomic_load(&g->failed))) sched_yield(); /* another thread writes it down at this moment */
+    struct timespec moment = {0, 20000};
+    while (!(known = atomic_load(&g->failed))) nanosleep(&moment, NULL); /* another thread, which may go after this one, writes it down */
     return known;
 }
 

@@ -50,6 +50,7 @@ static void know_ranks(he_group *g, const int *local, const int *life, const int
     for (int r = 0; r < g->size; r++) {
         g->index[r] = -1;
         g->peers[r].life = life[r];
+        g->peers[r].watcher = -1;
         for (int lane = 0; lane < 2; lane++) g->peers[r].data[lane] = data[2 * r + lane];
     }
     for (int i = 0; i < g->nlocal; i++) {

@@ -1,6 +1,8 @@
 /* The connection to another rank: what is said over it, and what silence or its end mean. */
 #include "peer.h"
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -60,10 +62,19 @@ void he_peer_beat(he_group *g, int64_t now_ns) {
         if (g->peers[r].remote && g->peers[r].life >= 0) try_send(g->peers[r].life, &message, -1);
 }
 
+/* `watcher` is a pidfd of the thread that watches here, which stays the caller's. A rank that has no room for it, which
+ * cannot be so early, hears of this one's end by its connection. */
+void he_peer_show_watcher(he_group *g, int watcher) {
+    he_message message = {.type = HE_WATCHER};
+    for (int r = 0; r < g->size; r++)
+        if (!g->peers[r].remote && g->peers[r].life >= 0) try_send(g->peers[r].life, &message, watcher);
+}
+
 static void handle(he_group *g, int rank, const he_message *message, int fd, int64_t now_ns) {
     he_peer *peer = &g->peers[rank];
     if (message->type == HE_SHARE) he_shared_arrived(g, rank, message->id, message->nbytes, fd);
     if (message->type == HE_UNSHARE) he_shared_gone(g, rank, message->id);
+    if (message->type == HE_WATCHER && peer->watcher < 0 && fd >= 0) peer->watcher = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (message->type != HE_BEAT) return;
     peer->heard_ns = now_ns;
     peer->last = message->last;
@@ -98,18 +109,27 @@ static int told_to_leave(const he_group *g, int rank) {
 static void end(he_group *g, int rank) {
     he_peer *peer = &g->peers[rank];
     close(peer->life);
-    peer->life = -1;
+    if (peer->watcher >= 0) close(peer->watcher);
+    peer->life = peer->watcher = -1;
     int left = told_to_leave(g, rank);
     atomic_store(&peer->state, left ? HE_LEFT : HE_ENDED);
     if (!left && !he_look(g)) he_fail(g, HE_ENDED, rank, g->rank, NULL, NULL, 0);
 }
 
-/* Reads all that the rank has said. */
+static int has_died(he_peer *peer) {
+    struct pollfd watcher = {.fd = peer->watcher, .events = POLLIN};
+    if (peer->watcher < 0 || poll(&watcher, 1, 0) != 1) return 0;
+    if (watcher.revents & POLLNVAL) peer->watcher = -1; /* the program has closed what is not its own */
+    return watcher.revents & POLLIN;
+}
+
+/* Reads all that the rank has said; what it said before it died too. */
 void he_peer_hear(he_group *g, int rank, int64_t now_ns) {
     he_peer *peer = &g->peers[rank];
+    int died = has_died(peer);
     for (int fd; peer->life >= 0;) {
         ssize_t n = receive(peer, &fd);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (n < 0 && (errno == EINTR || (errno == EAGAIN && !died))) return;
         if (n <= 0) {
             end(g, rank);
             return;

@@ -4,7 +4,7 @@
 
 #include "engine.h"
 
-enum { HE_BEAT, HE_SHARE, HE_UNSHARE };
+enum { HE_BEAT, HE_SHARE, HE_UNSHARE, HE_WATCHER };
 
 typedef struct {
     int32_t type, presence, done, failed;
@@ -14,6 +14,7 @@ typedef struct {
 } he_message;
 
 int he_peer_send(he_group *g, int rank, const he_message *message, int fd);
+void he_peer_show_watcher(he_group *g, int watcher);
 void he_peer_beat(he_group *g, int64_t now_ns);
 void he_peer_hear(he_group *g, int rank, int64_t now_ns);
 void he_peer_miss(he_group *g, int rank, int64_t now_ns);

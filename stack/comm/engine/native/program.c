@@ -242,7 +242,7 @@ int he_program_run(he_group *g, he_work *w) {
         tell(g, w);
         code = prepare(g, w);
     }
-    while (!code && p->left) {
+    while (!code && p->left && !(code = he_look(g))) { /* each time: much may move still without the rank that is lost */
         code = turn(g, w, &moved);
         if (moved) p->moved_ns = he_now();
         if (!code && !moved && p->left) code = pause_for(g, w);
