@@ -40,6 +40,22 @@ def test_a_killed_rank_is_named_to_all(victim, code):
             assert f"rank {victim} has ended" in ranks.fails(rank).text
 
 
+SIZES = """[
+    int(end, 16) - int(begin, 16) for line in open('/proc/self/maps') if 'memfd:hal-shared' in line
+    for begin, end in [line.split()[0].split('-')]
+]""".replace("\n", "")
+
+
+def test_what_a_rank_frees_after_a_failure_stays_mapped_by_ranks_that_may_still_read_it():
+    with running(2) as ranks:
+        ranks.ask_all("[globals().update(x=g.empty(1 << 15)), g.all_reduce(x).size]")
+        ranks.ask(0, "[g.abort(), globals().pop('x').size, globals().update(y=g.empty(1 << 16))]")
+        until_s = time.monotonic() + 20
+        while 1 << 18 not in ranks.ask(1, SIZES) and time.monotonic() < until_s:
+            time.sleep(0.01)  # what is told last has come last
+        assert sorted(ranks.ask(1, SIZES)) == [1 << 17, 1 << 17, 1 << 18]
+
+
 def no_watchers():
     """Why ranks cannot watch each other's threads; empty where they can."""
     try:

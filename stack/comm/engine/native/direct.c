@@ -55,15 +55,17 @@ static int64_t claim(he_group *g, uint32_t number) {
 }
 
 /* Whoever has time takes the next piece: a rank that has to wait for its core holds the others up but by one. */
-static void reduce_pieces(he_group *g, const he_work *w, uint32_t number, unsigned char **srcs, unsigned char **dsts) {
+static int reduce_pieces(he_group *g, const he_work *w, uint32_t number, unsigned char **srcs, unsigned char **dsts) {
     int64_t count = w->call.count, piece = PIECE_NBYTES / he_nbytes_of(w->call.dtype), n;
-    for (int64_t begin; !atomic_load(&g->failed) && (begin = claim(g, number) * piece) < count;) {
+    for (int64_t begin; (begin = claim(g, number) * piece) < count;) {
+        if (atomic_load(&g->failed)) return he_look(g);
         int64_t end = begin + piece < count ? begin + piece : count;
         for (int64_t i = begin; i < end; i += n) {
             n = end - i < HE_BLOCK ? end - i : HE_BLOCK;
             reduce_block(g, w, srcs, dsts, i, n);
         }
     }
+    return HE_OK;
 }
 
 static void reduce_own(const he_group *g, const he_work *w, unsigned char **srcs) {
@@ -92,9 +94,10 @@ int he_run_direct(he_group *g, const he_work *w, uint32_t number) {
     unsigned char *srcs[g->size], *dsts[g->size];
     int code = map_all(g, w, number, srcs, dsts);
     if (code) return code;
-    if (whole(w->call.kind)) reduce_pieces(g, w, number, srcs, dsts);
+    if (whole(w->call.kind)) code = reduce_pieces(g, w, number, srcs, dsts);
     else if (he_reduces(w->call.kind)) reduce_own(g, w, srcs);
     else pull(g, w, srcs);
+    if (code) return code;
     he_post(g); /* nobody may change its memory before all have read it */
     return he_await_all(g, w, g->posts - 1);
 }

@@ -128,7 +128,10 @@ void he_shared_arrived(he_group *g, int rank, int64_t id, int64_t nbytes, int fd
     put(g, &g->peers[rank].shared, shared);
 }
 
+/* In a group that has failed others may still be in the call that this rank is out of: what they use stays mapped until
+ * the group is released. The rank tells its failure before it frees anything. */
 void he_shared_gone(he_group *g, int rank, int64_t id) {
+    if (atomic_load(&g->failed) || __atomic_load_n(&g->ends[g->index[rank]].failed, __ATOMIC_ACQUIRE)) return;
     int64_t nbytes, found;
     void *memory = take_out(g, &g->peers[rank].shared, id, NULL, &nbytes, &found);
     if (memory) munmap(memory, nbytes);
