@@ -15,6 +15,7 @@ from stack.launch.job import Limits
 from stack.launch.launcher import Plan
 from stack.launch.mpi import run_as_rank
 from stack.launch.processes import descendants_end
+from stack.launch.screen import fill_closed_streams
 from stack.launch.seats import Host, device_names, seats
 
 DEFINITION = "reference"
@@ -42,6 +43,7 @@ def run(
     Raises InvalidCall for what cannot be started, PluginError for a device of a plugin that is not
     installed.
     """
+    fill_closed_streams()
     named = device_names(devices) if devices else ()
     if deadline_s <= 0:
         raise InvalidCall(f"--deadline is {deadline_s:g}; it must be a number of seconds above 0")

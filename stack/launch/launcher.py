@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hal.core.errors import InvalidCall
 from stack.comm.store import StoreServer
 from stack.comm.world import World
 from stack.launch.address import listen_at, reached_at
@@ -68,7 +69,8 @@ class Launcher:
         self._begin_s = time.monotonic()
 
     def run(self) -> int:
-        """Run the job to its end. Raises InvalidCall when its address is taken."""
+        """Run the job to its end. Raises InvalidCall when its address is taken, and when what the
+        ranks write finds no room."""
         host, port = listen_at(self._plan.address)
         with ExitStack() as stack:
             server = stack.enter_context(StoreServer(self._token, host, port, LEASE_S))
@@ -80,6 +82,7 @@ class Launcher:
             self._meet()
             while self._job.phase is not Phase.OVER:
                 self._turn()
+        self._refuse_loss()
         return self._job.cause.code if self._job.cause else 0
 
     @property
@@ -201,8 +204,16 @@ class Launcher:
 
     def _flush(self, sink: Sink) -> None:
         sink.flush()
-        if sink.broken:
+        if isinstance(sink.broken, BrokenPipeError):
             self._feed(Asked(signal.SIGPIPE))
+        self._refuse_loss()
+
+    def _refuse_loss(self) -> None:
+        """Raise InvalidCall when something that was written found no room; a reader who has gone
+        wants no more."""
+        for sink in self._screen.sinks.values():
+            if sink.broken is not None and not isinstance(sink.broken, BrokenPipeError):
+                raise InvalidCall(f"the ranks' output cannot be shown: {sink.broken}")
 
     def _report(self) -> None:
         cause, plan = self._job.cause, self._plan

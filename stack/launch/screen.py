@@ -16,6 +16,16 @@ from stack.launch.ranks import STREAMS
 _CLEAR = b"\r\x1b[K"
 _COLOURS = (36, 33, 35, 32, 34, 31)
 _FULL_NBYTES = 1 << 20
+_FIRST_OTHER = 3
+"""The lowest number of a descriptor that is no standard stream."""
+
+
+def fill_closed_streams() -> None:
+    """Let nothing else take the numbers of standard streams that whoever started this process has
+    closed: what is written there goes nowhere."""
+    while (number := os.open(os.devnull, os.O_RDWR)) < _FIRST_OTHER:
+        os.set_inheritable(number, True)
+    os.close(number)
 
 
 class Sink:
@@ -24,12 +34,12 @@ class Sink:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.outbox = bytearray()
-        self.broken = False
+        self.broken: OSError | None = None
         self.terminal = os.isatty(descriptor)
 
     def put(self, data: bytes) -> None:
-        """Write this when it can be written; nowhere, once nobody reads it."""
-        if not self.broken:
+        """Write this when it can be written; nowhere, once `broken` says why it cannot."""
+        if self.broken is None:
             self.outbox += data
 
     def flush(self) -> None:
@@ -37,8 +47,8 @@ class Sink:
         pipe takes at once."""
         try:
             del self.outbox[: os.write(self.descriptor, self.outbox[: select.PIPE_BUF])]
-        except OSError:
-            self.broken = True
+        except OSError as error:
+            self.broken = error
             self.outbox.clear()
 
 

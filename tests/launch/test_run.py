@@ -2,13 +2,15 @@
 
 import os
 import pty
+import shlex
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.launch.running import LONG_S, finished, has_ended, read_lines, read_to_end
+from tests.launch.running import HAL, LONG_S, finished, has_ended, read_lines, read_to_end
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -111,6 +113,23 @@ if rank == 0:
 elif step < int(sys.argv[1]):
     time.sleep(600)
 """
+
+
+def test_output_without_room_is_an_error_that_says_so(folder):
+    script = folder.write("print('said')")
+    with open("/dev/full", "wb") as full, folder.start(*HERE, script, stdout=full) as process:
+        said = process.communicate(timeout=LONG_S)[1].decode()
+    assert process.returncode == 1
+    assert "error: the ranks' output cannot be shown: [Errno 28] No space left" in said
+
+
+def test_what_ranks_write_to_closed_streams_goes_nowhere(folder):
+    """Not into what else would have taken the streams' numbers."""
+    script = folder.write("import os, sys\nprint('said')\nopen('ran', 'w').write(sys.argv[1])")
+    hal = " ".join(shlex.quote(part) for part in (*HAL, "run", *HERE, script, "yes"))
+    done = subprocess.run(f"{hal} >&- 2>&-", shell=True, cwd=folder.path, timeout=LONG_S)
+    assert done.returncode == 0
+    assert (folder.path / "ran").read_text() == "yes"
 
 
 def said_by_launcher(done):

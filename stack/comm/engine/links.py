@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hal.core.errors import DeadlineExceeded
+from hal.core.errors import DeadlineExceeded, PluginError
 from stack.comm.world import host_and_port
 
 VERSION = 2
@@ -76,7 +76,7 @@ class Listeners:
             raise
 
     def card(self, size: int) -> Card:
-        boot = _BOOT.read_text().strip()
+        boot = _boot()
         port = self.remote.getsockname()[1]
         secret, token = secrets.token_hex(16), secrets.token_hex(16)
         return Card(VERSION, size, boot, self.local_name, self.address, port, secret, token)
@@ -88,11 +88,25 @@ class Listeners:
 
 def _own_address(host: str, port: int) -> str:
     """This host's address on the way to the store; nothing is sent."""
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.settimeout(1)
-        probe.connect(address)
-        return str(probe.getsockname()[0])
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.settimeout(1)
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise PluginError(
+            f"this host has no way to the job's store at {host}: {error}; is its network interface "
+            "up? (`ip link set lo up` for the loopback of a namespace)"
+        ) from error
+
+
+def _boot() -> str:
+    """What tells the kernel that runs here from all others."""
+    try:
+        return _BOOT.read_text().strip()
+    except OSError as error:
+        raise PluginError(f"a group needs {_BOOT}: {error}; mount proc at /proc") from error
 
 
 class Links:

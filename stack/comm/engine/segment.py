@@ -24,7 +24,7 @@ def segment_of(
     local = [r for r, host in enumerate(hosts) if host == leader]
     nbytes = lib.he_segment_nbytes(len(local), len(hosts))
     if rank != leader:
-        return _received(links.life(leader), cards[leader].token, nbytes, deadline)
+        return _received(leader, links.life(leader), cards[leader].token, nbytes, deadline)
     segment = _new_memory(nbytes, cards[rank].token)
     try:
         for other in local[1:]:
@@ -50,15 +50,18 @@ def _new_memory(nbytes: int, token: str) -> int:
     return descriptor
 
 
-def _received(link: socket.socket, token: str, nbytes: int, deadline: Deadline) -> int:
+def _received(leader: int, link: socket.socket, token: str, nbytes: int, deadline: Deadline) -> int:
     """The segment that the leader sends. One that is smaller, or can shrink, is not touched."""
     link.settimeout(deadline.left_s)
     try:
         _, descriptors, _, _ = socket.recv_fds(link, 16, 1)
-    except TimeoutError:
+    except (TimeoutError, ConnectionError):
         descriptors = []
     if not descriptors:
-        raise DeadlineExceeded("the lowest rank of this host did not send the group's memory")
+        raise DeadlineExceeded(
+            f"rank {leader} has given up, and did not send the memory of this host's ranks; its "
+            "process may have ended"
+        )
     segment = descriptors[0]
     seals = fcntl.fcntl(segment, fcntl.F_GET_SEALS)
     found = os.fstat(segment).st_size

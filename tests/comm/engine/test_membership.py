@@ -1,13 +1,16 @@
 """Groups that go on with those who are left, or with more."""
 
 import signal
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from hal.core.errors import InvalidCall
+from hal.core.errors import DeadlineExceeded, InvalidCall
 from stack.comm.engine.failures import PeerLost
+from stack.comm.engine.links import LIFE, Card, Deadline, Links
+from stack.comm.engine.segment import segment_of
 from stack.comm.group import Group
 from stack.comm.store import StoreServer
 from stack.comm.world import World
@@ -100,3 +103,15 @@ def test_the_ranks_of_a_job_find_each_other():
                 return group.all_reduce(np.ones(3)).tolist()
 
         assert [f.result(20) for f in [pool.submit(run, r) for r in range(2)]] == [[2.0] * 3] * 2
+
+
+def test_a_lowest_rank_that_gives_up_is_named_to_those_who_wait_for_its_memory():
+    card = Card(1, 2, "boot", "local", "127.0.0.1", 1, "secret", "token")
+    links = Links(1, [card, card], Deadline(20.0))
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        links._links[0, LIFE] = ours
+        ours.send(b"what it does not read any more")
+        theirs.close()
+        with pytest.raises(DeadlineExceeded, match="rank 0 has given up"):
+            segment_of(links, 1, (0, 0), [card, card], Deadline(20.0))
