@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.dtypes import DType
+from stack.compiler.pairs import halved, levels
 
 PACK_COST = 10
 """Multiply-adds in the time that one element takes to be packed."""
@@ -36,6 +37,11 @@ class MatmulShape:
     b_contiguous: str
     dtype: DType
     accumulate: DType
+
+    @property
+    def over_rows(self) -> bool:
+        """Whether k counts the rows of both operands, as in the gradient of a weight."""
+        return (self.a_contiguous, self.b_contiguous) == ("m", "n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +106,13 @@ def cache_nbytes(info: DeviceInfo, level: int) -> int:
 
 
 def _panel_depth(shape: MatmulShape, info: DeviceInfo, nr: int, kt: int) -> int:
-    """The depth whose panel of B takes 3/4 of the nearest cache, spread evenly over k."""
+    """The depth whose panel of B takes at most 3/4 of the nearest cache: k halved as often as that
+    needs, so that sums are those of its halves, or equal parts where k is too odd for that."""
     nbytes = min(cache_nbytes(info, 0) * 3 // 4, scratch_budget(info) // 4)
     most = max(kt, nbytes // (nr * shape.accumulate.nbytes) // kt * kt)
+    half = halved(shape.k, most, kt)
+    if half and half <= most and half % kt == 0:
+        return half
     parts = max(1, ceil_div(shape.k, most))
     return max(kt, round_up(ceil_div(shape.k, parts), kt))
 
@@ -148,7 +158,7 @@ def scratch_budget(info: DeviceInfo) -> int:
 
 def scratch_nbytes(shape: MatmulShape, blocks: Blocks, mp: int, np: int) -> int:
     """The bytes of scratch memory of an instance that computes `mp` by `np` results."""
-    partial = mp * np if shape.k > blocks.kc else 0
+    partial = mp * np * levels(ceil_div(shape.k, blocks.kc))
     return (min(mp, blocks.mc) * blocks.kc + blocks.kc * np + partial) * shape.accumulate.nbytes
 
 

@@ -23,6 +23,8 @@ from stack.compiler.emission import Emission, TileAxis, Work, compute_dtype
 from stack.compiler.expr import Expr, reads
 from stack.compiler.instances import decompose, instance, instance_by_rows
 from stack.compiler.lanes import by_transfers, lanes_for
+from stack.compiler.pairs import SERIAL, Sums
+from stack.compiler.roots import base
 from stack.compiler.schedule import LoopSizes
 from stack.compiler.tiles import Tiles
 from stack.ir.numeric import identity
@@ -189,7 +191,9 @@ class _Loops:
         sums = [r for r in roots if r.op == "reduce"]
         vector_reduced = self.vector is not None and not self.vector_parallel
         shape = (self.width,) if vector_reduced else row.shape
-        start = [_start(r, shape) for r in sums]
+        neutral = tuple(_neutral(r, shape) for r in sums)
+        combine = tuple(COMBINE[r["kind"]] for r in sums)
+        accumulators = Sums(neutral, combine, self._serial(sums))
 
         def block(scope: Tiles, acc: Sequence[Node]) -> list[Node]:
             return self._block(scope, roots, sums, acc)
@@ -197,16 +201,25 @@ class _Loops:
         def over_vector(scope: Tiles, acc: Sequence[Node]) -> list[Node]:
             return self._over_vector(scope, block, acc) if vector_reduced else block(scope, acc)
 
-        total = self._over_inner(row, self.inner, over_vector, start)
+        total = self._over_inner(row, self.inner, over_vector, accumulators, neutral)
         for root, value in zip(sums, total, strict=True):
             row.local[root] = reduce(root["kind"], value, 0) if vector_reduced else value
             row.keep(root, self.work)
+
+    def _serial(self, sums: list[Node]) -> int | None:
+        """Elements that are added one after the other before pairs begin; None: all, where nothing
+        is rounded, and where transfers follow a loop and not a nest of them."""
+        rounded = [r for r in sums if r.dtype.is_float and r["kind"] in ("sum", "prod")]
+        if not rounded or by_transfers(self.info):
+            return None
+        return SERIAL // max(map(_terms, rounded))
 
     def _over_inner(
         self,
         scope: Tiles,
         axes: list[Axis],
         body: Callable[[Tiles, Sequence[Node]], list[Node]],
+        sums: Sums,
         acc: Sequence[Node],
     ) -> list[Node]:
         if not axes:
@@ -214,9 +227,10 @@ class _Loops:
 
         def step(i: Node, *carried: Node) -> list[Node]:
             inner = Tiles(self.emission, {axes[0]: i}, scope.tile_axes, scope)
-            return self._over_inner(inner, axes[1:], body, carried)
+            return self._over_inner(inner, axes[1:], body, sums, carried)
 
-        return list(self.b.loop(0, axes[0].size, 1, step, acc))
+        terms = prod(a.size for a in axes[1:])
+        return list(sums.over(self.b, axes[0].size, terms, step, acc))
 
     def _over_vector(
         self, scope: Tiles, body: Callable[[Tiles, Sequence[Node]], list[Node]], acc: Sequence[Node]
@@ -246,7 +260,15 @@ class _Loops:
         return [carried[r] for r in sums]
 
 
-def _start(root: Node, shape: tuple[int, ...]) -> Node:
+def _terms(root: Node) -> int:
+    """The terms that each element of a reduction stands for: those of a sum of sums."""
+    below = base(root.srcs[0])
+    if below.op != "reduce" or below["kind"] != root["kind"]:
+        return 1
+    return below.srcs[0].type.size // below.type.size
+
+
+def _neutral(root: Node, shape: tuple[int, ...]) -> Node:
     dtype = compute_dtype(root.dtype)
     return const(identity(root["kind"], dtype), dtype, shape)
 

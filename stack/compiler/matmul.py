@@ -9,13 +9,15 @@ and needs no masks:
         for i0 in blocks of mc:
             pack A[i0:, k0:] into panels [mr][kc], or [kc][mr] where m is contiguous
             for each panel of B, for each panel of A:
-                tile = partial sums so far
+                tile = 0
                 for k: tile += outer product of a column of A's panel and a row of B's panel
+                tile += partial sums that wait for it (pairs.py)
                 epilogue(tile) after the last k0, else keep it as partial sums
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -35,7 +37,6 @@ from hal.tile.build import (
     sub,
     transpose,
     unary,
-    where,
 )
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
@@ -49,6 +50,7 @@ from stack.compiler.edges import (
     round_up_to,
     whole_or_by_rows,
 )
+from stack.compiler.pairs import SERIAL_PRODUCTS, Sums, completed, levels, waiting
 
 LoadTile = Callable[[Builder, Node, Node, Node, tuple[int, int], Limits], Node]
 """load(builder, batch, row, column, shape, limits): the tile of the operand at (row, column), zero
@@ -125,6 +127,10 @@ class _Template:
 
         self.b.loop(0, depth, kc, step)
 
+    @property
+    def _depth_blocks(self) -> int:
+        return ceil_div(self.shape.k, self.blocks.kc)
+
     def _block(self) -> _Block:
         s, t = self.shape, self.blocks
         down, across = _program_counts(s, t)
@@ -139,8 +145,8 @@ class _Template:
         t, dtype = self.blocks, self.shape.accumulate
         a = self.b.alloc("packed_a", dtype, t.mc * t.kc)
         b = self.b.alloc("packed_b", dtype, t.kc * t.np)
-        several = self.shape.k > t.kc
-        c = self.b.alloc("partial_c", dtype, t.mp * t.np) if several else None
+        held = levels(self._depth_blocks) * t.mp * t.np
+        c = self.b.alloc("partial_c", dtype, held) if held else None
         whole = self.shape.m % t.mr == 0 and self.shape.n % t.nr == 0
         return _Scratch(a, b, c, None if whole else self.b.alloc("edge", dtype, t.mr * t.nr))
 
@@ -221,33 +227,46 @@ class _Template:
     ) -> None:
         t, b = self.blocks, self.b
 
+        done = completed(binary("div", k0, t.kc), self._depth_blocks)
+
         def tile(j: Node, i: Node) -> None:
             m, n = add(add(block.m0, i0), i), add(block.n0, j)
-            zeros = const(0, self.shape.accumulate, (t.mr, t.nr))
-            a0, b0 = mul(i, t.kc), mul(j, t.kc)
+            total = self._accumulate(scratch, mul(i, t.kc), mul(j, t.kc), depth)
             if scratch.c is None:
-                total = self._accumulate(scratch, a0, b0, depth, zeros)
                 self._finish(block, scratch.edge, total, m, n)
                 return
             offset = add(mul(add(i0, i), t.np), mul(j, t.mr))
-            before = b.load(scratch.c, offset, (t.mr, t.nr), (t.nr, 1))
-            start = where(binary("eq", k0, 0), zeros, before)
-            total = self._accumulate(scratch, a0, b0, depth, start)
+            total = self._with_waiting(scratch.c, offset, done, total)
             last = binary("le", self.shape.k, add(k0, t.kc))
             with b.when(last):
-                self._finish(block, scratch.edge, total, m, n)
+                rest = [self._held(scratch.c, offset, n) for n in waiting(self._depth_blocks)]
+                self._finish(block, scratch.edge, functools.reduce(add, rest, total), m, n)
             with b.when(unary("not", last)):
-                b.store(scratch.c, offset, total, (t.nr, 1))
+                b.store(scratch.c, self._level(offset, done), total, (t.nr, 1))
 
         def column(j: Node) -> None:
             b.loop(0, rows, t.mr, lambda i: tile(j, i))
 
         b.loop(0, block.cols, t.nr, column)
 
-    def _accumulate(
-        self, scratch: _Scratch, a0: Node, b0: Node, depth: Operand, start: Node
-    ) -> Node:
-        """`start` plus the product of a panel of A and a panel of B, in registers."""
+    def _level(self, offset: Node, level: Operand) -> Node:
+        """Where a tile's sums of 2 ** level blocks of k wait for their other half."""
+        return add(offset, mul(index(level), self.blocks.mp * self.blocks.np))
+
+    def _held(self, partial: Memory, offset: Node, level: Operand) -> Node:
+        t = self.blocks
+        return self.b.load(partial, self._level(offset, level), (t.mr, t.nr), (t.nr, 1))
+
+    def _with_waiting(self, partial: Memory, offset: Node, done: Node, total: Node) -> Node:
+        """A block's sums with those that they complete, `done` of them."""
+
+        def step(level: Node, sums: Node) -> tuple[Node]:
+            return (add(self._held(partial, offset, level), sums),)
+
+        return self.b.loop(0, done, 1, step, (total,))[0]
+
+    def _accumulate(self, scratch: _Scratch, a0: Node, b0: Node, depth: Operand) -> Node:
+        """The product of a panel of A and a panel of B, in registers."""
         t, b = self.blocks, self.b
         a_row, a_col = (t.kc, 1) if self.shape.a_contiguous == "k" else (1, t.mr)
 
@@ -259,7 +278,12 @@ class _Template:
                 acc = dot(column, row, acc)
             return (acc,)
 
-        return b.loop(0, depth, t.unroll, step, (start,))[0]
+        zeros = (const(0, self.shape.accumulate, (t.mr, t.nr)),)
+        if isinstance(depth, Node) or not self.shape.over_rows:
+            return b.loop(0, depth, t.unroll, step, zeros)[0]
+        sums = Sums(zeros, ("add",), SERIAL_PRODUCTS)
+        steps = int(depth) // t.unroll
+        return sums.over(b, steps, t.unroll, lambda i, acc: step(mul(i, t.unroll), acc), zeros)[0]
 
     def _finish(self, block: _Block, edge: Memory | None, total: Node, m: Node, n: Node) -> None:
         """The epilogue: for the whole tile, or row by row where the tile reaches beyond C."""

@@ -9,6 +9,7 @@ from math import isqrt, prod
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, node, rebuild, toposort
+from stack.compiler.pairs import SERIAL
 from stack.compiler.program import GraphRequest
 from stack.compiler.roots import base
 from stack.compiler.turns import numbered
@@ -24,7 +25,7 @@ LONG = 1 << 14
 """Elements from which on two steps pay."""
 DEEP = 256
 """Elements of one result from which on two steps pay."""
-PART = 16
+PART = SERIAL
 """Elements that the first step combines at least."""
 
 
@@ -62,8 +63,9 @@ def _two_steps(n: Node, x: Node, axes: tuple[int, ...]) -> Node | None:
     length = x.type.size // n.type.size
     if n.type.size >= FEW or length < DEEP or x.type.size < LONG:
         return None
+    x, axes = _merged(x, axes)
     axis = max(axes, key=lambda a: x.shape[a])
-    parts = _divisor(x.shape[axis], FEW if n.type.size == 1 else max(2, 8 * FEW // n.type.size))
+    parts = _parts(x.shape[axis], FEW if n.type.size == 1 else max(2, 8 * FEW // n.type.size))
     if parts < 2:
         return None
     wide = build.cast(x, DType.F32) if x.dtype in LOW_PRECISION else x
@@ -76,9 +78,22 @@ def _two_steps(n: Node, x: Node, axes: tuple[int, ...]) -> Node | None:
     return build.cast(build.reshape(second, n.shape), n.dtype)
 
 
-def _divisor(size: int, most: int) -> int:
-    """The greatest divisor that is at most `most` and leaves parts of at least PART."""
+def _merged(x: Node, axes: tuple[int, ...]) -> tuple[Node, tuple[int, ...]]:
+    """x with its first reduced axes as one, where they are neighbours: sums over the rows of a
+    batch are the same whether it has them along one axis or two."""
+    count = next((i for i, a in enumerate(axes) if a != axes[0] + i), len(axes))
+    first, end = axes[0], axes[0] + count
+    merged = (*x.shape[:first], prod(x.shape[first:end]), *x.shape[end:])
+    return build.reshape(x, merged), (first, *(a - count + 1 for a in axes[count:]))
+
+
+def _parts(size: int, most: int) -> int:
+    """The greatest divisor that is at most `most` and leaves parts of at least PART; a power of two
+    where there is a large one, so that the sums are those of halves (pairs.py)."""
     most = min(most, size // PART, max(1, isqrt(size) * 4))
+    halves = min(size & -size, 1 << max(0, most.bit_length() - 1))
+    if halves >= 8:
+        return halves
     return next((d for d in range(most, 1, -1) if size % d == 0), 1)
 
 

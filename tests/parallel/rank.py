@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from gpt import GPT, GPTConfig, decay_groups
 
-ROWS, CONTEXT, STEPS = 4, 8, 4
+ROWS, CONTEXT, STEPS = 4, 64, 4
 
 
 def gpt(width=16):

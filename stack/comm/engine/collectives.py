@@ -27,10 +27,11 @@ _SUMS = {dtype: Sums(code) for dtype, code in NUMPY_CODES.items()}
 class Collectives(ABC, Generic[Result]):
     """Every rank makes the same calls in the same order, with equal counts and element types.
 
-    Arrays are C-contiguous. Elements are combined in rank order, so equal calls give equal bits on
-    every rank; float16 and bfloat16 are accumulated in float32. `out` may be the source where both
-    have the same place in it, and shares no memory with it otherwise. Raises InvalidCall for wrong
-    sizes and types, and what ended the group (`stack.comm.engine.failures`).
+    Arrays are C-contiguous. Elements are combined in one order, on one host neighbouring ranks
+    first, then pairs of pairs, so equal calls give equal bits on every rank; float16 and bfloat16
+    are accumulated in float32. `out` may be the source where both have the same place in it, and
+    shares no memory with it otherwise. Raises InvalidCall for wrong sizes and types, and what ended
+    the group (`stack.comm.engine.failures`).
     """
 
     def __init__(self, member: Engine) -> None:

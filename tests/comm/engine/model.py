@@ -1,5 +1,6 @@
 """What a collective gives, in numpy: lists of arrays by rank to lists of arrays by rank."""
 
+import functools
 from itertools import pairwise
 
 import ml_dtypes
@@ -17,14 +18,26 @@ DTYPES = [
 SHORT = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 
 
-def reduced(arrays, how):
-    """The arrays combined in rank order; short floats in float32."""
+def in_order(parts, combine):
+    """((a + b) + c) + d, ..."""
+    return functools.reduce(combine, parts)
+
+
+def in_pairs(parts, combine):
+    """(a + b) + (c + d), ...; what makes no whole pair is added last."""
+    whole = 1 << len(parts).bit_length() - 1
+    first, rest = list(parts[:whole]), parts[whole:]
+    while len(first) > 1:
+        first = [combine(a, b) for a, b in zip(first[::2], first[1::2], strict=True)]
+    return combine(first[0], in_pairs(rest, combine)) if len(rest) else first[0]
+
+
+def reduced(arrays, how, order=in_order):
+    """The arrays combined, of ranks in that order; short floats in float32."""
     dtype = arrays[0].dtype
     parts = [a.astype(np.float32) if dtype in SHORT else a for a in arrays]
-    total = parts[0]
     with np.errstate(all="ignore"):
-        for part in parts[1:]:
-            total = _combined(total, part, how)
+        total = order(parts, functools.partial(_combined, how=how))
         if how is ReduceKind.AVG:
             total = _divided(total, len(arrays))
         return total.astype(dtype)

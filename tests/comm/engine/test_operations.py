@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hal.core.errors import InvalidCall
 from hal.core.values import ReduceKind
 from tests.comm.engine.crew import crews
-from tests.comm.engine.model import DTYPES, parts_of, reduced
+from tests.comm.engine.model import DTYPES, in_pairs, parts_of, reduced
 
 SIZES = (1, 2, 3, 4)
 F32 = np.dtype(np.float32)
@@ -80,7 +80,7 @@ def test_reductions(crew_of, size, dtype, how, n, shared, in_place, seed, root):
         how = ReduceKind.MAX
     root %= size
     given_ = [numbers(seed, r, n, dtype) for r in range(size)]
-    wanted = reduced(given_, how)
+    wanted = reduced(given_, how, in_pairs)
 
     def run(group):
         own = placed(group, given_[group.rank], shared)
@@ -107,7 +107,7 @@ def test_parts(crew_of, size, dtype, how, data, shared, seed):
     root = data.draw(st.integers(0, size - 1))
     wholes = [numbers(seed, r, sum(counts), dtype) for r in range(size)]
     own = [numbers(seed, r, counts[r], dtype) for r in range(size)]
-    sums = parts_of(reduced(wholes, how), counts)
+    sums = parts_of(reduced(wholes, how, in_pairs), counts)
 
     def run(group):
         mine = placed(group, own[group.rank], shared)
@@ -148,6 +148,13 @@ def test_exchanges(crew_of, size, dtype, data, shared, in_place, seed):
         same(told, equal[root])
         pieces = [parts_of(u, row)[rank] for u, row in zip(unequal, counts, strict=True)]
         same(mixed, np.concatenate(pieces))
+
+
+def test_neighbours_are_added_first_then_pairs_of_pairs(crew_of):
+    """As a compiled kernel adds the parts of a batch (stack/compiler/pairs.py)."""
+    parts = [np.full(3, x, np.float32) for x in (1e8, 1, -1e8, 1)]
+    for result in crew_of[4].do(lambda g: g.all_reduce(parts[g.rank].copy())):
+        assert result.tolist() == [0, 0, 0], "in rank order it were 1"
 
 
 def test_equal_calls_give_equal_bits(crew_of):

@@ -1,4 +1,4 @@
-/* The arithmetic of collectives: blocks, reduced in rank order, for the widest vectors that the processor has. */
+/* The arithmetic of collectives: blocks, reduced in pairs of ranks, for the widest vectors that the processor has. */
 #include "engine.h"
 
 #pragma GCC optimize("O3")
@@ -84,25 +84,52 @@ void he_narrow(int dtype, unsigned char *out, const float *acc, int64_t n) {
     else he_f32_to_bf16((uint16_t *)out, acc, n);
 }
 
-static void reduce_short(int dtype, int reduce, int size, const unsigned char *const *srcs, int64_t n, unsigned char *out) {
-    _Alignas(64) float acc[HE_BLOCK], room[HE_BLOCK];
-    memcpy(acc, he_widen(dtype, srcs[0], room, n), n * sizeof *acc);
-    for (int r = 1; r < size; r++) he_fold(dtype, reduce, acc, acc, he_widen(dtype, srcs[r], room, n), n);
-    if (reduce == HE_AVG) he_divide(dtype, acc, n, size);
-    he_narrow(dtype, out, acc, n);
+#define MOST_LEVELS 16 /* more than 2 ** 16 ranks are not on one host */
+
+typedef struct {
+    const void *waits[MOST_LEVELS]; /* of level l: the sum of 2 ** l ranks, whose other half is still to come */
+    double (*rooms)[HE_BLOCK];      /* where those that are no source are; the first two are for what is widened */
+} he_pairs;
+
+/* What rank `r` shows, in the type of accumulation. */
+static const void *shown(int dtype, const he_pairs *p, int r, const unsigned char *src, int64_t n) {
+    return he_widen(dtype, src, (float *)p->rooms[r & 1], n);
+}
+
+/* Adds rank `r` to the sums that it completes, and lets the result wait: the last fold writes to its own room. */
+static void let_wait(int dtype, int reduce, he_pairs *p, int r, const void *sum, int64_t n) {
+    int level = 0;
+    for (; r >> level & 1; level++) {
+        double *acc = p->rooms[r >> (level + 1) & 1 ? 1 : 2 + level];
+        he_fold(dtype, reduce, acc, p->waits[level], sum, n);
+        sum = acc;
+    }
+    p->waits[level] = sum;
+}
+
+/* Neighbours first, then pairs of pairs: 2, 4, 8, ... ranks that have equal parts of a batch make the sum that one
+ * process makes of all of it (stack/compiler/pairs.py). */
+static void reduce_pairs(int dtype, int reduce, int size, const unsigned char *const *srcs, int64_t n, void *out) {
+    int levels = 32 - __builtin_clz(size), last = size - 1;
+    _Alignas(64) double rooms[levels + 2][HE_BLOCK];
+    he_pairs p = {{0}, rooms};
+    for (int r = 0; r < last; r++) let_wait(dtype, reduce, &p, r, shown(dtype, &p, r, srcs[r], n), n);
+    const void *sum = shown(dtype, &p, last, srcs[last], n);
+    for (int level = 0; last >> level; level++) {
+        if (!(last >> level & 1)) continue;
+        he_fold(dtype, reduce, out, p.waits[level], sum, n);
+        sum = out;
+    }
+    if (reduce == HE_AVG) he_divide(dtype, out, n, size);
 }
 
 /* Reduces n <= HE_BLOCK elements of each rank's `srcs` into `out`, which may be one of them. */
 void he_reduce_block(int dtype, int reduce, int size, const unsigned char *const *srcs, int64_t n, unsigned char *out) {
-    _Alignas(64) double room[HE_BLOCK];
-    if (he_is_short(dtype)) {
-        reduce_short(dtype, reduce, size, srcs, n, out);
-        return;
+    _Alignas(64) float acc[HE_BLOCK];
+    if (size == 1) memmove(out, srcs[0], n * nbytes_of[dtype]);
+    else if (!he_is_short(dtype)) reduce_pairs(dtype, reduce, size, srcs, n, out);
+    else {
+        reduce_pairs(dtype, reduce, size, srcs, n, acc);
+        he_narrow(dtype, out, acc, n);
     }
-    void *acc = size == 2 ? (void *)out : room; /* `out` may be a source that is still to be read */
-    const void *so_far = srcs[0];
-    for (int r = 1; r < size; r++, so_far = acc) he_fold(dtype, reduce, acc, so_far, srcs[r], n);
-    if (size == 1) memcpy(acc, srcs[0], n * nbytes_of[dtype]);
-    if (reduce == HE_AVG) he_divide(dtype, acc, n, size);
-    if (acc != (void *)out) memcpy(out, acc, n * nbytes_of[dtype]);
 }

@@ -1,0 +1,91 @@
+"""Sums over the rows of a batch: those of its halves are parts of them, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import stack.framework as ht
+from hal.core.dtypes import DType
+from hal.tile.build import Builder
+from hal.tile.interpret import interpret
+from stack.compiler.pairs import SERIAL, SERIAL_PRODUCTS, completed, halved, levels, waiting
+
+RNG = np.random.default_rng(8)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10**4), st.sampled_from([1, 4, 8]))
+def test_a_size_is_halved_until_it_is_short_or_odd(size, most, step):
+    short = halved(size, most, step)
+    parts = size // short if short else 1
+    assert short * parts == size
+    assert parts & (parts - 1) == 0
+    assert short <= most or short % (2 * step)
+    assert parts == 1 or (short % step == 0 and 2 * short > most)
+
+
+def blocks_completed(blocks: int) -> list[int]:
+    """For each block the number of waiting sums that it completes, computed by a kernel."""
+    b = Builder("counts")
+    out = b.buffer("out", DType.I64, reads=False, writes=True)
+    b.loop(0, blocks, 1, lambda i: b.store(out, i, completed(i, blocks)) and None)
+    found = np.zeros(blocks, np.int64)
+    interpret(b.kernel(), (1, 1, 1), {"out": found}, {})
+    return found.tolist()
+
+
+@pytest.mark.parametrize("blocks", range(1, 34))
+def test_the_counter_adds_each_block_once_and_equal_numbers_of_blocks(blocks):
+    held: dict[int, range] = {}
+    for number, done in enumerate(blocks_completed(blocks)):
+        total = range(number, number + 1)
+        for level in range(done):
+            other = held.pop(level)
+            assert other.stop == total.start
+            assert len(other) == len(total) == 1 << level
+            total = range(other.start, total.stop)
+        held[done] = total
+    last = held.pop(done)
+    assert done not in waiting(blocks)
+    for level in waiting(blocks):
+        last = range(held.pop(level).start, last.stop)
+    assert (last, held) == (range(blocks), {})
+    assert max(waiting(blocks), default=0) < max(1, levels(blocks))
+
+
+def in_pairs(parts: list[np.ndarray]) -> np.ndarray:
+    """Neighbours first, then pairs of pairs."""
+    while len(parts) > 1:
+        parts = [a + b for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+COMPUTED = {
+    "product": (2 * SERIAL_PRODUCTS, lambda x, y: ht.matmul(x.T, y)),
+    "rows": (2 * SERIAL, lambda x, y: (x * y.sum(1, keepdim=True)).sum(0)),
+    "batch and place": (2 * SERIAL, lambda x, y: (x.reshape(-1, 8, x.shape[1]) * 0.3).sum((0, 1))),
+}
+
+
+@pytest.mark.parametrize("computed", COMPUTED)
+@pytest.mark.parametrize(("rows", "columns"), [(1, 5), (2, 64), (3, 24), (8, 130), (64, 40)])
+def test_parts_of_the_rows_make_the_sum_of_all(computed, rows, columns):
+    unit, function = COMPUTED[computed]
+    x, y = (RNG.standard_normal((8 * unit * rows, n), np.float32) for n in (columns, 17))
+    step = ht.jit(function)
+    whole = step(x, y).numpy()
+    for ranks in (2, 4, 8):
+        pieces = zip(np.split(x, ranks), np.split(y, ranks), strict=True)
+        parts = [step(*(np.ascontiguousarray(p) for p in piece)).numpy() for piece in pieces]
+        np.testing.assert_array_equal(in_pairs(parts), whole, f"{ranks} parts")
+
+
+def test_a_long_sum_is_as_good_as_its_terms():
+    x = np.full((1 << 17, 4), 0.1, np.float32)
+    exact = np.float32(0.1).astype(np.float64) * (1 << 17)
+    eps = np.finfo(np.float32).eps
+    for found in (ht.tensor(x).sum(0), ht.matmul(ht.tensor(x).T, ht.ones(1 << 17, 1))):
+        error = np.abs(found.numpy().astype(np.float64) - exact) / exact
+        assert error.max() < (SERIAL_PRODUCTS + 12) * eps / 2
