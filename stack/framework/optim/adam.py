@@ -22,7 +22,9 @@ class Adam(Optimizer):
     """p -= lr * m / (sqrt(v) + eps), with m and v the bias-corrected running means of d and of d *
     d.
 
-    d is the gradient plus weight_decay * p.
+    d is the gradient plus weight_decay * p. The correction counts the optimizer's steps: unlike in
+    PyTorch, which counts those of each parameter, also the ones in which a parameter had no
+    gradient and stayed as it was.
     """
 
     state_names = ("exp_avg", "exp_avg_sq")
