@@ -69,6 +69,7 @@ def test_futures_are_open_until_all_have_come_and_wrong_calls_are_refused(tmp_pa
         assert "pass src" in told["anybody"]
         assert "a tag from 0 to 2**31 - 1, not -3" in told["tag"]
         assert "on meta" in told["meta"]
+        assert re.search(r"rank 1 makes call \d+: all-reduce \(sum\) of 7 f32", told["backward"])
         for said in (told["differ"], told["future"]):
             assert re.search(r"rank 0 makes call \d+: all-reduce \(sum\) of 3 f32", said)
             assert re.search(r"rank 1 makes call \d+: all-reduce \(sum\) of 4 f32", said)

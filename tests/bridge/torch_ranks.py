@@ -316,7 +316,7 @@ def trouble(rank, size):
         "tag": lambda: dist.send(ones, (rank + 1) % size, tag=-3),
         "meta": lambda: dist.broadcast(torch.ones(2, device="meta"), 0),
     }
-    told = {"futures": futures(rank, size)}
+    told = {"futures": futures(rank, size), "backward": _backward_alone(rank)}
     for name, call in calls.items():
         try:
             call()
@@ -326,6 +326,15 @@ def trouble(rank, size):
     told["future"] = _said(lambda: _value(differ.get_future()))
     told["differ"] = _said(differ.wait)
     return told
+
+
+def _backward_alone(rank):
+    """What data parallelism says on rank 0 when the other rank calls something else."""
+    group = dist.new_group()
+    model = nn.parallel.DistributedDataParallel(nn.Linear(2, 2), process_group=group)
+    if rank:
+        return _said(lambda: dist.all_reduce(torch.ones(7), group=group))
+    return _said(lambda: model(torch.ones(1, 2)).sum().backward())
 
 
 def _said(call):

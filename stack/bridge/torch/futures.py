@@ -57,7 +57,9 @@ class Futures:
             if not self._running:
                 self._running = True
                 threading.Thread(target=self._serve, name="hal futures", daemon=True).start()
-        return future
+        # Python's set_exception sets an exception as the value, which torch's own code takes for
+        # tensors. What is raised in a callback is an error there, too.
+        return future.then(lambda done: done.value())
 
     def _serve(self) -> None:
         for waiting in iter(self._first, None):
