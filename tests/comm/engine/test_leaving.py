@@ -18,28 +18,40 @@ LONG_S = 20
 A_LOOK_S = 0.2
 """Long enough for a rank to look at least once whether the other one is there; nothing depends on
 it but that a wrong engine is found out."""
+FEW = 200
+"""Signs of life in more than all the time that a test has, and fewer than without rest in a look."""
+
+
+class CountingRelay(Relay):
+    """Counts how often something passes."""
+
+    passed = 0
+
+    def _move(self, link):
+        self.passed += 1
+        super()._move(link)
 
 
 @contextmanager
 def two_hosts(monkeypatch):
-    """Ranks 0 and 1 of two hosts, and what their data goes through, apart from their signs of
-    life."""
-    relays = []
+    """Ranks 0 and 1 of two hosts, and what their data and their signs of life go through."""
+    relays = {}
     call = links.Links._call
 
     def through_relay(self, other, purpose):
-        if purpose != LIFE:
-            if not relays:
-                relays.append(Relay(self._cards[other].port).__enter__())
-            self._cards = [replace(card, port=relays[0].port) for card in self._cards]
+        cards, is_life = self._cards, purpose == LIFE
+        if is_life not in relays:
+            relays[is_life] = CountingRelay(cards[other].port).__enter__()
+        self._cards = [replace(card, port=relays[is_life].port) for card in cards]
         call(self, other, purpose)
+        self._cards = cards
 
     monkeypatch.setattr(links.Links, "_call", through_relay)
     try:
         with crews((0, 1)) as [crew]:
-            yield *crew.groups, relays[0]
+            yield *crew.groups, relays[False], relays[True]
     finally:
-        for relay in relays:
+        for relay in relays.values():
             relay.__exit__()
 
 
@@ -60,7 +72,7 @@ def gone(group, rank):
 
 @pytest.mark.parametrize("n", [1, 100_000])
 def test_a_message_that_comes_after_the_good_bye_is_received(monkeypatch, n):
-    with two_hosts(monkeypatch) as (here, there, relay):
+    with two_hosts(monkeypatch) as (here, there, relay, _):
         hold(relay)
         there.send(np.arange(n), 0)
         there.close()
@@ -74,7 +86,7 @@ def test_a_message_that_comes_after_the_good_bye_is_received(monkeypatch, n):
 
 
 def test_a_call_whose_last_bytes_come_after_the_good_bye_is_done(monkeypatch):
-    with two_hosts(monkeypatch) as (here, there, relay):
+    with two_hosts(monkeypatch) as (here, there, relay, _):
         hold(relay)
         there.broadcast(np.arange(1000), 1)
         there.close()
@@ -112,6 +124,19 @@ def test_what_a_rank_has_begun_before_it_leaves_still_ends(hosts):
             return [n - 1, total[-1], got[-1]]
 
         assert crew.do(run) == [[n - 1, 2, 7]] * 2
+
+
+def test_two_that_leave_do_not_answer_each_other_without_end(monkeypatch):
+    with two_hosts(monkeypatch) as (here, there, data, life):
+        hold(data)
+        groups = here, there
+        works = [g.later.all_reduce(np.ones(4)) for g in groups]
+        for group in groups:
+            group.close()
+        threading.Event().wait(A_LOOK_S)
+        assert life.passed < FEW
+        data.holding = False
+        assert [work.wait(LONG_S)[-1] for work in works] == [2, 2]
 
 
 def test_a_process_that_ends_does_no_more_of_what_it_had_begun():

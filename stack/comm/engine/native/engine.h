@@ -115,7 +115,7 @@ struct he_group {
     int *ranks;            /* the host's ranks */
     int64_t heartbeat_ns, beat_ns, spin_ns;
     int64_t next_beat_ns;  /* the watch's own */
-    int told, introduced;  /* whether it sent the failure, and showed itself to the ranks of this host */
+    int told, introduced;  /* the news that it sent, and whether it showed itself to the ranks of this host */
     size_t nbytes;
     he_head *head;
     he_end *ends;

@@ -50,13 +50,16 @@ static he_message status(he_group *g) {
     return message;
 }
 
+/* Whether the group has failed and whether this rank leaves: what others should hear at once, but at once only once. Two
+ * that leave would else answer each other for as long as both still do what they had begun. */
+static int news_of(const he_message *status) { return !!status->failed + 2 * !!status->presence; }
+
 /* Tells everybody that this process lives, and ranks of other hosts how it does. */
 void he_peer_beat(he_group *g, int64_t now_ns) {
-    int news = (atomic_load(&g->failed) && !g->told) || g->ends[g->here].presence;
-    if (now_ns < g->next_beat_ns && !news) return;
     he_message message = status(g);
+    if (now_ns < g->next_beat_ns && news_of(&message) == g->told) return;
     g->next_beat_ns = now_ns + g->beat_ns;
-    g->told = message.failed;
+    g->told = news_of(&message);
     __atomic_add_fetch(&g->ends[g->here].beat, 1, __ATOMIC_RELEASE);
     for (int r = 0; r < g->size; r++)
         if (g->peers[r].remote && g->peers[r].life >= 0) try_send(g->peers[r].life, &message, -1);

@@ -187,6 +187,7 @@ void he_watch_remove(he_group *g) {
     while (*at && *at != g) at = &(*at)->next;
     if (*at) {
         *at = g->next;
+        g->next_beat_ns = 0; /* now, though the news may have been told: there may have been no room for it */
         he_peer_beat(g, he_now());
         close_all(g);
     }
