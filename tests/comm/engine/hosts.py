@@ -7,7 +7,6 @@ import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
-_NET = "10.213.7"
 _CLONE_NEWNET = 0x40000000
 _LINK = "eth0"
 
@@ -29,7 +28,8 @@ class Hosts:
 
     def __init__(self, count):
         self.count = count
-        self.address = f"{_NET}.1"
+        self._net = _free_net()
+        self.address = f"{self._net}.1"
         self._prefix = f"hl{os.getpid() % 100_000}"
 
     def make(self):
@@ -42,7 +42,7 @@ class Hosts:
             _ip(f"netns add {name}")
             _ip(f"link add {port} type veth peer name {_LINK} netns {name}")
             _ip(f"link set {port} master {bridge} up")
-            _ip(f"-n {name} addr add {_NET}.{10 + host}/24 dev {_LINK}")
+            _ip(f"-n {name} addr add {self._net}.{10 + host}/24 dev {_LINK}")
             _ip(f"-n {name} link set {_LINK} up")
             _ip(f"-n {name} link set lo up")
 
@@ -84,7 +84,16 @@ def enter(namespace):
             raise OSError(ctypes.get_errno(), f"no way into the namespace {namespace}")
 
 
+def _free_net():
+    """The first three numbers of addresses that no other hosts on this machine have."""
+    taken = _ip("-o -4 addr show")
+    first = os.getpid()
+    nets = (f"10.213.{(first + i) % 256}" for i in range(256))
+    return next(net for net in nets if f" {net}." not in taken)
+
+
 def _ip(words, check=True):
     done = subprocess.run(["ip", *words.split()], capture_output=True, text=True, timeout=20)
     if check and done.returncode:
         raise RuntimeError(f"ip {words}: {done.stderr.strip()}")
+    return done.stdout
