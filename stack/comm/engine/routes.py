@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -85,14 +84,21 @@ class Routes:
         self._size = len(hosts)
         self._chooser = Chooser(network_of_hosts(hosts), choices.rows, choices.rules, go_on)
         self._go_on = go_on
-        self._kept = lru_cache(KEPT)(self._route)
+        # the last one used is last; a cached method would hold itself, and with that its group's
+        # descriptors until the collector comes
+        self._kept: dict[tuple[CollectiveKind, tuple[int, ...], int, Element], Route] = {}
 
     def of(
         self, kind: CollectiveKind, count: int, counts: Sequence[int] | None, root: int, of: Element
     ) -> Route:
         """The route of a call of `count` elements for each rank, or of `counts`."""
         lengths = even_lengths(kind, self._size, count) if counts is None else tuple(counts)
-        return self._kept(kind, lengths, max(root, 0), of)
+        key = kind, lengths, max(root, 0), of
+        route = self._kept.pop(key) if key in self._kept else self._route(*key)
+        self._kept[key] = route
+        if len(self._kept) > KEPT:
+            del self._kept[next(iter(self._kept))]
+        return route
 
     def _route(
         self, kind: CollectiveKind, lengths: tuple[int, ...], root: int, of: Element
