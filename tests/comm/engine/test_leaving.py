@@ -19,7 +19,7 @@ A_LOOK_S = 0.2
 """Long enough for a rank to look at least once whether the other one is there; nothing depends on
 it but that a wrong engine is found out."""
 FEW = 200
-"""Signs of life in more than all the time that a test has, and fewer than without rest in a look."""
+"""Signs of life: more than a test has time for, fewer than ranks without rest send in a look."""
 
 
 class CountingRelay(Relay):
