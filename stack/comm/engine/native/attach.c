@@ -63,6 +63,7 @@ int he_attached(const he_group *g, const he_work *w, uint32_t number) {
 static int read_from(he_group *g, const he_work *w, int rank, uint64_t from, unsigned char *to, int64_t nbytes) {
     for (int64_t at = 0, n; at < nbytes; at += n) {
         n = nbytes - at < MOST_NBYTES ? nbytes - at : MOST_NBYTES;
+        if (atomic_load(&g->failed)) return he_look(g);
         if (read_once(g->peers[rank].process, from + at, to + at, n)) continue;
         int reason = errno == ESRCH ? HE_ENDED : HE_UNREADABLE;
         int code = he_look(g); /* what a rank has freed that failed before cannot be read either */
