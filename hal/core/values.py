@@ -269,7 +269,8 @@ class CollectiveKind(Enum):
 
 
 class ReduceKind(Enum):
-    """How the ranks' elements are combined, in rank order. Integers wrap. NaN wins in MIN and MAX.
+    """How the ranks' elements are combined: floats in any order, the same for the result of every
+    rank. Integers wrap. NaN wins in MIN and MAX.
 
     AVG is SUM divided by the number of ranks; for integers it is cut off towards zero. Of bools SUM
     and MAX are "or", PROD and MIN are "and", and there is no average (InvalidCall).

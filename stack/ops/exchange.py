@@ -16,8 +16,8 @@ EXCHANGE: tuple[OpRecord, ...] = (
     record(
         "all_reduce",
         OpKind.EXCHANGE,
-        "combined with the values of the other ranks of `group` by `kind`, in rank order; f16 and "
-        "bf16 accumulate in f32; the ranks call it `name`",
+        "combined with the values of the other ranks of `group` by `kind`, in an order that all "
+        "ranks share; f16 and bf16 accumulate in f32; the ranks call it `name`",
         _alone,
     ),
 )
