@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import index
-from typing import Any, SupportsIndex
+from typing import Any
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
@@ -63,14 +63,15 @@ def made(
 
 def _shape(sizes: tuple[int | Sequence[int], ...]) -> tuple[int, ...]:
     """Sizes that are given one by one or as one sequence. Raises TensorError."""
-    given = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], Sequence) else sizes
-    shape = tuple(index(size) for size in given if isinstance(size, SupportsIndex))
-    if len(shape) < len(given):
+    first = sizes[0] if len(sizes) == 1 else sizes
+    given: Iterable[Any] = first if isinstance(first, Iterable) else sizes
+    try:
+        return tuple(map(index, given))
+    except TypeError:
         raise TensorError(
             f"sizes are integers, one by one or as one sequence: got {sizes}\n"
             f"  called at {where_called()}"
-        )
-    return shape
+        ) from None
 
 
 def full(

@@ -17,6 +17,7 @@ CASES = {
     ),
     "matmul with a number": (lambda: ht.ones(2, 3) @ 2, r"matmul: needs at least 1 axis .* @ 2"),
     "sizes": (lambda: ht.ones((2, 3), 4), r"sizes are integers.*got \(\(2, 3\), 4\)"),
+    "sizes of an array": (lambda: ht.ones(np.array([2.5])), r"sizes are integers.*got \(array"),
     "linear": (
         lambda: nn.Linear(3, 2)(ht.ones(5, 4)),
         r"linear: input float32\[5, 4\] does not fit weight float32\[2, 3\]",

@@ -131,6 +131,11 @@ def test_creation():
     assert ht.zeros(2, 3).shape == ht.zeros((2, 3)).shape == (2, 3)
 
 
+def test_sizes_come_one_by_one_or_as_a_sequence_or_an_array():
+    for sizes in ((2, 3), ((2, 3),), ([2, np.int32(3)],), (np.array([2, 3]),)):
+        assert ht.ones(*sizes).shape == (2, 3)
+
+
 @given(st.floats(-10, 10, width=32), st.floats(-10, 10, width=32), st.integers(0, 9))
 def test_linspace(start, end, steps):
     ours, theirs = ht.linspace(start, end, steps).numpy(), torch.linspace(start, end, steps).numpy()
