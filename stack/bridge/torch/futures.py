@@ -8,14 +8,14 @@ so a thread looks which operations have ended, and others complete their futures
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
 from typing import Any, Protocol
 
 import torch
 
 _SLICE_S = 0.001
-_WAITING = 64
-"""So many futures may have something after them that waits for another one."""
+_IDLE_S = 1.0
+"""How long a thread waits for the next future to complete."""
 
 
 class Pending(Protocol):
@@ -47,7 +47,7 @@ class Futures:
         self._lock = threading.Lock()
         self._open: list[tuple[Pending, Any]] = []
         self._running = False
-        self._completes = ThreadPoolExecutor(_WAITING, "hal completes")
+        self._completers = Completers()
 
     def of(self, pending: Pending) -> Any:
         """A future that will have the operation's tensors, or its error."""
@@ -64,7 +64,7 @@ class Futures:
     def _serve(self) -> None:
         for waiting in iter(self._first, None):
             for pending, future in self._ended():
-                self._completes.submit(_complete, pending, future)
+                self._completers.take(pending, future)
             waiting.wait_a_moment(_SLICE_S)
 
     def _first(self) -> Pending | None:
@@ -78,6 +78,36 @@ class Futures:
             ended = [pair for pair in self._open if pair[0].over]
             self._open = [pair for pair in self._open if not any(pair is e for e in ended)]
         return ended
+
+
+class Completers:
+    """Threads that complete futures: one more where all that there are have something to do. None
+    of them holds up the end of the process."""
+
+    def __init__(self) -> None:
+        self._some = threading.Condition()
+        self._ready: deque[tuple[Pending, Any]] = deque()
+        self._idle = 0
+
+    def take(self, pending: Pending, future: Any) -> None:
+        """Complete the future of an operation that has ended. Does not block."""
+        with self._some:
+            self._ready.append((pending, future))
+            if len(self._ready) <= self._idle:
+                self._some.notify()
+            else:
+                threading.Thread(target=self._serve, name="hal completes", daemon=True).start()
+
+    def _serve(self) -> None:
+        for pending, future in iter(self._next, None):
+            _complete(pending, future)
+
+    def _next(self) -> tuple[Pending, Any] | None:
+        with self._some:
+            self._idle += 1
+            self._some.wait_for(lambda: bool(self._ready), _IDLE_S)
+            self._idle -= 1
+            return self._ready.popleft() if self._ready else None
 
 
 def _complete(pending: Pending, future: Any) -> None:
