@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from dataclasses import asdict
 from importlib import import_module
@@ -118,7 +119,16 @@ def doctor(plugin: str, as_json: bool) -> None:
 def conform(device: str, **options: Any) -> None:
     """Run the conformance suite on DEVICE ("cpu:0"). Exits with 1 if a case is red."""
     commands = import_module("hal.conformance.commands")
-    sys.exit(0 if commands.run(device, **options) else 1)
+    before = signal.signal(signal.SIGTERM, _leave)
+    try:
+        sys.exit(0 if commands.run(device, **options) else 1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _leave(number: int, _: object) -> None:
+    """End as a signal asks, but with what the command has on disk taken away."""
+    sys.exit(128 + number)
 
 
 @main.command()

@@ -51,11 +51,13 @@ def test_a_run_that_is_ended_ends_its_children(site, tmp_path, how):
     site.install(f"stops{how:d}", STOPS)
     pid_file = tmp_path / "pid"
     command = (*CONFORM, f"stops{how:d}:0", "--case", "A.imports")
-    run = subprocess.Popen(command, env=environment(PID_FILE=str(pid_file)))
+    (room := tmp_path / "room").mkdir()
+    run = subprocess.Popen(command, env=environment(PID_FILE=str(pid_file), TMPDIR=str(room)))
     until(pid_file.exists)
     run.send_signal(how)
     assert run.wait(timeout=60) != 0
     until(lambda: not lives(int(pid_file.read_text())))
+    assert how == signal.SIGKILL or not list(room.iterdir())
 
 
 def pytest_on(*arguments):
