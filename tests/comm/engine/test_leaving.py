@@ -1,5 +1,6 @@
 """What a rank has sent or begun before it leaves still counts, however late its bytes come."""
 
+import gc
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
@@ -124,6 +125,24 @@ def test_what_a_rank_has_begun_before_it_leaves_still_ends(hosts):
             return [n - 1, total[-1], got[-1]]
 
         assert crew.do(run) == [[n - 1, 2, 7]] * 2
+
+
+def test_what_a_rank_has_sent_is_received_though_it_leaves_a_message_behind():
+    n = 30_000  # more than comes before it is asked for
+    with crews((0, 1)) as [crew]:
+        here = crew.groups[0]
+        left_behind = here.later.send(np.ones(4), 1)
+        threading.Event().wait(A_LOOK_S)
+        there = crew.groups.pop()
+        sent = there.later.send(np.arange(n), 0)
+        threading.Event().wait(A_LOOK_S)
+        there.close()
+        del sent, there  # now its connections end
+        gc.collect()
+        gone(here, 1)
+        threading.Event().wait(A_LOOK_S)
+        assert here.receive(np.zeros(n, np.int64), 1)[-1] == n - 1
+        left_behind.wait(LONG_S)
 
 
 def test_two_that_leave_do_not_answer_each_other_without_end(monkeypatch):
