@@ -2,6 +2,12 @@
 
 import signal
 
+from hypothesis import settings
+
 # A shell lets its background jobs ignore Ctrl-C, and children inherit that. Tests that interrupt
 # themselves or a child need Python's own handler.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A test's first example compiles kernels, which takes as long as it takes.
+settings.register_profile("patient", settings(), deadline=None)
+settings.load_profile("patient")

@@ -88,13 +88,12 @@ def _merged(x: Node, axes: tuple[int, ...]) -> tuple[Node, tuple[int, ...]]:
 
 
 def _parts(size: int, most: int) -> int:
-    """The greatest divisor that is at most `most` and leaves parts of at least PART; a power of two
-    where there is a large one, so that the sums are those of halves (pairs.py)."""
+    """The greatest divisor that is at most `most` and leaves parts of at least PART, but a power of
+    two where that is not much less, so that the sums are those of halves (pairs.py)."""
     most = min(most, size // PART, max(1, isqrt(size) * 4))
+    best = next((d for d in range(most, 1, -1) if size % d == 0), 1)
     halves = min(size & -size, 1 << max(0, most.bit_length() - 1))
-    if halves >= 8:
-        return halves
-    return next((d for d in range(most, 1, -1) if size % d == 0), 1)
+    return halves if 4 * halves >= best else best
 
 
 def _matmul(n: Node) -> Node | None:
