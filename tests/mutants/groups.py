@@ -6,6 +6,7 @@ from unittest.mock import patch
 
 import numpy as np
 
+from hal.core import checks
 from hal.core.errors import DeadlineExceeded, InvalidCall, Scope
 from hal.core.values import CollectiveKind, ReduceKind
 from hal.hosted import arithmetic, groups, meeting
@@ -301,5 +302,5 @@ def _(device):
 
 @world("shrinks-in-reverse", "numbers the survivors from the last to the first", "shrink.works")
 def _():
-    real = meeting.smaller
-    return patch.object(groups, "smaller", lambda spec, ranks: real(spec, ranks[::-1]))
+    real = checks.shrunk
+    return patch.object(groups, "shrunk", lambda at, spec, ranks: real(at, spec, ranks[::-1]))
