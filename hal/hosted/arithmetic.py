@@ -135,18 +135,26 @@ def _exchange(parts: Sequence[Sequence[bytes]]) -> list[bytes]:
 
 
 def _reduce(call: Collective, sources: Sequence[bytes]) -> bytes:
-    """The reduction in rank order; narrow floats are accumulated in float32 and rounded once."""
+    """The reduction, neighbouring ranks first; narrow floats are accumulated in float32 and rounded
+    once."""
     dtype = _NUMPY[call.dtype]
     arrays = [np.frombuffer(source, dtype) for source in sources]
     if call.dtype in _NARROW:
         arrays = [array.astype(np.float32) for array in arrays]
-    total = arrays[0]
     with np.errstate(all="ignore"):
-        for array in arrays[1:]:
-            total = _FOLD[call.reduce](total, array)
+        total = _in_pairs(arrays, _FOLD[call.reduce])
         if call.reduce is ReduceKind.AVG:
             total = _divide(total, len(arrays))
     return total.astype(dtype).tobytes()
+
+
+def _in_pairs(arrays: Sequence[Array], fold: Callable[[Array, Array], Array]) -> Array:
+    """Pairs first, then pairs of pairs: ranks with equal parts of a batch make the sum that one
+    process makes of all of it."""
+    if len(arrays) == 1:
+        return arrays[0]
+    half = 1 << (len(arrays) - 1).bit_length() - 1
+    return fold(_in_pairs(arrays[:half], fold), _in_pairs(arrays[half:], fold))
 
 
 def _divide(total: Array, count: int) -> Array:

@@ -150,7 +150,7 @@ def _():
     real, turn = arithmetic._reduce, itertools.count()
 
     def reduce(call, sources):
-        return real(call, sources[::-1] if next(turn) % 2 else sources)
+        return real(call, [*sources[1:], sources[0]] if next(turn) % 2 else sources)
 
     return patch.object(arithmetic, "_reduce", reduce)
 

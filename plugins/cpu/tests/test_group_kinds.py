@@ -138,8 +138,16 @@ def values(rng, dtype, count):
     return rng.integers(info.min, info.max, count, NUMPY[dtype], endpoint=True)
 
 
+def in_pairs(parts, fold):
+    """(a + b) + (c + d), ...; what makes no whole pair is added last."""
+    if len(parts) == 1:
+        return parts[0]
+    half = 1 << (len(parts) - 1).bit_length() - 1
+    return fold(in_pairs(parts[:half], fold), in_pairs(parts[half:], fold))
+
+
 def combined(call, sources):
-    """In rank order; short floats in float32, rounded once."""
+    """Neighbours first, then pairs of pairs; short floats in float32, rounded once."""
     dtype, reduce = call.dtype, call.reduce
     wide = np.dtype(np.float32) if dtype in SHORT else NUMPY[dtype]
     parts = [source.astype(wide) for source in sources]
@@ -151,10 +159,8 @@ def combined(call, sources):
         ReduceKind.MIN: np.minimum,
         ReduceKind.MAX: np.maximum,
     }
-    total = parts[0]
     with np.errstate(all="ignore"):
-        for part in parts[1:]:
-            total = folds.get(reduce, np.add)(total, part)
+        total = in_pairs(parts, folds.get(reduce, np.add))
         if reduce is ReduceKind.AVG and dtype.is_float:
             total = total / wide.type(len(parts))
         elif reduce is ReduceKind.AVG:

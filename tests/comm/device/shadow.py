@@ -20,7 +20,7 @@ from stack.comm.device.call import UNEVEN, Call
 from stack.comm.world import World
 from tests.comm.device.devices import mixed
 from tests.comm.device.seats import seated, seated_as
-from tests.comm.engine.model import parts_of, reduced
+from tests.comm.engine.model import in_pairs, parts_of, reduced
 from tests.comm.engine.test_operations import numbers, same
 
 Kind = CollectiveKind
@@ -79,9 +79,9 @@ def results(call, sources):
     parts = call.parts or (of.count,) * size
     match of.kind:
         case Kind.ALL_REDUCE:
-            return [reduced(sources, of.reduce)] * size
+            return [reduced(sources, of.reduce, in_pairs)] * size
         case Kind.REDUCE:
-            whole = reduced(sources, of.reduce)
+            whole = reduced(sources, of.reduce, in_pairs)
             return [whole if r == of.root else None for r in ranks]
         case Kind.BROADCAST:
             return [sources[of.root]] * size
@@ -90,7 +90,7 @@ def results(call, sources):
         case Kind.GATHER:
             return [np.concatenate(sources) if r == of.root else None for r in ranks]
         case Kind.REDUCE_SCATTER:
-            return parts_of(reduced(sources, of.reduce), parts)
+            return parts_of(reduced(sources, of.reduce, in_pairs), parts)
         case Kind.SCATTER:
             return parts_of(sources[of.root], parts)
         case Kind.ALL_TO_ALL:

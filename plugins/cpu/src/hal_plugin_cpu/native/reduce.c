@@ -1,4 +1,4 @@
-/* The arithmetic of collectives: blocks, reduced in rank order. */
+/* The arithmetic of collectives: blocks, reduced in pairs of ranks. */
 #include "call.h"
 
 #pragma GCC optimize("O3")
@@ -77,13 +77,25 @@ static void narrow(const hc_shape *c, unsigned char *out, const float *acc, int6
     else memcpy(out, acc, n * nbytes_of[c->dtype]);
 }
 
+/* `count` of the ranks' sources into `acc`, in the type of accumulation: neighbours first, then pairs of pairs. */
+static void combine(const hc_shape *c, const unsigned char *const *srcs, int count, int64_t n, double *acc) {
+    int is_short = c->dtype == F16 || c->dtype == BF16, half = 1;
+    if (count == 1) {
+        const void *one = widen(c, srcs[0], (float *)acc, n);
+        if (one != (void *)acc) memcpy(acc, one, n * (is_short ? 4 : nbytes_of[c->dtype]));
+        return;
+    }
+    while (2 * half < count) half *= 2;
+    _Alignas(64) double room[HC_BLOCK];
+    combine(c, srcs, half, n, acc);
+    if (count - half > 1) combine(c, srcs + half, count - half, n, room);
+    fold(c, acc, count - half > 1 ? room : widen(c, srcs[half], (float *)room, n), n);
+}
+
 /* Reduces n <= HC_BLOCK elements of each rank's `srcs` into `out`, which may be one of them. */
 void hc_reduce_block(const hc_shape *c, const unsigned char *const *srcs, int64_t n, unsigned char *out) {
-    _Alignas(64) float room[HC_BLOCK];
     _Alignas(64) double acc[HC_BLOCK];
-    int is_short = c->dtype == F16 || c->dtype == BF16;
-    memcpy(acc, widen(c, srcs[0], room, n), n * (is_short ? 4 : nbytes_of[c->dtype]));
-    for (int r = 1; r < c->size; r++) fold(c, acc, widen(c, srcs[r], room, n), n);
+    combine(c, srcs, c->size, n, acc);
     if (c->reduce == AVG) divide(c, acc, n);
     narrow(c, out, (const float *)acc, n);
 }
