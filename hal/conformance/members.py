@@ -7,7 +7,7 @@ from functools import partial
 
 from hal.conformance import expect
 from hal.conformance.collectives import combined, source_count, values, wanted_count
-from hal.conformance.crowd import Member, perform, together
+from hal.conformance.crowd import Member, crowd, perform, together
 from hal.conformance.rig import Rig
 from hal.core.description import Feature
 from hal.core.dtypes import DType
@@ -33,6 +33,15 @@ def submitted(rig: Rig, member: Member, call: Collective) -> Point:
     src = rig.buffer(source_count(call, rank, size) * width, member.device)
     dst = rig.buffer(wanted_count(call, rank, size) * width, member.device)
     return member.call(call, dst.region(), src.region())
+
+
+def two_and_a_lost_one(rig: Rig) -> tuple[list[Member], list[Point]]:
+    """Three members, and the points of the sum that two of them have begun when the third one is
+    lost."""
+    members = crowd(rig, 3)
+    points = [submitted(rig, member, SUM) for member in members[:2]]
+    lose(rig, members[2])
+    return members, points
 
 
 def shrunk(members: Sequence[Member], ranks: tuple[int, ...]) -> list[Member]:

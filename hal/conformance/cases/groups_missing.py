@@ -8,7 +8,7 @@ from hal.conformance import expect
 from hal.conformance.case import Cases, Level
 from hal.conformance.collectives import combined, values
 from hal.conformance.crowd import crowd
-from hal.conformance.members import GROUP, SHORT_S, SUM, lose, submitted
+from hal.conformance.members import GROUP, SHORT_S, SUM, submitted, two_and_a_lost_one
 from hal.conformance.rig import Rig
 from hal.core.description import Feature
 from hal.core.dtypes import DType
@@ -62,9 +62,7 @@ def _(rig: Rig) -> None:
     level=Level.RESILIENT,
 )
 def _(rig: Rig) -> None:
-    members = crowd(rig, 3)
-    points = [submitted(rig, member, SUM) for member in members[:2]]
-    lose(rig, members[2])
+    members, points = two_and_a_lost_one(rig)
     for member, point in zip(members[:2], points, strict=True):
         failure = rig.failed(point, member.device, timeout_s=2.0)
         expect.equal(failure.scope, Scope.PEER, "the failure's scope")

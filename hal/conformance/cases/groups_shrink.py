@@ -8,7 +8,15 @@ from dataclasses import replace
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
 from hal.conformance.crowd import crowd, join
-from hal.conformance.members import GROUP, SUM, cause_of, check_sum, lose, shrunk, submitted
+from hal.conformance.members import (
+    GROUP,
+    SUM,
+    cause_of,
+    check_sum,
+    shrunk,
+    submitted,
+    two_and_a_lost_one,
+)
 from hal.conformance.rig import Rig
 from hal.core.description import Feature
 from hal.core.errors import InvalidCall
@@ -85,9 +93,7 @@ def _(rig: Rig) -> None:
     level=Level.RESILIENT,
 )
 def _(rig: Rig) -> None:
-    members = crowd(rig, 3)
-    points = [submitted(rig, member, SUM) for member in members[:2]]
-    lose(rig, members[2])
+    members, points = two_and_a_lost_one(rig)
     for member, point in zip(members, points, strict=False):
         rig.failed(point, member.device)
     check_sum(rig, shrunk(members, (0, 1)))

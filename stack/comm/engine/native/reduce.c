@@ -84,52 +84,29 @@ void he_narrow(int dtype, unsigned char *out, const float *acc, int64_t n) {
     else he_f32_to_bf16((uint16_t *)out, acc, n);
 }
 
-#define MOST_LEVELS 16 /* more than 2 ** 16 ranks are not on one host */
-
-typedef struct {
-    const void *waits[MOST_LEVELS]; /* of level l: the sum of 2 ** l ranks, whose other half is still to come */
-    double (*rooms)[HE_BLOCK];      /* where those that are no source are; the first two are for what is widened */
-} he_pairs;
-
-/* What rank `r` shows, in the type of accumulation. */
-static const void *shown(int dtype, const he_pairs *p, int r, const unsigned char *src, int64_t n) {
-    return he_widen(dtype, src, (float *)p->rooms[r & 1], n);
-}
-
-/* Adds rank `r` to the sums that it completes, and lets the result wait: the last fold writes to its own room. */
-static void let_wait(int dtype, int reduce, he_pairs *p, int r, const void *sum, int64_t n) {
-    int level = 0;
-    for (; r >> level & 1; level++) {
-        double *acc = p->rooms[r >> (level + 1) & 1 ? 1 : 2 + level];
-        he_fold(dtype, reduce, acc, p->waits[level], sum, n);
-        sum = acc;
-    }
-    p->waits[level] = sum;
-}
-
-/* Neighbours first, then pairs of pairs: 2, 4, 8, ... ranks that have equal parts of a batch make the sum that one
- * process makes of all of it (stack/compiler/pairs.py). */
-static void reduce_pairs(int dtype, int reduce, int size, const unsigned char *const *srcs, int64_t n, void *out) {
-    int levels = 32 - __builtin_clz(size), last = size - 1;
-    _Alignas(64) double rooms[levels + 2][HE_BLOCK];
-    he_pairs p = {{0}, rooms};
-    for (int r = 0; r < last; r++) let_wait(dtype, reduce, &p, r, shown(dtype, &p, r, srcs[r], n), n);
-    const void *sum = shown(dtype, &p, last, srcs[last], n);
-    for (int level = 0; last >> level; level++) {
-        if (!(last >> level & 1)) continue;
-        he_fold(dtype, reduce, out, p.waits[level], sum, n);
-        sum = out;
-    }
-    if (reduce == HE_AVG) he_divide(dtype, out, n, size);
+/* The sources of `count` ranks in the type of accumulation, neighbours first, then pairs of pairs: 2, 4, 8, ... ranks that
+ * have equal parts of a batch make the sum that one process makes of all of it (stack/compiler/pairs.py). Returns where it
+ * is: `out`, which is written last and so may be a source, or a source. */
+static const void *combined(int dtype, int reduce, const unsigned char *const *srcs, int count, int64_t n, void *out) {
+    _Alignas(64) double rooms[2][HE_BLOCK];
+    int half = 1;
+    if (count == 1) return he_widen(dtype, srcs[0], out, n);
+    while (2 * half < count) half *= 2;
+    const void *left = combined(dtype, reduce, srcs, half, n, rooms[0]);
+    const void *right = combined(dtype, reduce, srcs + half, count - half, n, rooms[1]);
+    he_fold(dtype, reduce, out, left, right, n);
+    return out;
 }
 
 /* Reduces n <= HE_BLOCK elements of each rank's `srcs` into `out`, which may be one of them. */
 void he_reduce_block(int dtype, int reduce, int size, const unsigned char *const *srcs, int64_t n, unsigned char *out) {
     _Alignas(64) float acc[HE_BLOCK];
-    if (size == 1) memmove(out, srcs[0], n * nbytes_of[dtype]);
-    else if (!he_is_short(dtype)) reduce_pairs(dtype, reduce, size, srcs, n, out);
-    else {
-        reduce_pairs(dtype, reduce, size, srcs, n, acc);
-        he_narrow(dtype, out, acc, n);
+    void *sum = he_is_short(dtype) ? (void *)acc : out;
+    if (size == 1) {
+        memmove(out, srcs[0], n * nbytes_of[dtype]);
+        return;
     }
+    combined(dtype, reduce, srcs, size, n, sum);
+    if (reduce == HE_AVG) he_divide(dtype, sum, n, size);
+    if (sum == acc) he_narrow(dtype, out, acc, n);
 }
