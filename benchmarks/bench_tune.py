@@ -18,7 +18,7 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
 from stack.compiler.compile import compile_graph
 from stack.compiler.program import CompiledGraph, GraphRequest
-from stack.compiler.schedule import NO_CHOICES, Choices
+from stack.compiler.templates.schedule import NO_CHOICES, Choices
 from stack.ir import build
 from stack.ops import OPS
 from stack.runtime import Engine

@@ -38,7 +38,7 @@ from hal.core.values import (
 from hal.tile.interpret import interpret
 from hal.tile.kernel import Kernel
 from hal.tile.numeric import NUMPY
-from stack.compiler.compile import renderer
+from stack.compiler.targets import choose
 
 if TYPE_CHECKING:
     from hal.conformance.mixed import Meeting
@@ -240,7 +240,7 @@ class Rig:
     def source(self, kernel: Kernel, device: Device | None = None) -> KernelSource:
         """The kernel in the format that the device likes best."""
         info = (device or self.device).info
-        return renderer(info)(kernel, info)
+        return choose(info).writer(info)(kernel, info)
 
     def program(self, kernel: Kernel, device: Device | None = None) -> Program:
         """The kernel, loaded."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hal.core.description import DeviceInfo
 from stack.compiler.program import CompiledGraph, GraphRequest
-from stack.compiler.schedule import Choices
+from stack.compiler.templates.schedule import Choices
 from stack.runtime.canonical import structure
 from stack.runtime.sealed import read_sealed, write_sealed
 from stack.runtime.target import target_of

@@ -13,7 +13,7 @@ from hal.core.errors import InvalidCall
 from hal.core.values import OpenOptions
 from stack.compiler.compile import compile_graph
 from stack.compiler.program import CompiledGraph, GraphRequest
-from stack.compiler.schedule import NO_CHOICES
+from stack.compiler.templates.schedule import NO_CHOICES
 from stack.ops import OPS
 from stack.runtime.compile_cache import cached
 from stack.runtime.engine import TIMEOUT_S, Engine

@@ -15,9 +15,9 @@ from typing import Any
 
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
-from stack.compiler.blocking import Blocks, MatmulShape
-from stack.compiler.group_matmul import Block
-from stack.compiler.schedule import (
+from stack.compiler.templates.blocking import Blocks, MatmulShape
+from stack.compiler.templates.group_matmul import Block
+from stack.compiler.templates.schedule import (
     NO_CHOICES,
     Choices,
     LoopProblem,
@@ -73,7 +73,7 @@ def read_choices(cache_dir: str, info: DeviceInfo) -> Choices:
         record = _read(path)
         if record is not None and record.chosen:
             found[record.problem] = record.results[record.chosen].schedule
-    return Choices.of(found)
+    return Choices(found)
 
 
 def read_record(folder: Path, problem: Problem) -> Record | None:

@@ -9,9 +9,9 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from stack.compiler.blocking import Blocks, MatmulShape
-from stack.compiler.group_matmul import Block
-from stack.compiler.schedule import Problem, Schedule
+from stack.compiler.templates.blocking import Blocks, MatmulShape
+from stack.compiler.templates.group_matmul import Block
+from stack.compiler.templates.schedule import Problem, Schedule
 from stack.runtime.tuned import Record, Result
 
 WORDS = ("problem", "candidate", "verdict", "")

@@ -10,11 +10,11 @@ from time import monotonic
 
 from hal.core.description import DeviceInfo
 from hal.core.errors import HalError
-from stack.compiler.blocking import MatmulShape
-from stack.compiler.compile import renderer
-from stack.compiler.emit import TileCall
 from stack.compiler.program import GraphRequest
-from stack.compiler.schedule import Problem, Schedule
+from stack.compiler.targets import choose
+from stack.compiler.templates.blocking import MatmulShape
+from stack.compiler.templates.emit import TileCall
+from stack.compiler.templates.schedule import Problem, Schedule
 from stack.compiler.tune import Candidate, Tunable, candidates, cost_of, tunables
 from stack.ops import OPS
 from stack.runtime.tuned import Record, Result, folder_of, read_record, write_record
@@ -123,7 +123,7 @@ def measured(
     default = tunable.kernel(listed[0].schedule)
     numbers = {part: i for i, part in enumerate(dict.fromkeys(default.buffers))}
     rig.begin(tuple(extents_of(tunable.problem, default)))
-    write = renderer(info)
+    write = choose(info).writer(info)
 
     def render(schedule: Schedule) -> Callable[[], Trial]:
         def trial() -> Trial:

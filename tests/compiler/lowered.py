@@ -17,9 +17,10 @@ from hal.tile.interpret import interpret as interpret_kernel
 from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
 from hal.tile.verify import verify
-from stack.compiler.lower import TileProgram, lower_graph
+from stack.compiler.kernels import TileProgram, lower_graph
 from stack.compiler.program import GraphRequest
-from stack.compiler.schedule import NO_CHOICES, Choices
+from stack.compiler.targets import choose
+from stack.compiler.templates.schedule import NO_CHOICES, Choices
 from stack.ir.interpret import interpret
 from stack.ops import OPS
 
@@ -43,6 +44,13 @@ POISONS = (0xAB, 0xFF)
 """What fills memory that nothing has written: small negative numbers, and NaN."""
 
 
+def lowered(
+    request: GraphRequest, info: DeviceInfo = SIMD, choices: Choices = NO_CHOICES
+) -> TileProgram:
+    """The request's tile kernels for a device."""
+    return lower_graph(request, info, choose(info).templates, OPS, choices)
+
+
 def run_lowered(
     outputs: Sequence[Node],
     inputs: Sequence[Node],
@@ -57,7 +65,7 @@ def run_lowered(
     in memory that nothing has written matters, and that no input changes but the updated ones.
     """
     request = GraphRequest(tuple(outputs), tuple(inputs), tuple(updates))
-    program = lower_graph(request, info, OPS, choices)
+    program = lowered(request, info, choices)
     for call in program.calls:
         verify(call.kernel)
     first, second = (

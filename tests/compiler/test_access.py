@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
-from stack.compiler.access import (
+from stack.compiler.graph.access import (
     Affine,
     Axis,
     Guard,
@@ -24,8 +24,8 @@ from stack.compiler.access import (
     axis_index,
     regroup,
 )
-from stack.compiler.space import Space
-from stack.compiler.views import VIEWS, permute_forward
+from stack.compiler.graph.space import Space
+from stack.compiler.graph.views import VIEWS, permute_forward
 from stack.ir import build as g
 from stack.ir.interpret import interpret
 from stack.ops import OPS

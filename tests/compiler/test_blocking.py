@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from hal.core.description import SpaceKind
 from hal.core.dtypes import DType
-from stack.compiler.blocking import Blocks, MatmulShape, ceil_div, choose_blocks
+from stack.compiler.templates.blocking import Blocks, MatmulShape, ceil_div, choose_blocks
 from tests.compiler.test_matmul import vector_device
 
 SIZES = st.one_of(st.integers(1, 70), st.integers(1, 20_000))

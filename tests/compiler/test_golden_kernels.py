@@ -13,13 +13,12 @@ import pytest
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from hal.tile.printer import print_kernel
-from stack.compiler.emit import TileCall
-from stack.compiler.lower import TileProgram, lower_graph
+from stack.compiler.kernels import TileProgram
 from stack.compiler.program import GraphRequest
+from stack.compiler.templates.emit import TileCall
 from stack.ir import build as g
-from stack.ops import OPS
 from tests.compiler import models
-from tests.compiler.lowered import SIMD, check
+from tests.compiler.lowered import SIMD, check, lowered
 
 source = models.source
 
@@ -89,7 +88,7 @@ def programs() -> Sequence[TileProgram]:
     made = []
     for graph, updates in GRAPHS.values():
         outputs, inputs = graph()
-        made.append(lower_graph(GraphRequest(tuple(outputs), tuple(inputs), updates), SIMD, OPS))
+        made.append(lowered(GraphRequest(tuple(outputs), tuple(inputs), updates), SIMD))
     return made
 
 

@@ -12,8 +12,9 @@ from hal.tile.build import Builder, add, mul
 from hal.tile.interpret import interpret
 from hal.tile.kernel import Kernel, Memory
 from hal.tile.numeric import NUMPY
-from stack.compiler.blocking import MatmulShape
-from stack.compiler.matmul import Epilogue, LoadTile, matmul
+from stack.compiler.templates.blocking import MatmulShape
+from stack.compiler.templates.matmul import matmul
+from stack.compiler.templates.product import Elements, Epilogue, LoadTile, Product
 from tests.compiler.llvm.machine import run
 
 TYPES = [
@@ -100,7 +101,9 @@ def matmul_kernel(shape: MatmulShape, info: DeviceInfo) -> tuple[Kernel, Grid]:
     load_a = strided_load(b.buffer("a", s.dtype), strides(s.m, s.k, s.a_contiguous == "k"))
     load_b = strided_load(b.buffer("b", s.dtype), strides(s.k, s.n, s.b_contiguous == "n"))
     c = b.buffer("c", s.accumulate, reads=False, writes=True)
-    grid = matmul(b, s, info, load_a, load_b, strided_store(c, (s.m * s.n, s.n, 1)))
+    store = strided_store(c, (s.m * s.n, s.n, 1))
+    product = Product(s, Elements(s.dtype, s.dtype), load_a, load_b, store)
+    grid = matmul(b, product, info)
     return b.kernel(), grid
 
 

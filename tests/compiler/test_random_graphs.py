@@ -15,26 +15,32 @@ from hypothesis import strategies as st
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.tile.node import Node, toposort
-from stack.compiler import fuse, ordered, prepare, roots, schedule, scratch
-from stack.compiler.lower import lower_graph
+from stack.compiler.graph import fuse, prepare, roots
 from stack.compiler.program import GraphRequest
-from stack.compiler.schedule import LoopSizes
-from stack.compiler.signature import Signature
-from stack.ops import OPS
+from stack.compiler.targets import Target, table
+from stack.compiler.templates import lanes, scratch
+from stack.compiler.templates.schedule import LoopSizes
+from stack.compiler.templates.signature import Signature
 from tests.compiler.graphs import requests
 from tests.compiler.growing import Growing
-from tests.compiler.lowered import SIMD, run_lowered
+from tests.compiler.lowered import SIMD, lowered, run_lowered
 
 TOLERANCE = {DType.F64: 1e-6, DType.F32: 1e-3, DType.F16: 0.3, DType.BF16: 1.0}
 """For values that are only nearly exact, relative to the greater of 1 and the expected value."""
 
+
+def with_small_loops(target: Target) -> Target:
+    """The target with loop nests that small tensors cut."""
+    sizes = LoopSizes(unroll=2, rows_on_grid=8, chunk=64)
+    loops = replace(target.templates.loops, sizes=sizes)
+    return replace(target, templates=replace(target.templates, loops=loops))
+
+
 SMALL = {
     scratch: {"ROW_SCRATCH_NBYTES": 256},
     fuse: {"MOST_ROOTS": 6, "SERIAL": 128, "ENOUGH_ROWS": 4},
-    ordered: {"UNROLL": 1},
-    schedule: dict.fromkeys(
-        ("DEFAULT_SIZES", "GROUP_SIZES"), LoopSizes(unroll=2, rows_on_grid=8, chunk=64)
-    ),
+    lanes: {"UNROLL": 1},
+    table: {"TARGETS": tuple(map(with_small_loops, table.TARGETS))},
     prepare: {"FEW": 8, "LONG": 32, "DEEP": 8, "PART": 2},
     roots: {"INLINE_LIMIT": 12, "CHEAP": 5, "NESTING_LIMIT": 7},
 }
@@ -69,7 +75,7 @@ def agrees(request: GraphRequest, d: Growing, info: DeviceInfo) -> None:
     arrays = [d.values[n] for n in request.inputs]
     found, program = run_lowered(request.outputs, request.inputs, arrays, request.updates, info)
     with mock.patch.object(Signature, "value", side_effect=object):
-        assert program == lower_graph(request, info, OPS), "unequal work shares a kernel"
+        assert program == lowered(request, info), "unequal work shares a kernel"
     for i, (n, actual) in enumerate(zip(request.outputs, found, strict=True)):
         expected, near = d.values[n], _tolerance(n) if d.rough(n) else 0
         assert actual.dtype == expected.dtype

@@ -9,12 +9,12 @@ from hypothesis import given
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type, toposort
-from stack.compiler.access import NeedSplit, axis_index
-from stack.compiler.lower import fuse
-from stack.compiler.prepare import prepare
+from stack.compiler.graph.access import NeedSplit, axis_index
+from stack.compiler.graph.prepare import prepare
+from stack.compiler.graph.roots import Home, base, choose_roots, place
+from stack.compiler.graph.solve import fuse
+from stack.compiler.graph.space import Space
 from stack.compiler.program import GraphRequest
-from stack.compiler.roots import Home, base, choose_roots, place
-from stack.compiler.space import Space
 from stack.ir import build as g
 from tests.compiler.graphs import requests
 from tests.compiler.growing import Growing

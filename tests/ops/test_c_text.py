@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
-from stack.compiler.c import render_opencl as alone
-from stack.compiler.lower import TileProgram, lower_graph
+from stack.compiler.kernels import TileProgram
+from stack.compiler.lower.simt import render_opencl as in_groups
 from stack.compiler.program import GraphRequest
-from stack.compiler.simt import render_opencl as in_groups
+from stack.compiler.text.c import render_opencl as alone
 from stack.ir.interpret import interpret
 from stack.ops import OPS
 from tests.compiler.c.host import compiled
-from tests.compiler.lowered import SIMD
+from tests.compiler.lowered import SIMD, lowered
 from tests.compiler.simt.machine import groups_of
 from tests.ops.cases import CASES, EVERY, NAMES, Maker
 from tests.ops.test_device import FEW
@@ -68,7 +68,7 @@ def machine(request, tmp_path_factory):
     sources, cases = [], {}
     for op, dtype in EVERY:
         node, inputs = drawn(op, dtype)
-        program = lower_graph(GraphRequest((node,), tuple(inputs)), info, OPS)
+        program = lowered(GraphRequest((node,), tuple(inputs)), info)
         cases[op, dtype] = Case(node, inputs, program, len(sources))
         sources += [render(call.kernel, info) for call in program.calls]
     return compiled(sources, tmp_path_factory.mktemp(request.param)), cases

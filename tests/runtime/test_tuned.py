@@ -11,10 +11,9 @@ import pytest
 import hal
 from hal.core.dtypes import DType
 from hal.tile.node import Type
-from stack.compiler.blocking import Blocks, MatmulShape, choose_blocks
 from stack.compiler.program import GraphRequest
-from stack.compiler.schedule import (
-    DEFAULT_SIZES,
+from stack.compiler.templates.blocking import Blocks, MatmulShape, choose_blocks
+from stack.compiler.templates.schedule import (
     NO_CHOICES,
     LoopProblem,
     LoopSizes,
@@ -55,7 +54,7 @@ def test_a_record_comes_back_as_it_was(tmp_path, info):
     loops = Record(
         LoopProblem("add_9", "ab", 9, 3, 3),
         2e-6,
-        (Result(DEFAULT_SIZES, 1, 1, 3), Result(LoopSizes(8), 1.25, 0.75, 3)),
+        (Result(LoopSizes(), 1, 1, 3), Result(LoopSizes(8), 1.25, 0.75, 3)),
         1,
     )
     folder = folder_of(str(tmp_path), info)
@@ -63,8 +62,7 @@ def test_a_record_comes_back_as_it_was(tmp_path, info):
         write_record(folder, record)
         assert read_record(folder, record.problem) == record
     choices = read_choices(str(tmp_path), info)
-    assert choices.products == {SHAPE: ODD}
-    assert choices.loops == {loops.problem: LoopSizes(8)}
+    assert choices.schedules == {SHAPE: ODD, loops.problem: LoopSizes(8)}
 
 
 def test_the_rules_own_schedule_is_no_choice(tmp_path, info):

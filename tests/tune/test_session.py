@@ -11,11 +11,11 @@ from hal.core.errors import HalError
 from hal.core.values import KernelSource, OpenOptions
 from hal.tile.node import Type
 from hal.tile.numeric import NUMPY
-from stack.compiler.blocking import MatmulShape
-from stack.compiler.compile import renderer
-from stack.compiler.group_matmul import Block
 from stack.compiler.program import GraphRequest
-from stack.compiler.schedule import LoopProblem
+from stack.compiler.targets import Target
+from stack.compiler.templates.blocking import MatmulShape
+from stack.compiler.templates.group_matmul import Block
+from stack.compiler.templates.schedule import LoopProblem
 from stack.compiler.tune import candidates
 from stack.ir import build
 from stack.runtime import engine_of
@@ -146,14 +146,16 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path):
 
 @pytest.mark.slow
 def test_a_default_that_cannot_be_built_is_said_and_not_kept(tmp_path, monkeypatch):
-    def garbage(info):
+    real = Target.writer
+
+    def garbage(target, info):
         def write(kernel, info):
-            whole = renderer(info)(kernel, info)
+            whole = real(target, info)(kernel, info)
             return KernelSource(whole.format, "garbage", whole.entry, whole.params)
 
         return write
 
-    monkeypatch.setattr(session, "renderer", garbage)
+    monkeypatch.setattr(Target, "writer", garbage)
     info, found = info_of("cpu:0"), []
     problems = problems_of([layer(8, 8, 8)], info)[:1]
     with Rig(lambda: Process("cpu:0"), LIMIT_S) as rig:

@@ -18,7 +18,7 @@ from hal.core.description import Feature
 from hal.core.device import Device
 from hal.core.errors import Failure, FailureKind, HalError, Scope, StaleHandle
 from hal.core.values import Buffer, Point, Program, Waits
-from stack.compiler.compile import RENDERERS
+from stack.compiler.targets import choose
 
 devices_apart = Cases("G", Level.DEVICES)
 
@@ -277,7 +277,7 @@ def _of_another_plugin(rig: Rig) -> Device:
             device = rig.setting.registry().open(f"{found.name}:0")
         except HalError:
             continue
-        if set(device.info.formats) & set(RENDERERS):
+        if set(device.info.formats) & set(choose(device.info).writers):
             return device
         device.close()
     raise expect.Unfit("no other plugin has a device here")

@@ -24,7 +24,7 @@ from hal.core.values import LLVM_IR, OPENCL_C, Buffer, KernelSource, Param, Para
 from hal.tile.build import Builder, add, const
 from hal.tile.kernel import Kernel
 from hal.tile.numeric import NUMPY
-from stack.compiler.compile import RENDERERS
+from stack.compiler.targets import choose
 
 programs_load = Cases("D", Level.CORE)
 
@@ -42,12 +42,13 @@ def run_addition(rig: Rig, program: Program, number: int, what: str = "x + numbe
 
 @programs_load.case("load-each-format", "load.format", "launch.exact")
 def _(rig: Rig) -> None:
-    known = [f for f in rig.info.formats if f in RENDERERS]
+    writers = choose(rig.info).writers
+    known = [f for f in rig.info.formats if f in writers]
     expect.that(rig.info.formats, "the device accepts no program format")
     if not known:
         raise expect.Unfit(f"nothing here writes {', '.join(rig.info.formats)}")
     for form in known:
-        source = RENDERERS[form](add_vectors(rig), rig.info)
+        source = writers[form](add_vectors(rig), rig.info)
         expect.equal(source.format, form, "the format of the written program")
         _check_vectors(rig, rig.device.load(source), form)
 

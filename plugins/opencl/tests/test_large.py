@@ -9,9 +9,9 @@ import hal
 from hal.core.dtypes import DType
 from hal.core.values import OpenOptions
 from hal.tile.node import Node, Type
-from stack.compiler.c import streamed
 from stack.compiler.compile import compile_graph
 from stack.compiler.program import GraphRequest
+from stack.compiler.text.c import streamed
 from stack.ir import build
 from stack.ops import OPS
 from stack.runtime import engine_of

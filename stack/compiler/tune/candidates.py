@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from hal.core.description import DeviceInfo
-from stack.compiler.blocking import MatmulShape, choose_blocks
-from stack.compiler.group_matmul import choose_block
-from stack.compiler.lanes import in_groups
-from stack.compiler.schedule import Problem, Schedule, default_sizes
-from stack.compiler.tune import group_products, loops, products
+from stack.compiler.targets import choose
+from stack.compiler.templates import loop_costs
+from stack.compiler.templates.family import Search
+from stack.compiler.templates.schedule import LoopProblem, Problem, Schedule
 
 MOST = 48
 """Candidates of a problem; a budget is spent long before more were measured."""
@@ -36,15 +36,18 @@ def candidates(problem: Problem, info: DeviceInfo) -> tuple[Candidate, ...]:
 
 def cost_of(problem: Problem, info: DeviceInfo) -> float:
     """What the model says that the rules' schedule costs, to compare problems of any family."""
-    if isinstance(problem, MatmulShape) and in_groups(info):
-        return group_products.cost(problem, info, choose_block(problem, info))
-    if isinstance(problem, MatmulShape):
-        return products.cost(problem, info, choose_blocks(problem, info))
-    return loops.cost(problem, info, default_sizes(info))
+    if isinstance(problem, LoopProblem):
+        return loop_costs.cost(problem, info, choose(info).templates.loops.sizes)
+    return _search(info).cost(problem, info)
 
 
 def _costs(problem: Problem, info: DeviceInfo) -> Mapping[Schedule, float]:
-    if isinstance(problem, MatmulShape):
-        grouped = in_groups(info)
-        return group_products.costs(problem, info) if grouped else products.costs(problem, info)
-    return loops.costs(problem, info)
+    if isinstance(problem, LoopProblem):
+        return loop_costs.costs(problem, info, choose(info).templates.loops.sizes)
+    return _search(info).costs(problem, info)
+
+
+def _search(info: DeviceInfo) -> Search[Any]:
+    search = choose(info).templates.product.search
+    assert search is not None, "a product poses a problem only where there is a choice"
+    return search

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from hal.core.description import DeviceInfo
-from stack.compiler.cluster import Cluster
-from stack.compiler.emit import Emitter, TileCall
-from stack.compiler.lower import order_clusters
+from stack.compiler.graph.cluster import Cluster
+from stack.compiler.kernels import order_clusters
 from stack.compiler.program import GraphRequest
-from stack.compiler.schedule import NO_CHOICES, Choices, Problem, Schedule
+from stack.compiler.targets import choose
+from stack.compiler.templates.emit import Emitter, TileCall
+from stack.compiler.templates.schedule import NO_CHOICES, Choices, Problem, Schedule
 from stack.ir.record import OpRecord
 
 
@@ -29,7 +30,7 @@ def tunables(
     request: GraphRequest, info: DeviceInfo, records: Mapping[str, OpRecord]
 ) -> tuple[Tunable, ...]:
     """The different problems of a graph in the order in which they are met."""
-    ready = order_clusters(request, info, records, NO_CHOICES)
+    ready = order_clusters(request, info, choose(info).templates, records, NO_CHOICES)
     first: dict[Problem, Cluster] = {}
     counts: Counter[Problem] = Counter()
     for cluster in ready.clusters:
@@ -45,7 +46,7 @@ def tunables(
 
 def _kernel(emitter: Emitter, problem: Problem, cluster: Cluster) -> Callable[[Schedule], TileCall]:
     def call(schedule: Schedule) -> TileCall:
-        choices = Choices.of({problem: schedule})
+        choices = Choices({problem: schedule})
         return replace(emitter, choices=choices).call(cluster)
 
     return call

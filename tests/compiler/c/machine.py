@@ -13,7 +13,7 @@ import pytest
 from hal.core.values import KernelSource, ParamKind
 from hal.tile.kernel import Kernel
 from hal.tile.numeric import NUMPY, quiet
-from stack.compiler.c import render_opencl
+from stack.compiler.text.c import render_opencl
 from tests.compiler.lowered import SIMD
 
 cl = pytest.importorskip("pyopencl", reason="the tests of OpenCL C need pyopencl and a device")

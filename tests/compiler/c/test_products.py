@@ -9,14 +9,12 @@ from hal.core.dtypes import DType
 from hal.tile.build import Builder, add, dot, mul
 from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
-from stack.compiler.lower import lower_graph
 from stack.compiler.program import GraphRequest
 from stack.ir import build as g
-from stack.ops import OPS
 from tests.compiler import models
 from tests.compiler.c.agreement import agree
 from tests.compiler.c.machine import run
-from tests.compiler.lowered import SIMD
+from tests.compiler.lowered import SIMD, lowered
 
 
 def small(dtype: DType, count: int) -> np.ndarray:
@@ -62,7 +60,7 @@ def test_the_compilers_matmul(sizes: tuple[int, int, int]) -> None:
     m, k, n = sizes
     a, b = models.source(0, m, k), models.source(1, k, n)
     product = g.matmul(a, b)
-    program = lower_graph(GraphRequest((product,), (a, b), ()), SIMD, OPS)
+    program = lowered(GraphRequest((product,), (a, b), ()), SIMD)
     x, y = small(DType.F32, m * k), small(DType.F32, k * n)
     places = {("input", 0): x, ("input", 1): y, ("output", 0): np.zeros(m * n, np.float32)}
     (call,) = program.calls

@@ -20,8 +20,8 @@ from hal.tile.build import (
 )
 from hal.tile.kernel import For, Kernel, Store
 from hal.tile.node import Node
-from stack.compiler.c import shared
-from stack.compiler.c.contraction import LOOPS
+from stack.compiler.text.c import shared
+from stack.compiler.text.c.contraction import LOOPS
 from tests.compiler.c.agreement import agree
 
 F32 = DType.F32

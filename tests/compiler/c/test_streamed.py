@@ -14,13 +14,12 @@ from hal.tile.build import Builder, add, const, mul, program_id, reduce
 from hal.tile.kernel import Kernel
 from hal.tile.node import Node, Type
 from hal.tile.numeric import NUMPY
-from stack.compiler.c import render_opencl, streamed
-from stack.compiler.lower import lower_graph
 from stack.compiler.program import GraphRequest
+from stack.compiler.text.c import render_opencl, streamed
 from stack.ir import build as g
-from stack.ops import OPS
 from tests.compiler.c.agreement import agree
 from tests.compiler.lowered import SIMD
+from tests.compiler.lowered import lowered as lowered_to_kernels
 
 WIDTH = 32
 I64 = DType.I64
@@ -48,7 +47,7 @@ def rows(dtype: DType, columns: int, reads: bool = False, first: int = 0) -> Ker
 
 
 def lowered(root: Node, *inputs: Node) -> Kernel:
-    (call,) = lower_graph(GraphRequest((root,), inputs), SIMD, OPS).calls
+    (call,) = lowered_to_kernels(GraphRequest((root,), inputs), SIMD).calls
     return call.kernel
 
 
@@ -142,7 +141,7 @@ def test_chunks_of_several_rows_are_as_interpreted(soon: None) -> None:
     """With what is left of a row behind the vectors, and what instances read of another row."""
     x, y = g.input(0, Type((3, 9001), DType.F32)), g.input(1, Type((9001,), DType.F32))
     root = g.mul(g.add(x, g.broadcast(y, (3, 9001))), x)
-    (call,) = lower_graph(GraphRequest((root,), (x, y)), SIMD, OPS).calls
+    (call,) = lowered_to_kernels(GraphRequest((root,), (x, y)), SIMD).calls
     assert "HAL_STREAM" in render_opencl(call.kernel, SIMD).text
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=n).astype(np.float32) for n in (27003, 9001, 27003)]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from hal.core.dtypes import DType
 from hal.tile.build import Builder, binary, cast, program_id, reduce, reshape, sub
-from stack.compiler.c import render_opencl
+from stack.compiler.text.c import render_opencl
 from tests.compiler.lowered import SIMD
 
 

@@ -15,7 +15,7 @@ from hal.core.dtypes import DType
 from hal.core.values import LLVM_IR, KernelSource, ParamKind
 from hal.tile.kernel import Kernel
 from hal.tile.numeric import NUMPY
-from stack.compiler.llvm import render
+from stack.compiler.text.llvm import render
 
 
 def info(vector_nbytes: int = 32) -> DeviceInfo:

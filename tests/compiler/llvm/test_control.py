@@ -32,7 +32,7 @@ from hal.tile.build import (
 from hal.tile.kernel import If, Kernel
 from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
-from stack.compiler.llvm import render
+from stack.compiler.text.llvm import render
 from tests.compiler.llvm.agreement import agree
 from tests.compiler.llvm.machine import info
 

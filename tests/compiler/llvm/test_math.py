@@ -13,7 +13,7 @@ from hal.core.dtypes import DType
 from hal.tile.build import Builder, binary, mul, program_id, unary
 from hal.tile.numeric import NUMPY
 from hal.tile.ops import TRANSCENDENTAL
-from stack.compiler.math import ULP
+from stack.compiler.text.math import ULP
 from tests.compiler.llvm.machine import run
 
 WIDTH = 64

@@ -8,8 +8,8 @@ import pytest
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
 from hal.tile.numeric import NUMPY
-from stack.compiler.mesh.block import MeshBlock
 from stack.compiler.program import GraphRequest
+from stack.compiler.templates.mesh_block import MeshBlock
 from stack.ir import build as g
 from stack.runtime.engine import Engine
 from tests.compiler.mesh.attention import attention, attention_of
@@ -93,5 +93,5 @@ def test_other_cuts(
     turned: str,
     cut: MeshBlock,
 ) -> None:
-    monkeypatch.setattr("stack.compiler.mesh.template.choose_block", lambda *facts: cut)
+    monkeypatch.setattr("stack.compiler.templates.mesh_matmul.choose_block", lambda *facts: cut)
     test_products(engine, left, right, DType.I32, turned)

@@ -11,15 +11,14 @@ from hal.tile.interpret import interpret
 from hal.tile.kernel import Kernel
 from hal.tile.node import Node, Type
 from hal.tile.numeric import NUMPY
-from stack.compiler.lower import lower_graph
-from stack.compiler.mesh.block import MeshBlock
-from stack.compiler.mesh.loop import products
-from stack.compiler.mesh.render import render_together
-from stack.compiler.mesh.stream import streams
+from stack.compiler.lower.mesh.loop import products
+from stack.compiler.lower.mesh.render import render_together
+from stack.compiler.lower.mesh.stream import streams
 from stack.compiler.program import GraphRequest
+from stack.compiler.templates.mesh_block import MeshBlock
 from stack.ir import build as g
-from stack.ops import OPS
 from stack.runtime.engine import Engine
+from tests.compiler.lowered import lowered
 from tests.compiler.mesh.attention import attention
 from tests.compiler.scratchpad.machine import launch
 
@@ -29,7 +28,7 @@ GRIDS = [(1,), (65,), (32, 2), (96, 2), (64, 2)]
 
 def _kernel(engine: Engine, out: Node, inputs: list[Node]) -> Kernel:
     """The only kernel of a graph, which has work for 128 instances."""
-    (call,) = lower_graph(GraphRequest((out,), tuple(inputs)), engine.device.info, OPS).calls
+    (call,) = lowered(GraphRequest((out,), tuple(inputs)), engine.device.info).calls
     assert call.grid == (128, 1, 1)
     return call.kernel
 
@@ -51,7 +50,7 @@ def _agree(
 def test_products(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of whole numbers, whose sums are exact. The second 64 instances have other columns."""
     cut = MeshBlock(5, 8, 8, together=True, lines=5)
-    monkeypatch.setattr("stack.compiler.mesh.template.choose_block", lambda *facts: cut)
+    monkeypatch.setattr("stack.compiler.templates.mesh_matmul.choose_block", lambda *facts: cut)
     a, b = g.input(0, Type((30, 20), DType.F32)), g.input(1, Type((20, 100), DType.F32))
     kernel = _kernel(engine, g.matmul(a, b), [a, b])
     assert [p.together for p in products(kernel, engine.device.info).values()] == [(8, 8)]

@@ -14,7 +14,7 @@ from hal.core.values import AllocOptions, KernelSource, OpenOptions, ParamKind
 from hal.tile.interpret import interpret
 from hal.tile.kernel import Kernel
 from hal.tile.numeric import NUMPY, quiet
-from stack.compiler.scratchpad.render import render_athread, written
+from stack.compiler.lower.scratchpad.render import render_athread, written
 from tests.compiler.llvm.agreement import assert_close
 
 pytest.importorskip("hal_plugin_sunway", reason="the tests of athread-c need its emulator")

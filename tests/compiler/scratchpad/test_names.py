@@ -12,12 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal.core.description import SpaceKind
-from stack.compiler.emit import Part, TileCall
-from stack.compiler.lower import lower_graph
 from stack.compiler.program import GraphRequest
-from stack.ops import OPS
+from stack.compiler.templates.emit import Part, TileCall
 from tests.compiler.graphs import requests
-from tests.compiler.lowered import SIMD
+from tests.compiler.lowered import SIMD, lowered
 from tests.compiler.test_random_graphs import budget, small_thresholds
 
 BY_TRANSFERS = replace(
@@ -53,8 +51,8 @@ def test_names_mean_memories(made: tuple[GraphRequest, object], small: bool) -> 
     request, _ = made
     if small:
         with small_thresholds():
-            program = lower_graph(request, BY_TRANSFERS, OPS)
+            program = lowered(request, BY_TRANSFERS)
     else:
-        program = lower_graph(request, BY_TRANSFERS, OPS)
+        program = lowered(request, BY_TRANSFERS)
     found = [x for c in program.calls for x in overlaps(c, dict(request.updates))]
     assert not found

@@ -13,8 +13,8 @@ from hal.core.errors import CompileError
 from hal.core.values import OpenOptions
 from hal.tile.build import Builder, add, reduce, transpose
 from hal.tile.node import Type
+from stack.compiler.lower.scratchpad import render_athread
 from stack.compiler.program import GraphRequest
-from stack.compiler.scratchpad import render_athread
 from stack.ir import build as ir
 from stack.runtime import engine_of
 

@@ -22,7 +22,7 @@ from hal.tile.build import (
 from hal.tile.kernel import Kernel
 from hal.tile.numeric import NUMPY
 from hal.tile.verify import verify
-from stack.compiler.scratchpad import render_athread
+from stack.compiler.lower.scratchpad import render_athread
 from tests.compiler.scratchpad.affine import affine
 from tests.compiler.scratchpad.machine import agree
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from hal.core.description import DeviceInfo
 from hal.tile.kernel import Kernel
-from stack.compiler.simt import render_opencl
+from stack.compiler.lower.simt import render_opencl
 from tests.compiler.c.machine import launch
 from tests.compiler.lowered import SIMD
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stack.compiler.simt.layout import (
+from stack.compiler.lower.simt.layout import (
     Layout,
     bits,
     blocked,

@@ -17,9 +17,9 @@ from hal.tile.build import (
 )
 from hal.tile.kernel import Kernel
 from hal.tile.node import Node
-from stack.compiler.simt import render_opencl
-from stack.compiler.simt.layout import blocked, registers
-from stack.compiler.simt.mapping import group_size, map_kernel
+from stack.compiler.lower.simt import render_opencl
+from stack.compiler.lower.simt.layout import blocked, registers
+from stack.compiler.lower.simt.mapping import group_size, map_kernel
 from tests.compiler.simt.machine import groups_of
 
 F32 = DType.F32

@@ -10,17 +10,16 @@ from hypothesis import strategies as st
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
-from stack.compiler.blocking import (
+from stack.compiler.program import GraphRequest
+from stack.compiler.templates.blocking import (
     Blocks,
     MatmulShape,
     choose_blocks,
     scratch_budget,
     scratch_nbytes,
 )
-from stack.compiler.group_matmul import LANE_SUMS, choose_block
-from stack.compiler.program import GraphRequest
-from stack.compiler.schedule import (
-    DEFAULT_SIZES,
+from stack.compiler.templates.group_matmul import LANE_SUMS, choose_block
+from stack.compiler.templates.schedule import (
     Choices,
     LoopProblem,
     LoopSizes,
@@ -75,13 +74,13 @@ def test_blocks_of_groups_begin_with_the_rules_and_fit():
 
 def test_candidates_of_loops_begin_with_the_rules():
     listed = candidates(LoopProblem("add_9", "", 9 << 20, 9, 1 << 20), SIMD)
-    assert (listed[0].schedule, listed[0].predicted) == (DEFAULT_SIZES, 1)
+    assert (listed[0].schedule, listed[0].predicted) == (LoopSizes(), 1)
     assert len({c.schedule for c in listed}) == len(listed) == MOST
 
 
 def test_a_schedule_of_another_family_is_refused():
     with pytest.raises(TypeError, match="no schedule for"):
-        Choices.of({LoopProblem("add_9", "", 9, 9, 9): Blocks(1, 8, 1, 1, 1, 1, 1, 8)})
+        Choices({LoopProblem("add_9", "", 9, 9, 9): Blocks(1, 8, 1, 1, 1, 1, 1, 8)})
 
 
 # every candidate computes the same
@@ -146,7 +145,7 @@ def test_any_candidate_computes_the_graph(make, info, data):
         t.problem: small(data.draw(st.sampled_from(candidates(t.problem, info))).schedule)
         for t in tunables(request, info, OPS)
     }
-    found, _ = run_lowered(request.outputs, request.inputs, arrays, (), info, Choices.of(chosen))
+    found, _ = run_lowered(request.outputs, request.inputs, arrays, (), info, Choices(chosen))
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-4)
 
 

@@ -1,0 +1,181 @@
+"""Attention as one operation: softmax(scores) @ v, where nothing else needs the scores.
+
+`fold` finds it in a graph that has been prepared; `read_attention` gives its operands as
+expressions. The node `attention` has the sources q, k turned, v, and what makes of a score the
+exponent of its weight, an expression over the leaf `scores`: a scale, masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node, node, toposort
+from hal.tile.rewrite import substitute
+from stack.compiler.graph.access import Axis, NeedSplit, NotAffineError, axis_index
+from stack.compiler.graph.cluster import Cluster
+from stack.compiler.graph.expr import Expr, Walk
+from stack.compiler.graph.roots import Home
+from stack.compiler.graph.space import Space
+from stack.compiler.program import GraphRequest
+
+MOST_COLUMNS = 128
+"""Columns of q and of v up to which rows of them are kept in a scratchpad."""
+_MOST_STEPS = 8
+_MOST_NODES = 48
+_STEPS = frozenset({"mul", "add", "sub", "where"})
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """An attention's operands over (batch axes, m, depth), (batch axes, depth, keys) and (batch
+    axes, keys, n), and its exponents over (batch axes, m, keys), from the leaf `scores`."""
+
+    root: Node
+    scores: Node
+    batch: list[Axis]
+    m: Axis
+    n: Axis
+    depth: Axis
+    keys: Axis
+    q: Expr
+    k: Expr
+    v: Expr
+    exponent: Expr
+
+
+def fold(request: GraphRequest) -> GraphRequest:
+    """The request with each product that is an attention as one node."""
+    users = _users(request)
+    found = {
+        n: folded
+        for n in toposort(request.outputs)
+        if n.op == "matmul" and (folded := _attention(n, users)) is not None
+    }
+    if not found:
+        return request
+    return replace(request, outputs=substitute(request.outputs, found))
+
+
+def _users(request: GraphRequest) -> Mapping[Node, int]:
+    users: dict[Node, int] = {}
+    for n in toposort(request.outputs):
+        for s in set(n.srcs):
+            users[s] = users.get(s, 0) + 1
+    for n in request.outputs:
+        users[n] = users.get(n, 0) + 1
+    return users
+
+
+def _attention(n: Node, users: Mapping[Node, int]) -> Node | None:
+    weights, v = n.srcs
+    while weights.op == "cast" and users[weights] == 1:
+        (weights,) = weights.srcs
+    exponent = _softmax(weights, users)
+    scores = None if exponent is None else _scores(exponent, users)
+    if exponent is None or scores is None or len(list(toposort((exponent,)))) > _MOST_NODES:
+        return None
+    q, k = scores.srcs
+    if max(q.shape[-1], n.shape[-1]) > MOST_COLUMNS or not scores.dtype.is_float:
+        return None
+    leaf = node("scores", scores.type)
+    (made,) = substitute((exponent,), {scores: leaf})
+    return node("attention", n.type, (q, k, v, made))
+
+
+def _softmax(n: Node, users: Mapping[Node, int]) -> Node | None:
+    """What a softmax along the last axis is of, if nothing else uses its parts."""
+    if n.op != "mul" or users[n] != 1 or n.dtype in (DType.F16, DType.BF16):
+        return None
+    for power, over in (n.srcs, n.srcs[::-1]):
+        total = _alone(over, ("expand", "recip", "reduce"), users)
+        below = _alone(power, ("exp", "sub"), users, (2,)) if total is not None else None
+        if total is None or below is None or total.srcs != (power,) or not _is_last(total, "sum"):
+            continue
+        exponent, most = below.srcs
+        top = _alone(most, ("expand", "reduce"), users)
+        if top is not None and top.srcs == (exponent,) and _is_last(top, "max"):
+            return exponent if users[exponent] == 2 else None
+    return None
+
+
+def _alone(
+    n: Node, ops: tuple[str, ...], users: Mapping[Node, int], first: tuple[int, ...] = (1,)
+) -> Node | None:
+    """The last of a chain of operations, the first of which has so many users, the others one."""
+    for number, op in enumerate(ops):
+        if n.op != op or users[n] != (first[0] if number == 0 else 1):
+            return None
+        if number + 1 < len(ops):
+            n = n.srcs[0]
+    return n
+
+
+def _is_last(n: Node, kind: str) -> bool:
+    return (n["kind"], n["axes"]) == (kind, (len(n.shape) - 1,))
+
+
+def _scores(exponent: Node, users: Mapping[Node, int]) -> Node | None:
+    """The product that exponents are made of, element by element."""
+    n, most = exponent, 2
+    for _ in range(_MOST_STEPS):
+        if users[n] != most:
+            return None
+        if n.op == "matmul":
+            return n
+        if n.op not in _STEPS:
+            return None
+        above = [s for s in n.srcs if s.dtype is n.dtype and (s.op in _STEPS or s.op == "matmul")]
+        if len(above) != 1:
+            return None
+        n, most = above[0], 1
+    return None
+
+
+# reading it
+
+
+def with_scores(root: Node, homes: Mapping[Node, Home]) -> dict[Node, Home]:
+    """The homes with one for the scores, which nothing is ever read from."""
+    (scores,) = (n for n in toposort((root.srcs[3],)) if n.op == "scores")
+    size = scores.type.size
+    return {**homes, scores: Home("scratch", 0, 0, size, size)}
+
+
+def read_attention(cluster: Cluster, homes: Mapping[Node, Home]) -> Attention:
+    """The operands of an attention's cluster, whose batch axes are split as they need.
+
+    Raises NotAffineError, with the operand to store, when an operand cannot be read in place.
+    """
+    root = cluster.roots[0]
+    while True:
+        try:
+            return _read(root, cluster.nest.space, with_scores(root, homes))
+        except NeedSplit as need:
+            cluster.split(need, homes)
+
+
+def _read(root: Node, space: Space, homes: Mapping[Node, Home]) -> Attention:
+    *batch, m, n = space.axes
+    q, k, v, made = root.srcs
+    assert prod(a.size for a in batch) == prod(root.shape[:-2])
+    depth, keys = Axis(q.shape[-1]), Axis(k.shape[-1])
+    walk = Walk(homes, lambda n, index: homes[n].offset(index))
+    scores = next(x for x in homes if x.op == "scores")
+
+    def operand(x: Node, *last: Axis) -> Expr:
+        try:
+            return walk.operand(x, axis_index([*batch, *last]))
+        except NeedSplit as need:
+            if need.axis in batch:
+                raise
+            raise NotAffineError(x) from need
+        except NotAffineError as error:
+            raise NotAffineError(error.view or x) from error
+
+    return Attention(
+        root, scores, batch, m, n, depth, keys,
+        operand(q, m, depth), operand(k, depth, keys), operand(v, keys, n), operand(made, m, keys),
+    )  # fmt: skip

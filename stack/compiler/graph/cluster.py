@@ -1,0 +1,174 @@
+"""The roots of one kernel over one domain, and what each of them is computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hal.tile.node import Node
+from stack.compiler.graph.access import Affine, Index, NeedSplit, NotAffineError, axis_index
+from stack.compiler.graph.expr import Expr, Read, Walk, reads
+from stack.compiler.graph.roots import Home
+from stack.compiler.graph.space import Domain, Space, domain_of
+from stack.compiler.graph.views import permute_forward
+
+Kind = Literal["loops", "matmul", "attention", "scan", "scatter_add", "exchange"]
+
+_KINDS: Mapping[str, Kind] = {
+    "matmul": "matmul",
+    "attention": "attention",
+    "scan": "scan",
+    "scatter_add": "scatter_add",
+    "all_reduce": "exchange",
+}
+Homes = Mapping[Node, Home]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A root that is another root of its cluster in another order: `views` lead to it."""
+
+    source: Node
+    views: tuple[Node, ...]
+
+    def index(self, index: Index) -> Index:
+        """The element of the root that is the source's element at `index`."""
+        for view in self.views:
+            if view.op == "permute":
+                index = permute_forward(view, index)
+        return index
+
+
+class Nest:
+    """The axes of some roots, split as their views need, and the roots' expressions over them.
+
+    A reduction's expression is what it combines. A product, a scan and a scatter-add, which are
+    computed in their own ways, have none, nor has a root that is another one moved.
+    """
+
+    def __init__(self, kind: Kind, space: Space, roots: Iterable[Node], homes: Homes) -> None:
+        """Raises NeedSplit and NotAffineError as `regroup` does."""
+        self.kind, self.space, self._homes = kind, space, homes
+        self._walk = Walk(homes, self._offset)
+        self.exprs: dict[Node, Expr] = {}
+        self.reads: dict[Node, list[Read]] = {}
+        self.moved: dict[Node, Moved] = {}
+        self.own: dict[Node, Affine] = {}
+        """Each root's element of this iteration, in its home."""
+        for root in roots:
+            self._add(root)
+
+    def with_root(self, root: Node) -> Nest:
+        """The nest with one more root over the same axes. Raises as the constructor."""
+        more = Nest(self.kind, self.space, (), self._homes)
+        more._walk = self._walk
+        more.exprs, more.reads, more.moved = {**self.exprs}, {**self.reads}, {**self.moved}
+        more.own = {**self.own}
+        more._add(root)
+        return more
+
+    def _offset(self, n: Node, index: Index) -> Affine:
+        return self._homes[n].offset(index)
+
+    def _add(self, root: Node) -> None:
+        moved = self._moved(root)
+        index = self.space.index(root)
+        if moved:
+            self.moved[root] = moved
+            index = moved.index(self.space.index(moved.source))
+        elif root.op not in _KINDS:
+            self.exprs[root] = self._expression(root, index)
+            self.reads[root] = reads(self.exprs[root])
+        self.own[root] = self._offset(root, index)
+
+    def _moved(self, root: Node) -> Moved | None:
+        """How the root is another root in another order, if it is that and nothing else."""
+        views: list[Node] = []
+        n = root
+        while n.op in ("permute", "reshape", "contiguous") and not self._computes(n):
+            views.append(n)
+            n = n.srcs[0]
+        if not self._computes(n) or all(v.op != "permute" for v in views):
+            return None
+        return Moved(n, tuple(reversed(views)))
+
+    def _computes(self, n: Node) -> bool:
+        return n in self.own and n not in self.moved
+
+    def _expression(self, root: Node, index: Index) -> Expr:
+        if root.op == "reduce":
+            return self._walk.operand(root.srcs[0], axis_index(self.space.axes))
+        return self._walk.value(root, index)
+
+    def is_local(self) -> bool:
+        """Whether every read of the nest's own roots is of this iteration's element."""
+        return all(
+            not r.guards and same(r.offset, self.own[r.root])
+            for found in self.reads.values()
+            for r in found
+            if r.root in self.own
+        )
+
+    def passes(self) -> dict[Node, int]:
+        """The pass over a row in which each root is computed: after the reductions that it
+        needs."""
+        level: dict[Node, int] = {}
+        for root in self.own:
+            moved = self.moved.get(root)
+            own = [moved.source] if moved else [r.root for r in self.reads[root] if r.root in level]
+            level[root] = max((level[r] + (r.op == "reduce") for r in own), default=0)
+        return level
+
+
+def same(a: Affine, b: Affine) -> bool:
+    """Whether two affine values are equal whatever the order of their terms."""
+    return a.const == b.const and dict(a.terms) == dict(b.terms)
+
+
+def settle(kind: Kind, domain: Domain, roots: Sequence[Node], homes: Homes) -> Nest:
+    """The roots over the axes of a domain, split where views need it.
+
+    Raises NotAffineError when a view cannot be expressed.
+    """
+    space = Space.of(domain)
+    while True:
+        try:
+            return Nest(kind, space, roots, homes)
+        except NeedSplit as need:
+            _split(kind, space, need)
+
+
+def _split(kind: Kind, space: Space, need: NeedSplit) -> None:
+    """Split an axis; NotAffineError for a product's rows and columns, which are not loops."""
+    if kind in ("matmul", "attention") and need.axis not in space.axes[:-2]:
+        raise NotAffineError from need
+    space.split(need.axis, need.inner)
+
+
+@dataclass(eq=False, slots=True)
+class Cluster:
+    """The roots of one kernel, in topological order."""
+
+    number: int
+    domain: Domain
+    roots: list[Node]
+    nest: Nest
+
+    @staticmethod
+    def of(number: int, root: Node, homes: Homes) -> Cluster:
+        """A root on its own. Raises NotAffineError with the view that needs a buffer."""
+        domain = domain_of(root)
+        nest = settle(_KINDS.get(root.op, "loops"), domain, [root], homes)
+        return Cluster(number, domain, [root], nest)
+
+    @property
+    def kind(self) -> Kind:
+        return self.nest.kind
+
+    def split(self, need: NeedSplit, homes: Homes) -> None:
+        """Split an axis that something beside the roots needs to be two."""
+        space = Space(list(self.nest.space.axes), set(self.nest.space.reduced))
+        _split(self.kind, space, need)
+        self.domain = space.domain
+        self.nest = settle(self.kind, self.domain, self.roots, homes)

@@ -1,0 +1,198 @@
+"""What one element of a fused kernel is computed from: reads of buffers, and operations on them.
+
+`Walk` follows a graph node down to the buffers that it is computed from, turning every view on the
+way into index arithmetic. The result is a small DAG that the loop nest and the matrix product turn
+into tiles alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node
+from stack.compiler.graph.access import Affine, Axis, Guard, Index, NotAffineError, regroup
+from stack.compiler.graph.views import VIEWS
+
+MOVEMENT = frozenset(VIEWS)
+
+
+@dataclass(eq=False, slots=True)
+class Expr:
+    """An element's value. `axes` are the loop axes that it depends on."""
+
+    dtype: DType
+    axes: frozenset[Axis]
+
+
+@dataclass(eq=False, slots=True)
+class Read(Expr):
+    """An element of a root's buffer, `offset` elements into the root; not touched unless every
+    guard holds."""
+
+    root: Node
+    offset: Affine
+    guards: tuple[Guard, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Iota(Expr):
+    """A position as a number."""
+
+    value: Affine
+
+
+@dataclass(eq=False, slots=True)
+class Constant(Expr):
+    """A number."""
+
+    value: Any
+
+
+@dataclass(eq=False, slots=True)
+class Apply(Expr):
+    """An elementwise graph operation."""
+
+    node: Node
+    args: tuple[Expr, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Select(Expr):
+    """`value` where every guard holds, else `fill`."""
+
+    guards: tuple[Guard, ...]
+    value: Expr
+    fill: Any
+
+
+Offset = Callable[[Node, Index], Affine]
+Element = tuple[Node, Index, tuple[Guard, ...]]
+
+
+def _axes(*affines: Affine) -> frozenset[Axis]:
+    terms = (axis for affine in affines for axis, _ in affine.terms)
+    return frozenset().union(*((a,) if a.source is None else a.source.axes for a in terms))
+
+
+def _guard_axes(guards: tuple[Guard, ...]) -> frozenset[Axis]:
+    return _axes(*(g.value for g in guards))
+
+
+class Walk:
+    """Expressions of graph nodes at given indices; `roots` are the nodes that have buffers."""
+
+    def __init__(self, roots: Mapping[Node, Any], offset: Offset) -> None:
+        self._roots = roots
+        self._offset = offset
+        self._values: dict[Element, Expr] = {}
+        self._reads: dict[Element, Expr] = {}
+
+    def operand(self, n: Node, index: Index, guards: tuple[Guard, ...] = ()) -> Expr:
+        """n's element at `index`, read if n is a root.
+
+        Raises NeedSplit or NotAffineError as `regroup` does.
+        """
+        while n.op == "reshape" and n not in self._roots:
+            n = n.srcs[0]
+        if n not in self._roots:
+            return self.value(n, index, guards)
+        key = (n, index, guards)
+        found = self._reads.get(key)
+        if found is None:
+            found = self._reads[key] = self._read(n, index, guards)
+        return found
+
+    def _read(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
+        offset = self._offset(n, index)
+        return Read(n.dtype, _axes(offset) | _guard_axes(guards), n, offset, guards)
+
+    def value(self, n: Node, index: Index, guards: tuple[Guard, ...] = ()) -> Expr:
+        """n's element at `index`, computed."""
+        key = (n, index, guards)
+        found = self._values.get(key)
+        if found is None:
+            found = self._values[key] = self._compute(n, index, guards)
+        return found
+
+    def _compute(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
+        try:
+            return self._expression(n, index, guards)
+        except NotAffineError as error:
+            raise NotAffineError(error.view or n) from error
+
+    def _expression(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
+        if n.op in MOVEMENT:
+            return self._view(n, index, guards)
+        if n.op == "const":
+            return Constant(n.dtype, frozenset(), n["value"])
+        if n.op == "arange":
+            position = index.flat()
+            return Iota(n.dtype, _axes(position), position)
+        if n.op == "gather":
+            return self._gather(n, index, guards)
+        args = tuple(self.operand(s, index, guards) for s in n.srcs)
+        return Apply(n.dtype, frozenset().union(*(a.axes for a in args)), n, args)
+
+    def _view(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
+        source, own = VIEWS[n.op](n, index)
+        if any(g.never() for g in own):
+            return Constant(n.dtype, frozenset(), n["value"])
+        own = tuple(g for g in own if not g.always())
+        inner = self.operand(n.srcs[0], source, guards + own)
+        if not own:
+            return inner
+        return Select(n.dtype, inner.axes | _guard_axes(own), own, inner, n["value"])
+
+    def _gather(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
+        from_, where = n.srcs
+        axis: int = n["axis"]
+        size = from_.shape[axis]
+        before, after = prod(from_.shape[:axis]), prod(from_.shape[axis + 1 :])
+        out = regroup(index, (before, where.type.size, after))
+        chosen = self.operand(where, Index((where.type.size,), (out.at[1],)), guards)
+        dynamic = Affine(0, ((Axis(size, chosen), 1),))
+        own = (Guard(dynamic, 0, size),)
+        inner = self.operand(
+            from_, Index((before, size, after), (out.at[0], dynamic, out.at[2])), guards + own
+        )
+        return Select(n.dtype, inner.axes | chosen.axes, own, inner, 0)
+
+
+def below(e: Expr) -> list[Expr]:
+    """What an expression is computed from, data-dependent indices included."""
+    match e:
+        case Apply():
+            return list(e.args)
+        case Select():
+            return [e.value, *_sources(g.value for g in e.guards)]
+        case Read():
+            return _sources([e.offset, *(g.value for g in e.guards)])
+        case Iota():
+            return _sources([e.value])
+    return []
+
+
+def _sources(affines: Iterable[Affine]) -> list[Expr]:
+    return [a.source for affine in affines for a, _ in affine.terms if a.source is not None]
+
+
+def reads(expr: Expr) -> list[Read]:
+    """Every read in an expression, once, those of data-dependent indices included."""
+    seen: set[int] = set()
+    found: list[Read] = []
+
+    def visit(e: Expr) -> None:
+        if id(e) in seen:
+            return
+        seen.add(id(e))
+        for inner in below(e):
+            visit(inner)
+        if isinstance(e, Read):
+            found.append(e)
+
+    visit(expr)
+    return found

@@ -1,0 +1,227 @@
+"""Which roots share a kernel.
+
+A cluster is one kernel: roots over one *domain*, the loop axes in order, each parallel or reduced.
+A root joins the cluster of something that it reads when both see the same element of it at the same
+time, so that the value stays in a register (or in the cache, between two passes over a row).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from hal.tile.node import Node
+from stack.compiler.graph.access import NeedSplit, NotAffineError
+from stack.compiler.graph.cluster import Cluster, Nest, settle
+from stack.compiler.graph.roots import OWN_KERNEL, Home
+from stack.compiler.graph.space import Domain, domain_of, elements, rows
+from stack.compiler.graph.turns import in_turns
+
+MOST_ROOTS = 24
+SERIAL = 1 << 14
+"""Elements up to which it does not matter that one program instance does all the work."""
+ENOUGH_ROWS = 64
+"""Rows from which on each may be the work of one program instance."""
+
+
+class Fusion:
+    """Clusters of a graph's roots, built by adding one root after the other.
+
+    `alone` holds the cluster of each computed root on its own, in topological order; `needs` the
+    roots that each root reads.
+    """
+
+    def __init__(
+        self,
+        alone: Mapping[Node, Cluster],
+        needs: Mapping[Node, list[Node]],
+        homes: dict[Node, Home],
+    ) -> None:
+        self.homes, self.needs = homes, needs
+        self.clusters: list[Cluster] = []
+        self.of: dict[Node, Cluster] = {}
+        self._readers: dict[Node, list[Cluster]] = {}
+        self._after: dict[Cluster, set[Cluster]] = {}
+        self._exchanges: list[Cluster] = []
+        order = in_turns(list(alone))
+        for root in order:
+            self._add(root, alone[root])
+        self._number = {root: i for i, root in enumerate(order)}
+        self._merge_rows()
+
+    def dependencies(self, cluster: Cluster) -> set[Cluster]:
+        """Clusters that must run before this one."""
+        return self._after[cluster]
+
+    def producers(self, root: Node) -> set[Cluster]:
+        """The clusters that write a root: several for a concatenation."""
+        return {self.of[w] for w in self.writers(root) if w in self.of}
+
+    def writers(self, root: Node) -> list[Node]:
+        """The computed roots that fill a root's buffer: the pieces of a concatenation."""
+        if root.op != "concat":
+            return [root]
+        return [w for piece in self.needs[root] for w in self.writers(piece)]
+
+    def _add(self, root: Node, alone: Cluster) -> None:
+        cluster = next((c for c in self._candidates(root) if self._joins(root, c)), alone)
+        if cluster is alone:
+            self.clusters.append(cluster)
+            self._after[cluster] = set()
+        self.of[root] = cluster
+        for need in self.needs[root]:
+            self._readers.setdefault(need, []).append(cluster)
+            self._after[cluster] |= self.producers(need) - {cluster}
+        if root.op == "all_reduce":
+            # In the order of their turns: no kernel for one may need a later one.
+            self._after[cluster].update(self._exchanges[-1:])
+            self._exchanges.append(cluster)
+
+    # one more root
+
+    def _candidates(self, root: Node) -> list[Cluster]:
+        """Clusters that compute what the root reads, latest first, then those that read the same
+        large data."""
+        if root.op in OWN_KERNEL - {"reduce"} or not root.type.size:
+            return []
+        own = {c for need in self.needs[root] for c in self.producers(need)}
+        large = [need for need in self.needs[root] if need.type.size * 2 > root.type.size]
+        siblings = dict.fromkeys(c for need in large for c in self._readers.get(need, ()))
+        latest = sorted(own, key=lambda c: -c.number)
+        return latest + [c for c in siblings if c not in own and c.kind == "loops"]
+
+    def _joins(self, root: Node, cluster: Cluster) -> bool:
+        domain = common_domain(root, cluster)
+        if domain is None or len(cluster.roots) >= MOST_ROOTS or self._would_cycle(root, cluster):
+            return False
+        if self._reads_part([*cluster.roots, root]):
+            return False
+        nest = self._joined(root, cluster, domain)
+        if nest is None:
+            return False
+        cluster.domain, cluster.nest = domain, nest
+        cluster.roots.append(root)
+        return True
+
+    def _joined(self, root: Node, cluster: Cluster, domain: Domain) -> Nest | None:
+        """The cluster with the root in it; None where that cannot be."""
+        if domain == cluster.domain:
+            try:
+                nest = cluster.nest.with_root(root)
+            except NotAffineError:
+                return None
+            except NeedSplit:
+                pass
+            else:
+                return nest if nest.is_local() else None
+        return self._settled(cluster, domain, [*cluster.roots, root])
+
+    def _settled(self, cluster: Cluster, domain: Domain, roots: list[Node]) -> Nest | None:
+        try:
+            nest = settle(cluster.kind, domain, roots, self.homes)
+        except NotAffineError:
+            return None
+        return nest if nest.is_local() else None
+
+    def _reads_part(self, roots: list[Node]) -> bool:
+        """Whether one of the roots reads a buffer that another one fills in part."""
+        own = set(roots)
+        outside = {need for r in roots for need in self.needs[r]} - own
+        return any(w in own for need in outside for w in self.writers(need))
+
+    # two kernels as one
+
+    def _merge_rows(self) -> None:
+        """Merge kernels over the same rows that met only after both had begun."""
+        for cluster in list(self.clusters):
+            if cluster.kind != "loops" or all(not reduced for _, reduced in cluster.domain):
+                continue
+            alike = [c for c in self._after[cluster] if c.domain == cluster.domain]
+            for other in sorted(alike, key=lambda c: c.number):
+                if other.kind == "loops" and self._merges(other, cluster):
+                    break
+
+    def _merges(self, first: Cluster, second: Cluster) -> bool:
+        """Merge `second` into `first`, which it depends on, if that is possible."""
+        roots = sorted([*first.roots, *second.roots], key=self._number.__getitem__)
+        if len(roots) > MOST_ROOTS or self._reads_part(roots):
+            return False
+        if self._reaches(self._after[second] - {first}, first):
+            return False
+        nest = self._settled(first, first.domain, roots)
+        if nest is None:
+            return False
+        first.roots, first.nest = roots, nest
+        self._replace(second, first)
+        return True
+
+    def _replace(self, old: Cluster, new: Cluster) -> None:
+        self._after[new] |= self._after.pop(old) - {new}
+        self.clusters.remove(old)
+        self.of.update(dict.fromkeys(old.roots, new))
+        for needs in self._after.values():
+            if old in needs:
+                needs.remove(old)
+                needs.add(new)
+
+    # dependencies
+
+    def _would_cycle(self, root: Node, cluster: Cluster) -> bool:
+        others = {c for need in self.needs[root] for c in self.producers(need)} - {cluster}
+        return self._reaches(others, cluster)
+
+    def _reaches(self, start: Iterable[Cluster], cluster: Cluster) -> bool:
+        """Whether one of `start` depends on `cluster`."""
+        stack, seen = list(start), set[Cluster]()
+        while stack:
+            current = stack.pop()
+            if current is cluster:
+                return True
+            if current not in seen:
+                seen.add(current)
+                stack.extend(self._after[current])
+        return False
+
+
+def common_domain(root: Node, cluster: Cluster) -> Domain | None:
+    """The domain of the cluster with the root in it, None if there is none."""
+    domain, total = cluster.domain, elements(cluster.domain)
+    if cluster.kind == "matmul":
+        return domain if root.op != "reduce" and root.type.size == total else None
+    if cluster.kind != "loops":
+        return None
+    if root.op == "reduce":
+        return _reduced_domain(domain_of(root), domain)
+    count = rows(domain)
+    fits = root.type.size == total or (root.type.size == count and total != count)
+    return domain if fits and (count == total or _is_parallel(domain)) else None
+
+
+def _reduced_domain(own: Domain, domain: Domain) -> Domain | None:
+    """The domain of a reduction if it can be that of a cluster with `domain`, too."""
+    plain = all(not reduced for _, reduced in domain) and elements(own) == elements(domain)
+    return own if (plain or own == domain) and _is_parallel(own) else None
+
+
+def _is_parallel(domain: Domain) -> bool:
+    return rows(domain) >= ENOUGH_ROWS or elements(domain) <= SERIAL
+
+
+def root_needs(roots: Mapping[Node, object]) -> dict[Node, list[Node]]:
+    """The roots that each root reads."""
+    return {root: _needs(root, roots) for root in roots}
+
+
+def _needs(root: Node, roots: Mapping[Node, object]) -> list[Node]:
+    found: dict[Node, None] = {}
+    seen: set[Node] = set()
+    stack = list(reversed(root.srcs))
+    while stack:
+        n = stack.pop()
+        if n in seen:
+            continue
+        seen.add(n)
+        if n in roots:
+            found[n] = None
+        else:
+            stack.extend(reversed(n.srcs))
+    return list(found)

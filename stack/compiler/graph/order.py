@@ -1,0 +1,140 @@
+"""The order in which clusters run, and where updated inputs are written in place."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Mapping
+
+from hal.tile.node import Node
+from stack.compiler.graph.cluster import Cluster, same
+from stack.compiler.graph.fuse import Fusion
+from stack.compiler.graph.roots import base
+from stack.compiler.program import GraphRequest
+
+Extra = Mapping[Cluster, set[Cluster]]
+"""What else must run before a cluster."""
+
+
+class _Live:
+    """The buffers that clusters have yet to read."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        self._inputs = {c: {n for r in c.roots for n in fusion.needs[r]} for c in fusion.clusters}
+        self._readers = Counter(n for needed in self._inputs.values() for n in needed)
+
+    def growth(self, c: Cluster) -> int:
+        """The bytes by which the live set grows when the cluster runs."""
+        last = (n for n in self._inputs[c] if self._readers[n] == 1 and n.op != "input")
+        return sum(map(_nbytes, c.roots)) - sum(map(_nbytes, last))
+
+    def run(self, c: Cluster) -> None:
+        """The cluster has read its inputs."""
+        self._readers.subtract(self._inputs[c])
+
+
+def _nbytes(n: Node) -> int:
+    return n.type.size * n.dtype.nbytes
+
+
+def schedule(fusion: Fusion, extra: Extra) -> list[Cluster] | None:
+    """A topological order that frees buffers early; None when `extra` dependencies make a cycle.
+
+    Among the clusters that can run, those that the first exchange between ranks waits for run
+    first, then those of the second one; of these the one that shrinks the live set most, then the
+    earliest.
+    """
+    clusters, live = fusion.clusters, _Live(fusion)
+    before = {c: fusion.dependencies(c) | extra.get(c, set()) for c in clusters}
+    turn = turns(fusion, before)
+
+    def key(c: Cluster) -> tuple[int, int, int, Cluster]:
+        return turn[c], live.growth(c), c.number, c
+
+    waiting = {c: len(needs) for c, needs in before.items()}
+    ready = [key(c) for c in clusters if not waiting[c]]
+    heapq.heapify(ready)
+    followers = _followers(before)
+    out: list[Cluster] = []
+    while ready:
+        *_, c = heapq.heappop(ready)
+        out.append(c)
+        live.run(c)
+        for follower in followers[c]:
+            waiting[follower] -= 1
+            if not waiting[follower]:
+                heapq.heappush(ready, key(follower))
+    return out if len(out) == len(clusters) else None
+
+
+def turns(fusion: Fusion, before: Extra) -> dict[Cluster, int]:
+    """For each cluster the number of the first exchange that waits for it, or that it is; see
+    `stack.compiler.graph.turns`."""
+    exchanges = [c for c in fusion.clusters if c.kind == "exchange"]
+    exchanges.sort(key=lambda c: c.roots[0]["turn"])
+    turn: dict[Cluster, int] = {}
+    for number, exchange in enumerate(exchanges):
+        stack = [exchange]
+        while stack:
+            c = stack.pop()
+            if c not in turn:
+                turn[c] = number
+                stack.extend(before[c])
+    return {c: turn.get(c, len(exchanges)) for c in fusion.clusters}
+
+
+def _followers(before: Extra) -> dict[Cluster, list[Cluster]]:
+    after: dict[Cluster, list[Cluster]] = {c: [] for c in before}
+    for c, needs in before.items():
+        for need in needs:
+            after[need].append(c)
+    return after
+
+
+def update_in_place(
+    request: GraphRequest, fusion: Fusion
+) -> tuple[list[Cluster], list[tuple[int, int]]]:
+    """(the order of the clusters, the updates that still need a copy at the end).
+
+    An update is in place when its cluster can run after every other reader of the input, and itself
+    reads the input only at the element that it writes. Then the root's home becomes the input.
+    """
+    extra: Extra = {}
+    order = schedule(fusion, extra)
+    assert order is not None, "the graph has a cycle"
+    copies: list[tuple[int, int]] = []
+    for output, target in request.updates:
+        root, source = base(request.outputs[output]), request.inputs[target]
+        if not root.type.size:
+            continue
+        trial = _last(fusion, root, source, extra)
+        new_order = schedule(fusion, trial) if trial is not None else None
+        if trial is None or new_order is None:
+            copies.append((output, target))
+            continue
+        extra, order = trial, new_order
+        fusion.homes[root] = fusion.homes[source]
+    return order, copies
+
+
+def _last(fusion: Fusion, root: Node, source: Node, extra: Extra) -> Extra | None:
+    """Dependencies by which the root's kernel is the last to read the input that it overwrites;
+    None where it cannot be."""
+    writer = fusion.of.get(root)
+    if writer is None or not _reads_in_place(writer, root, source):
+        return None
+    readers = {
+        fusion.of[r] for r, needs in fusion.needs.items() if source in needs and r in fusion.of
+    }
+    return {**extra, writer: extra.get(writer, set()) | readers - {writer}}
+
+
+def _reads_in_place(cluster: Cluster, root: Node, source: Node) -> bool:
+    """Whether every read of the input in its writer's kernel is of the element that is written."""
+    nest = cluster.nest
+    if cluster.kind != "loops" or root not in nest.exprs:
+        return False
+    if any(r.op == "reduce" for r in nest.own):
+        return False
+    found = [r for reads in nest.reads.values() for r in reads if r.root is source]
+    return all(not r.guards and same(r.offset, nest.own[root]) for r in found)

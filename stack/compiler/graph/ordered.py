@@ -1,0 +1,75 @@
+"""What is computed along an axis in order: prefix scans and scatter-add, as expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from hal.tile.node import Node
+from stack.compiler.graph.access import Affine, Axis, NeedSplit, axis_index
+from stack.compiler.graph.expr import Expr, Walk
+from stack.compiler.graph.roots import Home
+
+Group = list[Axis]
+"""The loop axes of one dimension, outer first; none for a dimension of size 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """A root with its dimensions as loop axes, and what it is computed from over them.
+
+    A scan has the groups before, along and after its axis and reads its operand; a scatter-add has
+    before, positions, after and its axis and reads its base, the positions and the updates.
+    """
+
+    root: Node
+    groups: tuple[Group, ...]
+    exprs: tuple[Expr, ...]
+
+    def at(self, home: Home) -> Affine:
+        """Where the root's elements are in its home, over the axes of a scan or the base's."""
+        chosen = (0, 1, 2) if self.root.op == "scan" else (0, 3, 2)
+        return home.offset(axis_index(a for g in chosen for a in self.groups[g]))
+
+
+def read_ordered(root: Node, homes: Mapping[Node, Home]) -> Ordered:
+    """Raises NotAffineError, with the view to store, when a view cannot be read in place."""
+    sizes, operands = _DIMENSIONS[root.op](root)
+    groups = tuple([Axis(s)] if s > 1 else [] for s in sizes)
+    walk = Walk(homes, lambda n, index: homes[n].offset(index))
+    while True:
+        try:
+            return Ordered(root, groups, tuple(_operand(walk, groups, *o) for o in operands))
+        except NeedSplit as need:
+            group = next(g for g in groups if need.axis in g)
+            at = group.index(need.axis)
+            group[at : at + 1] = [Axis(need.axis.size // need.inner), Axis(need.inner)]
+
+
+def _operand(walk: Walk, groups: Sequence[Group], n: Node, chosen: tuple[int, ...]) -> Expr:
+    return walk.operand(n, axis_index(a for g in chosen for a in groups[g]))
+
+
+Dimensions = tuple[tuple[int, ...], tuple[tuple[Node, tuple[int, ...]], ...]]
+"""The sizes of the groups, and each operand with the groups that it has."""
+
+
+def _scan(root: Node) -> Dimensions:
+    shape, axis = root.shape, root["axis"]
+    sizes = (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
+    return sizes, ((root.srcs[0], (0, 1, 2)),)
+
+
+def _scatter_add(root: Node) -> Dimensions:
+    shape, axis = root.shape, root["axis"]
+    base, positions, updates = root.srcs
+    count = positions.type.size
+    sizes = (prod(shape[:axis]), count, prod(shape[axis + 1 :]), shape[axis])
+    return sizes, ((base, (0, 3, 2)), (positions, (1,)), (updates, (0, 1, 2)))
+
+
+_DIMENSIONS: Mapping[str, Callable[[Node], Dimensions]] = {
+    "scan": _scan,
+    "scatter_add": _scatter_add,
+}

@@ -1,0 +1,275 @@
+"""Graph rewrites that leave only what the lowering knows, in the form in which it is fast."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import isqrt, prod
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node, node, rebuild, toposort
+from stack.compiler.graph.roots import base
+from stack.compiler.graph.turns import numbered
+from stack.compiler.pairs import SERIAL
+from stack.compiler.program import GraphRequest
+from stack.ir import build
+from stack.ir.numeric import identity
+from stack.ir.simplify import simplify
+
+LOW_PRECISION = frozenset({DType.F16, DType.BF16})
+FEW = 512
+"""A long reduction to fewer results than this is done in two steps, the first with more parallel
+work."""
+LONG = 1 << 14
+"""Elements from which on two steps pay."""
+DEEP = 256
+"""Elements of one result from which on two steps pay."""
+PART = SERIAL
+"""Elements that the first step combines at least."""
+
+
+def _argument(n: Node) -> Node | None:
+    """argmax as the least position whose value is the maximum (or NaN)."""
+    (x,) = n.srcs
+    axis: int = n["axis"]
+    best = build.expand(build.reduce(n.op[3:], x, (axis,)), x.shape)
+    size = x.shape[axis]
+    shape = tuple(size if i == axis else 1 for i in range(len(x.shape)))
+    position = build.expand(build.reshape(build.arange(size), shape), x.shape)
+    hit = build.eq(x, best)
+    if x.dtype.is_float:
+        hit = build.or_(hit, build.ne(x, x))
+    return build.reduce(
+        "min", build.where(hit, position, build.full(x.shape, size, DType.I64)), (axis,)
+    )
+
+
+def _reduce(n: Node) -> Node | None:
+    (x,) = n.srcs
+    axes: tuple[int, ...] = n["axes"]
+    if x.type.size == 0:
+        return build.full(n.shape, identity(n["kind"], n.dtype), n.dtype)
+    if x.dtype is DType.BOOL:
+        return build.cast(build.reduce(n["kind"], build.cast(x, DType.U8), axes), DType.BOOL)
+    return _two_steps(n, x, axes)
+
+
+def _two_steps(n: Node, x: Node, axes: tuple[int, ...]) -> Node | None:
+    """A long reduction to few results, split so that the first step has parallel work.
+
+    The first step of a low-precision sum keeps float32, so that the result is rounded once.
+    """
+    length = x.type.size // n.type.size
+    if n.type.size >= FEW or length < DEEP or x.type.size < LONG:
+        return None
+    x, axes = _merged(x, axes)
+    axis = max(axes, key=lambda a: x.shape[a])
+    parts = _parts(x.shape[axis], FEW if n.type.size == 1 else max(2, 8 * FEW // n.type.size))
+    if parts < 2:
+        return None
+    wide = build.cast(x, DType.F32) if x.dtype in LOW_PRECISION else x
+    split = build.reshape(
+        wide, (*x.shape[:axis], parts, x.shape[axis] // parts, *x.shape[axis + 1 :])
+    )
+    moved = tuple(a if a < axis else a + 1 for a in axes)
+    first = build.reduce(n["kind"], split, moved)
+    second = build.reduce(n["kind"], first, (axis,))
+    return build.cast(build.reshape(second, n.shape), n.dtype)
+
+
+def _merged(x: Node, axes: tuple[int, ...]) -> tuple[Node, tuple[int, ...]]:
+    """x with its first reduced axes as one, where they are neighbours: sums over the rows of a
+    batch are the same whether it has them along one axis or two."""
+    count = next((i for i, a in enumerate(axes) if a != axes[0] + i), len(axes))
+    first, end = axes[0], axes[0] + count
+    merged = (*x.shape[:first], prod(x.shape[first:end]), *x.shape[end:])
+    return build.reshape(x, merged), (first, *(a - count + 1 for a in axes[count:]))
+
+
+def _parts(size: int, most: int) -> int:
+    """The greatest divisor that is at most `most` and leaves parts of at least PART, but a power of
+    two where that is not much less, so that the sums are those of halves (pairs.py)."""
+    most = min(most, size // PART, max(1, isqrt(size) * 4))
+    best = next((d for d in range(most, 1, -1) if size % d == 0), 1)
+    halves = min(size & -size, 1 << max(0, most.bit_length() - 1))
+    return halves if 4 * halves >= best else best
+
+
+def _matmul(n: Node) -> Node | None:
+    a, _ = n.srcs
+    return build.full(n.shape, 0, n.dtype) if a.shape[-1] == 0 else None
+
+
+def _concat(n: Node) -> Node | None:
+    pieces = [s for s in n.srcs if s.type.size]
+    if len(pieces) == len(n.srcs):
+        return None
+    return build.concat(pieces, n["axis"]) if len(pieces) > 1 else pieces[0]
+
+
+def _pad(n: Node) -> Node | None:
+    return build.full(n.shape, n["value"], n.dtype) if n.srcs[0].type.size == 0 else None
+
+
+def _gather(n: Node) -> Node | None:
+    return build.full(n.shape, 0, n.dtype) if n.srcs[0].type.size == 0 else None
+
+
+def _scatter_add(n: Node) -> Node | None:
+    to, where, updates = n.srcs
+    if updates.type.size == 0:
+        return to
+    if n.dtype in LOW_PRECISION:
+        wide = build.scatter_add(
+            build.cast(to, DType.F32), where, build.cast(updates, DType.F32), n["axis"]
+        )
+        return build.cast(wide, n.dtype)
+    return None
+
+
+def _scan(n: Node) -> Node | None:
+    (x,) = n.srcs
+    if n.dtype in LOW_PRECISION:
+        return build.cast(build.scan(n["kind"], build.cast(x, DType.F32), n["axis"]), n.dtype)
+    return None
+
+
+def _add(n: Node) -> Node | None:
+    """Zero-padded neighbours added up are a concatenation: the gradient of a split."""
+    a, b = n.srcs
+    if a.op != "pad" or b.op != "pad" or a["value"] != 0 or b["value"] != 0:
+        return None
+    return _joined(n, a, b) or _joined(n, b, a)
+
+
+def _joined(n: Node, a: Node, b: Node) -> Node | None:
+    """pad(a) + pad(b) where b's piece begins where a's ends along one axis and both fill the other
+    axes alike."""
+    x, y = a.srcs[0], b.srcs[0]
+    differ = [
+        i for i in range(len(n.shape)) if (a["lo"][i], a["hi"][i]) != (b["lo"][i], b["hi"][i])
+    ]
+    if len(differ) != 1:
+        return None
+    axis = differ[0]
+    if a["lo"][axis] + x.shape[axis] != b["lo"][axis]:
+        return None
+    hi = tuple(b["hi"][i] if i == axis else h for i, h in enumerate(a["hi"]))
+    pieces = (*_pieces(x, axis), *_pieces(y, axis))
+    return build.pad(build.concat(pieces, axis), a["lo"], hi, 0)
+
+
+def _pieces(n: Node, axis: int) -> tuple[Node, ...]:
+    return n.srcs if n.op == "concat" and n["axis"] == axis else (n,)
+
+
+_ROWS: dict[str, Callable[[Node], Node | None]] = {
+    "argmax": _argument,
+    "argmin": _argument,
+    "reduce": _reduce,
+    "matmul": _matmul,
+    "concat": _concat,
+    "pad": _pad,
+    "gather": _gather,
+    "scatter_add": _scatter_add,
+    "scan": _scan,
+    "add": _add,
+}
+
+
+def _rewrite(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Apply the rows bottom-up until none changes anything."""
+    done: dict[Node, Node] = {}
+
+    def settle(roots: tuple[Node, ...]) -> None:
+        stack = list(roots)
+        while stack:
+            n = stack[-1]
+            waiting = [s for s in n.srcs if s not in done]
+            if waiting and n not in done:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            if n not in done:
+                done[n] = result(rebuild(n, tuple(done[s] for s in n.srcs)))
+
+    def result(n: Node) -> Node:
+        row = _ROWS.get(n.op)
+        changed = row(n) if row and n.type.size else None
+        if changed is not None:
+            # Below it is settled already, but for the few nodes that the row made.
+            settle((changed,))
+            n = done[changed]
+        return done.setdefault(n, n)
+
+    settle(outputs)
+    return tuple(done[o] for o in outputs)
+
+
+def _own_buffers(request: GraphRequest) -> GraphRequest:
+    """Give a copy to every output and every piece of a concatenation that cannot be computed in its
+    place, and to what ranks combine where others read it too."""
+    order = list(toposort(request.outputs))
+    users = Counter(base(s) for n in order for s in n.srcs if n.op != "reshape")
+    asked = {base(o) for o in request.outputs}
+    places = _Places()
+    done: dict[Node, Node] = {}
+    for n in order:
+        srcs = tuple(done[s] for s in n.srcs)
+        if n.op == "concat":
+            srcs = places.pieces(n, srcs, users)
+        elif n.op == "all_reduce":
+            shared = users[base(n.srcs[0])] > 1 or base(n.srcs[0]) in asked
+            srcs = (places.combined(srcs[0], shared),)
+        done[n] = rebuild(n, srcs)
+    owned = [places.claim(done[o], f"output{i}") for i, o in enumerate(request.outputs)]
+    return replace(request, outputs=tuple(owned))
+
+
+class _Places:
+    """Which nodes are computed right where they are wanted: each in one place."""
+
+    def __init__(self) -> None:
+        self._taken: set[Node] = set()
+        self._concats = 0
+        self._exchanges = 0
+
+    def claim(self, n: Node, tag: str, awkward: bool = False) -> Node:
+        """The node, or a copy of it if its place is another one; an empty one needs none."""
+        below = base(n)
+        if n.type.size and (below in self._taken or below.op == "input" or awkward):
+            n = below = node("contiguous", n.type, (n,), tag=tag)
+        self._taken.add(below)
+        return n
+
+    def pieces(self, concat: Node, srcs: Sequence[Node], users: Counter[Node]) -> tuple[Node, ...]:
+        """A concatenation's operands, each of which can be computed in it."""
+        self._concats += 1
+        strided = prod(concat.shape[: concat["axis"]]) > 1
+        return tuple(
+            self.claim(new, f"piece{self._concats}.{i}", _is_awkward(old, strided, users))
+            for i, (old, new) in enumerate(zip(concat.srcs, srcs, strict=True))
+        )
+
+    def combined(self, source: Node, shared: bool) -> Node:
+        """An operand that ranks combine in place, or a copy of it if others read it, too."""
+        self._exchanges += 1
+        awkward = shared or base(source).op in ("all_reduce", "scan", "scatter_add")
+        return self.claim(source, f"exchange{self._exchanges}", awkward)
+
+
+def _is_awkward(piece: Node, strided: bool, users: Counter[Node]) -> bool:
+    """Whether a piece of a concatenation is better copied there than computed there."""
+    below = base(piece)
+    if below.op in ("concat", "scan", "scatter_add"):
+        return True
+    if strided and below.op == "all_reduce":
+        return True
+    return strided and (users[below] > 1 or (below.op == "matmul" and below is not piece))
+
+
+def prepare(request: GraphRequest) -> GraphRequest:
+    """The same computation in the form that the lowering takes."""
+    outputs = numbered(_rewrite(simplify(request.outputs)))
+    return _own_buffers(replace(request, outputs=outputs))

@@ -1,0 +1,189 @@
+"""Which nodes of a graph get a buffer, and where that buffer is.
+
+A node gets one (is a *root*) when it must (outputs, products, reductions, pieces of a
+concatenation) or when computing it again in every consumer would cost more than storing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Literal
+
+from hal.tile.node import Node, toposort
+from stack.compiler.graph.access import Affine, Index, regroup
+from stack.compiler.graph.expr import MOVEMENT
+from stack.compiler.program import BufferKind, GraphRequest
+
+EXPENSIVE = frozenset({"exp", "log", "sin", "cos", "tanh", "erf", "pow", "philox"})
+OWN_KERNEL = frozenset({"matmul", "attention", "reduce", "scan", "scatter_add", "all_reduce"})
+INLINE_LIMIT = 100
+"""Operations that one expression may hold; a longer chain is stored half-way."""
+CHEAP = 24
+"""Operations that are computed again rather than stored."""
+NESTING_LIMIT = 64
+"""Nodes, views included, that may be nested in one expression, because it is read recursively."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a root lives: element f of it is at `base + (f // run) * stride + f % run` of a
+    buffer."""
+
+    kind: BufferKind | Literal["scratch"]
+    index: int
+    base: int
+    run: int
+    stride: int
+
+    def offset(self, index: Index) -> Affine:
+        """The buffer's element that holds the root's element at `index`."""
+        flat = index.flat()
+        if self.stride == self.run:
+            return flat.shift(self.base)
+        outer, inner = regroup(index, (prod(index.shape) // self.run, self.run)).at
+        return outer.times(self.stride).plus(inner).shift(self.base)
+
+
+def base(n: Node) -> Node:
+    """The node below reshapes, which has the same elements in the same order."""
+    while n.op == "reshape":
+        n = n.srcs[0]
+    return n
+
+
+def below_views(n: Node, roots: Mapping[Node, object]) -> Node:
+    """The computed or stored node that a chain of views looks at."""
+    while n.op in MOVEMENT and n not in roots:
+        n = n.srcs[0]
+    return n
+
+
+def _matmul_operand(n: Node, roots: Mapping[Node, object]) -> Node:
+    """The node that a product's operand is packed from: below views and casts."""
+    while n not in roots and (n.op in MOVEMENT or n.op == "cast") and n.op != "pad":
+        n = n.srcs[0]
+    return n
+
+
+def _forced(order: Sequence[Node], request: GraphRequest) -> dict[Node, None]:
+    roots: dict[Node, None] = dict.fromkeys(base(o) for o in request.outputs)
+    for n in order:
+        if n.op == "input" or n.op in OWN_KERNEL or n.op in ("concat", "contiguous"):
+            roots[n] = None
+        if n.op == "concat":
+            roots.update(dict.fromkeys(map(base, n.srcs)))
+        if n.op == "all_reduce":
+            roots[base(n.srcs[0])] = None
+    for n in order:
+        if n.op in ("matmul", "attention"):
+            roots.update(dict.fromkeys(_matmul_operand(s, roots) for s in n.srcs[:3]))
+        elif n.op == "gather":
+            roots[below_views(n.srcs[0], roots)] = None
+    return roots
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """A node as the expression that it is where nothing in it has a buffer but what it reads."""
+
+    reads: frozenset[Node]
+    cost: int
+    """Operations, each as often as it is computed."""
+    expensive: bool
+    nesting: int
+
+    @staticmethod
+    def of(n: Node, roots: Container[Node], known: Mapping[Node, Inline]) -> Inline:
+        below = [known[s] for s in n.srcs if s not in roots]
+        stored = frozenset(s for s in n.srcs if s in roots)
+        return Inline(
+            stored.union(*(b.reads for b in below)),
+            (n.op not in MOVEMENT) + sum(b.cost for b in below),
+            n.op in EXPENSIVE or any(b.expensive for b in below),
+            1 + max((b.nesting for b in below), default=0),
+        )
+
+    def is_cheap(self, n: Node) -> bool:
+        """Whether computing n again takes less than reading it."""
+        big = sum(1 for r in self.reads if r.type.size * 8 >= n.type.size)
+        return big <= 1 and not self.expensive and self.cost <= CHEAP
+
+
+def choose_roots(request: GraphRequest, extra: Iterable[Node] = ()) -> dict[Node, None]:
+    """Every node that gets a buffer, in topological order, inputs included; `extra` are further
+    ones that must."""
+    order = list(toposort(request.outputs))
+    roots = _forced(order, request)
+    roots.update(dict.fromkeys(extra))
+    users = _users(order, roots)
+    known: dict[Node, Inline] = {}
+    for n in order:
+        known[n] = Inline.of(n, roots, known)
+        if _pays(n, len(users.get(n, ())), known[n]):
+            roots[n] = None
+    return {n: None for n in order if n in roots}
+
+
+def _users(order: Sequence[Node], roots: Mapping[Node, object]) -> dict[Node, set[Node]]:
+    """The nodes that compute with each node, be it through views."""
+    users: dict[Node, set[Node]] = {}
+    for n in order:
+        if n.op not in MOVEMENT or n in roots:
+            for s in n.srcs:
+                users.setdefault(below_views(s, roots), set()).add(n)
+    return users
+
+
+def _pays(n: Node, users: int, inline: Inline) -> bool:
+    """Whether to store what need not be stored."""
+    if inline.nesting > NESTING_LIMIT:
+        return True
+    if n.op in MOVEMENT or n.op in ("const", "arange"):
+        return False
+    if inline.cost > INLINE_LIMIT:
+        return True
+    return n.type.size != 1 and users > 1 and not inline.is_cheap(n)
+
+
+def place(request: GraphRequest, roots: Mapping[Node, None]) -> tuple[dict[Node, Home], list[int]]:
+    """A home for each root, and the sizes in bytes of the temporaries.
+
+    Pieces of a concatenation live inside it, so that it costs no copy. What ranks combine is
+    combined where it is.
+    """
+    homes: dict[Node, Home] = {}
+    temps: list[int] = []
+    for i, n in enumerate(request.inputs):
+        homes[n] = _whole(n, "input", i)
+    for i, n in enumerate(request.outputs):
+        homes[base(n)] = _whole(base(n), "output", i)
+    for n in reversed(list(roots)):
+        if n not in homes:
+            homes[n] = _whole(n, "temp", len(temps))
+            temps.append(n.type.size * n.dtype.nbytes)
+        if n.op == "concat":
+            _place_pieces(n, homes)
+        if n.op == "all_reduce":
+            homes[base(n.srcs[0])] = homes[n]
+    return homes, temps
+
+
+def _whole(n: Node, kind: BufferKind, index: int) -> Home:
+    return Home(kind, index, 0, n.type.size, n.type.size)
+
+
+def _place_pieces(n: Node, homes: dict[Node, Home]) -> None:
+    axis: int = n["axis"]
+    own = homes[n]
+    inner = prod(n.shape[axis + 1 :])
+    stride, start = n.shape[axis] * inner, 0
+    for piece in n.srcs:
+        run = piece.shape[axis] * inner
+        outer = piece.type.size // run if run else 1
+        # One run only: its stride does not matter, and equal to the run it reads as contiguous.
+        homes[base(piece)] = Home(
+            own.kind, own.index, own.base + start, run, run if outer == 1 else stride
+        )
+        start += run

@@ -1,0 +1,82 @@
+"""Which nodes get a buffer, which of them share a kernel, and how axes are split for both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hal.tile.node import Node
+from stack.compiler.graph.access import NotAffineError
+from stack.compiler.graph.attention import read_attention
+from stack.compiler.graph.cluster import Cluster
+from stack.compiler.graph.fuse import Fusion, root_needs
+from stack.compiler.graph.operands import read_operands
+from stack.compiler.graph.ordered import read_ordered
+from stack.compiler.graph.roots import OWN_KERNEL, Home, base, choose_roots, place
+from stack.compiler.program import GraphRequest
+
+
+def fuse(request: GraphRequest) -> tuple[Fusion, list[int]]:
+    """Clusters whose every view can be expressed, and the sizes in bytes of the temporaries.
+
+    What cannot be expressed gets a buffer, and the choice of roots starts again.
+    """
+    extra: set[Node] = set()
+    while True:
+        roots = choose_roots(request, extra)
+        homes, temps = place(request, roots)
+        alone, unread = _each_alone(roots, homes)
+        if not unread:
+            return Fusion(alone, root_needs(roots), homes), temps
+        if unread <= extra:
+            raise AssertionError(f"views that cannot be read even from buffers: {unread}")
+        extra |= unread
+
+
+def _each_alone(
+    roots: Mapping[Node, None], homes: Mapping[Node, Home]
+) -> tuple[dict[Node, Cluster], set[Node]]:
+    """A cluster for each root that is computed, or the views that keep some from having one.
+
+    Kernels of their own come first, because it is they that ask for buffers.
+    """
+    computed = [r for r in roots if r.op not in ("input", "concat") and r.type.size]
+    alone: dict[Node, Cluster] = {}
+    for own_kernel in (True, False):
+        unread: set[Node] = set()
+        for number, root in enumerate(computed):
+            if (root.op in OWN_KERNEL) is own_kernel:
+                try:
+                    alone[root] = _alone(number, root, homes)
+                except NotAffineError as error:
+                    unread |= _views(root, error)
+        if unread:
+            return {}, unread
+    return {root: alone[root] for root in computed}, set()
+
+
+def _views(root: Node, error: NotAffineError) -> set[Node]:
+    """What needs a buffer so that the root can be computed: the view that cannot be read, or
+    whatever is read, where the root's place and its views want loops that do not fit."""
+    if error.view is not None:
+        return {error.view}
+    return {s for s in root.srcs[:3] if s.op not in ("const", "arange")}
+
+
+def _alone(number: int, root: Node, homes: Mapping[Node, Home]) -> Cluster:
+    cluster = Cluster.of(number, root, homes)
+    if cluster.kind == "matmul":
+        read_operands(cluster, homes)
+    elif cluster.kind == "attention":
+        read_attention(cluster, homes)
+    elif cluster.kind in ("scan", "scatter_add"):
+        read_ordered(root, homes)
+    return cluster
+
+
+def stored_roots(request: GraphRequest, fusion: Fusion) -> frozenset[Node]:
+    """The roots that something outside their own loop reads."""
+    stored = {base(o) for o in request.outputs}
+    for root, needs in fusion.needs.items():
+        cluster = fusion.of.get(root)
+        stored.update(n for n in needs if cluster is None or fusion.of.get(n) is not cluster)
+    return frozenset(stored)

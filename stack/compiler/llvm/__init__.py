@@ -1,5 +1,0 @@
-"""Tile kernels to LLVM IR text for cores with SIMD registers."""
-
-from stack.compiler.llvm.render import render
-
-__all__ = ["render"]

@@ -1,0 +1,98 @@
+"""Accesses in a core's own way: arrays that transfers have filled are used where they are, and what
+no transfer brings is reached in main memory element by element."""
+
+from __future__ import annotations
+
+from math import prod
+
+from hal.tile.kernel import (
+    GLOBAL,
+    Access,
+    Atomic,
+    Copy,
+    Gather,
+    Load,
+    Memory,
+    Scatter,
+    Statement,
+    Store,
+)
+from hal.tile.walk import accesses
+from stack.compiler.lower.scratchpad import masked
+from stack.compiler.text.c import casts, memory
+from stack.compiler.text.c.athread import DIRECT
+from stack.compiler.text.c.scope import Array, Position, Scope
+
+_NAME = "hal_near"
+
+
+def named(number: int) -> str:
+    """The name of the array of a transfer."""
+    return f"{_NAME}{number}"
+
+
+def _is_near(m: Memory) -> bool:
+    return m.name.startswith(_NAME)
+
+
+def load(scope: Scope, s: Load) -> None:
+    """Nothing is copied where every element is there: between a transfer and the next one to its
+    array nobody changes what it brought."""
+    if not _is_near(s.source.memory) or not _is_whole(s.source, s.result.shape):
+        _one_by_one(scope, s, s.result.type.size)
+        memory.load(scope, s)
+        return
+    first = memory.scalar(scope, s.source.offset)
+    for stride in s.source.strides:
+        memory.scalar(scope, stride)
+    access, dtype = s.source, s.result.dtype
+
+    def element(at: Position) -> str:
+        return casts.from_memory(scope.out, memory.element(scope, access, at), dtype)
+
+    scope.arrays[s.result] = Array(first, s.result.shape, element)
+
+
+def store(scope: Scope, s: Store) -> None:
+    """As in other languages."""
+    _one_by_one(scope, s, s.value.type.size)
+    memory.store(scope, s)
+
+
+def gather(scope: Scope, s: Gather) -> None:
+    """As in other languages, but for neighbours."""
+    if found := masked.neighbours(s):
+        masked.gather(scope, s, *found)
+        return
+    _one_by_one(scope, s, s.index.type.size)
+    memory.gather(scope, s)
+
+
+def scatter(scope: Scope, s: Scatter) -> None:
+    """As in other languages."""
+    _one_by_one(scope, s, s.index.type.size)
+    memory.scatter(scope, s)
+
+
+def atomic(scope: Scope, s: Atomic) -> None:
+    """As in other languages: an element is read and written."""
+    _one_by_one(scope, s, 2 * s.index.type.size)
+    memory.atomic(scope, s)
+
+
+def copy(scope: Scope, s: Copy) -> None:
+    """As in other languages."""
+    _one_by_one(scope, s, prod(s.shape))
+    memory.copy(scope, s)
+
+
+def _one_by_one(scope: Scope, s: Statement, count: int) -> None:
+    """Count accesses to main memory that are no DMA."""
+    far = sum(m.space == GLOBAL for m, _, _ in accesses(s))
+    if far:
+        scope.out.spend("int", DIRECT * count * far)
+
+
+def _is_whole(access: Access, shape: tuple[int, ...]) -> bool:
+    limits = zip(access.limits, shape, strict=True)
+    return all(x is None or (x.op == "const" and x["value"] >= size) for x, size in limits)

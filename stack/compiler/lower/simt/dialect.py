@@ -1,0 +1,40 @@
+"""What a C language has for groups of lanes, as data beside its dialect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from stack.compiler.text.c.dialect import Dialect
+from stack.compiler.text.c.opencl import OPENCL
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """`c` is the language for instances that are groups. `kernel` is a format of the lanes and
+    stands before an entry point, `lane` is the lane's number as an int. `barrier` orders accesses
+    to scratch memory, `global_barrier` those to global memory too. `unrolled` stands before a loop
+    that is to be written out, so that what it indexes can lie in registers."""
+
+    c: Dialect
+    kernel: str
+    lane: str
+    barrier: str
+    global_barrier: str
+    unrolled: str
+
+
+OPENCL_GROUPS = Groups(
+    c=replace(
+        OPENCL,
+        program="(long)get_group_id({})",
+        grid="(long)get_num_groups({})",
+        # The driver's others are as near, and made for the device.
+        written_out=frozenset({"pow", "rsqrt"}),
+    ),
+    kernel="__kernel __attribute__((reqd_work_group_size({}, 1, 1))) void",
+    lane="(int)get_local_id(0)",
+    barrier="barrier(CLK_LOCAL_MEM_FENCE);",
+    global_barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
+    unrolled='_Pragma("unroll") ',
+)
+"""OpenCL C 1.2: an instance is a work-group, a lane a work-item, scratch memory is local memory."""

@@ -1,0 +1,162 @@
+"""The writing of a kernel for a group: tiles in registers, and the staging area by which an element
+gets to another lane."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from math import prod
+
+from hal.core.dtypes import DType
+from hal.tile.node import Type
+from stack.compiler.lower.simt.dialect import Groups
+from stack.compiler.lower.simt.fence import Fence
+from stack.compiler.lower.simt.layout import Layout, Spread, bits, registers
+from stack.compiler.lower.simt.mapping import Mapping
+from stack.compiler.text.c.nest import Nest
+from stack.compiler.text.c.scope import ZERO, Array, Index, Position, Scope, flat
+from stack.compiler.text.c.types import register, wide
+from stack.compiler.text.c.writer import Writer
+
+LANE = "lane"
+STAGE = "stage"
+_ALIGNED = 16
+
+
+class Group:
+    """What the text of one kernel is written with. `head` are lines at the kernel's start."""
+
+    def __init__(self, out: Writer, groups: Groups, mapping: Mapping, fence: Fence) -> None:
+        self.out, self.groups, self.mapping, self.fence = out, groups, mapping, fence
+        self.head = [f"const int {LANE} = {groups.lane};"]
+        self.staged_nbytes = 0
+        self._top = 0
+        self._places: dict[Spread, str] = {}
+        self._held: dict[str, tuple[Spread, str]] = {}
+        self._staged: dict[str, str] = {}
+
+    def done(self) -> None:
+        """A statement is written: what it staged is not used again."""
+        if self._top:
+            self.fence.unstage()
+        self._top = 0
+        self._staged.clear()
+
+    # loops over what a lane holds
+
+    def nest(self, scope: Scope, layout: Layout) -> Nest:
+        """Loops over the elements that a lane holds of a tile with this layout."""
+        return Nest(scope, (), lambda nest: tuple(self._axis(nest, s) for s in layout))
+
+    def _axis(self, nest: Nest, s: Spread) -> Index:
+        if s.size == 1:
+            return ZERO
+        held = nest.loop(s.registers, self.groups.unrolled) if s.registers > 1 else ZERO
+        index = nest.named_index(self._position(s, held.text), held.level)
+        self._held[index.text] = (s, held.text)
+        return index
+
+    def _position(self, s: Spread, held: str) -> str:
+        """The position that a lane has in a register, see `Spread.position`."""
+        place = self.place(s)
+        if s.registers == s.own:
+            return _sum(_times(place, s.own), held)
+        if s.own == 1:
+            return _sum(_times(held, s.lanes), place)
+        turn = _sum(_times(f"{held} / {s.own}", s.lanes), place)
+        return f"({turn}) * {s.own} + {held} % {s.own}"
+
+    def place(self, s: Spread) -> str:
+        """A variable with the lane's place among those that share an axis."""
+        if s.lanes == 1:
+            return "0"
+        key = Spread(s.lanes, 1, s.lanes, s.every)
+        if key not in self._places:
+            self._places[key] = name = self.out.name("p")
+            self.head.append(f"const int {name} = {LANE} / {s.every} % {s.lanes};")
+        return self._places[key]
+
+    def within(self, layout: Layout, position: Position) -> list[str]:
+        """Conditions for a held element to be one of the tile."""
+        pairs = zip(position, layout, strict=True)
+        return [f"{i.text} < {s.size}" for i, s in pairs if s.covered > s.size]
+
+    def first(self, layout: Layout) -> list[str]:
+        """The condition for this lane to be the first of those that hold the same elements."""
+        others = (self.mapping.lanes - 1) & ~bits(layout)
+        return [f"({LANE} & {others}) == 0"] if others else []
+
+    # tiles
+
+    def declare(self, scope: Scope, type: Type, layout: Layout) -> Array:
+        """A tile in registers."""
+        kind, count = register(self.out.dialect, type.dtype), prod(registers(layout))
+        name = self.out.name("v")
+        self.out.do(f"{kind} {name}{f'[{count}]' if count > 1 else ''};")
+        return Array(name, type.shape, partial(self._find, scope, name, type, layout))
+
+    def _find(self, scope: Scope, name: str, type: Type, layout: Layout, position: Position) -> str:
+        """An element: of this lane's registers, else of the staging area."""
+        held = [self.register(s, i) for s, i in zip(layout, position, strict=True)]
+        if all(r is not None for r in held):
+            return cell(name, layout, [r or "0" for r in held])
+        if name not in self._staged:
+            self._staged[name] = self._stage(scope, name, type, layout)
+        return f"{self._staged[name]}[{flat(position, type.shape).text}]"
+
+    def register(self, s: Spread, i: Index) -> str | None:
+        """Which register of an axis holds a position, if this lane does."""
+        if s.size == 1:
+            return "0"
+        known, held = self._held.get(i.text, (None, ""))
+        return held if known == s else None
+
+    def _stage(self, scope: Scope, name: str, type: Type, layout: Layout) -> str:
+        """Put a tile where every lane reaches all of it."""
+        target = self.room(type.dtype, type.size)
+        nest = self.nest(scope, layout)
+        value = self._find(scope, name, type, layout, nest.position)
+        place = f"{target}[{flat(nest.position, type.shape).text}]"
+        self.put(nest, layout, f"{place} = {value};")
+        self.fence.barrier()
+        return target
+
+    def put(self, nest: Nest, layout: Layout, line: str) -> None:
+        """Do once, at every element that is one."""
+        conditions = self.within(layout, nest.position) + self.first(layout)
+        nest.do(guarded(conditions, line))
+        nest.emit()
+
+    def room(self, dtype: DType, count: int) -> str:
+        """An array in the staging area, until the statement is done."""
+        if not self._top:
+            self.fence.stage()
+        start = -(-self._top // _ALIGNED) * _ALIGNED
+        self._top = start + count * wide(dtype).nbytes
+        self.staged_nbytes = max(self.staged_nbytes, self._top)
+        name, space = self.out.name("s"), self.out.dialect.in_scratch
+        kind = register(self.out.dialect, dtype)
+        self.out.do(f"{space} {kind} *{name} = ({space} {kind} *)({STAGE} + {start});")
+        return name
+
+
+def cell(name: str, layout: Layout, held: Sequence[str]) -> str:
+    """The register of a tile by that of each axis."""
+    shape = registers(layout)
+    if prod(shape) == 1:
+        return name
+    at = tuple(Index(r, 0) for r in held)
+    return f"{name}[{flat(at, shape).text}]"
+
+
+def guarded(conditions: Sequence[str], line: str) -> str:
+    """A line that is done where all conditions hold."""
+    return f"if ({' && '.join(conditions)}) {line}" if conditions else line
+
+
+def _times(a: str, n: int) -> str:
+    return "0" if a == "0" else a if n == 1 else f"{a} * {n}"
+
+
+def _sum(a: str, b: str) -> str:
+    return b if a == "0" else a if b == "0" else f"{a} + {b}"

@@ -1,0 +1,113 @@
+"""Statements that touch memory: each lane moves the elements that it holds."""
+
+from __future__ import annotations
+
+from hal.tile.kernel import Access, Atomic, Copy, Gather, Load, Scatter, Store
+from stack.compiler.lower.simt.apart import pattern
+from stack.compiler.lower.simt.group import Group, guarded
+from stack.compiler.lower.simt.layout import Layout
+from stack.compiler.text.c import atomics, casts
+from stack.compiler.text.c.memory import element, indexed, masked, scalar
+from stack.compiler.text.c.nest import Nest
+from stack.compiler.text.c.scope import Scope
+
+
+def load(group: Group, scope: Scope, s: Load) -> None:
+    """Read a block into registers."""
+    layout, dtype = group.mapping.tiles[s.result], s.result.dtype
+    target = group.declare(scope, s.result.type, layout)
+    nest = group.nest(scope, layout)
+    other = "0" if s.other is None else scalar(scope, s.other)
+    value = casts.from_memory(scope.out, element(scope, s.source, nest.position), dtype)
+    valid = group.within(layout, nest.position) + _limits(scope, s.source, nest)
+    _read(group, nest, target.at(nest.position), valid, (value, other))
+    group.fence.read(s.source.memory, pattern(s.source, layout, group.mapping.lanes))
+    nest.emit()
+    scope.arrays[s.result] = target
+
+
+def _read(group: Group, nest: Nest, target: str, valid: list[str], values: tuple[str, str]) -> None:
+    value, other = values
+    condition = " && ".join(valid)
+    nest.do(f"{target} = {f'{condition} ? {value} : {other}' if valid else value};")
+
+
+def _limits(scope: Scope, access: Access, nest: Nest) -> list[str]:
+    return [
+        f"{i.text} < {scalar(scope, limit)}"
+        for i, limit in zip(nest.position, access.limits, strict=True)
+        if limit is not None
+    ]
+
+
+def store(group: Group, scope: Scope, s: Store) -> None:
+    """Write a tile."""
+    layout = group.mapping.works[s]
+    nest = group.nest(scope, layout)
+    value = casts.to_memory(scope.out, nest.element(s.value, nest.position), s.value.dtype)
+    target = element(scope, s.target, nest.position)
+    valid = _limits(scope, s.target, nest) + _owned(group, nest, layout)
+    nest.do(guarded(valid, f"{target} = {value};"))
+    group.fence.write(s.target.memory, pattern(s.target, layout, group.mapping.lanes))
+    nest.emit()
+
+
+def _owned(group: Group, nest: Nest, layout: Layout) -> list[str]:
+    """Conditions that hold once for every element of a tile."""
+    return group.within(layout, nest.position) + group.first(layout)
+
+
+def copy(group: Group, scope: Scope, s: Copy) -> None:
+    """Copy a block at once: to wait for it takes no more than what orders any access."""
+    layout = group.mapping.works[s]
+    nest = group.nest(scope, layout)
+    target, source = (element(scope, a, nest.position) for a in (s.target, s.source))
+    valid = [x for a in (s.target, s.source) for x in _limits(scope, a, nest)]
+    nest.do(guarded(valid + _owned(group, nest, layout), f"{target} = {source};"))
+    group.fence.read(s.source.memory, None)
+    group.fence.write(s.target.memory, None)
+    nest.emit()
+
+
+# indexed
+
+
+def gather(group: Group, scope: Scope, s: Gather) -> None:
+    """Read elements at indices."""
+    layout, dtype = group.mapping.tiles[s.result], s.result.dtype
+    target = group.declare(scope, s.result.type, layout)
+    nest = group.nest(scope, layout)
+    value = casts.from_memory(scope.out, indexed(nest, s.memory, s.index), dtype)
+    other = "0" if s.other is None else scalar(scope, s.other)
+    mask = masked(nest, s.mask, s.index.shape)
+    valid = group.within(layout, nest.position) + ([] if mask is None else [mask])
+    _read(group, nest, target.at(nest.position), valid, (value, other))
+    group.fence.read(s.memory, None)
+    nest.emit()
+    scope.arrays[s.result] = target
+
+
+def scatter(group: Group, scope: Scope, s: Scatter) -> None:
+    """Write elements at indices."""
+    layout = group.mapping.works[s]
+    nest = group.nest(scope, layout)
+    value = casts.to_memory(scope.out, nest.element(s.value, nest.position), s.value.dtype)
+    _at_indices(group, nest, s, f"{indexed(nest, s.memory, s.index)} = {value};")
+    group.fence.write(s.memory, None)
+    nest.emit()
+
+
+def atomic(group: Group, scope: Scope, s: Atomic) -> None:
+    """Update elements at indices."""
+    nest = group.nest(scope, group.mapping.works[s])
+    value = nest.element(s.value, nest.position)
+    update = atomics.function(scope.out, s.kind, s.memory)
+    _at_indices(group, nest, s, f"{update}(&{indexed(nest, s.memory, s.index)}, {value});")
+    group.fence.write(s.memory, ("atomic", s.kind) if s.kind != "exchange" else None)
+    nest.emit()
+
+
+def _at_indices(group: Group, nest: Nest, s: Scatter | Atomic, line: str) -> None:
+    mask = masked(nest, s.mask, s.index.shape)
+    valid = _owned(group, nest, group.mapping.works[s])
+    nest.do(guarded(valid + ([] if mask is None else [mask]), line))

@@ -1,0 +1,52 @@
+"""A tile kernel as C text: a group of lanes for each program instance."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from hal.core.description import DeviceInfo
+from hal.core.values import KernelSource
+from hal.tile.kernel import Kernel
+from hal.tile.walk import accesses, statements
+from stack.compiler.lower.simt.contraction import reduce, scan
+from stack.compiler.lower.simt.dialect import OPENCL_GROUPS, Groups
+from stack.compiler.lower.simt.fence import Fence
+from stack.compiler.lower.simt.group import STAGE, Group
+from stack.compiler.lower.simt.mapping import group_size, map_kernel
+from stack.compiler.lower.simt.product import dot
+from stack.compiler.lower.simt.statements import block
+from stack.compiler.text.c.render import arguments, headed, parameter
+from stack.compiler.text.c.scope import Scope
+from stack.compiler.text.c.writer import Writer
+
+
+def render_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
+    """The kernel as OpenCL C, program format opencl-c/1 with the option `lanes`."""
+    return _render(kernel, OPENCL_GROUPS, group_size(kernel, info))
+
+
+def _render(kernel: Kernel, groups: Groups, lanes: int) -> KernelSource:
+    out, dialect = Writer(groups.c), groups.c
+    written = {m for s in statements(kernel.body) for m, _, writes in accesses(s) if writes}
+    group = Group(out, groups, map_kernel(kernel, lanes), Fence(out, groups, written))
+    rules = {"reduce": reduce, "scan": scan, "dot": dot}
+    scope = Scope(out, {op: partial(rule, group) for op, rule in rules.items()})
+    for p in kernel.params:
+        parameter(scope, p)
+    block(group, scope, kernel.body)
+    name = f"{kernel.name}_kernel"
+    given = ", ".join(a for p in kernel.params for a in arguments(dialect, p))
+    head = [f"    {line}" for line in (*_stage(group), *out.scratch, *group.head)]
+    body = "\n".join(
+        [f"{groups.kernel.format(lanes)} {name}({given})\n{{", *head, out.text(), "}\n"]
+    )
+    text = headed(dialect, out.functions.text(), body)
+    return KernelSource(dialect.format, text, name, kernel.params, (("lanes", str(lanes)),))
+
+
+def _stage(group: Group) -> list[str]:
+    """The staging area, as large as the statement that needs most."""
+    d = group.groups.c
+    if not group.staged_nbytes:
+        return []
+    return [f"{d.in_scratch} {d.words[8]} {STAGE}[{group.staged_nbytes}] {d.aligned};"]

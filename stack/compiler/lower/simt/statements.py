@@ -1,0 +1,136 @@
+"""Blocks of statements: every lane runs all of them, each on its part of the tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from hal.core.dtypes import DType
+from hal.tile.kernel import (
+    Alloc,
+    Atomic,
+    Barrier,
+    Copy,
+    For,
+    Gather,
+    If,
+    Load,
+    Scatter,
+    Statement,
+    Store,
+    Wait,
+)
+from hal.tile.node import Node
+from stack.compiler.lower.simt import memory
+from stack.compiler.lower.simt.group import Group
+from stack.compiler.lower.simt.layout import Layout
+from stack.compiler.text.c import control
+from stack.compiler.text.c.memory import scalar
+from stack.compiler.text.c.scope import Array, Scope
+from stack.compiler.text.c.shared import before
+from stack.compiler.text.c.types import register
+
+
+def block(
+    group: Group, scope: Scope, statements: Sequence[Statement], after: Sequence[Node] = ()
+) -> None:
+    """Write statements in order. What lanes compute together is computed once for all statements,
+    and for `after`, which is used after them, and not in every step of a loop."""
+    due = before(statements, after, scope.loops)
+    for number, s in enumerate(statements):
+        _keep(group, scope, due.get(number, ()))
+        _RULES[type(s)](group, scope, s)
+        group.done()
+    _keep(group, scope, due.get(len(statements), ()))
+
+
+def _keep(group: Group, scope: Scope, tiles: Sequence[Node]) -> None:
+    for n in tiles:
+        if n.op in scope.loops and n not in scope.arrays:
+            scope.arrays[n] = scope.loops[n.op](scope, n)
+            group.done()
+
+
+def _for(group: Group, scope: Scope, s: For) -> None:
+    out, layouts = scope.out, [group.mapping.tiles[c.var] for c in s.carried]
+    start, stop, step = (scalar(scope, n) for n in (s.start, s.stop, s.step))
+    firsts = [(c.init, layout) for c, layout in zip(s.carried, layouts, strict=True)]
+    carried = [_copied(group, scope, n, layout) for n, layout in firsts]
+    group.done()
+    entered = group.fence.loop(s)
+    i, kind = out.name("n"), register(out.dialect, DType.I64)
+    with out.block(f"for ({kind} {i} = {start}; {i} < {stop}; {i} += {step})"):
+        inner = scope.inner()
+        inner.scalars[s.index] = i
+        inner.arrays.update((c.var, array) for c, array in zip(s.carried, carried, strict=True))
+        block(group, inner, s.body, [c.next for c in s.carried])
+        following = [(c.next, layout) for c, layout in zip(s.carried, layouts, strict=True)]
+        _carry(group, inner, following, carried)
+        group.done()
+    group.fence.join(entered)
+    scope.arrays.update((c.result, array) for c, array in zip(s.carried, carried, strict=True))
+
+
+def _carry(
+    group: Group,
+    scope: Scope,
+    following: Sequence[tuple[Node, Layout]],
+    carried: Sequence[Array],
+) -> None:
+    """All values of the next step are computed before the first one is changed."""
+    if len(carried) == 1:
+        _assign(group, scope, carried[0], *following[0])
+        return
+    values = [_copied(group, scope, n, layout) for n, layout in following]
+    for array, value, (_, layout) in zip(carried, values, following, strict=True):
+        nest = group.nest(scope, layout)
+        nest.do(f"{array.at(nest.position)} = {value.at(nest.position)};")
+        nest.emit()
+
+
+def _copied(group: Group, scope: Scope, n: Node, layout: Layout) -> Array:
+    """Registers of its own with a tile's elements."""
+    array = group.declare(scope, n.type, layout)
+    _assign(group, scope, array, n, layout)
+    return array
+
+
+def _assign(group: Group, scope: Scope, array: Array, n: Node, layout: Layout) -> None:
+    nest = group.nest(scope, layout)
+    nest.do(f"{array.at(nest.position)} = {nest.element(n, nest.position)};")
+    nest.emit()
+
+
+def _if(group: Group, scope: Scope, s: If) -> None:
+    condition = scalar(scope, s.condition)
+    group.done()
+    entered = group.fence.branch()
+    with scope.out.block(f"if ({condition})"):
+        block(group, scope.inner(), s.then)
+    left = group.fence.other(entered)
+    if s.orelse:
+        with scope.out.block("else"):
+            block(group, scope.inner(), s.orelse)
+    group.fence.join(left)
+
+
+def _alloc(group: Group, scope: Scope, s: Alloc) -> None:
+    control.alloc(scope, s)
+
+
+def _nothing(group: Group, scope: Scope, s: Wait | Barrier) -> None:
+    """Copies are done as they start, and barriers come where accesses need them."""
+
+
+_RULES: Mapping[type[Statement], Callable[..., None]] = {
+    Load: memory.load,
+    Store: memory.store,
+    Gather: memory.gather,
+    Scatter: memory.scatter,
+    Atomic: memory.atomic,
+    Copy: memory.copy,
+    Alloc: _alloc,
+    Wait: _nothing,
+    Barrier: _nothing,
+    For: _for,
+    If: _if,
+}

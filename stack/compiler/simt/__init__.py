@@ -1,5 +1,0 @@
-"""Tile kernels to C text in which a group of lanes runs an instance together."""
-
-from stack.compiler.simt.render import render_opencl
-
-__all__ = ["render_opencl"]

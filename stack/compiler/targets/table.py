@@ -1,0 +1,79 @@
+"""The targets of the compiler, one row each."""
+
+from __future__ import annotations
+
+from math import prod
+
+from hal.core.description import DeviceInfo, SpaceKind
+from hal.core.values import ATHREAD_C, HAL_TILE, LLVM_IR, OPENCL_C
+from stack.compiler.lower import mesh, scratchpad, simt
+from stack.compiler.targets.target import Target
+from stack.compiler.templates import group_matmul_costs, matmul_costs
+from stack.compiler.templates.blocking import Blocks
+from stack.compiler.templates.family import ProductTemplate, Search, Templates
+from stack.compiler.templates.group_matmul import Block, group_matmul
+from stack.compiler.templates.matmul import matmul
+from stack.compiler.templates.mesh_attention import emit_attention
+from stack.compiler.templates.mesh_matmul import mesh_matmul
+from stack.compiler.templates.schedule import LoopSizes, LoopStyle
+from stack.compiler.text import c, llvm, tile
+
+
+def _vector_lanes(info: DeviceInfo, nbytes: int) -> int:
+    """As many elements as fit into a vector register."""
+    return max(1, info.limits.vector_nbytes // nbytes)
+
+
+def _group_lanes(info: DeviceInfo, nbytes: int) -> int:
+    """One element by each lane of a group."""
+    return info.limits.lanes
+
+
+def _has_dma(info: DeviceInfo) -> bool:
+    space = info.space(SpaceKind.SCRATCHPAD)
+    return space is not None and space.dma_only
+
+
+_PACKED = ProductTemplate(matmul, Search(Blocks, matmul_costs.rules_cost, matmul_costs.costs))
+_BY_GROUPS = ProductTemplate(
+    group_matmul, Search(Block, group_matmul_costs.rules_cost, group_matmul_costs.costs)
+)
+_BY_TRANSFERS = LoopStyle(
+    _vector_lanes, LoopSizes(rows_on_grid=1 << 20, chunk=1 << 10), transfers=True
+)
+"""The lowering makes one transfer for many instances of a core: they may be small, and all cores
+have some."""
+
+SIMT = Target(
+    "groups of lanes",
+    lambda info: info.limits.lanes > 1,
+    # A device wants many groups at once.
+    Templates(_BY_GROUPS, LoopStyle(_group_lanes, LoopSizes(rows_on_grid=1 << 16, chunk=1 << 11))),
+    {OPENCL_C: simt.render_opencl, HAL_TILE: tile.render},
+)
+MESH = Target(
+    "cores that pass tiles along a mesh",
+    lambda info: prod(info.limits.mesh) > 1,
+    Templates(ProductTemplate(mesh_matmul), _BY_TRANSFERS, emit_attention),
+    {ATHREAD_C: mesh.render_athread, HAL_TILE: tile.render},
+)
+SCRATCHPAD = Target(
+    "cores with scratchpads",
+    _has_dma,
+    Templates(_PACKED, _BY_TRANSFERS),
+    {ATHREAD_C: scratchpad.render_athread, HAL_TILE: tile.render},
+)
+SIMD = Target(
+    "cores with vector registers",
+    lambda info: True,
+    Templates(_PACKED, LoopStyle(_vector_lanes, LoopSizes())),
+    {LLVM_IR: llvm.render, OPENCL_C: c.render_opencl, HAL_TILE: tile.render},
+)
+
+TARGETS = (SIMT, MESH, SCRATCHPAD, SIMD)
+"""The first that matches is a device's."""
+
+
+def choose(info: DeviceInfo) -> Target:
+    """The target that a device is."""
+    return next(target for target in TARGETS if target.matches(info))

@@ -1,0 +1,70 @@
+"""The facts that the emission of a kernel starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from hal.core.description import DeviceInfo
+from hal.core.dtypes import DType
+from hal.tile.build import Builder
+from hal.tile.kernel import Memory
+from hal.tile.node import Node
+from stack.compiler.graph.access import Affine, Axis
+from stack.compiler.graph.cluster import Nest
+from stack.compiler.graph.roots import Home
+from stack.compiler.templates.schedule import LoopStyle
+from stack.ir.record import OpRecord
+
+
+def compute_dtype(dtype: DType) -> DType:
+    """The type in which a kernel holds values of an element type."""
+    return DType.F32 if dtype in (DType.F16, DType.BF16) else dtype
+
+
+@dataclass(frozen=True, slots=True)
+class TileAxis:
+    """A loop axis that is a tile dimension: elements base .. base + width - 1, those from `limit`
+    on not valid."""
+
+    axis: Axis
+    base: Node
+    width: int
+    limit: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """An affine value: scalar part, step along each tile dimension, and a data-dependent tile or
+    None."""
+
+    scalar: Node
+    steps: tuple[int, ...]
+    dynamic: Node | None
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """What all scopes of one kernel share."""
+
+    b: Builder
+    memory: Callable[[Home, Affine], tuple[Memory, int]]
+    """The memory of a root for accesses at these offsets, and the offset at which it begins."""
+    homes: Mapping[Node, Home]
+    records: Mapping[str, OpRecord]
+    own: frozenset[Node]
+    """The roots that this kernel computes: not to be read before they are."""
+    info: DeviceInfo
+    loops: LoopStyle
+
+    def lanes(self, dtype: DType) -> int:
+        """The elements of a type that an instance computes in step."""
+        return self.loops.lanes(self.info, dtype.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a kernel computes, and which of its roots something outside of their own loop reads."""
+
+    nest: Nest
+    stored: frozenset[Node]

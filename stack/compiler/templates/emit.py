@@ -1,0 +1,274 @@
+"""From clusters to tile kernels and the buffers that they are called with."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from hal.core.description import DeviceInfo
+from hal.core.dtypes import DType
+from hal.core.values import Grid, Param, ParamKind, ReduceKind
+from hal.tile.build import Builder
+from hal.tile.kernel import Kernel, Memory
+from hal.tile.node import Node
+from hal.tile.walk import accesses, statements
+from stack.compiler.graph.access import Affine
+from stack.compiler.graph.attention import read_attention, with_scores
+from stack.compiler.graph.cluster import Cluster, Homes
+from stack.compiler.graph.operands import read_operands
+from stack.compiler.graph.ordered import read_ordered
+from stack.compiler.graph.roots import Home
+from stack.compiler.graph.space import Space
+from stack.compiler.program import BufferKind
+from stack.compiler.templates.emission import Emission, Work
+from stack.compiler.templates.family import Templates
+from stack.compiler.templates.loops import emit_loops
+from stack.compiler.templates.products import emit_product, shape_of
+from stack.compiler.templates.scan import emit_scan
+from stack.compiler.templates.scatter import emit_scatter_add
+from stack.compiler.templates.schedule import (
+    NO_CHOICES,
+    Choices,
+    LoopProblem,
+    LoopSizes,
+    Problem,
+)
+from stack.compiler.templates.scratch import read_again, with_scratch
+from stack.compiler.templates.signature import Place, Signature, place
+from stack.ir.record import OpRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes of a buffer: `kind` is "input", "output" or "temp"."""
+
+    kind: BufferKind
+    index: int
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TileCall:
+    """A kernel in tile IR with its grid and the buffers of its parameters, before rendering."""
+
+    kernel: Kernel
+    grid: Grid
+    buffers: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TileExchange:
+    """Elements that the ranks of a group combine in place, and what all of them call it."""
+
+    group: str
+    name: str
+    reduce: ReduceKind
+    dtype: DType
+    buffers: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """Element type and size in bytes of each buffer that a graph's kernels share."""
+
+    dtypes: Mapping[tuple[str, int], DType]
+    sizes: Mapping[tuple[str, int], int]
+
+    def part(self, at: Place, end: int) -> Part:
+        """The bytes of a place up to an element, never beyond the buffer's end."""
+        kind, index, start = at
+        width = self.dtypes[kind, index].nbytes
+        stop = min(end * width, self.sizes[kind, index])
+        return Part(kind, index, start * width, stop - start * width)
+
+
+class _Memories:
+    """The memories of one kernel: parameters, numbered as they are first used, and scratch memory
+    for rows."""
+
+    def __init__(self, buffers: Buffers) -> None:
+        self.params: dict[Place, Memory] = {}
+        self.scratch: dict[int, Memory] = {}
+        self._dtypes = buffers.dtypes
+
+    def memory(self, home: Home, offset: Affine) -> tuple[Memory, int]:
+        """A parameter that begins at the least offset, so that equal work on other parts of a
+        buffer is the same kernel; scratch memory as a whole."""
+        if home.kind == "scratch":
+            return self.scratch[home.index], 0
+        at = place(home, offset)
+        fresh = Memory(f"b{len(self.params)}", self._dtypes[home.kind, home.index])
+        return self.params.setdefault(at, fresh), at[2]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A cluster ready to be emitted: its name, the problem that it poses to a schedule and its
+    signature, its roots' homes, those of them in scratch memory, and what emits its body."""
+
+    name: str
+    problem: Problem | None
+    signature: Signature
+    roots: frozenset[Node]
+    homes: Homes
+    rows: Mapping[Node, Home]
+    emit: Callable[[Emission], Grid]
+
+
+@dataclass(frozen=True, slots=True)
+class Emitter:
+    """Turns clusters into calls; clusters of one signature share a kernel."""
+
+    homes: Homes
+    stored: frozenset[Node]
+    """The roots that something outside their own loop reads."""
+    buffers: Buffers
+    info: DeviceInfo
+    templates: Templates
+    records: Mapping[str, OpRecord]
+    choices: Choices = NO_CHOICES
+    _made: dict[Hashable, tuple[Kernel, Grid, tuple[int, ...]]] = field(
+        default_factory=dict, init=False
+    )
+
+    def call(self, cluster: Cluster) -> TileCall:
+        """The call that computes a cluster's roots."""
+        job = self._job(cluster)
+        key = (job.name, job.signature.value())
+        if key not in self._made:
+            self._made[key] = self._kernel(job)
+        kernel, grid, numbers = self._made[key]
+        places = list(job.signature.places.items())
+        return TileCall(kernel, grid, tuple(self.buffers.part(*places[i]) for i in numbers))
+
+    def exchange(self, cluster: Cluster) -> TileExchange:
+        """What ranks do together in a cluster of kind "exchange"."""
+        (root,) = cluster.roots
+        home = self.homes[root]
+        assert home.kind != "scratch", "scratch memory is one kernel's own"
+        part = self.buffers.part((home.kind, home.index, home.base), home.base + root.type.size)
+        return TileExchange(
+            root["group"], root["name"], ReduceKind(root["kind"]), root.dtype, (part,)
+        )
+
+    def problem(self, cluster: Cluster) -> Problem | None:
+        """What a schedule of the cluster's kernel is chosen for; None where there is no choice."""
+        return self._job(cluster).problem
+
+    def _kernel(self, job: _Job) -> tuple[Kernel, Grid, tuple[int, ...]]:
+        """A kernel, its grid, and the number of the place of each parameter."""
+        b, memories = Builder(job.name), _Memories(self.buffers)
+        for root, home in job.rows.items():
+            memories.scratch[home.index] = b.alloc(f"row{home.index}", root.dtype, home.run)
+        emission = Emission(
+            b,
+            memories.memory,
+            job.homes,
+            self.records,
+            job.roots,
+            self.info,
+            self.templates.loops,
+        )
+        grid = job.emit(emission)
+        numbers = {at: i for i, at in enumerate(job.signature.places)}
+        kernel = _with_params(b.kernel(), memories.params.values())
+        return kernel, grid, tuple(numbers[at] for at in memories.params)
+
+    def _job(self, cluster: Cluster) -> _Job:
+        if cluster.kind == "loops":
+            return self._loops(cluster)
+        if cluster.kind == "matmul":
+            return self._product(cluster)
+        if cluster.kind == "attention":
+            return self._attention(cluster)
+        return self._ordered(cluster)
+
+    def _loops(self, cluster: Cluster) -> _Job:
+        nest, rows = with_scratch(cluster, self.stored, self.homes, self.info)
+        work = Work(nest, self.stored | read_again(nest))
+        homes = {**self.homes, **rows} if rows else self.homes
+        signature = Signature(homes, self.buffers.dtypes)
+        signature.nest(nest, work.stored)
+        name = name_of(cluster)
+        problem = _loop_problem(name, nest.space, signature)
+        sizes = self.choices.get(problem, LoopSizes) or self.templates.loops.sizes
+
+        def emit(emission: Emission) -> Grid:
+            return emit_loops(work, emission, sizes)
+
+        return _Job(name, problem, signature, frozenset(nest.own), homes, rows, emit)
+
+    def _product(self, cluster: Cluster) -> _Job:
+        operands, work = read_operands(cluster, self.homes), Work(cluster.nest, self.stored)
+        template = self.templates.product
+        signature = Signature(self.homes, self.buffers.dtypes)
+        signature.nest(work.nest, work.stored)
+        signature.operands(operands)
+
+        def emit(emission: Emission) -> Grid:
+            return emit_product(operands, work, emission, template, self.choices)
+
+        problem = shape_of(operands) if template.search else None
+        name, own = name_of(cluster), frozenset(work.nest.own)
+        return _Job(name, problem, signature, own, self.homes, {}, emit)
+
+    def _attention(self, cluster: Cluster) -> _Job:
+        found, work = read_attention(cluster, self.homes), Work(cluster.nest, self.stored)
+        homes = with_scores(found.root, self.homes)
+        signature = Signature(homes, self.buffers.dtypes)
+        signature.nest(work.nest, work.stored)
+        signature.attention(found)
+        template = self.templates.attention
+        assert template is not None, "attention is a node only where it has a template"
+
+        def emit(emission: Emission) -> Grid:
+            return template(found, work, emission)
+
+        own = frozenset((found.root, found.scores))
+        return _Job(name_of(cluster), None, signature, own, homes, {}, emit)
+
+    def _ordered(self, cluster: Cluster) -> _Job:
+        (root,) = cluster.roots
+        found, body = read_ordered(root, self.homes), _ORDERED[root.op]
+        signature = Signature(self.homes, self.buffers.dtypes)
+        signature.ordered(found, self.homes[root])
+
+        def emit(emission: Emission) -> Grid:
+            return body(found, emission)
+
+        own = frozenset((root,))
+        return _Job(name_of(cluster), None, signature, own, self.homes, {}, emit)
+
+
+_ORDERED = {"scan": emit_scan, "scatter_add": emit_scatter_add}
+
+
+def _loop_problem(name: str, space: Space, signature: Signature) -> LoopProblem:
+    digest = hashlib.sha256(repr(signature.value()).encode()).hexdigest()[:32]
+    inner = space.axes[-1:] if space.axes and space.axes[-1] not in space.reduced else ()
+    rows = prod(a.size for a in space.parallel if a not in inner)
+    columns = prod(a.size for a in inner)
+    return LoopProblem(name, digest, prod(a.size for a in space.axes), rows, columns)
+
+
+def _with_params(kernel: Kernel, memories: Iterable[Memory]) -> Kernel:
+    """The kernel with its parameters, each marked as read or written or both."""
+    touched = [a for s in statements(kernel.body) for a in accesses(s)]
+    read = {memory.name for memory, reads, _ in touched if reads}
+    written = {memory.name for memory, _, writes in touched if writes}
+    params = tuple(
+        Param(m.name, ParamKind.BUFFER, m.dtype, m.name in read, m.name in written)
+        for m in memories
+    )
+    return Kernel(kernel.name, params, kernel.body)
+
+
+def name_of(cluster: Cluster) -> str:
+    """What the kernel computes, for traces and profiles: the operators that its roots end with, and
+    its domain."""
+    ends = dict.fromkeys(str(r["kind"]) if r.op == "reduce" else r.op for r in cluster.roots)
+    sizes = "x".join(str(size) for size, _ in cluster.domain) or "1"
+    return "_".join([*list(ends)[:4], sizes])

@@ -1,0 +1,49 @@
+"""The templates by which kernels are made for a kind of machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic
+
+from hal.core.description import DeviceInfo
+from hal.core.values import Grid
+from hal.tile.build import Builder
+from stack.compiler.graph.attention import Attention
+from stack.compiler.templates.blocking import MatmulShape
+from stack.compiler.templates.emission import Emission, Work
+from stack.compiler.templates.product import Product
+from stack.compiler.templates.schedule import LoopStyle, S, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Search(Generic[S]):
+    """The schedules that a product may have."""
+
+    schedule: type[S]
+    """What a schedule is."""
+    cost: Callable[[MatmulShape, DeviceInfo], float]
+    """What a model says that the rules' schedule costs."""
+    costs: Callable[[MatmulShape, DeviceInfo], Mapping[Schedule, float]]
+    """Every candidate with its cost, the rules' own first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProductTemplate(Generic[S]):
+    """How products are computed."""
+
+    emit: Callable[[Builder, Product, DeviceInfo, S | None], Grid]
+    """Emit a product by a schedule (None: the rules') and give its launch grid, with a 0 where C is
+    empty."""
+    search: Search[S] | None = None
+    """None where the rules alone decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Templates:
+    """How the kernels of a kind of machine are made."""
+
+    product: ProductTemplate[Any]
+    loops: LoopStyle
+    attention: Callable[[Attention, Work, Emission], Grid] | None = None
+    """How softmax(scores) @ v is computed as one kernel; None: as products and loops."""

@@ -1,0 +1,298 @@
+"""A cluster as a loop nest: rows over the grid, passes over each row, the innermost axis in vector
+tiles.
+
+The roots of one row are computed in *passes*: a root that needs a finished reduction of the row
+waits for the next pass. Roots of one pass share its loop. The innermost axis is the vector axis;
+when it is parallel, an instance works on a block of it and reductions keep one accumulator per
+lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from hal.core.dtypes import DType
+from hal.core.values import Grid
+from hal.tile.build import add, binary, broadcast, const, mul, reduce, sub, where
+from hal.tile.node import Node
+from stack.compiler.graph.access import Affine, Axis
+from stack.compiler.graph.expr import Expr, reads
+from stack.compiler.graph.roots import base
+from stack.compiler.pairs import SERIAL, Sums
+from stack.compiler.templates.blocking import round_up
+from stack.compiler.templates.emission import Emission, TileAxis, Work, compute_dtype
+from stack.compiler.templates.instances import decompose, instance, instance_by_rows
+from stack.compiler.templates.schedule import LoopSizes
+from stack.compiler.templates.tiles import Tiles
+from stack.ir.numeric import identity
+
+I64 = DType.I64
+
+TURNED_CHUNK = 64
+"""Elements of a row that an instance computes where transfers go along columns."""
+
+COMBINE = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
+
+
+def emit_loops(work: Work, emission: Emission, sizes: LoopSizes) -> Grid:
+    """Emit the kernel's body; give its launch grid."""
+    return _Loops(work, emission, sizes).emit()
+
+
+class _Loops:
+    def __init__(self, work: Work, emission: Emission, sizes: LoopSizes) -> None:
+        self.work, self.emission, self.b, self.sizes = work, emission, emission.b, sizes
+        self.transfers = emission.loops.transfers
+        self.nest = nest = work.nest
+        self.space = nest.space
+        self.level = nest.passes()
+        axes = self.space.axes
+        self.vector = axes[-1] if axes else None
+        self.rows = [a for a in self.space.parallel if a is not self.vector]
+        self.inner = [a for a in axes if a in self.space.reduced and a is not self.vector]
+        width = max((compute_dtype(e.dtype).nbytes for e in nest.exprs.values()), default=4)
+        lanes = emission.loops.lanes(emission.info, max(width, 4))
+        fitting = _divisor if self.transfers else _width
+        self.width = fitting(self.vector.size, lanes, sizes.unroll) if self.vector else 1
+        blocks = self.vector.size if self.vector and self.vector_parallel else 1
+        self.chunks = -(-blocks // self._chunk_size()) if blocks > 1 else 1
+        self.chunk = const(0, I64)
+
+    @property
+    def vector_parallel(self) -> bool:
+        return self.vector is not None and self.vector not in self.space.reduced
+
+    def emit(self) -> Grid:
+        grid_rows, loop_rows = self._rows_on_grid()
+        row, self.chunk = self._instance(prod(a.size for a in grid_rows))
+        top = Tiles(self.emission, decompose(row, grid_rows))
+        top.hoist(self.nest.exprs.values())
+        self._over_rows(top, loop_rows)
+        return (self.chunks * prod(a.size for a in grid_rows), 1, 1)
+
+    def _instance(self, rows: int) -> tuple[Node, Node]:
+        """The instance's row and chunk of it: transfers merge neighbours, and a block of rows and
+        columns lies well both for what goes by rows and for what goes by columns."""
+        if self.transfers:
+            return instance_by_rows(self.chunks, rows)
+        return instance(self.chunks)
+
+    def _rows_on_grid(self) -> tuple[list[Axis], list[Axis]]:
+        count, k = 1, 0
+        while k < len(self.rows) and count < self.sizes.rows_on_grid:
+            count *= self.rows[k].size
+            k += 1
+        return self.rows[:k], self.rows[k:]
+
+    def _over_rows(self, scope: Tiles, axes: list[Axis]) -> None:
+        """Loop over the parallel axes that are not on the grid."""
+        if not axes:
+            self._row(scope)
+            return
+
+        def body(i: Node) -> None:
+            inner = Tiles(self.emission, {axes[0]: i}, scope.tile_axes, scope)
+            inner.hoist(self.nest.exprs.values())
+            self._over_rows(inner, axes[1:])
+
+        self.b.loop(0, axes[0].size, 1, body)
+
+    def _row(self, scope: Tiles) -> None:
+        if self.vector is None or not self.vector_parallel:
+            self._passes(scope)
+        elif self.inner:
+            self._column_block(scope, self.vector)
+        else:
+            self._vector_chunk(scope, self.vector)
+
+    def _chunk_size(self) -> int:
+        """Elements along the vector axis that an instance computes, where the axis is parallel."""
+        assert self.vector is not None
+        size, rows = self.vector.size, prod(a.size for a in self.rows)
+        if self.inner:
+            return self.width
+        most = TURNED_CHUNK if self._is_turned() else self.sizes.chunk
+        chunk = round_up(min(most, self.sizes.chunk), self.width)
+        whole = size <= chunk or (rows >= self.sizes.rows_on_grid and size <= 8 * chunk)
+        return size if whole else chunk
+
+    def _is_turned(self) -> bool:
+        """Whether transfers find neighbours of some element in other rows."""
+        if not self.transfers or not self.rows:
+            return False
+        offsets = [r.offset for e in self.nest.exprs.values() for r in reads(e)]
+        return any(self._goes_by_rows(at) for at in (*offsets, *self.nest.own.values()))
+
+    def _goes_by_rows(self, at: Affine) -> bool:
+        assert self.vector is not None
+        beside = any(abs(at.coefficient(a)) == 1 for a in self.rows)
+        return beside and abs(at.coefficient(self.vector)) > 1
+
+    def _column_block(self, scope: Tiles, v: Axis) -> None:
+        """One block of lanes."""
+        base = mul(self.chunk, self.width)
+        limit = None if v.size % self.width == 0 else sub(v.size, base)
+        self._passes(self._tiled(scope, v, base, limit))
+
+    def _vector_chunk(self, scope: Tiles, v: Axis) -> None:
+        """A run of blocks of lanes."""
+        chunk, count = self._chunk_size(), self.chunks
+        start = mul(self.chunk, chunk)
+        full = v.size - v.size % self.width
+        stop = const(full, I64) if count == 1 else add(start, chunk)
+        if v.size % chunk:
+            stop = binary("min", stop, full)
+
+        def body(i: Node) -> None:
+            self._passes(self._tiled(scope, v, i, None))
+
+        if full:
+            self.b.loop(start, stop, self.width, body)
+        if full < v.size:
+            self._tail(scope, v, full)
+
+    def _tail(self, scope: Tiles, v: Axis, full: int) -> None:
+        def emit() -> None:
+            self._passes(self._tiled(scope, v, const(full, I64), const(v.size - full, I64)))
+
+        if self.chunks == 1:
+            emit()
+            return
+        with self.b.when(binary("eq", self.chunk, self.chunks - 1)):
+            emit()
+
+    def _tiled(self, scope: Tiles, v: Axis, base: Node, limit: Node | None) -> Tiles:
+        return Tiles(self.emission, {}, (TileAxis(v, base, self.width, limit),), scope)
+
+    # passes over one row
+
+    def _passes(self, row: Tiles) -> None:
+        for number in range(max(self.level.values()) + 1):
+            here = [r for r in self.nest.own if self.level[r] == number]
+            full = [r for r in here if self._in_loop(r)]
+            row.hoist(self.nest.exprs[r] for r in full if r in self.nest.exprs)
+            for root in (r for r in here if not self._in_loop(r)):
+                self._compute(row, root)
+            if full:
+                self._pass(row, full)
+
+    def _in_loop(self, root: Node) -> bool:
+        """Whether the root is computed inside the loops over the row (a pure row has none)."""
+        return root.op == "reduce" or self.space.is_full(root)
+
+    def _compute(self, scope: Tiles, root: Node) -> None:
+        scope.local[root] = scope.root(root, self.work)
+        scope.keep(root, self.work)
+
+    def _pass(self, row: Tiles, roots: list[Node]) -> None:
+        sums = [r for r in roots if r.op == "reduce"]
+        vector_reduced = self.vector is not None and not self.vector_parallel
+        shape = (self.width,) if vector_reduced else row.shape
+        neutral = tuple(_neutral(r, shape) for r in sums)
+        combine = tuple(COMBINE[r["kind"]] for r in sums)
+        accumulators = Sums(neutral, combine, self._serial(sums))
+
+        def block(scope: Tiles, acc: Sequence[Node]) -> list[Node]:
+            return self._block(scope, roots, sums, acc)
+
+        def over_vector(scope: Tiles, acc: Sequence[Node]) -> list[Node]:
+            return self._over_vector(scope, block, acc) if vector_reduced else block(scope, acc)
+
+        total = self._over_inner(row, self.inner, over_vector, accumulators, neutral)
+        for root, value in zip(sums, total, strict=True):
+            row.local[root] = reduce(root["kind"], value, 0) if vector_reduced else value
+            row.keep(root, self.work)
+
+    def _serial(self, sums: list[Node]) -> int | None:
+        """Elements that are added one after the other before pairs begin; None: all, where nothing
+        is rounded, and where transfers follow a loop and not a nest of them."""
+        rounded = [r for r in sums if r.dtype.is_float and r["kind"] in ("sum", "prod")]
+        if not rounded or self.transfers:
+            return None
+        return SERIAL // max(map(_terms, rounded))
+
+    def _over_inner(
+        self,
+        scope: Tiles,
+        axes: list[Axis],
+        body: Callable[[Tiles, Sequence[Node]], list[Node]],
+        sums: Sums,
+        acc: Sequence[Node],
+    ) -> list[Node]:
+        if not axes:
+            return body(scope, acc)
+
+        def step(i: Node, *carried: Node) -> list[Node]:
+            inner = Tiles(self.emission, {axes[0]: i}, scope.tile_axes, scope)
+            return self._over_inner(inner, axes[1:], body, sums, carried)
+
+        terms = prod(a.size for a in axes[1:])
+        return list(sums.over(self.b, axes[0].size, terms, step, acc))
+
+    def _over_vector(
+        self, scope: Tiles, body: Callable[[Tiles, Sequence[Node]], list[Node]], acc: Sequence[Node]
+    ) -> list[Node]:
+        v = self.vector
+        assert v is not None
+        full = v.size - v.size % self.width
+
+        def step(i: Node, *carried: Node) -> list[Node]:
+            return body(self._tiled(scope, v, i, None), carried)
+
+        out = list(self.b.loop(0, full, self.width, step, acc)) if full else list(acc)
+        if full < v.size:
+            out = body(self._tiled(scope, v, const(full, I64), const(v.size - full, I64)), out)
+        return out
+
+    def _block(
+        self, scope: Tiles, roots: list[Node], sums: list[Node], acc: Sequence[Node]
+    ) -> list[Node]:
+        """One tile of every root of the pass, in order."""
+        carried = dict(zip(sums, acc, strict=True))
+        for root in roots:
+            if root in carried:
+                carried[root] = _combined(root, carried[root], scope, self.nest.exprs[root])
+            else:
+                self._compute(scope, root)
+        return [carried[r] for r in sums]
+
+
+def _terms(root: Node) -> int:
+    """The terms that each element of a reduction stands for: those of a sum of sums."""
+    below = base(root.srcs[0])
+    if below.op != "reduce" or below["kind"] != root["kind"]:
+        return 1
+    return below.srcs[0].type.size // below.type.size
+
+
+def _neutral(root: Node, shape: tuple[int, ...]) -> Node:
+    dtype = compute_dtype(root.dtype)
+    return const(identity(root["kind"], dtype), dtype, shape)
+
+
+def _combined(root: Node, acc: Node, scope: Tiles, expr: Expr) -> Node:
+    """The accumulator with this tile's elements in it; elements beyond the limit do not count."""
+    value = broadcast(scope.tile(expr), scope.shape)
+    for t in scope.tile_axes:
+        if t.limit is not None and acc.shape:
+            neutral = const(identity(root["kind"], value.dtype), value.dtype)
+            value = where(scope.valid(t), value, neutral)
+    return binary(COMBINE[root["kind"]], acc, value)
+
+
+def _width(size: int, lanes: int, unroll: int) -> int:
+    """Elements of a vector tile: as many registers as divide the axis, else a masked tail."""
+    for width in (unroll * lanes, 2 * lanes, lanes):
+        if size % width == 0:
+            return width
+    if size >= lanes:
+        return min(unroll * lanes, lanes * max(1, size // (4 * lanes)))
+    return size
+
+
+def _divisor(size: int, lanes: int, unroll: int) -> int:
+    """As `_width`, of any number of elements that leaves no tail: the steps before a tail cannot
+    share transfers with it."""
+    fitting = (w for w in range(unroll * lanes, lanes - 1, -1) if size % w == 0)
+    return next(fitting, _width(size, lanes, unroll))

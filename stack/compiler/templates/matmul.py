@@ -1,0 +1,299 @@
+"""Matrix multiplication as a template of tile IR for devices with vector registers and caches.
+
+Each program instance computes a block of C. It packs its operands into panels in scratch memory,
+as wide as a register tile and zero-padded, so that the innermost loop reads consecutive elements
+and needs no masks:
+
+    for k0 in blocks of kc:
+        pack B[k0:, n0:] into panels [kc][nr]
+        for i0 in blocks of mc:
+            pack A[i0:, k0:] into panels [mr][kc], or [kc][mr] where m is contiguous
+            for each panel of B, for each panel of A:
+                tile = 0
+                for k: tile += outer product of a column of A's panel and a row of B's panel
+                tile += partial sums that wait for it (pairs.py)
+                epilogue(tile) after the last k0, else keep it as partial sums
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hal.core.description import DeviceInfo
+from hal.core.values import Grid
+from hal.tile.build import (
+    Builder,
+    Operand,
+    add,
+    binary,
+    cast,
+    const,
+    dot,
+    index,
+    mul,
+    program_id,
+    sub,
+    transpose,
+    unary,
+)
+from hal.tile.kernel import Memory
+from hal.tile.node import Node
+from stack.compiler.pairs import SERIAL_PRODUCTS, Sums, completed, levels, waiting
+from stack.compiler.templates.blocking import Blocks, MatmulShape, ceil_div, choose_blocks, round_up
+from stack.compiler.templates.edges import (
+    NO_LIMITS,
+    Limits,
+    inside,
+    least,
+    left_of,
+    round_up_to,
+    whole_or_by_rows,
+)
+from stack.compiler.templates.product import Product, divided
+
+
+def matmul(b: Builder, p: Product, info: DeviceInfo, blocks: Blocks | None = None) -> Grid:
+    """Emit a product and give its launch grid (with a 0 where C is empty).
+
+    Without `blocks` their sizes follow from the shape and the device.
+    """
+    shape = p.shape
+    if 0 in (shape.batch, shape.m, shape.n):
+        return (0, 1, 1)
+    blocks = blocks or choose_blocks(shape, info)
+    _Template(b, p, blocks).emit()
+    down, across = _program_counts(shape, blocks)
+    return across * down * shape.batch, 1, 1
+
+
+@dataclass(frozen=True)
+class _Block:
+    """What one instance computes: its batch, its corner, and the rows and columns of C in it."""
+
+    batch: Node
+    m0: Node
+    n0: Node
+    rows: Operand
+    cols: Operand
+
+
+@dataclass(frozen=True)
+class _Scratch:
+    """Packed operands, the partial sums where k takes several blocks, and the tile in work where
+    some tile reaches beyond C."""
+
+    a: Memory
+    b: Memory
+    c: Memory | None
+    edge: Memory | None
+
+
+@dataclass(frozen=True)
+class _Template:
+    b: Builder
+    p: Product
+    blocks: Blocks
+
+    @property
+    def shape(self) -> MatmulShape:
+        return self.p.shape
+
+    def emit(self) -> None:
+        block, scratch = self._block(), self._scratch()
+        depth, kc = self.shape.k, self.blocks.kc
+        if depth <= kc:
+            self._depth_block(block, scratch, index(0), round_up(depth, self.blocks.kt))
+            return
+
+        def step(k0: Node) -> None:
+            left = least(kc, sub(depth, k0), depth % kc == 0)
+            self._depth_block(block, scratch, k0, round_up_to(left, self.blocks.kt))
+
+        self.b.loop(0, depth, kc, step)
+
+    @property
+    def _depth_blocks(self) -> int:
+        return ceil_div(self.shape.k, self.blocks.kc)
+
+    def _block(self) -> _Block:
+        s, t = self.shape, self.blocks
+        down, across = _program_counts(s, t)
+        rest, i = divided(program_id(0), down)
+        batch, j = divided(rest, across)
+        m0, n0 = mul(i, t.mp), mul(j, t.np)
+        rows = least(t.mp, sub(s.m, m0), s.m % t.mp == 0)
+        cols = least(t.np, sub(s.n, n0), s.n % t.np == 0)
+        return _Block(batch, m0, n0, rows, cols)
+
+    def _scratch(self) -> _Scratch:
+        t, dtype = self.blocks, self.shape.accumulate
+        a = self.b.alloc("packed_a", dtype, t.mc * t.kc)
+        b = self.b.alloc("packed_b", dtype, t.kc * t.np)
+        held = levels(self._depth_blocks) * t.mp * t.np
+        c = self.b.alloc("partial_c", dtype, held) if held else None
+        whole = self.shape.m % t.mr == 0 and self.shape.n % t.nr == 0
+        return _Scratch(a, b, c, None if whole else self.b.alloc("edge", dtype, t.mr * t.nr))
+
+    def _depth_block(self, block: _Block, scratch: _Scratch, k0: Node, depth: Operand) -> None:
+        """Add A[:, k0:k0+depth] @ B[k0:k0+depth, :]; `depth`, a multiple of `kt`, may exceed k."""
+        t = self.blocks
+        self._pack_b(block, scratch.b, k0, depth)
+
+        def rows_block(i0: Node) -> None:
+            rows = least(t.mc, sub(block.rows, i0), self.shape.m % t.mp == 0 and t.mp % t.mc == 0)
+            self._pack_a(block, scratch.a, i0, rows, k0, depth)
+            self._tiles(block, scratch, i0, rows, k0, depth)
+
+        if t.mc == t.mp:
+            rows_block(index(0))
+        else:
+            self.b.loop(0, block.rows, t.mc, rows_block)
+
+    def _pack_b(self, block: _Block, panels: Memory, k0: Node, depth: Operand) -> None:
+        s, t, b = self.shape, self.blocks, self.b
+
+        def tile(j: Node, kk: Node) -> None:
+            k, n = add(k0, kk), add(block.n0, j)
+            offset = add(mul(j, t.kc), mul(kk, t.nr))
+
+            def pack(row: Node, shape: tuple[int, int], limits: Limits) -> None:
+                loaded = self.p.load_b(b, block.batch, add(k, row), n, shape, limits)
+                stored = cast(loaded, s.accumulate)
+                b.store(panels, add(offset, mul(row, t.nr)), stored, (t.nr, 1))
+
+            limits = left_of(s.k, k, t.kt), left_of(s.n, n, t.nr)
+            whole_or_by_rows(b, (t.kt, t.nr), limits, pack)
+
+        self._each_tile((block.cols, t.nr), depth, s.b_contiguous == "k", tile)
+
+    def _pack_a(
+        self, block: _Block, panels: Memory, i0: Node, rows: Operand, k0: Node, depth: Operand
+    ) -> None:
+        s, t, b = self.shape, self.blocks, self.b
+
+        def tile(i: Node, kk: Node) -> None:
+            m, k = add(add(block.m0, i0), i), add(k0, kk)
+
+            def pack(row: Node, shape: tuple[int, int], limits: Limits) -> None:
+                loaded = self.p.load_a(b, block.batch, add(m, row), k, shape, limits)
+                self._store_a(panels, mul(i, t.kc), row, kk, cast(loaded, s.accumulate))
+
+            limits = left_of(s.m, m, t.mr), left_of(s.k, k, t.kt)
+            whole_or_by_rows(b, (t.mr, t.kt), limits, pack)
+
+        self._each_tile((rows, t.mr), depth, s.a_contiguous == "k", tile)
+
+    def _each_tile(
+        self,
+        panels: tuple[Operand, int],
+        depth: Operand,
+        depth_first: bool,
+        body: Callable[[Node, Node], None],
+    ) -> None:
+        """body(panel, k) for each tile to pack, along the operand's rows in memory."""
+        b, kt = self.b, self.blocks.kt
+        size, step = panels
+        if depth_first:
+            b.loop(0, size, step, lambda i: b.loop(0, depth, kt, lambda k: body(i, k)))
+        else:
+            b.loop(0, depth, kt, lambda k: b.loop(0, size, step, lambda i: body(i, k)))
+
+    def _store_a(self, panels: Memory, panel: Node, row: Node, kk: Node, tile: Node) -> None:
+        t, b = self.blocks, self.b
+        if self.shape.a_contiguous == "k":
+            b.store(panels, add(add(panel, mul(row, t.kc)), kk), tile, (t.kc, 1))
+        else:
+            offset = add(add(panel, mul(kk, t.mr)), row)
+            b.store(panels, offset, transpose(tile, (1, 0)), (t.mr, 1))
+
+    def _tiles(
+        self, block: _Block, scratch: _Scratch, i0: Node, rows: Operand, k0: Node, depth: Operand
+    ) -> None:
+        t, b = self.blocks, self.b
+
+        done = completed(binary("div", k0, t.kc), self._depth_blocks)
+
+        def tile(j: Node, i: Node) -> None:
+            m, n = add(add(block.m0, i0), i), add(block.n0, j)
+            total = self._accumulate(scratch, mul(i, t.kc), mul(j, t.kc), depth)
+            if scratch.c is None:
+                self._finish(block, scratch.edge, total, m, n)
+                return
+            offset = add(mul(add(i0, i), t.np), mul(j, t.mr))
+            total = self._with_waiting(scratch.c, offset, done, total)
+            last = binary("le", self.shape.k, add(k0, t.kc))
+            with b.when(last):
+                rest = [self._held(scratch.c, offset, n) for n in waiting(self._depth_blocks)]
+                self._finish(block, scratch.edge, functools.reduce(add, rest, total), m, n)
+            with b.when(unary("not", last)):
+                b.store(scratch.c, self._level(offset, done), total, (t.nr, 1))
+
+        def column(j: Node) -> None:
+            b.loop(0, rows, t.mr, lambda i: tile(j, i))
+
+        b.loop(0, block.cols, t.nr, column)
+
+    def _level(self, offset: Node, level: Operand) -> Node:
+        """Where a tile's sums of 2 ** level blocks of k wait for their other half."""
+        return add(offset, mul(index(level), self.blocks.mp * self.blocks.np))
+
+    def _held(self, partial: Memory, offset: Node, level: Operand) -> Node:
+        t = self.blocks
+        return self.b.load(partial, self._level(offset, level), (t.mr, t.nr), (t.nr, 1))
+
+    def _with_waiting(self, partial: Memory, offset: Node, done: Node, total: Node) -> Node:
+        """A block's sums with those that they complete, `done` of them."""
+
+        def step(level: Node, sums: Node) -> tuple[Node]:
+            return (add(self._held(partial, offset, level), sums),)
+
+        return self.b.loop(0, done, 1, step, (total,))[0]
+
+    def _accumulate(self, scratch: _Scratch, a0: Node, b0: Node, depth: Operand) -> Node:
+        """The product of a panel of A and a panel of B, in registers."""
+        t, b = self.blocks, self.b
+        a_row, a_col = (t.kc, 1) if self.shape.a_contiguous == "k" else (1, t.mr)
+
+        def step(kk: Node, acc: Node) -> tuple[Node]:
+            for u in range(t.unroll):
+                k = add(kk, u)
+                column = b.load(scratch.a, add(a0, mul(k, a_col)), (t.mr, 1), (a_row, 1))
+                row = b.load(scratch.b, add(b0, mul(k, t.nr)), (1, t.nr), (t.nr, 1))
+                acc = dot(column, row, acc)
+            return (acc,)
+
+        zeros = (const(0, self.shape.accumulate, (t.mr, t.nr)),)
+        if isinstance(depth, Node) or not self.shape.over_rows:
+            return b.loop(0, depth, t.unroll, step, zeros)[0]
+        sums = Sums(zeros, ("add",), SERIAL_PRODUCTS)
+        steps = int(depth) // t.unroll
+        return sums.over(b, steps, t.unroll, lambda i, acc: step(mul(i, t.unroll), acc), zeros)[0]
+
+    def _finish(self, block: _Block, edge: Memory | None, total: Node, m: Node, n: Node) -> None:
+        """The epilogue: for the whole tile, or row by row where the tile reaches beyond C."""
+        s, t, b = self.shape, self.blocks, self.b
+        if edge is None:
+            self.p.epilogue(b, total, block.batch, m, n, NO_LIMITS)
+            return
+        rows, columns = left_of(s.m, m, t.mr), left_of(s.n, n, t.nr)
+        within = inside((t.mr, t.nr), (rows, columns))
+        with b.when(within):
+            self.p.epilogue(b, total, block.batch, m, n, NO_LIMITS)
+        with b.when(unary("not", within)):
+            b.store(edge, 0, total, (t.nr, 1))
+
+            def row(r: Node) -> None:
+                one = b.load(edge, mul(r, t.nr), (1, t.nr), (t.nr, 1))
+                self.p.epilogue(b, one, block.batch, add(m, r), n, (None, columns))
+
+            b.loop(0, t.mr if rows is None else binary("min", rows, t.mr), 1, row)
+
+
+def _program_counts(shape: MatmulShape, blocks: Blocks) -> tuple[int, int]:
+    """The blocks of C from top to bottom and from left to right.
+
+    Instances count along one grid axis, down first, because the others may be short.
+    """
+    return ceil_div(shape.m, blocks.mp), ceil_div(shape.n, blocks.np)

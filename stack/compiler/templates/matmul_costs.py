@@ -1,0 +1,126 @@
+"""The block sizes that a matmul may have, and a model of what each costs.
+
+The model counts vector operations of the core that is ready last. It knows what the rules of
+`stack.compiler.templates.blocking` leave out: the latency of chains of multiply-adds, spilled
+registers and caches that overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+
+from hal.core.description import DeviceInfo
+from stack.compiler.templates.blocking import (
+    LAUNCH_COST,
+    PACK_COST,
+    Blocks,
+    MatmulShape,
+    cache_nbytes,
+    ceil_div,
+    choose_blocks,
+    even_sizes,
+    lanes_of,
+    round_up,
+    scratch_budget,
+    scratch_nbytes,
+)
+from stack.compiler.templates.schedule import Schedule
+
+TILE_ROWS = (1, 2, 3, 4, 6, 8, 12)
+TILE_VECTORS = (1, 2, 4, 8)
+STEPS = ((4, 1), (8, 1), (8, 4), (16, 4), (16, 8))
+"""(kt, unroll)."""
+DEPTHS = (64, 128, 256, 512, 1024)
+"""kc."""
+SIZES = 6
+"""Sizes of an instance's block along each side."""
+IN_FLIGHT = 8
+"""Multiply-adds that must be independent to keep a core busy: four cycles, two in each."""
+SPILL = 2
+"""Operations that an accumulator without a register costs in each step."""
+OVERFLOW = 1.2
+"""How much slower a loop is whose operands do not fit the cache that is meant for them."""
+ALIKE = 0.02
+"""How much dearer each further candidate with an equal register tile counts, so that those tried
+first differ."""
+
+
+def costs(shape: MatmulShape, info: DeviceInfo) -> Mapping[Schedule, float]:
+    """Every candidate with its cost; the rules' choice comes first."""
+    default = choose_blocks(shape, info)
+    found: dict[Schedule, float] = {default: cost(shape, info, default)}
+    for tile in _tiles(shape, info):
+        of_tile = {b: cost(shape, info, b) for b in _of_tile(shape, info, *tile)}
+        for rank, blocks in enumerate(sorted(of_tile, key=of_tile.__getitem__)):
+            found.setdefault(blocks, of_tile[blocks] * (1 + ALIKE * rank))
+    return found
+
+
+def cost(shape: MatmulShape, info: DeviceInfo, blocks: Blocks) -> float:
+    """The time of the whole grid in vector operations, when instances take turns on the cores."""
+    t, lanes = blocks, lanes_of(shape, info)
+    tiles = ceil_div(t.mp, t.mr) * ceil_div(t.np, t.nr)
+    partial = 2 * t.mr * (t.nr // lanes) * ceil_div(shape.k, t.kc) if shape.k > t.kc else 0
+    computed = tiles * (shape.k * _step(shape, info, t) + partial)
+    packed = PACK_COST * (t.mp + t.np) * shape.k / lanes
+    one = computed + packed + LAUNCH_COST / lanes
+    programs = ceil_div(shape.m, t.mp) * ceil_div(shape.n, t.np) * shape.batch
+    return one * (ceil_div(programs, max(1, info.limits.instances)) + 0.1)
+
+
+def rules_cost(shape: MatmulShape, info: DeviceInfo) -> float:
+    """What the rules' own choice costs."""
+    return cost(shape, info, choose_blocks(shape, info))
+
+
+def _step(shape: MatmulShape, info: DeviceInfo, t: Blocks) -> float:
+    """Vector operations of one step of the innermost loop."""
+    vectors = max(1, t.nr // lanes_of(shape, info))
+    sums, loads = t.mr * vectors, t.mr + vectors
+    spilled = max(0, sums + vectors + 1 - (info.limits.registers or 16))
+    step = max(sums, loads, IN_FLIGHT) + SPILL * spilled + 1 / t.unroll
+    width = shape.accumulate.nbytes
+    near, far = t.kc * t.nr * width, t.mc * t.kc * width
+    step *= OVERFLOW if near > cache_nbytes(info, 0) else 1
+    return step * (OVERFLOW if far > cache_nbytes(info, 1) else 1)
+
+
+def _tiles(shape: MatmulShape, info: DeviceInfo) -> Iterator[tuple[int, int]]:
+    """Register tiles that are not much larger than the product or the registers."""
+    lanes, registers = lanes_of(shape, info), info.limits.registers or 16
+    for mr, vectors in product(TILE_ROWS, TILE_VECTORS):
+        fits = mr * vectors <= 3 * registers // 2
+        if fits and mr <= shape.m and (vectors - 1) * lanes < shape.n:
+            yield mr, vectors * lanes
+
+
+def _of_tile(shape: MatmulShape, info: DeviceInfo, mr: int, nr: int) -> Iterator[Blocks]:
+    rows, columns = _sizes(shape.m, mr), _sizes(shape.n, nr)
+    for (kt, unroll), kc in product(_steps(shape.k), DEPTHS):
+        deep = min(kc, round_up(max(1, shape.k), kt))
+        if kc >= 2 * deep and kc != DEPTHS[0]:
+            continue
+        for mp, np in product(rows, columns):
+            mc = _resident(shape, info, mr, deep, mp)
+            blocks = Blocks(mr, nr, kt, unroll, deep, mc, mp, np)
+            if scratch_nbytes(shape, blocks, mp, np) <= scratch_budget(info):
+                yield blocks
+
+
+def _steps(depth: int) -> list[tuple[int, int]]:
+    """Steps not deeper than twice the product; it may have none of the usual ones."""
+    return [s for s in STEPS if s[0] <= 2 * depth] or [(1, 1)]
+
+
+def _sizes(extent: int, tile: int) -> list[int]:
+    """Block sizes from the whole extent down, spread over those that equal parts need."""
+    every = list(even_sizes(extent, tile))
+    stride = max(1, ceil_div(len(every), SIZES))
+    return every[::stride]
+
+
+def _resident(shape: MatmulShape, info: DeviceInfo, mr: int, kc: int, mp: int) -> int:
+    """The rows of packed A that take half of the second cache, spread evenly over the block."""
+    most = max(mr, cache_nbytes(info, 1) // 2 // (kc * shape.accumulate.nbytes) // mr * mr)
+    return round_up(ceil_div(mp, ceil_div(mp, most)), mr)

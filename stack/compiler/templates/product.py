@@ -1,0 +1,50 @@
+"""A product as its templates see it: sizes, elements, and how tiles are loaded and stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hal.core.dtypes import DType
+from hal.tile.build import Builder, binary, index
+from hal.tile.node import Node
+from stack.compiler.templates.blocking import MatmulShape
+from stack.compiler.templates.edges import Limits
+
+LoadTile = Callable[[Builder, Node, Node, Node, tuple[int, int], Limits], Node]
+"""load(builder, batch, row, column, shape, limits): the tile of the operand at (row, column), zero
+from the limits on (None: all of it is inside), in the operand's element type or already in the
+accumulator's."""
+
+Epilogue = Callable[[Builder, Node, Node, Node, Node, Limits], None]
+"""epilogue(builder, tile, batch, m, n, limits): store the tile of C at (m, n), up to the limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """What a product's operands are of."""
+
+    stored: DType
+    """The wider of their types in memory."""
+    multiplied: DType
+    """The type that is multiplied."""
+    values: int = 0
+    """Tiles that the epilogue reads and computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """C = A @ B, to be emitted. The epilogue is called for tiles that cover C once."""
+
+    shape: MatmulShape
+    elements: Elements
+    load_a: LoadTile
+    """For tiles at (m, k)."""
+    load_b: LoadTile
+    """For tiles at (k, n)."""
+    epilogue: Epilogue
+
+
+def divided(i: Node, n: int) -> tuple[Node, Node]:
+    """Quotient and remainder."""
+    return (i, index(0)) if n == 1 else (binary("div", i, n), binary("rem", i, n))

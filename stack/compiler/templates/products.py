@@ -1,0 +1,105 @@
+"""A matmul cluster: the blocked template with fused operands, and an epilogue of everything that
+joined it."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from hal.core.values import Grid
+from hal.tile.build import Builder, broadcast, where
+from hal.tile.node import Node
+from stack.compiler.graph.access import Axis
+from stack.compiler.graph.expr import Apply, Expr, Read, reads
+from stack.compiler.graph.operands import Operands
+from stack.compiler.templates.blocking import MatmulShape
+from stack.compiler.templates.edges import Limits
+from stack.compiler.templates.emission import Emission, TileAxis, Work, compute_dtype
+from stack.compiler.templates.family import ProductTemplate
+from stack.compiler.templates.instances import decompose
+from stack.compiler.templates.product import Elements, LoadTile, Product
+from stack.compiler.templates.schedule import Choices
+from stack.compiler.templates.tiles import Tiles
+
+
+def shape_of(ops: Operands) -> MatmulShape:
+    """The template's problem."""
+    return MatmulShape(
+        batch=prod(a.size for a in ops.batch),
+        m=ops.m.size,
+        n=ops.n.size,
+        k=ops.k.size,
+        a_contiguous="m" if _step(ops.a, ops.m) == 1 else "k",
+        b_contiguous="k" if _step(ops.b, ops.k) == 1 and _step(ops.b, ops.n) != 1 else "n",
+        dtype=compute_dtype(ops.product.srcs[0].dtype),
+        accumulate=compute_dtype(ops.product.dtype),
+    )
+
+
+def _step(e: Expr, axis: Axis) -> int:
+    """How far apart in memory neighbours along an axis are, in the first buffer that the operand
+    reads."""
+    found = [r for r in reads(e) if axis in r.axes]
+    return found[0].offset.coefficient(axis) if found else 0
+
+
+def emit_product(
+    ops: Operands, work: Work, emission: Emission, template: ProductTemplate[Any], choices: Choices
+) -> Grid:
+    """Emit the matmul with its epilogue; give its launch grid."""
+    shape = shape_of(ops)
+
+    def load(e: Expr, rows: Axis, cols: Axis) -> LoadTile:
+        def tile(
+            b: Builder, batch: Node, row: Node, col: Node, shape: tuple[int, int], limits: Limits
+        ) -> Node:
+            axes = (
+                TileAxis(rows, row, shape[0], limits[0]),
+                TileAxis(cols, col, shape[1], limits[1]),
+            )
+            scope = Tiles(emission, decompose(batch, ops.batch), axes)
+            return broadcast(_zero_beyond(scope, e), shape)
+
+        return tile
+
+    def epilogue(b: Builder, acc: Node, batch: Node, m: Node, n: Node, limits: Limits) -> None:
+        axes = (
+            TileAxis(ops.m, m, acc.shape[0], limits[0]),
+            TileAxis(ops.n, n, acc.shape[1], limits[1]),
+        )
+        scope = Tiles(emission, decompose(batch, ops.batch), axes)
+        scope.local[ops.product] = acc
+        _epilogue(work, scope)
+
+    loads = load(ops.a, ops.m, ops.k), load(ops.b, ops.k, ops.n)
+    product = Product(shape, _elements(ops, work), *loads, epilogue)
+    chosen = choices.get(shape, template.search.schedule) if template.search else None
+    return template.emit(emission.b, product, emission.info, chosen)
+
+
+def _elements(ops: Operands, work: Work) -> Elements:
+    """What the operands are of: they are multiplied in a narrow type only if both are of it."""
+    wide = compute_dtype(ops.product.srcs[0].dtype)
+    stored = max((r.dtype for x in (ops.a, ops.b) for r in reads(x)), key=lambda d: d.nbytes)
+    multiplied = ops.a.dtype if ops.a.dtype is ops.b.dtype else wide
+    nest = work.nest
+    return Elements(stored, multiplied, len(nest.own) + sum(map(len, nest.reads.values())))
+
+
+def _zero_beyond(scope: Tiles, e: Expr) -> Node:
+    """The operand's tile, zero from the limits on; a masked load gives zero there by itself."""
+    value = scope.tile(e)
+    below = e
+    while isinstance(below, Apply) and below.node.op == "cast":
+        below = below.args[0]
+    for t in scope.tile_axes:
+        if t.limit is not None and not (isinstance(below, Read) and t.axis in e.axes):
+            value = where(scope.valid(t), value, 0)
+    return value
+
+
+def _epilogue(work: Work, scope: Tiles) -> None:
+    for root in work.nest.own:
+        if root not in scope.local:
+            scope.local[root] = broadcast(scope.root(root, work), scope.shape)
+        scope.keep(root, work)

@@ -1,0 +1,57 @@
+"""Values that only a later pass over the same row reads: they never leave the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from hal.core.description import DeviceInfo, SpaceKind
+from hal.tile.node import Node
+from stack.compiler.graph.cluster import Cluster, Homes, Nest, settle
+from stack.compiler.graph.roots import Home
+from stack.compiler.graph.space import elements
+
+ROW_SCRATCH_NBYTES = 1 << 18
+"""Scratch memory for rows in one kernel; longer rows go to a temporary."""
+
+
+def read_again(nest: Nest) -> frozenset[Node]:
+    """Roots that a later pass over the row reads from memory."""
+    level = nest.passes()
+    return frozenset(
+        r.root
+        for root, found in nest.reads.items()
+        for r in found
+        if r.root in level and r.root.op != "reduce" and level[r.root] < level[root]
+    )
+
+
+def with_scratch(
+    cluster: Cluster, stored: Container[Node], homes: Homes, info: DeviceInfo
+) -> tuple[Nest, dict[Node, Home]]:
+    """The cluster's nest with scratch memory for what only a later pass reads, and those homes."""
+    rows = _row_homes(cluster, stored, _budget(info))
+    if not rows:
+        return cluster.nest, rows
+    return settle(cluster.kind, cluster.domain, cluster.roots, {**homes, **rows}), rows
+
+
+def _budget(info: DeviceInfo) -> int:
+    """Half of the device's scratch memory at most: a lowering may need some for itself."""
+    space = info.space(SpaceKind.SCRATCHPAD)
+    return min(ROW_SCRATCH_NBYTES, space.nbytes // 2) if space else 0
+
+
+def _row_homes(cluster: Cluster, stored: Container[Node], budget: int) -> dict[Node, Home]:
+    kinds = [reduced for _, reduced in cluster.domain]
+    if kinds not in ([False, True], [True]):
+        return {}
+    length, again = cluster.domain[-1][0], read_again(cluster.nest)
+    rows: dict[Node, Home] = {}
+    for root in cluster.roots:
+        nbytes = length * root.dtype.nbytes
+        if root not in again or root in stored or nbytes > budget:
+            continue
+        if root.type.size == elements(cluster.domain):
+            budget -= nbytes
+            rows[root] = Home("scratch", len(rows), 0, length, 0)
+    return rows

@@ -1,0 +1,224 @@
+"""Expressions as tiles: the meeting point of index arithmetic and tile IR.
+
+`Tiles` evaluates expressions where some loop axes are tile dimensions (the element becomes a block
+of neighbours) and the others have scalar values. Low-precision floats are computed in float32 and
+rounded when stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from hal.core.dtypes import DType
+from hal.tile.build import (
+    add,
+    arange,
+    binary,
+    broadcast,
+    cast,
+    const,
+    mul,
+    reshape,
+    where,
+)
+from hal.tile.kernel import Memory
+from hal.tile.node import Node
+from stack.compiler.graph.access import Affine, Axis, Guard
+from stack.compiler.graph.expr import Apply, Constant, Expr, Iota, Read, Select, below, reads
+from stack.compiler.templates.emission import Emission, Position, TileAxis, Work, compute_dtype
+
+I64 = DType.I64
+I32 = DType.I32
+
+
+class Tiles:
+    """One scope: axis values, tile dimensions, and what is already computed. Scopes nest as loops
+    do."""
+
+    def __init__(
+        self,
+        emission: Emission,
+        values: Mapping[Axis, Node],
+        tile_axes: tuple[TileAxis, ...] = (),
+        parent: Tiles | None = None,
+    ) -> None:
+        self.emission = emission
+        self.b = emission.b
+        self.tile_axes = tile_axes
+        self.values: dict[Axis, Node] = {**(parent.values if parent else {}), **values}
+        self.local: dict[Node, Node] = dict(parent.local) if parent else {}
+        self._memo: dict[int, Node] = dict(parent._memo) if parent else {}
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(t.width for t in self.tile_axes)
+
+    def bound(self) -> frozenset[Axis]:
+        """The axes whose elements this scope knows."""
+        return frozenset(self.values) | {t.axis for t in self.tile_axes}
+
+    def hoist(self, exprs: Iterable[Expr]) -> None:
+        """Load now what the loops inside would load again and again."""
+        bound = self.bound()
+        stack, seen = list(exprs), set()
+        while stack:
+            e = stack.pop()
+            if id(e) in seen:
+                continue
+            seen.add(id(e))
+            if isinstance(e, Read) and e.axes <= bound and self._is_there(e):
+                self.tile(e)
+            stack.extend(below(e))
+
+    def _is_there(self, e: Read) -> bool:
+        """Whether neither the element nor its index has to be computed by this kernel first."""
+        return self.emission.own.isdisjoint(r.root for r in reads(e))
+
+    def tile(self, e: Expr) -> Node:
+        """The expression's value; shape () or one that broadcasts to the scope's."""
+        if isinstance(e, Read) and e.root in self.local:
+            return self.local[e.root]
+        found = self._memo.get(id(e))
+        if found is None:
+            found = self._memo[id(e)] = self._evaluate(e)
+        return found
+
+    def _evaluate(self, e: Expr) -> Node:
+        match e:
+            case Read():
+                return self._load(e)
+            case Constant():
+                return const(e.value, compute_dtype(e.dtype))
+            case Iota():
+                return self._iota(e)
+            case Select():
+                kept = self.tile(e.value)
+                return where(self.mask(e.guards), kept, const(e.fill, kept.dtype))
+            case Apply():
+                lower = self.emission.records[e.node.op].lower
+                if lower is None:
+                    raise AssertionError(f"{e.node.op} has no elementwise lowering")
+                return lower(e.node, tuple(self.tile(a) for a in e.args))
+        raise AssertionError(f"unknown expression {e!r}")
+
+    def root(self, root: Node, work: Work) -> Node:
+        """A root's value: computed, or another root's that it is moved from."""
+        moved = work.nest.moved.get(root)
+        return self.local[moved.source] if moved else self.tile(work.nest.exprs[root])
+
+    def keep(self, root: Node, work: Work) -> None:
+        """Write the root's value of this scope to its home if something reads it there."""
+        if root in work.stored:
+            self.store(root, work.nest.own[root], self.local[root])
+
+    def stored(self, root: Node, offset: Affine) -> Node:
+        """The scope's elements of a root as they are in its home now."""
+        memory, start = self.emission.memory(self.emission.homes[root], offset)
+        at = self.position(offset.shift(-start))
+        limits = tuple(t.limit for t in self.tile_axes)
+        return self.b.load(memory, at.scalar, self.shape, at.steps, limits)
+
+    def store(self, root: Node, offset: Affine, value: Node) -> None:
+        """Write the scope's elements of a root to its home."""
+        memory, start = self.emission.memory(self.emission.homes[root], offset)
+        at = self.position(offset.shift(-start))
+        stored = broadcast(cast(value, root.dtype), self.shape)
+        limits = tuple(t.limit for t in self.tile_axes)
+        self.b.store(memory, at.scalar, stored, at.steps, limits)
+
+    # index arithmetic
+
+    def position(self, affine: Affine) -> Position:
+        """An affine value in this scope."""
+        scalar, steps, dynamic = const(affine.const, I64), [0] * len(self.tile_axes), None
+        by_axis = {t.axis: i for i, t in enumerate(self.tile_axes)}
+        for axis, c in affine.terms:
+            if axis in by_axis:
+                steps[by_axis[axis]] += c
+                scalar = add(scalar, mul(self.tile_axes[by_axis[axis]].base, c))
+                continue
+            value = self.values[axis] if axis.source is None else cast(self.tile(axis.source), I64)
+            term = mul(value, c) if not value.shape else binary("mul", value, c)
+            if value.shape:
+                dynamic = term if dynamic is None else binary("add", dynamic, term)
+            else:
+                scalar = add(scalar, term)
+        return Position(scalar, tuple(steps), dynamic)
+
+    def _spread(self, at: Position, dtype: DType = I64) -> Node:
+        """The position of every element of the scope's tile; () where it does not vary."""
+        total = cast(at.scalar, dtype)
+        for i, step in enumerate(at.steps):
+            if step:
+                shape = tuple(t.width if i == k else 1 for k, t in enumerate(self.tile_axes))
+                ramp = reshape(arange(self.tile_axes[i].width, dtype), shape)
+                total = binary("add", total, ramp if step == 1 else binary("mul", ramp, step))
+        return total if at.dynamic is None else binary("add", total, cast(at.dynamic, dtype))
+
+    def _iota(self, e: Iota) -> Node:
+        low, high = e.value.bounds()
+        narrow = I32 if low >= -(1 << 31) and high < 1 << 31 else I64
+        # A leaf's value is one of its element type: rounded, where that is narrow.
+        exact = cast(self._spread(self.position(e.value), narrow), e.dtype)
+        return cast(exact, compute_dtype(e.dtype))
+
+    def mask(self, guards: tuple[Guard, ...]) -> Node:
+        """Where every guard holds."""
+        held: Node | None = None
+        for guard in guards:
+            at = self._spread(self.position(guard.value))
+            inside = binary(
+                "and", binary("le", const(guard.lo, I64), at), binary("lt", at, guard.hi)
+            )
+            held = inside if held is None else binary("and", held, inside)
+        return held if held is not None else const(True, DType.BOOL)
+
+    def valid(self, t: TileAxis) -> Node:
+        """Which positions along a tile dimension are within its limit."""
+        one = Position(const(0, I64), tuple(int(t is other) for other in self.tile_axes), None)
+        return binary("lt", self._spread(one), t.limit if t.limit is not None else t.width)
+
+    # loads
+
+    def _load(self, e: Read) -> Node:
+        memory, start = self.emission.memory(self.emission.homes[e.root], e.offset)
+        at = self.position(e.offset.shift(-start))
+        guards = [self.position(g.value) for g in e.guards]
+        varying = at.dynamic is not None or any(
+            g.dynamic is not None or any(g.steps) for g in guards
+        )
+        if varying:
+            loaded = self._gather(e, at, memory)
+        else:
+            loaded = self._block(e, at, memory)
+        return cast(loaded, compute_dtype(e.dtype))
+
+    def _gather(self, e: Read, at: Position, memory: Memory) -> Node:
+        mask = self.mask(e.guards)
+        for t in self.tile_axes:
+            if t.limit is not None:
+                mask = binary("and", mask, self.valid(t))
+        index = self._spread(at)
+        shape = broadcast(mask, self.shape).shape if mask.shape else index.shape
+        return self.b.gather(memory, broadcast(index, shape), broadcast(mask, shape))
+
+    def _block(self, e: Read, at: Position, memory: Memory) -> Node:
+        """A strided block, of width 1 along tile dimensions in which the element does not vary."""
+        widths = tuple(t.width if s else 1 for t, s in zip(self.tile_axes, at.steps, strict=True))
+        limits = tuple(
+            t.limit if s else None for t, s in zip(self.tile_axes, at.steps, strict=True)
+        )
+        if not any(at.steps):
+            return self._single(e, at, memory)
+        if e.guards:
+            first = next(i for i, s in enumerate(at.steps) if s)
+            whole = limits[first] or const(widths[first], I64)
+            guarded = where(self.mask(e.guards), whole, 0)
+            limits = (*limits[:first], guarded, *limits[first + 1 :])
+        return self.b.load(memory, at.scalar, widths, at.steps, limits)
+
+    def _single(self, e: Read, at: Position, memory: Memory) -> Node:
+        if not e.guards:
+            return self.b.load(memory, at.scalar)
+        limit = where(self.mask(e.guards), const(1, I64), 0)
+        return reshape(self.b.load(memory, at.scalar, (1,), (1,), (limit,)), ())

@@ -1,0 +1,72 @@
+"""A tile kernel as C text: one work-item for each program instance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hal.core.description import DeviceInfo
+from hal.core.dtypes import DType
+from hal.core.values import KernelSource, Param, ParamKind
+from hal.tile.kernel import Kernel, Memory
+from hal.tile.node import Type, node
+from stack.compiler.text.c import casts, control, streamed
+from stack.compiler.text.c.contraction import LOOPS
+from stack.compiler.text.c.dialect import Dialect
+from stack.compiler.text.c.memory import pointer
+from stack.compiler.text.c.opencl import OPENCL
+from stack.compiler.text.c.scope import Scope
+from stack.compiler.text.c.types import memory, register
+from stack.compiler.text.c.writer import Writer
+
+
+def render_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
+    """The kernel as OpenCL C, program format opencl-c/1."""
+    return _render(kernel, OPENCL, info)
+
+
+def _render(kernel: Kernel, dialect: Dialect, info: DeviceInfo) -> KernelSource:
+    out = Writer(dialect)
+    large = streamed.found(kernel, info)
+    scope = Scope(out, LOOPS, streamed.rules(out, large, streamed.least_nbytes(info)))
+    for p in kernel.params:
+        parameter(scope, p)
+    control.block(scope, kernel.body)
+    if large:
+        streamed.end(out)
+    name = f"{kernel.name}_kernel"
+    given = ", ".join(a for p in kernel.params for a in arguments(dialect, p))
+    kind = dialect.scratch_kernel if out.scratch else dialect.kernel
+    head = f"{kind} {name}({given})\n{{"
+    body = "\n".join([head, *(f"    {line}" for line in out.scratch), out.text(), "}\n"])
+    text = headed(dialect, out.functions.text(), body)
+    options = dialect.scratch_options if out.scratch else ()
+    return KernelSource(dialect.format, text, name, kernel.params, options)
+
+
+def headed(dialect: Dialect, functions: str, body: str) -> str:
+    """A whole text: what the language wants first, the functions, the kernel."""
+    double = dialect.registers[DType.F64]
+    needed = dialect.double_header if double in functions + body else ""
+    return "\n".join(part for part in (dialect.header, needed, functions, body) if part)
+
+
+def arguments(dialect: Dialect, p: Param) -> Iterator[str]:
+    """The kernel's arguments for a parameter."""
+    if p.kind is ParamKind.BUFFER:
+        yield f"{dialect.in_global} {dialect.words[8]} *{p.name}_base"
+        yield f"{dialect.words[64]} {p.name}_offset"
+    else:
+        yield f"{memory(dialect, p.dtype)} {p.name}_value"
+
+
+def parameter(scope: Scope, p: Param) -> None:
+    """The pointer or value of a parameter."""
+    out = scope.out
+    if p.kind is ParamKind.BUFFER:
+        kind = f"{out.dialect.in_global} {memory(out.dialect, p.dtype)} *"
+        name = pointer(Memory(p.name, p.dtype))
+        out.do(f"{kind}{name} = ({kind})({p.name}_base + {p.name}_offset);")
+        return
+    name, kind = out.name("t"), register(out.dialect, p.dtype)
+    out.do(f"const {kind} {name} = {casts.from_memory(out, f'{p.name}_value', p.dtype)};")
+    scope.scalars[node("scalar", Type((), p.dtype), name=p.name)] = name

@@ -1,0 +1,49 @@
+"""Sines and cosines of tiles: written out, so that loops over them become vector code, and by the
+language's functions for the few arguments that are too large for that."""
+
+from __future__ import annotations
+
+from hal.core.dtypes import DType
+from hal.tile.build import cast
+from hal.tile.node import Node, node
+from stack.compiler.text.c import arith
+from stack.compiler.text.c.nest import Nest
+from stack.compiler.text.c.scope import Array, Scope
+from stack.compiler.text.c.types import literal, wide
+from stack.compiler.text.math import TRIGONOMETRIC_LIMIT, expand
+
+
+def trigonometric(scope: Scope, n: Node) -> Array:
+    """The tile in an array."""
+    array = scope.declare(n.type)
+    if n.dtype is DType.F64:
+        _by_function(scope, n, array, "")
+        return array
+    far = scope.declare(n.type.with_dtype(DType.I32).with_shape(()))
+    scope.out.do(f"{far.name} = 0;")
+    x = cast(n.srcs[0], DType.F32)
+    nest = Nest(scope, n.shape)
+    value = nest.element(expand(node(n.op, x.type, (x,))), nest.position)
+    size = scope.out.functions.exact("fabs", DType.F32, nest.element(x, nest.position))
+    nest.do(f"{far.name} |= {_is_far(size)};")
+    rounded = scope.out.functions.rounded(n.dtype, value)
+    nest.do(f"{array.at(nest.position)} = {rounded};")
+    nest.emit()
+    with scope.out.block(f"if ({far.name})"):
+        _by_function(scope.inner(), n, array, "fabs")
+    return array
+
+
+def _is_far(size: str) -> str:
+    """Whether an argument of a size, perhaps NaN, is too large."""
+    return f"!({size} <= {literal(DType.F32, TRIGONOMETRIC_LIMIT)})"
+
+
+def _by_function(scope: Scope, n: Node, array: Array, size: str) -> None:
+    """Compute all elements, or where `size` names a function those that are far."""
+    nest, out = Nest(scope, n.shape), scope.out
+    x = nest.element(n.srcs[0], nest.position)
+    value = arith.unary(out, n.op, n.dtype, x)
+    far = f"if ({_is_far(out.functions.exact(size, wide(n.dtype), x))}) " if size else ""
+    nest.do(f"{far}{array.at(nest.position)} = {value};")
+    nest.emit()

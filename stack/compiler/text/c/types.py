@@ -1,0 +1,65 @@
+"""C types of tile elements in registers and in memory, and constants."""
+
+from __future__ import annotations
+
+import math
+
+from hal.core.dtypes import DType
+from hal.tile.numeric import NARROW, bounds, constant, quiet
+from stack.compiler.text.c.dialect import Dialect
+
+SIGNED = frozenset(d for d in DType if d.kind == "i")
+
+
+def wide(dtype: DType) -> DType:
+    """The type in which arithmetic is done."""
+    return DType.F32 if dtype in NARROW else dtype
+
+
+def register(dialect: Dialect, dtype: DType) -> str:
+    """The C type of a value that is computed with; a narrow float is kept rounded in an f32."""
+    return dialect.registers[dtype]
+
+
+def memory(dialect: Dialect, dtype: DType) -> str:
+    """The C type of an element in memory: narrow floats are their bits."""
+    return dialect.words[16] if dtype in NARROW else dialect.registers[dtype]
+
+
+def unsigned(dialect: Dialect, dtype: DType) -> str:
+    """The unsigned type of an integer's width."""
+    return dialect.words[dtype.bits]
+
+
+def literal(dtype: DType, value: float) -> str:
+    """A constant in a register."""
+    if dtype.is_float:
+        with quiet():
+            return _float(float(constant(value, dtype)), dtype)
+    if dtype is DType.BOOL:
+        return "1" if value else "0"
+    return _integer(int(value), dtype)
+
+
+def _float(value: float, dtype: DType) -> str:
+    double = dtype is DType.F64
+    if not math.isfinite(value):
+        text = "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
+        return f"((double){text})" if double else f"({text})"
+    text = value.hex() + ("" if double else "f")
+    return f"({text})" if text.startswith("-") else text
+
+
+_SUFFIX = {DType.I64: "L", DType.U64: "UL", DType.U32: "U"}
+
+
+def _integer(value: int, dtype: DType) -> str:
+    suffix = _SUFFIX.get(dtype, "")
+    if value < 0 and value == bounds(dtype)[0]:
+        return f"({value + 1}{suffix} - 1)"
+    return f"({value}{suffix})" if value < 0 else f"{value}{suffix}"
+
+
+def is_literal(text: str) -> bool:
+    """Whether an operand is a constant: every computed value has a name."""
+    return text[0] in "(0123456789"

@@ -1,0 +1,226 @@
+"""Rules for reduce, scan and dot: a fixed order of operations, the same for every run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from itertools import product
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node
+from hal.tile.ops import COMBINE
+from stack.compiler.text.llvm import arith
+from stack.compiler.text.llvm.casts import convert, round_to
+from stack.compiler.text.llvm.shapes import from_elements, shuffle
+from stack.compiler.text.llvm.tiles import Rule, Tiles, columns, rows
+from stack.compiler.text.llvm.types import NARROW, SIGNED, constant, register, vector
+
+Combine = Callable[[int, str, str], str]
+"""Combines two operands of a width."""
+
+
+def _wide(dtype: DType) -> DType:
+    """The type in which elements are combined; a narrow float is an f32 in a register already."""
+    return DType.F32 if dtype in NARROW else dtype
+
+
+def _combine(t: Tiles, n: Node) -> Combine:
+    operation = arith.BINARY[COMBINE[n["kind"]]]
+    dtype = _wide(n.dtype)
+    return lambda width, a, b: operation(t.out, dtype, width, a, b)
+
+
+def _identity(kind: str, dtype: DType) -> str:
+    """What combined with x gives x."""
+    if kind in ("sum", "prod"):
+        return constant(dtype, (-0.0 if dtype.is_float else 0) if kind == "sum" else 1)
+    if dtype is DType.BOOL:
+        return constant(dtype, kind == "min")
+    if dtype.is_float:
+        return constant(dtype, math.inf if kind == "min" else -math.inf)
+    top = (1 << (dtype.bits - (dtype in SIGNED))) - 1
+    return constant(dtype, top if kind == "min" else -top - 1 if dtype in SIGNED else 0)
+
+
+def _tree(combine: Combine, width: int, count: int, value: Callable[[int], str]) -> str:
+    """Combine values 0..count-1 pairwise, asking for them in order."""
+    if count == 1:
+        return value(0)
+    half = (count + 1) // 2
+    left = _tree(combine, width, half, value)
+    return combine(width, left, _tree(combine, width, count - half, lambda i: value(half + i)))
+
+
+def _ahead(t: Tiles, x: Node, places: list[tuple[int, int]]) -> Callable[[int], str]:
+    """Gives the pieces at places, asked for in order, computed some at a time."""
+
+    def value(i: int) -> str:
+        if i % t.interleave == 0:
+            t.together(x, places[i : i + t.interleave])
+        return t.piece(x, *places[i])
+
+    return value
+
+
+# reduce
+
+
+def _reduce(t: Tiles, n: Node, row: int, piece: int) -> str:
+    (x,) = n.srcs
+    if n["axis"] < len(x.shape) - 1:
+        return _reduce_rows(t, n, row, piece)
+    first = row * columns(n.shape) + piece * t.lanes
+    width = t.widths(n)[piece]
+    if width == 1:
+        return _reduce_row(t, n, first)
+    elements = [t.element(n, row, piece * t.lanes + i) for i in range(width)]
+    return from_elements(t, register(n.dtype), elements)
+
+
+def _reduce_element(t: Tiles, n: Node, row: int, column: int) -> str:
+    (x,) = n.srcs
+    if n["axis"] < len(x.shape) - 1:
+        return t.extract(n, row, column)
+    return _reduce_row(t, n, row * columns(n.shape) + column)
+
+
+def _reduce_rows(t: Tiles, n: Node, row: int, piece: int) -> str:
+    """Along an axis that is not the last: rows are combined as they are."""
+    (x,) = n.srcs
+    axis = n["axis"]
+    inner = rows(x.shape[axis + 1 :])
+    outer, within = divmod(row, inner)
+    width = t.widths(n)[piece]
+    first = outer * x.shape[axis] * inner + within
+    value = _ahead(t, x, [(first + i * inner, piece) for i in range(x.shape[axis])])
+    total = _tree(_combine(t, n), width, x.shape[axis], value)
+    return round_to(t.out, total, n.dtype, width)
+
+
+def _reduce_row(t: Tiles, n: Node, row: int) -> str:
+    """Along the last axis: whole pieces first, the tail filled up with the identity, then
+    halves."""
+    (x,) = n.srcs
+    combine = _combine(t, n)
+    widths = t.widths(x)
+    scalar, count = register(x.dtype), len(widths)
+    full = widths[0] if count > 1 else 1 << (widths[0] - 1).bit_length()
+    identity = _identity(n["kind"], _wide(x.dtype))
+
+    value = _ahead(t, x, [(row, j) for j in range(count)])
+
+    def padded(j: int) -> str:
+        return _padded(t, scalar, value(j), widths[j], full, identity)
+
+    total = _fold(t, combine, scalar, _tree(combine, full, count, padded), full)
+    return round_to(t.out, total, n.dtype, 1)
+
+
+def _padded(t: Tiles, scalar: str, value: str, old: int, new: int, identity: str) -> str:
+    if old == new:
+        return value
+    if old == 1:
+        kind = vector(scalar, new)
+        base = t.splat(scalar, identity, new)
+        return t.out.put(f"insertelement {kind} {base}, {scalar} {value}, i64 0")
+    lanes = [min(i, old) for i in range(new)]
+    return shuffle(t, vector(scalar, old), value, t.splat(scalar, identity, old), lanes)
+
+
+def _fold(t: Tiles, combine: Combine, scalar: str, value: str, width: int) -> str:
+    """Combine the lanes of a vector whose width is a power of two."""
+    while width > 1:
+        kind, half = vector(scalar, width), width // 2
+        low = (
+            shuffle(t, kind, value, "poison", range(half)) if half > 1 else _lane(t, kind, value, 0)
+        )
+        high = (
+            shuffle(t, kind, value, "poison", range(half, width))
+            if half > 1
+            else _lane(t, kind, value, 1)
+        )
+        value, width = combine(half, low, high), half
+    return value
+
+
+def _lane(t: Tiles, kind: str, value: str, lane: int) -> str:
+    return t.out.put(f"extractelement {kind} {value}, i64 {lane}")
+
+
+# scan
+
+
+def _scan(t: Tiles, n: Node, row: int, piece: int) -> str:
+    _, width = t.register(n, piece)
+    return round_to(t.out, _scan_wide(t, n, row, piece), n.dtype, width)
+
+
+def _scan_wide(t: Tiles, n: Node, row: int, piece: int) -> str:
+    """The prefix before it is rounded to a narrow float."""
+    if n["axis"] == len(n.shape) - 1:
+        return t.once(("scan", n, row, piece), lambda: _scan_row(t, n, row, piece))
+    return t.once(("scan", n, row, piece), lambda: _scan_rows(t, n, row, piece))
+
+
+def _scan_rows(t: Tiles, n: Node, row: int, piece: int) -> str:
+    (x,) = n.srcs
+    axis = n["axis"]
+    inner = rows(n.shape[axis + 1 :])
+    here = t.piece(x, row, piece)
+    if row // inner % n.shape[axis] == 0:
+        return here
+    before = _scan_wide(t, n, row - inner, piece)
+    return _combine(t, n)(t.widths(n)[piece], before, here)
+
+
+def _scan_row(t: Tiles, n: Node, row: int, piece: int) -> str:
+    """Inside a piece by doubling distances; the last lane of the piece before is added to all."""
+    (x,) = n.srcs
+    combine = _combine(t, n)
+    scalar, width = t.register(n, piece)
+    kind, value = vector(scalar, width), t.piece(x, row, piece)
+    identity = t.splat(scalar, _identity(n["kind"], _wide(n.dtype)), width)
+    distance = 1
+    while distance < width:
+        lanes = [width if i < distance else i - distance for i in range(width)]
+        value = combine(width, shuffle(t, kind, value, identity, lanes), value)
+        distance *= 2
+    if piece == 0:
+        return value
+    before = _scan_wide(t, n, row, piece - 1)
+    last = _lane(t, vector(scalar, t.lanes), before, t.lanes - 1)
+    return combine(width, t.splat(scalar, last, width), value)
+
+
+# dot
+
+
+def _dot(t: Tiles, n: Node, row: int, piece: int) -> str:
+    """The whole product at once: for each k one row of b stays in registers while every row of a
+    uses it."""
+    a, b, acc = n.srcs
+    depth = columns(a.shape)
+    count = len(t.widths(n))
+    sums = [[t.piece(acc, r, j) for j in range(count)] for r in range(rows(n.shape))]
+    for k in range(depth):
+        _dot_step(t, n, a, b, k, sums)
+    for r, j in product(range(len(sums)), range(count)):
+        t.define(n, r, j, round_to(t.out, sums[r][j], n.dtype, t.widths(n)[j]))
+    return t.piece(n, row, piece)
+
+
+def _dot_step(t: Tiles, n: Node, a: Node, b: Node, k: int, sums: list[list[str]]) -> None:
+    wide = _wide(n.dtype)
+    scalar, widths = register(wide), t.widths(n)
+    right = [convert(t.out, t.piece(b, k, j), b.dtype, wide, w) for j, w in enumerate(widths)]
+    for r, line in enumerate(sums):
+        left = convert(t.out, t.element(a, r, k), a.dtype, wide, 1)
+        for j, w in enumerate(widths):
+            line[j] = arith.fma(t.out, wide, w, t.splat(scalar, left, w), right[j], line[j])
+
+
+PIECES: Mapping[str, Rule] = {"reduce": _reduce, "scan": _scan, "dot": _dot}
+"""Rules of pieces."""
+
+ELEMENTS: Mapping[str, Rule] = {"reduce": _reduce_element}
+"""Rules of single elements."""

@@ -1,0 +1,222 @@
+"""Blocks of statements: loops, branches, and two versions of a block where limits might cut it.
+
+In the version for whole blocks every limit that is known on entry is assumed to reach its size, so
+that nothing is masked; the other version masks. Only the first is divided further, so code grows
+with depth, not exponentially.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from hal.tile.kernel import (
+    Alloc,
+    Atomic,
+    Barrier,
+    Copy,
+    For,
+    Gather,
+    If,
+    Load,
+    Scatter,
+    Statement,
+    Store,
+    Wait,
+)
+from hal.tile.node import Node, toposort
+from stack.compiler.text.llvm import indexed
+from stack.compiler.text.llvm.addresses import proven
+from stack.compiler.text.llvm.bounds import bounds, loop_range
+from stack.compiler.text.llvm.contents import accesses, nested, operands
+from stack.compiler.text.llvm.statements import Pending, store
+from stack.compiler.text.llvm.tiles import Tiles
+from stack.compiler.text.llvm.types import memory
+
+Outs = Sequence[Node]
+"""Nodes whose pieces a block computes at its end."""
+
+
+@dataclass(slots=True)
+class Body:
+    """A function body while its statements are written. `masked` is True inside a version that
+    masks."""
+
+    tiles: Tiles
+    pending: Pending
+    defined: set[Node]
+    masked: bool = False
+
+    def block(self, statements: Sequence[Statement], outs: Outs = ()) -> list[str]:
+        """Write statements; give the pieces of `outs`."""
+        before = list(self.pending.variables)
+        values = self._rest(statements, 0, outs)
+        self.pending.variables = before
+        return values
+
+    def _rest(self, statements: Sequence[Statement], first: int, outs: Outs) -> list[str]:
+        for i in range(first, len(statements)):
+            if not self.masked:
+                limits = dict(self._unproven(statements, i))
+                if limits:
+                    return self._versions(statements, i, outs, limits)
+            self._statement(statements[i])
+        return [p for n in outs for p in self.tiles.pieces(n)]
+
+    # versions
+
+    def _unproven(self, statements: Sequence[Statement], i: int) -> Iterator[tuple[Node, int]]:
+        """If statement i has limits that are known here and not proven: those of all that
+        follow."""
+        if any(True for _ in self._limits(statements[i])):
+            sizes: dict[Node, int] = {}
+            for s in statements[i:]:
+                for limit, size in self._limits(s):
+                    sizes[limit] = max(size, sizes.get(limit, 0))
+            yield from sizes.items()
+
+    def _limits(self, s: Statement) -> Iterator[tuple[Node, int]]:
+        """The limits of a statement that are known here and not proven, with the sizes to reach."""
+        for access, shape in accesses(s):
+            for limit, size in zip(access.limits, shape, strict=True):
+                if limit is None or proven(self.tiles, limit, size):
+                    continue
+                if all(n in self.defined for n in toposort([limit]) if n.op == "var"):
+                    yield limit, size
+
+    def _versions(
+        self, statements: Sequence[Statement], i: int, outs: Outs, limits: dict[Node, int]
+    ) -> list[str]:
+        t, out = self.tiles, self.tiles.out
+        tests = [f"icmp sge i64 {t.scalar(n)}, {size}" for n, size in limits.items()]
+        whole = out.put(tests[0])
+        for test in tests[1:]:
+            whole = out.put(f"and i1 {whole}, {out.put(test)}")
+        fast, slow, after = out.label("whole"), out.label("masked"), out.label("joined")
+        out.branch(whole, fast, slow)
+        pending, assumed = list(self.pending.variables), dict(t.env.assumed)
+        t.env.assumed.update(limits)
+        values = [self._version(statements, i, outs, fast, after)]
+        t.env.assumed = assumed
+        self.pending.variables, self.masked = pending, True
+        values.append(self._version(statements, i, outs, slow, after))
+        self.masked = False
+        out.begin(after)
+        kinds = [k for n in outs for k in t.piece_types(n)]
+        (a, from_a), (b, from_b) = values
+        return [
+            out.put(f"phi {kind} [{x}, %{from_a}], [{y}, %{from_b}]")
+            for kind, x, y in zip(kinds, a, b, strict=True)
+        ]
+
+    def _version(
+        self, statements: Sequence[Statement], i: int, outs: Outs, label: str, after: str
+    ) -> tuple[list[str], str]:
+        out = self.tiles.out
+        out.begin(label)
+        with self.tiles.scope():
+            values = self._rest(statements, i, outs)
+        last = out.block
+        out.jump(after)
+        return values, last
+
+    # statements
+
+    def _statement(self, s: Statement) -> None:
+        t = self.tiles
+        if isinstance(s, Load | Gather):
+            self.pending.add(s)
+            self.defined.add(s.result)
+        elif isinstance(s, Store):
+            store(t, self.pending, s)
+        elif isinstance(s, For):
+            self._force_before([s])
+            self._loop(s)
+        elif isinstance(s, If):
+            self._force_before([s])
+            self._if(s)
+        elif isinstance(s, Alloc):
+            m = s.memory
+            t.env.pointers[m.name] = t.out.alloca(memory(m.dtype), max(m.size, 1), 64)
+        elif isinstance(s, Scatter | Atomic | Copy):
+            self.pending.force()
+            _WRITES[type(s)](t, s)
+        else:
+            assert isinstance(s, Wait | Barrier)
+
+    def _force_before(self, statements: Sequence[Statement]) -> None:
+        """Pending loads happen before a nested block that uses them or may change what they
+        read."""
+        inside = list(nested(statements))
+        if any(isinstance(s, Store | Scatter | Atomic | Copy) for s in inside):
+            self.pending.force()
+        else:
+            roots = [n for s in inside for n in operands(s)]
+            self.pending.force_used(frozenset(n for n in toposort(roots) if n.op == "var"))
+
+    def _if(self, s: If) -> None:
+        out = self.tiles.out
+        condition = self.tiles.scalar(s.condition)
+        then, orelse, after = out.label("then"), out.label("else"), out.label("end")
+        out.branch(condition, then, orelse)
+        for label, statements in ((then, s.then), (orelse, s.orelse)):
+            out.begin(label)
+            with self.tiles.scope():
+                self.block(statements)
+            out.jump(after)
+        out.begin(after)
+
+    def _loop(self, s: For) -> None:
+        t, out = self.tiles, self.tiles.out
+        start, stop, step = (t.scalar(n) for n in (s.start, s.stop, s.step))
+        first = [p for c in s.carried for p in t.pieces(c.init)]
+        ranges = [bounds(n, t.env.ranges) for n in (s.start, s.stop, s.step)]
+        runs = ranges[1][0] > ranges[0][1]
+        before, body, after = out.block, out.label("body"), out.label("after")
+        if runs:
+            out.jump(body)
+        else:
+            out.branch(out.put(f"icmp slt i64 {start}, {stop}"), body, after)
+        out.begin(body)
+        index, index_place = out.name(), out.hole()
+        kinds = [k for c in s.carried for k in t.piece_types(c.var)]
+        names = [out.name() for _ in kinds]
+        places = [out.hole() for _ in kinds]
+        t.env.ranges[s.index] = loop_range(*ranges)
+        with t.scope():
+            last = self._loop_body(s, index, names)
+        end = out.block
+        following = out.put(f"add nsw i64 {index}, {step}")
+        again = out.put(f"icmp slt i64 {following}, {stop}")
+        out.branch(again, body, after)
+        out.fill(index_place, f"{index} = phi i64 [{start}, %{before}], [{following}, %{end}]")
+        for place, name, kind, a, b in zip(places, names, kinds, first, last, strict=True):
+            out.fill(place, f"{name} = phi {kind} [{a}, %{before}], [{b}, %{end}]")
+        out.begin(after)
+        if not runs:
+            last = [
+                out.put(f"phi {kind} [{a}, %{before}], [{b}, %{end}]")
+                for kind, a, b in zip(kinds, first, last, strict=True)
+            ]
+        self._define([c.result for c in s.carried], last)
+
+    def _loop_body(self, s: For, index: str, names: list[str]) -> list[str]:
+        self._define([s.index], [index])
+        self._define([c.var for c in s.carried], names)
+        return self.block(s.body, [c.next for c in s.carried])
+
+    def _define(self, variables: Sequence[Node], values: list[str]) -> None:
+        """Say what the pieces of several variables are."""
+        first = 0
+        for v in variables:
+            count = len(self.tiles.piece_types(v))
+            self.tiles.define_all(v, values[first : first + count])
+            self.defined.add(v)
+            first += count
+
+
+_WRITES: dict[type[Statement], Callable[..., None]] = {
+    Scatter: indexed.scatter,
+    Atomic: indexed.atomic,
+    Copy: indexed.copy,
+}

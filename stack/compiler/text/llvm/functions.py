@@ -1,0 +1,70 @@
+"""Rules for functions that hardware lacks: expansions, and the C library where they do not
+reach."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node
+from stack.compiler.text.llvm.tiles import Rule, Tiles
+from stack.compiler.text.llvm.types import constant, splat_constant, vector
+from stack.compiler.text.math import TRIGONOMETRIC_LIMIT
+from stack.compiler.text.powers import rsqrt
+
+
+def _function(t: Tiles, n: Node, row: int, piece: int) -> str:
+    if n.dtype is not DType.F64:
+        return t.piece(t.expansion(n), row, piece)
+    if n.op == "rsqrt":
+        return t.piece(rsqrt(*n.srcs), row, piece)
+    if n.op == "erf":
+        return _library(t, n, row, piece)
+    scalar, width = t.register(n, piece)
+    return t.out.elementwise(n.op, scalar, width, *(t.piece(s, row, piece) for s in n.srcs))
+
+
+def _library(t: Tiles, n: Node, row: int, piece: int) -> str:
+    """One call of the C library for each lane."""
+    scalar, width = t.register(n, piece)
+    kind = vector(scalar, width)
+    argument, value = t.piece(n.srcs[0], row, piece), "poison"
+    name = n.op if n.dtype is DType.F64 else f"{n.op}f"
+    for lane in range(width):
+        one = argument
+        if width > 1:
+            one = t.out.put(f"extractelement {kind} {argument}, i64 {lane}")
+        result = t.out.call(name, scalar, (scalar, one))
+        if width == 1:
+            return result
+        value = t.out.put(f"insertelement {kind} {value}, {scalar} {result}, i64 {lane}")
+    return value
+
+
+def _trigonometric(t: Tiles, n: Node, row: int, piece: int) -> str:
+    """The expansion; the library where an argument is too large for it, which is rare."""
+    if n.dtype is not DType.F32:
+        return _function(t, n, row, piece)
+    scalar, width = t.register(n, piece)
+    kind, mask = vector(scalar, width), vector("i1", width)
+    near = t.piece(t.expansion(n), row, piece)
+    size = t.out.elementwise("fabs", scalar, width, t.piece(n.srcs[0], row, piece))
+    limit = splat_constant(scalar, constant(n.dtype, TRIGONOMETRIC_LIMIT), width)
+    large = t.out.put(f"fcmp ogt {kind} {size}, {limit}")
+    if width > 1:
+        large = t.out.put(f"bitcast {mask} {large} to i{width}")
+        large = t.out.put(f"icmp ne i{width} {large}, 0")
+    before, far, after = t.out.block, t.out.label("far"), t.out.label("near")
+    t.out.branch(large, far, after)
+    t.out.begin(far)
+    called = _library(t, n, row, piece)
+    t.out.jump(after)
+    t.out.begin(after)
+    return t.out.put(f"phi {kind} [{near}, %{before}], [{called}, %{far}]")
+
+
+PIECES: Mapping[str, Rule] = {
+    **dict.fromkeys(("exp", "log", "tanh", "erf", "rsqrt", "pow"), _function),
+    **dict.fromkeys(("sin", "cos"), _trigonometric),
+}
+"""Rules of pieces."""

@@ -1,0 +1,164 @@
+"""The pieces and elements of loaded blocks."""
+
+from __future__ import annotations
+
+from hal.core.dtypes import DType
+from hal.tile.build import transpose
+from hal.tile.kernel import Access, Load
+from hal.tile.node import Node, node
+from stack.compiler.text.llvm import casts
+from stack.compiler.text.llvm.addresses import (
+    Valid,
+    address,
+    constant_of,
+    effective_count,
+    element_guard,
+    piece_mask,
+    valid,
+)
+from stack.compiler.text.llvm.shapes import from_elements
+from stack.compiler.text.llvm.tiles import Tiles, columns
+from stack.compiler.text.llvm.types import memory, register, suffix, vector
+
+SCRATCH_ZERO = "%zero"
+"""Eight zero bytes that an access outside a block's limits reads instead."""
+SCRATCH_WASTE = "%waste"
+"""Eight bytes that nobody reads, which such an access writes instead."""
+
+
+def load_element(t: Tiles, s: Load, row: int, column: int) -> str:
+    """One element of a loaded block."""
+    shape = s.result.shape
+    pointer = address(t, s.source, shape, row, column)
+    guard = element_guard(t, valid(t, s.source, shape, row), column)
+    return guarded_load(t, s.result.dtype, pointer, guard, s.other)
+
+
+def guarded_load(
+    t: Tiles, dtype: DType, pointer: str, guard: str | None, other: Node | None
+) -> str:
+    """A scalar from memory where the guard holds, else `other` (zero without one), with no
+    branch."""
+    kind = memory(dtype)
+    if guard is not None:
+        pointer = t.out.put(f"select i1 {guard}, ptr {pointer}, ptr {SCRATCH_ZERO}")
+    raw = t.out.put(f"load {kind}, ptr {pointer}, align {dtype.nbytes}")
+    value = casts.from_memory(t.out, raw, dtype, 1)
+    if guard is None or other is None:
+        return value
+    scalar = register(dtype)
+    return t.out.put(f"select i1 {guard}, {scalar} {value}, {scalar} {t.scalar(other)}")
+
+
+def load_piece(t: Tiles, s: Load, row: int, piece: int) -> str:
+    """A piece of a loaded block."""
+    shape, width = s.result.shape, t.widths(s.result)[piece]
+    first = piece * t.lanes
+    if width == 1:
+        return load_element(t, s, row, first)
+    stride = constant_of(s.source.strides[-1])
+    v = valid(t, s.source, shape, row)
+    if stride == 0:
+        return _load_repeated(t, s, row, piece)
+    if stride == 1:
+        whole = v.row is None and v.count is None
+        pointer = address(t, s.source, shape, row, first)
+        if not whole and s.result.dtype.nbytes < 4:
+            start = staged_row(t, s, v, row)
+            pointer = t.out.put(f"getelementptr {memory(s.result.dtype)}, ptr {start}, i64 {first}")
+            v = Valid(None, None)
+        return _load_vector(t, s, v, pointer, first, width)
+    elements = [load_element(t, s, row, first + i) for i in range(width)]
+    return from_elements(t, register(s.result.dtype), elements)
+
+
+def _load_vector(t: Tiles, s: Load, v: Valid, pointer: str, first: int, width: int) -> str:
+    dtype = s.result.dtype
+    kind = vector(memory(dtype), width)
+    if v.row is None and v.count is None:
+        raw = t.out.put(f"load {kind}, ptr {pointer}, align {dtype.nbytes}")
+        return casts.from_memory(t.out, raw, dtype, width)
+    mask = piece_mask(t, effective_count(t, v, columns(s.result.shape)), first, width)
+    name = f"llvm.masked.load.{suffix(memory(dtype), width)}.p0"
+    other = "zeroinitializer"
+    if s.other is not None:
+        other = t.splat(register(dtype), t.scalar(s.other), width)
+    return t.out.call(
+        name,
+        kind,
+        ("ptr", pointer),
+        ("i32 immarg", str(dtype.nbytes)),
+        (vector("i1", width), mask),
+        (kind, other),
+    )
+
+
+def staged_row(t: Tiles, s: Load, v: Valid, row: int) -> str:
+    """A copy on the stack of a row of bytes or halves, for which hardware has no masked access."""
+    dtype, shape = s.result.dtype, s.result.shape
+    kind, count = memory(dtype), columns(shape)
+
+    def make() -> str:
+        buffer = t.out.alloca(kind, count, 64)
+        for j, width in enumerate(t.widths(s.result)):
+            fill = "zeroinitializer"
+            if s.other is not None:
+                other = t.splat(register(dtype), t.scalar(s.other), width)
+                fill = casts.to_memory(t.out, other, dtype, width)
+            place = t.out.put(f"getelementptr {kind}, ptr {buffer}, i64 {j * t.lanes}")
+            t.out.do(f"store {vector(kind, width)} {fill}, ptr {place}, align {dtype.nbytes}")
+        source = address(t, s.source, shape, row, 0)
+        copy_elements(t, buffer, source, effective_count(t, v, count), dtype)
+        return buffer
+
+    return t.once(("staged", s.result, row), make)
+
+
+def copy_elements(t: Tiles, target: str, source: str, count: str, dtype: DType) -> None:
+    """Copy an i32 number of elements."""
+    wide = t.out.put(f"zext i32 {count} to i64")
+    nbytes = wide if dtype.nbytes == 1 else t.out.put(f"mul i64 {wide}, {dtype.nbytes}")
+    args = (("ptr", target), ("ptr", source), ("i64", nbytes), ("i1 immarg", "false"))
+    t.out.call("llvm.memcpy.p0.p0.i64", "void", *args)
+
+
+def _load_repeated(t: Tiles, s: Load, row: int, piece: int) -> str:
+    """A row whose elements are one element in memory."""
+    scalar, width = t.register(s.result, piece)
+    value = t.splat(scalar, load_element(t, s, row, 0), width)
+    count = valid(t, s.source, s.result.shape, row).count
+    if count is None:
+        return value
+    mask, kind = piece_mask(t, count, piece * t.lanes, width), vector(scalar, width)
+    zero = s.other is None
+    other = "zeroinitializer" if zero else t.splat(scalar, t.scalar(_some(s.other)), width)
+    return t.out.put(f"select {vector('i1', width)} {mask}, {kind} {value}, {kind} {other}")
+
+
+def _some(n: Node | None) -> Node:
+    assert n is not None
+    return n
+
+
+# blocks whose rows lie apart and whose columns lie together
+
+
+def is_transposed(access: Access, shape: tuple[int, ...]) -> bool:
+    """Whether a matrix is read or written best by its columns."""
+    if len(shape) != 2 or 1 in shape:
+        return False
+    near, far = (constant_of(s) for s in reversed(access.strides))
+    return far == 1 and near not in (0, 1)
+
+
+def swapped(access: Access) -> Access:
+    """The block with its two axes exchanged."""
+    return Access(access.memory, access.offset, access.strides[::-1], access.limits[::-1])
+
+
+def transposed_load(s: Load) -> tuple[Load, Node]:
+    """A load by columns, and its transpose."""
+    by_columns = node(
+        "var", s.result.type.with_shape(s.result.shape[::-1]), id=("columns", s.result["id"])
+    )
+    return Load(by_columns, swapped(s.source), s.other), transpose(by_columns, (1, 0))

@@ -1,0 +1,200 @@
+"""A tile kernel as the text of an LLVM module, program format llvm-ir/1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from hal.core.description import DeviceInfo
+from hal.core.dtypes import DType
+from hal.core.values import LLVM_IR, KernelSource, Param, ParamKind
+from hal.tile.kernel import For, Gather, If, Kernel, Load, Statement, Store
+from hal.tile.node import Node
+from stack.compiler.text.llvm import (
+    casts,
+    contraction,
+    elementwise,
+    functions,
+    indexed,
+    loads,
+    shapes,
+)
+from stack.compiler.text.llvm.control import Body
+from stack.compiler.text.llvm.statements import Pending
+from stack.compiler.text.llvm.tiles import Rule, Tiles
+from stack.compiler.text.llvm.types import memory as memory_type
+from stack.compiler.text.llvm.writer import Writer
+
+
+def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
+    """The kernel as LLVM IR for cores whose SIMD registers have `info.limits.vector_nbytes` bytes.
+
+    `info` must describe such a device (`vector_nbytes` a power of two, at least 16).
+    """
+    out = Writer()
+    lanes = _lanes(kernel, info.limits.vector_nbytes)
+    tiles = Tiles(out, lanes, max(info.limits.registers // 8, 1), _PIECES, _ELEMENTS)
+    _parameters(tiles, kernel.params)
+    _grid(tiles)
+    _instances(tiles, kernel)
+    text = [
+        f"define void @{kernel.name}(ptr noalias readonly %args, ptr noalias readonly %grid, "
+        "i64 %begin, i64 %end) nounwind {",
+        "entry:",
+        f"{loads.SCRATCH_ZERO} = alloca i64, align 8",
+        f"{loads.SCRATCH_WASTE} = alloca i64, align 8",
+        *out.allocas,
+        f"store i64 0, ptr {loads.SCRATCH_ZERO}, align 8",
+        *out.lines,
+        "}",
+        *out.declarations(),
+        "",
+    ]
+    return KernelSource(LLVM_IR, "\n".join(text), kernel.name, kernel.params)
+
+
+# how wide
+
+
+def _lanes(kernel: Kernel, vector_nbytes: int) -> int:
+    """The elements of a register, by the widest type that is loaded, stored or carried. Narrow
+    floats are computed in f32; 64-bit integers count only if there is nothing else: they are mostly
+    indices."""
+    widths = {_lane_nbytes(n.dtype): n.dtype for n in _values(kernel.body) if n.shape}
+    if len(widths) > 1 and 8 in widths and widths[8].is_int:
+        del widths[8]
+    return vector_nbytes // max(widths, default=4)
+
+
+def _lane_nbytes(dtype: DType) -> int:
+    return 4 if dtype.is_float and dtype.nbytes < 4 else dtype.nbytes
+
+
+def _values(statements: tuple[Statement, ...]) -> Iterator[Node]:
+    for s in statements:
+        if isinstance(s, Load | Gather):
+            yield s.result
+        elif isinstance(s, Store):
+            yield s.value
+        elif isinstance(s, For):
+            yield from (c.var for c in s.carried)
+            yield from _values(s.body)
+        elif isinstance(s, If):
+            yield from _values(s.then)
+            yield from _values(s.orelse)
+
+
+# the function around the body
+
+
+def _parameters(t: Tiles, params: tuple[Param, ...]) -> None:
+    for i, p in enumerate(params):
+        slot = t.out.put(f"getelementptr i64, ptr %args, i64 {i}")
+        if p.kind is ParamKind.BUFFER:
+            t.env.pointers[p.name] = t.out.put(f"load ptr, ptr {slot}, align 8")
+        else:
+            raw = t.out.put(f"load {memory_type(p.dtype)}, ptr {slot}, align 8")
+            t.env.scalars[p.name] = casts.from_memory(t.out, raw, p.dtype, 1)
+
+
+def _grid(t: Tiles) -> None:
+    sizes = []
+    for axis in range(3):
+        slot = t.out.put(f"getelementptr i64, ptr %grid, i64 {axis}")
+        sizes.append(t.out.put(f"load i64, ptr {slot}, align 8"))
+    t.env.grid = tuple(sizes)
+
+
+def _instances(t: Tiles, kernel: Kernel) -> None:
+    """The loop over instances; x, y, z count along like an odometer."""
+    out = t.out
+    gx, gy, _ = t.env.grid
+    start, body, done = out.label("start"), out.label("instance"), out.label("done")
+    out.branch(out.put("icmp slt i64 %begin, %end"), start, done)
+    out.begin(start)
+    rest = out.put(f"udiv i64 %begin, {gx}")
+    x = out.put(f"urem i64 %begin, {gx}")
+    y, z = out.put(f"urem i64 {rest}, {gy}"), out.put(f"udiv i64 {rest}, {gy}")
+    out.jump(body)
+    out.begin(body)
+    names, places = [out.name() for _ in range(4)], [out.hole() for _ in range(4)]
+    t.env.program = tuple(names[1:])
+    with t.scope():
+        Body(t, Pending(t), set()).block(kernel.body)
+    following = [out.put(f"add nsw i64 {names[0]}, 1"), *_odometer(out, names[1:], gx, gy)]
+    for place, name, first, nxt in zip(places, names, ("%begin", x, y, z), following, strict=True):
+        out.fill(place, f"{name} = phi i64 [{first}, %{start}], [{nxt}, %{out.block}]")
+    out.branch(out.put(f"icmp slt i64 {following[0]}, %end"), body, done)
+    out.begin(done)
+    out.do("ret void")
+
+
+def _odometer(out: Writer, place: list[str], gx: str, gy: str) -> Iterator[str]:
+    """The next x, y, z."""
+    x, y, z = place
+    x1 = out.put(f"add nsw i64 {x}, 1")
+    wraps = out.put(f"icmp eq i64 {x1}, {gx}")
+    yield out.put(f"select i1 {wraps}, i64 0, i64 {x1}")
+    y1 = out.put(f"add nsw i64 {y}, {out.put(f'zext i1 {wraps} to i64')}")
+    wraps = out.put(f"icmp eq i64 {y1}, {gy}")
+    yield out.put(f"select i1 {wraps}, i64 0, i64 {y1}")
+    yield out.put(f"add nsw i64 {z}, {out.put(f'zext i1 {wraps} to i64')}")
+
+
+# leaves that the environment knows
+
+
+def _scalar(t: Tiles, n: Node, row: int, piece: int) -> str:
+    return t.env.scalars[n["name"]]
+
+
+def _index_of(t: Tiles, n: Node, names: tuple[str, ...]) -> str:
+    return casts.convert(t.out, names[n["axis"]], DType.I64, n.dtype, 1)
+
+
+def _program_id(t: Tiles, n: Node, row: int, piece: int) -> str:
+    return _index_of(t, n, t.env.program)
+
+
+def _num_programs(t: Tiles, n: Node, row: int, piece: int) -> str:
+    return _index_of(t, n, t.env.grid)
+
+
+def _variable(t: Tiles, n: Node, row: int, piece: int) -> str:
+    alias = t.env.aliases.get(n)
+    if alias is not None:
+        return t.piece(alias, row, piece)
+    s = t.env.loads[n]
+    if isinstance(s, Load):
+        return loads.load_piece(t, s, row, piece)
+    return indexed.gather_piece(t, s, row, piece)
+
+
+def _variable_element(t: Tiles, n: Node, row: int, column: int) -> str:
+    alias = t.env.aliases.get(n)
+    if alias is not None:
+        return t.element(alias, row, column)
+    s = t.env.loads.get(n)
+    if s is None:
+        return t.extract(n, row, column)
+    if isinstance(s, Load):
+        return loads.load_element(t, s, row, column)
+    return indexed.gather_element(t, s, row, column)
+
+
+_PIECES: Mapping[str, Rule] = {
+    **elementwise.PIECES,
+    **functions.PIECES,
+    **shapes.PIECES,
+    **contraction.PIECES,
+    "scalar": _scalar,
+    "program_id": _program_id,
+    "num_programs": _num_programs,
+    "var": _variable,
+}
+
+_ELEMENTS: Mapping[str, Rule] = {
+    **elementwise.ELEMENTS,
+    **shapes.ELEMENTS,
+    **contraction.ELEMENTS,
+    "var": _variable_element,
+}

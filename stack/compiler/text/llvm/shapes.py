@@ -1,0 +1,231 @@
+"""Rules for operators that only move elements: broadcast, reshape, transpose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from itertools import product
+
+from hal.tile.node import Node
+from stack.compiler.text.llvm.tiles import Rule, Tiles, columns, rows
+from stack.compiler.text.llvm.types import register, vector
+
+Coordinates = tuple[int, int]
+"""A row and a column of a tile."""
+
+
+# broadcast
+
+
+@cache
+def _broadcast_rows(src: tuple[int, ...], dst: tuple[int, ...]) -> tuple[int, ...]:
+    """The source row of each destination row."""
+    leading = (1,) * (len(dst) - len(src)) + src
+    found = []
+    for index in product(*map(range, dst[:-1])):
+        row = 0
+        for i, d in zip(index, leading[:-1], strict=True):
+            row = row * d + (i if d > 1 else 0)
+        found.append(row)
+    return tuple(found)
+
+
+def _broadcast(t: Tiles, n: Node, row: int, piece: int) -> str:
+    (x,) = n.srcs
+    source = _broadcast_rows(x.shape, n.shape)[row]
+    if columns(x.shape) == columns(n.shape):
+        return t.piece(x, source, piece)
+    scalar, width = t.register(n, piece)
+    return t.splat(scalar, t.piece(x, source, 0), width)
+
+
+def _broadcast_element(t: Tiles, n: Node, row: int, column: int) -> str:
+    (x,) = n.srcs
+    source = _broadcast_rows(x.shape, n.shape)[row]
+    return t.element(x, source, column if columns(x.shape) > 1 else 0)
+
+
+# any movement
+
+
+def assemble(t: Tiles, x: Node, places: Sequence[Coordinates]) -> str:
+    """The vector of these elements of x: one shuffle if they lie in two pieces, else one by one."""
+    if len(places) == 1:
+        return t.element(x, *places[0])
+    if columns(x.shape) > 1:
+        found = sorted({(r, c // t.lanes) for r, c in places})
+        kinds = {t.widths(x)[j] for _, j in found}
+        if len(found) <= 2 and len(kinds) == 1 and kinds != {1}:
+            return _shuffle(t, x, found, places)
+    return from_elements(t, register(x.dtype), [t.element(x, r, c) for r, c in places])
+
+
+def from_elements(t: Tiles, scalar: str, elements: Sequence[str]) -> str:
+    """The vector of scalar operands."""
+    if len(elements) == 1:
+        return elements[0]
+    kind, value = vector(scalar, len(elements)), "poison"
+    for lane, element in enumerate(elements):
+        value = t.out.put(f"insertelement {kind} {value}, {scalar} {element}, i64 {lane}")
+    return value
+
+
+def _shuffle(t: Tiles, x: Node, found: Sequence[Coordinates], places: Sequence[Coordinates]) -> str:
+    width = t.widths(x)[found[0][1]]
+    kind = vector(register(x.dtype), width)
+    lanes = [found.index((r, c // t.lanes)) * width + c % t.lanes for r, c in places]
+    operands = [t.piece(x, r, j) for r, j in found]
+    if lanes == list(range(width)):
+        return operands[0]
+    return shuffle(t, kind, operands[0], operands[-1] if len(found) > 1 else "poison", lanes)
+
+
+def shuffle(t: Tiles, kind: str, a: str, b: str, lanes: Sequence[int]) -> str:
+    """Lanes of the concatenation of two vectors."""
+    mask = ", ".join(f"i32 {i}" for i in lanes)
+    return t.out.put(f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> <{mask}>")
+
+
+def _reshape(t: Tiles, n: Node, row: int, piece: int) -> str:
+    (x,) = n.srcs
+    count, c = columns(n.shape), columns(x.shape)
+    if count == c:
+        return t.piece(x, row, piece)
+    first = row * count + piece * t.lanes
+    width = t.widths(n)[piece]
+    return assemble(t, x, [divmod(first + i, c) for i in range(width)])
+
+
+def _reshape_element(t: Tiles, n: Node, row: int, column: int) -> str:
+    (x,) = n.srcs
+    return t.element(x, *divmod(row * columns(n.shape) + column, columns(x.shape)))
+
+
+# transpose
+
+
+@cache
+def _source(src: tuple[int, ...], perm: tuple[int, ...], index: tuple[int, ...]) -> Coordinates:
+    """Where the element at `index` of a transposed tile comes from."""
+    at = [0] * len(src)
+    for axis, i in zip(perm, index, strict=True):
+        at[axis] = i
+    row = 0
+    for i, d in zip(at[:-1], src[:-1], strict=True):
+        row = row * d + i
+    return row, at[-1]
+
+
+def _index(shape: tuple[int, ...], row: int, column: int) -> tuple[int, ...]:
+    index = [column]
+    for d in reversed(shape[:-1]):
+        row, i = divmod(row, d)
+        index.append(i)
+    return tuple(reversed(index))
+
+
+def _transpose(t: Tiles, n: Node, row: int, piece: int) -> str:
+    (x,) = n.srcs
+    perm = n["perm"]
+    if perm == (1, 0) and columns(x.shape) > 1 and rows(x.shape) > 1:
+        return _transpose_block(t, n, row, piece)
+    first = piece * t.lanes
+    width = t.widths(n)[piece]
+    places = [_source(x.shape, perm, _index(n.shape, row, first + i)) for i in range(width)]
+    if perm[-1:] == (len(perm) - 1,):
+        return t.piece(x, places[0][0], piece)
+    return assemble(t, x, places)
+
+
+def _transpose_element(t: Tiles, n: Node, row: int, column: int) -> str:
+    (x,) = n.srcs
+    return t.element(x, *_source(x.shape, n["perm"], _index(n.shape, row, column)))
+
+
+def _transpose_block(t: Tiles, n: Node, row: int, piece: int) -> str:
+    """Transpose the whole square block of lanes x lanes that the piece lies in, and define its
+    pieces."""
+    (x,) = n.srcs
+    lanes, scalar = t.lanes, register(n.dtype)
+    block, width = row // lanes, t.widths(n)[piece]
+    given = t.widths(x)[block]
+    source = [
+        _resized(t, scalar, t.piece(x, piece * lanes + i, block), given, lanes)
+        if i < width
+        else "poison"
+        for i in range(lanes)
+    ]
+    for i, value in enumerate(_square(t, scalar, source)[:given]):
+        t.define(n, block * lanes + i, piece, _resized(t, scalar, value, lanes, width))
+    return t.piece(n, row, piece)
+
+
+def _resized(t: Tiles, scalar: str, value: str, old: int, new: int) -> str:
+    """A vector with lanes cut off or undefined ones appended."""
+    if old == new:
+        return value
+    if old == 1:
+        return t.out.put(f"insertelement {vector(scalar, new)} poison, {scalar} {value}, i64 0")
+    kind = vector(scalar, old)
+    if new == 1:
+        return t.out.put(f"extractelement {kind} {value}, i64 0")
+    return shuffle(t, kind, value, "poison", [min(i, old) for i in range(new)])
+
+
+def _square(t: Tiles, scalar: str, source: list[str]) -> list[str]:
+    """The transposed vectors of a square: inside groups of four lanes by the interleaving that
+    hardware has, then by exchanging whole groups."""
+    lanes = len(source)
+    kind = vector(scalar, lanes)
+    values, distance = source, 1
+    if lanes >= 4:
+        values = [v for i in range(0, lanes, 4) for v in _fours(t, kind, lanes, source[i : i + 4])]
+        distance = 4
+    while distance < lanes:
+        values = _exchange(t, kind, values, distance)
+        distance *= 2
+    return values
+
+
+def _fours(t: Tiles, kind: str, lanes: int, values: Sequence[str]) -> list[str]:
+    """Transpose the 4 x 4 blocks of four rows."""
+
+    def pick(a: str, b: str, pattern: Sequence[int]) -> str:
+        """Of each group of four lanes; 4 and above count in b."""
+        picked = [g + (p if p < 4 else lanes + p - 4) for g in range(0, lanes, 4) for p in pattern]
+        return shuffle(t, kind, a, b, picked)
+
+    a, b, c, d = values
+    low = pick(a, b, (0, 4, 1, 5)), pick(c, d, (0, 4, 1, 5))
+    high = pick(a, b, (2, 6, 3, 7)), pick(c, d, (2, 6, 3, 7))
+    return [pick(*pair, half) for pair in (low, high) for half in ((0, 1, 4, 5), (2, 3, 6, 7))]
+
+
+def _exchange(t: Tiles, kind: str, values: list[str], distance: int) -> list[str]:
+    """Swap the off-diagonal runs of `distance` lanes between rows that lie `distance` apart."""
+    lanes = len(values)
+    result = list(values)
+    for i in range(lanes):
+        if i & distance:
+            continue
+        a, b = values[i], values[i + distance]
+        low = [k if not k & distance else lanes + k - distance for k in range(lanes)]
+        high = [k + distance if not k & distance else lanes + k for k in range(lanes)]
+        result[i] = shuffle(t, kind, a, b, low)
+        result[i + distance] = shuffle(t, kind, a, b, high)
+    return result
+
+
+PIECES: Mapping[str, Rule] = {
+    "broadcast": _broadcast,
+    "reshape": _reshape,
+    "transpose": _transpose,
+}
+"""Rules of pieces."""
+
+ELEMENTS: Mapping[str, Rule] = {
+    "broadcast": _broadcast_element,
+    "reshape": _reshape_element,
+    "transpose": _transpose_element,
+}
+"""Rules of single elements."""

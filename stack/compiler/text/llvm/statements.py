@@ -1,0 +1,194 @@
+"""Statements that touch memory, and when pending loads must happen.
+
+A load is written where its pieces are first used. What may change the memory in between forces it
+to happen before. A store forces all pending loads but those that it reads element by element in
+place: contract and producers allow a read parameter to be the memory of a written one only for
+accesses at identical indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hal.tile.build import transpose
+from hal.tile.kernel import Access, Gather, Load, Store
+from hal.tile.node import Node
+from hal.tile.ops import ELEMENTWISE
+from stack.compiler.text.llvm import casts
+from stack.compiler.text.llvm.addresses import address, constant_of, piece_mask, valid
+from stack.compiler.text.llvm.guards import guarded
+from stack.compiler.text.llvm.loads import (
+    SCRATCH_WASTE,
+    copy_elements,
+    is_transposed,
+    swapped,
+    transposed_load,
+)
+from stack.compiler.text.llvm.tiles import Tiles, columns, rows
+from stack.compiler.text.llvm.types import memory, suffix, vector
+
+
+class Pending:
+    """Loads that are declared and have perhaps not happened."""
+
+    def __init__(self, tiles: Tiles) -> None:
+        self.tiles = tiles
+        self.variables: list[Node] = []
+
+    def force(self, keep: frozenset[Node] = frozenset()) -> None:
+        """Make all pending loads happen but those to keep."""
+        kept = []
+        for v in self.variables:
+            if v in keep:
+                kept.append(v)
+            else:
+                alias = self.tiles.env.aliases.get(v)
+                self.tiles.pieces(v if alias is None else alias.srcs[0])
+        self.variables = kept
+
+    def force_used(self, used: frozenset[Node]) -> None:
+        """Make these loads happen."""
+        self.force(frozenset(v for v in self.variables if v not in used))
+
+    def add(self, s: Load | Gather) -> None:
+        """Declare a load."""
+        self.variables.append(s.result)
+        env = self.tiles.env
+        if isinstance(s, Load) and is_transposed(s.source, s.result.shape):
+            by_columns, alias = transposed_load(s)
+            env.loads[by_columns.result] = by_columns
+            env.aliases[s.result] = alias
+        else:
+            env.loads[s.result] = s
+
+
+def in_place(t: Tiles, value: Node, target: Access) -> frozenset[Node]:
+    """The loaded variables that a store of `value` reads only at the position that it writes."""
+    inside, outside = set(_walk(value)), set()
+    for n in inside:
+        if n.op not in ELEMENTWISE:
+            for s in n.srcs:
+                outside.update(_all(s))
+    found = (n for n in inside if n.op == "var" and n not in outside)
+    return frozenset(n for n in found if _same_place(t, n, value, target))
+
+
+def _same_place(t: Tiles, variable: Node, value: Node, target: Access) -> bool:
+    load = t.env.loads.get(variable)
+    if not isinstance(load, Load) or variable.shape != value.shape:
+        return False
+    return load.source.memory.name != target.memory.name or (
+        load.source.offset is target.offset and load.source.strides == target.strides
+    )
+
+
+def _walk(root: Node) -> Iterator[Node]:
+    """The nodes that are reached through elementwise operations alone."""
+    seen, stack = {root}, [root]
+    while stack:
+        n = stack.pop()
+        yield n
+        if n.op in ELEMENTWISE:
+            fresh = [s for s in n.srcs if s not in seen]
+            seen.update(fresh)
+            stack.extend(fresh)
+
+
+def _all(root: Node) -> set[Node]:
+    seen, stack = {root}, [root]
+    while stack:
+        fresh = [s for s in stack.pop().srcs if s not in seen]
+        seen.update(fresh)
+        stack.extend(fresh)
+    return seen
+
+
+def store(t: Tiles, pending: Pending, s: Store) -> None:
+    """Write a tile, piece by piece as its values are computed."""
+    target, value = s.target, s.value
+    if is_transposed(target, value.shape):
+        target = swapped(target)
+        value = value.srcs[0] if value.op == "transpose" else transpose(value, (1, 0))
+    pending.force(in_place(t, value, target))
+    pending.variables.clear()
+    places, per_row = t.places(value), len(t.widths(value))
+    group = max(t.interleave // per_row, 1)
+    for row in range(rows(value.shape)):
+        if group > 1 and row % group == 0:
+            t.together(value, places[row * per_row : (row + group) * per_row])
+        _store_row(t, target, value, row)
+
+
+def _store_row(t: Tiles, target: Access, value: Node, row: int) -> None:
+    v = valid(t, target, value.shape, row)
+    places = [(row, j) for j in range(len(t.widths(value)))]
+    contiguous = not value.shape or constant_of(target.strides[-1]) == 1
+    staged = v.count is not None and contiguous and value.dtype.nbytes < 4
+    if v.row is not None or staged:
+        t.together(value, places)
+
+    def write() -> None:
+        if staged and v.count is not None and columns(value.shape) > 1:
+            _store_staged(t, target, value, row, v.count)
+            return
+        for i in range(0, len(places), t.interleave):
+            group = places[i : i + t.interleave]
+            t.together(value, group)
+            for _, j in group:
+                _store_piece(t, target, value, row, j, v.count)
+
+    guarded(t, v.row, write)
+
+
+def _store_staged(t: Tiles, target: Access, value: Node, row: int, count: str) -> None:
+    """Bytes and halves, for which hardware has no masked access, go through the stack."""
+    kind = memory(value.dtype)
+    buffer = t.out.alloca(kind, columns(value.shape), 64)
+    for j, width in enumerate(t.widths(value)):
+        place = t.out.put(f"getelementptr {kind}, ptr {buffer}, i64 {j * t.lanes}")
+        _write(t, value, t.piece(value, row, j), place, width)
+    copy_elements(t, address(t, target, value.shape, row, 0), buffer, count, value.dtype)
+
+
+def _store_piece(
+    t: Tiles, target: Access, value: Node, row: int, piece: int, count: str | None
+) -> None:
+    dtype, width = value.dtype, t.widths(value)[piece]
+    first = piece * t.lanes
+    stride = constant_of(target.strides[-1]) if value.shape else 1
+    operand = t.piece(value, row, piece)
+    if width > 1 and stride != 1:
+        for i in range(width):
+            _store_element(t, target, value, row, first + i, count)
+    elif count is None:
+        pointer = address(t, target, value.shape, row, first)
+        _write(t, value, operand, pointer, width)
+    elif width == 1:
+        _store_element(t, target, value, row, first, count)
+    else:
+        raw = casts.to_memory(t.out, operand, dtype, width)
+        t.out.call(
+            f"llvm.masked.store.{suffix(memory(dtype), width)}.p0",
+            "void",
+            (vector(memory(dtype), width), raw),
+            ("ptr", address(t, target, value.shape, row, first)),
+            ("i32 immarg", str(dtype.nbytes)),
+            (vector("i1", width), piece_mask(t, count, first, width)),
+        )
+
+
+def _write(t: Tiles, value: Node, operand: str, pointer: str, width: int) -> None:
+    raw = casts.to_memory(t.out, operand, value.dtype, width)
+    kind = vector(memory(value.dtype), width)
+    t.out.do(f"store {kind} {raw}, ptr {pointer}, align {value.dtype.nbytes}")
+
+
+def _store_element(
+    t: Tiles, target: Access, value: Node, row: int, column: int, count: str | None
+) -> None:
+    operand = t.element(value, row, column)
+    pointer = address(t, target, value.shape, row, column)
+    if count is not None:
+        guard = t.out.put(f"icmp sgt i32 {count}, {column}")
+        pointer = t.out.put(f"select i1 {guard}, ptr {pointer}, ptr {SCRATCH_WASTE}")
+    _write(t, value, operand, pointer, 1)

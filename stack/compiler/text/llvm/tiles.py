@@ -1,0 +1,260 @@
+"""Tile values as LLVM vectors, computed piece by piece when they are first asked for.
+
+A tile of shape [..., c] is `rows` rows of c elements; a row is pieces of `lanes` elements and a
+narrower tail. A piece of one element is a scalar. Asking late keeps few values alive: a store walks
+its pieces and each walks back to the loads. What was computed is kept for the scope (loop body,
+branch) in which it was computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+
+from hal.tile.kernel import Gather, Load
+from hal.tile.node import Node
+from hal.tile.ops import ELEMENTWISE
+from stack.compiler.text.llvm.bounds import Range
+from stack.compiler.text.llvm.types import is_constant, register, splat_constant, vector
+from stack.compiler.text.llvm.writer import Writer
+from stack.compiler.text.math import expand, is_expanded
+
+
+@cache
+def rows(shape: tuple[int, ...]) -> int:
+    """The number of rows of a tile."""
+    count = 1
+    for d in shape[:-1]:
+        count *= d
+    return count
+
+
+def columns(shape: tuple[int, ...]) -> int:
+    """The number of elements of a row."""
+    return shape[-1] if shape else 1
+
+
+@cache
+def widths(count: int, lanes: int) -> tuple[int, ...]:
+    """The widths of the pieces of a row of `count` elements."""
+    tail = count % lanes
+    return (lanes,) * (count // lanes) + ((tail,) if tail else ())
+
+
+@dataclass(slots=True)
+class Environment:
+    """What names mean: the pointers of memories, scalar parameters and program indices, the
+    statement behind each loaded variable, and the limits known to reach a size."""
+
+    pointers: dict[str, str] = field(default_factory=dict)
+    scalars: dict[str, str] = field(default_factory=dict)
+    program: tuple[str, ...] = ()
+    grid: tuple[str, ...] = ()
+    loads: dict[Node, Load | Gather] = field(default_factory=dict)
+    aliases: dict[Node, Node] = field(default_factory=dict)
+    ranges: dict[Node, Range] = field(default_factory=dict)
+    assumed: dict[Node, int] = field(default_factory=dict)
+
+
+def _steps(root: Node, expansion: Callable[[Node], Node]) -> Iterator[Node]:
+    """The elementwise operations of an expression, each after those that it needs."""
+    stack, seen = [(root, False)], set()
+    while stack:
+        n, ready = stack.pop()
+        if ready:
+            yield n
+        elif n.op in ELEMENTWISE and n not in seen:
+            seen.add(n)
+            stack.append((n, True))
+            below = (expansion(n),) if is_expanded(n) else n.srcs
+            stack.extend((s, False) for s in reversed(below))
+
+
+Rule = Callable[["Tiles", Node, int, int], str]
+"""Computes the piece (row, piece index), or the element (row, column), of a node."""
+
+_ROW = 1 << 20
+
+
+class Tiles:
+    """The values of tile nodes, with one rule for each operator.
+
+    `piece_rules` must have every operator; `element_rules` those whose single elements are cheaper
+    than a piece.
+    """
+
+    def __init__(
+        self,
+        out: Writer,
+        lanes: int,
+        interleave: int,
+        piece_rules: Mapping[str, Rule],
+        element_rules: Mapping[str, Rule],
+    ) -> None:
+        self.out = out
+        self.lanes = lanes
+        self.interleave = interleave
+        self.env = Environment()
+        self._piece_rules = piece_rules
+        self._element_rules = element_rules
+        self._pieces: dict[Node, dict[int, str]] = {}
+        self._elements: dict[Node, dict[int, str]] = {}
+        self._memo: dict[Hashable, str] = {}
+        self._expansions: dict[Node, Node] = {}
+        self._orders: dict[Node, tuple[Node, ...]] = {}
+        self._trail: list[tuple[dict[int, str], int] | None] = []
+        self._keys: list[Hashable] = []
+
+    # scopes
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Forget at the end what was computed inside: it does not dominate what follows."""
+        mark = len(self._trail)
+        yield
+        while len(self._trail) > mark:
+            last = self._trail.pop()
+            if last is None:
+                del self._memo[self._keys.pop()]
+            else:
+                del last[0][last[1]]
+
+    def once(self, key: Hashable, make: Callable[[], str]) -> str:
+        """The operand kept under a key in this scope, made at the first call."""
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = make()
+            self._keys.append(key)
+            self._trail.append(None)
+        return found
+
+    # values
+
+    def widths(self, n: Node) -> tuple[int, ...]:
+        """The widths of a row's pieces."""
+        return widths(columns(n.type.shape), self.lanes)
+
+    def define(self, n: Node, row: int, piece: int, value: str) -> None:
+        """Say what a piece is."""
+        cells = self._pieces.setdefault(n, {})
+        key = row * _ROW + piece
+        if key not in cells:
+            self._trail.append((cells, key))
+        cells[key] = value
+
+    def piece(self, n: Node, row: int, piece: int) -> str:
+        """The operand of a piece."""
+        cells = self._pieces.get(n)
+        if cells is None:
+            cells = self._pieces[n] = {}
+        key = row * _ROW + piece
+        found = cells.get(key)
+        if found is None:
+            found = self._piece_rules[n.op](self, n, row, piece)
+            if key not in cells:
+                cells[key] = found
+                self._trail.append((cells, key))
+        return found
+
+    def has_piece(self, n: Node, row: int, piece: int) -> bool:
+        """Whether the piece is computed."""
+        return row * _ROW + piece in self._pieces.get(n, ())
+
+    def scalar(self, n: Node) -> str:
+        """The operand of a scalar node."""
+        return self.piece(n, 0, 0)
+
+    def expansion(self, n: Node) -> Node:
+        """The expression that a function is computed by."""
+        found = self._expansions.get(n)
+        if found is None:
+            found = self._expansions[n] = expand(n)
+        return found
+
+    def _order(self, root: Node) -> tuple[Node, ...]:
+        """The elementwise operations that a piece of an expression takes, in order."""
+        found = self._orders.get(root)
+        if found is None:
+            found = self._orders[root] = tuple(_steps(root, self.expansion))
+        return found
+
+    def together(self, n: Node, places: Sequence[tuple[int, int]]) -> None:
+        """Compute pieces (row, piece), `self.interleave` at a time operation by operation: a core
+        then has that many independent chains to work on."""
+        order = self._order(n)
+        for i in range(0, len(places), self.interleave):
+            group = places[i : i + self.interleave]
+            for step in order:
+                for row, piece in group:
+                    self.piece(step, row, piece)
+
+    def places(self, n: Node) -> list[tuple[int, int]]:
+        """Where the pieces of a tile are, row by row."""
+        count = len(self.widths(n))
+        return [(r, j) for r in range(rows(n.shape)) for j in range(count)]
+
+    def pieces(self, n: Node) -> list[str]:
+        """All pieces, row by row."""
+        places = self.places(n)
+        self.together(n, places)
+        return [self.piece(n, r, j) for r, j in places]
+
+    def piece_types(self, n: Node) -> list[str]:
+        """The LLVM types of `pieces`."""
+        scalar = register(n.dtype)
+        return [vector(scalar, w) for w in self.widths(n)] * rows(n.shape)
+
+    def define_all(self, n: Node, values: list[str]) -> None:
+        """Say what all pieces are, in the order of `pieces`."""
+        count = len(self.widths(n))
+        for i, value in enumerate(values):
+            self.define(n, i // count, i % count, value)
+
+    def element(self, n: Node, row: int, column: int) -> str:
+        """The operand of a single element."""
+        if columns(n.shape) == 1:
+            return self.piece(n, row, 0)
+        cells = self._elements.setdefault(n, {})
+        key = row * _ROW + column
+        found = cells.get(key)
+        if found is None:
+            found = cells[key] = self._find_element(n, row, column)
+            self._trail.append((cells, key))
+        return found
+
+    def _find_element(self, n: Node, row: int, column: int) -> str:
+        rule = self._element_rules.get(n.op)
+        if rule is not None and not self.has_piece(n, row, column // self.lanes):
+            return rule(self, n, row, column)
+        return self.extract(n, row, column)
+
+    def extract(self, n: Node, row: int, column: int) -> str:
+        """An element taken out of its piece."""
+        j, lane = divmod(column, self.lanes)
+        piece = self.piece(n, row, j)
+        width = self.widths(n)[j]
+        if width == 1:
+            return piece
+        kind = vector(register(n.dtype), width)
+        return self.out.put(f"extractelement {kind} {piece}, i64 {lane}")
+
+    def splat(self, scalar: str, value: str, width: int) -> str:
+        """A scalar operand of LLVM type `scalar` repeated over `width` lanes."""
+        if width == 1:
+            return value
+        if is_constant(value):
+            return splat_constant(scalar, value, width)
+        return self.once(("splat", value, width), lambda: self._splat(scalar, value, width))
+
+    def _splat(self, scalar: str, value: str, width: int) -> str:
+        kind = vector(scalar, width)
+        first = self.out.put(f"insertelement {kind} poison, {scalar} {value}, i64 0")
+        return self.out.put(
+            f"shufflevector {kind} {first}, {kind} poison, <{width} x i32> zeroinitializer"
+        )
+
+    def register(self, n: Node, piece: int) -> tuple[str, int]:
+        """The LLVM scalar type and the width of a piece."""
+        return register(n.dtype), self.widths(n)[piece]

@@ -1,0 +1,224 @@
+"""Functions that hardware lacks, as expressions over operations that it has.
+
+`expand` works on f32; f16 and bf16 go through f32. Errors are measured over all of f32 against f64
+by `tests/compiler/llvm/test_math.py` and stated in `ULP`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from hal.core.dtypes import DType
+from hal.tile.build import add, binary, bitcast, cast, fma, mul, sub, unary, where
+from hal.tile.node import Node, node
+from stack.compiler.text.powers import pow, rsqrt
+from stack.compiler.text.series import clamp, full, polynomial
+
+ULP: Mapping[str, float] = MappingProxyType(
+    {
+        "exp": 1.6,
+        "log": 0.9,
+        "sin": 1.5,
+        "cos": 1.5,
+        "tanh": 2.0,
+        "erf": 2.3,
+        "rsqrt": 1.5,
+        "pow": 0.51,
+    }
+)
+"""Largest errors of the f32 functions, in units in the last place."""
+
+TRIGONOMETRIC_LIMIT = 48000.0
+"""Up to this magnitude the expansions of sin and cos hold; the renderer calls a library beyond."""
+
+_ROUNDER = 12582912.0  # 1.5 * 2**23: adding it rounds an f32 to an integer, kept in its low bits
+_LN2_HIGH, _LN2_LOW = 0.693145751953125, 1.42860682030941723212e-06
+
+I32 = DType.I32
+
+
+def is_expanded(n: Node) -> bool:
+    """Whether `expand` takes an operation."""
+    return n.op in _RULES and n.dtype is not DType.F64
+
+
+def expand(n: Node) -> Node:
+    """The value of an f32, f16 or bf16 function by simpler operations."""
+    if n.dtype is DType.F32:
+        return _RULES[n.op](*n.srcs)
+    wide = tuple(cast(s, DType.F32) for s in n.srcs)
+    return cast(node(n.op, n.type.with_dtype(DType.F32), wide), n.dtype)
+
+
+# exp and log
+
+_EXP = (
+    1.0,
+    1.0,
+    0.5000003576278687,
+    0.1666661649942398,
+    0.04166119918227196,
+    0.008335966616868973,
+    0.001410544733516872,
+    0.00019630206224974245,
+)
+"""exp(r) for |r| <= ln 2."""
+
+_EXPONENT_ROUNDER = _ROUNDER + 127.0
+"""Rounds and adds the exponent's bias in one."""
+
+
+def exp(x: Node) -> Node:
+    """exp(r) * 2**n * 2**n: each power is a normal number, and the last product rounds to infinity,
+    zero or a denormal as it should."""
+    x = clamp(x, -104.0, 89.0)
+    shifted = fma(x, 0.5 / math.log(2), _EXPONENT_ROUNDER)
+    n = sub(shifted, _EXPONENT_ROUNDER)
+    r = fma(n, -2 * _LN2_LOW, fma(n, -2 * _LN2_HIGH, x))
+    power = bitcast(binary("shl", bitcast(shifted, I32), 23), DType.F32)
+    return mul(mul(polynomial(r, _EXP), power), power)
+
+
+def log(x: Node) -> Node:
+    """x = m * 2**e with m in [2/3, 4/3]; log(m) by a polynomial in m - 1, which is exact."""
+    tiny = binary("lt", x, 2.0**-126)
+    bits = bitcast(where(tiny, mul(x, 2.0**23), x), I32)
+    e = binary("and", sub(bits, 0x3F2AAAAB), -0x800000)
+    m = sub(bitcast(sub(bits, e), DType.F32), 1.0)
+    i = fma(cast(e, DType.F32), 2.0**-23, where(tiny, full(x, -23.0), 0.0))
+    s = mul(m, m)
+    r = polynomial(s, (-0.249996200, -0.166846052, -0.121484190, -0.130310059))
+    t = polynomial(s, (0.200120345, 0.139814854, 0.140869141))
+    r = fma(t, m, r)
+    r = fma(fma(r, m, 0.333331972), m, -0.5)
+    r = fma(i, 0.693147182, fma(r, s, m))
+    usual = binary("and", binary("lt", 0.0, x), binary("lt", x, math.inf))
+    edge = where(binary("eq", x, 0.0), full(x, -math.inf), x)
+    return where(usual, r, where(binary("lt", x, 0.0), full(x, math.nan), edge))
+
+
+# trigonometry
+
+
+def _reduced(x: Node) -> tuple[Node, Node]:
+    """x = r + q * pi/2 with |r| <= pi/4: (r, the i32 q modulo some power of two)."""
+    shifted = fma(x, 0.636619747, _ROUNDER)
+    n = sub(shifted, _ROUNDER)
+    r = fma(n, -1.57079601, x)
+    r = fma(n, -3.13916473e-7, r)
+    r = fma(n, -5.39030253e-15, r)
+    return r, bitcast(shifted, I32)
+
+
+def _quadrant(x: Node, turn: int) -> Node:
+    """sin(x + turn * pi/2)."""
+    r, q = _reduced(x)
+    q = add(q, turn) if turn else q
+    s = mul(r, r)
+    sine = polynomial(s, (-1.66666672e-1, 8.33338592e-3, -1.98559923e-4, 2.86567956e-6))
+    sine = fma(sine, mul(r, s), r)
+    cosine = polynomial(s, (1.0, -5.0e-1, 4.16666567e-2, -1.38877297e-3, 2.44677067e-5))
+    value = where(binary("eq", binary("and", q, 1), 0), sine, cosine)
+    sign = binary("shl", binary("and", q, 2), 30)
+    return bitcast(binary("xor", bitcast(value, I32), sign), DType.F32)
+
+
+def sin(x: Node) -> Node:
+    return _quadrant(x, 0)
+
+
+def cos(x: Node) -> Node:
+    return _quadrant(x, 1)
+
+
+# saturating functions
+
+_TANH_NEAR = (
+    -0.3333294689655304,
+    0.1332072913646698,
+    -0.05267200991511345,
+    0.01643787883222103,
+)
+"""(tanh(x) / x - 1) / x**2 as a polynomial in x**2 for |x| < 0.55."""
+_EXP_SHORT = (
+    1.0000001192092896,
+    1.0000001192092896,
+    0.4999856948852539,
+    0.1666562408208847,
+    0.04194190725684166,
+    0.008441182784736156,
+)
+"""exp(r) for |r| <= ln(2) / 2, good for tanh, which flattens its error."""
+
+
+def tanh(x: Node) -> Node:
+    """A polynomial near zero; beyond, 1 - 2 / (exp(2|x|) + 1) and x's sign."""
+    size = binary("min", unary("abs", x), 10.0)
+    shifted = fma(size, 2 / math.log(2), _EXPONENT_ROUNDER)
+    r = fma(sub(shifted, _EXPONENT_ROUNDER), -math.log(2), add(size, size))
+    power = bitcast(binary("shl", bitcast(shifted, I32), 23), DType.F32)
+    far = sub(1.0, binary("div", 2.0, fma(polynomial(r, _EXP_SHORT), power, 1.0)))
+    s = mul(x, x)
+    near = fma(mul(x, s), polynomial(s, _TANH_NEAR), x)
+    return where(binary("lt", size, 0.55), near, _with_sign(far, x))
+
+
+def _with_sign(size: Node, x: Node) -> Node:
+    """A value that is not negative, with x's sign."""
+    sign = binary("and", bitcast(x, I32), -0x80000000)
+    return bitcast(binary("or", bitcast(size, I32), sign), DType.F32)
+
+
+_ERF_NEAR = (
+    0.12837916612625122,
+    -0.37612247467041016,
+    0.11279576271772385,
+    -0.02669508382678032,
+    0.004899643827229738,
+    -0.0005561852594837546,
+)
+"""erf(x) / x - 1 as a polynomial in x**2 for |x| < 1."""
+_ERF_FAR = (
+    -0.0038544347044080496,
+    -1.6121230125427246,
+    -0.9442278742790222,
+    -0.12787215411663055,
+    0.021320350468158722,
+    -0.0016597133362665772,
+)
+"""log2(1 - erf(x)) for 1 <= x <= 4."""
+_EXP2 = (
+    1.0000001192092896,
+    0.6931472420692444,
+    0.240219846367836,
+    0.055502768605947495,
+    0.009680688381195068,
+    0.001341584837064147,
+)
+"""2**f for |f| <= 1/2."""
+
+
+def erf(x: Node) -> Node:
+    """A polynomial up to 1; beyond, 1 - 2**q with a polynomial q, and x's sign."""
+    size = binary("min", unary("abs", x), 4.0)
+    q = polynomial(size, _ERF_FAR)
+    shifted = add(q, _EXPONENT_ROUNDER)
+    power = bitcast(binary("shl", bitcast(shifted, I32), 23), DType.F32)
+    rest = polynomial(sub(q, sub(shifted, _EXPONENT_ROUNDER)), _EXP2)
+    far = _with_sign(fma(unary("neg", rest), power, 1.0), x)
+    near = fma(polynomial(mul(x, x), _ERF_NEAR), x, x)
+    return where(binary("lt", size, 1.0), near, far)
+
+
+_RULES: Mapping[str, Callable[..., Node]] = {
+    "exp": exp,
+    "log": log,
+    "sin": sin,
+    "cos": cos,
+    "tanh": tanh,
+    "erf": erf,
+    "rsqrt": rsqrt,
+    "pow": pow,
+}
