@@ -14,7 +14,7 @@ from hal.core.values import CollectiveKind, ReduceKind
 from stack.comm.engine.base import Engine, Work
 from stack.comm.engine.call import Call, call_of
 from stack.comm.engine.choice import joined
-from stack.comm.engine.codes import KINDS, REDUCES
+from stack.comm.engine.codes import KINDS, REDUCES, Reduce
 from stack.comm.engine.collectives import Collectives, code_of
 from stack.comm.engine.meeting import Place
 from stack.comm.engine.routes import Proved
@@ -97,7 +97,7 @@ class Group(Collectives[Array]):
         program: Program,
         array: Array,
         out: Array,
-        reduce: ReduceKind = ReduceKind.SUM,
+        reduce: Reduce = ReduceKind.SUM,
         lengths: Sequence[int] | None = None,
     ) -> Array:
         """Run a chunk program of this group's size, from `array` to `out`; all ranks call it.

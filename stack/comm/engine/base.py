@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from hal.core.errors import HalError
 from stack.comm.engine.call import Call
+from stack.comm.engine.library import lib
 from stack.comm.engine.routes import Route
 
 Array = NDArray[Any]
+ANYBODY: int = lib.HE_ANYBODY
 
 
 class Work(ABC):
@@ -23,6 +25,11 @@ class Work(ABC):
     @abstractmethod
     def done(self) -> bool:
         """Whether it has ended, well or not."""
+
+    @property
+    @abstractmethod
+    def peer(self) -> int:
+        """Of a message that is done: the other rank, which sent what was received. Else -1."""
 
     @abstractmethod
     def wait(self, timeout_s: float | None = None) -> Array:
@@ -56,7 +63,8 @@ class Engine(ABC):
 
     @abstractmethod
     def message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Work:
-        """Begin to send to a rank or to receive from it; those of one tag match in order."""
+        """Begin to send to a rank or to receive from it, or from whichever sends first where
+        `peer` is `ANYBODY`; those of one tag match in order."""
 
     @abstractmethod
     def share(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:

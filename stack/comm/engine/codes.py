@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 import ml_dtypes
@@ -12,8 +13,19 @@ from hal.core.values import CollectiveKind, ReduceKind
 from stack.comm.engine.library import lib
 from stack.comm.engine.names import name_of
 
+
+class BitReduce(Enum):
+    """Reductions of bits, of whole numbers and bools: the contract does not have them, so they are
+    for arrays of the host alone."""
+
+    BAND = "and of bits"
+    BOR = "or of bits"
+    BXOR = "exclusive or of bits"
+
+
+Reduce = ReduceKind | BitReduce
 KINDS: dict[CollectiveKind, int] = {k: getattr(lib, f"HE_{k.name}") for k in CollectiveKind}
-REDUCES: dict[ReduceKind, int] = {r: getattr(lib, f"HE_{r.name}") for r in ReduceKind}
+REDUCES: dict[Reduce, int] = {r: getattr(lib, f"HE_{r.name}") for r in (*ReduceKind, *BitReduce)}
 DTYPES: dict[DType, int] = {d: getattr(lib, f"HE_{d.name}") for d in DType}
 NUMPY: dict[np.dtype[Any], DType] = {
     np.dtype(np.float64): DType.F64,
@@ -41,9 +53,11 @@ _REDUCING = {CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.RE
 def call_in_words(call: Any) -> str:
     """A native call: "call 3: reduce (sum) of 8 f32, root 1", and what it is for, if that is
     said."""
+    tag = f", tag {call.digest}" if call.digest else ""
     if call.kind == lib.HE_SEND:
-        tag = f", tag {call.digest}" if call.digest else ""
         return f"message {call.sequence} to rank {call.root} of {_elements(call)}{tag}"
+    if call.kind == lib.HE_RECV:
+        return f"message {call.sequence} from any rank of {_elements(call)}{tag}"
     kind = KIND_OF[call.kind]
     how = f" ({REDUCE_OF[call.reduce].value})" if kind in _REDUCING else ""
     root = f", root {call.root}" if call.root >= 0 else ""

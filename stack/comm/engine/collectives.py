@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from hal.core.errors import InvalidCall
 from hal.core.values import ReduceKind
-from stack.comm.engine.base import Engine
+from stack.comm.engine.base import ANYBODY, Engine
 from stack.comm.engine.call import Call, Sums, call_of
-from stack.comm.engine.codes import NUMPY_CODES, REDUCES
+from stack.comm.engine.codes import NUMPY_CODES, REDUCES, BitReduce, Reduce
 from stack.comm.engine.library import lib
 
 Array = NDArray[Any]
@@ -61,16 +61,20 @@ class Collectives(ABC, Generic[Result]):
         code, peer = code_of(array, array), self._other(to)
         return self._do_message(lib.HE_SEND, code, array, peer, _tag(tag))
 
-    def receive(self, array: Array, source: int, tag: int = 0) -> Result:
-        """Receive into the whole array what rank `source` sends with that tag. What it sent before
-        with other tags is kept for receives that come later."""
-        code, peer = code_of(array, array), self._other(source)
+    def receive(self, array: Array, source: int | None, tag: int = 0) -> Result:
+        """Receive into the whole array what rank `source` sends with that tag; None stands for
+        whichever rank sends first, which is `peer` of the `Work` then. What a rank sent before with
+        other tags is kept for receives that come later."""
+        code = code_of(array, array)
+        if self.size == 1 and source is None:
+            raise InvalidCall("a group of one rank has nobody to receive from")
+        peer = ANYBODY if source is None else self._other(source)
         return self._do_message(lib.HE_RECV, code, array, peer, _tag(tag))
 
     def all_reduce(
         self,
         array: Array,
-        reduce: ReduceKind = _SUM,
+        reduce: Reduce = _SUM,
         out: Array | None = None,
         name: str = "",
     ) -> Result:
@@ -87,7 +91,7 @@ class Collectives(ABC, Generic[Result]):
         return self._do(call, out, array)
 
     def reduce(
-        self, array: Array, root: int, reduce: ReduceKind = _SUM, out: Array | None = None
+        self, array: Array, root: int, reduce: Reduce = _SUM, out: Array | None = None
     ) -> Result:
         """As `all_reduce`, but only the root has the result; other ranks keep what they have."""
         out = array if out is None else out
@@ -140,7 +144,7 @@ class Collectives(ABC, Generic[Result]):
     def reduce_scatter(
         self,
         array: Array,
-        reduce: ReduceKind = _SUM,
+        reduce: Reduce = _SUM,
         out: Array | None = None,
         counts: Counts | None = None,
     ) -> Result:
@@ -244,7 +248,7 @@ def _wrong_size(what: str, which: str, size: int, wanted: int) -> InvalidCall:
     return InvalidCall(f"{what}: {which} has {size} elements, not {wanted}")
 
 
-def code_of(src: Array, dst: Array, reduce: ReduceKind = _SUM) -> int:
+def code_of(src: Array, dst: Array, reduce: Reduce = _SUM) -> int:
     """The native code of the element type of both."""
     code = NUMPY_CODES.get(src.dtype)
     if code is None:
@@ -253,4 +257,6 @@ def code_of(src: Array, dst: Array, reduce: ReduceKind = _SUM) -> int:
         raise InvalidCall(f"the source has elements of {src.dtype}, the destination {dst.dtype}")
     if reduce is ReduceKind.AVG and src.dtype == np.bool_:
         raise InvalidCall("there is no average of bools")
+    if isinstance(reduce, BitReduce) and src.dtype.kind not in "iub":
+        raise InvalidCall(f"there is no {reduce.value} of {src.dtype}")
     return code

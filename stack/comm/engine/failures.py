@@ -104,6 +104,8 @@ def _lost(
 
 
 def _late(who: str, failure: Any, timeout_s: float) -> str:
+    if failure.ours.kind == lib.HE_RECV:
+        return f"{who} has waited {timeout_s:g} s in vain for {call_in_words(failure.ours)}"
     last = call_in_words(failure.theirs) + (", done" if failure.theirs_done else ", not done")
     if failure.theirs.sequence < 0:
         last = "none"

@@ -98,12 +98,11 @@ class Member(Engine):
         return Running(self, native, (call, at, of, route), dst)
 
     def message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Running:
-        """Begin to send to a rank or to receive from it; those of one tag match in order."""
         at = readable(array) if kind == lib.HE_SEND else writable(array)
         native = lib.he_message_start(
             self.native, kind, dtype, array.size, at, peer, tag, self._timeout_ns
         )
-        return Running(self, native, (at,), array)
+        return Running(self, native, (at,), array, message=True)
 
     def _settle(self, code: int, keep: tuple[Any, ...], result: Array) -> None:
         """A blocking call has not ended well, or not yet."""
@@ -194,7 +193,14 @@ def _raise_failure(native: Any, words: Words) -> None:
 class Running(Work):
     """A call that the group's thread runs. Its arrays are not to be touched until it is done."""
 
-    def __init__(self, member: Member, native: Any, keep: tuple[Any, ...], result: Array) -> None:
+    def __init__(
+        self,
+        member: Member,
+        native: Any,
+        keep: tuple[Any, ...],
+        result: Array,
+        message: bool = False,
+    ) -> None:
         if native == ffi.NULL:
             none = PluginError(f"group {member.key!r}: no memory or thread for a call")
             raise member.failure() or none
@@ -202,6 +208,7 @@ class Running(Work):
         self._native = ffi.gc(native, lib.he_work_release)
         self._keep = keep
         self._result = result
+        self._message = message
         if len(_UNDONE) >= _MANY:
             _forget_done()
         _UNDONE.add(self)
@@ -211,6 +218,10 @@ class Running(Work):
         """Whether it has ended, well or not."""
         ended: bool = lib.he_work_test(self._native) != lib.HE_PENDING
         return ended
+
+    @property
+    def peer(self) -> int:
+        return int(lib.he_message_peer(self._native)) if self._message and self.done else -1
 
     def wait(self, timeout_s: float | None = None) -> Array:
         """The call's result once it is done. Raises DeadlineExceeded when it is not done in time

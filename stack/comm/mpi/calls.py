@@ -18,9 +18,9 @@ import numpy as np
 
 from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind, ReduceKind
-from stack.comm.engine.base import Array
+from stack.comm.engine.base import ANYBODY, Array
 from stack.comm.engine.call import Call
-from stack.comm.engine.codes import KIND_OF, REDUCE_OF
+from stack.comm.engine.codes import KIND_OF, REDUCE_OF, BitReduce, Reduce
 from stack.comm.engine.failures import CallMismatch
 from stack.comm.mpi.library import mpi
 
@@ -47,7 +47,7 @@ class Said:
         return KIND_OF[self.call.kind]
 
     @property
-    def reduce(self) -> ReduceKind:
+    def reduce(self) -> Reduce:
         return REDUCE_OF[self.call.reduce]
 
     def __str__(self) -> str:
@@ -167,6 +167,19 @@ _MOVES: dict[CollectiveKind, Callable[[Any, Said, Array, Array], Requests]] = {
 }
 
 
+class Noting:
+    """A request whose status is kept."""
+
+    def __init__(self, request: Any, status: Any) -> None:
+        self._request = request
+        self._status = status
+
+    def Test(self) -> bool:
+        """Whether it is complete."""
+        complete: bool = self._request.Test(self._status)
+        return complete
+
+
 def tags_of(tag: int) -> tuple[int, int]:
     """Those of a message's head and of its data. Raises InvalidCall for one that MPI lacks."""
     most = mpi().COMM_WORLD.Get_attr(mpi().TAG_UB) // 2 - 1
@@ -181,10 +194,22 @@ def sent(comm: Any, array: Array, peer: int, tags: tuple[int, int]) -> Requests:
     yield comm.Isend(_bytes(array), peer, tags[1])
 
 
-def received(key: str, comm: Any, array: Array, peer: int, tags: tuple[int, int]) -> Requests:
-    """Raises CallMismatch when the message is another one than what the array takes."""
+def received(
+    key: str,
+    comm: Any,
+    array: Array,
+    peer: int,
+    tags: tuple[int, int],
+    found: Callable[[int], None],
+) -> Requests:
+    """From a rank, or from ANYBODY; `found` is told who sent it. Raises CallMismatch when the
+    message is another one than what the array takes."""
     head, wanted = np.empty(_TEXT_NBYTES, np.uint8), _head(array)
-    yield comm.Irecv(head, peer, tags[0])
+    first = comm.Irecv(head, mpi().ANY_SOURCE if peer == ANYBODY else peer, tags[0])
+    status = mpi().Status()
+    yield Noting(first, status)
+    peer = status.Get_source()
+    found(peer)
     if head.tobytes() != wanted.tobytes():
         theirs, ours = (json.loads(text.tobytes()) for text in (head, wanted))
         says = f"rank {peer} sends {theirs[0]} {theirs[1]}, rank {comm.rank} receives"
@@ -216,9 +241,15 @@ def _typed(array: Array) -> Array:
 
 def _op(said: Said, array: Array) -> Any:
     """Of bools the sum is "any" and the product "all"."""
+    if isinstance(said.reduce, BitReduce):
+        return getattr(mpi(), said.reduce.name)
     if array.dtype == np.bool_:
         return mpi().MAX if said.reduce in (ReduceKind.SUM, ReduceKind.MAX) else mpi().MIN
-    others = {ReduceKind.PROD: mpi().PROD, ReduceKind.MIN: mpi().MIN, ReduceKind.MAX: mpi().MAX}
+    others: dict[Reduce, Any] = {
+        ReduceKind.PROD: mpi().PROD,
+        ReduceKind.MIN: mpi().MIN,
+        ReduceKind.MAX: mpi().MAX,
+    }
     return mpi().SUM if said.reduce in _SUMS else others[said.reduce]
 
 
@@ -233,9 +264,13 @@ def _divide(said: Said, total: Array, size: int) -> None:
     total[:] = down + ((total < 0) & (down * total.dtype.type(size) != total))
 
 
-def _folded(parts: Array, how: ReduceKind) -> Array:
+def _folded(parts: Array, how: Reduce) -> Array:
     """Rows combined in their order, in float32."""
-    combine = {ReduceKind.PROD: np.multiply, ReduceKind.MIN: np.minimum, ReduceKind.MAX: np.maximum}
+    combine: dict[Reduce, Callable[[Array, Array], Array]] = {
+        ReduceKind.PROD: np.multiply,
+        ReduceKind.MIN: np.minimum,
+        ReduceKind.MAX: np.maximum,
+    }
     total: Array = parts[0].astype(np.float32)
     for part in parts[1:]:
         total = combine.get(how, np.add)(total, part.astype(np.float32))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hal.core.errors import DeadlineExceeded, Failure, FailureKind, HalError, InvalidCall, Scope
-from stack.comm.engine.base import Array, Engine, Work
+from stack.comm.engine.base import ANYBODY, Array, Engine, Work
 from stack.comm.engine.call import Call
 from stack.comm.engine.failures import GroupAborted, LateRank
 from stack.comm.engine.library import lib
@@ -32,10 +32,11 @@ _COLLECTIVES: Lane = (-1, -1, -1)
 class MpiWork(Work):
     """A call on its way, of which `Mover` takes one step after the other."""
 
-    def __init__(self, member: MpiMember, what: str, steps: Requests, result: Array) -> None:
+    def __init__(self, member: MpiMember, what: str, result: Array, peer: int = -1) -> None:
         self.what = what
+        self.steps: Requests = iter(())
+        self._peer = peer
         self._member = member
-        self._steps = steps
         self._result = result
         self._request: Any = None
         self._over = threading.Event()
@@ -46,11 +47,19 @@ class MpiWork(Work):
     def done(self) -> bool:
         return self._over.is_set()
 
+    @property
+    def peer(self) -> int:
+        return self._peer
+
+    def came_from(self, peer: int) -> None:
+        """Keep who sent what was received."""
+        self._peer = peer
+
     def advance(self) -> bool:
         """Go on with it if it can; whether it has ended."""
         try:
             while self._request is None or self._request.Test():
-                self._request = next(self._steps)
+                self._request = next(self.steps)
         except StopIteration:
             self.end(None)
         except HalError as error:
@@ -125,14 +134,16 @@ class MpiMember(Engine):
     def message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> MpiWork:
         out = kind == lib.HE_SEND
         comm, tags = self._comm, tags_of(tag)
-        if out:
-            steps = sent(comm, array, peer, tags)
-        else:
-            steps = received(self.key, comm, array, peer, tags)
-        what = f"message {'to' if out else 'from'} rank {peer}"
+        what = (
+            f"message {'to' if out else 'from'} {'any rank' if peer == ANYBODY else f'rank {peer}'}"
+        )
         with self._changed:
             self._check()
-            work = MpiWork(self, what, steps, array)
+            work = MpiWork(self, what, array, peer)
+            if out:
+                work.steps = sent(comm, array, peer, tags)
+            else:
+                work.steps = received(self.key, comm, array, peer, tags, work.came_from)
             self._queue((kind, peer, tag), work)
         return work
 
@@ -182,8 +193,9 @@ class MpiMember(Engine):
         for array, what in ((src, "source"), (dst, "destination")):
             if not array.flags.c_contiguous:
                 raise InvalidCall(f"the {what} is not C-contiguous; give a copy")
-        steps = collective(self.key, self._comm, said, dst, src)
-        return MpiWork(self, str(said), steps, dst)
+        work = MpiWork(self, str(said), dst)
+        work.steps = collective(self.key, self._comm, said, dst, src)
+        return work
 
     def _check(self) -> None:
         self._look()

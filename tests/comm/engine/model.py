@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 
 from hal.core.values import ReduceKind
+from stack.comm.engine.codes import BitReduce
 
 DTYPES = [
     np.dtype(t)
@@ -16,6 +17,21 @@ DTYPES = [
     )
 ]  # fmt: skip
 SHORT = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+
+
+HOWS = (*ReduceKind, *BitReduce)
+_BITS = {
+    BitReduce.BAND: np.bitwise_and,
+    BitReduce.BOR: np.bitwise_or,
+    BitReduce.BXOR: np.bitwise_xor,
+}
+
+
+def is_reduction(dtype, how):
+    """Whether there is one of the element type."""
+    if isinstance(how, BitReduce):
+        return dtype.kind in "iub"
+    return not (dtype == np.bool_ and how is ReduceKind.AVG)
 
 
 def in_order(parts, combine):
@@ -44,6 +60,8 @@ def reduced(arrays, how, order=in_order):
 
 
 def _combined(a, b, how):
+    if how in _BITS:
+        return _BITS[how](a, b)
     if a.dtype == np.bool_:
         return a | b if how in (ReduceKind.SUM, ReduceKind.MAX) else a & b
     match how:

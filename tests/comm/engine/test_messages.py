@@ -150,3 +150,99 @@ def test_a_rank_sends_to_others_only(crew):
     for peer in (0, 3):
         with pytest.raises(InvalidCall, match=f"rank {peer} is no other rank of a group of 3"):
             crew.groups[0].send(np.ones(1), peer)
+
+
+def test_a_receive_from_anybody_takes_what_comes_first(crew):
+    """Of its tag; others' messages and other tags are kept for those who want them."""
+    n = 90_000
+
+    def run(group):
+        if group.rank == 1:
+            for tag in (4, 9, 4):  # the second one is wanted last
+                group.later.send(np.full(n, 10.0 * tag), 0, tag)
+        group.barrier()
+        if group.rank == 2:
+            group.send(np.full(n, 2.0), 0, 4)
+        if group.rank:
+            return group.barrier().tolist()
+        works = [group.later.receive(np.zeros(n), None, 4) for _ in range(2)]
+        got = [(work.wait(20)[-1], work.peer) for work in works]
+        works = [
+            group.later.receive(np.zeros(n), source, tag) for source, tag in ((None, 4), (1, 9))
+        ]
+        got += [(work.wait(20)[-1], work.peer) for work in works]
+        group.barrier()
+        return got
+
+    got = crew.do(run)[0]
+    assert sorted(got[:3]) == [(2.0, 2), (40.0, 1), (40.0, 1)]
+    assert got[3] == (90.0, 1)
+
+
+def test_receives_take_messages_in_the_order_in_which_they_were_begun(crew):
+    """Whether they name the rank or not."""
+
+    def run(group):
+        if group.rank == 1:
+            group.barrier()
+            for i in range(6):
+                group.send(np.array([float(i)]), 0)
+        elif group.rank == 2:
+            group.barrier()
+        else:
+            sources = (None, 1, 1, None, None, 1)
+            works = [group.later.receive(np.zeros(1), source) for source in sources]
+            group.barrier()
+            return [work.wait(20)[0] for work in works]
+        return []
+
+    assert crew.do(run)[0] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_all_send_is_received_from_anybody_once(crew, seed):
+    choose = random.Random(seed)
+    size_of = (1, 80, 70_000)  # by tag, as a receive must know it
+    sent = {r: [choose.randrange(3) for _ in range(20)] for r in (1, 2)}
+    wanted = sent[1] + sent[2]
+    choose.shuffle(wanted)
+
+    def run(group):
+        if group.rank:
+            works = [
+                group.later.send(np.full(size_of[tag], 100.0 * group.rank + i), 0, tag)
+                for i, tag in enumerate(sent[group.rank])
+            ]
+            return [work.wait(20).size for work in works]
+        works = [group.later.receive(np.zeros(size_of[tag]), None, tag) for tag in wanted]
+        return [(work.wait(20)[-1], work.peer) for work in works]
+
+    got = list(zip(crew.do(run)[0], wanted, strict=True))
+    for rank, tags in sent.items():
+        for tag in range(3):
+            values = [value for (value, peer), t in got if (peer, t) == (rank, tag)]
+            assert values == [100.0 * rank + i for i, t in enumerate(tags) if t == tag]
+
+
+@pytest.mark.parametrize("hosts", [(0, 0, 0), (0, 1, 1)])
+def test_a_receive_from_anybody_ends_with_its_group(hosts):
+    with crews(hosts) as [crew]:
+        waiting = crew.groups[0].later.receive(np.zeros(3), None)
+        crew.groups[1].close()
+        with pytest.raises(DeadlineExceeded):
+            waiting.wait(0.1)  # rank 2 is still there
+        crew.groups[2].close()
+        with pytest.raises(PeerLost, match="has left the group before message 0 from any rank"):
+            waiting.wait(20)
+    text = "has waited 2 s in vain for message 0 from any rank of 3 f64, tag 4"
+    with crews(hosts, deadline_s=2.0) as [crew]:
+        with pytest.raises(LateRank, match=text) as raised:
+            crew.groups[0].receive(np.zeros(3), None, 4)
+        assert raised.value.rank == 0
+        with pytest.raises(LateRank, match="rank 0 has waited"):
+            crew.groups[1].receive(np.zeros(3), None, 4)
+
+
+def test_nobody_receives_from_anybody_alone():
+    with crews(1) as [crew], pytest.raises(InvalidCall, match="nobody to receive from"):
+        crew.groups[0].receive(np.zeros(3), None)

@@ -1,5 +1,6 @@
 """Every operation, element type and way through the engine, against numpy."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -7,8 +8,9 @@ from hypothesis import strategies as st
 
 from hal.core.errors import InvalidCall
 from hal.core.values import ReduceKind
+from stack.comm.engine.codes import BitReduce
 from tests.comm.engine.crew import crews
-from tests.comm.engine.model import DTYPES, in_pairs, parts_of, reduced
+from tests.comm.engine.model import DTYPES, HOWS, in_pairs, is_reduction, parts_of, reduced
 
 SIZES = (1, 2, 3, 4)
 F32 = np.dtype(np.float32)
@@ -46,7 +48,7 @@ def same(given, wanted):
 
 sizes = st.sampled_from(SIZES)
 dtypes = st.sampled_from(DTYPES)
-hows = st.sampled_from(list(ReduceKind))
+hows = st.sampled_from(HOWS)
 lengths = st.one_of(st.integers(0, 40), st.sampled_from([999, 4096, 5000, 33_000, 140_001]))
 few = settings(
     max_examples=60,
@@ -76,8 +78,7 @@ def placed(group, array, shared):
 )
 @few
 def test_reductions(crew_of, size, dtype, how, n, shared, in_place, seed, root):
-    if dtype == np.bool_ and how is ReduceKind.AVG:
-        how = ReduceKind.MAX
+    how = how if is_reduction(dtype, how) else ReduceKind.MAX
     root %= size
     given_ = [numbers(seed, r, n, dtype) for r in range(size)]
     wanted = reduced(given_, how, in_pairs)
@@ -101,8 +102,7 @@ def test_reductions(crew_of, size, dtype, how, n, shared, in_place, seed, root):
 @few
 def test_parts(crew_of, size, dtype, how, data, shared, seed):
     """The operations whose parts may be uneven and empty."""
-    if dtype == np.bool_ and how is ReduceKind.AVG:
-        how = ReduceKind.MIN
+    how = how if is_reduction(dtype, how) else ReduceKind.MIN
     counts = [data.draw(lengths) for _ in range(size)]
     root = data.draw(st.integers(0, size - 1))
     wholes = [numbers(seed, r, sum(counts), dtype) for r in range(size)]
@@ -195,6 +195,8 @@ def test_operations_in_the_background_run_in_order(crew_of):
         (lambda g: g.all_reduce(np.ones(3, F32), out=np.ones(4, F32)), "4 elements, not 3"),
         (lambda g: g.all_reduce(np.ones((4, 4), F32)[:, 1]), "not C-contiguous"),
         (lambda g: g.all_reduce(np.ones(3, bool), ReduceKind.AVG), "no average of bools"),
+        (lambda g: g.all_reduce(np.ones(3, F32), BitReduce.BOR), "no or of bits of float32"),
+        (lambda g: g.reduce(np.ones(3, ml_dtypes.bfloat16), 0, BitReduce.BXOR), "of bfloat16"),
         (lambda g: g.broadcast(np.ones(3), 2), "root 2 is no rank"),
         (lambda g: g.broadcast(np.frombuffer(b"abc", np.uint8), 0), "cannot be written"),
         (lambda g: g.reduce_scatter(np.ones(3)), "3 elements, not 2"),

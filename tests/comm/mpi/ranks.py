@@ -12,7 +12,7 @@ from stack.comm.engine.failures import CallMismatch, GroupAborted, LateRank
 from stack.comm.group import Group
 from stack.comm.store import Store
 from stack.comm.world import World
-from tests.comm.engine.model import DTYPES, SHORT, parts_of, reduced
+from tests.comm.engine.model import DTYPES, HOWS, SHORT, is_reduction, parts_of, reduced
 
 
 def own(rank, n, dtype):
@@ -25,8 +25,8 @@ def alike(rtol, got, wanted):
 
 def reductions(g):
     for dtype in DTYPES:
-        for how in ReduceKind:
-            if dtype == np.bool_ and how is ReduceKind.AVG:
+        for how in HOWS:
+            if not is_reduction(dtype, how):
                 continue
             for n in (0, 3, 3000):
                 every = [own(r, n, dtype) for r in range(g.size)]
@@ -89,6 +89,17 @@ def tags(g):
         assert g.receive(np.zeros(2), before, tag)[0] == before + 10.0 * tag
     for work in sent:
         work.wait(20)
+    whoever(g)
+
+
+def whoever(g):
+    """Rank 0 receives what the others send, and hears who they are."""
+    if g.rank:
+        g.send(np.full(2, float(g.rank)), 0, 5)
+        return
+    works = [g.later.receive(np.zeros(2), None, 5) for _ in range(2)]
+    assert [work.wait(20)[0] for work in works] == [work.peer for work in works]
+    assert {work.peer for work in works} == {1, 2}
 
 
 def smaller(g):

@@ -9,11 +9,12 @@ enum {
     HE_UNREADABLE
 };
 enum { HE_HERE, HE_AWAY };
+enum { HE_ANYBODY = -1 };
 enum {
     HE_ALL_REDUCE, HE_REDUCE, HE_BROADCAST, HE_ALL_GATHER, HE_REDUCE_SCATTER, HE_ALL_TO_ALL, HE_ALL_TO_ALL_V, HE_GATHER,
     HE_SCATTER, HE_BARRIER, HE_SEND, HE_RECV
 };
-enum { HE_SUM, HE_PROD, HE_MIN, HE_MAX, HE_AVG };
+enum { HE_SUM, HE_PROD, HE_MIN, HE_MAX, HE_AVG, HE_BAND, HE_BOR, HE_BXOR }; /* those of bits: of whole numbers and bools */
 enum { HE_F64, HE_F32, HE_F16, HE_BF16, HE_I64, HE_I32, HE_I16, HE_I8, HE_U64, HE_U32, HE_U16, HE_U8, HE_BOOL };
 
 /* A rank's call as it tells the others. `root` is -1 where the kind has none; of a point-to-point call it is the
@@ -26,7 +27,8 @@ typedef struct {
 } he_call;
 
 /* `rank` caused it, `told_by` found it out first. `ours` and `theirs` are the calls of HE_DIFFERS; of HE_LATE `ours`
- * is the call that waited and `theirs` the last call of the late rank, which has ended if `theirs_done`. */
+ * is the call that waited and `theirs` the last call of the late rank, which has ended if `theirs_done`. Where `ours` is of
+ * HE_RECV, `rank` is the one that waited, for a message from anybody. */
 typedef struct {
     int32_t code, rank, told_by, theirs_done;
     he_call ours, theirs;
@@ -78,7 +80,9 @@ int he_work_wait(he_work *work, int64_t wait_ns);
 int he_work_test(he_work *work);
 void he_work_release(he_work *work);
 
-/* A message to `peer` (HE_SEND) or from it (HE_RECV); those of one tag match in order. The buffer stays alive until it
- * is done. NULL as above. */
+/* A message to `peer` (HE_SEND) or from it (HE_RECV), which may be HE_ANYBODY; those of one tag match in order. The buffer
+ * stays alive until it is done. NULL as above. */
 he_work *he_message_start(he_group *group, int kind, int dtype, int64_t count, void *buffer, int peer, int64_t tag,
                           int64_t timeout_ns);
+/* The rank that a message comes from or goes to; HE_ANYBODY before there is one. */
+int he_message_peer(he_work *work);

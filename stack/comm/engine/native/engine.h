@@ -139,7 +139,8 @@ struct he_group {
     struct he_work *queue, **tail;
     int threaded, messaging, ending, running;
     pthread_cond_t posted;
-    he_queue *messages;    /* to and from each rank */
+    he_queue *messages;    /* to and from each rank, and from anybody */
+    int64_t nposted;       /* messages, in the order in which they were begun */
     int nmessages;
     atomic_int forked, away;
     struct he_group *next; /* of the watch */

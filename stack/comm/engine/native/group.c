@@ -19,7 +19,7 @@ static void free_all(he_group *g) {
         for (int lane = 0; lane < 2; lane++) free(g->peers[r].buffers[lane].bytes);
     pthread_cond_destroy(&g->posted);
     free(g->scratch);
-    for (int q = 0; g->messages && q < 2 * g->size; q++) he_inbox_free(&g->messages[q]);
+    for (int q = 0; g->messages && q <= 2 * g->size; q++) he_inbox_free(&g->messages[q]);
     free(g->messages);
     pthread_mutex_destroy(&g->lock);
     pthread_cond_destroy(&g->changed);
@@ -42,7 +42,7 @@ static he_group *new_group(int rank, int size, int nlocal, const int *local) {
     pthread_mutex_init(&g->lock, NULL);
     he_cond_init(&g->changed);
     he_cond_init(&g->posted);
-    g->messages = calloc(2 * (size_t)size, sizeof *g->messages);
+    g->messages = calloc(2 * (size_t)size + 1, sizeof *g->messages);
     if (g->index && g->ranks && g->messages) return g;
     free_all(g);
     return NULL;

@@ -36,11 +36,50 @@ static he_message_work *wanted(he_group *g, he_queue *q, int64_t posted, uint64_
     return (he_message_work *)w;
 }
 
+/* Takes a receive from anybody out of its queue and puts it among those from the peer, in the order in which they were
+ * begun, unless an earlier one of those is of this tag. Whether it did. */
+static int adopt(he_group *g, int peer, he_queue *q, uint64_t tag) {
+    he_queue *open = &g->messages[he_from_anybody(g)];
+    pthread_mutex_lock(&g->lock);
+    he_work *before = NULL, *w = open->first, *place = NULL, *next = q->first;
+    while (w && w->call.digest != tag) w = (before = w)->next;
+    int64_t order = w ? ((he_message_work *)w)->posted : 0;
+    while (w && next && ((he_message_work *)next)->posted < order) {
+        if (next->call.digest == tag) w = NULL;
+        next = (place = next)->next;
+    }
+    if (w) {
+        *(before ? &before->next : &open->first) = w->next;
+        if (open->last == w) open->last = before;
+        w->next = next;
+        *(place ? &place->next : &q->first) = w;
+        if (!next) q->last = w;
+        w->call.sequence = q->number++;
+        ((he_message_work *)w)->moved_ns = he_now();
+        atomic_store(&((he_message_work *)w)->peer, peer);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return w != NULL;
+}
+
+/* Looks whether a message that has come is one for a receive from anybody. */
+static void adopt_for_next(he_group *g, int peer, he_queue *q) {
+    unsigned char *at;
+    he_frame came;
+    if (q->coming || q->keeping || !he_message_first(g, he_from_anybody(g))) return;
+    for (const he_kept *kept = q->kept; kept; kept = kept->next)
+        if (adopt(g, peer, q, kept->transfer.frame.call.digest)) return;
+    if (he_channel_peek(g, HE_MESSAGES, peer, FRAME_NBYTES, &at) < FRAME_NBYTES) return;
+    memcpy(&came, at, sizeof came);
+    adopt(g, peer, q, came.call.digest);
+}
+
 /* Which receive the next message is for, once its head is there. */
 static int begin(he_group *g, int peer, he_queue *q, int64_t posted) {
     unsigned char *at;
     he_frame came;
-    if (!q->first || he_channel_peek(g, HE_MESSAGES, peer, FRAME_NBYTES, &at) < FRAME_NBYTES) return HE_OK;
+    if (!q->first && !he_message_first(g, he_from_anybody(g))) return HE_OK;
+    if (he_channel_peek(g, HE_MESSAGES, peer, FRAME_NBYTES, &at) < FRAME_NBYTES) return HE_OK;
     memcpy(&came, at, sizeof came);
     he_message_work *m = wanted(g, q, posted, came.call.digest);
     if (m) { /* of one tag they match in order; its number is the sender's */
@@ -108,6 +147,7 @@ static int hand_over(he_group *g, int peer, he_queue *q, int64_t posted, int *mo
 
 int he_inbox_turn(he_group *g, int peer, int *moved) {
     he_queue *q = &g->messages[2 * peer + 1];
+    adopt_for_next(g, peer, q);
     int64_t posted = posted_so_far(g, q);
     int code = hand_over(g, peer, q, posted, moved);
     if (!code && !q->coming && !q->keeping) code = begin(g, peer, q, posted);

@@ -6,9 +6,9 @@
 
 #define IDLE_NS 500000000LL
 
-static he_message_work *head(he_group *g, int lane_of_peer) {
+he_message_work *he_message_first(he_group *g, int queue) {
     pthread_mutex_lock(&g->lock);
-    he_work *w = g->messages[lane_of_peer].first;
+    he_work *w = g->messages[queue].first;
     pthread_mutex_unlock(&g->lock);
     return (he_message_work *)w;
 }
@@ -47,26 +47,46 @@ static int send_first(he_group *g, int queue, he_message_work *m, int *moved) {
     return HE_OK;
 }
 
-/* Queues 2 * r and 2 * r + 1 are the messages to and from rank r. */
 static int turn(he_group *g, int queue, int *moved) {
-    he_message_work *m = head(g, queue);
-    if (!m) return HE_OK;
+    he_message_work *m = he_message_first(g, queue);
+    int open = queue % 2 && queue / 2 != g->rank && he_message_first(g, he_from_anybody(g));
+    if (!m && !open) return HE_OK;
     int away = he_is_away(g, HE_MESSAGES, queue / 2);
     int any = 0, code = queue % 2 ? he_inbox_turn(g, queue / 2, &any) : send_first(g, queue, m, &any);
-    if (!code && !any) code = check(g, queue, m, away);
+    if (!code && !any && m) code = check(g, queue, m, away);
     *moved |= any;
     return code;
 }
 
+/* A receive from anybody ends in vain once nobody is left, or at its deadline: then nobody else is to blame. `away` is
+ * from before the turns of the ranks. */
+static int check_open(he_group *g, const unsigned char *away) {
+    he_call none = {.sequence = -1};
+    he_message_work *m = he_message_first(g, he_from_anybody(g));
+    int gone = -1;
+    if (!m) return HE_OK;
+    he_call ours = m->work.call;
+    ours.kind = HE_RECV;
+    for (int r = 0; r < g->size; r++) {
+        if (r == g->rank) continue;
+        if (!away[r]) return he_now() - m->moved_ns < m->work.timeout_ns ? HE_OK : he_fail(g, HE_LATE, g->rank, g->rank, &ours, &none, 0);
+        gone = r;
+    }
+    return he_fail(g, HE_LEFT, gone, g->rank, &ours, NULL, 0);
+}
+
 static void fail_all(he_group *g, int code) {
-    for (int queue = 0; queue < 2 * g->size; queue++)
-        for (he_message_work *m; (m = head(g, queue));) he_message_finish(g, queue, &m->work, code);
+    for (int queue = 0; queue <= he_from_anybody(g); queue++)
+        for (he_message_work *m; (m = he_message_first(g, queue));) he_message_finish(g, queue, &m->work, code);
 }
 
 static int turn_all(he_group *g, int *moved) {
-    int code = he_look(g);
+    unsigned char away[g->size];
+    int code = he_look(g), open = he_message_first(g, he_from_anybody(g)) != NULL;
     *moved = 0;
-    for (int queue = 0; queue < 2 * g->size && !code; queue++) code = turn(g, queue, moved);
+    for (int r = 0; open && r < g->size; r++) away[r] = r != g->rank && he_is_away(g, HE_MESSAGES, r);
+    for (int queue = 0; queue < he_from_anybody(g) && !code; queue++) code = turn(g, queue, moved);
+    if (open && !code && !*moved) code = check_open(g, away);
     if (code) fail_all(g, code);
     return code;
 }
@@ -77,9 +97,10 @@ static void pause_for(he_group *g) {
     int moved;
     uint32_t bell = he_bell(g, HE_MESSAGES);
     if (!turn_all(g, &moved) && !moved) {
+        int open = he_message_first(g, he_from_anybody(g)) != NULL;
         for (int r = 0; r < g->size; r++) {
-            sends[r] = head(g, 2 * r) != NULL;
-            receives[r] = head(g, 2 * r + 1) != NULL;
+            sends[r] = he_message_first(g, 2 * r) != NULL;
+            receives[r] = he_message_first(g, 2 * r + 1) != NULL || (open && r != g->rank);
         }
         he_lane_sleep(g, HE_MESSAGES, bell, &interest);
     }
@@ -120,6 +141,7 @@ static void post(he_group *g, int queue, he_message_work *m) {
     m->transfer = he_transfer_of(&m->work.call, m->work.call.sequence, m->work.call.count * he_nbytes_of(m->work.call.dtype));
     *(q->first ? &q->last->next : &q->first) = &m->work;
     q->last = &m->work;
+    m->posted = g->nposted++;
     g->nmessages++;
     pthread_cond_signal(&g->posted);
 }
@@ -132,6 +154,7 @@ static he_message_work *new_message(he_group *g, int kind, int dtype, int64_t co
     m->work = (he_work){.group = g, .dst = buffer, .src = buffer, .timeout_ns = timeout_ns};
     m->work.call = (he_call){.count = count, .digest = (uint64_t)tag, .kind = HE_SEND, .dtype = dtype, .root = to};
     m->moved_ns = he_now();
+    atomic_init(&m->peer, peer);
     atomic_init(&m->work.refs, 2); /* the caller's and the queue's */
     atomic_fetch_add(&g->refs, 1);
     return m;
@@ -143,7 +166,7 @@ he_work *he_message_start(he_group *g, int kind, int dtype, int64_t count, void 
     if (!m) return NULL;
     pthread_mutex_lock(&g->lock);
     int started = g->messaging || (g->messaging = he_thread_start(g, serve));
-    if (started) post(g, 2 * peer + (kind == HE_RECV), m);
+    if (started) post(g, peer == HE_ANYBODY ? he_from_anybody(g) : 2 * peer + (kind == HE_RECV), m);
     pthread_mutex_unlock(&g->lock);
     if (started) {
         he_ring_bell(g, HE_MESSAGES, g->rank);
@@ -153,3 +176,5 @@ he_work *he_message_start(he_group *g, int kind, int dtype, int64_t count, void 
     free(m);
     return NULL;
 }
+
+int he_message_peer(he_work *w) { return atomic_load(&((he_message_work *)w)->peer); }

@@ -45,10 +45,20 @@ static void fold_bool(uint8_t *acc, const uint8_t *a, const uint8_t *b, int64_t 
     fold_u8(acc, a, b, n, reduce == HE_SUM || reduce == HE_MAX ? HE_MAX : HE_MIN);
 }
 
+WIDEST static void fold_bits(uint8_t *acc, const uint8_t *a, const uint8_t *b, int64_t n, int reduce) {
+    if (reduce == HE_BAND) EACH(a[i] & b[i])
+    else if (reduce == HE_BOR) EACH(a[i] | b[i])
+    else EACH(a[i] ^ b[i])
+}
+
 #define CASE(TAG, NAME, T) case TAG: fold_##NAME((T *)acc, (const T *)a, (const T *)b, n, reduce); break;
 
 /* acc = a (op) b in the type of accumulation; `acc` may be `a` or `b`. */
 void he_fold(int dtype, int reduce, void *acc, const void *a, const void *b, int64_t n) {
+    if (reduce >= HE_BAND) {
+        fold_bits(acc, a, b, n * nbytes_of[dtype], reduce);
+        return;
+    }
     switch (dtype) {
         CASE(HE_F64, f64, double) CASE(HE_F32, f32, float) CASE(HE_F16, f32, float) CASE(HE_BF16, f32, float)
         CASE(HE_I64, i64, int64_t) CASE(HE_I32, i32, int32_t) CASE(HE_I16, i16, int16_t) CASE(HE_I8, i8, int8_t)
