@@ -77,11 +77,11 @@ class World:
 
 def host_and_port(address: str) -> tuple[str, int]:
     """The parts of "127.0.0.1:4711" or "[::1]:4711". Raises InvalidCall for another text."""
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
+    named, _, port = address.rpartition(":")
+    host = named[1:-1] if named[:1] == "[" and named[-1:] == "]" else named
     digits = port.isascii() and port.isdecimal() and len(port) < 6
-    if not host or not digits or not 0 < int(port) < 1 << 16:
-        raise InvalidCall(f'{address!r} is not an address; it is "host:port"')
+    if not host or not digits or not 0 < int(port) < 1 << 16 or (":" in named and host is named):
+        raise InvalidCall(f'{address[:200]!r} is not an address; it is "host:port" or "[::1]:port"')
     return host, int(port)
 
 

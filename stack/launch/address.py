@@ -15,12 +15,24 @@ _DISCARD = 9
 
 
 def listen_at(address: str) -> tuple[str, int]:
-    """What the store listens at: the port of "10.0.0.1:4711", or any free one for "10.0.0.1", on
-    every interface; this host alone reaches it when the address is ""."""
+    """What the store listens at: "10.0.0.1:4711", or any free port of "10.0.0.1", and no other
+    interface; this host alone reaches it when the address is "".
+
+    Raises InvalidCall for a name that means this host's loopback.
+    """
     if not address:
         return HERE, _ANY_PORT
     host, port = split(address)
-    return "::" if ":" in host else "0.0.0.0", port
+    try:
+        found = str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
+    except (OSError, UnicodeError) as error:
+        raise InvalidCall(f"--address {host} is not known here: {error}") from error
+    if found.startswith("127.") and host not in (found, "localhost"):
+        raise InvalidCall(
+            f"--address {host} is {found} here, which no other host reaches; say one of this "
+            "host's addresses in numbers"
+        )
+    return found, port
 
 
 def reached_at(address: str, port: int) -> str:

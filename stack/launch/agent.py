@@ -16,9 +16,10 @@ from io import FileIO
 from typing import Any
 
 from hal.core.errors import DeadlineExceeded, HalError
+from stack.comm.loop import turn
 from stack.comm.store import Lease, Store
 from stack.comm.world import World
-from stack.launch.loop import signals_heard, turn, unblocked
+from stack.launch.loop import signals_heard, unblocked
 from stack.launch.processes import adopt_descendants, kill_descendants, reap_adopted
 from stack.launch.ranks import Order, Ranks
 from stack.launch.seats import share

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hal.core.errors import InvalidCall
+from stack.comm.loop import turn
 from stack.comm.store import StoreServer
 from stack.comm.world import World
 from stack.launch.address import listen_at, reached_at
@@ -22,7 +23,7 @@ from stack.launch.job import Alarm, Asked, Event, Exited, Finish, Job, Limits, L
 from stack.launch.job import Signal as SignalRanks
 from stack.launch.lines import Tail
 from stack.launch.link import AgentLink, agent_command
-from stack.launch.loop import signals_heard, turn
+from stack.launch.loop import signals_heard
 from stack.launch.report import TAIL_LINES, report
 from stack.launch.screen import Screen, Sink
 from stack.launch.seats import Host, Seat

@@ -53,8 +53,8 @@ def _world(stack: ExitStack, comm: Any, devices: Sequence[str], deadline_s: floa
     told = None
     if comm.rank == 0:
         token, alone = secrets.token_hex(16), near.size == comm.size
-        server = stack.enter_context(StoreServer(token, "127.0.0.1" if alone else "0.0.0.0"))
         host = "127.0.0.1" if alone else socket.gethostbyname(socket.gethostname())
+        server = stack.enter_context(StoreServer(token, host))
         told = (f"{host}:{server.port}", token, secrets.token_hex(4))
     store, token, job = comm.bcast(told)
     return World(

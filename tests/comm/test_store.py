@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hal.core.errors import DeadlineExceeded, InvalidCall
+from stack.comm.handshake import MAGIC
 from stack.comm.store import Change, Store, StoreError, StoreServer
-from stack.comm.store.wire import VALUE_NBYTES, Code, Message, pack
+from stack.comm.store.wire import GRANT, VALUE_NBYTES
 from tests.comm.relay import Relay
 
 TOKEN = "the token of this job"
@@ -136,9 +137,8 @@ def test_another_jobs_token_is_refused(server, store):
     "greeting",
     [
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
-        pack(Message(Code.HELLO, 0, (b"hal-store/99", b"n"))),
-        pack(Message(Code.HELLO, 0, (b"hal-store/1", b"n")))
-        + pack(Message(Code.WELCOME, 0, (b"not the proof", b"15.0"))),
+        b"hal-handshake/9\n" + bytes(32),
+        MAGIC + bytes(32) + GRANT.pack(15.0) + b"not the proof".ljust(32),
     ],
 )
 def test_what_is_no_store_of_this_job_is_an_error(greeting):

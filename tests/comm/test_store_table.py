@@ -268,7 +268,7 @@ def test_a_lease_goes_over_to_the_same_process_after_a_break(table):
         (Code.WAIT, (), b"WAIT names 0 keys"),
         (Code.GET, (b"k", b"l"), b"GET names 2 keys"),
         (Code.GET, (b"k" * (KEY_NBYTES + 1),), b"a key has at most"),
-        (Code.HELLO, (), b"HELLO is no request"),
+        (Code.DONE, (), b"DONE is no request"),
     ],
 )
 def test_a_wrong_request_is_answered_and_changes_nothing(table, code, fields, text):

@@ -58,13 +58,13 @@ def test_a_rank_of_mpi_starts_no_others(refused):
 
 
 def test_a_port_that_is_taken(refused):
-    with socket.create_server(("0.0.0.0", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         said = refused(
             *("--hosts", "hosts", "--devices", "cpu:0"),
             *("--address", f"127.0.0.1:{port}", "script.py"),
         )
-    assert f"the store cannot listen at 0.0.0.0:{port}" in said
+    assert f"the store cannot listen at 127.0.0.1:{port}" in said
     assert "choose another port or address" in said
 
 

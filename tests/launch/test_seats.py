@@ -101,9 +101,14 @@ def test_a_hosts_file_that_is_not_there(tmp_path):
 
 def test_addresses():
     assert listen_at("") == ("127.0.0.1", 0)
-    assert listen_at("node0") == ("0.0.0.0", 0)
-    assert listen_at("10.0.0.1:4711") == ("0.0.0.0", 4711)
-    assert listen_at("[fe80::1]") == ("::", 0)
+    assert listen_at("localhost") == ("127.0.0.1", 0)
+    assert listen_at("10.0.0.1:4711") == ("10.0.0.1", 4711)
+    assert listen_at("[fe80::1]") == ("fe80::1", 0)
+    with pytest.raises(InvalidCall, match=r"--address no\.such\.host is not known here"):
+        listen_at("no.such.host")
+    for wrong in ("127.0.0.1:1:2", "fe80::1:80", "[]:80", "h:99999"):
+        with pytest.raises(InvalidCall, match="is not an address"):
+            listen_at(wrong)
     assert reached_at("", 5) == "127.0.0.1:5"
     assert reached_at("node0:5", 5) == "node0:5"
     assert reached_at("[fe80::1]:5", 5) == "[fe80::1]:5"

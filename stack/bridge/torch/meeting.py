@@ -61,8 +61,7 @@ def _place(store: dist.Store) -> Iterator[_Card]:
         yield _Card(world.store, world.token, key)
         return
     token, host = secrets.token_hex(16), _own_address(store)
-    everywhere = "::" if ":" in host else "0.0.0.0"
-    with StoreServer(token, host if host == _ALONE else everywhere) as server:
+    with StoreServer(token, host) as server:
         yield _Card(
             f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}", token, key
         )

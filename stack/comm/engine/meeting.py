@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from hal.core.errors import DeadlineExceeded, HalError, InvalidCall
 from stack.comm.choose.choices import Choices, choices_in, own_choices, own_rules
 from stack.comm.choose.network import network_of_hosts
-from stack.comm.engine.links import VERSION, Card, Deadline, Links, Listeners
+from stack.comm.engine.links import VERSION, Card, Connections, Deadline, Links, Listeners
 from stack.comm.engine.segment import segment_of
 from stack.comm.store import Store
 
@@ -28,14 +28,12 @@ _WITHDRAWAL_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """What a meeting gives: `hosts[r]` is the lowest rank of rank r's host, `life[r]` a connected
-    socket, `data[2 * r]` and the one after it two more where rank r is of another host, `segment`
-    the descriptor of the memory that this host's ranks share. All are the caller's. `choices` are
-    equal on all ranks."""
+    """What a meeting gives: `hosts[r]` is the lowest rank of rank r's host, `segment` the
+    descriptor of the memory that this host's ranks share. It and the connections are the caller's.
+    `choices` are equal on all ranks."""
 
     hosts: tuple[int, ...]
-    life: tuple[int, ...]
-    data: tuple[int, ...]
+    connections: Connections
     segment: int
     choices: Choices
 
@@ -66,20 +64,20 @@ def meet(place: Place, rank: int, size: int, deadline_s: float) -> Met:
     """
     store, deadline = place.table, Deadline(deadline_s)
     with ExitStack() as stack:
-        listeners = Listeners(place.address, size)
+        listeners = Listeners(store, place.address, rank, size)
         stack.callback(listeners.close)
         stack.enter_context(_withdrawn_when_late(store, rank))
         card = listeners.card(size)
         store.set(f"card/{rank}", json.dumps(asdict(card)).encode(), deadline.left_s)
         cards = _cards(store, rank, size, deadline)
-        links = Links(rank, cards, deadline)
+        links = Links(store, rank, cards, deadline)
         stack.callback(links.close)
         hosts = _hosts(store, links, rank, cards, deadline)
         links.call_lower(hosts)
         links.hear_higher(listeners, hosts)
         choices = _choices(store, rank, hosts, deadline)
         segment = segment_of(links, rank, hosts, cards, deadline)
-        return Met(hosts, *links.take(), segment, choices)
+        return Met(hosts, links.take(), segment, choices)
 
 
 @contextmanager

@@ -56,12 +56,13 @@ class Member(Engine):
         self.heartbeat_s = max(timeout_s / _HEARTBEATS, _LEAST_HEARTBEAT_S)
         self._timeout_ns = int(timeout_s * NS)
         local = [r for r, host in enumerate(met.hosts) if host == met.hosts[rank]]
+        links = met.connections
         native = lib.he_group_new(
-            rank, self.size, len(local), local, met.segment, met.life, met.data,
+            rank, self.size, len(local), local, met.segment, links.life, links.data,
             int(self.heartbeat_s * NS),
         )  # fmt: skip
         if native == ffi.NULL:
-            for descriptor in (met.segment, *met.life, *met.data):
+            for descriptor in (met.segment, *links.life, *links.data):
                 if descriptor >= 0:
                     os.close(descriptor)
             raise PluginError(f"group {key!r}: no memory or thread for it")

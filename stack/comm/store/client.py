@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from hal.core.errors import InvalidCall
+from stack.comm.handshake import Terms
 from stack.comm.store.lease import Lease
 from stack.comm.store.link import Link
 from stack.comm.store.table import COUNT
@@ -22,14 +23,15 @@ class Store:
     Every call ends within `deadline_s` seconds, its own or the store's, in which it also connects
     again if the connection breaks. Raises of every call: DeadlineExceeded when nobody answers in
     time, StoreError when the token is wrong or the store is full, InvalidCall for a key that is
-    empty or longer than 1 KiB or a value of over 1 MiB.
+    empty or longer than 1 KiB or a value of over 1 MiB. `prefix` is what its keys begin with in the
+    whole table (see `under`).
     """
 
     def __init__(self, address: str, token: str, deadline_s: float) -> None:
         """The store at `address` ("127.0.0.1:4711"). Connects at the first call."""
         self._links = _Links(address, token)
         self._deadline_s = deadline_s
-        self._prefix = ""
+        self.prefix = ""
 
     @classmethod
     def of(cls, world: World) -> Store:
@@ -41,8 +43,13 @@ class Store:
         other = Store.__new__(Store)
         other._links = self._links
         other._deadline_s = self._deadline_s
-        other._prefix = self._prefix + prefix
+        other.prefix = self.prefix + prefix
         return other
+
+    def terms(self, place: bytes) -> Terms:
+        """What a handshake with another process that knows the store's token needs; `place` names
+        the one that listens."""
+        return Terms(self._links.token.encode(), place)
 
     def close(self) -> None:
         """End the connections that no call uses now; also those of `under`."""
@@ -54,7 +61,7 @@ class Store:
 
     def get(self, key: str, deadline_s: float | None = None) -> bytes:
         """The value of a key, once it has one."""
-        what = f"nobody has set {self._prefix + key!r}"
+        what = f"nobody has set {self.prefix + key!r}"
         return self._ask(Code.GET, (self._key(key),), what, deadline_s).fields[0]
 
     def find(self, key: str, deadline_s: float | None = None) -> bytes | None:
@@ -64,7 +71,7 @@ class Store:
 
     def wait(self, keys: Sequence[str], deadline_s: float | None = None) -> None:
         """Wait until every one of 1 to 1,024 keys has had a value since this call began."""
-        what = f"not all of {[self._prefix + key for key in keys[:8]]} were set"
+        what = f"not all of {[self.prefix + key for key in keys[:8]]} were set"
         self._ask(Code.WAIT, tuple(map(self._key, keys)), what, deadline_s)
 
     def add(self, key: str, amount: int = 1, deadline_s: float | None = None) -> int:
@@ -99,15 +106,15 @@ class Store:
         Raises StoreError when the key has a value already.
         """
         until_s = self._until(deadline_s)
-        return Lease(self._links.new(), self._prefix + key, self._key(key), value, until_s)
+        return Lease(self._links.new(), self.prefix + key, self._key(key), value, until_s)
 
     def watch(self, prefix: str, deadline_s: float | None = None) -> Watch:
         """Every change of a key that begins with `prefix`, those that are there to begin with."""
-        whole = (self._prefix + prefix).encode()
-        return Watch(self._links.new(), whole, len(self._prefix.encode()), self._until(deadline_s))
+        whole = (self.prefix + prefix).encode()
+        return Watch(self._links.new(), whole, len(self.prefix.encode()), self._until(deadline_s))
 
     def _key(self, key: str) -> bytes:
-        return (self._prefix + key).encode()
+        return (self.prefix + key).encode()
 
     def _until(self, deadline_s: float | None) -> float:
         return time.monotonic() + (self._deadline_s if deadline_s is None else deadline_s)
@@ -126,11 +133,11 @@ class _Links:
 
     def __init__(self, address: str, token: str) -> None:
         self._address = address
-        self._token = token
+        self.token = token
         self._idle: deque[Link] = deque()  # its own operations need no lock
 
     def new(self) -> Link:
-        return Link(self._address, self._token)
+        return Link(self._address, self.token)
 
     def ask(self, code: Code, fields: tuple[bytes, ...], what: str, until_s: float) -> Message:
         link = self._taken()

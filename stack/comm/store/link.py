@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import os
 import socket
 import time
@@ -10,19 +9,18 @@ from contextlib import suppress
 from weakref import WeakSet
 
 from hal.core.errors import DeadlineExceeded, InvalidCall
+from stack.comm.handshake import CLAIM_NBYTES, HandshakeError, Refused, Terms, prove
 from stack.comm.store.wire import (
-    GREETING_NBYTES,
+    GRANT,
     KEYS,
-    MAGIC,
     MESSAGE_NBYTES,
-    NONCE_NBYTES,
+    PLACE,
     VALUE_NBYTES,
     Code,
     Message,
     StoreError,
     WireError,
     pack,
-    proof,
     take,
 )
 from stack.comm.world import host_and_port
@@ -41,8 +39,8 @@ class Link:
 
     def __init__(self, address: str, token: str) -> None:
         self.address = address
-        self._token = token
-        self.session = os.urandom(NONCE_NBYTES)
+        self._terms = Terms(token.encode(), PLACE)
+        self.session = os.urandom(CLAIM_NBYTES)
         self._number = 0
         self._socket: socket.socket | None = None
         self._inbox = bytearray()
@@ -140,7 +138,14 @@ class Link:
                     text = f"the store at {self.address} cannot be reached: {error}"
                     raise DeadlineExceeded(text) from None
                 time.sleep(min(_RETRY_S, left_s))
-            except WireError as error:
+            except Refused as refused:
+                self.close()
+                why = (
+                    "it has too many clients; raise `ulimit -n`" if refused.known else "wrong token"
+                )
+                text = f"the store at {self.address} refuses this process: {why}"
+                raise StoreError(text) from None
+            except HandshakeError as error:
                 self.close()
                 raise StoreError(f"{self.address} is no store of this job: {error}") from None
 
@@ -149,26 +154,8 @@ class Link:
         link = socket.create_connection(host_and_port(self.address), left_s)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = link
-        self._greet(until_s)
-
-    def _greet(self, until_s: float) -> None:
-        """Prove that this process knows the token, and see that the server does."""
-        hello = self._take(until_s, GREETING_NBYTES)
-        if hello.code is not Code.HELLO or len(hello.fields) != 2 or hello.fields[0] != MAGIC:
-            raise WireError(f"its greeting is not {MAGIC.decode()}")
-        nonce = os.urandom(NONCE_NBYTES)
-        nonces = hello.fields[1] + nonce
-        mine = proof(self._token, b"client" + self.session, nonces)
-        self.send(Message(Code.PROOF, 0, (nonce, self.session, mine)), until_s)
-        answer = self._take(until_s, GREETING_NBYTES)
-        if answer.code is Code.REFUSED:
-            raise StoreError(f"the store at {self.address} refuses this process: wrong token")
-        if answer.code is not Code.WELCOME or len(answer.fields) != 2:
-            raise WireError(f"it answers a proof by {answer.code.name}")
-        theirs, lease = answer.fields
-        if not hmac.compare_digest(theirs, proof(self._token, b"server" + lease, nonces)):
-            raise WireError("it does not know the token")
-        self.lease_s = float(lease)
+        grant, _ = prove(link, self._terms, self.session, until_s)
+        (self.lease_s,) = GRANT.unpack(grant)
 
     def send(self, message: Message, until_s: float) -> None:
         """Send a message. Raises OSError (TimeoutError at `until_s`), InvalidCall when it is so
@@ -186,13 +173,13 @@ class Link:
     def hear(self, until_s: float, number: int = 0) -> Message:
         """The next message, or the next one with this number. Raises OSError, WireError."""
         while True:
-            message = self._take(until_s, MESSAGE_NBYTES)
+            message = self._take(until_s)
             if number in (0, message.number):
                 return message
 
-    def _take(self, until_s: float, limit: int) -> Message:
+    def _take(self, until_s: float) -> Message:
         link = self._open()
-        while (message := take(self._inbox, limit)) is None:
+        while (message := take(self._inbox, MESSAGE_NBYTES)) is None:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError("timed out")
@@ -223,7 +210,7 @@ def _forked() -> None:
     the child must not speak in its name."""
     for link in list(_LINKS):
         link.close()
-        link.session = os.urandom(NONCE_NBYTES)
+        link.session = os.urandom(CLAIM_NBYTES)
 
 
 _LINKS: WeakSet[Link] = WeakSet()

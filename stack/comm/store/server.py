@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hmac
 import os
 import resource
 import selectors
@@ -12,46 +11,40 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from hal.core.errors import DeadlineExceeded, InvalidCall
+from stack.comm.handshake import BACKLOG, STRANGERS, Acceptor, Known, Terms
+from stack.comm.loop import turn
 from stack.comm.store.table import Delivery, Table
 from stack.comm.store.wire import (
-    GREETING_NBYTES,
+    GRANT,
     LEASE_S,
-    MAGIC,
     MESSAGE_NBYTES,
-    NONCE_NBYTES,
-    Code,
+    PLACE,
     Message,
     WireError,
     pack,
-    proof,
     take,
 )
 
-GREETING_S = 10.0
-"""How long a stranger may take to prove that it knows the token."""
-STRANGERS = 128
-"""The most connections that have not proved it; one more, and the oldest is closed."""
 BACKLOG_NBYTES = 16 << 20
 """A client that leaves more than this unread is cut off. A watch then looks at everything anew."""
 _TURN_S = 1.0
 _END_S = 10.0
-_PAUSE_S = 0.01
 _READ_NBYTES = 1 << 18
 
 
 @dataclass(eq=False, slots=True)
 class _Peer:
-    """A connection; `client` is -1 until it has proved that it knows the token. `writing`: the
-    selector tells when more of the outbox can be sent."""
+    """A connection whose other end has proved that it knows the token, and its client's number.
+    `writing`: the selector tells when more of the outbox can be sent."""
 
     link: socket.socket
-    nonce: bytes
+    client: int
     heard_s: float
-    client: int = -1
     inbox: bytearray = field(default_factory=bytearray)
     outbox: bytearray = field(default_factory=bytearray)
     writing: bool = False
@@ -71,20 +64,21 @@ class StoreServer:
 
         Raises InvalidCall when the address is taken or is not this machine's.
         """
-        self._token = token
         self._lease_s = lease_s
         self._table = Table()
         self._due: deque[Delivery] = deque()
-        self._peers: dict[socket.socket, _Peer] = {}
-        self._clients: dict[int, _Peer] = {}
+        self._peers: dict[int, _Peer] = {}
         self._next = 0
         self._listener = _listen(host, port)
-        self._listener.setblocking(False)
-        self._most = max(8, resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4)
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most = max(8, descriptors * 3 // 4 - STRANGERS)
         self._woken, self._waker = os.pipe()
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ, lambda: None)
+        terms, grant = Terms(token.encode(), PLACE), GRANT.pack(lease_s)
+        self._acceptor = Acceptor(
+            self._selector, [self._listener], terms, self._wants, self._admit, grant
+        )
         self._ended = False
         self._thread = threading.Thread(target=self._serve, name="hal-store", daemon=True)
 
@@ -111,57 +105,38 @@ class StoreServer:
             raise DeadlineExceeded(f"the store's thread did not end within {_END_S} s")
         for peer in self._peers.values():
             peer.link.close()
+        self._acceptor.close()
         self._selector.close()
-        self._listener.close()
         os.close(self._woken)
         os.close(self._waker)
 
     def _serve(self) -> None:
         while not self._ended:
-            for key, events in self._selector.select(min(_TURN_S, self._lease_s / 4)):
-                if key.fileobj is self._listener:
-                    self._accept()
-                elif isinstance(key.fileobj, socket.socket):
-                    self._turn(self._peers.get(key.fileobj), events)
-                self._deliver()
+            turn(self._selector, min(_TURN_S, self._lease_s / 4))
+            self._deliver()
+            self._acceptor.expire()
             self._expire()
             self._deliver()
 
-    def _accept(self) -> None:
-        try:
-            link, _ = self._listener.accept()
-        except OSError:  # it has gone again, or the system gives no more descriptors now
-            self._drop_stranger()
-            time.sleep(_PAUSE_S)
-            return
-        link.setblocking(False)
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._welcome(link)
+    def _wants(self, session: bytes) -> bool:
+        return len(self._peers) < self._most
 
-    def _welcome(self, link: socket.socket) -> None:
-        strangers = sum(known.client < 0 for known in self._peers.values())
-        if strangers >= STRANGERS or len(self._peers) >= self._most:
-            self._drop_stranger()
-        if len(self._peers) >= self._most:
-            link.close()
-            return
-        known = _Peer(link, os.urandom(NONCE_NBYTES), time.monotonic())
-        self._peers[link] = known
-        self._selector.register(link, selectors.EVENT_READ)
-        self._send(known, Message(Code.HELLO, 0, (MAGIC, known.nonce)))
+    def _admit(self, known: Known) -> None:
+        """A client has come; the handshake's claim is its session."""
+        peer = _Peer(known.link, self._next, time.monotonic())
+        self._next += 1
+        self._peers[peer.client] = peer
+        with contextlib.suppress(OSError):  # it has gone again, which is read
+            known.link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            known.link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._selector.register(known.link, selectors.EVENT_READ, partial(self._turn, peer))
+        self._table.come(peer.client, known.claim)
 
-    def _drop_stranger(self) -> None:
-        """Close the oldest connection that has proved nothing."""
-        oldest = next((known for known in self._peers.values() if known.client < 0), None)
-        if oldest is not None:
-            self._drop(oldest, "it did not prove that it knows the token")
-
-    def _turn(self, peer: _Peer | None, events: int) -> None:
-        """Read from a connection, or write to it; it may have been dropped in this turn."""
-        if peer is not None and events & selectors.EVENT_WRITE:
+    def _turn(self, peer: _Peer) -> None:
+        """Write to a connection, and read from it."""
+        if peer.writing:
             self._flush(peer)
-        if peer is not None and events & selectors.EVENT_READ and peer.link in self._peers:
+        if peer.client in self._peers:
             self._read(peer)
 
     def _read(self, peer: _Peer) -> None:
@@ -184,49 +159,21 @@ class StoreServer:
     def _hear(self, peer: _Peer) -> None:
         """Serve the requests that are complete, one after the other has been answered."""
         try:
-            while peer.link in self._peers and not self._busy(peer):
-                limit = GREETING_NBYTES if peer.client < 0 else MESSAGE_NBYTES
-                message = take(peer.inbox, limit)
+            while peer.client in self._peers and not self._table.busy(peer.client):
+                message = take(peer.inbox, MESSAGE_NBYTES)
                 if message is None:
                     break
-                self._answer(peer, message)
+                self._due += self._table.ask(peer.client, message)
         except WireError as error:
             self._drop(peer, str(error))
         if len(peer.inbox) > MESSAGE_NBYTES + _READ_NBYTES:
             self._drop(peer, "it sent requests without waiting for answers")
 
-    def _busy(self, peer: _Peer) -> bool:
-        return peer.client >= 0 and self._table.busy(peer.client)
-
-    def _answer(self, peer: _Peer, message: Message) -> None:
-        if peer.client < 0:
-            self._admit(peer, message)
-        else:
-            self._due += self._table.ask(peer.client, message)
-
-    def _admit(self, peer: _Peer, message: Message) -> None:
-        """Look at a stranger's proof, and prove the same to it."""
-        if message.code is not Code.PROOF or len(message.fields) != 3:
-            raise WireError("a connection begins with a proof")
-        nonce, session, proved = message.fields
-        nonces = peer.nonce + nonce
-        if not hmac.compare_digest(proved, proof(self._token, b"client" + session, nonces)):
-            self._send(peer, Message(Code.REFUSED, 0, (b"its token is not this store's",)))
-            self._drop(peer, "its token is wrong")
-            return
-        peer.client = self._next
-        self._next += 1
-        self._clients[peer.client] = peer
-        self._table.come(peer.client, session)
-        lease = str(self._lease_s).encode()
-        mine = proof(self._token, b"server" + lease, nonces)
-        self._send(peer, Message(Code.WELCOME, 0, (mine, lease)))
-
     def _deliver(self) -> None:
         """Send what is due, and serve those who have sent their next request already."""
         while self._due:
             one = self._due.popleft()
-            if (peer := self._clients.get(one.client)) is not None:
+            if (peer := self._peers.get(one.client)) is not None:
                 self._send(peer, one.message)
                 self._hear(peer)
 
@@ -248,28 +195,25 @@ class StoreServer:
                 self._drop(peer, f"its connection broke: {error}")
                 return
             del peer.outbox[:sent]
-        if peer.link in self._peers and peer.writing is not bool(peer.outbox):
+        if peer.client in self._peers and peer.writing is not bool(peer.outbox):
             peer.writing = not peer.writing
             writing = selectors.EVENT_WRITE if peer.writing else 0
-            self._selector.modify(peer.link, selectors.EVENT_READ | writing)
+            self._selector.modify(
+                peer.link, selectors.EVENT_READ | writing, partial(self._turn, peer)
+            )
 
     def _drop(self, peer: _Peer, why: str) -> None:
         """Close a connection, and tell those who watch its leases."""
-        if self._peers.pop(peer.link, None) is None:
-            return
-        self._selector.unregister(peer.link)
-        peer.link.close()
-        if self._clients.pop(peer.client, None) is not None:
+        if self._peers.pop(peer.client, None) is not None:
+            self._selector.unregister(peer.link)
+            peer.link.close()
             self._due += self._table.gone(peer.client, why)
 
     def _expire(self) -> None:
-        """Drop strangers that say nothing, and holders of leases that have fallen silent."""
+        """Drop holders of leases that have fallen silent."""
         now_s = time.monotonic()
         for peer in list(self._peers.values()):
-            silent_s = now_s - peer.heard_s
-            if peer.client < 0 and silent_s > GREETING_S:
-                self._drop(peer, f"it proved nothing in {GREETING_S} s")
-            elif peer.client >= 0 and self._table.leases(peer.client) and silent_s > self._lease_s:
+            if now_s - peer.heard_s > self._lease_s and self._table.leases(peer.client):
                 self._drop(peer, f"it gave no sign of life for {self._lease_s:g} s")
 
 
@@ -284,5 +228,5 @@ def _listen(host: str, port: int) -> socket.socket:
         raise InvalidCall(
             f"the store cannot listen at {host}:{port}: {error}; choose another port or address"
         ) from error
-    listener.listen(STRANGERS)
+    listener.listen(BACKLOG)
     return listener

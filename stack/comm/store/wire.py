@@ -1,13 +1,11 @@
 """What a store and its clients say to each other over a connection.
 
 A message is its length (4 bytes), a code (1), a number (8) and fields, each with its length (4);
-everything is big-endian. The server speaks first. Before a client has proved that it knows the
-token no message is longer than `GREETING_NBYTES`, so a stranger cannot fill the memory.
+everything is big-endian. They follow the handshake of `stack.comm.handshake`.
 """
 
 from __future__ import annotations
 
-import hmac
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +19,6 @@ KEY_NBYTES = 1 << 10
 """The longest key, in UTF-8."""
 KEYS = 1 << 10
 """The most keys that one call waits for."""
-GREETING_NBYTES = 256
 MESSAGE_NBYTES = VALUE_NBYTES * 2 + KEYS * (KEY_NBYTES + 4)
 """The longest message: a compare_set of two whole values, or a wait for many keys."""
 
@@ -29,8 +26,10 @@ LEASE_S = 15.0
 """A process that gives no sign of life for so long loses its leases, unless the server is told
 another time."""
 
-MAGIC = b"hal-store/1"
-NONCE_NBYTES = 32
+PLACE = b"hal-store/2"
+"""What the handshake calls a job's store."""
+GRANT = struct.Struct(">d")
+"""What the server grants with a handshake: the time of its leases in seconds."""
 
 _LENGTH = struct.Struct(">I")
 _HEAD = struct.Struct(">BQ")
@@ -48,12 +47,8 @@ class WireError(ValueError):
 
 
 class Code(IntEnum):
-    """What a message is: a greeting, a request, or an answer."""
+    """What a message is: a request, or an answer."""
 
-    HELLO = 1
-    PROOF = 2
-    WELCOME = 3
-    REFUSED = 4
     SET = 10
     GET = 11
     FIND = 12
@@ -118,11 +113,6 @@ def take(inbox: bytearray, limit: int) -> Message | None:
     body = bytes(inbox[_LENGTH.size : end])
     del inbox[:end]
     return unpack(body)
-
-
-def proof(token: str, role: bytes, nonces: bytes) -> bytes:
-    """What only one who knows the token can say; `role` keeps an answer from being sent back."""
-    return hmac.digest(token.encode(), role + nonces, "sha256")
 
 
 def _fields(body: bytes) -> Iterator[bytes]:

@@ -59,13 +59,22 @@ class Crew:
 
 
 @contextmanager
+def several_hosts():
+    """Every thread says by `BOOT.host.number` of which host it is."""
+    before, links._BOOT = links._BOOT, BOOT
+    try:
+        yield
+    finally:
+        links._BOOT = before
+
+
+@contextmanager
 def crews(*sizes, deadline_s=20.0):
     """A crew of each size: of that many ranks, or with these hosts, one for each rank."""
     hosts = [(0,) * size if isinstance(size, int) else size for size in sizes]
-    before, links._BOOT = links._BOOT, BOOT
     with StoreServer(TOKEN) as server, ThreadPoolExecutor(sum(map(len, hosts))) as pool:
-        made = [Crew(server.port, len(of), pool, deadline_s, of) for of in hosts]
-        links._BOOT = before
+        with several_hosts():
+            made = [Crew(server.port, len(of), pool, deadline_s, of) for of in hosts]
         yield made
         for crew in made:
             crew.close()

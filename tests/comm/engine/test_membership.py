@@ -12,7 +12,7 @@ from stack.comm.engine.failures import PeerLost
 from stack.comm.engine.links import LIFE, Card, Deadline, Links
 from stack.comm.engine.segment import segment_of
 from stack.comm.group import Group
-from stack.comm.store import StoreServer
+from stack.comm.store import Store, StoreServer
 from stack.comm.world import World
 from tests.comm.engine.crew import TOKEN, crews
 from tests.comm.engine.ranks import running
@@ -106,11 +106,11 @@ def test_the_ranks_of_a_job_find_each_other():
 
 
 def test_a_lowest_rank_that_gives_up_is_named_to_those_who_wait_for_its_memory():
-    card = Card(1, 2, "boot", "local", "127.0.0.1", 1, "secret", "token")
-    links = Links(1, [card, card], Deadline(20.0))
+    card = Card(1, 2, "boot", "local", "127.0.0.1", 1, "token")
+    links = Links(Store("127.0.0.1:1", TOKEN, 20.0), 1, [card, card], Deadline(20.0))
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:
-        links._links[0, LIFE] = ours
+        links._links[0, LIFE] = ours, b""
         ours.send(b"what it does not read any more")
         theirs.close()
         with pytest.raises(DeadlineExceeded, match="rank 0 has given up"):
