@@ -7,13 +7,25 @@ from collections.abc import Callable
 from hal.core.description import DeviceInfo
 from hal.core.errors import DeviceLost, Failure, Scope
 from hal.core.spec import hookimpl
-from hal.core.values import Buffer, Fault, Graph, Group, Handle, Health, HealthState, Timeline
+from hal.core.values import (
+    Buffer,
+    Fault,
+    Graph,
+    Group,
+    Handle,
+    Health,
+    HealthState,
+    Launchable,
+    Program,
+    Timeline,
+)
 from hal.hosted.faults import takes_device
 from hal.hosted.groups import Groups
 from hal.hosted.lock import LOCK, SLICE_S
 from hal.hosted.machine import Store
 from hal.hosted.memory import Memory
 from hal.hosted.order import Order
+from hal.hosted.programs import Programs
 from hal.hosted.queues import Stage
 from hal.hosted.scheduler import DRIVEN_S, Scheduler
 from hal.hosted.session import Session
@@ -33,9 +45,12 @@ class HostedDevice:
     def __init__(self, info: DeviceInfo, machine: Store, order: Order) -> None:
         self._session = session = Session(info, machine, order)
         self._memory, self._groups = Memory(session), Groups(session)
+        self._programs = Programs(session)
         self._timelines = Timelines(session)
         self._work = (
-            StreamWork(session, machine) if isinstance(machine, StreamMachine) else Work(session)
+            StreamWork(session, machine, self._programs)
+            if isinstance(machine, StreamMachine)
+            else Work(session, self._programs)
         )
         self._subscribers: list[Callable[[Failure], None]] = []
         self._bind_parts(self._memory, self._timelines, self._work, self._groups)
@@ -49,7 +64,7 @@ class HostedDevice:
         self.export_buffer, self.import_buffer = memory.export_buffer, memory.import_buffer
         self.create_timeline, self.signal = timelines.create_timeline, timelines.signal
         self.wait, self.timestamps = timelines.wait, timelines.timestamps
-        self.load, self.bind, self.launch = work.load, work.bind, work.launch
+        self.load, self.bind, self.launch = self._programs.load, work.bind, work.launch
         self.copy, self.fill, self.host_call = work.copy, work.fill, work.host_call
         self.record, self.replay = work.record, work.replay
         self.create_group, self.shrink = groups.create_group, groups.shrink
@@ -83,6 +98,9 @@ class HostedDevice:
                     self._work.free(handle)
                 case Group():
                     self._groups.free(handle)
+                case Program() | Launchable():
+                    self._programs.free(handle)
+        self._session.give_back()
 
     @hookimpl
     def close(self) -> None:
@@ -100,8 +118,12 @@ class HostedDevice:
             session.state = HealthState.CLOSED
         self._scheduler.stop()
         self._subscribers.clear()
-        if session.cause is None:
+        session.give_back()
+        try:
             session.machine.close()
+        except Exception:
+            if session.cause is None:
+                raise
 
     @hookimpl
     def reset(self) -> int:
@@ -119,7 +141,9 @@ class HostedDevice:
             self._end_epoch(cause)
             session.epoch += 1
             session.cause, session.state = None, HealthState.OK
-            return session.epoch
+            epoch = session.epoch
+        session.give_back()
+        return epoch
 
     @hookimpl
     def subscribe(self, callback: Callable[[Failure], None]) -> None:
@@ -142,6 +166,7 @@ class HostedDevice:
         session.members.clear()
         session.faults.clear()
         self._work.free_all()
+        self._programs.free_all()
         self._memory.free_all()
         session.changed.notify_all()
 

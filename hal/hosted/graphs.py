@@ -1,4 +1,4 @@
-"""Recorded graphs, which keep the buffers that they name."""
+"""Recorded graphs, which keep the buffers and programs that they name."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from hal.core.errors import StaleHandle
 from hal.core.values import Command, Graph
 from hal.hosted.lock import LOCK
-from hal.hosted.memory import Allocation
+from hal.hosted.queues import Resource
 from hal.hosted.session import Session
 
 
 @dataclass(eq=False, slots=True)
 class Keeper:
-    """A graph's payload. It keeps its buffers until it is freed and nothing replays it."""
+    """A graph's payload. It keeps its buffers and programs until it is freed and nothing replays
+    it."""
 
-    keeps: tuple[Allocation, ...]
+    keeps: tuple[Resource, ...]
     holds: int = field(default=1, kw_only=True)
 
     def check(self, hook: str) -> None:
@@ -29,8 +30,8 @@ class Keeper:
     def let_go(self) -> None:
         self.holds -= 1
         if not self.holds:
-            for allocation in self.keeps:
-                allocation.let_go()
+            for kept in self.keeps:
+                kept.let_go()
 
 
 class Graphs:
@@ -40,15 +41,15 @@ class Graphs:
         self._session = session
         self._live: set[Keeper] = set()
 
-    def kept(self, named: Iterable[Allocation]) -> tuple[Allocation, ...]:
-        """Hold the buffers that commands name. Raises StaleHandle, and then holds none."""
+    def kept(self, named: Iterable[Resource]) -> tuple[Resource, ...]:
+        """Hold what commands name. Raises StaleHandle, and then holds nothing."""
         with LOCK:
             self._session.check_usable("record")
             keeps = tuple(named)
-            for allocation in keeps:
-                allocation.check("record")
-            for allocation in keeps:
-                allocation.hold()
+            for one in keeps:
+                one.check("record")
+            for one in keeps:
+                one.hold()
         return keeps
 
     def graph(self, payload: Keeper, commands: Sequence[Command], slots: Iterable[int]) -> Graph:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from hal.core.errors import Unsupported
 from hal.core.values import AllocOptions, Collective, Grid, KernelSource, SharedHandle
@@ -25,9 +25,18 @@ class Store(ABC):
     """Memory and programs of one device; every call does its work before it returns.
 
     Calls come from several threads, but never two for the same bytes unless the caller of the
-    device asked for that. What it raises fails the operation: an `OperationFailed` with its
-    failure, anything else as a fault of the operation.
+    device asked for that, and never two of `allocate`, `release` and `unload`. No lock of others is
+    held in them. What it raises fails the operation: an `OperationFailed` with its failure,
+    anything else as a fault of the operation.
     """
+
+    beats: int = 0
+    """Grows while a program makes progress, if the machine can tell. One that runs for
+    `Limits.progress_s` without it hangs, and the device is lost."""
+
+    ends_hangs: ClassVar[bool] = False
+    """Whether calls that make no progress end by themselves in less than twice
+    `Limits.progress_s`, with an OperationFailed of FailureKind.HANG."""
 
     @abstractmethod
     def allocate(self, nbytes: int, options: AllocOptions) -> Any:
@@ -50,8 +59,13 @@ class Store(ABC):
         """The program of a source. Raises CompileError; InvalidCall when the entry has other
         parameters."""
 
-    def close(self) -> None:  # noqa: B027  most machines have nothing to keep
-        """The session is over, and the device did not fail: the last chance to keep something."""
+    def unload(self, program: Any) -> None:  # noqa: B027  most programs are memory of Python
+        """Give a program back that no operation uses any more."""
+
+    def close(self) -> None:  # noqa: B027  most machines hold nothing
+        """The session is over: give back what it holds of the driver. All memory and programs have
+        come back, but for those of a call that hangs, which may be under way still. Called once,
+        whether the device failed or not; what it raises is dropped if it did."""
 
     def copy_ns(self, nbytes: int, peer: Store | None) -> float | None:
         """How long a copy of so many bytes takes by the machine's own clock, if it has one (see

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hal.core.description import SpaceKind
@@ -12,6 +14,8 @@ from hal.core.values import AllocOptions, Buffer, MemoryStats, Region, SharedHan
 from hal.hosted.lock import LOCK
 from hal.hosted.machine import Part
 from hal.hosted.session import Session
+
+PLAIN = AllocOptions()
 
 
 @dataclass(eq=False, slots=True)
@@ -48,22 +52,29 @@ class Allocation:
 
     def _end(self) -> None:
         if self.freed and not self.holds:
-            self.session.machine.release(self.memory)
+            self.session.spend(self.session.machine.release, self.memory)
             self.memory = None
             if self.account is not None:
                 self.account.remove(self)
 
 
 class Account:
-    """What is allocated in one space of `capacity` bytes."""
+    """What is allocated in one space of `capacity` bytes; `asked` are bytes that the machine has
+    been asked for and not given yet."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self.live, self.peak, self.count = 0, 0, 0
+        self.live, self.peak, self.count, self.asked = 0, 0, 0, 0
         self.held: dict[str, int] = {}
         self.buffers = 0
 
+    @property
+    def free(self) -> int:
+        return self.capacity - self.live - self.asked
+
     def add(self, nbytes: int, label: str) -> None:
+        """What was asked has been given."""
+        self.asked -= nbytes
         self.live += nbytes
         self.peak = max(self.peak, self.live)
         self.count += 1
@@ -94,21 +105,20 @@ class Memory:
             raise self._out_of_memory(nbytes, account)
         with LOCK:
             self._session.check_usable("alloc")
-            if nbytes > account.capacity - account.live:
+            if nbytes > account.free:
                 self._session.flight.settle_all()
-            free = account.capacity - account.live
-            if nbytes > min(free, self._session.info.limits.alloc_nbytes):
+            if nbytes > min(account.free, self._session.info.limits.alloc_nbytes):
                 raise self._out_of_memory(nbytes, account)
-            try:
-                memory = self._session.machine.allocate(nbytes, options)
-            except MemoryError as error:
+            account.asked += nbytes
+        try:
+            take = partial(self._session.machine.allocate, nbytes, options)
+            return self._given("alloc", take, nbytes, space, account, options)
+        except BaseException as error:
+            with LOCK:
+                account.asked -= nbytes
+            if isinstance(error, MemoryError) and not isinstance(error, OutOfMemory):
                 raise self._out_of_memory(nbytes, account) from error
-            account.add(nbytes, options.label)
-            shareable = options.shareable
-            made = Allocation(
-                self._session, memory, nbytes, account, options.label, shareable=shareable
-            )
-            return self._buffer(made, space)
+            raise
 
     @hookimpl
     def map(self, region: Region, writable: bool) -> memoryview:
@@ -118,13 +128,9 @@ class Memory:
 
     @hookimpl
     def import_host(self, memory: memoryview) -> Buffer:
-        with LOCK:
-            self._session.check_usable("import_host")
-            view = memoryview(memory)
-            adopted = self._session.machine.adopt(view)
-            return self._buffer(
-                Allocation(self._session, adopted, view.nbytes, None), self._default
-            )
+        view = memoryview(memory)
+        take = partial(self._session.machine.adopt, view)
+        return self._given("import_host", take, view.nbytes, self._default)
 
     @hookimpl
     def export_buffer(self, buffer: Buffer) -> SharedHandle:
@@ -136,19 +142,17 @@ class Memory:
 
     @hookimpl
     def import_buffer(self, shared: SharedHandle) -> Buffer:
-        with LOCK:
-            self._session.check_usable("import_buffer")
-            memory = self._session.machine.attach(shared)
-            return self._buffer(
-                Allocation(self._session, memory, shared.nbytes, None), self._default
-            )
+        take = partial(self._session.machine.attach, shared)
+        return self._given("import_buffer", take, shared.nbytes, self._default)
 
     @hookimpl
     def stats(self, space: str) -> MemoryStats:
         account = self._account(space or self._default, "stats")
         with LOCK:
             self._session.flight.settle_all()
-            return MemoryStats(account.live, account.peak, account.count, account.buffers)
+            stats = MemoryStats(account.live, account.peak, account.count, account.buffers)
+        self._session.give_back()
+        return stats
 
     def free(self, buffer: Buffer) -> None:
         """Give a buffer back (with the lock held)."""
@@ -161,9 +165,35 @@ class Memory:
         for allocation in live:
             allocation.free()
 
-    def _buffer(self, made: Allocation, space: str) -> Buffer:
-        self._live.add(made)
-        return Buffer(self._session.name, self._session.epoch, made, made.nbytes, space)
+    def _given(
+        self,
+        hook: str,
+        take: Callable[[], Any],
+        nbytes: int,
+        space: str,
+        account: Account | None = None,
+        options: AllocOptions = PLAIN,
+    ) -> Buffer:
+        """A buffer of what `take` has from the machine, while no lock is held: others' work goes
+        on however long that takes."""
+        session = self._session
+        with LOCK:
+            session.check_usable(hook)
+            epoch = session.epoch
+        memory = session.from_driver(take)
+        made = Allocation(
+            session, memory, nbytes, account, options.label, shareable=options.shareable
+        )
+        with LOCK:
+            if session.cause is None and not session.closing and session.epoch == epoch:
+                if account is not None:
+                    account.add(nbytes, options.label)
+                self._live.add(made)
+                return Buffer(session.name, epoch, made, nbytes, space)
+        session.spend(session.machine.release, memory)
+        session.give_back()
+        session.check_usable(hook)
+        raise StaleHandle(f"{session.name}.{hook}: the device was reset meanwhile")
 
     def _account(self, space: str, hook: str) -> Account:
         if space not in self._accounts:
@@ -174,7 +204,7 @@ class Memory:
         return self._accounts[space]
 
     def _out_of_memory(self, nbytes: int, account: Account) -> OutOfMemory:
-        free = min(account.capacity - account.live, self._session.info.limits.alloc_nbytes)
+        free = min(account.free, self._session.info.limits.alloc_nbytes)
         held = sorted(account.held.items(), key=lambda entry: -entry[1])
         text = f"{self._session.name}: {nbytes} bytes asked, {free} of {account.capacity} are free"
         return OutOfMemory(text, nbytes, free, {k or "unlabelled": n for k, n in held if n})

@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Iterator
 
-from hal.core.errors import Failure, FailureKind
+from hal.core.errors import Failure, FailureKind, Scope
 from hal.hosted.bursts import LOOK_S
 from hal.hosted.faults import takes_device
-from hal.hosted.lock import LOCK
+from hal.hosted.lock import LOCK, SLICE_S
 from hal.hosted.queues import Operation, Stage, failure_of, reached
 from hal.hosted.session import Session
 from hal.hosted.tasks import run_tasks
+from hal.hosted.watch import Doing, Watch
 
 IDLE_S = 0.25
 DRIVEN_S = 0.2e-3
@@ -34,15 +35,39 @@ class Scheduler:
             target=self._loop, name=f"{session.name} operations", daemon=True
         )
         self._thread.start()
+        self._watch = self._watched()
 
     def stop(self) -> None:
-        """End the thread; call without the lock."""
+        """End the thread, unless it is in a call that hangs; call without the lock."""
+        if self._watch is not None:
+            self._watch.stop()
         with LOCK:
             self._stopped = True
             self._session.changed.notify_all()
+            hangs = self._session.cause is not None and bool(self._session.doing.operation)
         for thread in [self._thread, *self._callers]:
             if thread is not threading.current_thread():
-                thread.join(timeout=10.0)
+                thread.join(timeout=SLICE_S if hangs else 10.0)
+
+    def _watched(self) -> Watch | None:
+        """Who notices that the machine does not return, if that is to be noticed."""
+        session, limit_s = self._session, self._session.info.limits.progress_s
+        if not limit_s or session.machine.ends_hangs:
+            return None
+        watch = Watch(
+            session.name, limit_s, session.doing, lambda: session.machine.beats, self._hang
+        )
+        watch.start(self._thread.native_id or 0)
+        return watch
+
+    def _hang(self, doing: Doing, steps: int) -> None:
+        """Lose the device: its thread does not come back from what it did at that step."""
+        session = self._session
+        with LOCK:
+            if doing.operation and doing.steps == steps:
+                text = f"no progress for {session.info.limits.progress_s:g} s"
+                where = doing.operation
+                session.lose(Failure(FailureKind.HANG, Scope.DEVICE, session.name, where, text))
 
     def busy(self) -> bool:
         """Whether an operation runs, or may come to its end without anybody's call (with the
@@ -65,22 +90,26 @@ class Scheduler:
         return (queue.todo[0] for queue in self._session.queues if queue.todo)
 
     def _loop(self) -> None:
-        while True:
+        while not self._stopped:
+            self._session.give_back()
             with LOCK:
                 self._session.bursts.away = False
                 op = self._next()
                 self._session.bursts.away = True
             if op is None:
-                return
+                continue
             if op.apart:
                 self._work_apart(op)
             else:
                 self._work(op)
 
     def _next(self) -> Operation | None:
-        """The next operation to work on; None at the end."""
+        """The next operation to work on; None at the end, and when the machine is to have
+        something back."""
         while not self._stopped:
             self._session.flight.settle_all()
+            if self._session.spent:
+                break
             self._session.flight.watch()
             self._pass_on_failures()
             self._expire()
@@ -183,7 +212,9 @@ class Scheduler:
             return
         if op.job is not None:
             session.flight.start_part(op)
-        spans, failure = run_tasks(session.name, session.order, op.tasks, op.fault)
+        doing = Doing() if op.apart else session.doing
+        spans, failure = run_tasks(session.name, session.order, op.tasks, op.fault, doing)
+        doing.operation = ""
         with LOCK:
             if failure is not None and op.stage is Stage.RUNNING:
                 self._fail(op, failure)

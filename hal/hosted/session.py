@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from hal.core.description import DeviceInfo
 from hal.core.errors import DeviceLost, Failure, FailureKind, Scope, StaleHandle, error_for
@@ -17,6 +18,9 @@ from hal.hosted.lock import LOCK
 from hal.hosted.machine import Store
 from hal.hosted.order import Order
 from hal.hosted.queues import Operation, Queue, Resource, Stage, Task
+from hal.hosted.watch import Doing
+
+Made = TypeVar("Made")
 
 
 class Membership(Protocol):
@@ -47,9 +51,40 @@ class Session:
         self.queues: list[Queue] = []
         self.members: list[Membership] = []
         self.active: set[Operation] = set()
+        self.doing = Doing()
+        self._driver = threading.RLock()
+        self.spent: deque[tuple[Callable[[Any], None], Any]] = deque()
         self.flight = Flight(self, machine)
         self.bursts = Bursts(self)
         self._submitted = 0
+
+    def spend(self, end: Callable[[Any], None], what: Any) -> None:
+        """Memory or a program is used no more, and `end` takes it, at the next `give_back`."""
+        self.spent.append((end, what))
+
+    def give_back(self) -> None:
+        """Let the machine have what was spent; call without the lock, which drivers' calls would
+        hold for all devices of the process."""
+        if not self.spent:
+            return
+        with self._driver:
+            while self.spent:
+                end, what = self.spent.popleft()
+                try:
+                    end(what)
+                except Exception as error:  # noqa: BLE001  foreign code: the device is broken
+                    self._broken(end, error)
+
+    def from_driver(self, take: Callable[[], Made]) -> Made:
+        """Memory of the driver, which has back before what was spent; call without the lock."""
+        with self._driver:
+            self.give_back()
+            return take()
+
+    def _broken(self, end: Callable[[Any], None], error: Exception) -> None:
+        text = f"{end.__name__} raised {type(error).__name__}: {error}"
+        with LOCK:
+            self.lose(Failure(FailureKind.DEVICE_LOST, Scope.DEVICE, self.name, "free", text))
 
     def check_usable(self, where: str) -> None:
         """Raise DeviceLost on a failed device, StaleHandle on a closed one."""

@@ -30,6 +30,7 @@ from hal.hosted.graphs import Graphs, Keeper
 from hal.hosted.lock import LOCK
 from hal.hosted.machine import Part
 from hal.hosted.memory import Allocation
+from hal.hosted.programs import Loaded, Programs
 from hal.hosted.queues import Job, Operation, Queue, Resource
 from hal.hosted.session import Session
 from hal.hosted.streams import After, StreamMachine
@@ -49,7 +50,7 @@ class Bound:
     native: Any
     operations: tuple[str, ...]
     args: tuple[Argument, ...]
-    uses: tuple[Allocation, ...]
+    uses: tuple[Allocation | Loaded, ...]
 
 
 @dataclass(eq=False, slots=True)
@@ -67,17 +68,16 @@ class StreamWork:
     """The hooks that submit work to timelines, and those that prepare it. What joins devices is
     done by the host, as on a machine without streams."""
 
-    def __init__(self, session: Session, machine: StreamMachine) -> None:
+    def __init__(self, session: Session, machine: StreamMachine, programs: Programs) -> None:
         self._session, self._machine, self._flight = session, machine, session.flight
-        self._host, self._take = Work(session), session.bursts.take
-        self.load, self.host_call = self._host.load, self._host.host_call
+        self._host, self._take = Work(session, programs), session.bursts.take
+        self._programs, self.host_call = programs, self._host.host_call
         self._graphs = Graphs(session)
         self.free, self.free_all = self._graphs.free, self._graphs.free_all
 
     @hookimpl
     def bind(self, program: Program, args: Sequence[Argument]) -> Launchable:
-        bound = self._bound(program, args)
-        return Launchable(program.device, program.epoch, bound, program)
+        return self._programs.launchable(program, self._bound(program, args))
 
     @hookimpl
     def launch(self, launchable: Launchable, grid: Grid, timeline: Timeline, waits: Waits) -> Point:
@@ -95,11 +95,11 @@ class StreamWork:
             ):
                 return self._submit("launch", _launch(self._machine, bound, grid), timeline, waits)
             uses = bound.uses
-            for allocation in uses:
-                if allocation.freed:
-                    allocation.check("launch")
-            for allocation in uses:
-                allocation.holds += 1
+            for used in uses:
+                if used.freed:
+                    used.check("launch")
+            for used in uses:
+                used.holds += 1
             value = queue.submitted = queue.submitted + 1
             self._take(queue, (value, bound, grid))
             if not value % _SETTLED_EVERY:
@@ -166,8 +166,9 @@ class StreamWork:
         uses = allocations(args)
         for allocation in uses:
             allocation.check("bind")
-        native = self._machine.bind(program.native, [_part(arg) for arg in args])
-        return Bound(native, (f"launch {program.entry}",), tuple(args), uses)
+        loaded: Loaded = program.native
+        native = self._machine.bind(loaded.native, [_part(arg) for arg in args])
+        return Bound(native, (f"launch {program.entry}",), tuple(args), (*uses, loaded))
 
     def _step(self, command: Command, users: dict[int, list[tuple[Any, int]]]) -> Step:
         match command:
@@ -235,10 +236,10 @@ def _part(arg: Argument) -> Part | float | Slot:
     return part_of(arg) if isinstance(arg, Region) else arg
 
 
-def _named(command: Command) -> Iterable[Allocation]:
+def _named(command: Command) -> Iterable[Resource]:
     match command:
         case LaunchCommand(launchable):
-            uses: tuple[Allocation, ...] = launchable.native.uses
+            uses: tuple[Resource, ...] = launchable.native.uses
             return uses
         case CopyCommand(dst, src):
             return dst.buffer.native, src.buffer.native

@@ -10,6 +10,7 @@ from hal.core.errors import Failure, OperationFailed, Scope
 from hal.core.values import Span
 from hal.hosted.order import Order
 from hal.hosted.queues import Task
+from hal.hosted.watch import Doing
 
 
 class Agenda:
@@ -53,10 +54,10 @@ class Agenda:
 
 
 def run_tasks(
-    device: str, order: Order, tasks: Sequence[Task], fault: Failure | None
+    device: str, order: Order, tasks: Sequence[Task], fault: Failure | None, doing: Doing
 ) -> tuple[tuple[Span, ...], Failure | None]:
     """Run all tasks of an operation of `device`; with a fault only a part of them. Gives their
-    spans in the order of the tasks, and what failed."""
+    spans in the order of the tasks, and what failed. `doing` says meanwhile how far it is."""
     spans: dict[int, Span] = {}
     agenda, wanted = Agenda(tasks), len(tasks)
     if fault is not None and wanted > 1:
@@ -64,6 +65,7 @@ def run_tasks(
     while len(spans) < wanted:
         index = agenda.ready[order.pick(agenda.ready)]
         task, start_ns = tasks[index], time.monotonic_ns()
+        doing.step(task.operation)
         done = _run(device, task, fault is not None and len(tasks) == 1)
         if isinstance(done, Failure):
             return (), done

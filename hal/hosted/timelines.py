@@ -69,6 +69,7 @@ class Timelines:
                     self._pause(now_s - begin_s, until_s - now_s)
             finally:
                 self._session.waiters -= 1
+        self._session.give_back()
         return True
 
     def _over(self, points: Sequence[Point], wait_all: bool) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hal.core.errors import (
-    CompileError,
     Failure,
     FailureKind,
     OperationFailed,
@@ -23,7 +22,6 @@ from hal.core.values import (
     Grid,
     HostFunction,
     HostMemory,
-    KernelSource,
     Launchable,
     LaunchCommand,
     Point,
@@ -34,11 +32,14 @@ from hal.core.values import (
     Waits,
 )
 from hal.hosted.graphs import Graphs, Keeper
-from hal.hosted.lock import LOCK
 from hal.hosted.machine import Machine, Part
 from hal.hosted.memory import Allocation
-from hal.hosted.queues import Task
+from hal.hosted.programs import Loaded, Programs
+from hal.hosted.queues import Resource, Task
 from hal.hosted.session import Session
+
+PIECE_NBYTES = 8 << 20
+"""Larger copies and fills reach the machine in pieces of this size, a multiple of any pattern."""
 
 
 @dataclass(eq=False, slots=True)
@@ -52,25 +53,14 @@ class Recorded(Keeper):
 class Work:
     """The hooks that submit work to timelines, and those that prepare it."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, programs: Programs) -> None:
+        self._session, self._programs = session, programs
         self._graphs = Graphs(session)
         self.free, self.free_all = self._graphs.free, self._graphs.free_all
 
     @hookimpl
-    def load(self, source: KernelSource) -> Program:
-        failure = self._session.strike("load", FailureKind.COMPILE)
-        if failure is not None:
-            raise CompileError(f"{source.entry}: {failure.message}", failure.message)
-        with LOCK:
-            self._session.check_usable("load")
-            epoch = self._session.epoch
-        native = self._session.machine.compile(source)
-        return Program(self._session.name, epoch, native, source.entry, source.params)
-
-    @hookimpl
     def bind(self, program: Program, args: Sequence[Argument]) -> Launchable:
-        return Launchable(program.device, program.epoch, tuple(args), program)
+        return self._programs.launchable(program, tuple(args))
 
     @hookimpl
     def launch(self, launchable: Launchable, grid: Grid, timeline: Timeline, waits: Waits) -> Point:
@@ -85,7 +75,7 @@ class Work:
 
     @hookimpl
     def fill(self, dst: Region, pattern: bytes, timeline: Timeline, waits: Waits) -> Point:
-        return self._submit("fill", _fill(dst, pattern), timeline, waits)
+        return self._submit("fill", self._fill(dst, pattern), timeline, waits)
 
     @hookimpl
     def host_call(self, function: HostFunction, timeline: Timeline, waits: Waits) -> Point:
@@ -98,7 +88,7 @@ class Work:
 
     @hookimpl
     def record(self, commands: Sequence[Command]) -> Graph:
-        keeps = self._graphs.kept(a for command in commands for a in _buffers(command))
+        keeps = self._graphs.kept(a for command in commands for a in _named(command))
         tasks = tuple(None if _slots(command) else self._task(command, ()) for command in commands)
         recorded = Recorded(keeps, tuple(commands), tasks)
         slots = (slot.index for command in commands for slot in _slots(command))
@@ -129,13 +119,14 @@ class Work:
             case CopyCommand(dst, src):
                 task = self._copy(dst, src)
             case FillCommand(dst, pattern):
-                task = _fill(dst, pattern)
+                task = self._fill(dst, pattern)
         return replace(task, after=command.after, uses=allocations(given))
 
     def _launch(self, launchable: Launchable, grid: Grid, args: Sequence[Argument]) -> Task:
         machine, program = self._session.machine, launchable.program
         assert isinstance(machine, Machine), "a machine with streams launches by itself"
-        uses = allocations(args)
+        loaded: Loaded = program.native
+        uses: tuple[Resource, ...] = (*allocations(args), loaded)
         whole = [_whole(arg) for arg in args]
 
         def run(part: bool) -> float | None:
@@ -143,20 +134,23 @@ class Work:
             sizes = (grid[0] // 2, grid[1], grid[2]) if part else grid
             if not all(sizes):
                 return machine.fill_ns(0)
-            return machine.run(program.native, parts, sizes)
+            return machine.run(loaded.native, parts, sizes)
 
         return Task("launch", program.entry, run, uses)
 
     def _copy(self, dst: Region | HostMemory, src: Region | HostMemory) -> Task:
         uses = tuple(s.buffer.native for s in (dst, src) if isinstance(s, Region))
         read, write = _reader(src), _writer(dst)
+        doing = self._session.doing
         nbytes = src.nbytes if isinstance(src, Region) else memoryview(src).nbytes
         machine = self._session.machine
         others = [a.session.machine for a in uses if a.session is not self._session]
 
         def run(part: bool) -> float | None:
             self._check_peers(uses)
-            write(read(nbytes // 2 if part else nbytes))
+            for at, count in _pieces(nbytes // 2 if part else nbytes):
+                write(at, read(at, count))
+                doing.steps += 1
             return machine.copy_ns(nbytes, others[0] if others else None)
 
         return Task("copy", "copy", run, uses)
@@ -172,35 +166,43 @@ class Work:
                     Failure(FailureKind.PEER_LOST, Scope.PEER, name, "copy", text)
                 )
 
+    def _fill(self, dst: Region, pattern: bytes) -> Task:
+        allocation: Allocation = dst.buffer.native
+        write, machine, doing = _writer(dst), allocation.session.machine, self._session.doing
 
-def _fill(dst: Region, pattern: bytes) -> Task:
-    allocation: Allocation = dst.buffer.native
-    write, machine = _writer(dst), allocation.session.machine
+        def run(part: bool) -> float | None:
+            count = dst.nbytes // len(pattern)
+            for at, nbytes in _pieces((count // 2 if part else count) * len(pattern)):
+                write(at, pattern * (nbytes // len(pattern)))
+                doing.steps += 1
+            return machine.fill_ns(dst.nbytes)
 
-    def run(part: bool) -> float | None:
-        count = dst.nbytes // len(pattern)
-        write(pattern * (count // 2 if part else count))
-        return machine.fill_ns(dst.nbytes)
-
-    return Task("fill", "fill", run, (allocation,))
+        return Task("fill", "fill", run, (allocation,))
 
 
-def _reader(side: Region | HostMemory) -> Callable[[int], bytes | memoryview]:
+def _pieces(nbytes: int) -> Iterator[tuple[int, int]]:
+    """A transfer in pieces, each of which is progress: where each begins, and its bytes. No bytes
+    are one piece."""
+    for at in range(0, max(nbytes, 1), PIECE_NBYTES):
+        yield at, min(nbytes - at, PIECE_NBYTES)
+
+
+def _reader(side: Region | HostMemory) -> Callable[[int, int], bytes | memoryview]:
     if isinstance(side, Region):
         allocation: Allocation = side.buffer.native
         machine, offset = allocation.session.machine, side.offset
-        return lambda nbytes: machine.read(allocation.memory, offset, nbytes)
+        return lambda at, nbytes: machine.read(allocation.memory, offset + at, nbytes)
     view = flat(side)
-    return lambda nbytes: view[:nbytes]
+    return lambda at, nbytes: view[at : at + nbytes]
 
 
-def _writer(side: Region | HostMemory) -> Callable[[bytes | memoryview], None]:
+def _writer(side: Region | HostMemory) -> Callable[[int, bytes | memoryview], None]:
     if isinstance(side, Region):
         allocation: Allocation = side.buffer.native
         machine, offset = allocation.session.machine, side.offset
-        return lambda data: machine.write(allocation.memory, offset, data)
+        return lambda at, data: machine.write(allocation.memory, offset + at, data)
     view = flat(side)
-    return lambda data: view.__setitem__(slice(0, len(data)), data)
+    return lambda at, data: view.__setitem__(slice(at, at + len(data)), data)
 
 
 def flat(memory: HostMemory) -> memoryview:
@@ -233,10 +235,11 @@ def _slots(command: Command) -> list[Slot]:
     return [arg for arg in command.launchable.native if isinstance(arg, Slot)]
 
 
-def _buffers(command: Command) -> tuple[Allocation, ...]:
+def _named(command: Command) -> tuple[Resource, ...]:
     match command:
         case LaunchCommand(launchable):
-            return allocations(a for a in launchable.native if not isinstance(a, Slot))
+            given = allocations(a for a in launchable.native if not isinstance(a, Slot))
+            return *given, launchable.program.native
         case CopyCommand(dst, src):
             return dst.buffer.native, src.buffer.native
         case FillCommand(dst):

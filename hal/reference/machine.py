@@ -67,7 +67,10 @@ class ReferenceMachine(Machine):
                 buffers[param.name] = part.view(NUMPY[param.dtype])
             else:
                 scalars[param.name] = arg
-        interpret(program, grid, buffers, scalars, next(self._seeds))
+        interpret(program, grid, buffers, scalars, next(self._seeds), self._beat)
+
+    def _beat(self) -> None:
+        self.beats += 1
 
 
 def _parsed(text: str) -> Kernel:

@@ -45,11 +45,13 @@ def interpret(
     buffers: Mapping[str, Array],
     scalars: Mapping[str, Any],
     seed: int | None = None,
+    ran: Callable[[], None] = lambda: None,
 ) -> None:
     """Run every program instance of the grid (up to three sizes), changing `buffers` in place.
 
     `buffers` holds a one-dimensional array of the parameter's numpy type for each buffer parameter,
     `scalars` a number for each scalar parameter. With a `seed` instances run in a shuffled order.
+    `ran` is called after each instance.
     Raises TileError for arguments that do not fit and for an access outside a memory.
     """
     sizes = tuple(grid) + (1,) * (3 - len(grid))
@@ -62,6 +64,7 @@ def interpret(
             _run_instance(
                 kernel, Instance(kernel.name, tuple(program), sizes, values, dict(memories))
             )
+            ran()
 
 
 def _arguments(

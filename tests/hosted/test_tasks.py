@@ -6,6 +6,7 @@ from hypothesis import given
 from hal.hosted.order import AdversarialOrder, Order
 from hal.hosted.queues import Task
 from hal.hosted.tasks import run_tasks
+from hal.hosted.watch import Doing
 
 
 @st.composite
@@ -23,7 +24,9 @@ def run(afters, order):
         Task("launch", str(i), lambda part, i=i: ran.append(i), after=after)
         for i, after in enumerate(afters)
     ]
-    spans, failure = run_tasks("tiny:0", order, tasks, None)
+    doing = Doing()
+    spans, failure = run_tasks("tiny:0", order, tasks, None, doing)
+    assert doing.steps == len(tasks)
     assert failure is None
     assert [span.name for span in spans] == [task.name for task in tasks]
     return ran

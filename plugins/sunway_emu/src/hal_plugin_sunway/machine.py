@@ -71,6 +71,8 @@ class _Process:
 class SunwayMachine(Machine):
     """A core group whose process starts with its first program."""
 
+    ends_hangs = True
+
     def __init__(self, name: str, chip: Chip, choice: Choice, nbytes: int) -> None:
         self._name, self._chip, self._choice = name, chip, choice
         self._arena = Arena(nbytes)

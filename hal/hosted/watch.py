@@ -1,0 +1,81 @@
+"""Who notices that an operation of the host makes no progress: a machine that does not return."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+LOOKS = 4
+"""How often the watch looks in the time after which an operation counts as hanging."""
+
+
+@dataclass(slots=True)
+class Doing:
+    """What the session's thread works on, and how far it is: `operation` is empty while it works on
+    nothing that is watched. `steps` only grows. That thread alone writes it."""
+
+    operation: str = ""
+    steps: int = 0
+
+    def step(self, operation: str) -> None:
+        """The thread goes on, with this operation."""
+        self.steps += 1
+        self.operation = operation
+
+
+class Watch:
+    """Calls `lose` with the name of an operation that has shown no progress for `progress_s`.
+
+    Progress is a `step`, or that the machine's `beats` are others. Time for which the working
+    thread was ready and no processor was free is not counted: a busy machine makes no hang.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        progress_s: float,
+        doing: Doing,
+        beats: Callable[[], int],
+        lose: Callable[[Doing, int], None],
+    ) -> None:
+        self._progress_s, self._doing, self._beats, self._lose = progress_s, doing, beats, lose
+        self._seen: tuple[int, int] = (0, 0)
+        self._since_s = 0.0
+        self._worker = 0
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name=f"{name} watch", daemon=True)
+
+    def start(self, worker: int) -> None:
+        """Look after the thread with this native id."""
+        self._worker = worker
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; call without the lock."""
+        self._end.set()
+        self._thread.join(timeout=10.0)
+
+    def _loop(self) -> None:
+        while not self._end.wait(self._progress_s / LOOKS):
+            seen = (self._doing.steps, self._beats())
+            if not self._doing.operation or seen != self._seen:
+                self._seen, self._since_s = seen, self._clock_s()
+            elif self._clock_s() - self._since_s >= self._progress_s:
+                self._lose(self._doing, seen[0])
+
+    def _clock_s(self) -> float:
+        """The monotonic clock without the time for which the worker waited for a processor."""
+        return time.monotonic() - _waited_s(self._worker)
+
+
+def _waited_s(thread: int) -> float:
+    """How long a thread of this process was ready and did not run; 0 on a system that does not
+    say."""
+    try:
+        said = Path(f"/proc/self/task/{thread}/schedstat").read_text(encoding="ascii")
+        return int(said.split()[1]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return 0.0

@@ -1,0 +1,190 @@
+"""A machine that does not return, or is slow, or fails: what its device makes of it."""
+
+import threading
+
+import pytest
+
+from hal.core.dtypes import DType
+from hal.core.errors import DeviceLost, Failure, FailureKind, Scope
+from hal.core.values import (
+    AllocOptions,
+    Fault,
+    FillCommand,
+    HealthState,
+    KernelSource,
+    LaunchCommand,
+    Param,
+    ParamKind,
+    Point,
+)
+from tests.hosted.conftest import PROGRAMS, Bench
+
+PARAM = Param("x", ParamKind.BUFFER, DType.U8, writes=True)
+PLAIN = AllocOptions()
+
+
+@pytest.fixture
+def event():
+    """What the program "stuck" waits for."""
+    made = threading.Event()
+    PROGRAMS["stuck"] = lambda memory: made.wait(20)
+    yield made
+    made.set()
+    del PROGRAMS["stuck"]
+
+
+@pytest.fixture
+def slow(event):
+    """A bench whose machine takes its time until the event is set."""
+    made = Bench()
+    yield made
+    event.set()
+    made.device.close()
+
+
+def bound(bench, text="stuck"):
+    program = bench.device.load(KernelSource("python/1", text, text, (PARAM,)))
+    return program, bench.device.bind(program, [bench.buffer])
+
+
+def launched(bench):
+    return bench.device.launch(bound(bench)[1], (1, 1, 1), bench.timeline(), ())
+
+
+def test_a_launch_that_does_not_return_loses_the_device(slow, event):
+    gate, blocked = slow.timeline(host_driven=True), slow.timeline()
+    points = [
+        launched(slow),
+        slow.fill(1, slow.timeline()),
+        slow.fill(2, blocked, [Point(gate, 1)]),
+    ]
+    for point in points:
+        with pytest.raises(DeviceLost) as caught:
+            slow.wait(point)
+        failure = caught.value.failure
+        assert (failure.kind, failure.scope) == (FailureKind.HANG, Scope.DEVICE)
+        assert failure.operation == "launch stuck"
+    assert slow.device.health().state is HealthState.LOST
+    assert slow.machine.released == 0, "the launch still uses the memory"
+    event.set()
+    assert slow.device.reset() == 1
+    assert slow.machine.released == 1
+    slow.buffer = slow.device.alloc(64, PLAIN)
+    assert slow.wait(slow.fill(7, slow.timeline()))
+    assert slow.content() == bytes([7]) * 64
+
+
+def test_beats_and_pieces_are_progress(slow, event, monkeypatch):
+    """A launch and a copy that take longer than the limit, but get on."""
+    monkeypatch.setattr("hal.hosted.work.PIECE_NBYTES", 8)
+    write = slow.machine.write
+    monkeypatch.setattr(slow.machine, "write", lambda *a: (threading.Event().wait(0.02), write(*a)))
+
+    def run(program, args, grid):
+        for _ in range(8):
+            threading.Event().wait(0.02)
+            slow.machine.beats += 1
+
+    monkeypatch.setattr(slow.machine, "run", run)
+    assert slow.wait(launched(slow), slow.fill(3, slow.timeline()))
+    assert slow.content() == bytes([3]) * 64
+
+
+def test_a_host_call_may_take_its_time(slow):
+    point = slow.device.host_call(lambda: threading.Event().wait(0.2), slow.timeline(), ())
+    assert slow.wait(point)
+    assert slow.device.health().state is HealthState.OK
+
+
+@pytest.mark.parametrize("how", ["hang", "loss", "well"])
+def test_the_machine_is_closed_once_however_the_device_ends(how, event):
+    bench, closed = Bench(), []
+    bench.machine.close = lambda: closed.append(how)
+    if how == "hang":
+        point = launched(bench)
+        with pytest.raises(DeviceLost):
+            bench.wait(point)
+    if how == "loss":
+        gone = Failure(FailureKind.DEVICE_LOST, Scope.DEVICE, "tiny:0", "fill", "gone")
+        bench.device.inject(Fault(gone, "fill"))
+        with pytest.raises(DeviceLost):
+            bench.wait(bench.fill(1, bench.timeline()))
+    bench.device.close()
+    bench.device.close()
+    assert closed == [how]
+
+
+def test_a_program_comes_back_when_nothing_uses_it(slow, event):
+    unloaded = []
+    slow.machine.unload = unloaded.append
+    gate = slow.timeline(host_driven=True)
+    PROGRAMS["quick"] = lambda memory: None
+    program, launchable = bound(slow, "quick")
+    graph = slow.device.record([LaunchCommand(launchable, (1, 1, 1))])
+    point = slow.device.launch(launchable, (1, 1, 1), slow.timeline(), [Point(gate, 1)])
+    for handle in (program, launchable, graph):
+        assert unloaded == []
+        slow.device.free(handle)
+    assert unloaded == []
+    slow.device.signal(gate, 1, None)
+    slow.wait(point)
+    slow.device.stats("")
+    assert unloaded == [PROGRAMS["quick"]]
+    dropped, _ = bound(slow, "quick")
+    del dropped, _
+    slow.device.stats("")
+    assert len(unloaded) == 2, "a program that its owner only dropped"
+    kept = bound(slow, "quick")
+    slow.device.close()
+    assert len(unloaded) == 3
+    assert kept
+
+
+def test_others_work_while_a_device_allocates(slow, event):
+    other, begun = Bench("tiny:1"), threading.Event()
+
+    def allocate(nbytes, options):
+        begun.set()
+        event.wait(20)
+        return bytearray(nbytes)
+
+    slow.machine.allocate = allocate
+    thread = threading.Thread(target=slow.device.alloc, args=(8, PLAIN), daemon=True)
+    thread.start()
+    assert begun.wait(5)
+    assert other.wait(other.fill(5, other.timeline()))
+    assert slow.wait(slow.fill(6, slow.timeline())), "the device itself works on, too"
+    event.set()
+    thread.join(5)
+    other.device.close()
+
+
+def test_memory_that_is_asked_for_is_not_given_twice(slow, event):
+    nbytes = slow.device.info.spaces[0].nbytes - 64
+    begun = threading.Event()
+    slow.machine.allocate = lambda n, options: (begun.set(), event.wait(20), bytearray(n))[2]
+    thread = threading.Thread(target=slow.device.alloc, args=(nbytes, PLAIN), daemon=True)
+    thread.start()
+    assert begun.wait(5)
+    with pytest.raises(MemoryError):
+        slow.device.alloc(1, PLAIN)
+    event.set()
+    thread.join(5)
+    assert slow.device.stats("").live_nbytes == nbytes + 64
+
+
+def test_a_machine_that_cannot_take_memory_back_is_lost(slow):
+    def release(memory):
+        raise OSError("the driver is gone")
+
+    slow.machine.release = release
+    slow.device.free(slow.buffer)
+    assert slow.device.health().state is HealthState.LOST
+    assert "the driver is gone" in slow.device.health().cause.message
+
+
+def test_a_fill_in_a_graph_keeps_its_pattern_over_pieces(slow, monkeypatch):
+    monkeypatch.setattr("hal.hosted.work.PIECE_NBYTES", 8)
+    graph = slow.device.record([FillCommand(slow.buffer.region(8, 48), b"abcd")])
+    slow.wait(slow.device.replay(graph, (), slow.timeline(), ()))
+    assert slow.content() == bytes(8) + b"abcd" * 12 + bytes(8)
