@@ -8,7 +8,7 @@ TRAIN_ARGS ?=
 TEST_ARGS ?= -n 2
 NATIVE := $(wildcard *.py stack/comm/engine/native/* plugins/*/*.py plugins/*/src/*/native/*)
 
-.PHONY: setup train test lint bench clean
+.PHONY: setup train test lint bench sanitize clean
 
 setup: $(VENV)/base.stamp
 
@@ -26,6 +26,14 @@ lint: $(VENV)/dev.stamp
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m benchmarks
+
+# Tests that measure or limit the memory of a process fail under a sanitizer, which takes more.
+sanitize: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.sanitizers.run address plugins/cpu/tests -k "not apart and not leaks_nothing and not races"
+	$(BIN)/python -m tests.sanitizers.run address tests/comm/engine
+	$(BIN)/python -m tests.sanitizers.run address plugins/sunway_emu/tests
+	$(BIN)/python -m tests.sanitizers.run thread plugins/cpu/tests -k "not apart and not leaks_nothing and not races"
+	$(BIN)/python -m tests.sanitizers.run thread tests/comm/engine
 
 clean:
 	rm -rf $(VENV) build plugins/*/build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

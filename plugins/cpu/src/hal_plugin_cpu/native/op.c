@@ -194,10 +194,12 @@ static void begin(hc_device *dev, hc_op *op) {
         dev->active++;
         if (dev->watch_idle) hc_wake_watch(dev);
     }
-    if (op->kind == HC_OP_ITEM) begin_item(dev, op);
-    if (op->kind == HC_OP_GRAPH) hc_graph_begin(dev, op);
-    if (op->kind == HC_OP_HOST) begin_host_call(op);
-    if (op->kind == HC_OP_CALL) hc_call_arrive(dev, op);
+    switch (op->kind) { /* which may end the operation, and free it, at once: it is not looked at again */
+    case HC_OP_ITEM: begin_item(dev, op); break;
+    case HC_OP_GRAPH: hc_graph_begin(dev, op); break;
+    case HC_OP_HOST: begin_host_call(op); break;
+    case HC_OP_CALL: hc_call_arrive(dev, op); break;
+    }
 }
 
 void hc_drain(hc_device *dev) {

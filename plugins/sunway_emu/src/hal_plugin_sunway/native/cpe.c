@@ -5,6 +5,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <ucontext.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
 
 #include "emu.h"
 
@@ -48,9 +51,28 @@ void cpes_open(void) {
     ldm_open();
 }
 
+/* AddressSanitizer wants to be told when the process goes over to another stack, and that the frames of a
+ * context that begins anew are no more. */
+static struct { const void *base; size_t nbytes; } scheduler_stack;
+#ifdef __SANITIZE_ADDRESS__
+static void depart(const void *base, size_t nbytes) { __sanitizer_start_switch_fiber(NULL, base, nbytes); }
+static void arrived(void) {
+    const void *base;
+    size_t nbytes;
+    __sanitizer_finish_switch_fiber(NULL, &base, &nbytes);
+    if (running && !on_stack(running, base)) scheduler_stack.base = base, scheduler_stack.nbytes = nbytes;
+}
+static void forget_frames(const void *base) { __asan_unpoison_memory_region(base, STACK_NBYTES); }
+#else
+static void depart(const void *base, size_t nbytes) { (void)base, (void)nbytes; }
+static void arrived(void) {}
+static void forget_frames(const void *base) { (void)base; }
+#endif
+
 /* A context lives on between runs: it takes one entry after the other. */
 static void body(int index) {
     struct cpe *c = &cpes[index];
+    arrived();
     for (;;) {
         contexts[index].entry(contexts[index].argument);
         cpe_settle(c);
@@ -63,9 +85,14 @@ static void body(int index) {
 }
 
 static void switch_to(int index) {
-    if (_setjmp(scheduler)) return;
+    if (_setjmp(scheduler)) {
+        arrived();
+        return;
+    }
+    depart(cpes[index].stack, STACK_NBYTES);
     if (contexts[index].begun) _longjmp(contexts[index].at, 1);
     contexts[index].begun = true;
+    forget_frames(cpes[index].stack);
     ucontext_t *u = &contexts[index].start;
     getcontext(u);
     u->uc_stack.ss_sp = cpes[index].stack;
@@ -77,7 +104,11 @@ static void switch_to(int index) {
 
 void cpe_yield(void) {
     int index = running->self.pen;
-    if (!_setjmp(contexts[index].at)) _longjmp(scheduler, 1);
+    if (!_setjmp(contexts[index].at)) {
+        depart(scheduler_stack.base, scheduler_stack.nbytes);
+        _longjmp(scheduler, 1);
+    }
+    arrived();
 }
 
 static void resume(void *object, int argument) {

@@ -22,10 +22,19 @@ struct tls_index {
     unsigned long module, offset;
 };
 
-/* Takes the loader's place for the loaded programs; the worker's own libraries do not call it. */
+typedef void *address_fn(struct tls_index *index);
+
+/* Takes the loader's place for the program that runs; a library of the worker's own that calls it, as a sanitizer's
+ * does, gets the loader's. */
 void *__tls_get_addr(struct tls_index *index) {
-    if (!current || !running || index->module != current->module) abort();
-    return running->ldm + index->offset;
+    static address_fn *loader;
+    if (current && index->module == current->module) {
+        if (!running) abort();
+        return running->ldm + index->offset;
+    }
+    if (!loader) loader = (address_fn *)dlsym(RTLD_NEXT, "__tls_get_addr");
+    if (!loader) abort();
+    return loader(index);
 }
 
 static int look(struct dl_phdr_info *info, size_t size, void *object) {

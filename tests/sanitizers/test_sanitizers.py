@@ -1,0 +1,93 @@
+"""Our own C under sanitizers: chosen tests run once more in a process of their own.
+
+`make sanitize` runs all tests of the engine, the CPU plugin and the emulator so.
+"""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.sanitizers.build import Sanitizer, gcc
+from tests.sanitizers.run import obstacle, run
+
+CPU, EMULATOR = "plugins/cpu/tests", "plugins/sunway_emu/tests"
+ENGINE = "tests/comm/engine"
+RUNS = {
+    "the CPU plugin's memory": (
+        Sanitizer.ADDRESS,
+        [f"{CPU}/test_{name}.py" for name in ("memory", "graphs", "timelines", "launch", "groups")],
+    ),
+    "the engine's memory": (
+        Sanitizer.ADDRESS,
+        [f"{ENGINE}/test_messages.py", f"{ENGINE}/test_operations.py"],
+    ),
+    "the emulator's memory": (
+        Sanitizer.ADDRESS,
+        [f"{EMULATOR}/test_programs.py", f"{EMULATOR}/test_trouble.py"],
+    ),
+    "the CPU plugin's threads": (
+        Sanitizer.THREAD,
+        [f"{CPU}/test_timelines.py", f"{CPU}/test_groups.py"],
+    ),
+}
+DEADLINE_S = 240.0
+
+PLANTED = {
+    Sanitizer.ADDRESS: """
+        #include <stdlib.h>
+        int fault(void) { volatile int *p = malloc(4); free((void *)p); return *p; }
+    """,
+    Sanitizer.THREAD: """
+        #include <pthread.h>
+        static int n;
+        static void *count(void *p) { for (int i = 0; i < 1000; i++) n++; return p; }
+        int fault(void) {
+            pthread_t a, b;
+            pthread_create(&a, 0, count, 0), pthread_create(&b, 0, count, 0);
+            pthread_join(a, 0), pthread_join(b, 0);
+            return n;
+        }
+    """,
+}
+
+
+def skip_where_it_cannot_run(sanitizer):
+    if reason := obstacle(sanitizer):
+        pytest.skip(f"{sanitizer.value}: {reason}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_nothing_is_found(name):
+    sanitizer, files = RUNS[name]
+    skip_where_it_cannot_run(sanitizer)
+    pytest_ = ["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
+    outcome = run(sanitizer, [*pytest_, *files], DEADLINE_S)
+    assert not outcome.findings, outcome.findings
+    assert outcome.returncode == 0, outcome.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sanitizer", PLANTED, ids=lambda sanitizer: sanitizer.name.lower())
+def test_a_planted_fault_is_found_in_a_grandchild(sanitizer, tmp_path):
+    skip_where_it_cannot_run(sanitizer)
+    source, library = tmp_path / "fault.c", tmp_path / "fault.so"
+    source.write_text(PLANTED[sanitizer])
+    compile_ = [str(gcc()), *sanitizer.flags, "-fPIC", "-shared", "-o", str(library), str(source)]
+    subprocess.run(compile_, timeout=60, check=True)
+    load = f"import ctypes; ctypes.CDLL({str(library)!r}).fault()"
+    start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {load!r}], timeout=60)"
+    found = run(sanitizer, ["-c", start], DEADLINE_S).findings
+    assert "in fault" in found or " fault " in found, found
+
+
+@pytest.mark.slow
+def test_the_modules_are_the_instrumented_ones():
+    skip_where_it_cannot_run(Sanitizer.ADDRESS)
+    names = ["stack.comm.engine._native", "hal_plugin_cpu._native"]
+    show = f"import importlib as i; [print(i.import_module(name).__file__) for name in {names}]"
+    lines = run(Sanitizer.ADDRESS, ["-c", show], DEADLINE_S).output.splitlines()
+    assert len(lines) == 2
+    assert all("/build/sanitizers/address-" in line for line in lines), lines
