@@ -64,7 +64,7 @@ def test_streams(engine: Engine) -> None:
     """The second 64 instances are at another head, with other keys and values."""
     out, inputs = attention((2, 512, 8), 16, False, DType.F32)
     kernel = _kernel(engine, out, inputs)
-    assert [s.shared for s in streams(kernel, engine.device.info, 0).values()] == [True]
+    assert [s.sharing for s in streams(kernel, engine.device.info, 0).values()] == [64]
     rng = np.random.default_rng(2)
     arrays = [rng.standard_normal(x.type.size).astype(NUMPY[x.dtype]) for x in inputs]
     for grid in GRIDS:

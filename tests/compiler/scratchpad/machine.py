@@ -44,7 +44,7 @@ def run(
     more of the scratchpad."""
     source = render_athread(kernel, device.info)
     if room_nbytes:
-        source, _ = written(kernel, room_nbytes)
+        source, _ = written(kernel, device.info, room_nbytes)
     launch(device, source, grid, buffers, scalars or {})
 
 

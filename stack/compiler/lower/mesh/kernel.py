@@ -20,16 +20,12 @@ from stack.compiler.text.c.types import memory, register, unsigned, wide
 from stack.compiler.text.c.writer import Writer
 
 _VECTOR = """\
-#ifndef HAL_SUNWAY_EMULATOR
+#ifndef HAL_VECTOR
 #define HAL_VECTOR $nbytes
-#elif defined(__AVX__)
-#define HAL_VECTOR 32
-#else
-#define HAL_VECTOR 16
 #endif
 """
-"""The bytes of a vector of the machine that runs the text: the emulator's may have shorter ones
-than the cores, and its compiler makes poor code of longer ones."""
+"""The bytes of a vector of the machine that runs the text: an emulator's may have shorter ones than
+the cores, and its compiler makes poor code of longer ones."""
 
 # The functions ask for O3: without it the compiler keeps the sums in memory.
 

@@ -17,12 +17,11 @@ from hal.tile.build import binary, program_id
 from hal.tile.kernel import GLOBAL, SCRATCHPAD, Access, For, Kernel, Load, Memory, Statement, Store
 from hal.tile.node import Node, toposort
 
-CORES = 64
-"""The cores that run a text for slave cores: eight rows of eight."""
 
-SAME_BLOCK = f"hal_grid[0] % {CORES} == 0"
-"""In the text, whether the instances that cores are at make up one mesh: where a row of the grid
-ends within a mesh, some cores have none or are at the next row's."""
+def same_block(cores: int) -> str:
+    """In the text, whether the instances that cores are at make up one mesh: where a row of the
+    grid ends within a mesh, some cores have none or are at the next row's."""
+    return f"hal_grid[0] % {cores} == 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ def product(s: Statement, info: DeviceInfo) -> Product | None:
     if a.load.source.limits[1] is not b.load.source.limits[0] or not _fixed(a, b, s.index):
         return None
     mesh = info.limits.mesh
-    shared = mesh[0] * mesh[1] == CORES and _shared(a, b, s.index, mesh)
+    shared = _shared(a, b, s.index, mesh)
     rows, columns = store.value.shape
     stop, step = int(s.stop["value"]), int(s.step["value"])
     together = mesh if shared else None

@@ -1,8 +1,9 @@
-"""A tile kernel with products as C for slave cores: instance number i is core i % 64's, so that all
-cores of a mesh are at the same product at the same time."""
+"""A tile kernel with products as C for slave cores: instance number i is that of core
+i modulo the cores, so that all of a mesh are at the same product at the same time."""
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from hal.core.description import DeviceInfo
@@ -11,7 +12,7 @@ from hal.core.values import KernelSource
 from hal.tile.kernel import Kernel
 from stack.compiler.lower import scratchpad
 from stack.compiler.lower.mesh import dot, stream
-from stack.compiler.lower.mesh.loop import CORES, Product, products
+from stack.compiler.lower.mesh.loop import Product, products
 from stack.compiler.lower.mesh.stream import Stream, streams
 from stack.compiler.lower.mesh.text import Text
 from stack.compiler.lower.scratchpad.render import (
@@ -28,10 +29,10 @@ from stack.compiler.text.c.contraction import LOOPS
 from stack.compiler.text.c.scope import Scope, StatementRule
 from stack.compiler.text.c.writer import Writer
 
-_DEALT = f"""\
+_DEALT = """\
     const long *hal_grid = hal_raw;
     const long hal_count = hal_grid[0] * hal_grid[1] * hal_grid[2];
-    for (long hal_at = _PEN; hal_at < hal_count; hal_at += {CORES}) {{
+    for (long hal_at = _PEN; hal_at < hal_count; hal_at += $cores) {
         const long hal_id0 = hal_at % hal_grid[0], hal_rest = hal_at / hal_grid[0];
         const long hal_id1 = hal_rest % hal_grid[1], hal_id2 = hal_rest / hal_grid[1];
 """
@@ -86,4 +87,5 @@ def _written(kernel: Kernel, info: DeviceInfo, room_nbytes: int) -> tuple[Kernel
     body: list[Any] = [found.get(i, s) for i, s in enumerate(kernel.body)]
     control.block(scope, stream.moved(tuple(body), "all", room_nbytes))
     needed = out.fixed_nbytes + out.most_nbytes + FRAME_NBYTES
-    return program(kernel, out, _DEALT), needed
+    dealt = _DEALT.replace("$cores", str(prod(info.limits.mesh)))
+    return program(kernel, out, dealt), needed

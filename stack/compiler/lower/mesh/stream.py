@@ -17,7 +17,7 @@ from hal.tile.node import Node, Type, node, toposort
 from hal.tile.numeric import NARROW
 from hal.tile.walk import statements
 from stack.compiler.lower.mesh import dot
-from stack.compiler.lower.mesh.loop import CORES, SAME_BLOCK, depends_on
+from stack.compiler.lower.mesh.loop import depends_on, same_block
 from stack.compiler.lower.mesh.pieces import WORD_NBYTES
 from stack.compiler.lower.scratchpad.transfer import mover
 from stack.compiler.lower.scratchpad.windows import windowed
@@ -30,14 +30,14 @@ from stack.compiler.text.c.types import memory
 @dataclass(frozen=True, slots=True)
 class Stream:
     """A loop from 0 to `stop` whose body begins with `loads`, each of rows of neighbours and in
-    another place in every step; the rest of the body is in `loop`. `shared` says that the instances
-    of a mesh load the same."""
+    another place in every step; the rest of the body is in `loop`."""
 
     loop: For
     stop: int
     step: int
     loads: tuple[Load, ...]
-    shared: bool
+    sharing: int
+    """The cores of a mesh whose instances load the same; 0: they do not."""
 
 
 def streams(kernel: Kernel, info: DeviceInfo, room_nbytes: int) -> dict[int, Stream]:
@@ -62,10 +62,16 @@ def _stream(s: For, info: DeviceInfo, written: set[object], room_nbytes: int) ->
         return None
     cores = prod(info.limits.mesh)
     block = binary("div", program_id(0), cores)
-    shared = cores == CORES and all(not depends_on(x.source, {s.index, block}) for x in loads)
+    shared = all(not depends_on(x.source, {s.index, block}) for x in loads)
     others = tuple(x for x in s.body if x not in loads)
     rest = moved(others, f"step{s.index['id']}", room_nbytes)
-    return Stream(replace(s, body=rest), int(s.stop["value"]), int(s.step["value"]), loads, shared)
+    return Stream(
+        replace(s, body=rest),
+        int(s.stop["value"]),
+        int(s.step["value"]),
+        loads,
+        cores if shared else 0,
+    )
 
 
 ONCE = node("var", Type((), DType.I64), id="once")
@@ -124,7 +130,7 @@ def write(scope: Scope, p: Stream) -> None:
     _row_by_row(scope, p)
     with out.block():
         out.do("long asked = 0;")
-        out.do(f"const int shared = {SAME_BLOCK if p.shared else '0'};")
+        out.do(f"const int shared = {same_block(p.sharing) if p.sharing else '0'};")
         out.do(f"{came} = 0;")
         with out.block(f"for (long s = -1; s < {-(-p.stop // p.step)}; ++s)"):
             out.do(f"if (s >= 0) athread_dma_wait_value(&{came}, asked);")

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import prod
 
 from stack.compiler.lower.mesh.kernel import define_multiply, sums_of
-from stack.compiler.lower.mesh.loop import SAME_BLOCK, Product
+from stack.compiler.lower.mesh.loop import Product, same_block
 from stack.compiler.lower.mesh.pieces import Pieces
 from stack.compiler.text.c.memory import pointer
 from stack.compiler.text.c.scope import Scope
@@ -45,7 +46,7 @@ class Text:
             if self.p.together is None:
                 self._alone()
                 return
-            with out.block(f"if ({SAME_BLOCK})"):
+            with out.block(f"if ({same_block(prod(self.p.together))})"):
                 self._together(min(self.p.together))
             with out.block("else"):
                 self._alone()

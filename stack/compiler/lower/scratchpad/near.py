@@ -20,7 +20,6 @@ from hal.tile.kernel import (
 from hal.tile.walk import accesses
 from stack.compiler.lower.scratchpad import masked
 from stack.compiler.text.c import casts, memory
-from stack.compiler.text.c.athread import DIRECT
 from stack.compiler.text.c.scope import Array, Position, Scope
 
 _NAME = "hal_near"
@@ -90,7 +89,7 @@ def _one_by_one(scope: Scope, s: Statement, count: int) -> None:
     """Count accesses to main memory that are no DMA."""
     far = sum(m.space == GLOBAL for m, _, _ in accesses(s))
     if far:
-        scope.out.spend("int", DIRECT * count * far)
+        scope.out.spend("direct", count * far)
 
 
 def _is_whole(access: Access, shape: tuple[int, ...]) -> bool:

@@ -24,8 +24,8 @@ from stack.compiler.text.c.types import memory
 RUN = """\
     const long *hal_grid = hal_raw;
     const long hal_all = hal_grid[0] * hal_grid[1] * hal_grid[2];
-    const long hal_stop = hal_all * (_PEN + 1) / 64;
-    long hal_at = hal_all * _PEN / 64, hal_half = 0;
+    const long hal_stop = hal_all * (_PEN + 1) / $cores;
+    long hal_at = hal_all * _PEN / $cores, hal_half = 0;
 """
 """The run of a core: instances from `hal_at` to `hal_stop`."""
 

@@ -62,7 +62,7 @@ def render_athread(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     most = scratchpad_nbytes(info)
     room = _room(kernel, most)
     while True:
-        source, needed = written(kernel, room)
+        source, needed = written(kernel, info, room)
         if needed <= most:
             return source
         if not room and needed <= most + FRAME_NBYTES + _REGISTERS_NBYTES:
@@ -73,7 +73,7 @@ def render_athread(kernel: Kernel, info: DeviceInfo) -> KernelSource:
         room = room // 2 if room > _LEAST_ROOM else 0
 
 
-def written(kernel: Kernel, room_nbytes: int) -> tuple[KernelSource, int]:
+def written(kernel: Kernel, info: DeviceInfo, room_nbytes: int) -> tuple[KernelSource, int]:
     """The text with so many bytes for transfers, and what it takes of the scratchpad in all."""
     out = Writer(ATHREAD)
     scope = Scope(out, LOOPS, STATEMENTS)
@@ -81,7 +81,8 @@ def written(kernel: Kernel, room_nbytes: int) -> tuple[KernelSource, int]:
         parameter(scope, number, p)
     dealt = deal(kernel.body)
     Pipeline(scope, windowed(dealt.loop, room_nbytes // 2), dealt.bounds).write()
-    return program(kernel, out, RUN, ""), out.fixed_nbytes + out.most_nbytes + FRAME_NBYTES
+    run = RUN.replace("$cores", str(info.limits.instances))
+    return program(kernel, out, run, ""), out.fixed_nbytes + out.most_nbytes + FRAME_NBYTES
 
 
 def program(kernel: Kernel, out: Writer, head: str, tail: str = "}") -> KernelSource:

@@ -69,7 +69,7 @@ static void hal_$i$verb(char *near, char *far, long nbytes, long blocks, long pi
         const long whole = rest > 0 && !((long)(near - far) & 3) ? rest / 4 * 4 : 0;
         for (long k = 0; k < nbytes; k++)
             if (!whole || k < head || k >= head + whole) $to[k] = $from[k];
-        HAL_DIRECT(nbytes - whole);
+        athread_work_direct(nbytes - whole);
         near += head, far += head;
         if (whole) athread_dma_$verb($to, $from, whole);
         near += nbytes - head, far += pitch - head;

@@ -8,21 +8,17 @@ from hal.core.dtypes import DType
 from hal.core.values import ATHREAD_C
 from stack.compiler.text.c.dialect import REGISTERS, WORDS, WRITTEN_OUT, Dialect
 
-DIRECT = 250
-"""Integer operations in the time of one access to main memory that is no DMA: about as long as the
-smallest DMA takes."""
-
 _HEADER = """\
 #include <slave.h>
 #include <math.h>
-#ifndef HAL_SUNWAY_EMULATOR
+#ifndef athread_work_f64
 #define athread_work_f64(flops) ((void)0)
 #define athread_work_f32(flops) ((void)0)
 #define athread_work_f16(flops) ((void)0)
 #define athread_work_int(operations) ((void)0)
 #define athread_work_ldm(nbytes) ((void)0)
+#define athread_work_direct(accesses) ((void)0)
 #endif
-#define HAL_DIRECT(n) athread_work_int(DIRECT * (n))
 typedef signed char schar;
 typedef unsigned char uchar;
 typedef unsigned short ushort;
@@ -79,7 +75,7 @@ def _fma(suffix: str) -> str:
 
 ATHREAD = Dialect(
     format=ATHREAD_C,
-    header=f"{_HEADER}\n{_ATOMICS}".replace("DIRECT * ", f"{DIRECT} * "),
+    header=f"{_HEADER}\n{_ATOMICS}",
     registers=REGISTERS,
     words=WORDS,
     program="hal_id{}",
@@ -96,6 +92,7 @@ ATHREAD = Dialect(
             "f32": "athread_work_f32({});",
             "int": "athread_work_int({});",
             "near": "athread_work_ldm({});",
+            "direct": "athread_work_direct({});",
         }
     ),
 )

@@ -1,7 +1,8 @@
 """What computing takes, for languages in which a text tells that to an emulator's clock.
 
 Kinds of work are operations of the floating-point pipe by width ("f64", "f32"), those of the other
-pipe ("int"), and bytes between the scratchpad and registers ("near").
+pipe ("int"), bytes between the scratchpad and registers ("near"), and accesses to main memory that
+are no transfers ("direct").
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@
 #include "emu_api.h"
 #include "simd.h"
 
-#define HAL_SUNWAY_EMULATOR 1
-
 #define __thread_local __thread
 #define __thread_kernel(name)
 #define __ldm __thread
@@ -139,13 +137,22 @@ typedef volatile int crts_rply_t;
 #define CRTS_pldm_free(block, nbytes) emu_ldm_free(__LINE__, block)
 
 /* What the emulator alone has: work that the program does in plain C, so that the clock knows it, and
- * names for the timeline. Elsewhere these are nothing: #ifndef HAL_SUNWAY_EMULATOR, define them so. */
+ * names for the timeline. Elsewhere these are nothing: #ifndef athread_work_f64, define them so. An access to main
+ * memory that is no DMA takes about as long as the smallest DMA. */
 #define athread_work_f64(flops) ((void)(emu_self->mix.fp64 += (flops)))
 #define athread_work_f32(flops) ((void)(emu_self->mix.fp32 += (flops)))
 #define athread_work_f16(flops) ((void)(emu_self->mix.fp16 += (flops)))
 #define athread_work_int(ops) ((void)(emu_self->mix.integer += (ops)))
 #define athread_work_ldm(nbytes) ((void)(emu_self->mix.ldm += (nbytes)))
+#define athread_work_direct(accesses) athread_work_int(250 * (accesses))
 #define athread_mark(name) emu_mark(name)
+
+/* The bytes of a vector of the machine that emulates. */
+#ifdef __AVX__
+#define HAL_VECTOR 32
+#else
+#define HAL_VECTOR 16
+#endif
 
 #include "crts2ath.h"
 
