@@ -46,9 +46,10 @@ $(VENV)/base.stamp: pyproject.toml plugins/cpu/pyproject.toml $(NATIVE)
 	touch $@
 
 # torch goes first and alone, so that no other package's requirements choose its version or build.
-$(VENV)/dev.stamp: $(VENV)/base.stamp plugins/opencl/pyproject.toml plugins/sunway_emu/pyproject.toml
+$(VENV)/dev.stamp: $(VENV)/base.stamp plugins/opencl/pyproject.toml plugins/sunway_emu/pyproject.toml plugins/remote/pyproject.toml
 	$(INSTALL) torch==2.13.0
 	$(INSTALL) --editable '.[dev]'
 	$(INSTALL) --editable 'plugins/opencl[pocl]'
 	$(INSTALL) --editable plugins/sunway_emu
+	$(INSTALL) --editable plugins/remote
 	touch $@

@@ -16,7 +16,7 @@ from io import FileIO
 from typing import Any
 
 from hal.core.errors import DeadlineExceeded, HalError
-from stack.comm.loop import turn
+from hal.net.loop import turn
 from stack.comm.store import Lease, Store
 from stack.comm.world import World
 from stack.launch.loop import signals_heard, unblocked

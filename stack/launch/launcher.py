@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hal.core.errors import InvalidCall
-from stack.comm.loop import turn
+from hal.net.loop import turn
 from stack.comm.store import StoreServer
 from stack.comm.world import World
 from stack.launch.address import listen_at, reached_at

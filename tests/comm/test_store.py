@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hal.core.errors import DeadlineExceeded, InvalidCall
-from stack.comm.handshake import MAGIC
+from hal.net.handshake import MAGIC
 from stack.comm.store import Change, Store, StoreError, StoreServer
 from stack.comm.store.wire import GRANT, VALUE_NBYTES
 from tests.comm.relay import Relay

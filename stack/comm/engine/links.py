@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hal.core.errors import DeadlineExceeded, InvalidCall, PluginError
-from stack.comm.handshake import (
+from hal.net.handshake import (
     BACKLOG,
     CLAIM_NBYTES,
     Acceptor,
@@ -26,7 +26,7 @@ from stack.comm.handshake import (
     of_this_user,
     prove,
 )
-from stack.comm.loop import turn
+from hal.net.loop import turn
 from stack.comm.store import Store
 from stack.comm.world import host_and_port
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from hal.core.errors import InvalidCall
-from stack.comm.handshake import Terms
+from hal.net.handshake import Terms
 from stack.comm.store.lease import Lease
 from stack.comm.store.link import Link
 from stack.comm.store.table import COUNT

@@ -9,7 +9,7 @@ from contextlib import suppress
 from weakref import WeakSet
 
 from hal.core.errors import DeadlineExceeded, InvalidCall
-from stack.comm.handshake import CLAIM_NBYTES, HandshakeError, Refused, Terms, prove
+from hal.net.handshake import CLAIM_NBYTES, HandshakeError, Refused, Terms, prove
 from stack.comm.store.wire import (
     GRANT,
     KEYS,

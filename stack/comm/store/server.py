@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Self
 
 from hal.core.errors import DeadlineExceeded, InvalidCall
-from stack.comm.handshake import BACKLOG, STRANGERS, Acceptor, Known, Terms
-from stack.comm.loop import turn
+from hal.net.handshake import BACKLOG, STRANGERS, Acceptor, Known, Terms
+from hal.net.loop import turn
 from stack.comm.store.table import Delivery, Table
 from stack.comm.store.wire import (
     GRANT,

@@ -1,7 +1,7 @@
 """What a store and its clients say to each other over a connection.
 
 A message is its length (4 bytes), a code (1), a number (8) and fields, each with its length (4);
-everything is big-endian. They follow the handshake of `stack.comm.handshake`.
+everything is big-endian. They follow the handshake of `hal.net.handshake`.
 """
 
 from __future__ import annotations

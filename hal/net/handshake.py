@@ -1,5 +1,5 @@
-"""How a process that connects to a listener of a job proves that it is of the job, and the listener
-to it. The job's store and the ranks of a group use it.
+"""How a process that connects to a listener proves that it belongs there, and the listener to it.
+A job's store, the ranks of a group and servers of remote devices use it.
 
 Both know a secret, which never travels. The listener speaks first:
 
@@ -149,7 +149,7 @@ class _Stranger:
 
 
 class Acceptor:
-    """Hears all who connect to some listeners, in its owner's selector (see `stack.comm.loop`). The
+    """Hears all who connect to some listeners, in its owner's selector (see `hal.net.loop`). The
     owner calls `expire` now and then.
 
     Who has proved itself is refused unless `wants` says of its claim that it may come; else it is

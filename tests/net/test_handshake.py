@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from stack.comm import handshake
-from stack.comm.handshake import (
+from hal.net import handshake
+from hal.net.handshake import (
     MAGIC,
     STRANGERS,
     Acceptor,
@@ -22,7 +22,7 @@ from stack.comm.handshake import (
     Terms,
     prove,
 )
-from stack.comm.loop import turn
+from hal.net.loop import turn
 
 HERE = Terms(b"the secret of a job", b"here")
 LONG_S = 30.0

@@ -1,0 +1,1 @@
+"""Connections between processes: how each side knows the other."""

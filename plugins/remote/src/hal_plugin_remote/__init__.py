@@ -1,0 +1,1 @@
+"""Devices of other machines and processes, behind the contract's own hooks."""

@@ -1,0 +1,129 @@
+"""Frames over a connection: a body of plain values, and a payload of bytes beside it.
+
+Every frame carries a keyed BLAKE2b of its bytes and its number, so that nobody on the way can
+change, repeat, drop or reorder one. The keys come from the handshake (`hal.net.handshake`). On a
+local socket the kernel says whose process the other side is, and frames go as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+
+SEAL_NBYTES = 16
+BODY_NBYTES = 256 << 20
+"""The longest body: a program's text is the longest thing that one holds."""
+SILENCE_S = 10.0
+"""A side that says nothing for so long, not even that it lives, is gone; so is one that takes
+nothing of what it is sent."""
+_CHUNK_NBYTES = 4 << 20
+_JOINED_NBYTES = 64 << 10
+_HEAD = struct.Struct("<IQ")
+
+Place = Callable[[Any, int], memoryview]
+"""Where the payload of so many bytes that belongs to a body goes; raises where none belongs."""
+
+
+class Ended(Exception):
+    """The connection is over; the text says how."""
+
+
+class Channel:
+    """A connection after its handshake. Any thread sends; one thread receives."""
+
+    def __init__(self, link: socket.socket, key: bytes, calling: bool) -> None:
+        """`key` is the handshake's, `calling` tells its two sides apart."""
+        link.settimeout(SILENCE_S)
+        self._link = link
+        self._keys: tuple[bytes, bytes] | None = None
+        if link.family != socket.AF_UNIX:
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sides = (b"client", b"server") if calling else (b"server", b"client")
+            mine, theirs = (hmac.digest(key, side, "sha256") for side in sides)
+            self._keys = (mine, theirs)
+        self._sending = threading.Lock()
+        self._sent = self._received = 0
+
+    def send(self, body: object, payload: bytes | bytearray | memoryview = b"") -> None:
+        """Send a frame. Raises Ended when the connection is over."""
+        text = msgpack.packb(body, unicode_errors="surrogatepass")
+        with self._sending:
+            head = _HEAD.pack(len(text), len(payload))
+            seal = b""
+            if self._keys:
+                seal = _seal(self._keys[0], self._sent, head, text, payload)
+            self._sent += 1
+            try:
+                if len(payload) <= _JOINED_NBYTES:
+                    self._link.sendall(b"".join((head, text, payload, seal)))
+                else:
+                    self._link.sendall(head + text)
+                    for at in range(0, len(payload), _CHUNK_NBYTES):  # each has its own timeout
+                        self._link.sendall(memoryview(payload)[at : at + _CHUNK_NBYTES])
+                    self._link.sendall(seal)
+            except OSError as error:
+                raise Ended(f"{type(error).__name__}: {error}") from None
+
+    def receive(self, place: Place) -> Any:
+        """The next frame's body, after its payload is where `place` says.
+
+        Raises Ended when the connection is over or its bytes are not a frame of the other side,
+        TimeoutError when nothing began to come within the socket's timeout.
+        """
+        head = self._exactly(bytearray(_HEAD.size), begun=False)
+        nbytes, payload_nbytes = _HEAD.unpack(head)
+        if nbytes > BODY_NBYTES:
+            raise Ended(f"a frame of {nbytes} bytes; {BODY_NBYTES} are allowed")
+        text = self._exactly(bytearray(nbytes))
+        try:
+            body = msgpack.unpackb(
+                text, use_list=False, strict_map_key=False, unicode_errors="surrogatepass"
+            )
+            payload = place(body, payload_nbytes) if payload_nbytes else memoryview(b"")
+        except (ValueError, TypeError, KeyError, msgpack.UnpackException) as error:
+            raise Ended(f"not a frame: {type(error).__name__}: {error}") from None
+        if payload_nbytes:
+            self._exactly(payload)
+        if self._keys:
+            seal = _seal(self._keys[1], self._received, head, text, payload)
+            if not hmac.compare_digest(seal, self._exactly(bytearray(SEAL_NBYTES))):
+                raise Ended("a frame does not carry the other side's seal: somebody changed it")
+        self._received += 1
+        return body
+
+    def close(self) -> None:
+        """End the connection; whoever waits in it sees the end."""
+        with contextlib.suppress(OSError):  # it has ended already
+            self._link.shutdown(socket.SHUT_RDWR)
+        self._link.close()
+
+    def _exactly(self, into: bytearray | memoryview, begun: bool = True) -> bytearray | memoryview:
+        view, have = memoryview(into), 0
+        while have < len(view):
+            try:
+                got = self._link.recv_into(view[have:])
+            except TimeoutError:
+                if not begun and not have:
+                    raise
+                raise Ended("the other side stopped in the middle of a frame") from None
+            except OSError as error:
+                raise Ended(f"{type(error).__name__}: {error}") from None
+            if not got:
+                raise Ended("the other side has ended the connection")
+            have += got
+        return into
+
+
+def _seal(key: bytes, number: int, *parts: bytes | bytearray | memoryview) -> bytes:
+    state = hashlib.blake2b(number.to_bytes(8, "little"), digest_size=SEAL_NBYTES, key=key)
+    for part in parts:
+        state.update(part)
+    return state.digest()
