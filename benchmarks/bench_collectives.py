@@ -1,43 +1,62 @@
-"""Adding up 64 MiB on two devices, in one process and between two, against numpy on two arrays."""
+"""Adding up 64 MiB on two devices of a process, against numpy on two arrays."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import numpy as np
 
 import hal
-from benchmarks.collectives import NBYTES, Member
-from benchmarks.machine import ROOT
 from benchmarks.row import Bar, Row
 from benchmarks.timer import interleaved
 from hal.core.device import Device
+from hal.core.dtypes import DType
+from hal.core.values import AllocOptions, Collective, CollectiveKind, GroupSpec
 
 DEVICES = "HAL_CPU_DEVICES"
+NBYTES = 64 << 20
+CALL = Collective(CollectiveKind.ALL_REDUCE, DType.F32, NBYTES // DType.F32.nbytes)
+TIMEOUT_S = 60.0
 GIB = 2**30
 
 
 def rows(quick: bool) -> Iterator[Row]:
     with ExitStack() as stack:
         devices = [stack.enter_context(device) for device in _open_two()]
-        functions = [_numpy(), _inside(devices), stack.enter_context(_between(devices[0]))]
+        functions = [_numpy(), _devices(devices)]
         interleaved(functions, 2, 1)  # the first calls touch all memory for the first time
         times_s = interleaved(functions, 5 if quick else 40, 1)
-    peer, inside, between = (NBYTES / GIB / seconds for seconds in times_s)
+    peer, ours = (NBYTES / GIB / seconds for seconds in times_s)
     sums, note = "64 MiB of float32 summed", "one source's bytes per time until all have the sum"
     yield Row(
-        f"{sums}, two devices of a process", "GiB/s", inside, peer, "numpy", Bar(ratio=0.7),
+        f"{sums}, two devices of a process", "GiB/s", ours, peer, "numpy", Bar(ratio=0.7),
         more_is_better=True, note=note,
     )  # fmt: skip
-    yield Row(
-        f"{sums}, two processes", "GiB/s", between, inside, "one process", Bar(ratio=0.33),
-        more_is_better=True,
-    )  # fmt: skip
+
+
+class Member:
+    """A device's membership in a group of `peers`, with a source and a destination. Blocks until
+    all members are there."""
+
+    def __init__(self, device: Device, key: str, rank: int, peers: Sequence[str]) -> None:
+        self._device = device
+        self._group = device.create_group(GroupSpec(key, rank, tuple(peers), TIMEOUT_S))
+        self._timeline = device.create_timeline(False)
+        regions = [device.alloc(NBYTES, AllocOptions(zero=True)).region() for _ in range(2)]
+        self._dst, self._src = regions
+
+    def submit(self) -> None:
+        """Begin this member's part of a call."""
+        call = (self._group, CALL, self._dst, self._src, self._timeline, ())
+        self._point = self._device.collective(*call)
+
+    def wait_done(self) -> None:
+        """Wait for the end of the call."""
+        if not self._device.wait((self._point,), TIMEOUT_S, True):
+            raise TimeoutError(f"the call did not end in {TIMEOUT_S} s")
 
 
 def _open_two() -> Sequence[Device]:
@@ -61,11 +80,11 @@ def _numpy() -> Callable[[], object]:
     return add
 
 
-def _inside(devices: Sequence[Device]) -> Callable[[], object]:
+def _devices(devices: Sequence[Device]) -> Callable[[], object]:
     with ThreadPoolExecutor(2) as pool:
         peers = ("cpu:0", "cpu:1")
         joins = [
-            pool.submit(Member, device, f"bench inside {os.getpid()}", rank, peers)
+            pool.submit(Member, device, f"bench {os.getpid()}", rank, peers)
             for rank, device in enumerate(devices)
         ]
     members = [join.result(timeout=60) for join in joins]
@@ -77,25 +96,3 @@ def _inside(devices: Sequence[Device]) -> Callable[[], object]:
             member.wait_done()
 
     return add
-
-
-@contextmanager
-def _between(device: Device) -> Iterator[Callable[[], object]]:
-    key = f"bench between {os.getpid()}"
-    command = [sys.executable, "-m", "benchmarks.collectives", key]
-    other = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, cwd=ROOT)
-    assert other.stdin is not None
-    go = other.stdin
-    try:
-        member = Member(device, key, 0, ("cpu:0", "cpu:0"))
-
-        def add() -> None:
-            go.write("\n")
-            go.flush()
-            member.submit()
-            member.wait_done()
-
-        yield add
-    finally:
-        go.close()  # the end of its input ends the other process
-        other.wait(timeout=60)

@@ -14,8 +14,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from enum import StrEnum
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).parents[2]
 BUILD_S = 300.0
@@ -67,13 +69,24 @@ def build(sanitizer: Sanitizer) -> Path:
     folder = ROOT / "build" / "sanitizers" / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another process builds for less than BUILD_S
+        _take(lock)
         if not folder.exists():
             with tempfile.TemporaryDirectory(dir=folder.parent) as work:
                 made = Path(work) / name
                 _compile(sanitizer, Path(work), made)
                 made.rename(folder)
     return folder
+
+
+def _take(lock: IO[str]) -> None:
+    """Wait until no other process builds the folder. Raises TimeoutError."""
+    until_s = time.monotonic() + BUILD_S
+    while time.monotonic() < until_s:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.1)
+    raise TimeoutError(f"another process builds with {lock.name} for {BUILD_S:g} s")
 
 
 def _digest(sanitizer: Sanitizer) -> str:

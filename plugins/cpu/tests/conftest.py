@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
-import select
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -233,46 +227,3 @@ def _until_inside_wait(thread: threading.Thread) -> None:
 @pytest.fixture
 def until_inside_wait() -> Callable[[threading.Thread], None]:
     return _until_inside_wait
-
-
-class Process:
-    """A process of `member.py`. `ask` sends a command, `answer` waits for what it says to it."""
-
-    def __init__(self) -> None:
-        program = Path(__file__).with_name("member.py")
-        pipe = subprocess.PIPE
-        command = [sys.executable, str(program)]
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, bufsize=0)
-        self._read = b""
-
-    def ask(self, do: str, **arguments: Any) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"do": do} | arguments).encode() + b"\n")
-
-    def answer(self, timeout_s: float = 60.0) -> Any:
-        assert self.process.stdout is not None
-        while b"\n" not in self._read:
-            ready, _, _ = select.select([self.process.stdout], [], [], timeout_s)
-            assert ready, f"no answer within {timeout_s} s"
-            news = self.process.stdout.read(1 << 20)
-            assert news, "the process has ended"
-            self._read += news
-        line, _, self._read = self._read.partition(b"\n")
-        return json.loads(line)
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.communicate(timeout=60)
-
-
-@pytest.fixture(scope="module")
-def start_process() -> Iterator[Callable[[], Process]]:
-    """Start processes that end with the module's tests."""
-    with contextlib.ExitStack() as stack:
-
-        def start() -> Process:
-            process = Process()
-            stack.callback(process.end)
-            return process
-
-        yield start

@@ -186,14 +186,11 @@ static void collectives(void) {
     }
 }
 
-void links(void); /* stress_links.c */
-
 int main(int argc, char **argv) {
     rounds = argc > 1 ? atoi(argv[1]) : 20;
     for (int i = 0; i < 4; i++) session(i % 2);
     hangs();
     collectives();
-    links();
     puts("done");
     return 0;
 }

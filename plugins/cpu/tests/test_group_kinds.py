@@ -1,4 +1,4 @@
-"""Every kind of collective against numpy, among threads and among processes."""
+"""Every kind of collective against numpy."""
 
 import itertools
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +31,7 @@ MOST = 8
 keys = itertools.count()
 
 
-class Threads:
+class Crowd:
     """Members in this process."""
 
     sizes = (1, 2, 3, 4, 8)
@@ -80,53 +80,14 @@ class Threads:
         return bytes(out)
 
 
-class Processes:
-    """Members in processes of their own; each has its own cpu:0."""
-
-    sizes = (2, 3)
-
-    def __init__(self, processes):
-        self.processes = processes
-        for size in self.sizes:
-            self._all(size, "join", "value", name=str(size), key=f"kinds {id(self)} {size}")
-
-    def _all(self, size, do, key_of_answer, **arguments):
-        for rank, process in enumerate(self.processes[:size]):
-            process.ask(do, **arguments, rank=rank, size=size, timeout_s=20)
-        return [process.answer()[key_of_answer] for process in self.processes[:size]]
-
-    def call(self, call, sources, dst_nbytes, in_place):
-        members = self.processes[: len(sources)]
-        said = {
-            "kind": call.kind.value, "dtype": call.dtype.short, "count": call.count,
-            "reduce": call.reduce.value, "root": call.root, "counts": call.counts,
-        }  # fmt: skip
-        for process, source, nbytes in zip(members, sources, dst_nbytes, strict=True):
-            given = {"src": source.tobytes().hex(), "dst_nbytes": nbytes, "in_place": in_place}
-            process.ask("submit", name=str(len(sources)), point="p", **given, **said)
-            process.ask("result", point="p")
-        answers = [(process.answer(), process.answer()) for process in members]
-        return [bytes.fromhex(result["value"]) for _, result in answers]
-
-
 @pytest.fixture(scope="module")
-def threads():
+def crowd():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HAL_CPU_DEVICES", str(MOST))
         devices = [open_device(i, OpenOptions(settings={"threads": "1"})) for i in range(MOST)]
-        yield Threads(devices)
+        yield Crowd(devices)
         for device in devices:
             device.close()
-
-
-@pytest.fixture(scope="module")
-def processes(start_process):
-    return Processes([start_process() for _ in range(3)])
-
-
-@pytest.fixture(params=["threads", "processes"])
-def crowd(request):
-    return request.getfixturevalue(request.param)
 
 
 def values(rng, dtype, count):
@@ -246,17 +207,11 @@ def draw_call(data, size):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "examples"), [("threads", 300), ("processes", 60)])
-def test_every_kind_equals_numpy(request, name, examples):
-    crowd = request.getfixturevalue(name)
-
-    @settings(deadline=None, max_examples=examples, suppress_health_check=list(HealthCheck))
-    @given(data=st.data(), in_place=st.booleans(), seed=st.integers(0, 999))
-    def holds(data, in_place, seed):
-        size = data.draw(st.sampled_from(crowd.sizes))
-        check(crowd, draw_call(data, size), size, in_place, seed)
-
-    holds()
+@settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), in_place=st.booleans(), seed=st.integers(0, 999))
+def test_every_kind_equals_numpy(crowd, data, in_place, seed):
+    size = data.draw(st.sampled_from(crowd.sizes))
+    check(crowd, draw_call(data, size), size, in_place, seed)
 
 
 @pytest.mark.parametrize("kind", [CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_TO_ALL])
@@ -298,9 +253,9 @@ def test_regions_that_a_rank_does_not_use_may_be_empty(crowd):
         (Collective(CollectiveKind.ALL_TO_ALL_V, DType.F32, 0, counts=((1, 1), (1, 1))), 8, 12),
     ],
 )
-def test_sizes_and_counts_that_do_not_fit_are_refused_and_do_not_count(threads, call, dst, src):
-    device, group = threads.devices[0], threads.groups[2][0]
+def test_sizes_and_counts_that_do_not_fit_are_refused_and_do_not_count(crowd, call, dst, src):
+    device, group = crowd.devices[0], crowd.groups[2][0]
     regions = [device.alloc(n, AllocOptions()).region() for n in (dst, src)]
     with pytest.raises(InvalidCall, match="collective"):
-        device.collective(group, call, *regions, threads.timelines[0], ())
-    check(threads, Collective(CollectiveKind.ALL_REDUCE, DType.I64, 3), 2, False, 4)
+        device.collective(group, call, *regions, crowd.timelines[0], ())
+    check(crowd, Collective(CollectiveKind.ALL_REDUCE, DType.I64, 3), 2, False, 4)

@@ -35,7 +35,8 @@ def test_the_manifest_declares_what_the_device_does():
     text = Path(plugin.__file__).with_name("hal-plugin.toml").read_text()
     manifest = parse_manifest(text)
     assert manifest.name == "cpu"
-    assert manifest.features == FEATURES == frozenset(Feature) - {Feature.OPERATORS}
+    never = {Feature.OPERATORS, Feature.GROUP_IPC}
+    assert manifest.features == FEATURES == frozenset(Feature) - never
 
 
 def test_the_registry_opens_it_with_and_without_wrappers():

@@ -5,12 +5,12 @@ import hal_plugin_cpu
 import pytest
 
 NATIVE = Path(hal_plugin_cpu.__file__).parent / "native"
-STRESS = sorted(Path(__file__).parent.glob("stress*.c"))
+STRESS = Path(__file__).with_name("stress.c")
 
 
 def build(sanitizers, program):
     command = ["gcc", "-g", "-O1", "-std=gnu11", "-pthread", f"-fsanitize={sanitizers}"]
-    sources = [*STRESS, *sorted(NATIVE.glob("*.c"))]
+    sources = [STRESS, *sorted(NATIVE.glob("*.c"))]
     arguments = [*command, f"-I{NATIVE}", "-o", program, *sources]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=240, check=False)
     if "cannot find" in done.stderr:

@@ -25,7 +25,7 @@ from hal_plugin_cpu.programs import FORMATS
 from hal_plugin_cpu.timelines import MAX_TIMELINES
 
 MAX_ARGS = 4096
-FEATURES = frozenset(Feature) - {Feature.OPERATORS}
+FEATURES = frozenset(Feature) - {Feature.OPERATORS, Feature.GROUP_IPC}
 
 _FUNCTIONS = {
     "exp": 1.6,

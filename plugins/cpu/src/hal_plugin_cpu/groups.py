@@ -1,4 +1,4 @@
-"""Collectives among CPU devices of one process, or of several processes of one host."""
+"""Collectives among CPU devices of one process."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ from hal.core.values import (
     Waits,
 )
 from hal_plugin_cpu._native import ffi, lib
-from hal_plugin_cpu.calls import Member
-from hal_plugin_cpu.circle import mismatch
+from hal_plugin_cpu.communicator import Member, mismatch
 from hal_plugin_cpu.extents import check
-from hal_plugin_cpu.meeting import meet
+from hal_plugin_cpu.rendezvous import meet
 from hal_plugin_cpu.session import Session
 from hal_plugin_cpu.watch import WATCH
-from hal_plugin_cpu.wire import Wire
 
 _NULL = ffi.NULL
 _PREFIX = "cpu:"
@@ -53,8 +51,6 @@ class Groups:
         member = meet(session, spec)
         with self._lock:
             self._members.add(member)
-        if isinstance(member.bond, Wire):
-            WATCH.add(member)
         return Group(session.name, session.epoch, member, spec.rank, len(spec.peers))
 
     @hookimpl
@@ -90,7 +86,7 @@ class Groups:
     @hookimpl
     def abort(self, group: Group, cause: Failure) -> None:
         member = group.native
-        with member.bond.changed:
+        with member.communicator.changed:
             member.fail(cause)
 
     @hookimpl
@@ -104,13 +100,14 @@ class Groups:
         return self.create_group(shrunk(f"{self._session.name}.shrink", spec, ranks))
 
     def free(self, handle: Handle) -> bool:
-        """Leave the handle's group; False when the handle is of another kind."""
+        """Leave the handle's group, whose calls so far go on; False when the handle is of another
+        kind."""
         if not isinstance(handle, Group):
             return False
         member = self._member(handle, "free")
         with self._lock:
             self._members.discard(member)
-        _leave(member)
+        member.left = True
         return True
 
     def leave_all(self) -> None:
@@ -118,7 +115,7 @@ class Groups:
         with self._lock:
             members, self._members = self._members, set()
         for member in members:
-            _leave(member)
+            member.left = True
 
     def _member(self, group: Group, where: str) -> Member:
         member = group.native
@@ -147,14 +144,3 @@ class Groups:
         if member.error is not None:
             return member.failed << 3 | int(lib.HC_FAULT_FAIL)
         return self._session.faults.code("collective") if self._session.faults.pending else 0
-
-
-def _leave(member: Member) -> None:
-    """The calls that the member made go on; a member with none leaves at once."""
-    with member.bond.changed:
-        member.left = True
-        member.prune()
-        if not member.outstanding:
-            member.bond.part()
-    if isinstance(member.bond, Wire):
-        WATCH.add(member)

@@ -12,21 +12,18 @@ typedef struct hc_launchable hc_launchable;
 typedef struct hc_graph hc_graph;
 typedef struct hc_timeline hc_timeline;
 typedef struct hc_call hc_call;
-typedef struct hc_link hc_link;
 
 enum hc_error { HC_STALE = -1, HC_LOST = -2, HC_INVALID = -3, HC_NO_MEMORY = -4, HC_FORKED = -5, HC_FAILED = -6 };
 enum hc_fault { HC_FAULT_FAIL = 1, HC_FAULT_HANG = 2, HC_FAULT_LOSE = 3, HC_FAULT_RESET = 4, HC_FAULT_PARTIAL = 5,
                 HC_FAULT_HANG_LOSE = 6, HC_FAULT_HANG_RESET = 7 };
 enum hc_name { HC_FIRST_NAME = -4, HC_HANGS = 1 << 30 };
 enum hc_stage { HC_ABSENT = 0, HC_WAITING = 1, HC_MOVING = 2, HC_GONE = 3 }; /* of a member in a call */
-enum hc_presence { HC_HERE = 0, HC_LEFT = 1, HC_AWAY = 2 };                  /* of a member between processes */
 enum hc_state { HC_OK = 0, HC_STATE_LOST = 1, HC_STATE_RESET = 2, HC_STATE_CLOSED = 3 };
 
 typedef struct { hc_timeline *timeline; int64_t value; } hc_point;
 typedef struct { hc_buffer *buffer; uint64_t bits; } hc_arg; /* a buffer and an offset, or NULL and a scalar */
 typedef struct { int64_t start_ns, end_ns; int32_t name, lane, command; } hc_span;
 typedef struct { int32_t command, param, slot; } hc_patch;
-typedef struct { int64_t number, count; int32_t kind, dtype, reduce, root; uint64_t counts; } hc_said; /* a call */
 typedef struct { int64_t live, peak, allocations, buffers; } hc_stats;
 typedef struct {
     hc_launchable *launchable;    /* a launch, or NULL */
@@ -109,7 +106,6 @@ int hc_spans(hc_device *dev, hc_timeline *timeline, int64_t value, hc_span *out,
 
 /* collective.c */
 hc_call *hc_call_new(int size, int kind, int dtype, int reduce, int root, int64_t count, const int64_t *counts);
-void hc_call_over(hc_call *call, hc_link *link, int64_t number);
 void hc_call_release(hc_call *call);
 int64_t hc_collective(hc_device *dev, hc_call *call, int rank, hc_buffer *dst, int64_t dst_offset,
                       hc_buffer *src, int64_t src_offset, hc_timeline *timeline, int nwaits, hc_point *waits,
@@ -118,22 +114,6 @@ void hc_call_fail(hc_device *dev, hc_call *call, int rank, int64_t failure);
 int64_t hc_call_arrived_ns(hc_call *call, int rank);
 int hc_call_stage(hc_call *call, int rank);
 int hc_call_done(hc_call *call, int rank);
-
-/* link.c: a member's end of a group between processes */
-int64_t hc_link_nbytes(int size);
-hc_link *hc_link_new(hc_device *dev, int fd, int rank, int size);
-void hc_link_ref(hc_link *link);
-void hc_link_release(hc_link *link);
-void hc_link_end(hc_link *link);
-void hc_link_gone(hc_link *link, int rank);
-void hc_link_skip(hc_link *link);
-int hc_link_stuck(hc_link *link);
-int hc_link_lags(hc_link *link, int rank);
-int hc_link_differs(hc_link *link);
-int hc_link_skipped(hc_link *link);
-int hc_link_state(hc_link *link, int rank);
-int64_t hc_link_moved_ns(hc_link *link);
-void hc_link_said(hc_link *link, int rank, hc_said *out);
 
 /* machine.c */
 double hc_fma_rate(int bits);

@@ -32,9 +32,6 @@ struct hc_call {
     atomic_int refs;
     pthread_mutex_t lock;
     int arrived, executing;
-    hc_link *link; /* of a group between processes: this call is one member's alone; else NULL */
-    int64_t number;
-    hc_call *next; /* in the link's queue */
     hc_shape shape;
     int64_t *counts; /* of ALL_TO_ALL_V: row i is what rank i sends; else NULL */
     hc_member members[];
@@ -46,10 +43,6 @@ void hc_reduce_block(const hc_shape *shape, const unsigned char *const *srcs, in
 /* move.c */
 int64_t hc_call_pieces(const hc_call *c);
 int64_t hc_sent_before(const hc_shape *shape, const int64_t *counts, int from, int to);
-int64_t hc_got_before(const hc_shape *shape, const int64_t *counts, int from, int to);
-/* link.c */
-void hc_link_arrive(hc_call *c);
-int hc_link_leave(hc_call *c);
 /* convert.c */
 void hc_f16_to_f32(float *dst, const uint16_t *src, int64_t n);
 void hc_f32_to_f16(uint16_t *dst, const float *src, int64_t n);

@@ -1,6 +1,5 @@
-/* One collective call. Among devices of one process the members arrive as operations of their own timelines, and
- * the last one to arrive runs the call on its device's workers, for all. In a group between processes each member
- * has a call of its own, which its link runs. */
+/* One collective call among devices of this process. The members arrive as operations of their own timelines, and
+ * the last one to arrive runs the call on its device's workers, for all. */
 #include "runtime.h"
 #include "call.h"
 
@@ -24,17 +23,9 @@ hc_call *hc_call_new(int size, int kind, int dtype, int reduce, int root, int64_
     return c;
 }
 
-/* Makes it a member's own call in a group between processes: the link's call of that number. */
-void hc_call_over(hc_call *c, hc_link *link, int64_t number) {
-    hc_link_ref(link);
-    c->link = link;
-    c->number = number;
-}
-
 void hc_call_release(hc_call *c) {
     if (atomic_fetch_sub(&c->refs, 1) != 1) return;
     for (int i = 0; i < c->shape.size; i++) free(c->members[i].scratch);
-    if (c->link) hc_link_release(c->link);
     pthread_mutex_destroy(&c->lock);
     free(c->counts);
     free(c);
@@ -44,10 +35,7 @@ void hc_call_release(hc_call *c) {
 void hc_call_forget(hc_op *op) {
     hc_call *c = op->call;
     hc_member *m = &c->members[op->rank];
-    if (atomic_load(&m->stage) != HC_MOVING) {
-        atomic_store(&m->stage, HC_GONE);
-        if (c->link) hc_link_skip(c->link);
-    }
+    if (atomic_load(&m->stage) != HC_MOVING) atomic_store(&m->stage, HC_GONE);
     atomic_store(&m->done, 1);
     hc_call_release(c);
     op->call = NULL;
@@ -66,7 +54,7 @@ static int64_t arrive(hc_call *c, hc_device *dev, hc_op *op, int *last) {
         m->op = op;
         atomic_store(&m->arrived_ns, hc_now());
         atomic_store(&m->stage, HC_WAITING);
-        *last = ++c->arrived == c->shape.size && !c->link;
+        *last = ++c->arrived == c->shape.size;
         if (*last) move_on(c);
     }
     pthread_mutex_unlock(&c->lock);
@@ -81,7 +69,6 @@ void hc_call_arrive(hc_device *dev, hc_op *op) {
         hc_op_done(dev, op, failure);
         return;
     }
-    if (op->call->link) hc_link_arrive(op->call);
     if (!last) return;
     op->active = 1;
     dev->active++;
@@ -94,7 +81,6 @@ void hc_call_arrive(hc_device *dev, hc_op *op) {
 int hc_call_leave(hc_op *op) {
     hc_call *c = op->call;
     hc_member *m = &c->members[op->rank];
-    if (c->link) return hc_link_leave(c);
     pthread_mutex_lock(&c->lock);
     int left = !c->executing;
     if (left && m->op) {
@@ -174,7 +160,7 @@ static hc_op *find(hc_device *dev, hc_call *call, int rank) {
 }
 
 /* Fails the call on this member alone: at once if it is its timeline's turn, else when it comes. What moves
- * already among devices of this process is done in a moment and stays. */
+ * already is done in a moment and stays. */
 void hc_call_fail(hc_device *dev, hc_call *call, int rank, int64_t failure) {
     if (atomic_load(&dev->forked)) return;
     pthread_mutex_lock(&dev->lock);

@@ -11,14 +11,6 @@ int hc_futex_wait(uint32_t *word, uint32_t seen, int64_t timeout_ns) {
     return (int)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &t, NULL, 0);
 }
 
-/* As above, for a word in memory that processes share; wakes all. */
-void hc_shared_wake(uint32_t *word) { syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0); }
-
-void hc_shared_wait(uint32_t *word, uint32_t seen, int64_t timeout_ns) {
-    struct timespec t = {timeout_ns / 1000000000LL, timeout_ns % 1000000000LL};
-    syscall(SYS_futex, word, FUTEX_WAIT, seen, &t, NULL, 0);
-}
-
 /* A condition whose time is that of hc_now. */
 void hc_cond_init(pthread_cond_t *cond) {
     pthread_condattr_t attributes;

@@ -32,7 +32,7 @@ int64_t hc_sent_before(const hc_shape *s, const int64_t *counts, int from, int t
 }
 
 /* Elements in `dst` of rank `to` before the part from `from`. */
-int64_t hc_got_before(const hc_shape *s, const int64_t *counts, int from, int to) {
+static int64_t got_before(const hc_shape *s, const int64_t *counts, int from, int to) {
     int64_t n = 0;
     for (int r = 0; r < from; r++) n += counts[r * s->size + to];
     return n;
@@ -104,7 +104,7 @@ static void move_pairs(hc_call *c, int64_t begin, int64_t end) {
     int64_t size = hc_nbytes_of(s->dtype);
     for (int64_t pair = begin; pair < end; pair++) {
         int from = (int)(pair / s->size), to = (int)(pair % s->size);
-        memcpy(c->members[to].dst + hc_got_before(s, c->counts, from, to) * size,
+        memcpy(c->members[to].dst + got_before(s, c->counts, from, to) * size,
                c->members[from].src + hc_sent_before(s, c->counts, from, to) * size, c->counts[pair] * size);
     }
 }

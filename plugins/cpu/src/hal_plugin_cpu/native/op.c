@@ -100,7 +100,6 @@ void hc_declare_lost(hc_device *dev, int64_t failure, int reset_required) {
     if (atomic_load(&dev->state) != HC_OK) return;
     atomic_store(&dev->cause, failure);
     atomic_store(&dev->state, reset_required ? HC_STATE_RESET : HC_STATE_LOST);
-    hc_links_lose(dev);
     hc_fail_all(dev, failure);
 }
 

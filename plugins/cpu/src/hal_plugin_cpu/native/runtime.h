@@ -197,7 +197,6 @@ struct hc_device {
     hc_object *objects;
     hc_timeline *timelines;
     int64_t ntimelines, listed_queues;
-    hc_link *links;                /* its ends of groups between processes, under its lock */
 };
 
 static inline int64_t hc_now(void) {
@@ -274,14 +273,10 @@ int hc_call_leave(hc_op *op);
 void hc_call_forget(hc_op *op);
 void hc_call_finish(hc_call *call, hc_device *dev, int lane);
 void hc_call_run(hc_call *call, int64_t begin, int64_t end);
-/* link.c */
-void hc_links_lose(hc_device *dev);
 /* futex.c */
 void hc_cond_init(pthread_cond_t *cond);
 void hc_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t timeout_ns);
 void hc_futex_wake(uint32_t *word, int n);
 int hc_futex_wait(uint32_t *word, uint32_t seen, int64_t timeout_ns);
-void hc_shared_wake(uint32_t *word);
-void hc_shared_wait(uint32_t *word, uint32_t seen, int64_t timeout_ns);
 
 #endif
