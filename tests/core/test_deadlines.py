@@ -34,6 +34,7 @@ class Allowed:
 TILE = "no wait of the host: an instruction of the tile language, which is only written down here"
 ORDERS = "waits for orders, which is all that it is for; the pipe ends when its parent ends"
 TOLD = "the thread has been told to end, runs nothing but our own code, and sleeps in slices"
+SAVED = "the process does not end before its last save has, whose waits have deadlines themselves"
 ALLOWED = [
     Allowed("hal/conformance/cases/kernels_scratch.py", "b.wait()", TILE),
     Allowed("tests/tile/test_interpret.py", "b.wait()", TILE),
@@ -47,6 +48,8 @@ ALLOWED = [
     Allowed("tests/trial/hal_plugin_trial1/compiler.py", "for line in sys.stdin:", ORDERS),
     Allowed("benchmarks/comm_ranks.py", "for line in sys.stdin:", ORDERS),
     Allowed("benchmarks/worker.py", "for _ in sys.stdin:", ORDERS),
+    Allowed("stack/storage/threads.py", "self._tasks.get()", ORDERS),
+    Allowed("stack/storage/background.py", "Thread(target=run", SAVED),
     Allowed(f"{CPU}/watch.c", "pthread_join(dev->watch, NULL)", TOLD),
     Allowed(f"{CPU}/workers.c", "pthread_join(w->thread, NULL)", TOLD),
 ]

@@ -1,0 +1,114 @@
+"""Which part of a whole tensor a rank has, and the runs of bytes that this is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stack.storage.errors import StorageError
+
+Array = NDArray[Any]
+Rows = NDArray[np.int64]
+"""One row per comb of runs: start, run, count, stride, local. A comb is `count` runs of `run` bytes
+whose starts are `stride` bytes apart, from byte `start` of the whole on; in the part they lie one
+after the other from byte `local` on."""
+COLUMNS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Elements from `offsets` on, `lengths` of them along each dimension."""
+
+    offsets: tuple[int, ...]
+    lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Elements `start` to `stop` of the flattened tensor, as ZeRO cuts it."""
+
+    start: int
+    stop: int
+
+
+def lengths_of(part: Box | Span) -> tuple[int, ...]:
+    """The shape of an array that has the elements of a part."""
+    return part.lengths if isinstance(part, Box) else (part.stop - part.start,)
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A rank's part of a tensor of shape `shape`: `array` has the elements of `part`, in their
+    order; it is C-contiguous for loading into. Where elements come from a device, `array` is a
+    function that gives them, called once while a save is staged."""
+
+    array: Array | Callable[[], Array]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    part: Box | Span
+
+    @classmethod
+    def whole(cls, array: Array) -> Shard:
+        """All of a tensor."""
+        return cls(array, array.shape, array.dtype, Box((0,) * array.ndim, array.shape))
+
+    @classmethod
+    def box(cls, array: Array, shape: tuple[int, ...], offsets: tuple[int, ...]) -> Shard:
+        """The box of a tensor that begins at `offsets` and is as large as the array."""
+        return cls(array, shape, array.dtype, Box(offsets, array.shape))
+
+    @classmethod
+    def span(cls, array: Array, shape: tuple[int, ...], start: int) -> Shard:
+        """The elements of the flattened tensor from `start` on, in an array of one dimension."""
+        return cls(array, shape, array.dtype, Span(start, start + array.size))
+
+
+def rows_of(shape: tuple[int, ...], itemsize: int, part: Box | Span, name: str = "") -> Rows:
+    """The runs of a part of a tensor; none for an empty part. Raises StorageError for a part that
+    does not lie in the tensor."""
+    if isinstance(part, Span):
+        if not 0 <= part.start <= part.stop <= prod(shape):
+            raise StorageError(f"{name}: {part} is no range of a tensor of shape {shape}")
+        n = (part.stop - part.start) * itemsize
+        return np.array([[part.start * itemsize, n, 1, n, 0]][: n > 0], np.int64).reshape(-1, 5)
+    return _box_rows(shape, itemsize, part, name)
+
+
+def _box_rows(shape: tuple[int, ...], itemsize: int, box: Box, name: str) -> Rows:
+    offsets, lengths = box.offsets, box.lengths
+    inside = len(offsets) == len(lengths) == len(shape) and all(
+        o >= 0 and n >= 0 and o + n <= s for o, n, s in zip(offsets, lengths, shape, strict=True)
+    )
+    if not inside:
+        raise StorageError(f"{name}: {box} is no box of a tensor of shape {shape}")
+    if 0 in lengths:
+        return np.empty((0, COLUMNS), np.int64)
+    strides, at = [0] * len(shape), itemsize
+    for d in reversed(range(len(shape))):
+        strides[d], at = at, at * shape[d]
+    start = sum(o * s for o, s in zip(offsets, strides, strict=True))
+    d, run = len(shape) - 1, itemsize
+    while d >= 0 and lengths[d] == shape[d]:  # whole dimensions inside are one run
+        run, d = run * shape[d], d - 1
+    if d >= 0:
+        run, d = run * lengths[d], d - 1
+    count, stride = 1, run
+    if d >= 0:
+        count, stride = lengths[d], strides[d]
+        while d > 0 and lengths[d] == shape[d]:
+            d -= 1
+            count *= lengths[d]
+        d -= 1
+    if d < 0:
+        return np.array([[start, run, count, stride, 0]], np.int64)
+    outer = np.indices(lengths[: d + 1]).reshape(d + 1, -1)  # the dimensions around a comb
+    rows = np.empty((outer.shape[1], COLUMNS), np.int64)
+    rows[:, 0] = start + np.asarray(strides[: d + 1]) @ outer
+    rows[:, 1:4] = run, count, stride
+    rows[:, 4] = np.arange(len(rows)) * run * count
+    return rows

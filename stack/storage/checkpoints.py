@@ -1,0 +1,410 @@
+"""Checkpoints of a job: saved by all its ranks, loaded by any number of ranks."""
+
+from __future__ import annotations
+
+import os
+import socket
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stack.comm.group import Group
+from stack.storage import copying
+from stack.storage.agree import Limits, Plans, Shards
+from stack.storage.background import Background, Saving
+from stack.storage.boxes import Shard, lengths_of
+from stack.storage.errors import Mismatch, NoCheckpoint, StorageError
+from stack.storage.layout import DTYPES, Layout, code_of
+from stack.storage.manifest import COPY, MANIFEST, Manifest, decoded
+from stack.storage.memory import Bytes, together
+from stack.storage.moving import bytes_of, read_blocks, write_blocks
+from stack.storage.plan import Plan
+from stack.storage.probe import probe
+from stack.storage.ranks import Ranks
+from stack.storage.steps import Listing, StepFolder
+from stack.storage.store import Lease, Place, Store
+from stack.storage.stores import opened
+from stack.storage.verified import Copies
+
+Array = NDArray[Any]
+Tensors = Mapping[str, Mapping[str, Array | Shard]]
+"""By group ("model", "optimizer") and name; a plain array is a whole tensor."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A step that was loaded: `tensors` by group and name, whole or what was asked for."""
+
+    step: int
+    state: Any
+    tensors: dict[str, dict[str, Array]]
+
+
+class Checkpoints:
+    """The checkpoints in a place: a folder, or stores by their URLs, the nearest first
+    ("file:/nvme/run, s3://bucket/run").
+
+    All ranks of `group` make the same calls in the same order. The group is used by these
+    checkpoints alone, also while a save goes on in the background. Without one this process is the
+    only rank. `keep` newest steps stay in each store; None keeps all. `parity` files of each step
+    repair as many damaged blocks (`stack.storage.parity`). A save or load ends within `deadline_s`.
+    """
+
+    def __init__(
+        self,
+        where: str | Path,
+        group: Group | None = None,
+        *,
+        keep: int | None = None,
+        parity: int = 0,
+        limits: Limits | None = None,
+        deadline_s: float = 600.0,
+    ) -> None:
+        if keep is not None and keep < 1:
+            raise StorageError(f"keep is {keep}; at least the newest step is kept")
+        self._stores = opened(str(where), deadline_s)
+        self._ranks = Ranks(group)
+        self._limits = limits or Limits()
+        self._plans = Plans(self._ranks, self._limits)
+        self._keep, self._parity, self._deadline_s = keep, parity, deadline_s
+        self._leases: list[Lease] = []
+        self._arena: list[Array] = []
+        self._background = Background(deadline_s)
+        self.skipped = 0
+        """How many saves were skipped since one was under way."""
+
+    def save(
+        self,
+        step: int,
+        tensors: Tensors,
+        state: Any = None,
+        *,
+        background: bool = False,
+        staged: bool = True,
+        busy: Literal["wait", "skip"] = "wait",
+    ) -> Saving:
+        """Commit a step: tensors, of which each rank gives its parts, and plain data, which is rank
+        0's. Older steps stay as they are until the new one is whole.
+
+        In the background this returns when the arrays are copied, and writes meanwhile; with
+        `staged=False` it returns at once, and `Saving.wait_staged` comes before any change of an
+        array. While another save is under way this waits for it or, with busy="skip", is skipped on
+        all ranks and counted. Stores behind the nearest one are filled in the background. Raises
+        StorageError, also for what went wrong in the background since the last call.
+        """
+        shards = shards_of(tensors)
+        if busy == "wait":
+            self._background.wait_idle()
+        self._background.late.tell()
+        saving = Saving(self._background.late, self._deadline_s)
+        was_busy = self._background.busy
+        if was_busy:
+            saving.staged.set()  # one busy rank is enough to skip it, so nothing is copied
+
+        def work() -> None:
+            try:
+                arrays = {} if was_busy else self._ready(shards, background)
+                saving.staged.set()
+                if busy == "skip" and any(self._ranks.tell(was_busy)):
+                    self.skipped += 1
+                    saving.done.set_result(False)
+                    return
+                folder, manifest = self._write(step, arrays, state)
+                saving.done.set_result(True)
+            except BaseException as error:
+                saving.done.set_exception(error)
+                raise
+            finally:
+                saving.staged.set()
+            self._to_further(folder, manifest)
+
+        self._background.begin(work)
+        if not background:
+            saving.wait_committed()
+        elif staged:
+            saving.wait_staged()
+        return saving
+
+    def load(self, wanted: Tensors | None = None, step: int | None = None) -> Loaded:
+        """Read the newest whole step, or this one, into the arrays of `wanted`; without it every
+        rank gets every whole tensor in a new array. Each block is read by one rank alone.
+
+        A group of which nothing is wanted is not read. Raises NoCheckpoint, Mismatch for other
+        tensors than the checkpoint's, Damaged for bytes that no copy has as they were written.
+        """
+        self._background.wait_idle()
+        folder, manifest, stores = self._found(step)
+        error, shards = None, {}
+        try:
+            asked = _new_arrays(manifest.layout) if wanted is None else shards_of(wanted)
+            shards = _checked(asked, manifest, f"{stores[0].where}/{folder.name}")
+        except (StorageError, MemoryError) as raised:
+            error = raised
+        self._ranks.agree(error, "loading")
+        plan = self._plans.for_load(shards, manifest.layout)
+        arrays = {key: _array(shard) for key, shard in shards.items()}
+        copies = Copies(stores, folder, manifest)
+        targets = [bytes_of(a) for a in arrays.values()]
+        failed = read_blocks(plan, self._ranks, targets, copies.read, self._deadline_s)
+        self._ranks.agree(failed, f"loading {folder.name}")
+        tensors: dict[str, dict[str, Array]] = {}
+        for (group, name), array in arrays.items():
+            tensors.setdefault(group, {})[name] = array
+        return Loaded(manifest.step, manifest.state, tensors)
+
+    def steps(self) -> list[int]:
+        """The committed steps of all stores, the newest first. Asks the stores."""
+        found = {f.step for store in self._stores for f in Listing.of(store).committed}
+        return sorted(found, reverse=True)
+
+    def wait_idle(self) -> None:
+        """Until no save is under way in any store. Raises what went wrong in the background."""
+        self._background.wait_idle()
+
+    def close(self) -> None:
+        """Wait, and let others write here. Raises as `wait_idle` does."""
+        try:
+            self._background.wait_idle()
+        finally:
+            for lease in self._leases:
+                lease.release()
+            self._leases.clear()
+            for store in self._stores:
+                store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _ready(self, shards: Shards, copied: bool) -> Shards:
+        """Parts in arrays; copied to memory that stays for the next save."""
+        if not copied:
+            return {key: Shard(_array(s), s.shape, s.dtype, s.part) for key, s in shards.items()}
+        wanted = [(lengths_of(s.part), s.dtype) for s in shards.values()]
+        if wanted != [(a.shape, a.dtype) for a in self._arena]:
+            self._arena = []  # first, so that there are not two
+            self._arena = together(wanted)
+        for target, shard in zip(self._arena, shards.values(), strict=True):
+            np.copyto(target, _array(shard))
+        return {
+            key: Shard(array, shard.shape, shard.dtype, shard.part)
+            for array, (key, shard) in zip(self._arena, shards.items(), strict=True)
+        }
+
+    def _write(self, step: int, shards: Shards, state: Any) -> tuple[StepFolder, Manifest]:
+        plan = self._plans.for_save(shards)
+        store = self._stores[0]
+        folder = StepFolder(*self._first(lambda: self._made_ready(step)))
+        try:
+            return folder, self._filled(folder, plan, shards, state)
+        except BaseException:
+            if self._ranks.rank == 0:
+                with suppress(StorageError):  # the error that is raised says more
+                    store.delete(Listing.of(store).names(folder))
+            raise
+
+    def _made_ready(self, step: int) -> tuple[int, int]:
+        """On rank 0: nobody else writes to the stores, which keep their promises, and what former
+        saves left is gone. Gives the folder for a step."""
+        if not self._leases:
+            owner = f"process {os.getpid()} on {socket.gethostname()}"
+            for store in self._stores:
+                self._leases.append(store.lease(owner))
+                probe(store, self._deadline_s)
+        for lease in self._leases:
+            lease.check()
+        attempt = 0
+        for store in self._stores:
+            listing = Listing.of(store)
+            for left in listing.left:
+                store.delete(listing.names(left))
+            attempts = [f.attempt for f in listing.committed if f.step == step]
+            attempt = max([attempt, *(a + 1 for a in attempts)])
+        return step, attempt
+
+    def _filled(self, folder: StepFolder, plan: Plan, shards: Shards, state: Any) -> Manifest:
+        store, layout, ranks = self._stores[0], plan.layout, self._ranks
+        places = self._taken(store, folder, {f.name: f.size for f in layout.files})
+        wrote = copying.Wrote(places)
+
+        def write(block: int, memory: Bytes) -> None:
+            file, offset = layout.place(block)
+            nbytes = layout.nbytes(block)
+            head = file.header[offset : offset + nbytes]
+            memory[: len(head)] = np.frombuffer(head, np.uint8)
+            wrote.put(store, file.name, offset, memory, nbytes)
+
+        sources = [bytes_of(np.ascontiguousarray(_array(s))) for s in shards.values()]
+        error = write_blocks(plan, ranks, sources, write, self._deadline_s)
+        whole = wrote.together(store, ranks, error, layout.block)
+        manifest = Manifest(
+            folder.step, state, layout, {f.name: whole.checksums[f.name] for f in layout.files}
+        )
+        if self._parity:
+            take = partial(self._taken, store, folder)
+            manifest = copying.with_parity(
+                store, ranks, folder, manifest, whole, self._parity, take, self._deadline_s
+            )
+        self._first(lambda: self._commit(store, folder, manifest, whole))
+        return manifest
+
+    def _taken(self, store: Store, folder: StepFolder, sizes: dict[str, int]) -> dict[str, Place]:
+        """The space of files, taken by rank 0."""
+        tokens = self._first(
+            lambda: [store.take(folder.file(n), size).token for n, size in sizes.items()]
+        )
+        return {
+            name: Place(folder.file(name), size, token)
+            for (name, size), token in zip(sizes.items(), tokens, strict=True)
+        }
+
+    def _commit(
+        self, store: Store, folder: StepFolder, manifest: Manifest, whole: copying.Whole
+    ) -> None:
+        data = manifest.encoded()
+        for lease in self._leases:
+            lease.check()
+        store.finish(whole.written)
+        if manifest.parity is not None:
+            store.commit(folder.file(COPY), data)
+        if not store.commit(folder.file(MANIFEST), data):
+            raise StorageError(
+                f"{store.where}/{folder.name} was committed by somebody else meanwhile: two jobs "
+                "write here; give each a place of its own"
+            )
+        listing = Listing.of(store)
+        older = [f for f in listing.committed if f.step == folder.step and f != folder]
+        others = [f for f in listing.committed if f not in older]
+        for gone in (*older, *(others[self._keep :] if self._keep else ())):
+            store.delete(listing.names(gone)[:1])  # from here on it is no checkpoint
+            store.delete(listing.names(gone)[1:])
+
+    def _to_further(self, folder: StepFolder, manifest: Manifest) -> None:
+        """Copy a committed step from the nearest store to the others."""
+        for store in self._stores[1:]:
+            sizes = {f.name: f.size for f in manifest.files}
+            copies = Copies(self._stores[:1], folder, manifest)
+            wrote = copying.Wrote(self._taken(store, folder, sizes))
+            error = copying.copied(copies, store, wrote, self._ranks, self._deadline_s)
+            whole = wrote.together(store, self._ranks, error, manifest.layout.block)
+            self._first(partial(self._commit, store, folder, manifest, whole))
+
+    def _found(self, step: int | None) -> tuple[StepFolder, Manifest, list[Store]]:
+        """The step to load, its manifest, and the stores that have it, on all ranks."""
+        data = np.empty(0, np.uint8)
+
+        def look() -> list[Any]:
+            nonlocal data
+            folder, manifest, stores = newest(self._stores, step)
+            data = np.frombuffer(manifest.encoded(), np.uint8)
+            return [folder.step, folder.attempt, [self._stores.index(s) for s in stores]]
+
+        number, attempt, which = self._first(look)
+        text = self._ranks.gather(data)[0].tobytes()
+        stores = [self._stores[i] for i in which]
+        return StepFolder(number, attempt), decoded(text, stores[0].where), stores
+
+    def _first(self, work: Callable[[], Any]) -> Any:
+        """What rank 0 makes of it, on all ranks; where it raises, all do."""
+        error, value = None, None
+        if self._ranks.rank == 0:
+            try:
+                value = work()
+            except Exception as raised:  # noqa: BLE001  (raised on all ranks)
+                error = raised
+        self._ranks.agree(error, "the work of rank 0")
+        return self._ranks.tell(value)[0]
+
+
+def newest(stores: list[Store], step: int | None) -> tuple[StepFolder, Manifest, list[Store]]:
+    """The newest step with a whole manifest, or this step; and who has it, the nearest first.
+
+    Warns of newer ones whose manifests are damaged in all stores. Raises NoCheckpoint.
+    """
+    listings = [Listing.of(store) for store in stores]
+    folders = sorted({f for listing in listings for f in listing.committed}, reverse=True)
+    causes = []
+    for folder in (f for f in folders if step in (None, f.step)):
+        having = [(s, x) for s, x in zip(stores, listings, strict=True) if folder in x.committed]
+        for store, listing in having:
+            try:
+                manifest = listing.manifest(store, folder)
+            except StorageError as error:
+                causes.append(str(error))
+                continue
+            for cause in causes:
+                warnings.warn(f"{cause}; loading {folder.name}", RuntimeWarning, stacklevel=2)
+            return folder, manifest, [s for s, _ in having]
+    where = ", ".join(store.where for store in stores)
+    what = "whole checkpoint" if step is None else f"whole checkpoint of step {step}"
+    there = ", ".join(str(f.step) for f in folders) or "none"
+    raise NoCheckpoint(
+        f"there is no {what} in {where} (steps there: {there}){''.join(f'; {c}' for c in causes)}"
+    )
+
+
+def shards_of(tensors: Tensors) -> Shards:
+    """All parts by group and name."""
+    return {
+        (group, name): part if isinstance(part, Shard) else Shard.whole(part)
+        for group, members in tensors.items()
+        for name, part in members.items()
+    }
+
+
+def _array(shard: Shard) -> Array:
+    array = shard.array() if callable(shard.array) else shard.array
+    if (array.shape, array.dtype) != (lengths_of(shard.part), shard.dtype):
+        raise StorageError(
+            f"a part with {lengths_of(shard.part)} elements of {shard.dtype} is an array of shape "
+            f"{array.shape} of {array.dtype}"
+        )
+    return array
+
+
+def _new_arrays(layout: Layout) -> Shards:
+    infos = [info for info, _ in layout.addresses.values()]
+    arrays = together([(info.shape, DTYPES[info.dtype]) for info in infos])
+    return {i.key: Shard.whole(a) for i, a in zip(infos, arrays, strict=True)}
+
+
+def _checked(shards: Shards, manifest: Manifest, where: str) -> Shards:
+    """The parts, if the checkpoint has just these tensors in their groups. Raises Mismatch."""
+    addresses = manifest.layout.addresses
+    groups = {group for group, _ in shards}
+    more = [str(info) for key, (info, _) in addresses.items() if key not in shards]
+    more = [text for text in more if text.split("/", 1)[0] in groups]
+    lacks = [f"{g}/{n}" for g, n in shards if (g, n) not in addresses]
+    other = [
+        f"{info} ({info.dtype}{list(info.shape)}, not {code_of(s.dtype)}{list(s.shape)})"
+        for key, s in shards.items()
+        if (info := addresses[key][0] if key in addresses else None)
+        and (info.dtype, info.shape) != (code_of(s.dtype), s.shape)
+    ]
+    texts = [
+        f"{what} {', '.join(names[:8])}{' ...' if len(names) > 8 else ''}"
+        for what, names in (
+            ("it lacks", lacks),
+            ("it has too much:", more),
+            ("it has other shapes or element types for", other),
+        )
+        if names
+    ]
+    if texts:
+        raise Mismatch(f"{where} is the checkpoint of another model: {'; '.join(texts)}")
+    return shards

@@ -1,0 +1,127 @@
+"""Blocks of files that all ranks write together: what each has written, put together on all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from crc32c import crc32c
+
+from stack.storage import parity
+from stack.storage.layout import File
+from stack.storage.manifest import Manifest, Parity
+from stack.storage.memory import Bytes, aligned
+from stack.storage.ranks import Ranks
+from stack.storage.steps import StepFolder
+from stack.storage.store import Place, Store
+from stack.storage.threads import Threads
+from stack.storage.verified import Copies
+
+_THREADS = 3
+
+
+@dataclass
+class Whole:
+    """All blocks of files: checksums by file and block, receipts by place and offset."""
+
+    checksums: dict[str, list[int]]
+    written: dict[Place, dict[int, str]]
+
+
+class Wrote:
+    """What one rank has written."""
+
+    def __init__(self, places: dict[str, Place]) -> None:
+        self._places = places
+        self._blocks: list[tuple[str, int, int, str]] = []
+
+    def put(self, store: Store, file: str, offset: int, memory: Bytes, nbytes: int) -> None:
+        """Write a block, with zeros behind it. May be called by several threads."""
+        memory[nbytes:] = 0
+        checksum = crc32c(memory[:nbytes].data)
+        receipt = store.put(self._places[file], offset, memory, nbytes)
+        self._blocks.append((file, offset, checksum, receipt))
+
+    def together(self, store: Store, ranks: Ranks, error: Exception | None, block: int) -> Whole:
+        """What all ranks have written, which lasts now. Raises on all what one brings."""
+        if error is None:
+            try:
+                store.sync()
+            except Exception as raised:  # noqa: BLE001  (raised on all ranks)
+                error = raised
+        ranks.agree(error, f"writing to {store.where}")
+        names = list(self._places)
+        sums = {n: [0] * -(-p.size // block) for n, p in self._places.items()}
+        written: dict[Place, dict[int, str]] = {p: {} for p in self._places.values()}
+        rows = [(names.index(f), offset, crc) for f, offset, crc, _ in self._blocks]
+        told = ranks.gather(np.array(rows, np.int64).ravel())
+        receipts = ranks.tell([receipt for *_, receipt in self._blocks])
+        for part, texts in zip(told, receipts, strict=True):
+            for (i, offset, crc), text in zip(part.reshape(-1, 3).tolist(), texts, strict=True):
+                sums[names[i]][offset // block] = crc
+                written[self._places[names[i]]][offset] = text
+        return Whole(sums, written)
+
+
+def with_parity(
+    store: Store,
+    ranks: Ranks,
+    folder: StepFolder,
+    manifest: Manifest,
+    whole: Whole,
+    count: int,
+    take: Callable[[dict[str, int]], dict[str, Place]],
+    deadline_s: float,
+) -> Manifest:
+    """Write `count` parity files for files that are written, block by block in turns of the ranks;
+    gives the manifest that names them. What it reads back is verified."""
+    layout = manifest.layout
+    parity.check(len(layout.files), count)
+    size = max(f.size for f in layout.files)
+    size = min(-(-size // layout.block) * layout.block, -(-size // 4096) * 4096)
+    files = tuple(File(f"parity-{i}.bin", b"", (), (), size) for i in range(count))
+    places = take({f.name: f.size for f in files})
+    wrote = Wrote(places)
+    copies = Copies([store], folder, manifest)
+    offsets = list(range(0, size, layout.block))[ranks.rank :: ranks.size]
+
+    def some(first: int) -> None:
+        memory = [aligned(layout.block) for _ in range(len(layout.files) + 1)]
+        for offset in offsets[first::_THREADS]:
+            pairs = zip(layout.files, memory, strict=False)
+            parts = [copies.part(store, file, offset, room) for file, room in pairs]
+            nbytes = min(layout.block, size - offset)
+            for file, made in zip(files, parity.encoded(parts, count), strict=True):
+                memory[-1][:nbytes] = made[:nbytes]
+                wrote.put(store, file.name, offset, memory[-1], nbytes)
+
+    error = _by_threads(some, deadline_s)
+    more = wrote.together(store, ranks, error, layout.block)
+    whole.written.update(more.written)
+    return replace(manifest, parity=Parity(files, more.checksums))
+
+
+def copied(
+    copies: Copies, store: Store, wrote: Wrote, ranks: Ranks, deadline_s: float
+) -> Exception | None:
+    """Copy every block of a step to another store, in turns of the ranks; gives the first error."""
+    block = copies.manifest.layout.block
+    mine = copies.every()[ranks.rank :: ranks.size]
+
+    def some(first: int) -> None:
+        memory = aligned(block)
+        for file, offset in mine[first::_THREADS]:
+            copies.read_any(file, offset, memory)
+            wrote.put(store, file.name, offset, memory, min(block, file.size - offset))
+
+    return _by_threads(some, deadline_s)
+
+
+def _by_threads(some: Callable[[int], None], deadline_s: float) -> Exception | None:
+    """Call it with each number of a thread, on that thread; gives the first error."""
+    with Threads(_THREADS) as threads:
+        begun = [threads.give(partial(some, i)) for i in range(_THREADS)]
+        errors = [future.exception(deadline_s) for future in begun]
+    return next((error for error in errors if isinstance(error, Exception)), None)

@@ -1,0 +1,173 @@
+"""Bytes between arrays, blocks and other ranks, as a plan says, while a few threads write or read.
+
+Each thread has one block in its hands; what travels between ranks is bounded by the plan's windows,
+two of which are alive at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stack.storage.memory import Bytes, aligned
+from stack.storage.plan import Piece, Plan, Window
+from stack.storage.ranks import Ranks
+from stack.storage.threads import Threads
+
+THREADS = 6
+"""Blocks under way at a time: the disks measured take more in flight than one thread gives."""
+
+Write = Callable[[int, Bytes], None]
+"""Takes a block's number and its memory, in which all bytes of tensors are; ends when written."""
+Read = Callable[[int, Bytes], None]
+"""Takes a block's number and fills its memory."""
+
+
+def bytes_of(array: NDArray[Any]) -> Bytes:
+    """The bytes of a C-contiguous array, as they lie in memory."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def write_blocks(
+    plan: Plan, ranks: Ranks, sources: Sequence[Bytes], write: Write, deadline_s: float
+) -> Exception | None:
+    """Bring together each block that this rank owns, and write it. Gives the first error of a
+    write; what other ranks wait for goes on."""
+    with _Hands(plan.layout.block, deadline_s) as hands:
+        before: list[Future[None]] = []
+        for window in plan.windows:
+            got = _exchanged(window, ranks, sources) if window.travels else _NOTHING
+            now = [
+                hands.give(_write_one, block, window, sources, got, write)
+                for block in window.blocks
+            ]
+            if window.travels:
+                hands.wait(before)
+                before = now
+        return hands.error()
+
+
+def _exchanged(window: Window, ranks: Ranks, sources: Sequence[Bytes]) -> Bytes:
+    me = ranks.rank
+    sent = np.empty(sum(window.counts[me]), np.uint8)
+    for _, _, run, count, _, shard, local, offset in window.away:
+        n = run * count
+        sent[offset : offset + n] = sources[shard][local : local + n]
+    got = np.empty(sum(row[me] for row in window.counts), np.uint8)
+    ranks.move(sent, window.counts, got)
+    return got
+
+
+def _write_one(
+    out: Bytes, block: int, window: Window, sources: Sequence[Bytes], got: Bytes, write: Write
+) -> None:
+    for piece in window.own.get(block, ()):
+        _, _, run, count, _, shard, local = piece
+        _comb(out, piece)[...] = sources[shard][local : local + run * count].reshape(count, run)
+    for piece in window.home.get(block, ()):
+        _, _, run, count, *_, offset = piece
+        _comb(out, piece)[...] = got[offset : offset + run * count].reshape(count, run)
+    write(block, out)
+
+
+def read_blocks(
+    plan: Plan, ranks: Ranks, targets: Sequence[Bytes], read: Read, deadline_s: float
+) -> Exception | None:
+    """Read each block that this rank owns and fill the targets of all ranks. Gives the first error
+    of a read; other ranks get no bytes for it, but are not left waiting."""
+    me = ranks.rank
+    with _Hands(plan.layout.block, deadline_s) as hands:
+
+        def begin(window: Window) -> tuple[Bytes, list[Future[None]]]:
+            sent = np.empty(sum(row[me] for row in window.counts), np.uint8)
+            return sent, [
+                hands.give(_read_one, block, window, targets, sent, read) for block in window.blocks
+            ]
+
+        begun = [begin(w) for w in plan.windows[:1]]
+        for i, window in enumerate(plan.windows):
+            if i + 1 < len(plan.windows):
+                begun.append(begin(plan.windows[i + 1]))
+            sent, futures = begun.pop(0)
+            hands.wait(futures)
+            if not window.travels:
+                continue
+            got = np.empty(sum(window.counts[me]), np.uint8)
+            ranks.move(sent, window.back(), got)
+            for _, _, run, count, _, shard, local, offset in window.away:
+                n = run * count
+                targets[shard][local : local + n] = got[offset : offset + n]
+        return hands.error()
+
+
+def _read_one(
+    memory: Bytes, block: int, window: Window, targets: Sequence[Bytes], sent: Bytes, read: Read
+) -> None:
+    read(block, memory)
+    for piece in window.own.get(block, ()):
+        _, _, run, count, _, shard, local = piece
+        targets[shard][local : local + run * count].reshape(count, run)[...] = _comb(memory, piece)
+    for piece in window.home.get(block, ()):
+        _, _, run, count, *_, offset = piece
+        sent[offset : offset + run * count].reshape(count, run)[...] = _comb(memory, piece)
+
+
+def _comb(block: Bytes, piece: Piece) -> Bytes:
+    """The bytes of a piece where they lie in a block, a row for each run."""
+    _, address, run, count, stride, *_ = piece
+    return np.ndarray((count, run), np.uint8, block, address, (stride, 1))
+
+
+_NOTHING = np.empty(0, np.uint8)
+
+
+class _Hands:
+    """A few threads, each with the memory of one block."""
+
+    def __init__(self, block: int, deadline_s: float) -> None:
+        self._deadline_s = deadline_s
+        self._free: SimpleQueue[Bytes] = SimpleQueue()
+        for _ in range(THREADS):
+            self._free.put(aligned(block))
+        self._threads = Threads(THREADS)
+        self._given: list[Future[None]] = []
+        self._error: Exception | None = None
+
+    def give(self, task: Callable[..., None], block: int, *rest: Any) -> Future[None]:
+        """Run task(memory, block, ...) when a thread is free; nothing after the first error."""
+
+        def run() -> None:
+            if self._error is not None:
+                return
+            memory = self._free.get(timeout=self._deadline_s)
+            try:
+                task(memory, block, *rest)
+            except Exception as error:  # noqa: BLE001  (given by `error`)
+                self._error = self._error or error
+            finally:
+                self._free.put(memory)
+
+        future = self._threads.give(run)
+        self._given.append(future)
+        return future
+
+    def wait(self, futures: Sequence[Future[None]]) -> None:
+        """Until these tasks have ended. Raises TimeoutError."""
+        for future in futures:
+            future.result(self._deadline_s)
+
+    def error(self) -> Exception | None:
+        """The first error of all tasks, which have ended."""
+        self.wait(self._given)
+        return self._error
+
+    def __enter__(self) -> _Hands:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.__exit__()

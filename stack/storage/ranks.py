@@ -1,0 +1,61 @@
+"""What ranks tell each other for a save or a load; a job of one rank talks to itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stack.comm.group import Group
+from stack.storage.errors import StorageError
+
+Array = NDArray[Any]
+
+
+class Ranks:
+    """The ranks that save and load together. The group is theirs alone: where saves run in the
+    background, nothing else may use it."""
+
+    def __init__(self, group: Group | None) -> None:
+        self.group = group
+        self.rank = 0 if group is None else group.rank
+        self.size = 1 if group is None else group.size
+
+    def gather(self, array: Array) -> list[Array]:
+        """Each rank's array of one dimension and one element type, on all ranks."""
+        if self.group is None:
+            return [array]
+        sizes = self.group.all_gather(np.array([array.size], np.int64)).ravel().tolist()
+        whole = self.group.all_gather(np.ascontiguousarray(array), counts=sizes)
+        return np.split(whole, np.cumsum(sizes)[:-1])
+
+    def swap(self, arrays: Sequence[Array]) -> list[Array]:
+        """Array j of rank i becomes array i of rank j."""
+        if self.group is None:
+            return list(arrays)
+        sizes = np.array([a.size for a in arrays], np.int64)
+        counts = self.group.all_gather(sizes).tolist()
+        got = self.group.all_to_all_v(np.concatenate([a.ravel() for a in arrays]), counts)
+        return np.split(got, np.cumsum([row[self.rank] for row in counts])[:-1])
+
+    def move(self, sent: Array, counts: list[list[int]], out: Array) -> None:
+        """Move bytes as `Group.all_to_all_v` does."""
+        if self.group is not None:
+            self.group.all_to_all_v(sent, counts, out)
+
+    def tell(self, value: Any) -> list[Any]:
+        """Each rank's plain value, on all ranks."""
+        data = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        return [json.loads(part.tobytes()) for part in self.gather(data)]
+
+    def agree(self, error: Exception | None, what: str) -> None:
+        """All ranks come here. If one brings an error, all raise, that one its own."""
+        texts = self.tell("" if error is None else f"{type(error).__name__}: {error}")
+        if error is not None:
+            raise error
+        for rank, text in enumerate(texts):
+            if text:
+                raise StorageError(f"{what} has failed on rank {rank}: {text}")

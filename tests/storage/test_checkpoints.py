@@ -1,0 +1,279 @@
+"""One rank's checkpoints: what they hold, what they refuse, and what they say."""
+
+import json
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from crc32c import crc32c
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from stack.storage import (
+    Checkpoints,
+    Limits,
+    Mismatch,
+    NoCheckpoint,
+    Occupied,
+    Shard,
+    StorageError,
+)
+from stack.storage.manifest import MANIFEST, decoded
+from tests.storage.states import SMALL, differs, state
+
+STATE = state()
+STEP = "step-000000000001"
+
+
+def checkpoints(where, **more):
+    return Checkpoints(where, limits=SMALL, deadline_s=30, **more)
+
+
+def test_files_are_what_safetensors_reads(tmp_path):
+    with checkpoints(tmp_path) as c:
+        c.save(1, STATE, {"a": 1})
+    folder = tmp_path / STEP
+    for group, members in STATE.items():
+        index = json.loads((folder / f"{group}.safetensors.index.json").read_text())
+        assert set(index["weight_map"]) == set(members)
+        assert index["metadata"]["total_size"] == sum(a.nbytes for a in members.values())
+        for name, file in index["weight_map"].items():
+            with safe_open(folder / file, "numpy") as opened:
+                assert opened.metadata() == {"format": "pt"}
+                if members[name].dtype.isbuiltin == 1:
+                    assert opened.get_tensor(name).tobytes() == members[name].tobytes(), name
+        for file in set(index["weight_map"].values()):
+            assert load_header_length(folder / file) % 4096 == 0
+
+
+def load_header_length(file):
+    return 8 + int.from_bytes(file.read_bytes()[:8], "little")
+
+
+def test_torch_reads_files_with_tensors_of_all_sizes(tmp_path):
+    torch = pytest.importorskip("torch")
+    read = pytest.importorskip("safetensors.torch").load_file
+    with Checkpoints(tmp_path) as c:
+        c.save(1, STATE)
+    loaded = read(tmp_path / STEP / "model.safetensors")
+    assert set(loaded) == set(STATE["model"])
+    for name, tensor in loaded.items():
+        flat = tensor.contiguous().reshape(-1)
+        assert flat.view(torch.uint8).numpy().tobytes() == STATE["model"][name].tobytes(), name
+
+
+def test_a_step_saved_again_replaces_the_older_one(tmp_path):
+    with checkpoints(tmp_path, keep=2) as c:
+        for number in range(3):
+            for step in (5, 6, 7):
+                c.save(step, state(number), number)
+        assert c.steps() == [7, 6]
+        assert c.load(step=6).state == 2
+        assert not differs(c.load().tensors, state(2))
+    assert len(list(tmp_path.glob("step-*"))) == 2
+
+
+def test_files_of_expired_steps_are_written_over(tmp_path):
+    big = {"model": {"w": np.random.default_rng(0).random((3 << 20,), np.float32)}}
+    less = {"model": {"w": big["model"]["w"][: 9 << 18]}}
+    with Checkpoints(tmp_path, keep=1) as c:
+        c.save(1, big)
+        c.save(2, big)
+        before = {f.stat().st_ino for f in (tmp_path / ".spare").iterdir()}
+        c.save(3, less)
+        file = tmp_path / "step-000000000003/model.safetensors"
+        assert {file.stat().st_ino} == before
+        assert not differs(c.load().tensors, less)
+        assert load_file(file)["w"].tobytes() == less["model"]["w"].tobytes()
+
+
+def test_what_is_not_there_is_said(tmp_path):
+    with checkpoints(tmp_path) as c:
+        with pytest.raises(NoCheckpoint, match=r"no whole checkpoint in file:.*steps there: none"):
+            c.load()
+        c.save(1, STATE)
+        with pytest.raises(NoCheckpoint, match=r"of step 2 in .*steps there: 1\)"):
+            c.load(step=2)
+
+
+def test_another_models_checkpoint_is_said_in_full(tmp_path):
+    def tensors(**shapes):
+        return {"model": {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}}
+
+    with checkpoints(tmp_path) as c:
+        c.save(1, {**tensors(a=(2, 3), b=(4,), c=(1,)), "optimizer": {"m": np.zeros(3)}})
+        with pytest.raises(Mismatch) as caught:
+            c.load(tensors(a=(3, 2), b=(4,), d=(5,)))
+        text = str(caught.value)
+        assert "it lacks model/d" in text
+        assert "it has too much: model/c" in text
+        assert "model/a (F32[2, 3], not F32[3, 2])" in text
+        assert "optimizer" not in text
+        assert c.load(tensors(a=(2, 3), b=(4,), c=(1,))).step == 1
+
+
+@pytest.mark.parametrize(
+    ("tensors", "text"),
+    [
+        ({"model": {"w": np.zeros(2, complex)}}, "cannot hold elements of complex128"),
+        ({"../model": {"w": np.zeros(2)}}, "'../model' cannot name files"),
+        ({"model": {"__metadata__": np.zeros(2)}}, "safetensors keeps that name"),
+        (
+            {
+                "model": {
+                    "w": Shard(np.zeros(3), (4,), np.dtype("f8"), Shard.whole(np.zeros(4)).part)
+                }
+            },
+            r"a part with \(4,\) elements of float64 is an array of shape \(3,\)",
+        ),
+    ],
+)
+def test_what_cannot_be_saved_is_said(tensors, text, tmp_path):
+    with checkpoints(tmp_path) as c, pytest.raises(StorageError, match=text):
+        c.save(1, tensors)
+
+
+def changed_manifest(tmp_path, **fields):
+    """Write the manifest anew, with a right checksum."""
+    path = tmp_path / STEP / MANIFEST
+    body = json.loads(path.read_text())["manifest"] | fields
+    text = json.dumps(body).encode()
+    path.write_bytes(b'{"crc32c":"%08x","manifest":' % crc32c(text) + text + b"}\n")
+    return body
+
+
+@pytest.mark.parametrize("name", ["../x.safetensors", "/etc/passwd", "a/b", ".hidden", "", 3, ".."])
+def test_a_manifest_names_nothing_outside_of_its_folder(name, tmp_path):
+    with checkpoints(tmp_path) as c:
+        c.save(1, {"model": {"w": np.zeros(3)}})
+        body = changed_manifest(tmp_path)
+        files = [dict(f, name=name) for f in body["files"][:1]] + body["files"][1:]
+        changed_manifest(tmp_path, files=files)
+        with pytest.raises(NoCheckpoint, match="no name of a file in the step's folder"):
+            c.load()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"block": 0},
+        {"block": -1},
+        {"step": "1"},
+        {"files": {}},
+        {"tensors": [["model", "w", "F64", [4], "model.safetensors", 4096, 4120]]},
+        {"tensors": [["model", "w", "F64", [3], "model.safetensors", 8000, 8024]]},
+        {"tensors": [["model", "w", "F63", [3], "model.safetensors", 4096, 4120]]},
+        {"tensors": [["model", "w", "F64", [3], "no.safetensors", 4096, 4120]]},
+    ],
+)
+def test_a_manifest_that_says_what_cannot_be_is_refused(fields, tmp_path):
+    with checkpoints(tmp_path) as c:
+        c.save(1, {"model": {"w": np.zeros(3)}})
+        changed_manifest(tmp_path, **fields)
+        with pytest.raises(NoCheckpoint, match="says what no checkpoint has"):
+            c.load()
+
+
+def test_a_manifest_of_a_later_version_is_said_and_the_older_step_loads(tmp_path):
+    with checkpoints(tmp_path) as c:
+        c.save(0, {"model": {"w": np.zeros(3)}})
+        c.save(1, {"model": {"w": np.zeros(3)}})
+        changed_manifest(tmp_path, version=2)
+        with pytest.warns(RuntimeWarning, match="version 2; this program reads version 1"):
+            assert c.load().step == 0
+
+
+def test_a_manifest_is_read_as_it_was_written(tmp_path):
+    with checkpoints(tmp_path, parity=1) as c:
+        c.save(1, STATE, {"x": [1, 2.5, None]})
+    data = (tmp_path / STEP / MANIFEST).read_bytes()
+    found = decoded(data, "here")
+    assert found.encoded() == data
+    assert found.state == {"x": [1, 2.5, None]}
+
+
+def test_a_second_job_is_kept_out_until_the_first_one_ends(tmp_path):
+    program = (
+        "import sys, time, numpy as np\nfrom stack.storage import Checkpoints\n"
+        f"c = Checkpoints({str(tmp_path)!r})\n"
+        "c.save(1, {'model': {'w': np.ones(3)}})\nprint('saved', flush=True)\ntime.sleep(30)"
+    )
+    other = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    try:
+        assert select.select([other.stdout], [], [], 30)[0]
+        with checkpoints(tmp_path) as c:
+            with pytest.raises(Occupied, match=f"another job, process {other.pid} on "):
+                c.save(2, STATE)
+            assert c.load().step == 1
+            other.kill()
+            other.communicate(timeout=30)
+            c.save(2, STATE)
+            assert c.steps() == [2, 1]
+    finally:
+        other.kill()
+        other.communicate(timeout=30)
+
+
+def test_what_a_save_in_the_background_left_undone_comes_up_in_the_next_call(tmp_path):
+    with checkpoints(tmp_path / "x") as c:
+        c.save(1, STATE)
+        (tmp_path / "x").rename(tmp_path / "y")
+        c.save(2, STATE, background=True)
+        with pytest.raises(StorageError, match="was the folder taken away"):
+            c.wait_idle()
+        (tmp_path / "y").rename(tmp_path / "x")
+        c.save(3, STATE)
+        assert not differs(c.load().tensors, STATE)
+
+
+def test_what_nobody_asks_for_comes_up_at_the_end_of_the_process(tmp_path):
+    program = (
+        "import numpy as np, shutil\nfrom stack.storage import Checkpoints\n"
+        f"c = Checkpoints({str(tmp_path / 'x')!r})\n"
+        "c.save(1, {'model': {'w': np.ones(3)}})\n"
+        f"shutil.rmtree({str(tmp_path / 'x')!r})\n"
+        "c.save(2, {'model': {'w': np.ones(3)}}, background=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "was the folder taken away" in done.stderr
+
+
+def test_arrays_may_change_once_they_are_staged(tmp_path):
+    tensors = {"model": {"w": np.arange(100_000, dtype=np.float32)}}
+    with checkpoints(tmp_path) as c:
+        saving = c.save(1, tensors, background=True, staged=False)
+        saving.wait_staged()
+        tensors["model"]["w"][:] = -1
+        assert saving.wait_committed()
+        assert (c.load().tensors["model"]["w"] == np.arange(100_000)).all()
+
+
+def test_files_are_cut_where_a_tensor_ends(tmp_path):
+    tensors = {"model": {f"w{i}": np.full(1000, i, np.int32) for i in range(7)}}
+    with Checkpoints(tmp_path, limits=Limits(file_nbytes=9000)) as c:
+        c.save(1, tensors)
+        assert not differs(c.load().tensors, tensors)
+    files = sorted(f.name for f in (tmp_path / STEP).glob("*.safetensors"))
+    assert files == [f"model-{i:05}-of-00004.safetensors" for i in range(1, 5)]
+
+
+def test_a_full_disk_is_found_before_anything_is_harmed(tmp_path):
+    small = Path("/dev/shm")
+    free = os.statvfs(small).f_bavail * os.statvfs(small).f_frsize
+    folder = small / f"hal-test-{os.getpid()}"
+    huge = np.broadcast_to(np.float32(0), (free // 4 + (64 << 20),))
+    try:
+        with Checkpoints(folder) as c:
+            c.save(1, STATE)
+            with pytest.raises(StorageError, match=r"No space left.*bytes are free"):
+                c.save(2, {"model": {"w": Shard.whole(huge)}})
+            assert c.load().step == 1
+            assert [f.name for f in folder.glob("step-*")] == [STEP]
+    finally:
+        subprocess.run(["rm", "-rf", str(folder)], timeout=30, check=True)
