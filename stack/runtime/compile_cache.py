@@ -8,16 +8,14 @@ written is not kept.
 from __future__ import annotations
 
 import hashlib
-import pickle
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 
+from hal.cache import Cache
 from hal.core.description import DeviceInfo
 from stack.compiler.program import CompiledGraph, GraphRequest
+from stack.compiler.program_text import ProgramTextError, from_text, to_text
 from stack.compiler.templates.schedule import Choices
 from stack.runtime.canonical import structure
-from stack.runtime.sealed import read_sealed, write_sealed
 from stack.runtime.target import target_of
 
 Compile = Callable[[GraphRequest], CompiledGraph]
@@ -25,27 +23,39 @@ Compile = Callable[[GraphRequest], CompiledGraph]
 
 def cached(compile: Compile, info: DeviceInfo, choices: Choices, directory: str) -> Compile:
     """`compile`, looking in `directory` first and leaving its results there."""
-    target, folder = f"{target_of(info)}\n{choices!r}", Path(directory, "graphs")
+    target, cache = f"{target_of(info)}\n{choices!r}", Cache(directory, "graphs")
 
     def look_up(request: GraphRequest) -> CompiledGraph:
         text = f"{target}\n{structure(request)!r}"
-        path = folder / hashlib.sha256(text.encode()).hexdigest()
-        found = _read(path)
+        name = hashlib.sha256(text.encode()).hexdigest()
+        found = _read(cache, name, request)
         if found is None:
             found = compile(request)
-            _write(path, found)
+            cache.put(name, to_text(found))
         return found
 
     return look_up
 
 
-def _read(path: Path) -> CompiledGraph | None:
-    content = read_sealed(path)
-    found = None if content is None else pickle.loads(content)
-    return found if isinstance(found, CompiledGraph) else None
+def _read(cache: Cache, name: str, request: GraphRequest) -> CompiledGraph | None:
+    """The entry; one that is no graph, or that of another request, is removed."""
+    content = cache.get(name)
+    if content is None:
+        return None
+    try:
+        graph = from_text(content)
+    except ProgramTextError:
+        graph = None
+    if graph is not None and _serves(graph, request):
+        return graph
+    cache.remove(name)
+    return None
 
 
-def _write(path: Path, graph: CompiledGraph) -> None:
-    # A cache that cannot be written only makes the next start slower.
-    with suppress(OSError):
-        write_sealed(path, pickle.dumps(graph, pickle.HIGHEST_PROTOCOL))
+def _serves(graph: CompiledGraph, request: GraphRequest) -> bool:
+    """Whether a graph takes and gives what was asked for."""
+    return (
+        graph.inputs == tuple(n.type for n in request.inputs)
+        and graph.outputs == tuple(n.type for n in request.outputs)
+        and graph.updates == request.updates
+    )

@@ -6,6 +6,10 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
+
+import hal.core
 import hal.tile
 import stack.compiler
 import stack.ir
@@ -15,17 +19,22 @@ from hal.core.description import DeviceInfo
 
 def target_of(info: DeviceInfo) -> str:
     """A digest of what the compiler may know of a device, and of the compiler's own source."""
-    facts = (info.limits, info.matrix_units, info.formats, info.spaces)
+    on_mesh = info.limits.mesh != (1, 1)  # there the rates decide on blocks; elsewhere they vary
+    rates = [(dtype.short, rate if on_mesh else None) for dtype, rate in info.dtypes.items()]
+    facts = (info.limits, info.matrix_units, info.formats, info.spaces, sorted(rates))
     text = f"{info.fingerprint}\n{_toolchain()}\n{facts!r}"
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @cache
 def _toolchain() -> str:
-    """A digest of the source that turns graphs into programs."""
-    digest = hashlib.sha256()
-    packages = (hal.tile, stack.compiler, stack.ir, stack.ops)
-    roots = [Path(next(iter(p.__path__))) for p in packages]
-    for path in sorted(p for root in roots for p in root.rglob("*.py")):
-        digest.update(path.read_bytes())
+    """A digest of the source that turns graphs into programs, of the values that these are made
+    of, and of who folds constants."""
+    digest = hashlib.sha256(f"{np.__version__} {ml_dtypes.__version__}".encode())
+    for package in (hal.core, hal.tile, stack.compiler, stack.ir, stack.ops):
+        root = Path(next(iter(package.__path__)))
+        for path in sorted(root.rglob("*.py")):
+            content = path.read_bytes()
+            digest.update(f"{package.__name__}/{path.relative_to(root)} {len(content)}\n".encode())
+            digest.update(content)
     return digest.hexdigest()

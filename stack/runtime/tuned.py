@@ -9,10 +9,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
+from hal.cache import Cache
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from stack.compiler.templates.blocking import Blocks, MatmulShape
@@ -25,7 +27,6 @@ from stack.compiler.templates.schedule import (
     Problem,
     Schedule,
 )
-from stack.runtime.sealed import read_sealed, write_sealed
 from stack.runtime.target import target_of
 
 FAMILIES: dict[str, tuple[type[Problem], type[Schedule]]] = {
@@ -33,6 +34,9 @@ FAMILIES: dict[str, tuple[type[Problem], type[Schedule]]] = {
     "group matmul": (MatmulShape, Block),
     "loops": (LoopProblem, LoopSizes),
 }
+
+
+Made = TypeVar("Made", bound=Problem | Schedule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +63,9 @@ class Record:
     chosen: int
 
 
-def folder_of(cache_dir: str, info: DeviceInfo) -> Path:
+def records_of(cache_dir: str, info: DeviceInfo) -> Cache:
     """Where the records for such a device and this compiler are."""
-    return Path(cache_dir, "tuned", target_of(info)[:32])
+    return Cache(cache_dir, "tuned", target_of(info)[:32])
 
 
 def read_choices(cache_dir: str, info: DeviceInfo) -> Choices:
@@ -69,22 +73,23 @@ def read_choices(cache_dir: str, info: DeviceInfo) -> Choices:
     if not Path(cache_dir, "tuned").is_dir():
         return NO_CHOICES
     found: dict[Problem, Schedule] = {}
-    for path in sorted(folder_of(cache_dir, info).glob("*.json")):
-        record = _read(path)
+    records = records_of(cache_dir, info)
+    for name in records.names():
+        record = _read(records, name)
         if record is not None and record.chosen:
             found[record.problem] = record.results[record.chosen].schedule
     return Choices(found)
 
 
-def read_record(folder: Path, problem: Problem) -> Record | None:
+def read_record(records: Cache, problem: Problem) -> Record | None:
     """The record of a problem; None where there is none, or a damaged one."""
-    found = _read(_path(folder, problem))
+    found = _read(records, _name(problem))
     return found if found is not None and found.problem == problem else None
 
 
-def write_record(folder: Path, record: Record) -> None:
+def write_record(records: Cache, record: Record) -> None:
     """Keep a record in the place of the one before. Raises OSError."""
-    write_sealed(_path(folder, record.problem), json.dumps(to_json(record), indent=1).encode())
+    records.write(_name(record.problem), json.dumps(to_json(record), indent=1).encode())
 
 
 def to_json(record: Record) -> dict[str, Any]:
@@ -96,24 +101,73 @@ def to_json(record: Record) -> dict[str, Any]:
     return {"family": family, **facts, "problem": problem}
 
 
-def _from_json(facts: dict[str, Any]) -> Record:
-    problem_type, schedule_type = FAMILIES[facts["family"]]
-    types = {k: DType(v) for k, v in facts["problem"].items() if k in ("dtype", "accumulate")}
-    results = [
-        Result(**{**result, "schedule": schedule_type(**result["schedule"])})
-        for result in facts["results"]
-    ]
-    problem = problem_type(**{**facts["problem"], **types})
-    return Record(problem, facts["seconds"], tuple(results), facts["chosen"])
+def _from_json(facts: Any) -> Record:
+    """The record of what JSON has. Raises ValueError for anything else than `to_json` gives."""
+    family, *rest = _values(facts, ("family", "problem", "seconds", "results", "chosen"))
+    if not isinstance(family, str) or family not in FAMILIES:
+        raise ValueError(f"no family {family!r}")
+    problem_type, schedule_type = FAMILIES[family]
+    problem, seconds, listed, chosen = rest
+    if not isinstance(listed, list):
+        raise ValueError("the results are no list")  # noqa: TRY004  a wrong text, not a wrong call
+    results = tuple([_result(result, schedule_type) for result in listed])
+    if type(chosen) is not int or not 0 <= chosen < len(results):
+        raise ValueError(f"no result {chosen!r}")
+    return Record(_made(problem_type, problem), _number(seconds), results, chosen)
 
 
-def _read(path: Path) -> Record | None:
-    content = read_sealed(path)
+def _result(facts: Any, schedule_type: type[Schedule]) -> Result:
+    keys = ("schedule", "predicted", "measured", "rounds", "refused")
+    schedule, predicted, measured, rounds, refused = _values(facts, keys)
+    if type(rounds) is not int or not isinstance(refused, str):
+        raise ValueError("no rounds, or no reason")
+    time = None if measured is None else _number(measured)
+    return Result(_made(schedule_type, schedule), _number(predicted), time, rounds, refused)
+
+
+def _made(kind: type[Made], facts: Any) -> Made:
+    """A problem or schedule, each field of its own type. Raises ValueError."""
+    types = get_type_hints(kind)
+    values = [_field(types[k], v) for k, v in zip(types, _values(facts, types), strict=True)]
+    return kind(*values)
+
+
+def _field(kind: type, value: Any) -> Any:
+    if kind is DType and isinstance(value, str):
+        return DType(value)
+    if type(value) is not kind or (isinstance(value, int) and not 0 <= value < 1 << 63):
+        raise ValueError(f"{value!r} in the place of {kind.__name__}")
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value < 1e300:
+        raise ValueError(f"{value!r} is no ratio and no time")
+    return float(value)
+
+
+def _values(facts: Any, keys: Iterable[str]) -> list[Any]:
+    """The values of exactly these keys."""
+    wanted = list(keys)
+    if not isinstance(facts, dict) or set(facts) != set(wanted):
+        raise ValueError(f"the keys are not {', '.join(wanted)}")
+    return [facts[key] for key in wanted]
+
+
+def _read(records: Cache, name: str) -> Record | None:
+    """The record of that name; an entry that is none, or that of another problem, is removed."""
+    content = records.get(name)
+    if content is None:
+        return None
     try:
-        return None if content is None else _from_json(json.loads(content))
-    except (ValueError, KeyError, TypeError):
-        return None  # written by a version of this package that kept records in another form
+        record = _from_json(json.loads(content))
+    except (ValueError, RecursionError):
+        record = None
+    if record is not None and _name(record.problem) == name:
+        return record
+    records.remove(name)
+    return None
 
 
-def _path(folder: Path, problem: Problem) -> Path:
-    return folder / f"{hashlib.sha256(repr(problem).encode()).hexdigest()[:32]}.json"
+def _name(problem: Problem) -> str:
+    return f"{hashlib.sha256(repr(problem).encode()).hexdigest()[:32]}.json"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 from time import monotonic
 
+from hal.cache import Cache
 from hal.core.description import DeviceInfo
 from hal.core.errors import HalError
 from stack.compiler.program import GraphRequest
@@ -17,7 +17,7 @@ from stack.compiler.templates.emit import TileCall
 from stack.compiler.templates.schedule import Problem, Schedule
 from stack.compiler.tune import Candidate, Tunable, candidates, cost_of, tunables
 from stack.ops import OPS
-from stack.runtime.tuned import Record, Result, folder_of, read_record, write_record
+from stack.runtime.tuned import Record, Result, read_record, records_of, write_record
 from stack.tune.orders import Extent, Trial
 from stack.tune.process import MeasureError
 from stack.tune.rig import Rig
@@ -64,26 +64,26 @@ def tune(
     that the last ones may get nothing. Those with a record are not measured, but `again`. Raises
     KeepError when a record cannot be written.
     """
-    folder, ends = folder_of(cache_dir, info), clock() + budget_s
+    records, ends = records_of(cache_dir, info), clock() + budget_s
     left = sum(_weight(t, info) for t in problems)
     for tunable in problems:
         weight = _weight(tunable, info)
         share = max(LEAST_S, (ends - clock()) * weight / left)
         left -= weight
-        found = None if again else read_record(folder, tunable.problem)
+        found = None if again else read_record(records, tunable.problem)
         if found is not None:
             told(tunable, found, "cached")
         elif clock() + LEAST_S > ends:
             told(tunable, None, "the budget is spent")
         else:
-            _tune_one(tunable, info, rig, folder, share, told, clock)
+            _tune_one(tunable, info, rig, records, share, told, clock)
 
 
 def _tune_one(
     tunable: Tunable,
     info: DeviceInfo,
     rig: Rig,
-    folder: Path,
+    records: Cache,
     budget_s: float,
     told: Told,
     clock: Clock,
@@ -100,15 +100,15 @@ def _tune_one(
         told(tunable, None, "the budget is spent before a second candidate was timed")
     else:
         record = recorded(tunable.problem, listed, found)
-        _keep(record, folder)
+        _keep(record, records)
         told(tunable, record, "")
 
 
-def _keep(record: Record, folder: Path) -> None:
+def _keep(record: Record, records: Cache) -> None:
     try:
-        write_record(folder, record)
+        write_record(records, record)
     except OSError as error:
-        raise KeepError(f"what was measured cannot be kept in {folder}: {error}") from error
+        raise KeepError(f"what was measured cannot be kept in {records.path}: {error}") from error
 
 
 def measured(

@@ -11,7 +11,7 @@ import hal
 from hal.cli import main
 from stack.compiler.tune import candidates
 from stack.runtime import opening
-from stack.runtime.tuned import Record, Result, folder_of, write_record
+from stack.runtime.tuned import Record, Result, records_of, write_record
 from stack.tune.commands import product
 from stack.tune.session import problems_of
 
@@ -50,7 +50,7 @@ def keep(text, tmp_path):
         Result(third, 1.5, 0.5, 9),
     )
     record = Record(tunable.problem, 3e-3, results, 2)
-    write_record(folder_of(str(tmp_path / "cache"), info), record)
+    write_record(records_of(str(tmp_path / "cache"), info), record)
 
 
 def test_records_are_shown(tmp_path):

@@ -19,7 +19,7 @@ from stack.compiler.templates.schedule import LoopProblem
 from stack.compiler.tune import candidates
 from stack.ir import build
 from stack.runtime import engine_of
-from stack.runtime.tuned import folder_of, read_record
+from stack.runtime.tuned import read_record, records_of
 from stack.tune import session
 from stack.tune.bench import contents
 from stack.tune.process import Process
@@ -84,7 +84,7 @@ def test_a_graphs_kernels_are_tuned_and_it_computes_the_same(name, tmp_path):
         assert record.results[0].schedule == candidates(problem, info)[0].schedule
         assert record.results[0].refused == ""
         assert record.seconds > 0
-        assert read_record(folder_of(str(tmp_path), info), problem) == record
+        assert read_record(records_of(str(tmp_path), info), problem) == record
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((5, 7)), rng.standard_normal((7, 6))
     with engine_of(hal.open(name), cache_dir=str(tmp_path)) as engine:
@@ -106,7 +106,7 @@ def test_blocks_of_groups_of_lanes_are_tuned(tmp_path):
     ((problem, record, _),) = found
     assert all(isinstance(r.schedule, Block) and not r.refused for r in record.results)
     assert len(record.results) > 1
-    assert read_record(folder_of(str(tmp_path), info), problem) == record
+    assert read_record(records_of(str(tmp_path), info), problem) == record
 
 
 @pytest.mark.slow
@@ -117,11 +117,11 @@ def test_what_was_measured_is_not_measured_again_unless_it_is_damaged(tmp_path):
         tune(problems, info, rig, str(tmp_path), 10, False, told_into(first), clock())
         tune(problems, info, Rig(no_process, 1), str(tmp_path), 0, False, told_into(second))
         assert second == [(*first[0][:2], "cached")]
-        (path,) = folder_of(str(tmp_path), info).iterdir()
+        (path,) = records_of(str(tmp_path), info).path.iterdir()
         path.write_bytes(path.read_bytes()[:-20])
         tune(problems, info, rig, str(tmp_path), 10, False, told_into(third), clock())
     assert third[0][2] == ""
-    assert read_record(folder_of(str(tmp_path), info), problems[0].problem) == third[0][1]
+    assert read_record(records_of(str(tmp_path), info), problems[0].problem) == third[0][1]
 
 
 def test_without_a_budget_nothing_is_measured_and_that_is_said(tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hal_plugin_cpu import isolated, jit, programs
 
+from hal.cache import Cache
 from hal.core.description import SpaceKind
 from hal.core.errors import CompileError, InvalidCall, StaleHandle, UnsupportedFormat
 from hal.core.values import LLVM_IR, OPENCL_C, KernelSource, Point
@@ -271,6 +272,27 @@ def test_a_damaged_cache_is_rebuilt(open_rig, texts, compiled, tmp_path, damage)
     if damage != "directory":
         assert files(tmp_path) == [file]
         assert file.read_bytes() == data
+
+
+@pytest.mark.parametrize("useless", ["empty", "text", "elf", "other"])
+def test_an_entry_that_cannot_be_linked_is_compiled_again(
+    open_rig, texts, compiled, tmp_path, useless
+):
+    check_increment(open_rig(cache_dir=str(tmp_path)), texts)
+    cache = Cache(tmp_path, "cpu")
+    (name,) = cache.names()
+    whole = cache.get(name)
+    code = {
+        "empty": b"",
+        "text": b"no object code",
+        "elf": whole[:64],
+        "other": programs.compile_here(texts["add"], "add"),
+    }
+    cache.write(name, code[useless])
+    check_increment(open_rig(cache_dir=str(tmp_path)), texts)
+    assert cache.get(name) == whole
+    check_increment(open_rig(cache_dir=str(tmp_path)), texts)
+    assert compiled == ["increment"] * 2
 
 
 def test_an_unusable_cache_is_ignored(open_rig, texts, tmp_path):

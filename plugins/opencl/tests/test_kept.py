@@ -11,6 +11,7 @@ import pytest
 from hal_plugin_opencl import programs
 
 import hal
+from hal.cache import Cache
 from hal.core.dtypes import DType
 from hal.core.errors import CompileError
 from hal.core.values import OpenOptions
@@ -65,6 +66,18 @@ def test_damaged_entries_are_built_again(tmp_path: Path) -> None:
         with opened(tmp_path) as bench:
             assert results(bench) == [7, 8, 9, 10]
         assert path.read_bytes() != damaged
+
+
+def test_entries_that_the_driver_does_not_take_are_built_again(tmp_path: Path) -> None:
+    with opened(tmp_path) as bench:
+        results(bench)
+    cache = Cache(tmp_path, "opencl")
+    (name,) = cache.names()
+    for useless in (b"", b"no binary", b"\x7fELF" + bytes(100)):
+        cache.write(name, useless)
+        with opened(tmp_path) as bench:
+            assert results(bench) == [7, 8, 9, 10]
+        assert cache.get(name) != useless
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:

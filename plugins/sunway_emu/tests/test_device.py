@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hal_plugin_sunway import toolchain
 
+from hal.cache import Cache
 from hal.core.description import SpaceKind
 from hal.core.dtypes import DType
 from hal.core.errors import (
@@ -276,14 +277,27 @@ def test_a_core_group_whose_process_dies_at_work_is_lost_until_its_reset(plugin)
     assert children() == before
 
 
-def test_a_damaged_cache_is_compiled_anew(plugin, tmp_path):
-    for damage in (b"", b"\x7fELF but not really", b"nonsense"):
-        for file in tmp_path.glob("slave-*.so"):
-            file.write_bytes(damage)
-        options = OpenOptions(str(tmp_path), SMALL)
-        with plugin[0].open("sunway:0", options=options) as device:
-            found, wanted = run_axpy(device)
-        assert (found == wanted).all()
+def sessions(plugin, folder):
+    """What is kept after a session with this cache that computes what it should; in a process that
+    has not built the emulator yet."""
+    toolchain._own.cache_clear()
+    with plugin[0].open("sunway:0", options=OpenOptions(str(folder), SMALL)) as device:
+        found, wanted = run_axpy(device)
+    assert (found == wanted).all()
+    cache = Cache(folder, "sunway")
+    return {name: cache.get(name) for name in cache.names()}
+
+
+@pytest.mark.slow
+def test_what_is_kept_and_cannot_be_loaded_is_built_anew(plugin, tmp_path):
+    """Each entry of a cache in turn is replaced by others with a right seal."""
+    whole = sessions(plugin, tmp_path)
+    assert sorted(name.partition("-")[0] for name in whole) == ["slave", "worker"]
+    for name, useless in zip(
+        whole, (b"\x7fELF but not really", b"#!/bin/sh\nexit 3\n"), strict=True
+    ):
+        Cache(tmp_path, "sunway").write(name, useless)
+        assert len(sessions(plugin, tmp_path)[name]) == len(whole[name])
 
 
 def test_a_session_leaves_no_folder(plugin, tmp_path, monkeypatch):

@@ -80,9 +80,10 @@ print("done")
 def test_a_forked_process_outlives_the_emulator_of_the_one_that_made_it(place):
     text = """
 import os, sys, time
+from hal.cache import Cache
 from hal_plugin_sunway import toolchain
 
-cache = os.environ["TMPDIR"] + "/cache"
+cache = Cache(os.environ["TMPDIR"] + "/cache")
 first = toolchain.worker(cache)
 if os.fork():
     sys.exit(0)

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from hal.cache import make_folder
+from hal.files import write_whole
 from stack.comm.plan.error import PlanError
 from stack.comm.plan.program import PlanKind
 from stack.comm.plan.text import KINDS
@@ -68,11 +69,12 @@ def write_measured(path: Path, network: str, rows: Iterable[Row]) -> None:
     """Put a table in its place, from one moment to the next. Raises OSError."""
     lines = [f"{r.kind.value} {r.algorithm} {r.nbytes} {r.seconds!r}" for r in rows]
     body = "\n".join([f"network {network}", *lines]) + "\n"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        whole = Path(folder, path.name)
-        whole.write_text(f"{FORMAT} {_seal(body)}\n{body}", encoding="utf-8")
-        os.replace(whole, path)
+    make_folder(path.parent)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        write_whole(folder, path.name, (f"{FORMAT} {_seal(body)}\n{body}".encode(),), 0o666)
+    finally:
+        os.close(folder)
 
 
 def merged(old: Iterable[Row], new: Iterable[Row]) -> tuple[Row, ...]:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import os
 import re
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import llvmlite
@@ -36,7 +33,6 @@ _CALLABLE = frozenset(
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _LINE = re.compile(r"<string>:(\d+):\d+: error")
 _ENTRY_TYPE = "void (ptr, ptr, i64, i64)"
-_MAGIC = b"HALCPU1\n"
 _PER_COMPILER = 128
 _compiling = threading.Lock()
 
@@ -160,39 +156,6 @@ def _optimise(module: Any, machine: Any) -> None:
     options.loop_unrolling = False
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
-
-
-class ObjectCache:
-    """Object code in files of `folder`, one per program; an empty folder name keeps nothing.
-
-    A file that is damaged or cannot be read or written is as good as absent.
-    """
-
-    def __init__(self, folder: str) -> None:
-        self._folder = Path(folder) / "cpu" if folder else None
-
-    def get(self, key: str) -> bytes | None:
-        """The object code under the key."""
-        if self._folder is None:
-            return None
-        try:
-            data = (self._folder / key).read_bytes()
-        except OSError:
-            return None
-        body = data[len(_MAGIC) + 32 :]
-        return body if data.startswith(_MAGIC + hashlib.sha256(body).digest()) else None
-
-    def put(self, key: str, code: bytes) -> None:
-        """Keep object code; readers see the whole file or none."""
-        if self._folder is None:
-            return
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-                file.write(_MAGIC + hashlib.sha256(code).digest() + code)
-            os.replace(file.name, self._folder / key)
-        except OSError:
-            return
 
 
 def cache_key(text: str, entry: str) -> str:

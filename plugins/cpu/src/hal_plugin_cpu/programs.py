@@ -6,6 +6,7 @@ import threading
 import weakref
 from typing import Any
 
+from hal.cache import Cache
 from hal.core.errors import CompileError, Failure, FailureKind, InvalidCall, UnsupportedFormat
 from hal.core.spec import hookimpl
 from hal.core.values import LLVM_IR, KernelSource, Program
@@ -13,7 +14,7 @@ from hal_plugin_cpu import blocking
 from hal_plugin_cpu._native import ffi, lib
 from hal_plugin_cpu.failures import CLOSED
 from hal_plugin_cpu.isolated import compile_isolated
-from hal_plugin_cpu.jit import Jit, ObjectCache, cache_key, compile_here, is_known
+from hal_plugin_cpu.jit import Jit, cache_key, compile_here, is_known
 from hal_plugin_cpu.memory import strike_now
 from hal_plugin_cpu.session import Session
 
@@ -28,7 +29,7 @@ class Programs:
 
     def __init__(self, session: Session, cache_dir: str) -> None:
         self._session = session
-        self._cache = ObjectCache(cache_dir)
+        self._cache = Cache(cache_dir, "cpu")
         self._jit = Jit()
         self._lock = threading.Lock()
         self._loaded: list[tuple[Any, Any]] = []
@@ -45,7 +46,7 @@ class Programs:
             raise InvalidCall(f"load: {LLVM_IR} has no build options, got {dict(source.options)}")
         self._strike(source)
         self._check_usable()
-        library, address = self._jit.link(self._object(source), source.entry)
+        library, address = self._linked(source)
         native = self._program(address, source.entry)
         with self._lock:
             self._loaded.append((native, library))
@@ -62,13 +63,18 @@ class Programs:
         for _, library in done:
             self._jit.unlink(library)
 
-    def _object(self, source: KernelSource) -> bytes:
+    def _linked(self, source: KernelSource) -> tuple[Any, int]:
+        """(library, address of the entry), from the cache where it is in it."""
         key = cache_key(source.text, source.entry)
-        code = self._cache.get(key)
-        if code is None:
-            code = compile_object(source.text, source.entry)
-            self._cache.put(key, code)
-        return code
+        kept = self._cache.get(key)
+        if kept is not None:
+            try:
+                return self._jit.link(kept, source.entry)
+            except CompileError:
+                self._cache.remove(key)
+        code = compile_object(source.text, source.entry)
+        self._cache.put(key, code)
+        return self._jit.link(code, source.entry)
 
     def _program(self, address: int, entry: str) -> Any:
         with self._lock:

@@ -13,11 +13,12 @@ import pyopencl as cl
 # The class below `pyopencl.Program`, which has neither a cache of its own nor options of its own.
 from pyopencl._cl import _Program
 
+from hal.cache import Cache
 from hal.core.dtypes import DType
 from hal.core.errors import CompileError, InvalidCall
 from hal.core.values import KernelSource, Param, ParamKind
 from hal.hosted.driven import DriverMemory
-from hal.hosted.kept import KeptBuilds, KeptFiles
+from hal.hosted.kept import KeptBuilds
 from hal.hosted.machine import Part
 from hal.hosted.texts import checked, error_line, whole_options
 from hal.tile.numeric import constant, quiet
@@ -121,8 +122,8 @@ class Programs:
         self, context: cl.Context, device: cl.Device, fingerprint: str, cache_dir: str
     ) -> None:
         self._context, self._device = context, device
-        files = KeptFiles(f"{cache_dir}/opencl" if cache_dir else "")
-        self._kept = KeptBuilds[_Program](files, BUILD, cl.VERSION_TEXT, fingerprint)
+        cache = Cache(cache_dir, "opencl")
+        self._kept = KeptBuilds[_Program](cache, BUILD, cl.VERSION_TEXT, fingerprint)
 
     def load(self, source: KernelSource) -> Loaded:
         """Build a source in opencl-c/1 and check its entry. Raises CompileError, InvalidCall."""
@@ -130,17 +131,12 @@ class Programs:
         wide = [p.name for p in source.params if p.dtype is DType.F64]
         if wide and not has_double(self._device):
             raise CompileError(f"{source.entry}: {self._device.name} has no f64, which {wide} are")
-        program = kept = self._kept_program(source)
-        if program is None:
+        loaded = self._kept_program(source, lanes)
+        if loaded is None:
             text = source.text if lanes else source.text + _call(source)
             program = _build(self._context, self._device, source, text)
             _check_arguments(_kernel(program, _short(source.entry)), source)
-        name = _short(source.entry) if lanes else CALL
-        numbers = tuple(accumulate((len(_kinds_of(p)) for p in source.params), initial=0))
-        loaded = Loaded(source.entry, program, name, source.params, lanes or 1, not lanes, numbers)
-        loaded.spare.append(loaded.kernel())
-        _check_group(loaded.spare[0], self._device, lanes or 1)
-        if kept is None:
+            loaded = _loaded(program, source, lanes, self._device)
             self._kept.note(source, program)
         return loaded
 
@@ -148,16 +144,29 @@ class Programs:
         """Put what was built into the cache."""
         self._kept.keep(_binary)
 
-    def _kept_program(self, source: KernelSource) -> _Program | None:
+    def _kept_program(self, source: KernelSource, lanes: int) -> Loaded | None:
+        """The program from the cache; a binary that the driver does not take is none."""
         binary = self._kept.get(source)
         if binary is None:
             return None
         try:
             program = _Program(self._context, [self._device], [binary])
             program._build(b"", [self._device])
-        except cl.Error:
+            return _loaded(program, source, lanes, self._device)
+        except (cl.Error, CompileError):
+            self._kept.remove(source)
             return None
-        return program
+
+
+def _loaded(program: _Program, source: KernelSource, lanes: int, device: cl.Device) -> Loaded:
+    """The program with its first kernel. Raises CompileError where it has none of that name, or
+    the device none of its work-groups."""
+    name = _short(source.entry) if lanes else CALL
+    numbers = tuple(accumulate((len(_kinds_of(p)) for p in source.params), initial=0))
+    loaded = Loaded(source.entry, program, name, source.params, lanes or 1, not lanes, numbers)
+    loaded.spare.append(loaded.kernel())
+    _check_group(loaded.spare[0], device, lanes or 1)
+    return loaded
 
 
 def _binary(program: _Program) -> bytes | None:

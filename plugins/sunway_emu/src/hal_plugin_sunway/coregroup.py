@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hal.cache import Cache
 from hal.core.errors import InvalidCall
 from hal_plugin_sunway import toolchain
 from hal_plugin_sunway.chip import Chip
@@ -53,19 +54,26 @@ class Loaded:
 class CoreGroup:
     """One process. Calls are made one at a time; it may be ended at any time and is then gone."""
 
-    def __init__(self, chip: Chip, memory_fd: int, memory_nbytes: int, cache_dir: str = "") -> None:
+    def __init__(
+        self, chip: Chip, memory_fd: int, memory_nbytes: int, cache: Cache = toolchain.NOWHERE
+    ) -> None:
+        worker = toolchain.worker(cache)
         ours, theirs = socket.socketpair()
-        with theirs:
-            words = [toolchain.worker(cache_dir), theirs.fileno(), memory_fd, memory_nbytes]
-            self._process = subprocess.Popen(
-                list(map(str, words)),
-                pass_fds=(theirs.fileno(), memory_fd),
-                stdin=subprocess.DEVNULL,
-            )
         self._link, self._lock, self._rest = ours, threading.Lock(), b""
-        self._link.settimeout(_SLICE_S)
-        for figure in chip.figures.values():
-            self._tell(f"figure {figure.name} {figure.value!r}")
+        try:
+            with theirs:
+                words = [worker, theirs.fileno(), memory_fd, memory_nbytes]
+                self._process = subprocess.Popen(
+                    list(map(str, words)),
+                    pass_fds=(theirs.fileno(), memory_fd),
+                    stdin=subprocess.DEVNULL,
+                )
+            self._link.settimeout(_SLICE_S)
+            for figure in chip.figures.values():
+                self._tell(f"figure {figure.name} {figure.value!r}")
+        except BaseException:
+            ours.close()
+            raise
 
     def alive(self) -> bool:
         """Whether the process is there."""

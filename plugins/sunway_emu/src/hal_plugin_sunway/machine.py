@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hal.cache import Cache
 from hal.core.dtypes import DType
 from hal.core.errors import (
     CompileError,
@@ -76,6 +77,7 @@ class SunwayMachine(Machine):
     def __init__(self, name: str, chip: Chip, choice: Choice, nbytes: int) -> None:
         self._name, self._chip, self._choice = name, chip, choice
         self._arena = Arena(nbytes)
+        self._cache = Cache(choice.cache_dir, "sunway")
         self._remedies = without(choice.without)
         self._report = Report(choice.report, chip, threading.Lock())
         self._folder = Folder()
@@ -109,11 +111,16 @@ class SunwayMachine(Machine):
             raise CompileError(f"{source.format} has no build options, got {dict(source.options)}")
         if not re.fullmatch(r"[A-Za-z_]\w*", source.entry, re.ASCII):
             raise CompileError(f"{source.entry!r} is no name of a function in C", "no such name")
-        folder, cache = Path(self._folder.name), self._choice.cache_dir
-        path = toolchain.program(source.text, folder, source.entry, cache_dir=cache)
+        folder = Path(self._folder.name)
+        path = toolchain.program(source.text, folder, source.entry, cache=self._cache)
         compiled = Compiled(path, source.entry, source.params)
         with self._lock:
-            loaded = self._load(path)
+            try:
+                loaded = self._load(path)
+            except CoreGroupFailure:
+                self._discard_kept(path)
+                toolchain.program(source.text, folder, source.entry, cache=self._cache)
+                loaded = self._load_new(path)
             self._check(compiled, loaded)
         return compiled
 
@@ -167,9 +174,21 @@ class SunwayMachine(Machine):
             self._end()
         process = self._process
         if process.group is None:
-            arena, cache = self._arena, self._choice.cache_dir
-            process.group = CoreGroup(self._chip, arena.fd, arena.nbytes, cache)
+            arena = self._arena
+            try:
+                process.group = CoreGroup(self._chip, arena.fd, arena.nbytes, self._cache)
+            except OSError as error:
+                text = f"the core group's process does not start: {error}"
+                raise CoreGroupFailure("lost", 0, text, lost=True) from error
         return process.group
+
+    def _discard_kept(self, path: Path) -> None:
+        """Let a program go that cannot be loaded, as the kept one may be of no use; so may the
+        process's own program, if it has ended."""
+        toolchain.discard(path, self._cache)
+        if self._process.group is None or not self._process.group.alive():
+            self._end()
+            toolchain.discard(toolchain.worker(self._cache), self._cache)
 
     def _end(self) -> None:
         process, self._process = self._process, _Process()
@@ -184,14 +203,18 @@ class SunwayMachine(Machine):
         if loaded is None:
             if len(present) >= _MOST_LOADED:
                 group.unload(present.pop(next(iter(present))))
-            try:
-                loaded = group.load(path)
-            except CoreGroupFailure as failure:
-                raise CompileError(
-                    f"the program cannot be loaded: {failure}", str(failure)
-                ) from failure
+            loaded = group.load(path)
         present[path] = loaded
         return loaded
+
+    def _load_new(self, path: Path) -> Loaded:
+        """`_load` of what was just compiled. Raises CompileError."""
+        try:
+            return self._load(path)
+        except CoreGroupFailure as failure:
+            raise CompileError(
+                f"the program cannot be loaded: {failure}", str(failure)
+            ) from failure
 
     def _check(self, program: Compiled, loaded: Loaded) -> None:
         """Refuse what does not fit into the LDM, and an entry that is not there or is another."""

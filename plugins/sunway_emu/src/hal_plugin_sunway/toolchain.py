@@ -15,9 +15,9 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+from hal.cache import Cache
 from hal.core.errors import CompileError, PluginError
 from hal_plugin_sunway.folder import Folder
-from hal_plugin_sunway.kept import fetch, keep
 
 HERE = Path(__file__).parent
 INCLUDE, NATIVE = HERE / "include", HERE / "native"
@@ -38,6 +38,9 @@ finds it so. Tuned for some processors, GCC 12 makes gathers of loops with condi
 _VECTORS = ("-ftree-vectorize", "-fvect-cost-model=dynamic")
 """What GCC's -O3 has over -O2 for loops that a compiler wrote; its other passes take minutes for
 some of them."""
+
+NOWHERE = Cache("")
+"""Keeps nothing."""
 
 _NUMBERS = itertools.count()
 _BUILDING = threading.Lock()
@@ -83,7 +86,7 @@ def _own(process: int) -> Folder:
     return Folder()
 
 
-def worker(cache_dir: str = "") -> Path:
+def worker(cache: Cache = NOWHERE) -> Path:
     """The emulator's process, built unless it is there or kept. Raises PluginError."""
     sources = sorted(NATIVE.glob("*.c"))
     texts = [p.read_bytes() for p in (*sources, *NATIVE.glob("*.h"), *INCLUDE.glob("*.h"))]
@@ -91,12 +94,12 @@ def worker(cache_dir: str = "") -> Path:
         built = (
             Path(_own(os.getpid()).name) / f"worker-{_digest([target().encode(), *sorted(texts)])}"
         )
-        if not built.exists() and not fetch(cache_dir, built):
+        if not built.exists() and not _fetch(cache, built):
             try:
                 _compile([*_WORKER, f"-I{INCLUDE}", *map(str, sources), "-ldl"], built)
             except CompileError as error:
                 raise PluginError(f"the emulator itself does not compile:\n{error.log}") from error
-            keep(cache_dir, built)
+            cache.put(built.name, built.read_bytes())
     return built
 
 
@@ -106,7 +109,7 @@ def program(
     name: str,
     role: str = "slave",
     flags: Sequence[str] = (),
-    cache_dir: str = "",
+    cache: Cache = NOWHERE,
 ) -> Path:
     """A program of the `role` "slave" or "host", compiled into `folder` unless it is there or kept.
 
@@ -120,13 +123,19 @@ def program(
     data = text.encode("utf-8", "surrogatepass")
     key = [target().encode(), repr(options).encode(), _headers(), data]
     built = folder / f"{role}-{_digest(key)}.so"
-    if not built.exists() and not fetch(cache_dir, built):
+    if not built.exists() and not _fetch(cache, built):
         with tempfile.NamedTemporaryFile(suffix=".c", prefix=f"{role}-", dir=folder) as source:
             source.write(data)
             source.flush()
             _compile([*options, f"-I{INCLUDE}", "-x", "c", source.name, "-lm"], built, name)
-        keep(cache_dir, built)
+        cache.put(built.name, built.read_bytes())
     return built
+
+
+def discard(built: Path, cache: Cache) -> None:
+    """Forget what was built or kept, so that it is built anew: it cannot be loaded."""
+    cache.remove(built.name)
+    built.unlink(missing_ok=True)
 
 
 def line_of(built: Path, offset: int) -> int:
@@ -170,6 +179,22 @@ def _compile(arguments: Sequence[str], built: Path, name: str = "") -> None:
         log = _renamed(done.stderr.strip(), name)
         raise CompileError(f"{name} does not compile:\n{log}", log, _first_line(done.stderr))
     partial.replace(built)
+
+
+def _fetch(cache: Cache, built: Path) -> bool:
+    """Put what is kept under the name of `built` there; False where nothing is."""
+    content = cache.get(built.name)
+    if content is None:
+        return False
+    partial = built.with_suffix(f".{next(_NUMBERS)}.part")
+    try:
+        partial.write_bytes(content)
+        partial.chmod(0o700)
+        partial.replace(built)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    return True
 
 
 def _renamed(log: str, name: str) -> str:

@@ -1,0 +1,337 @@
+"""Compiled graphs as text, for files: a line of JSON of a fixed form, then the texts of programs.
+
+It is read without trust. The line is
+
+    {"form": 1,
+     "inputs": [["f32", [2, 3]], ...], "outputs": [...], "updates": [[output, input], ...],
+     "temps": [nbytes, ...],
+     "programs": [{"format": ..., "nbytes": ..., "entry": ...,
+                   "params": [[name, kind, dtype, reads, writes], ...],
+                   "options": [[name, value], ...]}, ...],
+     "calls": [["kernel", program, [x, y, z], [argument, ...]],
+               ["copy", buffer, buffer],
+               ["exchange", group, name, reduce, dtype, buffer], ...]}
+
+where a program's text has `nbytes`, and they follow in the order of the programs, with nothing
+between them. A buffer is ["input" | "output" | "temp", index, offset_nbytes, nbytes]; an argument
+is one, or a number. What is read refers only to what is there, and to bytes within it. The text of
+a program is code all the same: who may write such a file may run what he likes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from hal.core.dtypes import DType
+from hal.core.values import KernelSource, Param, ParamKind, ReduceKind
+from hal.tile.node import Type
+from stack.compiler.program import (
+    BufferKind,
+    BufferRef,
+    Call,
+    CompiledGraph,
+    CopyCall,
+    ExchangeCall,
+    KernelCall,
+)
+
+FORM = 1
+"""Changes with the form of the text."""
+
+_LARGEST = (1 << 63) - 1
+"""No size, offset or grid is larger."""
+
+T = TypeVar("T")
+
+
+class ProgramTextError(ValueError):
+    """A text that is no compiled graph. It says what in it is wrong."""
+
+
+def to_text(graph: CompiledGraph) -> bytes:
+    """The graph as text. Raises ProgramTextError for a scalar that has no form here."""
+    numbers: dict[KernelSource, int] = {}
+    calls = [_call_facts(call, numbers) for call in graph.calls]
+    texts = [source.text.encode("utf-8", "surrogatepass") for source in numbers]
+    facts = {
+        "form": FORM,
+        "inputs": [_type_facts(t) for t in graph.inputs],
+        "outputs": [_type_facts(t) for t in graph.outputs],
+        "updates": graph.updates,
+        "temps": graph.temps,
+        "programs": [_source_facts(s, len(t)) for s, t in zip(numbers, texts, strict=True)],
+        "calls": calls,
+    }
+    return b"".join((json.dumps(facts, separators=(",", ":")).encode(), b"\n", *texts))
+
+
+def from_text(text: bytes) -> CompiledGraph:
+    """The graph of a text. Raises ProgramTextError."""
+    head, _, texts = text.partition(b"\n")
+    try:
+        facts = json.loads(head)
+    except (ValueError, RecursionError) as error:
+        raise ProgramTextError(f"no JSON: {error}") from error
+    keys = ("form", "inputs", "outputs", "updates", "temps", "programs", "calls")
+    form, inputs, outputs, updates, temps, programs, calls = _fields(facts, keys, "a graph")
+    if type(form) is not int or form != FORM:
+        raise ProgramTextError(f"form {form!r}; this package reads {FORM}")
+    graph = CompiledGraph(
+        _all(inputs, _type, "inputs"),
+        _all(outputs, _type, "outputs"),
+        _all(updates, _update, "updates"),
+        _all(temps, _size, "temps"),
+        (),
+    )
+    _check_updates(graph)
+    sources = _sources(programs, texts)
+    reader = _Calls(graph, sources)
+    return CompiledGraph(
+        graph.inputs, graph.outputs, graph.updates, graph.temps, _all(calls, reader.call, "calls")
+    )
+
+
+def _type_facts(type: Type) -> list[Any]:
+    return [type.dtype.short, type.shape]
+
+
+def _source_facts(source: KernelSource, nbytes: int) -> dict[str, Any]:
+    params = [[p.name, p.kind.value, p.dtype.short, p.reads, p.writes] for p in source.params]
+    return {
+        "format": source.format,
+        "nbytes": nbytes,
+        "entry": source.entry,
+        "params": params,
+        "options": source.options,
+    }
+
+
+def _call_facts(call: Call, numbers: dict[KernelSource, int]) -> list[Any]:
+    if isinstance(call, CopyCall):
+        return ["copy", _ref_facts(call.dst), _ref_facts(call.src)]
+    if isinstance(call, ExchangeCall):
+        where = _ref_facts(call.buffer)
+        return ["exchange", call.group, call.name, call.reduce.value, call.dtype.short, where]
+    number = numbers.setdefault(call.source, len(numbers))
+    return ["kernel", number, call.grid, [_argument_facts(arg) for arg in call.args]]
+
+
+def _ref_facts(ref: BufferRef) -> list[Any]:
+    return [ref.kind, ref.index, ref.offset_nbytes, ref.nbytes]
+
+
+def _argument_facts(arg: BufferRef | int | float) -> Any:
+    if isinstance(arg, BufferRef):
+        return _ref_facts(arg)
+    if type(arg) not in (int, float, bool):
+        raise ProgramTextError(f"an argument is a {type(arg).__name__}, no plain number")
+    return arg
+
+
+def _fields(facts: Any, keys: Sequence[str], what: str) -> list[Any]:
+    """The values of exactly these keys."""
+    if not isinstance(facts, Mapping) or set(facts) != set(keys):
+        raise ProgramTextError(f"{what} has the keys {', '.join(keys)}, and no others")
+    return [facts[key] for key in keys]
+
+
+def _items(facts: Any, count: int, what: str) -> list[Any]:
+    if not isinstance(facts, list) or len(facts) != count:
+        raise ProgramTextError(f"{what} is a list of {count}")
+    return facts
+
+
+def _all(facts: Any, read: Callable[[Any], T], what: str) -> tuple[T, ...]:
+    if not isinstance(facts, list):
+        raise ProgramTextError(f"{what} is no list")
+    return tuple([read(one) for one in facts])
+
+
+def _size(fact: Any) -> int:
+    if type(fact) is not int or not 0 <= fact <= _LARGEST:
+        raise ProgramTextError("a size, offset or number is no integer of 0 to 2^63 - 1")
+    return fact
+
+
+def _word(fact: Any) -> str:
+    if not isinstance(fact, str):
+        raise ProgramTextError(f"a {type(fact).__name__} in the place of a word")
+    return fact
+
+
+def _flag(fact: Any) -> bool:
+    if not isinstance(fact, bool):
+        raise ProgramTextError(f"a {type(fact).__name__} in the place of a bool")
+    return fact
+
+
+def _one_of(known: Mapping[str, T], fact: Any, what: str) -> T:
+    if not isinstance(fact, str) or fact not in known:
+        raise ProgramTextError(f"{what} is none of {', '.join(known)}")
+    return known[fact]
+
+
+_DTYPES = {dtype.short: dtype for dtype in DType}
+_PARAMS = {kind.value: kind for kind in ParamKind}
+_REDUCES = {kind.value: kind for kind in ReduceKind}
+_BUFFERS: Mapping[str, BufferKind] = {"input": "input", "output": "output", "temp": "temp"}
+
+
+def _type(facts: Any) -> Type:
+    dtype, shape = _items(facts, 2, "a type")
+    type = Type(_all(shape, _size, "a shape"), _one_of(_DTYPES, dtype, "an element type"))
+    _size(type.size * type.dtype.nbytes)
+    return type
+
+
+def _update(facts: Any) -> tuple[int, int]:
+    output, input = _items(facts, 2, "an update")
+    return _size(output), _size(input)
+
+
+def _check_updates(graph: CompiledGraph) -> None:
+    for side in (0, 1):
+        if len({update[side] for update in graph.updates}) != len(graph.updates):
+            raise ProgramTextError("two updates have one output or one input")
+    for output, input in graph.updates:
+        if output >= len(graph.outputs) or input >= len(graph.inputs):
+            raise ProgramTextError(f"there is no update of input {input} by output {output}")
+        if graph.outputs[output] != graph.inputs[input]:
+            raise ProgramTextError(f"output {output} has another type than input {input}")
+
+
+def _sources(facts: Any, texts: bytes) -> tuple[KernelSource, ...]:
+    """The programs, whose texts are all of `texts`."""
+    if not isinstance(facts, list):
+        raise ProgramTextError("programs is no list")
+    keys, found, begin = ("format", "nbytes", "entry", "params", "options"), [], 0
+    for program in facts:
+        format, nbytes, entry, params, options = _fields(program, keys, "a program")
+        end = begin + _size(nbytes)
+        found.append(_source(format, texts[begin:end], entry, params, options))
+        begin = end
+    if begin != len(texts):
+        raise ProgramTextError(f"texts of {begin} bytes; there are {len(texts)}")
+    return tuple(found)
+
+
+def _source(format: Any, text: bytes, entry: Any, params: Any, options: Any) -> KernelSource:
+    try:
+        whole = text.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise ProgramTextError(f"a program's text is no text: {error}") from error
+    return KernelSource(
+        _word(format),
+        whole,
+        _word(entry),
+        _all(params, _param, "params"),
+        _all(options, _option, "options"),
+    )
+
+
+def _param(facts: Any) -> Param:
+    name, kind, dtype, reads, writes = _items(facts, 5, "a parameter")
+    return Param(
+        _word(name),
+        _one_of(_PARAMS, kind, "a parameter's kind"),
+        _one_of(_DTYPES, dtype, "an element type"),
+        _flag(reads),
+        _flag(writes),
+    )
+
+
+def _option(facts: Any) -> tuple[str, str]:
+    name, value = _items(facts, 2, "an option")
+    return _word(name), _word(value)
+
+
+class _Calls:
+    """Reads calls on the buffers and programs of a graph."""
+
+    def __init__(self, graph: CompiledGraph, sources: Sequence[KernelSource]) -> None:
+        self._sources = sources
+        self._nbytes: Mapping[str, Sequence[int]] = {
+            "input": [t.size * t.dtype.nbytes for t in graph.inputs],
+            "output": [t.size * t.dtype.nbytes for t in graph.outputs],
+            "temp": graph.temps,
+        }
+        self._updated = dict(graph.updates)
+
+    def call(self, facts: Any) -> Call:
+        kind = facts[0] if isinstance(facts, list) and facts else None
+        if kind == "kernel":
+            return self._kernel(facts)
+        if kind == "copy":
+            return self._copy(facts)
+        if kind == "exchange":
+            return self._exchange(facts)
+        raise ProgramTextError("a call is none of kernel, copy, exchange")
+
+    def _kernel(self, facts: Any) -> KernelCall:
+        _, number, grid, args = _items(facts, 4, "a kernel call")
+        if _size(number) >= len(self._sources):
+            raise ProgramTextError(f"there is no program {number}")
+        source, sizes = self._sources[number], _all(grid, _size, "a grid")
+        if len(sizes) != 3:
+            raise ProgramTextError("a grid is three sizes")
+        if not isinstance(args, list) or len(args) != len(source.params):
+            raise ProgramTextError(f"{source.entry} takes {len(source.params)} arguments")
+        given = [self._argument(p, arg) for p, arg in zip(source.params, args, strict=True)]
+        return KernelCall(source, sizes, tuple(given))
+
+    def _argument(self, param: Param, fact: Any) -> BufferRef | int | float:
+        if param.kind is ParamKind.BUFFER:
+            return self._ref(fact)
+        if type(fact) not in (int, float, bool) or (
+            not isinstance(fact, float) and not -(1 << 63) <= fact < 1 << 64
+        ):
+            raise ProgramTextError(f"the argument of {param.name} is no number that a type has")
+        return cast("int | float", fact)
+
+    def _copy(self, facts: Any) -> CopyCall:
+        _, dst, src = _items(facts, 3, "a copy")
+        call = CopyCall(self._ref(dst), self._ref(src))
+        if call.dst.nbytes != call.src.nbytes:
+            raise ProgramTextError("the sides of a copy differ in size")
+        if self._overlap(call.dst, call.src):
+            raise ProgramTextError("the sides of a copy overlap")
+        return call
+
+    def _exchange(self, facts: Any) -> ExchangeCall:
+        _, group, name, reduce, dtype, buffer = _items(facts, 6, "an exchange")
+        call = ExchangeCall(
+            _word(group),
+            _word(name),
+            _one_of(_REDUCES, reduce, "a reduction"),
+            _one_of(_DTYPES, dtype, "an element type"),
+            self._ref(buffer),
+        )
+        if call.buffer.nbytes % call.dtype.nbytes:
+            raise ProgramTextError("an exchange of a part of an element")
+        return call
+
+    def _ref(self, facts: Any) -> BufferRef:
+        kind, index, offset, nbytes = _items(facts, 4, "a buffer")
+        ref = BufferRef(
+            _one_of(_BUFFERS, kind, "a buffer's kind"), _size(index), _size(offset), _size(nbytes)
+        )
+        known = self._nbytes[ref.kind]
+        if ref.index >= len(known) or ref.offset_nbytes + ref.nbytes > known[ref.index]:
+            raise ProgramTextError(f"there is no {ref}")
+        return ref
+
+    def _overlap(self, a: BufferRef, b: BufferRef) -> bool:
+        if self._memory(a) != self._memory(b):
+            return False
+        return (
+            max(a.offset_nbytes, b.offset_nbytes)
+            < min(a.offset_nbytes + a.nbytes, b.offset_nbytes + b.nbytes)
+        )  # fmt: skip
+
+    def _memory(self, ref: BufferRef) -> tuple[str, int]:
+        """What a buffer is: an output that updates an input is that input."""
+        if ref.kind == "output" and ref.index in self._updated:
+            return "input", self._updated[ref.index]
+        return ref.kind, ref.index

@@ -1,0 +1,289 @@
+"""Compiled graphs as text: they come back as they were, and any other text is refused."""
+
+import json
+import random
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hal.core.dtypes import DType
+from hal.core.values import KernelSource, Param, ParamKind, ReduceKind
+from hal.tile.node import Type
+from stack.compiler.program import (
+    BufferRef,
+    CompiledGraph,
+    CopyCall,
+    ExchangeCall,
+    KernelCall,
+)
+from stack.compiler.program_text import FORM, ProgramTextError, from_text, to_text
+
+SIZES = st.integers(0, 1 << 40)
+TYPES = st.builds(
+    Type, st.lists(st.integers(0, 1 << 16), max_size=3).map(tuple), st.sampled_from(DType)
+)
+WORDS = st.text(st.characters(), max_size=30)  # surrogates too
+SCALARS = st.one_of(
+    st.integers(-(1 << 63), (1 << 64) - 1), st.booleans(), st.floats(allow_nan=False)
+)
+PARAMS = st.builds(
+    Param, WORDS, st.sampled_from(ParamKind), st.sampled_from(DType), st.booleans(), st.booleans()
+)
+OPTIONS = st.lists(st.tuples(WORDS, WORDS), max_size=2).map(tuple)
+SOURCES = st.builds(
+    KernelSource, WORDS, WORDS, WORDS, st.lists(PARAMS, max_size=4).map(tuple), OPTIONS
+)
+
+
+def nbytes(type):
+    return type.size * type.dtype.nbytes
+
+
+@st.composite
+def graphs(draw):
+    """Any graph of which every call refers to what there is."""
+    inputs = tuple(draw(st.lists(TYPES, min_size=1, max_size=3)))
+    updates = tuple((i, i) for i in range(draw(st.integers(0, len(inputs)))))
+    outputs = inputs[: len(updates)] + tuple(draw(st.lists(TYPES, max_size=2)))
+    temps = tuple(draw(st.lists(SIZES, max_size=3)))
+    sizes = {"input": [*map(nbytes, inputs)], "output": [*map(nbytes, outputs)], "temp": temps}
+    places = [(kind, i, n) for kind, all in sizes.items() for i, n in enumerate(all)]
+
+    def ref(at=None):
+        kind, index, size = draw(st.sampled_from(places)) if at is None else at
+        offset = draw(st.integers(0, size))
+        return BufferRef(kind, index, offset, draw(st.integers(0, size - offset)))
+
+    def kernel():
+        source = draw(SOURCES)
+        grid = draw(st.tuples(SIZES, SIZES, SIZES))
+        args = [ref() if p.kind is ParamKind.BUFFER else draw(SCALARS) for p in source.params]
+        return KernelCall(source, grid, tuple(args))
+
+    def copied():
+        dst, src = ref(("input", 0, nbytes(inputs[0]))), BufferRef("temp", 0, 0, 0)
+        size = min(dst.nbytes, temps[0]) if temps else 0
+        src = replace(src, nbytes=size) if temps else BufferRef("input", 0, 0, 0)
+        return CopyCall(replace(dst, nbytes=size), src)
+
+    def exchange():
+        found = ref()
+        whole = replace(found, nbytes=found.nbytes // 4 * 4)
+        return ExchangeCall(
+            draw(WORDS), draw(WORDS), draw(st.sampled_from(ReduceKind)), DType.F32, whole
+        )
+
+    made = [
+        draw(st.sampled_from((kernel, copied, exchange)))() for _ in range(draw(st.integers(0, 4)))
+    ]
+    return CompiledGraph(inputs, outputs, updates, temps, tuple(made))
+
+
+@given(graphs())
+def test_a_graph_comes_back_as_it_was(graph):
+    assert repr(from_text(to_text(graph))) == repr(graph)
+
+
+F32 = DType.F32
+SOURCE = KernelSource(
+    "llvm-ir/1",
+    "text of a program",
+    "add",
+    (
+        Param("x", ParamKind.BUFFER, F32),
+        Param("y", ParamKind.BUFFER, F32, writes=True),
+        Param("n", ParamKind.SCALAR, DType.I64),
+        Param("a", ParamKind.SCALAR, F32),
+    ),
+    (("lanes", "4"),),
+)
+GRAPH = CompiledGraph(
+    (Type((4, 2), F32), Type((), DType.I32)),
+    (Type((4, 2), F32), Type((4,), F32)),
+    ((0, 0),),
+    (64, 0),
+    (
+        KernelCall(
+            SOURCE, (2, 1, 1), (BufferRef("input", 0, 0, 32), BufferRef("temp", 0, 16, 48), 7, -0.0)
+        ),
+        CopyCall(BufferRef("output", 0, 0, 16), BufferRef("input", 0, 16, 16)),
+        ExchangeCall("mesh", "sum 1", ReduceKind.AVG, F32, BufferRef("output", 1, 0, 16)),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [(float("nan"), "nan"), (float("inf"), "inf"), (-0.0, "-0.0"), (True, "True"), (1.0, "1.0")],
+)
+def test_a_number_keeps_its_type_and_sign(number, shown):
+    call = GRAPH.calls[0]
+    changed = replace(GRAPH, calls=(replace(call, args=(*call.args[:3], number)),))
+    assert repr(from_text(to_text(changed)).calls[0].args[3]) == shown
+
+
+def test_a_number_of_another_library_is_refused():
+    call = GRAPH.calls[0]
+    changed = replace(GRAPH, calls=(replace(call, args=(*call.args[:3], F32)),))
+    with pytest.raises(ProgramTextError, match="DType"):
+        to_text(changed)
+
+
+def test_the_text_has_every_field():
+    """Who adds a field to one of these adds it to the text, and raises FORM."""
+    assert FORM == 1
+    known = {
+        Param: "name kind dtype reads writes",
+        KernelSource: "format text entry params options",
+        BufferRef: "kind index offset_nbytes nbytes",
+        KernelCall: "source grid args",
+        CopyCall: "dst src",
+        ExchangeCall: "group name reduce dtype buffer",
+        CompiledGraph: "inputs outputs updates temps calls",
+        Type: "shape dtype",
+    }
+    for kind, names in known.items():
+        assert " ".join(f.name for f in fields(kind)) == names
+
+
+HEAD, _, TEXTS = to_text(GRAPH).partition(b"\n")
+
+
+def changed(*path, to):
+    """The text of GRAPH with another value at that place of its head."""
+    facts = json.loads(HEAD)
+    inner = facts
+    for key in path[:-1]:
+        inner = inner[key]
+    if to is None:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = to
+    return json.dumps(facts).encode() + b"\n" + TEXTS
+
+
+WRONG = {
+    "no-json": b"{",
+    "no-text": b"",
+    "no-utf-8": b'"\xff"',
+    "deep": b"[" * 100_000,
+    "long-number": b'{"form":' + b"1" * 5000 + b"}",
+    "list": b"[]",
+    "head": HEAD,
+    "shorter-texts": HEAD + b"\n" + TEXTS[:-1],
+    "longer-texts": HEAD + b"\n" + TEXTS + b"x",
+    "texts-no-utf-8": HEAD + b"\n" + TEXTS[:-1] + b"\xff",
+    "older-form": changed("form", to=0),
+    "newer-form": changed("form", to=FORM + 1),
+    "true-form": changed("form", to=True),
+    "no-calls": changed("calls", to=None),
+    "more": changed("more", to=1),
+    "types": changed("inputs", to=3),
+    "type": changed("inputs", 0, to=["f32"]),
+    "dtype": changed("inputs", 0, 0, to="f33"),
+    "dtype-list": changed("inputs", 0, 0, to=["f32"]),
+    "shape": changed("inputs", 0, 1, 0, to=-4),
+    "large-shape": changed("outputs", 1, 1, to=[1 << 40, 1 << 40]),
+    "update-of-nothing": changed("updates", 0, to=[0, 9]),
+    "update-by-nothing": changed("updates", 0, to=[9, 0]),
+    "update-of-another-type": changed("updates", 0, to=[1, 0]),
+    "two-updates": changed("updates", to=[[0, 0], [0, 0]]),
+    "temp": changed("temps", 0, to=-1),
+    "float-temp": changed("temps", 0, to=64.0),
+    "program-key": changed("programs", 0, "entry", to=None),
+    "program-more": changed("programs", 0, "more", to=1),
+    "program-nbytes": changed("programs", 0, "nbytes", to="17"),
+    "program-nbytes-negative": changed("programs", 0, "nbytes", to=-1),
+    "program-nbytes-huge": changed("programs", 0, "nbytes", to=1 << 62),
+    "param-shorter": changed("programs", 0, "params", 0, to=["x", "buffer", "f32", True]),
+    "param-longer": changed("programs", 0, "params", 0, to=["x", "buffer", "f32", True, True, 64]),
+    "param-kind": changed("programs", 0, "params", 0, 1, to="pointer"),
+    "param-flag": changed("programs", 0, "params", 0, 4, to=1),
+    "option": changed("programs", 0, "options", 0, to=["lanes", 4]),
+    "call": changed("calls", 0, 0, to="jump"),
+    "call-nothing": changed("calls", 0, to=[]),
+    "call-program": changed("calls", 0, 1, to=1),
+    "negative-program": changed("calls", 0, 1, to=-1),
+    "grid-of-two": changed("calls", 0, 2, to=[1, 1]),
+    "negative-grid": changed("calls", 0, 2, 0, to=-1),
+    "fewer-arguments": changed("calls", 0, 3, to=[]),
+    "number-for-buffer": changed("calls", 0, 3, 0, to=3),
+    "buffer-for-number": changed("calls", 0, 3, 2, to=["input", 0, 0, 32]),
+    "word-for-number": changed("calls", 0, 3, 2, to="7"),
+    "large-number": changed("calls", 0, 3, 2, to=1 << 64),
+    "buffer-kind": changed("calls", 0, 3, 0, 0, to="global"),
+    "buffer-index": changed("calls", 0, 3, 0, 1, to=2),
+    "negative-index": changed("calls", 0, 3, 0, 1, to=-1),
+    "offset": changed("calls", 0, 3, 0, 2, to=1),
+    "negative-offset": changed("calls", 0, 3, 0, 2, to=-8),
+    "nbytes": changed("calls", 0, 3, 0, 3, to=33),
+    "copy-of-unequal": changed("calls", 1, 2, 3, to=8),
+    "copy-onto-itself": changed("calls", 1, 2, 2, to=8),
+    "copy-shorter": changed("calls", 1, to=["copy", ["input", 0, 0, 0]]),
+    "reduction": changed("calls", 2, 3, to="xor"),
+    "exchange-of-a-part": changed("calls", 2, 5, 3, to=15),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_another_text_is_refused(name):
+    with pytest.raises(ProgramTextError):
+        from_text(WRONG[name])
+
+
+def mutated(text, rng):
+    """The text with one to three of its bytes, numbers or parts changed."""
+    for _ in range(rng.randint(1, 3)):
+        at, end = sorted(rng.sample(range(len(text) + 1), 2))
+        piece = rng.choice(
+            [
+                b"",
+                bytes([rng.randrange(256)]),
+                str(rng.choice([-1, 0, 1, 63, 1 << 31, 1 << 63, 10**30, 1e400])).encode(),
+                text[at : min(end, at + 40)],
+                rng.choice([b'"', b"[", b"]", b"{", b"}", b",", b"null", b"true", b'"temp"']),
+            ]
+        )
+        text = text[:at] + piece + text[rng.choice([at, at + 1, min(end, at + 20)]) :]
+    return text
+
+
+def test_mutated_texts_are_refused_or_within_bounds():
+    rng, whole, taken = random.Random(24), to_text(GRAPH), 0
+    for _ in range(3000):
+        try:
+            graph = from_text(mutated(whole, rng))
+        except ProgramTextError:
+            continue
+        taken += 1
+        check(graph)
+    assert taken > 20, "some mutants only change a name or a size"
+
+
+def check(graph):
+    """What the runtime takes for granted."""
+    sizes = {
+        "input": [nbytes(t) for t in graph.inputs],
+        "output": [nbytes(t) for t in graph.outputs],
+        "temp": graph.temps,
+    }
+    assert all(graph.outputs[o] == graph.inputs[i] for o, i in graph.updates)
+    for call in graph.calls:
+        used = vars_of(call)
+        for ref in used:
+            assert 0 <= ref.offset_nbytes <= ref.offset_nbytes + ref.nbytes
+            assert ref.index >= 0
+            assert ref.offset_nbytes + ref.nbytes <= sizes[ref.kind][ref.index]
+        if isinstance(call, KernelCall):
+            kinds = [isinstance(arg, BufferRef) for arg in call.args]
+            assert kinds == [p.kind is ParamKind.BUFFER for p in call.source.params]
+            assert len(call.grid) == 3
+            assert min(call.grid) >= 0
+
+
+def vars_of(call):
+    if isinstance(call, KernelCall):
+        return [arg for arg in call.args if isinstance(arg, BufferRef)]
+    return [call.dst, call.src] if isinstance(call, CopyCall) else [call.buffer]

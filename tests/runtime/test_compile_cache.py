@@ -1,0 +1,147 @@
+"""Compiled graphs in the cache folder: what is no graph for the request is compiled again."""
+
+import json
+import os
+import pickle
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import hal.core
+import stack.compiler
+from hal.cache import Cache, UntrustedCache
+from hal.core.dtypes import DType
+from hal.tile.node import Type
+from stack.compiler.compile import compile_graph
+from stack.compiler.program import GraphRequest
+from stack.compiler.program_text import from_text, to_text
+from stack.compiler.templates.schedule import NO_CHOICES
+from stack.ir import build
+from stack.ops import OPS
+from stack.runtime import target
+from stack.runtime.compile_cache import cached
+from stack.runtime.opening import engine_of
+
+
+def request(count=5):
+    a = build.input(0, Type((count,), DType.F32))
+    return GraphRequest((build.mul(a, a),), (a,))
+
+
+@pytest.fixture(scope="module")
+def device():
+    with hal.open("cpu:0") as device:
+        yield device
+
+
+@pytest.fixture
+def compiled():
+    """The requests that were compiled."""
+    return []
+
+
+@pytest.fixture
+def look_up(tmp_path, device, compiled):
+    def compile(request):
+        compiled.append(request)
+        return compile_graph(request, device.info, OPS, NO_CHOICES)
+
+    return cached(compile, device.info, NO_CHOICES, str(tmp_path))
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return Cache(tmp_path, "graphs")
+
+
+class Foreign:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def without_key(content):
+    """A text of a class that has had one field less."""
+    head, _, texts = content.partition(b"\n")
+    facts = json.loads(head)
+    for program in facts["programs"]:
+        program["params"] = [param[:-1] for param in program["params"]]
+    return json.dumps(facts).encode() + b"\n" + texts
+
+
+ENTRIES = {
+    "empty": lambda whole, tmp: b"",
+    "a-pickle-of-ours": lambda whole, tmp: pickle.dumps(from_text(whole)),
+    "a-pickle-that-runs-code": lambda whole, tmp: pickle.dumps(Foreign(tmp / "ran")),
+    "a-field-less": lambda whole, tmp: without_key(whole),
+    "another-request's": lambda whole, tmp: whole.replace(b"[5]", b"[4]").replace(b",20]", b",16]"),
+    "no-calls": lambda whole, tmp: to_text(replace(from_text(whole), outputs=())),
+}
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_what_is_no_graph_for_the_request_is_removed_and_compiled_again(
+    tmp_path, cache, look_up, compiled, name
+):
+    wanted = look_up(request())
+    (entry,) = cache.names()
+    whole = cache.get(entry)
+    cache.write(entry, ENTRIES[name](whole, tmp_path))
+    assert look_up(request()) == wanted
+    assert cache.get(entry) == whole
+    assert look_up(request()) == wanted
+    assert len(compiled) == 2
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_graph_comes_from_the_cache(look_up, compiled):
+    assert look_up(request()) == look_up(request())
+    look_up(request(6))
+    assert len(compiled) == 2
+
+
+def test_a_folder_that_others_may_write_is_not_used_and_that_is_said(tmp_path, look_up, compiled):
+    look_up(request())
+    tmp_path.chmod(0o777)
+    with pytest.warns(UntrustedCache, match="chmod go-w"):
+        look_up(request())
+    assert len(compiled) == 2
+
+
+def test_an_engine_computes_without_the_cache_it_was_given(tmp_path):
+    tmp_path.chmod(0o777)
+    x = np.arange(5, dtype=np.float32)
+    with engine_of(hal.open("cpu:0"), cache_dir=str(tmp_path)) as engine:
+        with pytest.warns(UntrustedCache):
+            plan = engine.plan(request())
+        (y,) = plan.run([engine.put(x, DType.F32)])
+        assert engine.get(y).tolist() == (x * x).tolist()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("package", "name"), [(hal.core, "values.py"), (stack.compiler, "program_text.py")]
+)
+def test_the_key_covers_the_source_of_what_is_kept(tmp_path, monkeypatch, device, package, name):
+    """A package with one more line is another package."""
+
+    def fresh():
+        target._toolchain.cache_clear()
+        return target.target_of(device.info)
+
+    folder = tmp_path / "package"
+    shutil.copytree(package.__path__[0], folder, ignore=shutil.ignore_patterns("*.pyc"))
+    with monkeypatch.context() as elsewhere:
+        before = fresh()
+        elsewhere.setattr(package, "__path__", [str(folder)])
+        assert fresh() == before
+        with (folder / name).open("a") as source:
+            source.write("\n")
+        assert fresh() != before
+    assert fresh() == before
