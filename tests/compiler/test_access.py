@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -19,12 +19,16 @@ from stack.compiler.graph.access import (
     Axis,
     Guard,
     Index,
-    NeedSplit,
-    NotAffineError,
+    Regroup,
+    Split,
+    Store,
+    Want,
+    Wants,
     axis_index,
     regroup,
+    regrouped,
 )
-from stack.compiler.graph.space import Space
+from stack.compiler.graph.space import Space, solved
 from stack.compiler.graph.views import VIEWS, permute_forward
 from stack.ir import build as g
 from stack.ir.interpret import interpret
@@ -38,20 +42,21 @@ def value(a: Affine, at: dict[Axis, int]) -> int:
     return a.const + sum(c * at[axis] for axis, c in a.terms)
 
 
-def points(axes: list[Axis]) -> Iterator[dict[Axis, int]]:
+def points(axes: Sequence[Axis]) -> Iterator[dict[Axis, int]]:
     """Every point of a loop nest, in order."""
     for position in product(*(range(a.size) for a in axes)):
         yield dict(zip(axes, position, strict=True))
 
 
-def settled(size: int, compute: Callable[[Index], Any]) -> tuple[Space, Any]:
-    """What `compute` makes of an element of a flat tensor, with axes split as it asks."""
-    space = Space.of(((size, False),))
-    while True:
-        try:
-            return space, compute(axis_index(space.axes))
-        except NeedSplit as need:
-            space.split(need.axis, need.inner)
+def settled(size: int, compute: Callable[[Index, Regroup], Any]) -> tuple[Space, Any] | Store:
+    """What `compute` makes of an element of a flat tensor, with axes split as it wants."""
+
+    def read(space: Space) -> tuple[Space, Any] | Want:
+        wants = Wants()
+        found = compute(axis_index(space.axes), wants.regroup)
+        return wants.first or (space, found)
+
+    return solved(Space.of(((size, False),)), read)
 
 
 @st.composite
@@ -72,14 +77,14 @@ def factorisations(draw: Callable[[Any], Any]) -> tuple[tuple[int, ...], tuple[i
 def test_regroup_finds_the_same_element(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     first, second = shapes
 
-    def compute(index: Index) -> tuple[Index, Index]:
+    def compute(index: Index, regroup: Regroup) -> tuple[Index, Index]:
         once = regroup(index, first)
         return once, regroup(once, second)
 
-    try:
-        space, found = settled(prod(first), compute)
-    except NotAffineError:
+    done = settled(prod(first), compute)
+    if isinstance(done, Store):
         return
+    space, found = done
     for number, at in enumerate(points(space.axes)):
         for index, shape in zip(found, shapes, strict=True):
             assert tuple(value(a, at) for a in index.at) == np.unravel_index(number, shape)
@@ -88,11 +93,18 @@ def test_regroup_finds_the_same_element(shapes: tuple[tuple[int, ...], tuple[int
 
 def test_regroup_splits_an_axis_only_where_a_boundary_is_needed() -> None:
     axes = [Axis(6), Axis(4)]
-    merged = regroup(axis_index(axes), (24,))
+    merged = regrouped(axis_index(axes), (24,))
     assert value(merged.at[0], {axes[0]: 2, axes[1]: 3}) == 11
-    with pytest.raises(NeedSplit) as need:
-        regroup(axis_index(axes), (2, 3, 4))
-    assert (need.value.axis, need.value.inner) == (axes[0], 3)
+    assert regroup(axis_index(axes), (2, 3, 4)) == Split(axes[0], 3)
+
+
+def test_what_is_wanted_first_is_kept() -> None:
+    wants = Wants()
+    wants.node = "a view"
+    axis = Axis(6)
+    wants.regroup(Index((6,), (Affine(5, ((axis, -1),)),)), (2, 3))
+    wants.regroup(axis_index([axis]), (2, 3))
+    assert wants.first == Store("a view")
 
 
 @pytest.mark.parametrize(
@@ -104,14 +116,12 @@ def test_regroup_splits_an_axis_only_where_a_boundary_is_needed() -> None:
     ],
 )
 def test_regroup_refuses_what_no_split_makes_affine(index: Index) -> None:
-    with pytest.raises(NotAffineError):
-        regroup(index, (2, 3))
+    assert regroup(index, (2, 3)) is None
 
 
 def test_a_data_dependent_axis_is_not_split() -> None:
     dynamic = Index((6,), (Affine(0, ((Axis(6, source="an expression"), 1),)),))
-    with pytest.raises(NotAffineError):
-        regroup(dynamic, (2, 3))
+    assert regroup(dynamic, (2, 3)) is None
 
 
 def _permute(draw: Callable[[Any], Any], x: Node) -> Node:
@@ -160,11 +170,13 @@ def views(draw: Callable[[Any], Any]) -> tuple[Node, Node]:
     return source, x
 
 
-def located(view: Node, source: Node, index: Index) -> tuple[Index, tuple[Guard, ...]]:
+def located(
+    view: Node, source: Node, index: Index, regroup: Regroup
+) -> tuple[Index, tuple[Guard, ...]]:
     """Where the view's element is in its source, and when."""
     guards: tuple[Guard, ...] = ()
     while view is not source:
-        index, own = VIEWS[view.op](view, index)
+        index, own = VIEWS[view.op](view, index, regroup)
         guards, view = (*guards, *own), view.srcs[0]
     return index, guards
 
@@ -173,10 +185,10 @@ def located(view: Node, source: Node, index: Index) -> tuple[Index, tuple[Guard,
 @given(views())
 def test_views_find_their_elements(made: tuple[Node, Node]) -> None:
     source, view = made
-    try:
-        space, (index, guards) = settled(view.type.size, lambda i: located(view, source, i))
-    except NotAffineError:
+    done = settled(view.type.size, lambda i, regroup: located(view, source, i, regroup))
+    if isinstance(done, Store):
         return
+    space, (index, guards) = done
     numbers = np.arange(source.type.size).reshape(source.shape)
     (expected,) = interpret([view], {source: numbers}, OPS)
     flat, found = index.flat(), []
@@ -191,10 +203,12 @@ def test_views_find_their_elements(made: tuple[Node, Node]) -> None:
 def test_permute_forward_leads_back(shape: tuple[int, ...], random: Any) -> None:
     view = g.make("permute", (g.input(0, Type(shape, DType.I64)),), perm=_shuffled(shape, random))
 
-    def there_and_back(index: Index) -> Index:
-        return VIEWS["permute"](view, permute_forward(view, index))[0]
+    def there_and_back(index: Index, regroup: Regroup) -> Index:
+        return VIEWS["permute"](view, permute_forward(view, index, regroup), regroup)[0]
 
-    space, back = settled(prod(shape), there_and_back)
+    done = settled(prod(shape), there_and_back)
+    assert not isinstance(done, Store)
+    space, back = done
     for number, at in enumerate(points(space.axes)):
         assert value(back.flat(), at) == number
 

@@ -9,11 +9,11 @@ from hypothesis import given
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type, toposort
-from stack.compiler.graph.access import NeedSplit, axis_index
+from stack.compiler.graph.access import Affine, Store, Want, Wants, axis_index
 from stack.compiler.graph.prepare import prepare
 from stack.compiler.graph.roots import Home, base, choose_roots, place
 from stack.compiler.graph.solve import fuse
-from stack.compiler.graph.space import Space
+from stack.compiler.graph.space import Space, solved
 from stack.compiler.program import GraphRequest
 from stack.ir import build as g
 from tests.compiler.graphs import requests
@@ -36,13 +36,15 @@ def placed(*outputs: Node) -> tuple[GraphRequest, dict[Node, Home], list[int]]:
 
 def elements(home: Home, size: int) -> list[int]:
     """The buffer's elements that a root of a home has, in the root's order."""
-    space = Space.of(((size, False),))
-    while True:
-        try:
-            offset = home.offset(axis_index(space.axes))
-            break
-        except NeedSplit as need:
-            space.split(need.axis, need.inner)
+
+    def read(space: Space) -> tuple[Space, Affine] | Want:
+        wants = Wants()
+        found = home.offset(axis_index(space.axes), wants.regroup)
+        return wants.first or (space, found)
+
+    done = solved(Space.of(((size, False),)), read)
+    assert not isinstance(done, Store)
+    space, offset = done
     places = product(*(range(a.size) for a in space.axes))
     steps = [offset.coefficient(a) for a in space.axes]
     return [offset.const + int(np.dot(steps, at)) for at in places]

@@ -3,13 +3,13 @@
 An `Index` locates one element of a tensor for every point of a loop nest. Its `shape` is any
 factorisation of the tensor's row-major order, not necessarily the tensor's own shape: a reshape
 therefore costs nothing, and an axis is split into two loops only when some view needs the boundary
-(`NeedSplit`).
+(`Split`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -98,21 +98,46 @@ class Index:
         return Affine(const, tuple((a, c) for a, c in terms.items() if c))
 
 
-@dataclass(eq=False, slots=True)
-class NeedSplit(Exception):
-    """An index is affine once `axis` is two loops, the inner one of `inner` steps."""
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Wanted: `axis` as two loops, the inner one of `inner` steps."""
 
     axis: Axis
-    inner: int = field(default=1)
+    inner: int
 
 
-class NotAffineError(Exception):
-    """An index that affine arithmetic cannot express. `view` is the node that needs a buffer of its
-    own, if any."""
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Wanted: a buffer for the value of a node, because no split makes an index affine.
 
-    def __init__(self, view: Any = None) -> None:
-        super().__init__(view)
-        self.view = view
+    `node` is None where the element's own place cannot be expressed, and not a view of it.
+    """
+
+    node: Any = None
+
+
+Want = Split | Store
+Regroup = Callable[["Index", Sequence[int]], "Index"]
+"""The same element under another factorisation of the same order."""
+
+
+class Wants:
+    """Index arithmetic of one attempt: what it wants first is kept, and what comes after it means
+    nothing."""
+
+    def __init__(self) -> None:
+        self.first: Want | None = None
+        self.node: Any = None
+        """Which node's element is being looked for."""
+
+    def regroup(self, index: Index, shape: Sequence[int]) -> Index:
+        """As `regroup`; an index without a meaning where something is wanted."""
+        found = regroup(index, shape)
+        if isinstance(found, Index):
+            return found
+        if self.first is None:
+            self.first = Store(self.node) if found is None else found
+        return Index(tuple(shape), (ZERO,) * len(shape))
 
 
 def axis_index(axes: Iterable[Axis]) -> Index:
@@ -121,11 +146,16 @@ def axis_index(axes: Iterable[Axis]) -> Index:
     return Index(tuple(a.size for a in chosen), tuple(Affine(0, ((a, 1),)) for a in chosen))
 
 
-def regroup(index: Index, shape: Sequence[int]) -> Index:
-    """The same element under another factorisation of the same order.
+def regrouped(index: Index, shape: Sequence[int]) -> Index:
+    """As `regroup`, where it is known that nothing is wanted."""
+    found = regroup(index, shape)
+    assert isinstance(found, Index), f"{index} has no place in {tuple(shape)}: {found}"
+    return found
 
-    Raises NeedSplit when splitting an axis makes it possible, NotAffineError when nothing does.
-    """
+
+def regroup(index: Index, shape: Sequence[int]) -> Index | Split | None:
+    """The same element under another factorisation of the same order; else the split that makes it
+    possible, or None when nothing does."""
     target = tuple(shape)
     if index.shape == target:
         return index
@@ -141,40 +171,38 @@ def regroup(index: Index, shape: Sequence[int]) -> Index:
             else:
                 new, j_end = new * wanted[j_end], j_end + 1
         run = Index(tuple(s for s, _ in source[i:i_end]), tuple(a for _, a in source[i:i_end]))
-        out.extend(_digits(run.flat(), tuple(wanted[j:j_end])))
+        digits = _digits(run.flat(), tuple(wanted[j:j_end]))
+        if not isinstance(digits, list):
+            return digits
+        out += digits
         i, j = i_end, j_end
-    digits = iter(out)
-    return Index(target, tuple(ZERO if d == 1 else next(digits) for d in target))
+    found = iter(out)
+    return Index(target, tuple(ZERO if d == 1 else next(found) for d in target))
 
 
-def _digits(value: Affine, dims: tuple[int, ...]) -> list[Affine]:
-    """`value` in the mixed radix of `dims`, none of which is 1."""
+def _digits(value: Affine, dims: tuple[int, ...]) -> list[Affine] | Split | None:
+    """`value` in the mixed radix of `dims`, none of which is 1, or what that wants."""
     out: list[Affine] = []
     rest = value
     for k, size in enumerate(dims[:-1]):
         stride = prod(dims[k + 1 :])
         if any(c < 0 or (c >= stride and c % stride) for _, c in rest.terms):
-            raise NotAffineError
+            return None
         digit = Affine(
             rest.const // stride, tuple((a, c // stride) for a, c in rest.terms if c >= stride)
         )
         rest = Affine(rest.const % stride, tuple((a, c) for a, c in rest.terms if c < stride))
-        _check_digit(digit, size, first=k == 0)
-        _check_rest(rest, stride)
+        low, high = digit.bounds()
+        if k and (low < 0 or high >= size):
+            return None
+        if rest.bounds()[1] >= stride:
+            return _boundary(rest, stride)
         out.append(digit)
     return [*out, rest]
 
 
-def _check_digit(digit: Affine, size: int, first: bool) -> None:
-    low, high = digit.bounds()
-    if not first and (low < 0 or high >= size):
-        raise NotAffineError
-
-
-def _check_rest(rest: Affine, stride: int) -> None:
-    """What is left for the lower digits must stay below one step of this digit."""
-    if rest.bounds()[1] < stride:
-        return
+def _boundary(rest: Affine, stride: int) -> Split | None:
+    """The split after which what is left for the lower digits stays below one step of this one."""
     for axis, c in rest.terms:
         inner, odd = divmod(stride, c)
         if (
@@ -183,5 +211,5 @@ def _check_rest(rest: Affine, stride: int) -> None:
             and axis.size % inner == 0
             and axis.source is None
         ):
-            raise NeedSplit(axis, inner)
-    raise NotAffineError
+            return Split(axis, inner)
+    return None

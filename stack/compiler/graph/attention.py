@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import prod
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, node, toposort
 from hal.tile.rewrite import substitute
-from stack.compiler.graph.access import Axis, NeedSplit, NotAffineError, axis_index
-from stack.compiler.graph.cluster import Cluster
+from stack.compiler.graph.access import Axis, Store, Want
+from stack.compiler.graph.cluster import Cluster, Nest
 from stack.compiler.graph.expr import Expr, Walk
+from stack.compiler.graph.operands import operand
 from stack.compiler.graph.roots import Home
-from stack.compiler.graph.space import Space
+from stack.compiler.graph.space import Group, Space, solved
 from stack.compiler.program import GraphRequest
 
 MOST_COLUMNS = 128
@@ -35,7 +35,7 @@ class Attention:
 
     root: Node
     scores: Node
-    batch: list[Axis]
+    batch: Group
     m: Axis
     n: Axis
     depth: Axis
@@ -144,38 +144,27 @@ def with_scores(root: Node, homes: Mapping[Node, Home]) -> dict[Node, Home]:
     return {**homes, scores: Home("scratch", 0, 0, size, size)}
 
 
-def read_attention(cluster: Cluster, homes: Mapping[Node, Home]) -> Attention:
-    """The operands of an attention's cluster, whose batch axes are split as they need.
-
-    Raises NotAffineError, with the operand to store, when an operand cannot be read in place.
-    """
+def read_attention(cluster: Cluster, homes: Mapping[Node, Home]) -> Attention | Store:
+    """The operands of an attention's cluster, whose batch axes are split as they need, or the
+    operand that needs a buffer to be read."""
     root = cluster.roots[0]
-    while True:
-        try:
-            return _read(root, cluster.nest.space, with_scores(root, homes))
-        except NeedSplit as need:
-            cluster.split(need, homes)
-
-
-def _read(root: Node, space: Space, homes: Mapping[Node, Home]) -> Attention:
-    *batch, m, n = space.axes
+    with_leaf = with_scores(root, homes)
+    scores = next(x for x in with_leaf if x.op == "scores")
     q, k, v, made = root.srcs
-    assert prod(a.size for a in batch) == prod(root.shape[:-2])
-    depth, keys = Axis(q.shape[-1]), Axis(k.shape[-1])
-    walk = Walk(homes, lambda n, index: homes[n].offset(index))
-    scores = next(x for x in homes if x.op == "scores")
 
-    def operand(x: Node, *last: Axis) -> Expr:
-        try:
-            return walk.operand(x, axis_index([*batch, *last]))
-        except NeedSplit as need:
-            if need.axis in batch:
-                raise
-            raise NotAffineError(x) from need
-        except NotAffineError as error:
-            raise NotAffineError(error.view or x) from error
+    def read(space: Space) -> tuple[Nest, Attention] | Want:
+        nest = cluster.over(space, homes)
+        if not isinstance(nest, Nest):
+            return nest
+        batch, (m,), (n,) = space.groups
+        depth, keys = Axis(q.shape[-1]), Axis(k.shape[-1])
+        walk = Walk(with_leaf)
+        lasts = ((q, (m, depth)), (k, (depth, keys)), (v, (keys, n)), (made, (m, keys)))
+        exprs = [operand(walk, x, batch, last) for x, last in lasts]
+        return walk.first or (nest, Attention(root, scores, batch, m, n, depth, keys, *exprs))
 
-    return Attention(
-        root, scores, batch, m, n, depth, keys,
-        operand(q, m, depth), operand(k, depth, keys), operand(v, keys, n), operand(made, m, keys),
-    )  # fmt: skip
+    found = solved(cluster.nest.space, read)
+    if isinstance(found, Store):
+        return found
+    cluster.nest = found[0]
+    return found[1]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hal.tile.node import Node
-from stack.compiler.graph.access import Affine, Index, NeedSplit, NotAffineError, axis_index
+from stack.compiler.graph.access import Affine, Index, Regroup, Split, Store, Want, axis_index
 from stack.compiler.graph.expr import Expr, Read, Walk, reads
 from stack.compiler.graph.roots import Home
-from stack.compiler.graph.space import Domain, Space, domain_of
+from stack.compiler.graph.space import Domain, Space, domain_of, solved
 from stack.compiler.graph.views import permute_forward
 
 Kind = Literal["loops", "matmul", "attention", "scan", "scatter_add", "exchange"]
@@ -32,11 +32,11 @@ class Moved:
     source: Node
     views: tuple[Node, ...]
 
-    def index(self, index: Index) -> Index:
+    def index(self, index: Index, regroup: Regroup) -> Index:
         """The element of the root that is the source's element at `index`."""
         for view in self.views:
             if view.op == "permute":
-                index = permute_forward(view, index)
+                index = permute_forward(view, index, regroup)
         return index
 
 
@@ -47,40 +47,44 @@ class Nest:
     computed in their own ways, have none, nor has a root that is another one moved.
     """
 
-    def __init__(self, kind: Kind, space: Space, roots: Iterable[Node], homes: Homes) -> None:
-        """Raises NeedSplit and NotAffineError as `regroup` does."""
-        self.kind, self.space, self._homes = kind, space, homes
-        self._walk = Walk(homes, self._offset)
+    def __init__(self, kind: Kind, space: Space, homes: Homes, walk: Walk) -> None:
+        self.kind, self.space, self._homes, self._walk = kind, space, homes, walk
         self.exprs: dict[Node, Expr] = {}
         self.reads: dict[Node, list[Read]] = {}
         self.moved: dict[Node, Moved] = {}
         self.own: dict[Node, Affine] = {}
         """Each root's element of this iteration, in its home."""
-        for root in roots:
-            self._add(root)
 
-    def with_root(self, root: Node) -> Nest:
-        """The nest with one more root over the same axes. Raises as the constructor."""
-        more = Nest(self.kind, self.space, (), self._homes)
-        more._walk = self._walk
+    @staticmethod
+    def of(kind: Kind, space: Space, roots: Iterable[Node], homes: Homes) -> Nest | Want:
+        """The nest of some roots, or what they want first."""
+        return Nest(kind, space, homes, Walk(homes))._with(roots)
+
+    def with_root(self, root: Node) -> Nest | Want:
+        """The nest with one more root over the same axes, or what that wants."""
+        more = Nest(self.kind, self.space, self._homes, self._walk)
         more.exprs, more.reads, more.moved = {**self.exprs}, {**self.reads}, {**self.moved}
         more.own = {**self.own}
-        more._add(root)
-        return more
+        return more._with((root,))
 
-    def _offset(self, n: Node, index: Index) -> Affine:
-        return self._homes[n].offset(index)
+    def _with(self, roots: Iterable[Node]) -> Nest | Want:
+        self._walk.begin()
+        for root in roots:
+            self._add(root)
+            if self._walk.first is not None:
+                return self._walk.first
+        return self
 
     def _add(self, root: Node) -> None:
         moved = self._moved(root)
         index = self.space.index(root)
         if moved:
             self.moved[root] = moved
-            index = moved.index(self.space.index(moved.source))
+            index = moved.index(self.space.index(moved.source), self._walk.regroup)
         elif root.op not in _KINDS:
             self.exprs[root] = self._expression(root, index)
             self.reads[root] = reads(self.exprs[root])
-        self.own[root] = self._offset(root, index)
+        self.own[root] = self._homes[root].offset(index, self._walk.regroup)
 
     def _moved(self, root: Node) -> Moved | None:
         """How the root is another root in another order, if it is that and nothing else."""
@@ -126,24 +130,18 @@ def same(a: Affine, b: Affine) -> bool:
     return a.const == b.const and dict(a.terms) == dict(b.terms)
 
 
-def settle(kind: Kind, domain: Domain, roots: Sequence[Node], homes: Homes) -> Nest:
-    """The roots over the axes of a domain, split where views need it.
-
-    Raises NotAffineError when a view cannot be expressed.
-    """
-    space = Space.of(domain)
-    while True:
-        try:
-            return Nest(kind, space, roots, homes)
-        except NeedSplit as need:
-            _split(kind, space, need)
+def settle(kind: Kind, domain: Domain, roots: Sequence[Node], homes: Homes) -> Nest | Store:
+    """The roots over the axes of a domain, split where views need it, or what needs a buffer."""
+    return solved(Space.of(domain), lambda space: nest_over(kind, space, roots, homes))
 
 
-def _split(kind: Kind, space: Space, need: NeedSplit) -> None:
-    """Split an axis; NotAffineError for a product's rows and columns, which are not loops."""
-    if kind in ("matmul", "attention") and need.axis not in space.axes[:-2]:
-        raise NotAffineError from need
-    space.split(need.axis, need.inner)
+def nest_over(kind: Kind, space: Space, roots: Sequence[Node], homes: Homes) -> Nest | Want:
+    """The roots over the axes of a space. Only the batch of a product is loops that can be split:
+    what follows it is computed for tiles of its rows and columns."""
+    found = Nest.of(kind, space, roots, homes)
+    if kind in ("matmul", "attention") and isinstance(found, Split):
+        return found if found.axis in space.groups[0] else Store()
+    return found
 
 
 @dataclass(eq=False, slots=True)
@@ -156,19 +154,18 @@ class Cluster:
     nest: Nest
 
     @staticmethod
-    def of(number: int, root: Node, homes: Homes) -> Cluster:
-        """A root on its own. Raises NotAffineError with the view that needs a buffer."""
+    def of(number: int, root: Node, homes: Homes) -> Cluster | Store:
+        """A root on its own, or what needs a buffer before that can be."""
         domain = domain_of(root)
         nest = settle(_KINDS.get(root.op, "loops"), domain, [root], homes)
-        return Cluster(number, domain, [root], nest)
+        return nest if isinstance(nest, Store) else Cluster(number, domain, [root], nest)
 
     @property
     def kind(self) -> Kind:
         return self.nest.kind
 
-    def split(self, need: NeedSplit, homes: Homes) -> None:
-        """Split an axis that something beside the roots needs to be two."""
-        space = Space(list(self.nest.space.axes), set(self.nest.space.reduced))
-        _split(self.kind, space, need)
-        self.domain = space.domain
-        self.nest = settle(self.kind, self.domain, self.roots, homes)
+    def over(self, space: Space, homes: Homes) -> Nest | Want:
+        """The nest over the axes of a space that has these, some of them split."""
+        if space is self.nest.space:
+            return self.nest
+        return nest_over(self.kind, space, self.roots, homes)

@@ -7,14 +7,14 @@ into tiles alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
-from stack.compiler.graph.access import Affine, Axis, Guard, Index, NotAffineError, regroup
+from stack.compiler.graph.access import Affine, Axis, Guard, Index, Regroup, Wants
 from stack.compiler.graph.views import VIEWS
 
 MOVEMENT = frozenset(VIEWS)
@@ -69,7 +69,13 @@ class Select(Expr):
     fill: Any
 
 
-Offset = Callable[[Node, Index], Affine]
+class Place(Protocol):
+    """Where a node's elements are."""
+
+    def offset(self, index: Index, regroup: Regroup) -> Affine:
+        """The buffer's element that holds the node's element at `index`."""
+
+
 Element = tuple[Node, Index, tuple[Guard, ...]]
 
 
@@ -82,32 +88,36 @@ def _guard_axes(guards: tuple[Guard, ...]) -> frozenset[Axis]:
     return _axes(*(g.value for g in guards))
 
 
-class Walk:
-    """Expressions of graph nodes at given indices; `roots` are the nodes that have buffers."""
+class Walk(Wants):
+    """Expressions of graph nodes at given indices; `homes` are the nodes that have buffers.
 
-    def __init__(self, roots: Mapping[Node, Any], offset: Offset) -> None:
-        self._roots = roots
-        self._offset = offset
+    Nothing counts that is found after something was wanted.
+    """
+
+    def __init__(self, homes: Mapping[Node, Place]) -> None:
+        super().__init__()
+        self._homes = homes
         self._values: dict[Element, Expr] = {}
         self._reads: dict[Element, Expr] = {}
 
-    def operand(self, n: Node, index: Index, guards: tuple[Guard, ...] = ()) -> Expr:
-        """n's element at `index`, read if n is a root.
+    def begin(self) -> None:
+        """Another attempt: nothing is wanted so far."""
+        self.first = None
 
-        Raises NeedSplit or NotAffineError as `regroup` does.
-        """
-        while n.op == "reshape" and n not in self._roots:
+    def operand(self, n: Node, index: Index, guards: tuple[Guard, ...] = ()) -> Expr:
+        """n's element at `index`, read if n is a root."""
+        while n.op == "reshape" and n not in self._homes:
             n = n.srcs[0]
-        if n not in self._roots:
+        if n not in self._homes:
             return self.value(n, index, guards)
         key = (n, index, guards)
         found = self._reads.get(key)
         if found is None:
-            found = self._reads[key] = self._read(n, index, guards)
+            found = self._kept(self._reads, key, self._read(n, index, guards))
         return found
 
     def _read(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
-        offset = self._offset(n, index)
+        offset = self._homes[n].offset(index, self.regroup)
         return Read(n.dtype, _axes(offset) | _guard_axes(guards), n, offset, guards)
 
     def value(self, n: Node, index: Index, guards: tuple[Guard, ...] = ()) -> Expr:
@@ -115,14 +125,15 @@ class Walk:
         key = (n, index, guards)
         found = self._values.get(key)
         if found is None:
-            found = self._values[key] = self._compute(n, index, guards)
+            outer, self.node = self.node, n
+            found = self._kept(self._values, key, self._expression(n, index, guards))
+            self.node = outer
         return found
 
-    def _compute(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
-        try:
-            return self._expression(n, index, guards)
-        except NotAffineError as error:
-            raise NotAffineError(error.view or n) from error
+    def _kept(self, known: dict[Element, Expr], key: Element, found: Expr) -> Expr:
+        if self.first is None:
+            known[key] = found
+        return found
 
     def _expression(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
         if n.op in MOVEMENT:
@@ -138,7 +149,7 @@ class Walk:
         return Apply(n.dtype, frozenset().union(*(a.axes for a in args)), n, args)
 
     def _view(self, n: Node, index: Index, guards: tuple[Guard, ...]) -> Expr:
-        source, own = VIEWS[n.op](n, index)
+        source, own = VIEWS[n.op](n, index, self.regroup)
         if any(g.never() for g in own):
             return Constant(n.dtype, frozenset(), n["value"])
         own = tuple(g for g in own if not g.always())
@@ -152,7 +163,7 @@ class Walk:
         axis: int = n["axis"]
         size = from_.shape[axis]
         before, after = prod(from_.shape[:axis]), prod(from_.shape[axis + 1 :])
-        out = regroup(index, (before, where.type.size, after))
+        out = self.regroup(index, (before, where.type.size, after))
         chosen = self.operand(where, Index((where.type.size,), (out.at[1],)), guards)
         dynamic = Affine(0, ((Axis(size, chosen), 1),))
         own = (Guard(dynamic, 0, size),)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hal.tile.node import Node
-from stack.compiler.graph.access import NeedSplit, NotAffineError
+from stack.compiler.graph.access import Split, Store
 from stack.compiler.graph.cluster import Cluster, Nest, settle
 from stack.compiler.graph.roots import OWN_KERNEL, Home
 from stack.compiler.graph.space import Domain, domain_of, elements, rows
@@ -105,22 +105,16 @@ class Fusion:
     def _joined(self, root: Node, cluster: Cluster, domain: Domain) -> Nest | None:
         """The cluster with the root in it; None where that cannot be."""
         if domain == cluster.domain:
-            try:
-                nest = cluster.nest.with_root(root)
-            except NotAffineError:
+            nest = cluster.nest.with_root(root)
+            if isinstance(nest, Store):
                 return None
-            except NeedSplit:
-                pass
-            else:
+            if not isinstance(nest, Split):
                 return nest if nest.is_local() else None
         return self._settled(cluster, domain, [*cluster.roots, root])
 
     def _settled(self, cluster: Cluster, domain: Domain, roots: list[Node]) -> Nest | None:
-        try:
-            nest = settle(cluster.kind, domain, roots, self.homes)
-        except NotAffineError:
-            return None
-        return nest if nest.is_local() else None
+        nest = settle(cluster.kind, domain, roots, self.homes)
+        return nest if isinstance(nest, Nest) and nest.is_local() else None
 
     def _reads_part(self, roots: list[Node]) -> bool:
         """Whether one of the roots reads a buffer that another one fills in part."""

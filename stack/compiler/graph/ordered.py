@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 
 from hal.tile.node import Node
-from stack.compiler.graph.access import Affine, Axis, NeedSplit, axis_index
+from stack.compiler.graph.access import Affine, Axis, Store, Want, axis_index
 from stack.compiler.graph.expr import Expr, Walk
 from stack.compiler.graph.roots import Home
-
-Group = list[Axis]
-"""The loop axes of one dimension, outer first; none for a dimension of size 1."""
+from stack.compiler.graph.space import Group, Space, solved
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +31,19 @@ class Ordered:
         return home.offset(axis_index(a for g in chosen for a in self.groups[g]))
 
 
-def read_ordered(root: Node, homes: Mapping[Node, Home]) -> Ordered:
-    """Raises NotAffineError, with the view to store, when a view cannot be read in place."""
+def read_ordered(root: Node, homes: Mapping[Node, Home]) -> Ordered | Store:
+    """The dimensions as loop axes, split as views need, or the view that needs a buffer."""
     sizes, operands = _DIMENSIONS[root.op](root)
-    groups = tuple([Axis(s)] if s > 1 else [] for s in sizes)
-    walk = Walk(homes, lambda n, index: homes[n].offset(index))
-    while True:
-        try:
-            return Ordered(root, groups, tuple(_operand(walk, groups, *o) for o in operands))
-        except NeedSplit as need:
-            group = next(g for g in groups if need.axis in g)
-            at = group.index(need.axis)
-            group[at : at + 1] = [Axis(need.axis.size // need.inner), Axis(need.inner)]
 
+    def read(space: Space) -> Ordered | Want:
+        walk = Walk(homes)
+        exprs = tuple(
+            walk.operand(n, axis_index(a for g in chosen for a in space.groups[g]))
+            for n, chosen in operands
+        )
+        return walk.first or Ordered(root, space.groups, exprs)
 
-def _operand(walk: Walk, groups: Sequence[Group], n: Node, chosen: tuple[int, ...]) -> Expr:
-    return walk.operand(n, axis_index(a for g in chosen for a in groups[g]))
+    return solved(Space.over((Axis(s),) if s > 1 else () for s in sizes), read)
 
 
 Dimensions = tuple[tuple[int, ...], tuple[tuple[Node, tuple[int, ...]], ...]]

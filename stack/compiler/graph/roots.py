@@ -12,7 +12,7 @@ from math import prod
 from typing import Literal
 
 from hal.tile.node import Node, toposort
-from stack.compiler.graph.access import Affine, Index, regroup
+from stack.compiler.graph.access import Affine, Index, Regroup, regrouped
 from stack.compiler.graph.expr import MOVEMENT
 from stack.compiler.program import BufferKind, GraphRequest
 
@@ -37,7 +37,7 @@ class Home:
     run: int
     stride: int
 
-    def offset(self, index: Index) -> Affine:
+    def offset(self, index: Index, regroup: Regroup = regrouped) -> Affine:
         """The buffer's element that holds the root's element at `index`."""
         flat = index.flat()
         if self.stride == self.run:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from hal.tile.node import Node
-from stack.compiler.graph.access import NotAffineError
+from stack.compiler.graph.access import Store
 from stack.compiler.graph.attention import read_attention
 from stack.compiler.graph.cluster import Cluster
 from stack.compiler.graph.fuse import Fusion, root_needs
@@ -24,53 +24,59 @@ def fuse(request: GraphRequest) -> tuple[Fusion, list[int]]:
     while True:
         roots = choose_roots(request, extra)
         homes, temps = place(request, roots)
-        alone, unread = _each_alone(roots, homes)
-        if not unread:
+        alone = _each_alone(roots, homes)
+        if isinstance(alone, dict):
             return Fusion(alone, root_needs(roots), homes), temps
-        if unread <= extra:
-            raise AssertionError(f"views that cannot be read even from buffers: {unread}")
-        extra |= unread
+        assert not alone <= extra, f"views that cannot be read even from buffers: {alone}"
+        extra |= alone
 
 
 def _each_alone(
     roots: Mapping[Node, None], homes: Mapping[Node, Home]
-) -> tuple[dict[Node, Cluster], set[Node]]:
-    """A cluster for each root that is computed, or the views that keep some from having one.
+) -> dict[Node, Cluster] | set[Node]:
+    """A cluster for each root that is computed, or the nodes without whose buffers some have none.
 
     Kernels of their own come first, because it is they that ask for buffers.
     """
     computed = [r for r in roots if r.op not in ("input", "concat") and r.type.size]
     alone: dict[Node, Cluster] = {}
     for own_kernel in (True, False):
-        unread: set[Node] = set()
+        wanted: set[Node] = set()
         for number, root in enumerate(computed):
             if (root.op in OWN_KERNEL) is own_kernel:
-                try:
-                    alone[root] = _alone(number, root, homes)
-                except NotAffineError as error:
-                    unread |= _views(root, error)
-        if unread:
-            return {}, unread
-    return {root: alone[root] for root in computed}, set()
+                found = _alone(number, root, homes)
+                if isinstance(found, Cluster):
+                    alone[root] = found
+                else:
+                    wanted |= _to_store(root, found)
+        if wanted:
+            return wanted
+    return {root: alone[root] for root in computed}
 
 
-def _views(root: Node, error: NotAffineError) -> set[Node]:
+def _to_store(root: Node, want: Store) -> set[Node]:
     """What needs a buffer so that the root can be computed: the view that cannot be read, or
     whatever is read, where the root's place and its views want loops that do not fit."""
-    if error.view is not None:
-        return {error.view}
+    if want.node is not None:
+        return {want.node}
     return {s for s in root.srcs[:3] if s.op not in ("const", "arange")}
 
 
-def _alone(number: int, root: Node, homes: Mapping[Node, Home]) -> Cluster:
+_READ: Mapping[str, Callable[[Cluster, Mapping[Node, Home]], object]] = {
+    "matmul": read_operands,
+    "attention": read_attention,
+    "scan": lambda cluster, homes: read_ordered(cluster.roots[0], homes),
+    "scatter_add": lambda cluster, homes: read_ordered(cluster.roots[0], homes),
+}
+"""Kinds whose roots are computed in their own ways, and what these read."""
+
+
+def _alone(number: int, root: Node, homes: Mapping[Node, Home]) -> Cluster | Store:
     cluster = Cluster.of(number, root, homes)
-    if cluster.kind == "matmul":
-        read_operands(cluster, homes)
-    elif cluster.kind == "attention":
-        read_attention(cluster, homes)
-    elif cluster.kind in ("scan", "scatter_add"):
-        read_ordered(root, homes)
-    return cluster
+    if isinstance(cluster, Store) or cluster.kind not in _READ:
+        return cluster
+    found = _READ[cluster.kind](cluster, homes)
+    return found if isinstance(found, Store) else cluster
 
 
 def stored_roots(request: GraphRequest, fusion: Fusion) -> frozenset[Node]:

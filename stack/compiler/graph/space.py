@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
+from typing import TypeVar
 
 from hal.tile.node import Node
-from stack.compiler.graph.access import Axis, Index, axis_index
+from stack.compiler.graph.access import Axis, Index, Split, Store, Want, axis_index
 
 Domain = tuple[tuple[int, bool], ...]
 """(size, reduced) of each loop axis before splitting; neighbours of one kind are one axis."""
@@ -44,34 +46,39 @@ def rows(domain: Domain) -> int:
     return prod(size for size, reduced in domain if not reduced)
 
 
-@dataclass(eq=False, slots=True)
-class Space:
-    """A domain as loop axes, split as views need."""
+Group = tuple[Axis, ...]
+"""The loop axes of one axis of a domain, outer first."""
 
-    axes: list[Axis]
-    reduced: set[Axis]
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A domain as loop axes, split as views need: a group of them for each of its axes."""
+
+    groups: tuple[Group, ...]
+    reduced: frozenset[Axis]
+    axes: Group
+    """Those of all groups."""
 
     @staticmethod
     def of(domain: Domain) -> Space:
         axes = [Axis(size) for size, _ in domain]
-        return Space(axes, {a for a, (_, r) in zip(axes, domain, strict=True) if r})
+        reduced = (a for a, (_, r) in zip(axes, domain, strict=True) if r)
+        return Space.over(((a,) for a in axes), frozenset(reduced))
 
-    def split(self, axis: Axis, inner: int) -> None:
-        """Make two loops of one."""
-        pair = [Axis(axis.size // inner), Axis(inner)]
-        at = self.axes.index(axis)
-        self.axes[at : at + 1] = pair
-        if axis in self.reduced:
-            self.reduced |= set(pair)
+    @staticmethod
+    def over(groups: Iterable[Group], reduced: frozenset[Axis] = frozenset()) -> Space:
+        chosen = tuple(groups)
+        return Space(chosen, reduced, tuple(a for g in chosen for a in g))
+
+    def split(self, s: Split) -> Space:
+        """Two loops for one."""
+        pair = (Axis(s.axis.size // s.inner), Axis(s.inner))
+        groups = (tuple(b for a in g for b in (pair if a is s.axis else (a,))) for g in self.groups)
+        return Space.over(groups, self.reduced | set(pair if s.axis in self.reduced else ()))
 
     @property
     def parallel(self) -> list[Axis]:
         return [a for a in self.axes if a not in self.reduced]
-
-    @property
-    def domain(self) -> Domain:
-        """The domain whose axes these are without a split."""
-        return tuple((a.size, a in self.reduced) for a in self.axes)
 
     def index(self, root: Node) -> Index:
         """Where the root's element of this iteration is: over all axes, or over the parallel
@@ -81,3 +88,16 @@ class Space:
     def is_full(self, root: Node) -> bool:
         """Whether the root has an element for every iteration (and not one for every row)."""
         return root.op != "reduce" and root.type.size == prod(a.size for a in self.axes)
+
+
+T = TypeVar("T")
+
+
+def solved(space: Space, read: Callable[[Space], T | Want]) -> T | Store:
+    """What `read` makes of a space whose axes are split as it wants, or what needs a buffer before
+    it can be read."""
+    found = read(space)
+    while isinstance(found, Split):
+        space = space.split(found)
+        found = read(space)
+    return found

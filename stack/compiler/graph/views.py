@@ -1,8 +1,8 @@
 """Movement operators as maps from an element of the result to an element of the source.
 
-Each row gets the node and an `Index` of its result and gives the index of the source and the guards
-under which the element exists. Dimensions that a view treats alike are merged first, so that no
-loop is split without need.
+Each row gets the node, an `Index` of its result and how to regroup it, and gives the index of the
+source and the guards under which the element exists. Dimensions that a view treats alike are merged
+first, so that no loop is split without need.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from hal.tile.node import Node
-from stack.compiler.graph.access import ZERO, Guard, Index, regroup
+from stack.compiler.graph.access import ZERO, Guard, Index, Regroup
 
-View = Callable[[Node, Index], tuple[Index, tuple[Guard, ...]]]
+View = Callable[[Node, Index, Regroup], tuple[Index, tuple[Guard, ...]]]
 
 
 def runs(count: int, together: Callable[[int], bool]) -> list[list[int]]:
@@ -31,11 +31,11 @@ def _merged(shape: Sequence[int], groups: list[list[int]]) -> tuple[int, ...]:
     return tuple(prod(shape[i] for i in g) for g in groups)
 
 
-def _reshape(n: Node, index: Index) -> tuple[Index, tuple[Guard, ...]]:
+def _reshape(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guard, ...]]:
     return index, ()
 
 
-def _permute(n: Node, index: Index) -> tuple[Index, tuple[Guard, ...]]:
+def _permute(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guard, ...]]:
     perm: tuple[int, ...] = n["perm"]
     groups = runs(len(perm), lambda i: perm[i] == perm[i - 1] + 1)
     out = regroup(index, _merged(n.shape, groups))
@@ -43,7 +43,7 @@ def _permute(n: Node, index: Index) -> tuple[Index, tuple[Guard, ...]]:
     return Index(tuple(out.shape[g] for g in order), tuple(out.at[g] for g in order)), ()
 
 
-def _expand(n: Node, index: Index) -> tuple[Index, tuple[Guard, ...]]:
+def _expand(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guard, ...]]:
     source = n.srcs[0].shape
     grown = [a != b for a, b in zip(source, n.shape, strict=True)]
     groups = runs(len(source), lambda i: grown[i] == grown[i - 1])
@@ -52,7 +52,7 @@ def _expand(n: Node, index: Index) -> tuple[Index, tuple[Guard, ...]]:
     return Index(_merged(source, groups), at), ()
 
 
-def _slice(n: Node, index: Index) -> tuple[Index, tuple[Guard, ...]]:
+def _slice(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guard, ...]]:
     source = n.srcs[0].shape
     start, step = n["start"], n["step"]
     cut = [n.shape[i] != source[i] for i in range(len(source))]
@@ -65,7 +65,7 @@ def _slice(n: Node, index: Index) -> tuple[Index, tuple[Guard, ...]]:
     return Index(_merged(source, groups), at), ()
 
 
-def _flip(n: Node, index: Index) -> tuple[Index, tuple[Guard, ...]]:
+def _flip(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guard, ...]]:
     axes = set(n["axes"])
     groups = runs(len(n.shape), lambda i: (i in axes) == (i - 1 in axes))
     shape = _merged(n.shape, groups)
@@ -77,7 +77,7 @@ def _flip(n: Node, index: Index) -> tuple[Index, tuple[Guard, ...]]:
     return Index(shape, at), ()
 
 
-def _pad(n: Node, index: Index) -> tuple[Index, tuple[Guard, ...]]:
+def _pad(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guard, ...]]:
     source = n.srcs[0].shape
     lo = n["lo"]
     padded = [n.shape[i] != source[i] for i in range(len(source))]
@@ -103,7 +103,7 @@ VIEWS: Mapping[str, View] = {
 }
 
 
-def permute_forward(n: Node, index: Index) -> Index:
+def permute_forward(n: Node, index: Index, regroup: Regroup) -> Index:
     """The element of a permute's result that comes from the source element `index`."""
     perm: tuple[int, ...] = n["perm"]
     position = {p: i for i, p in enumerate(perm)}

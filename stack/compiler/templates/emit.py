@@ -15,10 +15,10 @@ from hal.tile.kernel import Kernel, Memory
 from hal.tile.node import Node
 from hal.tile.walk import accesses, statements
 from stack.compiler.graph.access import Affine
-from stack.compiler.graph.attention import read_attention, with_scores
+from stack.compiler.graph.attention import Attention, read_attention, with_scores
 from stack.compiler.graph.cluster import Cluster, Homes
-from stack.compiler.graph.operands import read_operands
-from stack.compiler.graph.ordered import read_ordered
+from stack.compiler.graph.operands import Operands, read_operands
+from stack.compiler.graph.ordered import Ordered, read_ordered
 from stack.compiler.graph.roots import Home
 from stack.compiler.graph.space import Space
 from stack.compiler.program import BufferKind
@@ -202,7 +202,9 @@ class Emitter:
         return _Job(name, problem, signature, frozenset(nest.own), homes, rows, emit)
 
     def _product(self, cluster: Cluster) -> _Job:
-        operands, work = read_operands(cluster, self.homes), Work(cluster.nest, self.stored)
+        operands = read_operands(cluster, self.homes)
+        assert isinstance(operands, Operands), f"read before: {operands}"
+        work = Work(cluster.nest, self.stored)
         template = self.templates.product
         signature = Signature(self.homes, self.buffers.dtypes)
         signature.nest(work.nest, work.stored)
@@ -216,7 +218,9 @@ class Emitter:
         return _Job(name, problem, signature, own, self.homes, {}, emit)
 
     def _attention(self, cluster: Cluster) -> _Job:
-        found, work = read_attention(cluster, self.homes), Work(cluster.nest, self.stored)
+        found = read_attention(cluster, self.homes)
+        assert isinstance(found, Attention), f"read before: {found}"
+        work = Work(cluster.nest, self.stored)
         homes = with_scores(found.root, self.homes)
         signature = Signature(homes, self.buffers.dtypes)
         signature.nest(work.nest, work.stored)
@@ -233,6 +237,7 @@ class Emitter:
     def _ordered(self, cluster: Cluster) -> _Job:
         (root,) = cluster.roots
         found, body = read_ordered(root, self.homes), _ORDERED[root.op]
+        assert isinstance(found, Ordered), f"read before: {found}"
         signature = Signature(self.homes, self.buffers.dtypes)
         signature.ordered(found, self.homes[root])
 
@@ -268,7 +273,8 @@ def _with_params(kernel: Kernel, memories: Iterable[Memory]) -> Kernel:
 
 def name_of(cluster: Cluster) -> str:
     """What the kernel computes, for traces and profiles: the operators that its roots end with, and
-    its domain."""
+    its domain, or of a product its axes."""
     ends = dict.fromkeys(str(r["kind"]) if r.op == "reduce" else r.op for r in cluster.roots)
-    sizes = "x".join(str(size) for size, _ in cluster.domain) or "1"
-    return "_".join([*list(ends)[:4], sizes])
+    domain = [size for size, _ in cluster.domain]
+    sizes = domain if cluster.kind == "loops" else [a.size for a in cluster.nest.space.axes]
+    return "_".join([*list(ends)[:4], "x".join(map(str, sizes)) or "1"])

@@ -12,7 +12,7 @@ from hal.core.values import Grid
 from hal.tile.build import mul, sub
 from hal.tile.node import Node
 from stack.compiler.graph.access import Axis
-from stack.compiler.graph.ordered import Group
+from stack.compiler.graph.space import Group
 from stack.compiler.templates.emission import Emission, TileAxis, compute_dtype
 from stack.compiler.templates.instances import decompose, instance
 from stack.compiler.templates.tiles import Tiles

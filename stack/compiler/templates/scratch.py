@@ -32,7 +32,9 @@ def with_scratch(
     rows = _row_homes(cluster, stored, _budget(info))
     if not rows:
         return cluster.nest, rows
-    return settle(cluster.kind, cluster.domain, cluster.roots, {**homes, **rows}), rows
+    nest = settle(cluster.kind, cluster.domain, cluster.roots, {**homes, **rows})
+    assert isinstance(nest, Nest), f"rows in scratch memory have a place: {nest}"
+    return nest, rows
 
 
 def _budget(info: DeviceInfo) -> int:
