@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isfinite
+from math import nan
 
 from hal.core.errors import InvalidCall
 
 PREFIX = "HAL_WORLD_"
 """What the names of the variables begin with."""
+
+LONGEST_S = 1e6
+"""The longest time to wait, in seconds: 11 days. What waits for sockets takes no more than 24."""
 
 _NAMES = (
     "RANK",
@@ -123,11 +126,19 @@ def _whole(texts: Mapping[str, str], name: str) -> int:
 
 
 def _seconds(texts: Mapping[str, str], name: str) -> float:
-    text = texts[name]
     try:
-        seconds = float(text)
+        seconds = float(texts[name])
     except ValueError:
-        seconds = 0.0
-    if seconds <= 0 or not isfinite(seconds):
-        raise InvalidCall(f"{PREFIX}{name} is {text!r}; it must be a number of seconds above 0")
+        seconds = nan
+    return seconds_of(PREFIX + name, seconds, texts[name])
+
+
+def seconds_of(name: str, seconds: float, said: str = "") -> float:
+    """A time to wait that a person gave as `name`, in the words `said`. Raises InvalidCall for one
+    that nothing can wait for."""
+    if not 0 < seconds <= LONGEST_S:
+        raise InvalidCall(
+            f"{name} is {said[:80] or f'{seconds:g}'!r}; it must be a number of seconds above 0, "
+            f"at most {LONGEST_S:,.0f}"
+        )
     return seconds

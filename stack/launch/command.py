@@ -8,6 +8,7 @@ from pathlib import Path
 
 import hal
 from hal.core.errors import InvalidCall
+from stack.comm.world import seconds_of
 from stack.launch.address import own_address
 from stack.launch.again import run_until_well
 from stack.launch.hosts import read_hosts
@@ -45,8 +46,7 @@ def run(
     """
     fill_closed_streams()
     named = device_names(devices) if devices else ()
-    if deadline_s <= 0:
-        raise InvalidCall(f"--deadline is {deadline_s:g}; it must be a number of seconds above 0")
+    seconds_of("--deadline", deadline_s)
     if mpi:
         _check_left_to_mpi(size, hosts_file, log_folder, address, restarts)
         there = _here(1, named).devices

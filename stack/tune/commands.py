@@ -39,6 +39,8 @@ def run(
     """Tune what is asked for and print what was found; the exit status."""
     if bool(script) == bool(products):
         raise click.UsageError("say what to tune: a SCRIPT, or --matmul MxNxK")
+    if not budget >= 0:  # which is so of nan, too
+        raise click.UsageError(f"--budget is {budget:g}; it is a number of seconds, 0 or more")
     requests = [product(text, dtype) for text in products]
     if script:
         requests = graphs_of(script[0], script[1:], device)

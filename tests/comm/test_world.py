@@ -44,6 +44,7 @@ def test_half_a_world_is_an_error_that_names_the_rest():
         ({"deadline_s": "0"}, "HAL_WORLD_DEADLINE_S is '0'; it must be a number of seconds above"),
         ({"deadline_s": "nan"}, "HAL_WORLD_DEADLINE_S is 'nan'"),
         ({"deadline_s": "inf"}, "HAL_WORLD_DEADLINE_S is 'inf'"),
+        ({"deadline_s": "1e300"}, "HAL_WORLD_DEADLINE_S is '1e300'; .* at most 1,000,000"),
     ],
 )
 def test_a_wrong_value_is_named(changed, text):
@@ -58,6 +59,16 @@ def test_the_token_is_not_shown():
 def test_addresses():
     assert host_and_port("node1:80") == ("node1", 80)
     assert host_and_port("[::1]:65535") == ("::1", 65535)
-    for wrong in ("", ":80", "node1:", "node1:0", "node1:65536", "node1:8o", "node1:٣"):
+    for wrong in (
+        "",
+        ":80",
+        "node1:",
+        "node1:0",
+        "node1:65536",
+        "node1:8o",
+        "node1:٣",
+        "::1:80",
+        "a:1:2",
+    ):
         with pytest.raises(InvalidCall):
             host_and_port(wrong)

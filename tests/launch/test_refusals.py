@@ -47,8 +47,9 @@ def test_no_script(refused):
 
 def test_no_ranks_and_no_time(refused):
     assert "0 is not in the range" in refused("-n", "0", "script.py")
-    said = refused("--deadline", "0", "--devices", "cpu:0", "script.py")
-    assert "--deadline is 0; it must be a number of seconds above 0" in said
+    for wrong, said in (("0", "0"), ("nan", "nan"), ("1e300", "1e+300")):
+        why = refused("--deadline", wrong, "--devices", "cpu:0", "script.py")
+        assert f"--deadline is '{said}'; it must be a number of seconds above 0" in why
 
 
 def test_a_rank_of_mpi_starts_no_others(refused):

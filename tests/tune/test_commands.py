@@ -82,6 +82,8 @@ def test_records_are_shown(tmp_path):
         (("--matmul", "8x8x0"), "positive sizes"),
         (("--matmul", "2x2x8x8x8"), "three or four"),
         (("--matmul", "8x8x8", "--dtype", "f31"), "f31"),
+        (("--matmul", "2x2x2", "--budget", "nan"), "--budget is nan; it is a number of seconds"),
+        (("--matmul", "2x2x2", "--budget", "-1"), "--budget is -1; it is a number of seconds"),
     ],
 )
 def test_a_wrong_call_says_what_is_wrong(args, words):

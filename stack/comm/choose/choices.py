@@ -47,7 +47,7 @@ def own_choices(network: Network) -> bytes:
     """What rank 0 hands out. Raises PluginError when the table cannot be read."""
     path = path_of(network)
     try:
-        table = path.read_text(encoding="utf-8") if path.exists() else ""
+        table = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
     except OSError as error:
         raise PluginError(f"the table of measured times cannot be read: {error}") from error
     return json.dumps([str(path), table, os.environ.get(PLANS_VARIABLE, "")]).encode()

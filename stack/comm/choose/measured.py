@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ from stack.comm.plan.program import PlanKind
 from stack.comm.plan.text import KINDS
 
 FORMAT = "hal-comm-measured 1"
+_ROW = re.compile(r"(\S+) (\S+) (\d{1,18}) (\d{1,18}(?:\.\d+)?(?:e[+-]?\d{1,3})?)", re.ASCII)
+"""Times are finite and not negative, as `repr` writes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ def read_measured(path: Path, network: str) -> tuple[Row, ...]:
     PlanError for a file that is damaged or of another network, OSError where it cannot be read.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return ()
     return parse_measured(text, network, str(path))
@@ -62,7 +65,7 @@ def parse_measured(text: str, network: str, where: str) -> tuple[Row, ...]:
     first, *lines = body.splitlines()
     if first != f"network {network}":
         raise PlanError(f"{where} is of {first}, not of network {network}; remove it")
-    return tuple(_row(line) for line in lines)
+    return tuple(_row(line, f"{where}, line {number}") for number, line in enumerate(lines, 3))
 
 
 def write_measured(path: Path, network: str, rows: Iterable[Row]) -> None:
@@ -83,9 +86,13 @@ def merged(old: Iterable[Row], new: Iterable[Row]) -> tuple[Row, ...]:
     return tuple(table[key] for key in sorted(table))
 
 
-def _row(line: str) -> Row:
-    kind, algorithm, nbytes, seconds = line.split()
-    return Row(KINDS[kind], algorithm, int(nbytes), float(seconds))
+def _row(line: str, where: str) -> Row:
+    """Raises PlanError: a seal says that nobody damaged a table, not that it was right."""
+    match = _ROW.fullmatch(line)
+    if match is None or match[1] not in KINDS:
+        text = "it is '<kind> <algorithm> <bytes> <seconds>'; remove the file"
+        raise PlanError(f"{where}: {line[:80]!r} is no row of a table of measured times: {text}")
+    return Row(KINDS[match[1]], match[2], int(match[3]), float(match[4]))
 
 
 def _seal(body: str) -> str:

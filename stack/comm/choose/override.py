@@ -22,8 +22,9 @@ from stack.comm.plan.program import PlanKind
 from stack.comm.plan.text import KINDS
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_SIZE = r"(\d+)([KMG]?)"
-_RANGE = re.compile(rf"(.+):{_SIZE}-(?:{_SIZE})?")
+_SIZE = r"(\d{1,9})([KMG]?)"
+_RANGE = re.compile(rf"(.+):{_SIZE}-(?:{_SIZE})?", re.ASCII)
+_CUT = re.compile(r"\d{1,9}", re.ASCII)
 PLAN_FILE = ".plan"
 PLANS_VARIABLE = "HAL_COMM_PLANS"
 """The environment variable with the text of a job; that of rank 0 counts."""
@@ -86,7 +87,7 @@ def _algorithm(kind: PlanKind, name: str) -> str:
     if algorithm not in known:
         names = ", ".join(known).replace("-", "_")
         raise PlanError(f"{kind.value} has {names}, or a file that ends in .plan; got {name!r}")
-    if slash and not (cut.isascii() and cut.isdigit() and int(cut) > 0):
+    if slash and not (_CUT.fullmatch(cut) and int(cut) > 0):
         raise PlanError(f"{name!r} cuts into a whole number of parts, such as {algorithm}/4")
     return f"{algorithm}/{int(cut)}" if slash and int(cut) > 1 else algorithm
 

@@ -43,8 +43,10 @@ MESSAGES = (Op.SEND, Op.RECV, Op.RECV_REDUCE)
 
 KINDS: Mapping[str, PlanKind] = {k.value: k for k in (*CollectiveKind, *PointKind)}
 _OPS = {op.value: op for op in Op}
-_SPAN = re.compile(r"(in|out|scratch)\[(\d+)(?::(\d+))?\]")
-_RANK = re.compile(r"rank (\d+)(?:, scratch((?: \d+)+))?:")
+_DIGITS = 18
+"""The most digits of a number: it fits into 64 bits."""
+_SPAN = re.compile(r"(in|out|scratch)\[(\d+)(?::(\d+))?\]", re.ASCII)
+_RANK = re.compile(r"rank (\d+)(?:, scratch((?: \d+)+))?:", re.ASCII)
 _KEYS = ("name", "kind", "size", "pieces", "root", "target", "in-place")
 
 
@@ -124,9 +126,10 @@ def parse_program(text: str) -> Program:
 
 def _read(line: str, reading: _Reading) -> None:
     if match := _RANK.fullmatch(line):
-        if int(match[1]) != len(reading.steps):
+        if _number("a rank", match[1]) != len(reading.steps):
             raise PlanError(f"rank {len(reading.steps)} comes here, not rank {match[1]}")
-        reading.scratch.append(tuple(map(int, (match[2] or "").split())))
+        scratch = (match[2] or "").split()
+        reading.scratch.append(tuple(_number("a block of scratch", word) for word in scratch))
         reading.steps.append([])
     elif reading.steps:
         reading.steps[-1].append(_step(line, len(reading.steps[-1])))
@@ -164,6 +167,9 @@ def _program(reading: _Reading) -> Program:
 def _number(what: str, text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise PlanError(f"{what} is a number, not {text!r}")
+    if len(text) > _DIGITS:
+        said = f"{text[:_DIGITS]}... of {len(text)} digits"
+        raise PlanError(f"{what} is a number of at most {_DIGITS} digits, not {said}")
     return int(text)
 
 
@@ -194,8 +200,8 @@ def _span(word: str) -> Span:
     match = _SPAN.fullmatch(word)
     if match is None:
         raise PlanError(f"expected chunks such as in[0] or out[2:5], got {word!r}")
-    start = int(match[2])
-    count = int(match[3]) - start if match[3] else 1
+    start = _number("a chunk", match[2])
+    count = _number("a chunk", match[3]) - start if match[3] else 1
     if count < 1:
         raise PlanError(f"{word} has no chunk")
     return Span(Place(match[1]), start, count)

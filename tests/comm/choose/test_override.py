@@ -48,6 +48,8 @@ WRONG = [
     ("all_reduce=ring:0-8K;direct:4K-", "two algorithms for all-reduce of 4096 bytes"),
     ("all_reduce=ring:8K-;direct", "two algorithms for all-reduce of 8192 bytes: ring and direct"),
     ("all_reduce=ring;", "got ''"),
+    (f"all_reduce=ring:{'9' * 5000}-", "a range is FROM-TO such as 0-8K"),
+    (f"all_reduce=ring/{'9' * 5000}", "cuts into a whole number of parts, such as ring/4"),
 ]
 
 

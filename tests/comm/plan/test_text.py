@@ -116,6 +116,26 @@ def test_more_blocks_than_a_check_can_hold_are_refused():
         check(parse_program(TWO.replace("pieces: 2", "pieces: 99999999999")))
 
 
+@pytest.mark.parametrize(
+    ("what", "by"),
+    [
+        ("pieces: 2", "pieces: {}"),
+        ("size: 2", "size: {}"),
+        ("rank 1:", "rank {}:"),
+        ("rank 1:", "rank 1, scratch {}:"),
+        ("send 1", "send {}"),
+        ("in[1]", "in[{}]"),
+        ("in[1]", "in[1:{}]"),
+        ("recv 0 out[1]", "recv 0 out[1] after {}"),
+    ],
+)
+def test_a_number_of_thousands_of_digits_is_refused_by_line(what, by):
+    assert what in TWO
+    for number in ("9" * 5000, "1" + "0" * 18):
+        with pytest.raises(PlanError, match="a number of at most 18 digits, not "):
+            parse_program(TWO.replace(what, by.format(number)))
+
+
 def test_bytes_that_are_no_text_are_refused_by_line(tmp_path):
     path = tmp_path / "mine.plan"
     path.write_bytes(b"name: x\n\xff\xfe\n")
