@@ -16,11 +16,11 @@ from stack.comm.engine.call import Call, call_of
 from stack.comm.engine.choice import joined
 from stack.comm.engine.codes import KINDS, REDUCES, Reduce
 from stack.comm.engine.collectives import Collectives, code_of
-from stack.comm.engine.meeting import Place
+from stack.comm.engine.meeting import Place, leave
 from stack.comm.engine.routes import Proved
 from stack.comm.engine.survivors import agree_who_is_left
 from stack.comm.plan.program import Program
-from stack.comm.store import Store
+from stack.comm.store import Hold, Store
 from stack.comm.world import World
 
 Array = NDArray[Any]
@@ -34,9 +34,10 @@ class Group(Collectives[Array]):
     raise it until `shrink` makes a group of those who are left.
     """
 
-    def __init__(self, member: Engine, hosts: tuple[int, ...], place: Place) -> None:
+    def __init__(self, member: Engine, hosts: tuple[int, ...], hold: Hold, place: Place) -> None:
         """Use `Group.join` or `Group.of`."""
         super().__init__(member)
+        self._hold = hold
         self._place = place
         self._routes = Proved(member.rank, member.size)
         self.hosts = hosts
@@ -126,6 +127,7 @@ class Group(Collectives[Array]):
     def close(self) -> None:
         """Leave the group; its others are told. Operations that are queued still end."""
         self._member.leave()
+        leave(self._place, self._hold)
         self._place.store.close()  # whoever uses it again connects again
 
     def shrink(self) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import nan
@@ -26,6 +27,8 @@ _NAMES = (
     "TOKEN",
     "JOB",
     "DEADLINE_S",
+    "RESTART",
+    "PROCESS",
 )
 
 
@@ -37,6 +40,8 @@ class World:
     `device` is the name of the device that is the rank's own ("cpu:0"). `store` is where the job
     meets ("127.0.0.1:4711"), `token` what proves to it that a process belongs to the job. `job` is
     unique to a start of a job. Whoever waits for another rank gives up after `deadline_s` seconds.
+    `restart` is how often the job was started before, 0 for its first start. `process` is the
+    process that is the rank, which its children are not; 0 where the launcher does not say.
     """
 
     rank: int
@@ -49,6 +54,8 @@ class World:
     token: str = field(repr=False)
     job: str
     deadline_s: float
+    restart: int = 0
+    process: int = 0
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> World:
@@ -73,6 +80,12 @@ class World:
             return None
         return cls.from_environment(given)
 
+    def check_process(self) -> None:
+        """Raise InvalidCall where this process has the environment of a rank, and is not the rank:
+        its child."""
+        if self.process not in (0, os.getpid()):
+            raise InvalidCall(taken(self.rank, self.process, self.host))
+
     def environment(self) -> dict[str, str]:
         """The variables that `from_environment` reads."""
         return {PREFIX + name: str(getattr(self, name.lower())) for name in _NAMES}
@@ -88,6 +101,16 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def taken(rank: int, process: int, host: str) -> str:
+    """Why this process cannot be a rank."""
+    return (
+        f"rank {rank} is taken by process {process} on host {host}; this is process {os.getpid()} "
+        f"on {socket.gethostname()}. A child that a rank starts inherits its environment, but not "
+        f'its place: guard the main module by `if __name__ == "__main__":`, or remove {PREFIX}* '
+        "from the child's environment"
+    )
+
+
 def _world(texts: Mapping[str, str]) -> World:
     world = World(
         _whole(texts, "RANK"),
@@ -100,6 +123,8 @@ def _world(texts: Mapping[str, str]) -> World:
         texts["TOKEN"],
         texts["JOB"],
         _seconds(texts, "DEADLINE_S"),
+        _whole(texts, "RESTART"),
+        _whole(texts, "PROCESS"),
     )
     _within(world.rank, world.size, "RANK", "SIZE")
     _within(world.local_rank, world.local_size, "LOCAL_RANK", "LOCAL_SIZE")

@@ -68,6 +68,7 @@ def _world(stack: ExitStack, comm: Any, devices: Sequence[str], deadline_s: floa
         token,
         job,
         deadline_s,
+        process=os.getpid(),
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from io import FileIO
 
+from stack.comm.world import PREFIX
 from stack.launch.loop import unblocked
 from stack.launch.processes import end_with_parent
 from stack.launch.talk import PIECE_NBYTES
@@ -71,12 +72,11 @@ class Ranks:
         process = subprocess.Popen(
             order.command,
             bufsize=0,
-            env=dict(order.environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=lambda: _begin(parent, order.cpus),
+            preexec_fn=lambda: _begin(parent, order),
         )
         pipes = {name: unblocked(getattr(process, name)) for name in STREAMS}
         rank = _Rank(order.rank, process, os.pidfd_open(process.pid), pipes)
@@ -135,10 +135,12 @@ class Ranks:
         self._ended(rank.number, status)
 
 
-def _begin(parent: int, cpus: frozenset[int]) -> None:
+def _begin(parent: int, order: Order) -> None:
     """What a rank's process does before it becomes the script: no signal stays ignored because the
-    launcher was started in the background."""
+    launcher was started in the background, and its environment says which process it is."""
     end_with_parent(parent)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
-    os.sched_setaffinity(0, cpus)
+    os.sched_setaffinity(0, order.cpus)
+    os.environ.clear()
+    os.environ.update(order.environment, **{f"{PREFIX}PROCESS": str(os.getpid())})

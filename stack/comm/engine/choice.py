@@ -9,13 +9,17 @@ from hal.core.errors import InvalidCall
 from stack.comm.engine.base import Engine
 from stack.comm.engine.meeting import Place, meet
 from stack.comm.engine.member import Member
+from stack.comm.store import Hold
 
 ENGINE_VARIABLE = "HAL_COMM_ENGINE"
 NATIVE, MPI = "native", "mpi"
 
 
-def joined(place: Place, rank: int, size: int, deadline_s: float) -> tuple[Engine, tuple[int, ...]]:
-    """This rank's membership, and the lowest rank of each rank's host.
+def joined(
+    place: Place, rank: int, size: int, deadline_s: float
+) -> tuple[Engine, tuple[int, ...], Hold]:
+    """This rank's membership, the lowest rank of each rank's host, and what this rank holds in the
+    store.
 
     $HAL_COMM_ENGINE says by which engine: "native", which it is without it, or "mpi". It is equal
     on all ranks. Raises as the meeting of that engine does, InvalidCall for another word.
@@ -23,9 +27,13 @@ def joined(place: Place, rank: int, size: int, deadline_s: float) -> tuple[Engin
     engine = os.environ.get(ENGINE_VARIABLE) or NATIVE
     if engine == NATIVE:
         met = meet(place, rank, size, deadline_s)
-        return Member(place.key, rank, met, deadline_s), met.hosts
+        try:
+            return Member(place.key, rank, met, deadline_s), met.hosts, met.hold
+        except BaseException:
+            met.hold.release()
+            raise
     if engine == MPI:
-        made: tuple[Engine, tuple[int, ...]]
+        made: tuple[Engine, tuple[int, ...], Hold]
         made = import_module("stack.comm.mpi.meeting").join(place, rank, size, deadline_s)
         return made
     raise InvalidCall(f"{ENGINE_VARIABLE} is {engine!r}; it is {NATIVE!r} or {MPI!r}")

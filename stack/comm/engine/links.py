@@ -46,11 +46,13 @@ _PAUSE_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a rank tells the others. `local` is its abstract socket, `address` and `port` its TCP
-    one. `token` marks its segment."""
+    """What a rank tells the others. `process` on `host` has the rank. `local` is its abstract
+    socket, `address` and `port` its TCP one. `token` marks its segment."""
 
     version: int
     size: int
+    process: int
+    host: str
     boot: str
     local: str
     address: str
@@ -130,7 +132,8 @@ class Listeners:
 
     def card(self, size: int) -> Card:
         token = secrets.token_hex(16)
-        return Card(VERSION, size, _boot(), self.local_name, self.address, self.port, token)
+        place = (os.getpid(), socket.gethostname(), _boot())
+        return Card(VERSION, size, *place, self.local_name, self.address, self.port, token)
 
     def await_all(
         self, wanted: set[tuple[int, str]], deadline: Deadline

@@ -5,12 +5,17 @@ each other's abstract sockets are of one host: they try, and tell the store what
 host's lowest rank makes the memory that its ranks share, and its card has the token that must be in
 it. Any two ranks get a connection of their own, by whose end one learns that the other's process
 has ended. Abstract sockets and memory without a name go with their processes.
+
+A card is a lease: nobody else is that rank while its process lives and has not left the group. The
+last rank that leaves takes the group's keys out of the store; those of a process that ends without
+leaving go with it.
 """
 
 from __future__ import annotations
 
 import json
-import time
+import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -20,22 +25,27 @@ from stack.comm.choose.choices import Choices, choices_in, own_choices, own_rule
 from stack.comm.choose.network import network_of_hosts
 from stack.comm.engine.links import VERSION, Card, Connections, Deadline, Links, Listeners
 from stack.comm.engine.segment import segment_of
-from stack.comm.store import Store
+from stack.comm.store import Hold, Store, StoreError
+from stack.comm.world import taken
 
-_PAUSE_S = 0.005
+DECIDED = "shrink/who"
+"""The key with the ranks that go on after a failure."""
 _WITHDRAWAL_S = 1.0
+_TRIES = 3
+"""How often a place is asked for that was just let go."""
 
 
 @dataclass(frozen=True, slots=True)
 class Met:
     """What a meeting gives: `hosts[r]` is the lowest rank of rank r's host, `segment` the
     descriptor of the memory that this host's ranks share. It and the connections are the caller's.
-    `choices` are equal on all ranks."""
+    `choices` are equal on all ranks. `hold` has this rank's keys in the store."""
 
     hosts: tuple[int, ...]
     connections: Connections
     segment: int
     choices: Choices
+    hold: Hold
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +59,7 @@ class Place:
     @property
     def table(self) -> Store:
         """The part of the store that holds this group's keys alone."""
-        return self.store.under(f"group/{self.key}/")
+        return self.store.under(f"group/{len(self.key)}:{self.key}/")  # no key begins another one
 
     def next(self, what: str) -> Place:
         """The place of a group that follows this one."""
@@ -66,42 +76,81 @@ def meet(place: Place, rank: int, size: int, deadline_s: float) -> Met:
     with ExitStack() as stack:
         listeners = Listeners(store, place.address, rank, size)
         stack.callback(listeners.close)
-        stack.enter_context(_withdrawn_when_late(store, rank))
+        hold = stack.enter_context(_held(store, rank))
         card = listeners.card(size)
-        store.set(f"card/{rank}", json.dumps(asdict(card)).encode(), deadline.left_s)
+        take_place(store, hold, f"card/{rank}", rank, card, deadline)
+        store.delete(f"gave-up/{rank}", deadline.left_s)
         cards = _cards(store, rank, size, deadline)
         links = Links(store, rank, cards, deadline)
         stack.callback(links.close)
-        hosts = _hosts(store, links, rank, cards, deadline)
+        hosts = _hosts(store, hold, links, rank, cards, deadline)
         links.call_lower(hosts)
         links.hear_higher(listeners, hosts)
-        choices = _choices(store, rank, hosts, deadline)
+        choices = _choices(store, hold, rank, hosts, deadline)
         segment = segment_of(links, rank, hosts, cards, deadline)
-        return Met(hosts, links.take(), segment, choices)
+        say_met(store, size, deadline)
+        return Met(hosts, links.take(), segment, choices, hold)
+
+
+def say_met(store: Store, size: int, deadline: Deadline) -> None:
+    """This rank needs nothing more that others have in the store."""
+    if store.add("count", 1, deadline.left_s) == size:
+        store.set("met", b"", deadline.left_s)
+
+
+def leave(place: Place, hold: Hold) -> None:
+    """Take this rank's keys out of the store, and behind the last rank all of the group's. Does not
+    fail: keys go with their processes at the latest. Who goes on after a failure stays written
+    there: a rank that was left out may come yet."""
+    store = place.table
+    with suppress(HalError):
+        if hold.there:
+            store.wait(["met"], _WITHDRAWAL_S)  # until then others may need them
+            hold.release()
+            if store.find(DECIDED, _WITHDRAWAL_S) is None:
+                store.clear(_WITHDRAWAL_S)
 
 
 @contextmanager
-def _withdrawn_when_late(store: Store, rank: int) -> Iterator[None]:
-    """A rank that gives up leaves an empty card: it has come, and whoever comes later waits for it
-    to come again."""
+def _held(store: Store, rank: int) -> Iterator[Hold]:
+    """What a rank holds in the store once it has met the others. One that gives up lets it go and
+    says so: it has come, and whoever comes later waits for it to come again."""
+    hold = store.hold()
     try:
-        yield
-    except DeadlineExceeded:
-        with suppress(HalError):
-            store.set(f"card/{rank}", b"", _WITHDRAWAL_S)
+        yield hold
+    except BaseException as error:
+        hold.release()
+        if isinstance(error, DeadlineExceeded):
+            with suppress(HalError):
+                store.set(f"gave-up/{rank}", b"", _WITHDRAWAL_S)
         raise
 
 
+def take_place(
+    store: Store, hold: Hold, key: str, rank: int, card: Card, deadline: Deadline
+) -> None:
+    """Hold a rank's card. Raises InvalidCall when another process has it."""
+    for _ in range(_TRIES):
+        try:
+            hold.set(key, json.dumps(asdict(card)).encode(), deadline.left_s)
+        except StoreError as error:
+            found, refused = store.find(key, deadline.left_s), error
+        else:
+            return
+        if found is not None:
+            theirs = json.loads(found)
+            raise InvalidCall(_taken(rank, theirs["process"], theirs["host"])) from None
+    raise refused
+
+
+def _taken(rank: int, process: int, host: str) -> str:
+    if (process, host) == (os.getpid(), socket.gethostname()):
+        return f"rank {rank} is taken: this process has joined the group already; close it first"
+    return taken(rank, process, host)
+
+
 def _card(store: Store, key: str, deadline: Deadline) -> Card:
-    text = store.get(key, deadline.left_s)
-    for _ in range(int(deadline.seconds / _PAUSE_S) + 1):
-        if text or deadline.passed:
-            break
-        time.sleep(_PAUSE_S)
-        text = store.get(key, deadline.left_s)
-    if not text:
-        raise DeadlineExceeded(f"the rank of {key} gave up, and did not come again")
-    return Card(**json.loads(text))
+    return Card(**json.loads(store.get(key, deadline.left_s)))
 
 
 def _cards(store: Store, rank: int, size: int, deadline: Deadline) -> list[Card]:
@@ -128,10 +177,9 @@ def _await_keys(store: Store, keys: Sequence[str], what: str, deadline: Deadline
 
 
 def _missing(store: Store, keys: Sequence[str], what: str, deadline: Deadline) -> DeadlineExceeded:
-    found = [store.find(key, 5.0) for key in keys]
-    missing = [r for r, text in enumerate(found) if text is None]
-    missing = missing or [r for r, text in enumerate(found) if not text]  # they gave up before
-    return DeadlineExceeded(f"ranks {missing} {what} within {deadline.seconds:g} s")
+    missing = [r for r, key in enumerate(keys) if store.find(key, 5.0) is None]
+    never = [r for r in missing if store.find(f"gave-up/{r}", 5.0) is None]
+    return DeadlineExceeded(f"ranks {never or missing} {what} within {deadline.seconds:g} s")
 
 
 def _check(other: int, card: Card, rank: int, size: int) -> None:
@@ -142,25 +190,27 @@ def _check(other: int, card: Card, rank: int, size: int) -> None:
 
 
 def _hosts(
-    store: Store, links: Links, rank: int, cards: Sequence[Card], deadline: Deadline
+    store: Store, hold: Hold, links: Links, rank: int, cards: Sequence[Card], deadline: Deadline
 ) -> tuple[int, ...]:
     """Each rank's host, called by its lowest rank. Ranks of one kernel are of one host if they
     reach each other there, which containers may not."""
     candidates = (other for other in range(rank) if cards[other].boot == cards[rank].boot)
     own = next((other for other in candidates if links.reach(other)), rank)
-    store.set(f"host/{rank}", str(own).encode(), deadline.left_s)
+    hold.set(f"host/{rank}", str(own).encode(), deadline.left_s)
     keys = [f"host/{r}" for r in range(len(cards))]
     _await_keys(store, keys, "came, but did not look who is on their host", deadline)
     return tuple(int(store.get(key, deadline.left_s)) for key in keys)
 
 
-def _choices(store: Store, rank: int, hosts: tuple[int, ...], deadline: Deadline) -> Choices:
+def _choices(
+    store: Store, hold: Hold, rank: int, hosts: tuple[int, ...], deadline: Deadline
+) -> Choices:
     """What rank 0 knows of the network between several hosts. One host's ranks need no programs,
     but a word that nobody understands is an error there, too."""
     if len(set(hosts)) == 1:
         return Choices(rules=own_rules())
     network = network_of_hosts(hosts)
     if rank == 0:
-        store.set("choices", own_choices(network), deadline.left_s)
+        hold.set("choices", own_choices(network), deadline.left_s)
     _await_keys(store, ["choices"], "did not tell what it knows of the network", deadline)
     return choices_in(store.get("choices", deadline.left_s), network)

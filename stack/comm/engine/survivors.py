@@ -8,7 +8,7 @@ import time
 from hal.core.errors import Failure, FailureKind, Scope
 from stack.comm.engine.base import Engine
 from stack.comm.engine.failures import PeerLost
-from stack.comm.engine.meeting import Place
+from stack.comm.engine.meeting import DECIDED, Place
 from stack.comm.store import Store
 
 _PAUSE_S = 0.005
@@ -21,15 +21,16 @@ def agree_who_is_left(place: Place, member: Engine) -> list[int]:
     at the deadline, whoever sees it first decides: the store takes one decision. Raises PeerLost
     when it was made without this rank.
     """
-    store = place.table.under("shrink/")
+    table = place.table
+    store = table.under("shrink/")
     store.set(str(member.rank), json.dumps(sorted(member.lost())).encode())
     until_s = time.monotonic() + member.timeout_s
     here, wanted = _here_and_wanted(store, member)
-    while not wanted <= here and time.monotonic() < until_s and store.find("who") is None:
+    while not wanted <= here and time.monotonic() < until_s and table.find(DECIDED) is None:
         time.sleep(_PAUSE_S)
         here, wanted = _here_and_wanted(store, member)
     mine = json.dumps(sorted(wanted & here)).encode()
-    ranks: list[int] = json.loads(store.compare_set("who", None, mine) or b"[]")
+    ranks: list[int] = json.loads(table.compare_set(DECIDED, None, mine) or b"[]")
     if member.rank not in ranks:
         text = f"ranks {ranks} went on without this rank"
         failure = Failure(FailureKind.PEER_LOST, Scope.PEER, f"rank {member.rank}", "shrink", text)

@@ -6,24 +6,39 @@ import json
 import zlib
 
 from hal.core.errors import DeadlineExceeded, InvalidCall
-from stack.comm.engine.meeting import Place
+from stack.comm.engine.links import Deadline
+from stack.comm.engine.meeting import Place, say_met
 from stack.comm.mpi.library import mpi
 from stack.comm.mpi.member import MpiMember
+from stack.comm.store import Hold, Store
 
 _TAGS = 30_000
 
 
 def join(
     place: Place, rank: int, size: int, deadline_s: float
-) -> tuple[MpiMember, tuple[int, ...]]:
-    """The membership, and the lowest rank of each rank's host.
+) -> tuple[MpiMember, tuple[int, ...], Hold]:
+    """The membership, the lowest rank of each rank's host, and what this rank holds in the store.
 
     The ranks tell each other through the store which processes of MPI they are. Raises
     DeadlineExceeded that names the missing, InvalidCall without MPI, or when a process comes twice.
     """
-    world, store = mpi().COMM_WORLD, place.table
+    store, hold = place.table, place.table.hold()
+    try:
+        member, hosts = _member(place, store, hold, rank, size, deadline_s)
+        say_met(store, size, Deadline(deadline_s))
+    except BaseException:
+        hold.release()
+        raise
+    return member, hosts, hold
+
+
+def _member(
+    place: Place, store: Store, hold: Hold, rank: int, size: int, deadline_s: float
+) -> tuple[MpiMember, tuple[int, ...]]:
+    world = mpi().COMM_WORLD
     own = json.dumps([world.rank, world.size, mpi().Get_processor_name()])
-    store.set(f"mpi/{rank}", own.encode(), deadline_s)
+    hold.set(f"mpi/{rank}", own.encode(), deadline_s)
     keys = [f"mpi/{r}" for r in range(size)]
     try:
         store.wait(keys, deadline_s)

@@ -9,11 +9,11 @@ from contextlib import suppress
 
 from hal.core.errors import InvalidCall
 from hal.net.handshake import Terms
-from stack.comm.store.lease import Lease
+from stack.comm.store.lease import Hold, Lease
 from stack.comm.store.link import Link
-from stack.comm.store.table import COUNT
+from stack.comm.store.table import Usage
 from stack.comm.store.watch import Watch
-from stack.comm.store.wire import Code, Message
+from stack.comm.store.wire import COUNT, Code, Message
 from stack.comm.world import World
 
 
@@ -35,7 +35,8 @@ class Store:
 
     @classmethod
     def of(cls, world: World) -> Store:
-        """The store of a job."""
+        """The store of a job. Raises InvalidCall in a child of a rank's process."""
+        world.check_process()
         return cls(world.store, world.token, world.deadline_s)
 
     def under(self, prefix: str) -> Store:
@@ -108,6 +109,22 @@ class Store:
         until_s = self._until(deadline_s)
         return Lease(self._links.new(), self.prefix + key, self._key(key), value, until_s)
 
+    def hold(self) -> Hold:
+        """What sets keys that are there for as long as this process lives, or until it is released.
+        All that a process holds in a store is on one connection."""
+        return Hold(self._links.address, self._links.token, self._links.new, self.prefix)
+
+    def clear(self, deadline_s: float | None = None) -> None:
+        """Take all keys away that begin with this store's prefix, which is not empty; none where a
+        process holds one of them."""
+        what = f"the keys of {self.prefix!r} were not deleted"
+        self._ask(Code.CLEAR, (self.prefix.encode(),), what, deadline_s)
+
+    def usage(self, deadline_s: float | None = None) -> Usage:
+        """How full the whole store is."""
+        answer = self._ask(Code.USAGE, (), "the store did not say how full it is", deadline_s)
+        return Usage(*(COUNT.unpack(field)[0] for field in answer.fields))
+
     def watch(self, prefix: str, deadline_s: float | None = None) -> Watch:
         """Every change of a key that begins with `prefix`, those that are there to begin with."""
         whole = (self.prefix + prefix).encode()
@@ -132,12 +149,12 @@ class _Links:
     """Connections that wait for their next call: a call that waits keeps its own meanwhile."""
 
     def __init__(self, address: str, token: str) -> None:
-        self._address = address
+        self.address = address
         self.token = token
         self._idle: deque[Link] = deque()  # its own operations need no lock
 
     def new(self) -> Link:
-        return Link(self._address, self.token)
+        return Link(self.address, self.token)
 
     def ask(self, code: Code, fields: tuple[bytes, ...], what: str, until_s: float) -> Message:
         link = self._taken()

@@ -81,13 +81,13 @@ class Link:
         self._number += 1
         return self._served(Message(code, self._number, fields), until_s, what)[:-1]
 
-    def once(self, code: Code, until_s: float) -> None:
-        """Ask on the connection that is there, and wait for the answer.
+    def once(self, code: Code, until_s: float, fields: tuple[bytes, ...] = ()) -> Message:
+        """The answer to a request on the connection that is there.
 
-        Raises OSError when it has broken or is silent, WireError.
+        Raises OSError when it has broken or is silent, WireError, StoreError, InvalidCall.
         """
         self._number += 1
-        self._exchange(Message(code, self._number), until_s)
+        return self._exchange(Message(code, self._number, fields), until_s)[-1]
 
     def rest(self, seconds: float) -> None:
         """Do nothing for that long. Raises OSError as soon as the connection ends."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from stack.comm.store.wire import KEY_NBYTES, KEYS, VALUE_NBYTES, Code, Message
+from stack.comm.store.wire import COUNT, KEY_NBYTES, KEYS, VALUE_NBYTES, Code, Message
 
 TABLE_NBYTES = 256 << 20
 """The most that all keys and values take."""
@@ -17,9 +16,19 @@ WATCHES = 64
 """The most prefixes that one client watches."""
 REMEMBERED = 4096
 """Of so many clients the last change is kept, so that asking again does not do it again."""
-COUNT = struct.Struct(">q")
 
 _CHANGES = frozenset({Code.SET, Code.ADD, Code.COMPARE_SET, Code.DELETE})
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How full a store is: its keys, the bytes that they take of those that it holds at most, and
+    its connections."""
+
+    keys: int
+    nbytes: int
+    limit_nbytes: int
+    clients: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,12 @@ class Table:
         self._clients: dict[int, _Client] = {}
         self._waiting: dict[bytes, set[int]] = {}
         self._done: OrderedDict[bytes, Message] = OrderedDict()
+
+    @property
+    def usage(self) -> Usage:
+        """How full it is."""
+        held = self._limit - self.room
+        return Usage(len(self._values), held, self._limit, len(self._clients))
 
     @property
     def remembered(self) -> int:
@@ -172,6 +187,22 @@ class Table:
             yield from self._remove(key, "deleted")
         yield _to(client, request, Code.DONE, b"1" if found else b"")
 
+    def _clear(self, client: int, request: Message) -> Iterator[Delivery]:
+        (prefix,) = _parts(request, 1)
+        if not prefix:
+            raise _Refusal(Code.INVALID, "CLEAR has no prefix: it would take every key away")
+        keys = sorted(key for key in self._values if key.startswith(prefix))
+        if not self._owners.keys().isdisjoint(keys):
+            keys = []
+        for key in keys:
+            yield from self._remove(key, "deleted")
+        yield _to(client, request, Code.DONE)
+
+    def _usage(self, client: int, request: Message) -> Iterator[Delivery]:
+        numbers = self.usage
+        fields = (numbers.keys, numbers.nbytes, numbers.limit_nbytes, numbers.clients)
+        yield _to(client, request, Code.DONE, *map(COUNT.pack, fields))
+
     def _lease(self, client: int, request: Message) -> Iterator[Delivery]:
         key, value = _parts(request, 2)
         owner = self._clients.get(self._owners.get(key, -1))
@@ -260,6 +291,8 @@ _SERVED = {
     Code.ADD: Table._add,
     Code.COMPARE_SET: Table._compare_set,
     Code.DELETE: Table._delete,
+    Code.CLEAR: Table._clear,
+    Code.USAGE: Table._usage,
     Code.LEASE: Table._lease,
     Code.BEAT: Table._beat,
     Code.WATCH: Table._watch,

@@ -28,6 +28,8 @@ another time."""
 
 PLACE = b"hal-store/2"
 """What the handshake calls a job's store."""
+COUNT = struct.Struct(">q")
+"""A number as a field."""
 GRANT = struct.Struct(">d")
 """What the server grants with a handshake: the time of its leases in seconds."""
 
@@ -59,6 +61,8 @@ class Code(IntEnum):
     LEASE = 17
     BEAT = 18
     WATCH = 19
+    CLEAR = 20
+    USAGE = 21
     DONE = 30
     INVALID = 31
     FAILED = 32

@@ -106,7 +106,7 @@ def test_the_ranks_of_a_job_find_each_other():
 
 
 def test_a_lowest_rank_that_gives_up_is_named_to_those_who_wait_for_its_memory():
-    card = Card(1, 2, "boot", "local", "127.0.0.1", 1, "token")
+    card = Card(1, 2, 7, "host", "boot", "local", "127.0.0.1", 1, "token")
     links = Links(Store("127.0.0.1:1", TOKEN, 20.0), 1, [card, card], Deadline(20.0))
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours:

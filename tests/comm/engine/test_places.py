@@ -1,0 +1,78 @@
+"""A rank's place in a group is its process's, and nothing of a closed group stays in the store."""
+
+import os
+import signal
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from hal.core.errors import InvalidCall
+from stack.comm.group import Group
+from stack.comm.store import Store
+from tests.comm.engine.crew import crews
+from tests.comm.engine.ranks import TOKEN, WAIT_S, running
+
+
+@pytest.mark.slow
+def test_a_second_process_with_a_ranks_number_is_refused_and_harms_nobody():
+    """While the others are awaited, and once the group has met."""
+    with running(2) as ranks:
+        first = ranks.ask(0, "os.getpid()")
+        host = socket.gethostname()
+        words = f"rank 0 is taken by process {first} on host {host}; this is process {os.getpid()}"
+        address, key = ranks.ask(0, "(address, g.key)")
+        store = Store(address, TOKEN, WAIT_S)
+        with pytest.raises(InvalidCall, match=words):
+            Group.join(store, address, key, 0, 2, WAIT_S)
+        assert ranks.ask_all("g.all_reduce(np.ones(2)).tolist()") == [[2.0, 2.0]] * 2
+        ranks.tell(0, "globals().update(g=Group.join(store, address, 'next', 0, 2, 30.0))")
+        store.get("group/4:next/card/0")
+        with pytest.raises(InvalidCall, match=words):
+            Group.join(store, address, "next", 0, 2, WAIT_S)
+        ranks.tell(1, "globals().update(g=Group.join(store, address, 'next', 1, 2, 30.0))")
+        assert [ranks.hear(rank) for rank in (0, 1)] == [None, None]
+        assert ranks.ask_all("g.all_reduce(np.ones(2)).tolist()") == [[2.0, 2.0]] * 2
+        store.close()
+
+
+def test_a_process_that_has_joined_is_refused_by_other_words():
+    with crews(2) as [crew]:
+        with pytest.raises(InvalidCall, match="rank 1 is taken: this process has joined the group"):
+            Group.join(crew.store, crew.address, crew.key, 1, 2, 5.0)
+        assert crew.do(lambda group: group.all_reduce(np.ones(1))[0]) == [2.0, 2.0]
+
+
+@pytest.mark.slow
+def test_the_store_is_as_before_once_groups_are_closed():
+    with crews((0, 1)) as [crew], ThreadPoolExecutor(2) as pool:
+        before = crew.store.usage()
+        assert (before.keys, before.clients) > (4, 1)
+
+        def make_and_close(rank, number):
+            where = crew.store, crew.address, f"one-of-many-{number}"
+            with Group.join(*where, rank, 2, WAIT_S) as group:
+                if number % 10 == 0:
+                    group.barrier()
+
+        for number in range(200):
+            list(pool.map(make_and_close, range(2), [number] * 2, timeout=WAIT_S))
+        after = crew.store.usage()
+        assert (after.keys, after.nbytes) == (before.keys, before.nbytes)
+        assert before.nbytes < before.limit_nbytes
+
+
+@pytest.mark.slow
+def test_the_keys_of_a_process_that_is_killed_go_with_it():
+    with running(2) as ranks:
+        address = ranks.ask(0, "address")
+        store = Store(address, TOKEN, WAIT_S)
+        ranks.signal(0, signal.SIGKILL)
+        ranks.signal(1, signal.SIGKILL)
+        until_s = time.monotonic() + WAIT_S
+        while store.usage().keys > 2 and time.monotonic() < until_s:
+            time.sleep(0.02)
+        assert store.usage().keys == 2  # that all have met
+        store.close()
