@@ -29,10 +29,10 @@ bench: $(VENV)/dev.stamp
 
 # Tests that measure or limit the memory of a process fail under a sanitizer, which takes more.
 sanitize: $(VENV)/dev.stamp
-	$(BIN)/python -m tests.sanitizers.run address plugins/cpu/tests -k "not apart and not leaks_nothing and not races"
+	$(BIN)/python -m tests.sanitizers.run address plugins/cpu/tests -k "not apart and not leaks_nothing"
 	$(BIN)/python -m tests.sanitizers.run address tests/comm/engine
 	$(BIN)/python -m tests.sanitizers.run address plugins/sunway_emu/tests
-	$(BIN)/python -m tests.sanitizers.run thread plugins/cpu/tests -k "not apart and not leaks_nothing and not races"
+	$(BIN)/python -m tests.sanitizers.run thread plugins/cpu/tests -k "not apart and not leaks_nothing"
 	$(BIN)/python -m tests.sanitizers.run thread tests/comm/engine
 
 clean:

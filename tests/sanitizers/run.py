@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ from pathlib import Path
 from tests.sanitizers.build import ROOT, Sanitizer, build, gcc, runtime
 
 _CHILD = Path(__file__).parent / "child"
+_SUPPRESSIONS = Path(__file__).with_name("thread.supp")
 _START_S = 60.0
 _FINDING = re.compile(r"runtime error:|ERROR: |CHECK failed|WARNING: ThreadSanitizer")
 """What is none: AddressSanitizer's warning that a process jumped off a stack of its own."""
@@ -29,7 +31,9 @@ _OPTIONS = {
         "PYTHONMALLOC": "malloc",
     },
     # The exit status stays the tests' own: what they expect of a child holds with a finding, too.
-    Sanitizer.THREAD: {"TSAN_OPTIONS": "exitcode=0:history_size=4:log_path={log}"},
+    Sanitizer.THREAD: {
+        "TSAN_OPTIONS": f"exitcode=0:history_size=4:suppressions={_SUPPRESSIONS}:log_path={{log}}"
+    },
 }
 
 
@@ -56,6 +60,12 @@ def obstacle(sanitizer: Sanitizer) -> str:
     return ""
 
 
+def start(sanitizer: Sanitizer) -> tuple[str, ...]:
+    """What a command begins with so that it starts under the sanitizer: nothing, or to have
+    addresses that are not random, which some versions of the thread sanitizer need."""
+    return _prefix(sanitizer) or ()
+
+
 def run(
     sanitizer: Sanitizer, command: Sequence[str], deadline_s: float, echo: bool = False
 ) -> Outcome:
@@ -67,7 +77,7 @@ def run(
     folder = build(sanitizer)
     with tempfile.TemporaryDirectory() as work:
         done = subprocess.run(
-            [*(_prefix(sanitizer) or []), sys.executable, *command],
+            [*start(sanitizer), sys.executable, *command],
             cwd=ROOT,
             env=_environment(sanitizer, folder, Path(work)),
             stdout=None if echo else subprocess.PIPE,
@@ -97,11 +107,10 @@ def _environment(sanitizer: Sanitizer, folder: Path, work: Path) -> dict[str, st
     }
 
 
-def _prefix(sanitizer: Sanitizer) -> list[str] | None:
-    """How a process starts under the sanitizer: as it is, or with addresses that are not random,
-    which some versions of the thread sanitizer need; None when neither works."""
+@functools.cache
+def _prefix(sanitizer: Sanitizer) -> tuple[str, ...] | None:
     setarch = shutil.which("setarch")
-    for prefix in ([], [setarch, "-R"] if setarch else []):
+    for prefix in ((), (setarch, "-R") if setarch else ()):
         starts = subprocess.run(
             [*prefix, sys.executable, "-c", ""],
             env=os.environ

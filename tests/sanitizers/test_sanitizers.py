@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from tests.sanitizers.build import Sanitizer, gcc
-from tests.sanitizers.run import obstacle, run
+from tests.sanitizers.build import ROOT, Sanitizer, gcc
+from tests.sanitizers.run import obstacle, run, start
 
 CPU, EMULATOR = "plugins/cpu/tests", "plugins/sunway_emu/tests"
 ENGINE = "tests/comm/engine"
@@ -53,6 +54,10 @@ PLANTED = {
 }
 
 
+NATIVE = ROOT / "plugins/cpu/src/hal_plugin_cpu/native"
+STRESS = Path(__file__).with_name("stress.c")
+
+
 def skip_where_it_cannot_run(sanitizer):
     if reason := obstacle(sanitizer):
         pytest.skip(f"{sanitizer.value}: {reason}")
@@ -78,9 +83,22 @@ def test_a_planted_fault_is_found_in_a_grandchild(sanitizer, tmp_path):
     compile_ = [str(gcc()), *sanitizer.flags, "-fPIC", "-shared", "-o", str(library), str(source)]
     subprocess.run(compile_, timeout=60, check=True)
     load = f"import ctypes; ctypes.CDLL({str(library)!r}).fault()"
-    start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {load!r}], timeout=60)"
-    found = run(sanitizer, ["-c", start], DEADLINE_S).findings
+    again = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {load!r}], timeout=60)"
+    found = run(sanitizer, ["-c", again], DEADLINE_S).findings
     assert "in fault" in found or " fault " in found, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sanitizer", Sanitizer, ids=lambda sanitizer: sanitizer.name.lower())
+def test_the_cpu_plugin_stands_many_threads(sanitizer, tmp_path):
+    skip_where_it_cannot_run(sanitizer)
+    program = tmp_path / "stress"
+    sources = [STRESS, *sorted(NATIVE.glob("*.c"))]
+    how = ["-O1", "-std=gnu11", "-pthread", *sanitizer.flags, f"-I{NATIVE}"]
+    subprocess.run([str(gcc()), *how, "-o", program, *sources], timeout=DEADLINE_S, check=True)
+    command = [*start(sanitizer), program, "10"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
 
 
 @pytest.mark.slow

@@ -1,3 +1,5 @@
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -46,6 +48,23 @@ def test_an_ordered_graph_is_the_direct_sequence(rig, texts):
 def test_an_empty_graph_reaches_its_point(rig):
     graph = rig.device.record(())
     rig.wait(rig.device.replay(graph, (), rig.timeline, ()))
+
+
+def test_a_long_chain_without_work_needs_no_more_stack_than_a_short_one(rig):
+    cell = rig.upload(np.zeros(8, np.int64))
+    nothing, something = cell.region(0, 0), cell.region(0, 8)
+    chain_ = [FillCommand(nothing, b"\0", (k - 1,) if k else ()) for k in range(20_000)]
+    graph = rig.device.record([*chain_, FillCommand(something, b"\7", (len(chain_) - 1,))])
+    before = threading.stack_size(256 << 10)
+    try:
+        thread = threading.Thread(
+            target=rig.device.replay, args=(graph, (), rig.timeline, ()), daemon=True
+        )
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join(20)
+    assert rig.download(cell, np.uint8)[:8].tolist() == [7] * 8
 
 
 def test_graphs_mix_launches_copies_and_fills(rig, texts):

@@ -98,7 +98,7 @@ def test_grid_at_the_limit_runs(rig):
     seen = rig.upload(np.zeros(3, np.int64))
     bound = rig.device.bind(rig.load(GRID, "grid", "b"), (seen,))
     x, y, z = rig.device.describe().limits.grid
-    for grid in ((x, 1, 1), (1, y, 1), (1, 1, z)):
+    for grid in ((x, 1, 1), (1, y, 1), (1, 1, z), (x, y, z)):
         rig.device.launch(bound, grid, rig.timeline, ())
         assert rig.download(seen, np.int64).tolist() == list(grid)
 

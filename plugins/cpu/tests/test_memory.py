@@ -324,6 +324,18 @@ def test_bad_imports_and_exports_are_refused(rig):
         rig.device.import_buffer(too_large)
 
 
+def test_exported_memory_cannot_be_cut_off_under_its_users(rig):
+    buffer = rig.device.alloc(8192, AllocOptions(shareable=True))
+    shared = rig.device.export_buffer(buffer)
+    with pytest.raises(PermissionError):
+        os.ftruncate(shared.token[1], 4096)
+    open_ended = os.memfd_create("hal-cpu", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(open_ended, 8192)
+    with pytest.raises(InvalidCall, match="could be made so"):
+        rig.device.import_buffer(SharedHandle("memfd", (os.getpid(), open_ended), 8192))
+    os.close(open_ended)
+
+
 def test_allocations_from_many_threads_balance(rig):
     def work(seed):
         rng = np.random.default_rng(seed)

@@ -104,7 +104,7 @@ class Memory:
             code = lib.hc_import_fd(self._native, fd, shared.nbytes, out)
         finally:
             os.close(fd)
-        size = f"the exported memory is smaller than {shared.nbytes} bytes"
+        size = f"the exported memory is smaller than {shared.nbytes} bytes, or could be made so"
         return self._buffer(code, out, shared.nbytes, "import_buffer", size)
 
     @hookimpl

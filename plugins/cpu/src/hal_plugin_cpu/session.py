@@ -59,7 +59,10 @@ class Session:
         return int(lib.hc_epoch(self.native))
 
     def own(self, native: Any) -> Any:
-        """The native object with the handle's reference bound to its Python life."""
+        """The native object with the handle's reference bound to its Python life. Raises
+        PluginError for NULL."""
+        if native == ffi.NULL:
+            raise PluginError(f"{self.name}: the system has no memory left for the native runtime")
         return ffi.gc(native, lib.hc_unref)
 
     def point_array(self, points: Sequence[Point]) -> Any:

@@ -1,5 +1,6 @@
 /* Raw slabs: huge pages for large ones, memfd for shareable ones, exact accounting. */
 #include "runtime.h"
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #define HUGE (2LL << 20)
 #define PAGE 4096LL
 #define GRANULARITY 64LL
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) /* an access to what was cut off would end the process */
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -30,9 +32,10 @@ static unsigned char *map_fd(int fd, int64_t nbytes) {
 
 static int get_shared(hc_buffer *b) {
     b->mapped = round_up(b->nbytes ? b->nbytes : 1, PAGE);
-    b->fd = memfd_create("hal-cpu", MFD_CLOEXEC);
+    b->fd = memfd_create("hal-cpu", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (b->fd < 0) return HC_NO_MEMORY;
-    if (ftruncate(b->fd, b->mapped) == 0 && (b->data = map_fd(b->fd, b->mapped))) return 0;
+    int made = ftruncate(b->fd, b->mapped) == 0 && fcntl(b->fd, F_ADD_SEALS, SEALS) == 0;
+    if (made && (b->data = map_fd(b->fd, b->mapped))) return 0;
     close(b->fd);
     b->fd = -1;
     return HC_NO_MEMORY;
@@ -134,7 +137,7 @@ int hc_alloc(hc_device *dev, int64_t nbytes, int zero, int shareable, int label,
         return HC_NO_MEMORY;
     }
     b->label = label;
-    b->reserved = epoch;
+    b->object.epoch = b->reserved = epoch; /* also where a reset came in between */
     *out = b;
     return 0;
 }
@@ -154,8 +157,11 @@ int hc_import_fd(hc_device *dev, int fd, int64_t nbytes, hc_buffer **out) {
     struct stat facts;
     int usable = hc_usable(dev);
     if (usable) return usable;
+    if (fstat(fd, &facts) || facts.st_size < nbytes) return HC_INVALID;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & SEALS) != SEALS) return HC_INVALID;
     int64_t mapped = round_up(nbytes ? nbytes : 1, PAGE);
-    if (fstat(fd, &facts) || facts.st_size < mapped) return HC_INVALID;
+    if (facts.st_size < mapped) return HC_INVALID;
     unsigned char *data = map_fd(fd, mapped);
     if (!data) return HC_NO_MEMORY;
     int error = hc_import_host(dev, data, nbytes, out);

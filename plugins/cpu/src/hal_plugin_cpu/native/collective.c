@@ -98,7 +98,7 @@ void hc_call_finish(hc_call *c, hc_device *dev, int lane) {
     int64_t end_ns = hc_now(), start_ns = 0;
     atomic_fetch_add(&c->refs, 1);
     for (int i = 0; i < c->shape.size; i++)
-        if (c->members[i].op->active && c->members[i].dev == dev) start_ns = c->members[i].op->item.start_ns;
+        if (c->members[i].dev == dev && c->members[i].op->active) start_ns = c->members[i].op->item.start_ns;
     for (int i = 0; i < c->shape.size; i++) {
         hc_member *m = &c->members[i];
         hc_device *member_dev = m->dev;

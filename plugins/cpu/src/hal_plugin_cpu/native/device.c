@@ -45,7 +45,7 @@ int hc_quiesce(hc_device *dev, int64_t slice_ns) {
 void hc_refuse(hc_device *dev) {
     if (atomic_load(&dev->forked)) return;
     pthread_mutex_lock(&dev->lock);
-    dev->refusing = 1;
+    atomic_store(&dev->refusing, 1);
     pthread_mutex_unlock(&dev->lock);
 }
 
@@ -110,7 +110,7 @@ int64_t hc_reset(hc_device *dev) {
         atomic_store(&dev->cause, 0);
         atomic_store(&dev->state, HC_OK);
     }
-    dev->refusing = 0;
+    atomic_store(&dev->refusing, 0);
     pthread_mutex_unlock(&dev->lock);
     return missing ? HC_LOST : epoch;
 }

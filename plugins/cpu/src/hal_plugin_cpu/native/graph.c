@@ -54,29 +54,41 @@ void hc_graph_recycle(hc_op *op) {
     op->state = NULL;
 }
 
-static void finish_empty(hc_device *dev, hc_op *op, hc_item *item);
-
-/* Commands without work are done at once; their successors may be too. */
-static void release_command(hc_device *dev, hc_op *op, int command) {
+/* Commands that have no work are done at once, and their successors may have none either: a list of them, since a
+ * chain of calls would need as much stack as the graph has commands. */
+static hc_item *release_command(hc_device *dev, hc_op *op, int command, hc_item *empty) {
     hc_item *item = &op->state->items[command];
-    if (item->total > 0 && command < op->limit) hc_ready(dev, item);
-    else finish_empty(dev, op, item);
+    if (item->total > 0 && command < op->limit) {
+        hc_ready(dev, item);
+        return empty;
+    }
+    item->next = empty;
+    return item;
 }
 
-static void finish_empty(hc_device *dev, hc_op *op, hc_item *item) {
-    item->start_ns = hc_now();
-    hc_add_span(dev, item, item->start_ns, 0);
-    hc_graph_advance(dev, op, item->command);
-}
-
-/* A command is done: those that it alone held back become ready. */
-void hc_graph_advance(hc_device *dev, hc_op *op, int command) {
+/* A command is done: those that it alone held back become ready, or are added to the list. */
+static hc_item *pass_on(hc_device *dev, hc_op *op, int command, hc_item *empty) {
     hc_graph *g = op->graph;
     op->state->remaining--;
     for (int i = g->first[command]; i < g->first[command + 1]; i++) {
         int next = g->successors[i];
-        if (--op->state->pending[next] == 0) release_command(dev, op, next);
+        if (--op->state->pending[next] == 0) empty = release_command(dev, op, next, empty);
     }
+    return empty;
+}
+
+static void finish_empty(hc_device *dev, hc_op *op, hc_item *empty) {
+    while (empty) {
+        hc_item *item = empty;
+        empty = item->next;
+        item->start_ns = hc_now();
+        hc_add_span(dev, item, item->start_ns, 0);
+        empty = pass_on(dev, op, item->command, empty);
+    }
+}
+
+void hc_graph_advance(hc_device *dev, hc_op *op, int command) {
+    finish_empty(dev, op, pass_on(dev, op, command, NULL));
 }
 
 void hc_graph_begin(hc_device *dev, hc_op *op) {
@@ -93,8 +105,10 @@ void hc_graph_begin(hc_device *dev, hc_op *op) {
         hc_patch *p = &g->patches[i];
         s->args[g->args_at[p->command] + p->param] = op->slots[p->slot];
     }
+    hc_item *empty = NULL;
     for (int i = 0; i < g->ncommands; i++)
-        if (g->pending[i] == 0) release_command(dev, op, i);
+        if (g->pending[i] == 0) empty = release_command(dev, op, i, empty);
+    finish_empty(dev, op, empty);
     if (s->remaining == 0) hc_op_done(dev, op, op->fault >> 3);
 }
 

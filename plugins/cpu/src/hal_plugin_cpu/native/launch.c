@@ -24,12 +24,17 @@ static void fill(unsigned char *dst, uint64_t pattern, int64_t from, int64_t to)
     memcpy(dst + i, &pattern, to - i);
 }
 
-void hc_run_item(hc_item *item, int64_t begin, int64_t end) {
+static void run_transfer(hc_item *item, int64_t begin, int64_t end) {
     int64_t from = begin * PIECE, to = end * PIECE < item->nbytes ? end * PIECE : item->nbytes;
+    if (to <= from) return;
+    if (item->run == HC_RUN_COPY) memmove(item->dst + from, item->src + from, to - from);
+    else fill(item->dst, item->pattern, from, to);
+}
+
+void hc_run_item(hc_item *item, int64_t begin, int64_t end) {
     switch (item->run) {
     case HC_RUN_LAUNCH: item->launchable->program->entry(item->args, item->grid, begin, end); break;
-    case HC_RUN_COPY: if (to > from) memmove(item->dst + from, item->src + from, to - from); break;
-    case HC_RUN_FILL: if (to > from) fill(item->dst, item->pattern, from, to); break;
+    case HC_RUN_COPY: case HC_RUN_FILL: run_transfer(item, begin, end); break;
     case HC_RUN_CALL: hc_call_run(item->op->call, begin, end); break;
     }
 }

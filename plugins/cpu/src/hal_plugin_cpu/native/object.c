@@ -69,9 +69,11 @@ static void release_hold(hc_object *o) {
 
 void hc_ref(void *object) { atomic_fetch_add(&((hc_object *)object)->refs, 1); }
 
-/* The last reference to a handle that nobody freed frees it: the safety net under a lost Python handle. */
+/* The last reference to a handle that nobody freed frees it: the safety net under a lost Python handle. In the child
+ * of a fork it stays: the locks may be held for ever. */
 void hc_unref(void *object) {
     hc_object *o = object;
+    if (atomic_load(&o->dev->forked)) return;
     if (atomic_fetch_sub(&o->refs, 1) != 1) return;
     if (!atomic_exchange(&o->freed, 1)) release_hold(o);
     destroy(o);

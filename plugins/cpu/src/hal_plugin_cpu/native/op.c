@@ -215,7 +215,7 @@ void hc_drain(hc_device *dev) {
 int hc_usable(hc_device *dev) {
     if (atomic_load(&dev->forked)) return HC_FORKED;
     int state = atomic_load(&dev->state);
-    if (state == HC_STATE_CLOSED || dev->refusing) return HC_STALE;
+    if (state == HC_STATE_CLOSED || atomic_load(&dev->refusing)) return HC_STALE;
     return state == HC_OK ? 0 : HC_LOST;
 }
 

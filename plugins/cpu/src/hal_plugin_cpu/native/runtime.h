@@ -148,7 +148,7 @@ typedef struct hc_slot {
     int64_t step;
     _Atomic int64_t busy_ns;
     hc_range *ranges;
-    int64_t runs, seen;            /* how many items so far; what the watch saw last */
+    uint64_t runs, seen;           /* how many items so far; what the watch saw last */
     int quiet, looked;             /* looks without a change; the number of the last look */
 } hc_slot;
 
@@ -171,9 +171,9 @@ typedef struct hc_worker {
 typedef struct { int64_t timeline, value; hc_span span; } hc_span_record;
 
 struct hc_device {
-    atomic_int refs, forked, state, hanging;
+    atomic_int refs, forked, state, hanging, refusing;
     _Atomic int64_t epoch, cause;
-    int index, threads, refusing;
+    int index, threads;
     pthread_mutex_t lock, memory_lock;
     pthread_cond_t idle;
     atomic_int active;             /* started operations that workers or host threads will finish */

@@ -6,17 +6,18 @@
 #define LOOKS 4
 #define STACK_NBYTES (256 << 10)
 
-/* Grows with every piece that a worker takes: then it has done the one before. */
-static int64_t progress(const hc_slot *s) {
-    int64_t taken = 0;
-    for (int i = 0; i < s->nranges; i++) taken += atomic_load_explicit(&s->ranges[i].next, memory_order_relaxed);
-    return taken * 1009 + s->joined + s->runs * 1000003;
+/* Changes with every piece that a worker takes: then it has done the one before. Of a grid of 2^62 it wraps. */
+static uint64_t progress(const hc_slot *s) {
+    uint64_t taken = 0;
+    for (int i = 0; i < s->nranges; i++)
+        taken += (uint64_t)atomic_load_explicit(&s->ranges[i].next, memory_order_relaxed);
+    return taken * 1009 + (uint64_t)s->joined + s->runs * 1000003;
 }
 
 static int64_t failure_of(const hc_item *item) { return HC_HANGS + item->name - HC_FIRST_NAME; }
 
 static void look_at_slot(hc_device *dev, hc_slot *s) {
-    int64_t now = progress(s);
+    uint64_t now = progress(s);
     s->looked = dev->look;
     s->quiet = now == s->seen ? s->quiet + 1 : 0;
     s->seen = now;

@@ -1,7 +1,9 @@
-/* Drives the native runtime from many threads, for the thread sanitizer; see test_races.py. */
+/* Drives the CPU plugin's runtime from many threads, without an interpreter that holds them apart. */
 #include "runtime.h"
 #include <sched.h>
 #include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define CHECK(ok) do { if (!(ok)) { printf("%s:%d: %s\n", __FILE__, __LINE__, #ok); abort(); } } while (0)
 
@@ -186,11 +188,34 @@ static void collectives(void) {
     }
 }
 
+/* A child of a fork drops its handles while a thread that it does not have holds the lock. */
+static void forked(void) {
+    hc_buffer *b;
+    dev = hc_open(2, 0, 1LL << 30, 2000000000);
+    CHECK(!hc_alloc(dev, 100, 0, 0, 0, &b));
+    pthread_mutex_lock(&dev->memory_lock);
+    pid_t child = fork();
+    if (!child) {
+        alarm(10);
+        hc_mark_forked(dev);
+        hc_unref(b);
+        hc_release_device(dev);
+        _exit(0);
+    }
+    pthread_mutex_unlock(&dev->memory_lock);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    hc_unref(b);
+    hc_shut(dev, 3);
+    hc_release_device(dev);
+}
+
 int main(int argc, char **argv) {
     rounds = argc > 1 ? atoi(argv[1]) : 20;
     for (int i = 0; i < 4; i++) session(i % 2);
     hangs();
     collectives();
+    forked();
     puts("done");
     return 0;
 }
