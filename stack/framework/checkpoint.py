@@ -1,12 +1,17 @@
 """Checkpoints: tensors and plain Python state in one safetensors file, written whole or not at
-all."""
+all.
+
+The file is plain safetensors: tensors by their path in the tree, and the tree itself as JSON in the
+metadata, in which {"tensor:": path} stands for a tensor.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import tempfile
-from collections.abc import Mapping
+import stat
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,56 +20,87 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as serialize
 
+from hal.files import clear_parts, write_whole
 from stack.framework.create import tensor
 from stack.framework.device import NDArray, engine
-from stack.framework.errors import CheckpointError
+from stack.framework.errors import CheckpointError, TensorError
 from stack.framework.realize import arrays_of
 from stack.framework.tensor import Tensor
 
 KEY = "state"
 """The metadata entry that holds the plain state as JSON."""
 
+DEEPEST = 100
+"""How many dicts, lists and tuples may be within each other."""
+
+_LARGEST_STATE_NBYTES = 40_000_000
+"""Readers of safetensors refuse headers of more than 100 MB, in which each quote takes two."""
+
+_METADATA = "__metadata__"
+"""The one name that safetensors keeps for itself."""
+
+_PLAIN = (str, int, float, bool, type(None))
+"""What comes back from JSON as it was: exactly these, and none of their subclasses."""
+
 
 def save(path: str | Path, tree: Mapping[str, Any]) -> None:
-    """Write nested dicts and lists of tensors, numbers, strings, bools and None.
+    """Write nested dicts, lists and tuples of tensors, numbers, strings, bools and None.
 
-    The file appears under its name only when it is complete and on disk. On an error (no space, no
-    such folder) an older file of that name stays as it was; raises CheckpointError with the cause.
+    The file appears under its name only when it is complete and on disk. It keeps the mode of the
+    one that it replaces; a symbolic link keeps its place, and the file that it leads to is
+    replaced. What killed saves of this file left is removed. On an error (no space, no such folder)
+    an older file of that name stays as it was; raises CheckpointError with the cause, also for what
+    `load` would not give back as it is: other classes, numpy's numbers, a number of thousands of
+    digits, text that is not Unicode, more than DEEPEST levels.
     """
-    target = Path(path)
+    if not isinstance(tree, Mapping):
+        raise CheckpointError(f"a checkpoint is a dict, not a {type(tree).__name__}")
     tensors: dict[str, Tensor] = {}
-    plain = _taken_apart(tree, "", tensors)
-    data = serialize(_read(tensors), {KEY: json.dumps(plain)})
+    plain = _taken_apart(tree, "", tensors, 0)
+    state = json.dumps(plain)
+    if len(state) > _LARGEST_STATE_NBYTES:
+        raise CheckpointError(
+            f"cannot save {len(state):,} bytes of plain state: safetensors takes "
+            f"{_LARGEST_STATE_NBYTES:,}; put large data into tensors"
+        )
+    try:
+        data = serialize(_read(tensors), {KEY: state})
+    except SafetensorError as error:
+        raise CheckpointError(f"cannot save {path}: {error}") from error
+    target = Path(os.path.realpath(path))
     try:
         _replace(target, data)
     except OSError as error:
         raise CheckpointError(
-            f"cannot write the checkpoint {target} ({len(data):,} bytes): {error.strerror}; "
+            f"cannot write the checkpoint {path} ({len(data):,} bytes): {error.strerror}; "
             f"{'the older file is unchanged' if target.exists() else 'no file was left'}"
         ) from error
 
 
 def _replace(target: Path, data: bytes) -> None:
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name last through a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
+        clear_parts(folder, target.name)
+        mode = _mode(folder, target.name)
+        if mode is None:
+            write_whole(folder, target.name, (data,), 0o666, durable=True)
+        else:
+            write_whole(folder, target.name, (data,), mode, exactly=True, durable=True)
     finally:
-        os.close(handle)
+        os.close(folder)
+
+
+def _mode(folder: int, name: str) -> int | None:
+    """The mode of the file that is to be replaced, if there is one. Raises OSError for what is no
+    file."""
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        number = errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL
+        raise OSError(number, "the name is that of something else than a file")
+    return stat.S_IMODE(status.st_mode)
 
 
 def load(path: str | Path, device: str | None = None) -> dict[str, Any]:
@@ -75,26 +111,30 @@ def load(path: str | Path, device: str | None = None) -> dict[str, Any]:
         raise CheckpointError(f"there is no checkpoint {file}")
     try:
         with safe_open(file, framework="numpy") as opened:
-            plain = json.loads((opened.metadata() or {})[KEY])
+            state = (opened.metadata() or {}).get(KEY)
             arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    except (SafetensorError, KeyError, ValueError, OSError) as error:
+    except (SafetensorError, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
+        # Foreign code: of element types that numpy lacks it speaks by errors of several kinds.
         raise CheckpointError(_complaint(file, error)) from error
-    result = _put_together(plain, arrays, device, file)
+    if state is None:
+        raise CheckpointError(_foreign(file, "it has no state"))
+    try:
+        plain = json.loads(state)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(_foreign(file, f"its state is no JSON: {error}")) from error
+    result = _Tree(file, arrays, device).part(plain, 0)
     if not isinstance(result, dict):
-        raise CheckpointError(_foreign(file))
+        raise CheckpointError(_foreign(file, "its state is no dict"))
     return result
 
 
-def _foreign(file: Path) -> str:
-    return f"{file} is a safetensors file, but not a checkpoint written by `save`"
+def _foreign(file: Path, why: str) -> str:
+    return f"{file} is a safetensors file, but not a checkpoint written by `save`: {why}"
 
 
 def _complaint(file: Path, error: Exception) -> str:
-    size = file.stat().st_size
-    if isinstance(error, KeyError):
-        return _foreign(file)
     return (
-        f"{file} ({size:,} bytes) is not a whole safetensors checkpoint: {error}; "
+        f"{file} ({file.stat().st_size:,} bytes) is not a whole safetensors checkpoint: {error}; "
         "it was cut short or is a file of another kind"
     )
 
@@ -111,43 +151,103 @@ def _read(tensors: Mapping[str, Tensor]) -> dict[str, NDArray]:
     }
 
 
-def _taken_apart(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+def _taken_apart(value: Any, path: str, tensors: dict[str, Tensor], depth: int) -> Any:
     """The value as JSON, with tensors put into `tensors` under their path and named by it."""
+    if depth > DEEPEST:
+        raise CheckpointError(f"cannot save {path[:80]}...: it is more than {DEEPEST} levels deep")
     if isinstance(value, Tensor):
+        _check_text(path, path)
+        if path == _METADATA:
+            raise CheckpointError(f"cannot save a tensor under the name {path}: the format has it")
         if path in tensors:
             raise CheckpointError(f"cannot save two tensors under one name, {path}")
         tensors[path] = value
         return {_TENSOR: path}
     if isinstance(value, Mapping):
+        for key in value:
+            _check_plain(key, f"a key of {path}" if path else "a key")
         pairs = [
-            [k, _taken_apart(v, f"{path}.{k}" if path else str(k), tensors)]
+            [k, _taken_apart(v, f"{path}.{k}" if path else str(k), tensors, depth + 1)]
             for k, v in value.items()
         ]
         return {"dict": pairs}
-    if isinstance(value, list | tuple):
-        parts = [_taken_apart(v, f"{path}.{i}", tensors) for i, v in enumerate(value)]
+    if type(value) in (list, tuple):
+        parts = [_taken_apart(v, f"{path}.{i}", tensors, depth + 1) for i, v in enumerate(value)]
         return {type(value).__name__: parts}
+    _check_plain(value, path)
+    return value
+
+
+def _check_plain(value: Any, where: str) -> None:
     if isinstance(value, np.generic):
-        return value.item()
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    raise CheckpointError(
-        f"cannot save {path}: a {type(value).__name__} is neither a tensor nor plain data"
-    )
+        raise CheckpointError(
+            f"cannot save {where}: a numpy {type(value).__name__} would come back as a plain "
+            "number; save .item() of it, or a tensor"
+        )
+    if type(value) not in _PLAIN:
+        raise CheckpointError(
+            f"cannot save {where}: a {type(value).__name__} is neither a tensor nor plain data"
+        )
+    if isinstance(value, str):
+        _check_text(value, where)
+    if isinstance(value, int):
+        try:
+            str(value)
+        except ValueError as error:
+            raise CheckpointError(f"cannot save {where}: a number so long: {error}") from error
 
 
-def _put_together(value: Any, arrays: Mapping[str, NDArray], device: str | None, file: Path) -> Any:
-    if not isinstance(value, dict):
-        return value
-    inside: Any
-    kind, inside = next(iter(value.items()), ("", None))
-    if kind not in (_TENSOR, "dict", "list", "tuple"):
-        raise CheckpointError(_foreign(file))
-    if kind == _TENSOR:
-        if inside not in arrays:
-            raise CheckpointError(f"{file} lacks the tensor {inside!r} that its state names")
-        return tensor(arrays[inside], device=device)
-    if kind == "dict":
-        return {k: _put_together(v, arrays, device, file) for k, v in inside}
-    parts = [_put_together(v, arrays, device, file) for v in inside]
-    return tuple(parts) if kind == "tuple" else parts
+def _check_text(text: str, where: str) -> None:
+    """Halves of characters, as Python makes them of names of files, would not come back."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise CheckpointError(f"cannot save {where!a}: {text!a} is no Unicode text") from error
+
+
+class _Tree:
+    """Puts the tree of a checkpoint together. Raises CheckpointError for what `save` never
+    writes."""
+
+    def __init__(self, file: Path, arrays: Mapping[str, NDArray], device: str | None) -> None:
+        self._file, self._arrays, self._device = file, arrays, device
+
+    def part(self, value: Any, depth: int) -> Any:
+        if type(value) in _PLAIN:
+            return value
+        if depth > DEEPEST or not isinstance(value, dict) or len(value) != 1:
+            raise self._wrong()
+        ((kind, inside),) = value.items()
+        if kind == _TENSOR:
+            return self._tensor(inside)
+        if not isinstance(inside, list):
+            raise self._wrong()
+        if kind == "dict":
+            return self._dict(inside, depth)
+        if kind not in ("list", "tuple"):
+            raise self._wrong()
+        parts = [self.part(v, depth + 1) for v in inside]
+        return tuple(parts) if kind == "tuple" else parts
+
+    def _dict(self, pairs: Sequence[Any], depth: int) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        for pair in pairs:
+            if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) not in _PLAIN:
+                raise self._wrong()
+            found[pair[0]] = self.part(pair[1], depth + 1)
+        if len(found) != len(pairs):
+            raise self._wrong()
+        return found
+
+    def _tensor(self, name: Any) -> Tensor:
+        if not isinstance(name, str):
+            raise self._wrong()
+        if name not in self._arrays:
+            raise CheckpointError(f"{self._file} lacks the tensor {name!r} that its state names")
+        try:
+            return tensor(self._arrays[name], device=self._device)
+        except TensorError as error:
+            raise CheckpointError(f"{self._file}: the tensor {name!r}: {error}") from error
+
+    def _wrong(self) -> CheckpointError:
+        return CheckpointError(_foreign(self._file, "its state has another form"))
