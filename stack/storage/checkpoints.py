@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stack.comm.group import Group
-from stack.storage import copying
+from stack.storage import copying, parity
 from stack.storage.agree import Limits, Plans, Shards
 from stack.storage.background import Background, Saving
 from stack.storage.boxes import Shard, lengths_of
@@ -49,7 +49,7 @@ class Loaded:
 
 
 class Checkpoints:
-    """The checkpoints in a place: a folder, or stores by their URLs, the nearest first
+    """The checkpoints in a place: a folder, or stores, the nearest first, also by their URLs
     ("file:/nvme/run, s3://bucket/run").
 
     All ranks of `group` make the same calls in the same order. The group is used by these
@@ -60,7 +60,7 @@ class Checkpoints:
 
     def __init__(
         self,
-        where: str | Path,
+        where: str | Path | list[Store],
         group: Group | None = None,
         *,
         keep: int | None = None,
@@ -70,7 +70,8 @@ class Checkpoints:
     ) -> None:
         if keep is not None and keep < 1:
             raise StorageError(f"keep is {keep}; at least the newest step is kept")
-        self._stores = opened(str(where), deadline_s)
+        places = where if isinstance(where, list) else opened(str(where), deadline_s)
+        self._stores: list[Store] = places
         self._ranks = Ranks(group)
         self._limits = limits or Limits()
         self._plans = Plans(self._ranks, self._limits)
@@ -215,7 +216,9 @@ class Checkpoints:
         except BaseException:
             if self._ranks.rank == 0:
                 with suppress(StorageError):  # the error that is raised says more
-                    store.delete(Listing.of(store).names(folder))
+                    listing = Listing.of(store)
+                    if folder not in listing.committed:  # a rank may be lost right after it
+                        store.delete(listing.names(folder))
             raise
 
     def _made_ready(self, step: int) -> tuple[int, int]:
@@ -231,14 +234,15 @@ class Checkpoints:
         attempt = 0
         for store in self._stores:
             listing = Listing.of(store)
-            for left in listing.left:
-                store.delete(listing.names(left))
+            store.delete(listing.left)
             attempts = [f.attempt for f in listing.committed if f.step == step]
             attempt = max([attempt, *(a + 1 for a in attempts)])
         return step, attempt
 
     def _filled(self, folder: StepFolder, plan: Plan, shards: Shards, state: Any) -> Manifest:
         store, layout, ranks = self._stores[0], plan.layout, self._ranks
+        if self._parity:
+            parity.check(len(layout.files), self._parity)
         places = self._taken(store, folder, {f.name: f.size for f in layout.files})
         wrote = copying.Wrote(places)
 

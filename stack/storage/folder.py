@@ -15,7 +15,7 @@ from stack.storage.disk import Disk, takes_direct
 from stack.storage.errors import Occupied, StorageError
 from stack.storage.layout import ALIGN, BLOCK
 from stack.storage.memory import Bytes, padded
-from stack.storage.store import Lease, Place, Store, Written
+from stack.storage.store import NEW, Lease, Place, Store, Written
 
 SPARE = ".spare"
 """Where files of expired steps wait to be written over: that is faster than taking new blocks."""
@@ -23,9 +23,12 @@ LEASE = ".lease"
 
 
 class Folder(Store):
-    """Files below `root`, which is made if it is not there."""
+    """Files below `root`, which is made if it is not there. Files of expired steps with at least
+    `spare_from` bytes are kept to be written over, as many as a step has."""
 
-    def __init__(self, root: str | Path, disk: Disk | None = None) -> None:
+    in_place = True
+
+    def __init__(self, root: str | Path, disk: Disk | None = None, spare_from: int = BLOCK) -> None:
         self._root = Path(root).absolute()
         self.where = f"file:{self._root}"
         with self._told("make the folder"):
@@ -33,6 +36,7 @@ class Folder(Store):
             self._disk = Disk(takes_direct(self._root)) if disk is None else disk
         self._lock = threading.Lock()
         self._writing: dict[str, int] = {}
+        self._spare_from = spare_from  # smaller files are not worth the trouble
         self._taken = 0
         self._spare_nbytes = 0  # no more is kept to be written over than a step has
 
@@ -58,7 +62,7 @@ class Folder(Store):
 
     def _spare(self, space: int) -> Path | None:
         """The spare file whose size is nearest."""
-        if space < BLOCK:
+        if space < self._spare_from:
             return None
         found = [(abs(p.stat().st_size - space), p) for p in (self._root / SPARE).glob("*")]
         return min(found)[1] if found else None
@@ -67,7 +71,7 @@ class Folder(Store):
         with self._told(f"write {place.name} at byte {offset:,}", nbytes):
             handle = self._handle(place.name)
             self._disk.write(handle, data[: _rounded(nbytes)], offset)
-            if offset + nbytes == place.size and nbytes % ALIGN:
+            if offset + nbytes == place.size:
                 self._disk.truncate(handle, place.size)
         return ""
 
@@ -96,7 +100,7 @@ class Folder(Store):
 
     def commit(self, name: str, data: bytes, replace: bool = False) -> bool:
         path = self._path(name)
-        new = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+        new = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}{NEW}")
         with self._told(f"commit {name}", len(data)):
             self._disk.make_folder(path.parent)
             self._disk.remove(new)
@@ -140,6 +144,8 @@ class Folder(Store):
             for folder, folders, files in os.walk(self._root):
                 folders[:] = [f for f in folders if not f.startswith(".")]
                 at = Path(folder).relative_to(self._root)
+                if not (folders or files) and str(at).startswith(prefix):
+                    found[f"{at}/"] = 0  # an empty folder
                 for file in files:
                     name = str(at / file)
                     if name.startswith(prefix) and not file.startswith("."):
@@ -150,7 +156,9 @@ class Folder(Store):
         paths = [self._path(name) for name in names]
         with self._told("remove files"):
             for path in paths:
-                if not self._kept_as_spare(path):
+                if path.is_dir():
+                    self._disk.remove_folder(path)
+                elif not self._kept_as_spare(path):
                     self._disk.remove(path)
             for folder in {path.parent for path in paths} - {self._root}:
                 if folder.is_dir():
@@ -159,7 +167,11 @@ class Folder(Store):
 
     def _kept_as_spare(self, path: Path) -> bool:
         spare = self._root / SPARE
-        if path.suffix != ".safetensors" or not path.is_file() or path.stat().st_size < BLOCK:
+        if (
+            path.suffix != ".safetensors"
+            or not path.is_file()
+            or path.stat().st_size < self._spare_from
+        ):
             return False
         self._disk.make_folder(spare)
         held = sum(p.stat().st_size for p in spare.glob("*"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from stack.storage.errors import Damaged, StorageError
 from stack.storage.manifest import COPY, MANIFEST, Manifest, decoded
-from stack.storage.store import Store, whole_file
+from stack.storage.store import NEW, Store, whole_file
 
 _FOLDER = re.compile(r"step-(\d{12,})(?:\.(\d+))?\Z")
 
@@ -54,9 +54,14 @@ class Listing:
         return sorted((f for f, files in self.folders.items() if MANIFEST in files), reverse=True)
 
     @property
-    def left(self) -> list[StepFolder]:
-        """What saves that did not come to an end have left."""
-        return sorted(f for f, files in self.folders.items() if MANIFEST not in files)
+    def left(self) -> list[str]:
+        """The files that saves which did not come to an end have left."""
+        return [
+            folder.file(file)
+            for folder, files in sorted(self.folders.items())
+            for file in files
+            if MANIFEST not in files or file.endswith(NEW)
+        ]
 
     def names(self, folder: StepFolder) -> list[str]:
         """The files of a folder, the manifest first: without it the rest is no checkpoint."""

@@ -10,6 +10,9 @@ from typing import Self
 
 from stack.storage.memory import Bytes, aligned
 
+NEW = ".new"
+"""How the name ends of a file that waits for its commit; what a crash leaves of it is removed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -42,6 +45,8 @@ class Store(ABC):
 
     where: str
     """How it is called in messages: its URL."""
+    in_place: bool
+    """Whether blocks can be put into a file that is whole; else files are put anew as a whole."""
 
     @abstractmethod
     def take(self, name: str, size: int) -> Place:
@@ -74,7 +79,7 @@ class Store(ABC):
 
     @abstractmethod
     def list(self, prefix: str = "") -> dict[str, int]:
-        """The sizes of all files whose names begin so."""
+        """The sizes of all files whose names begin so; an empty folder is "NAME/"."""
 
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:

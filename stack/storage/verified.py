@@ -130,8 +130,8 @@ class Copies:
     def good(self, store: Store, file: File, offset: int, out: Bytes) -> bool:
         """Fill the memory with what a damaged block of one store should be, from other stores or
         parity; gives whether that was possible."""
-        for other in self.stores:
-            if other is not store and self.damage(other, file, offset, out) is None:
+        for other in (*(s for s in self.stores if s is not store), store):
+            if self.damage(other, file, offset, out) is None:
                 out[min(self.manifest.layout.block, file.size - offset) :] = 0
                 return True
         return any(self._from_parity(s, file, offset, out) for s in self.stores)
