@@ -66,6 +66,10 @@ class Relay:
         other = socket.create_connection(("127.0.0.1", self._target), END_S)
         self._pairs[link], self._pairs[other] = other, link
 
+    def _passed(self, data):
+        """What goes on of what has come."""
+        return data
+
     def _move(self, link):
         other = self._pairs.get(link)
         if other is None:
@@ -77,7 +81,7 @@ class Relay:
             if self.swallow and from_server and len(data) < 40:  # no greeting
                 self.swallow -= 1
                 data = b""
-            other.sendall(data)
+            other.sendall(self._passed(data))
         except OSError:
             data = b""
         if not data:

@@ -9,6 +9,14 @@ from hal.core.errors import Failure, FailureKind, HalError, InvalidCall, Operati
 from stack.comm.engine.codes import call_in_words
 from stack.comm.engine.library import lib
 
+_WRONG = {
+    lib.HE_WRONG_CALL: "a call that there is not",
+    lib.HE_WRONG_LENGTH: "a message whose length is not that of its elements",
+    lib.HE_WRONG_FAILURE: "a failure that there is not",
+    lib.HE_WRONG_MEMORY: "memory that it does not share",
+    lib.HE_WRONG_RING: "more bytes than there is room for",
+    lib.HE_WRONG_WORD: "words that ranks do not use",
+}
 SHRINK = "shrink the group, or start the job again"
 
 
@@ -33,6 +41,20 @@ class LateRank(PeerLost):
 
 class GroupAborted(PeerLost):
     """Rank `rank` has aborted the group."""
+
+
+class ConnectionTampered(PeerLost):
+    """What came over the connection to rank `rank` is not what was sent: somebody on the way
+    changed, repeated or left out bytes. Both ranks lose the group."""
+
+    next_step = "look who has access to the network between the two hosts; then start again"
+
+
+class BrokenRank(PeerLost):
+    """Rank `rank` said what no rank says, or more than anybody receives: it has another version of
+    this package, its memory was overwritten, or its program sends what nobody wants."""
+
+    next_step = "look what runs as that rank; then start the job again"
 
 
 class CallMismatch(InvalidCall):
@@ -68,7 +90,8 @@ class Words:
         if failure.told_by != self.rank:
             text += f" (found by rank {failure.told_by})"
         value = Failure(kind, Scope.PEER, f"rank {self.rank}", group, text)
-        return error(value, failure.rank)
+        between = failure.code == lib.HE_TAMPERED and failure.rank == self.rank
+        return error(value, failure.told_by if between else failure.rank)
 
 
 def _mismatch(key: str, failure: Any) -> CallMismatch:
@@ -97,6 +120,19 @@ def _lost(
         case lib.HE_UNREADABLE:
             text = f"the memory of {who} cannot be read any more in {call_in_words(failure.ours)}"
             return text, FailureKind.ILLEGAL_ADDRESS, PeerLost
+        case lib.HE_TAMPERED:
+            ends = f"ranks {failure.rank} and {failure.told_by}"
+            text = f"the connection between {ends} was tampered with"
+            return text, FailureKind.DATA_CORRUPTION, ConnectionTampered
+        case lib.HE_NONSENSE:
+            text = f"{who} said what no rank says: {_WRONG[failure.detail]}"
+            return text, FailureKind.DATA_CORRUPTION, BrokenRank
+        case lib.HE_FLOODED:
+            text = (
+                f"{who} sends {call_in_words(failure.theirs)}, which nobody receives yet and which "
+                "is more than a group keeps; receive it, or what came before it, first"
+            )
+            return text, FailureKind.OUT_OF_MEMORY, BrokenRank
         case lib.HE_NO_MEMORY:
             text = f"{who} has no memory, descriptor or thread for it"
             return text, FailureKind.OUT_OF_MEMORY, PeerLost
@@ -106,7 +142,7 @@ def _lost(
 def _late(who: str, failure: Any, timeout_s: float) -> str:
     if failure.ours.kind == lib.HE_RECV:
         return f"{who} has waited {timeout_s:g} s in vain for {call_in_words(failure.ours)}"
-    last = call_in_words(failure.theirs) + (", done" if failure.theirs_done else ", not done")
+    last = call_in_words(failure.theirs) + (", done" if failure.detail else ", not done")
     if failure.theirs.sequence < 0:
         last = "none"
     return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import time
 import weakref
@@ -20,6 +21,7 @@ from stack.comm.engine.call import Call
 from stack.comm.engine.codes import KIND_OF
 from stack.comm.engine.failures import Words
 from stack.comm.engine.library import ffi, lib
+from stack.comm.engine.links import Connections
 from stack.comm.engine.meeting import Met
 from stack.comm.engine.routes import IN_PLACE, Route, Routes
 
@@ -39,6 +41,7 @@ WAYS = {
 """How calls run among the ranks of one host: the data comes with the word that a rank is there;
 in memory that all of them map; read out of the others' memory; through slots, reduced in slices;
 through slots."""
+_MOST_NBYTES = 2**63 - 1
 _HEARTBEATS = 10
 _MANY = 64
 _LEAST_HEARTBEAT_S = 0.2
@@ -59,7 +62,7 @@ class Member(Engine):
         links = met.connections
         native = lib.he_group_new(
             rank, self.size, len(local), local, met.segment, links.life, links.data,
-            int(self.heartbeat_s * NS),
+            _keys(links), int(self.heartbeat_s * NS),
         )  # fmt: skip
         if native == ffi.NULL:
             for descriptor in (met.segment, *links.life, *links.data):
@@ -137,11 +140,17 @@ class Member(Engine):
 
     def share(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         """An array in memory that all ranks of this host map; it lives as long as it is used."""
-        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        nbytes = math.prod(shape) * dtype.itemsize
         native = self.native
-        memory = lib.he_share(native, max(nbytes, 1))
+        memory = lib.he_share(native, max(nbytes, 1)) if nbytes <= _MOST_NBYTES else ffi.NULL
         if memory == ffi.NULL:
-            raise OutOfMemory(f"group {self.key!r}: no memory that can be shared", nbytes, 0)
+            left = int(lib.he_memory_left())
+            raise OutOfMemory(
+                f"group {self.key!r}: {nbytes} bytes of memory for the ranks of this host, where "
+                f"this process can have {left}; the machine or a control group has no more",
+                nbytes,
+                left,
+            )
         owner = ffi.gc(memory, lambda at: lib.he_unshare(native, at))
         buffer = ffi.buffer(owner, max(nbytes, 1))
         return np.frombuffer(buffer, np.uint8, nbytes).view(dtype).reshape(shape)
@@ -174,6 +183,13 @@ class Member(Engine):
         """The ranks that this one knows to be gone."""
         states = ((r, lib.he_state_of(self.native, r)) for r in range(self.size))
         return {r for r, state in states if state != lib.HE_HERE}
+
+
+def _keys(links: Connections) -> bytes:
+    """The keys of all connections, as the native engine takes them."""
+    programs, messages = links.data_keys[::2], links.data_keys[1::2]
+    rows = zip(links.life_keys, programs, messages, strict=True)
+    return b"".join(key or bytes(lib.HE_KEY_NBYTES) for row in rows for key in row)
 
 
 def _failure_of(native: Any, words: Words) -> HalError | None:

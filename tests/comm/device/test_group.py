@@ -15,6 +15,7 @@ from hal.core.errors import (
     FailureKind,
     InvalidCall,
     OperationFailed,
+    OutOfMemory,
     Scope,
 )
 from hal.core.fallbacks import Fallbacks
@@ -270,3 +271,11 @@ def test_nothing_is_left_of_a_closed_group():
         part.close()
         part.close()
         assert threading.active_count() == before
+
+
+def test_more_memory_for_calls_than_there_is_is_refused_at_once():
+    with seated(["cpu:0", "cpu:0"]) as [one, two]:
+        for seat in (one, two):
+            with pytest.raises(OutOfMemory) as raised:
+                seat.parts[0, 1].alloc(1 << 40)
+            assert raised.value.requested == 1 << 40 > raised.value.available > 0

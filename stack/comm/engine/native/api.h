@@ -6,9 +6,15 @@ typedef struct he_work he_work;
 
 enum {
     HE_PENDING = -1, HE_OK, HE_ENDED, HE_SILENT, HE_LEFT, HE_DIFFERS, HE_LATE, HE_ABORTED, HE_NO_MEMORY, HE_FORKED,
-    HE_UNREADABLE
+    HE_UNREADABLE, HE_TAMPERED, HE_NONSENSE, HE_FLOODED, HE_LAST_CODE = HE_FLOODED
+};
+/* What a rank said that none says: the `detail` of HE_NONSENSE. */
+enum {
+    HE_WRONG_CALL = 1, HE_WRONG_LENGTH, HE_WRONG_FAILURE, HE_WRONG_MEMORY, HE_WRONG_RING, HE_WRONG_WORD,
+    HE_LAST_WRONG = HE_WRONG_WORD
 };
 enum { HE_HERE, HE_AWAY };
+enum { HE_KEY_NBYTES = 32 };
 enum { HE_ANYBODY = -1 };
 enum {
     HE_ALL_REDUCE, HE_REDUCE, HE_BROADCAST, HE_ALL_GATHER, HE_REDUCE_SCATTER, HE_ALL_TO_ALL, HE_ALL_TO_ALL_V, HE_GATHER,
@@ -27,18 +33,19 @@ typedef struct {
 } he_call;
 
 /* `rank` caused it, `told_by` found it out first. `ours` and `theirs` are the calls of HE_DIFFERS; of HE_LATE `ours`
- * is the call that waited and `theirs` the last call of the late rank, which has ended if `theirs_done`. Where `ours` is of
- * HE_RECV, `rank` is the one that waited, for a message from anybody. */
+ * is the call that waited and `theirs` the last call of the late rank, which has ended if `detail` is 1. Where `ours` is of
+ * HE_RECV, `rank` is the one that waited, for a message from anybody. Of HE_FLOODED `theirs` is the message. */
 typedef struct {
-    int32_t code, rank, told_by, theirs_done;
+    int32_t code, rank, told_by, detail;
     he_call ours, theirs;
 } he_failure;
 
 /* A group. `local` lists the ranks of this host in rising order, of which `segment` is the shared memory; `life`
- * has a connection to each rank (-1 for this one), `data` two for each rank of another host (-1 for the others). All
- * descriptors become the group's. NULL without memory or threads: then they stay the caller's. */
+ * has a connection to each rank (-1 for this one), `data` two for each rank of another host (-1 for the others). `keys`
+ * are HE_KEY_NBYTES for each of these three connections of a rank, by rank, in that order; those of ranks of this host are not
+ * looked at. All descriptors become the group's. NULL without memory or threads: then they stay the caller's. */
 he_group *he_group_new(int rank, int size, int nlocal, const int *local, int segment, const int *life, const int *data,
-                       int64_t heartbeat_ns);
+                       const unsigned char *keys, int64_t heartbeat_ns);
 int64_t he_segment_nbytes(int nlocal, int size);
 void he_group_leave(he_group *group);
 void he_group_release(he_group *group);
@@ -51,8 +58,13 @@ int64_t he_calls_of(he_group *group);
 enum { HE_NO_WAY, HE_BY_POST, HE_BY_MAPPING, HE_BY_READING, HE_BY_SLICES, HE_BY_STEPS, HE_BY_PROGRAM };
 int he_way_of(he_group *group);
 
-/* Memory that every rank of this host maps; NULL without memory. */
+/* Memory that every rank of this host maps; NULL without memory. It is asked what there is before anything is taken,
+ * and again before every part of it, as the other ranks of the host take theirs meanwhile. */
 void *he_share(he_group *group, int64_t nbytes);
+/* The bytes that this process may still take, by the machine and by its control groups; of folders that stand for /proc
+ * and /sys/fs/cgroup. */
+int64_t he_memory_left(void);
+int64_t he_memory_left_in(const char *proc, const char *cgroups);
 void he_unshare(he_group *group, void *memory);
 
 /* A rank's steps of a chunk program, as `stack.comm.plan.flat` writes them. `digest` is equal on all ranks that follow

@@ -3,89 +3,98 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#define BUFFER_NBYTES (256LL << 10)
 #define MIXED_LOOK_NS 200000 /* for ranks that wait for sockets and rings at once */
 
-int64_t he_channel_put(he_group *g, int lane, int peer, const void *bytes, int64_t n, int more) {
-    if (!g->peers[peer].remote) return he_ring_put(g, lane, peer, bytes, n);
-    ssize_t sent = send(g->peers[peer].data[lane], bytes, n, MSG_DONTWAIT | MSG_NOSIGNAL | (more ? MSG_MORE : 0));
-    return sent > 0 ? sent : 0; /* that a connection has ended is heard on the life connection */
+static int proved(he_group *g, int peer, int64_t there) {
+    if (there >= 0) return HE_OK;
+    return he_fail(g, (int)-there, there == -HE_TAMPERED ? peer : g->rank, g->rank, NULL, NULL, 0);
 }
 
-static int64_t peek_socket(he_group *g, int lane, int peer, int64_t wanted, unsigned char **at) {
-    he_buffer *b = &g->peers[peer].buffers[lane];
-    if (!b->bytes && !(b->bytes = malloc(BUFFER_NBYTES))) return 0;
-    if (b->end - b->start < wanted) {
-        memmove(b->bytes, b->bytes + b->start, b->end - b->start);
-        b->end -= b->start;
-        b->start = 0;
-        ssize_t n = recv(g->peers[peer].data[lane], b->bytes + b->end, BUFFER_NBYTES - b->end, MSG_DONTWAIT);
-        if (n > 0) b->end += n;
-    }
-    *at = b->bytes + b->start;
-    return b->end - b->start;
-}
-
-/* How many bytes have come, and lie at `at`; `wanted` are enough. */
-int64_t he_channel_peek(he_group *g, int lane, int peer, int64_t wanted, unsigned char **at) {
-    if (!g->peers[peer].remote) return he_ring_peek(g, lane, peer, at);
-    return peek_socket(g, lane, peer, wanted < BUFFER_NBYTES ? wanted : BUFFER_NBYTES, at);
+int he_channel_peek(he_group *g, int lane, int peer, unsigned char **at, int64_t *there) {
+    he_peer *p = &g->peers[peer];
+    *there = p->remote ? he_seal_peek(&p->seals[lane], p->data[lane], at) : he_ring_peek(g, lane, peer, at);
+    if (*there >= 0) return HE_OK;
+    return p->remote ? proved(g, peer, *there) : he_nonsense(g, peer, HE_WRONG_RING);
 }
 
 void he_channel_take(he_group *g, int lane, int peer, int64_t n) {
-    if (g->peers[peer].remote) g->peers[peer].buffers[lane].start += n;
+    if (g->peers[peer].remote) he_seal_take(&g->peers[peer].seals[lane], n);
     else he_ring_take(g, lane, peer, n);
 }
 
 he_transfer he_transfer_of(const he_call *call, int64_t number, int64_t nbytes) {
-    int64_t filled = (nbytes + FRAME_NBYTES - 1) / FRAME_NBYTES * FRAME_NBYTES;
-    return (he_transfer){.frame = {.call = *call, .number = number, .nbytes = nbytes}, .total = FRAME_NBYTES + filled};
+    int64_t filled = (nbytes + HE_FRAME_NBYTES - 1) / HE_FRAME_NBYTES * HE_FRAME_NBYTES;
+    return (he_transfer){.frame = {.call = *call, .number = number, .nbytes = nbytes}, .total = HE_FRAME_NBYTES + filled};
+}
+
+/* The next piece of the message from its byte `at` on, at most `most` bytes: of its head, its data, or what fills up. */
+static he_piece piece_at(const he_transfer *t, const unsigned char *data, int64_t at, int64_t most) {
+    static const unsigned char filling[HE_FRAME_NBYTES];
+    int64_t end = HE_FRAME_NBYTES + t->frame.nbytes;
+    he_piece piece = {filling, t->total - at};
+    if (at < HE_FRAME_NBYTES) piece = (he_piece){(const char *)&t->frame + at, HE_FRAME_NBYTES - at};
+    else if (at < end) piece = (he_piece){data + at - HE_FRAME_NBYTES, end - at};
+    if (piece.nbytes > most) piece.nbytes = most;
+    return piece;
+}
+
+/* To another host, a record at a time. */
+static int64_t send_record(he_group *g, int lane, int peer, const he_transfer *t, const unsigned char *data) {
+    he_piece pieces[3];
+    int count = 0;
+    int64_t n = 0, left = t->total - t->moved;
+    for (int64_t most = left < HE_RECORD_NBYTES ? left : HE_RECORD_NBYTES; n < most; n += pieces[count++].nbytes)
+        pieces[count] = piece_at(t, data, t->moved + n, most - n);
+    /* that a connection has ended is heard on the life connection */
+    return he_seal_put(&g->peers[peer].seals[lane], g->peers[peer].data[lane], pieces, count) > 0 ? n : 0;
 }
 
 static int64_t send_some(he_group *g, int lane, int peer, const he_transfer *t, const unsigned char *data) {
-    static const unsigned char filling[FRAME_NBYTES];
-    int64_t head = FRAME_NBYTES - t->moved, left = FRAME_NBYTES + t->frame.nbytes - t->moved;
-    if (head > 0) return he_channel_put(g, lane, peer, (const char *)&t->frame + t->moved, head, t->frame.nbytes > 0);
-    if (left > 0) return he_channel_put(g, lane, peer, data + t->frame.nbytes - left, left, t->moved + left < t->total);
-    return he_channel_put(g, lane, peer, filling, t->total - t->moved, 0);
+    if (g->peers[peer].remote) return send_record(g, lane, peer, t, data);
+    he_piece piece = piece_at(t, data, t->moved, t->total - t->moved);
+    return he_ring_put(g, lane, peer, piece.at, piece.nbytes);
 }
 
-int he_send(he_group *g, int lane, int peer, he_transfer *t, const unsigned char *data) {
-    int64_t before = t->moved, n = 1;
-    while (n > 0 && !he_is_done(t)) t->moved += n = send_some(g, lane, peer, t, data);
-    return t->moved > before;
+int he_send(he_group *g, int lane, int peer, he_transfer *t, const unsigned char *data, int *moved) {
+    for (int64_t n = 1; n > 0 && !he_is_done(t); t->moved += n) {
+        n = send_some(g, lane, peer, t, data);
+        if (n < 0) return he_nonsense(g, peer, HE_WRONG_RING);
+        if (n > 0) *moved = 1;
+    }
+    return HE_OK;
 }
 
-static int is_expected(he_group *g, int peer, const he_transfer *t, const unsigned char *head) {
+static int is_expected(he_group *g, int lane, int peer, const he_transfer *t, const unsigned char *head) {
     he_frame came;
-    memcpy(&came, head, sizeof came);
-    if (!memcmp(&came.call, &t->frame.call, sizeof came.call) && came.number == t->frame.number && came.nbytes == t->frame.nbytes)
-        return HE_OK;
-    return he_fail(g, HE_DIFFERS, peer, g->rank, &t->frame.call, &came.call, 0);
+    int wrong = he_frame_read(g, lane, head, &came);
+    if (wrong) return he_nonsense(g, peer, wrong);
+    int code = he_differs(g, peer, &t->frame.call, &came.call);
+    if (code || (came.number == t->frame.number && came.nbytes == t->frame.nbytes)) return code;
+    return he_nonsense(g, peer, HE_WRONG_LENGTH);
 }
 
 /* What of the bytes that have come is taken now: the head as a whole, whole elements, what fills up. */
-static int64_t take_some(he_group *g, int peer, he_transfer *t, int64_t size, he_sink sink, void *context, const unsigned char *at, int64_t there, int *code) {
-    int64_t left = FRAME_NBYTES + t->frame.nbytes - t->moved;
-    if (t->moved < FRAME_NBYTES) {
-        if (there < FRAME_NBYTES || (*code = is_expected(g, peer, t, at))) return 0;
-        return FRAME_NBYTES;
+static int64_t take_some(he_group *g, int lane, int peer, he_transfer *t, int64_t size, he_sink sink, void *context, const unsigned char *at, int64_t there, int *code) {
+    int64_t left = HE_FRAME_NBYTES + t->frame.nbytes - t->moved;
+    if (t->moved < HE_FRAME_NBYTES) {
+        if (there < HE_FRAME_NBYTES || (*code = is_expected(g, lane, peer, t, at))) return 0;
+        return HE_FRAME_NBYTES;
     }
     if (left <= 0) return there < t->total - t->moved ? there : t->total - t->moved;
     int64_t n = (there < left ? there : left) / size;
-    if (n) sink(context, (t->moved - FRAME_NBYTES) / size, n, at);
+    if (n) sink(context, (t->moved - HE_FRAME_NBYTES) / size, n, at);
     return n * size;
 }
 
 int he_receive(he_group *g, int lane, int peer, he_transfer *t, int64_t size, he_sink sink, void *context, int *moved) {
     int code = HE_OK;
-    for (int64_t n = 1; n > 0 && !he_is_done(t);) {
+    for (int64_t n = 1; n > 0 && !he_is_done(t); t->moved += n) {
         unsigned char *at;
-        int64_t there = he_channel_peek(g, lane, peer, t->moved < FRAME_NBYTES ? FRAME_NBYTES : t->total - t->moved, &at);
-        n = there > 0 ? take_some(g, peer, t, size, sink, context, at, there, &code) : 0;
+        int64_t there;
+        if ((code = he_channel_peek(g, lane, peer, &at, &there))) return code;
+        n = there > 0 ? take_some(g, lane, peer, t, size, sink, context, at, there, &code) : 0;
         if (n > 0) he_channel_take(g, lane, peer, n);
         if (n > 0) *moved = 1;
-        t->moved += n;
     }
     return code;
 }

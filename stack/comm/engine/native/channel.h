@@ -4,18 +4,7 @@
 #ifndef HAL_ENGINE_CHANNEL_H
 #define HAL_ENGINE_CHANNEL_H
 
-#include "engine.h"
-
-enum { HE_PROGRAMS, HE_MESSAGES, HE_LANES };
-
-#define FRAME_NBYTES 64
-
-/* Where it has come to lie, its bytes may start anywhere: copy them. */
-typedef struct {
-    he_call call;
-    int64_t number, nbytes;
-} he_frame;
-_Static_assert(sizeof(he_frame) == FRAME_NBYTES, "a head is as long as others think");
+#include "frame.h"
 
 /* A ring's counters of bytes put and taken; its bytes follow. */
 typedef struct {
@@ -33,19 +22,20 @@ typedef struct {
 typedef void (*he_sink)(void *context, int64_t at, int64_t n, const unsigned char *bytes);
 
 he_transfer he_transfer_of(const he_call *call, int64_t number, int64_t nbytes);
-/* These move what can be moved now and say whether anything was. `he_receive` gives a code where the message is not the
- * expected one. */
-int he_send(he_group *g, int lane, int peer, he_transfer *t, const unsigned char *data);
+/* These move what can be moved now, and set `moved` if anything was. A code where the group has failed: a message is not
+ * the expected one, or was changed on its way. */
+int he_send(he_group *g, int lane, int peer, he_transfer *t, const unsigned char *data, int *moved);
 int he_receive(he_group *g, int lane, int peer, he_transfer *t, int64_t size, he_sink sink, void *context, int *moved);
 static inline int he_is_done(const he_transfer *t) { return t->moved == t->total; }
 
 /* channel.c */
-int64_t he_channel_put(he_group *g, int lane, int peer, const void *bytes, int64_t n, int more);
-int64_t he_channel_peek(he_group *g, int lane, int peer, int64_t wanted, unsigned char **at);
+/* How many bytes have come, and lie at `at`; a code where the group has failed. */
+int he_channel_peek(he_group *g, int lane, int peer, unsigned char **at, int64_t *there);
 void he_channel_take(he_group *g, int lane, int peer, int64_t n);
 /* ring.c */
 int64_t he_rings_nbytes(int nlocal);
 void he_ring_bell(he_group *g, int lane, int rank);
+/* How many bytes were put, and how many lie at `at`; -1 where the ring cannot be right. */
 int64_t he_ring_put(he_group *g, int lane, int peer, const void *bytes, int64_t n);
 int64_t he_ring_peek(he_group *g, int lane, int peer, unsigned char **at);
 void he_ring_take(he_group *g, int lane, int peer, int64_t n);

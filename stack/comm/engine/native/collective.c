@@ -32,11 +32,9 @@ static int separate(const he_group *g, const he_work *w) {
 }
 
 static void tell(he_group *g, he_work *w) {
-    he_end *end = &g->ends[g->here];
     he_said *said = &he_step_slot_of(g, g->here, w->number)->said;
     w->call.sequence = g->sequence++;
-    end->last = w->call;
-    __atomic_store_n(&end->done, 0, __ATOMIC_RELEASE);
+    he_last_write(&g->ends[g->here].last, &w->call);
     said->call = w->call;
     said->dst = said->src = (he_place){0, 0};
     said->attached = 0;
@@ -58,9 +56,7 @@ static void come(he_group *g, he_work *w) {
 }
 
 static int differs(he_group *g, const he_work *w, int i) {
-    const he_call *theirs = &he_step_slot_of(g, i, w->number)->said.call;
-    if (!memcmp(theirs, &w->call, sizeof *theirs)) return HE_OK;
-    return he_fail(g, HE_DIFFERS, g->ranks[i], g->rank, &w->call, theirs, 0);
+    return he_differs(g, g->ranks[i], &w->call, &he_step_slot_of(g, i, w->number)->said.call);
 }
 
 /* Tells of the call, waits until all have told of theirs, and compares. HE_PENDING when the budget is used up. */
@@ -99,6 +95,6 @@ static int move(he_group *g, he_work *w) {
 /* All have come: the rest of the call. */
 int he_finish(he_group *g, he_work *w) {
     int code = move(g, w);
-    if (!code) __atomic_store_n(&g->ends[g->here].done, 1, __ATOMIC_RELEASE);
+    if (!code) he_last_ended(&g->ends[g->here].last, (uint64_t)w->call.sequence + 1);
     return code;
 }

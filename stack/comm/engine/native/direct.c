@@ -22,12 +22,20 @@ int he_direct(const he_group *g, const he_work *w, uint32_t number) {
     return 1;
 }
 
+/* The bytes from the start of a rank's source to the end of what this rank reads of it. */
+static int64_t read_nbytes(const he_group *g, const he_work *w, int rank) {
+    int64_t count = whole(w->call.kind) ? w->call.count : he_part_count(g, w, rank, g->rank);
+    int64_t at = whole(w->call.kind) ? 0 : he_part_in_src(g, w, rank, g->rank);
+    return count ? (at + count) * he_nbytes_of(w->call.dtype) : 0;
+}
+
 static int map_all(he_group *g, const he_work *w, uint32_t number, unsigned char **srcs, unsigned char **dsts) {
     for (int r = 0; r < g->size; r++) {
         const he_said *said = said_by(g, r, number);
-        srcs[r] = said->src.id ? he_mapped(g, w, r, said->src) : NULL;
-        dsts[r] = said->dst.id ? he_mapped(g, w, r, said->dst) : NULL;
-        if ((said->src.id && !srcs[r]) || (said->dst.id && !dsts[r])) return he_look(g);
+        he_place src = said->src, dst = said->dst;
+        srcs[r] = src.id ? he_mapped(g, w, r, src, read_nbytes(g, w, r)) : NULL;
+        dsts[r] = dst.id ? he_mapped(g, w, r, dst, writes(w, r) ? w->call.count * he_nbytes_of(w->call.dtype) : 0) : NULL;
+        if ((src.id && !srcs[r]) || (dst.id && !dsts[r])) return he_look(g);
     }
     return HE_OK;
 }
@@ -57,7 +65,7 @@ static int64_t claim(he_group *g, uint32_t number) {
 /* Whoever has time takes the next piece: a rank that has to wait for its core holds the others up but by one. */
 static int reduce_pieces(he_group *g, const he_work *w, uint32_t number, unsigned char **srcs, unsigned char **dsts) {
     int64_t count = w->call.count, piece = PIECE_NBYTES / he_nbytes_of(w->call.dtype), n;
-    for (int64_t begin; (begin = claim(g, number) * piece) < count;) {
+    for (int64_t begin; (begin = claim(g, number) * piece) >= 0 && begin < count;) {
         if (atomic_load(&g->failed)) return he_look(g);
         int64_t end = begin + piece < count ? begin + piece : count;
         for (int64_t i = begin; i < end; i += n) {

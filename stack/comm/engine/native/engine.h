@@ -19,6 +19,7 @@
 #include <string.h>
 #include <time.h>
 #include "api.h"
+#include "seal.h"
 
 #define LINE 128
 #define HE_BLOCK 1024              /* elements kept in the first-level cache */
@@ -51,13 +52,20 @@ typedef struct {
     _Alignas(LINE) unsigned char data[CHUNK_NBYTES];
 } he_chunk_slot;
 
+/* A rank's newest call, which one thread writes and others read: in two places, of which `told` counts up to the one
+ * that is whole. `ended` counts the rank's calls that have ended. */
+typedef struct {
+    uint64_t told, ended;
+    uint64_t calls[2][sizeof(he_call) / 8];
+} he_last;
+
 /* A rank's end of the segment. `posted` counts what it has shown, and wraps. */
 typedef struct {
     _Alignas(LINE) uint32_t posted;
     uint32_t sleepers;
     _Alignas(LINE) uint64_t beat;
-    uint32_t presence, done; /* enum HE_HERE...; whether `last` has ended */
-    he_call last;
+    uint32_t presence;   /* enum HE_HERE... */
+    he_last last;
     uint64_t probe, probe_at; /* a number, and where its process has it too */
     _Alignas(LINE) uint32_t bells[2], asleep[2], over[2]; /* by lane; `over` of a rank that leaves */
     _Alignas(LINE) uint32_t failed; /* whether `failure` is told */
@@ -76,12 +84,6 @@ typedef struct he_shared {
     unsigned char *memory;
 } he_shared;
 
-/* What has come through a socket and is not taken yet. */
-typedef struct {
-    unsigned char *bytes;
-    int64_t start, end;
-} he_buffer;
-
 /* What this process knows of another rank; most of it is the watch's own. */
 typedef struct {
     int process;         /* of a rank of this host whose memory can be read */
@@ -90,12 +92,10 @@ typedef struct {
     atomic_int state;    /* HE_HERE, else the code of how it went */
     uint64_t beat;
     int64_t heard_ns;
-    he_call last;        /* of a rank of another host, as it was told */
-    int last_done;
-    size_t nread;
-    unsigned char read[256];
+    he_last last;        /* of a rank of another host, as it was told */
+    int deaf;            /* nothing is believed any more that comes over the connection */
     int data[2];         /* sockets to a rank of another host, by lane; else -1 */
-    he_buffer buffers[2];
+    he_seal seals[3];    /* of those, and of `life` */
     he_shared *shared;   /* its memories that this process maps, under the group's lock */
 } he_peer;
 
@@ -104,6 +104,7 @@ typedef struct {
 typedef struct {
     struct he_work *first, *last;
     int64_t number; /* of the next one */
+    int64_t came;   /* those from it that have begun */
     void *coming;
     struct he_kept *keeping, *kept;
 } he_queue;
@@ -115,6 +116,7 @@ struct he_group {
     int *ranks;            /* the host's ranks */
     int64_t heartbeat_ns, beat_ns, spin_ns;
     int64_t next_beat_ns;  /* the watch's own */
+    struct he_message *telling; /* what is on its way over `life` to each rank of another host */
     int told, introduced;  /* the news that it sent, and whether it showed itself to the ranks of this host */
     size_t nbytes;
     he_head *head;
@@ -142,6 +144,7 @@ struct he_group {
     he_queue *messages;    /* to and from each rank, and from anybody */
     int64_t nposted;       /* messages, in the order in which they were begun */
     int nmessages;
+    int64_t kept_nbytes;   /* the thread of messages' own: what it keeps that nobody has received yet */
     atomic_int forked, away;
     struct he_group *next; /* of the watch */
     he_peer peers[];
@@ -188,9 +191,17 @@ void he_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t timeout_n
 int he_segment_map(he_group *g, int fd);
 void he_segment_unmap(he_group *g);
 /* failure.c */
-int he_fail(he_group *g, int code, int rank, int told_by, const he_call *ours, const he_call *theirs, int theirs_done);
+int he_fail(he_group *g, int code, int rank, int told_by, const he_call *ours, const he_call *theirs, int detail);
+int he_differs(he_group *g, int rank, const he_call *ours, const void *theirs);
+int he_fail_late(he_group *g, int rank, const he_call *ours, const he_call *last, int done);
+int he_nonsense(he_group *g, int rank, int wrong);
 void he_adopt(he_group *g, int from, const he_failure *told);
 int he_look(he_group *g);
+/* last.c */
+void he_last_write(he_last *last, const he_call *call);
+void he_last_ended(he_last *last, uint64_t calls);
+he_call he_last_read(const he_last *last, int *done);
+void he_last_init(he_last *last);
 /* wait.c */
 void he_post(he_group *g);
 int he_await(he_group *g, const he_work *w, int rank, uint32_t number);
@@ -246,9 +257,9 @@ void he_part(he_group *g);
 int he_is_away(he_group *g, int lane, int rank);
 /* share.c */
 he_place he_place_of(he_group *g, const void *memory);
-unsigned char *he_mapped(he_group *g, const he_work *w, int rank, he_place place);
-void he_shared_arrived(he_group *g, int rank, int64_t id, int64_t nbytes, int fd);
-void he_shared_gone(he_group *g, int rank, int64_t id);
+unsigned char *he_mapped(he_group *g, const he_work *w, int rank, he_place place, int64_t needed);
+int he_shared_arrived(he_group *g, int rank, int64_t id, int64_t nbytes, int fd);
+int he_shared_gone(he_group *g, int rank, int64_t id);
 void he_shared_close(he_group *g);
 /* watch.c */
 int he_watch_add(he_group *g);

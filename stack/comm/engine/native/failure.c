@@ -1,5 +1,5 @@
 /* A group's first failure: kept, shown to the ranks of this host in the segment, and sent to the others by the watch. */
-#include "engine.h"
+#include "frame.h"
 
 static void alarm_all(he_group *g) {
     __atomic_add_fetch(&g->head->alarm, 1, __ATOMIC_SEQ_CST);
@@ -21,8 +21,8 @@ static int keep(he_group *g, const he_failure *failure) {
 }
 
 /* The group has failed, unless it has already: gives the code of the first failure. */
-int he_fail(he_group *g, int code, int rank, int told_by, const he_call *ours, const he_call *theirs, int theirs_done) {
-    he_failure failure = {.code = code, .rank = rank, .told_by = told_by, .theirs_done = theirs_done};
+int he_fail(he_group *g, int code, int rank, int told_by, const he_call *ours, const he_call *theirs, int detail) {
+    he_failure failure = {.code = code, .rank = rank, .told_by = told_by, .detail = detail};
     if (ours) failure.ours = *ours;
     if (theirs) failure.theirs = *theirs;
     if (keep(g, &failure)) alarm_all(g);
@@ -30,6 +30,24 @@ int he_fail(he_group *g, int code, int rank, int told_by, const he_call *ours, c
     struct timespec moment = {0, 20000};
     while (!(known = atomic_load(&g->failed))) nanosleep(&moment, NULL); /* another thread, which may go after this one, writes it down */
     return known;
+}
+
+/* Rank `rank` said what no rank says. */
+int he_nonsense(he_group *g, int rank, int wrong) { return he_fail(g, HE_NONSENSE, rank, g->rank, NULL, NULL, wrong); }
+
+/* Compares a rank's call, as it lies in memory of others, with this one's. */
+int he_differs(he_group *g, int rank, const he_call *ours, const void *theirs) {
+    he_call call;
+    if (!memcmp(theirs, ours, sizeof *ours)) return HE_OK;
+    int wrong = he_call_read(g, theirs, &call);
+    return wrong ? he_nonsense(g, rank, wrong) : he_fail(g, HE_DIFFERS, rank, g->rank, ours, &call, 0);
+}
+
+/* A rank has not come to a call; `last` is its newest one, as it lies in memory of others. */
+int he_fail_late(he_group *g, int rank, const he_call *ours, const he_call *last, int done) {
+    he_call call;
+    int wrong = he_call_read(g, last, &call);
+    return wrong ? he_nonsense(g, rank, wrong) : he_fail(g, HE_LATE, rank, g->rank, ours, &call, done);
 }
 
 /* Rank `from` told its failure, whose cause is that of this group now. */
@@ -44,9 +62,13 @@ int he_look(he_group *g) {
     uint32_t alarm = __atomic_load_n(&g->head->alarm, __ATOMIC_ACQUIRE);
     if (atomic_load(&g->failed) || alarm == g->alarm) return atomic_load(&g->failed);
     g->alarm = alarm;
-    for (int i = 0; i < g->nlocal; i++)
-        if (i != g->here && __atomic_load_n(&g->ends[i].failed, __ATOMIC_ACQUIRE))
-            he_adopt(g, g->ranks[i], &g->ends[i].failure);
+    for (int i = 0; i < g->nlocal; i++) {
+        he_failure told;
+        if (i == g->here || !__atomic_load_n(&g->ends[i].failed, __ATOMIC_ACQUIRE)) continue;
+        int wrong = he_failure_read(g, &g->ends[i].failure, &told);
+        if (wrong) he_nonsense(g, g->ranks[i], wrong);
+        else he_adopt(g, g->ranks[i], &told);
+    }
     return atomic_load(&g->failed);
 }
 

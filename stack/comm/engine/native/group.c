@@ -1,5 +1,6 @@
 /* A group's life. */
 #include "message.h"
+#include "peer.h"
 #include <limits.h>
 #include <sched.h>
 #include <sys/socket.h>
@@ -16,11 +17,12 @@ static int64_t spin_ns(int nlocal) {
 
 static void free_all(he_group *g) {
     for (int r = 0; r < g->size; r++)
-        for (int lane = 0; lane < 2; lane++) free(g->peers[r].buffers[lane].bytes);
+        for (int i = 0; i < HE_SEALS; i++) he_seal_close(&g->peers[r].seals[i]);
     pthread_cond_destroy(&g->posted);
     free(g->scratch);
     for (int q = 0; g->messages && q <= 2 * g->size; q++) he_inbox_free(&g->messages[q]);
     free(g->messages);
+    free(g->telling);
     pthread_mutex_destroy(&g->lock);
     pthread_cond_destroy(&g->changed);
     free(g->index);
@@ -43,9 +45,21 @@ static he_group *new_group(int rank, int size, int nlocal, const int *local) {
     he_cond_init(&g->changed);
     he_cond_init(&g->posted);
     g->messages = calloc(2 * (size_t)size + 1, sizeof *g->messages);
-    if (g->index && g->ranks && g->messages) return g;
+    g->telling = calloc(size, sizeof *g->telling);
+    if (g->index && g->ranks && g->messages && g->telling) return g;
     free_all(g);
     return NULL;
+}
+
+/* `keys` are those of rank 0's connections first, LIFE before the lanes. */
+static void seal(he_group *g, const unsigned char *keys) {
+    for (int r = 0; r < g->size; r++) {
+        const unsigned char *key = keys + r * HE_SEALS * HE_KEY_NBYTES;
+        if (!g->peers[r].remote) continue;
+        he_seal_init(&g->peers[r].seals[HE_LIFE], key, g->rank, r, sizeof(he_message));
+        for (int lane = 0; lane < HE_LANES; lane++)
+            he_seal_init(&g->peers[r].seals[lane], key + (1 + lane) * HE_KEY_NBYTES, g->rank, r, HE_RECORD_NBYTES);
+    }
 }
 
 static void know_ranks(he_group *g, const int *local, const int *life, const int *data) {
@@ -64,15 +78,16 @@ static void know_ranks(he_group *g, const int *local, const int *life, const int
 }
 
 he_group *he_group_new(int rank, int size, int nlocal, const int *local, int segment, const int *life, const int *data,
-                       int64_t heartbeat_ns) {
+                       const unsigned char *keys, int64_t heartbeat_ns) {
     he_group *g = new_group(rank, size, nlocal, local);
     if (!g) return NULL;
     know_ranks(g, local, life, data);
+    seal(g, keys);
     g->heartbeat_ns = heartbeat_ns;
     g->beat_ns = heartbeat_ns / 4;
-    for (int r = 0; r < size; r++) g->peers[r].last.sequence = -1;
+    for (int r = 0; r < size; r++) he_last_init(&g->peers[r].last);
     if (he_segment_map(g, segment)) {
-        g->ends[g->here].last.sequence = -1;
+        he_last_init(&g->ends[g->here].last);
         he_attach_offer(g);
     }
     if (g->head && he_watch_add(g)) {

@@ -2,6 +2,8 @@
  * read while nobody receives from the rank, so a rank that receives in order keeps nothing. */
 #include "message.h"
 
+#define KEPT_NBYTES (1LL << 30) /* of a group: what came before it was wanted */
+
 typedef struct he_kept {
     struct he_kept *next;
     he_transfer transfer;
@@ -62,36 +64,57 @@ static int adopt(he_group *g, int peer, he_queue *q, uint64_t tag) {
     return w != NULL;
 }
 
-/* Looks whether a message that has come is one for a receive from anybody. */
-static void adopt_for_next(he_group *g, int peer, he_queue *q) {
+/* The head of the next message, if it is there: `*code` is not 0 where it is none. */
+static int next_head(he_group *g, int peer, const he_queue *q, he_frame *came, int *code) {
     unsigned char *at;
+    int64_t there;
+    if ((*code = he_channel_peek(g, HE_MESSAGES, peer, &at, &there)) || there < HE_FRAME_NBYTES) return 0;
+    int wrong = he_frame_read(g, HE_MESSAGES, at, came);
+    if (!wrong && came->number != q->came) wrong = HE_WRONG_CALL; /* a rank numbers what it sends to another */
+    if (wrong) *code = he_nonsense(g, peer, wrong);
+    return !wrong;
+}
+
+/* Looks whether a message that has come is one for a receive from anybody. */
+static int adopt_for_next(he_group *g, int peer, he_queue *q) {
     he_frame came;
-    if (q->coming || q->keeping || !he_message_first(g, he_from_anybody(g))) return;
+    int code;
+    if (q->coming || q->keeping || !he_message_first(g, he_from_anybody(g))) return HE_OK;
     for (const he_kept *kept = q->kept; kept; kept = kept->next)
-        if (adopt(g, peer, q, kept->transfer.frame.call.digest)) return;
-    if (he_channel_peek(g, HE_MESSAGES, peer, FRAME_NBYTES, &at) < FRAME_NBYTES) return;
-    memcpy(&came, at, sizeof came);
-    adopt(g, peer, q, came.call.digest);
+        if (adopt(g, peer, q, kept->transfer.frame.call.digest)) return HE_OK;
+    if (next_head(g, peer, q, &came, &code)) adopt(g, peer, q, came.call.digest);
+    return code;
+}
+
+/* Keeps a message that no receive waits for yet. A rank that sends more of them than there is room for has flooded this
+ * one: without them, what is wanted of it would not be reached. */
+static int keep(he_group *g, int peer, he_queue *q, const he_frame *came) {
+    int64_t left = KEPT_NBYTES - g->kept_nbytes, around = (int64_t)sizeof(he_kept);
+    he_kept *kept = came->nbytes <= left - around && came->nbytes <= he_memory_left() ? malloc(around + came->nbytes) : NULL;
+    if (!kept) return he_fail(g, HE_FLOODED, peer, g->rank, NULL, &came->call, 0);
+    *kept = (he_kept){.transfer = he_transfer_of(&came->call, came->number, came->nbytes)};
+    g->kept_nbytes += around + came->nbytes;
+    q->keeping = kept;
+    return HE_OK;
+}
+
+static void forget(he_group *g, he_kept *kept) {
+    g->kept_nbytes -= kept->transfer.frame.nbytes + (int64_t)sizeof *kept;
+    free(kept);
 }
 
 /* Which receive the next message is for, once its head is there. */
 static int begin(he_group *g, int peer, he_queue *q, int64_t posted) {
-    unsigned char *at;
     he_frame came;
-    if (!q->first && !he_message_first(g, he_from_anybody(g))) return HE_OK;
-    if (he_channel_peek(g, HE_MESSAGES, peer, FRAME_NBYTES, &at) < FRAME_NBYTES) return HE_OK;
-    memcpy(&came, at, sizeof came);
+    int code;
+    if (!he_message_first(g, 2 * peer + 1) && !he_message_first(g, he_from_anybody(g))) return HE_OK;
+    if (!next_head(g, peer, q, &came, &code)) return code;
+    q->came++;
     he_message_work *m = wanted(g, q, posted, came.call.digest);
-    if (m) { /* of one tag they match in order; its number is the sender's */
-        m->transfer.frame.number = came.number;
-        m->transfer.frame.call.sequence = came.call.sequence;
-        q->coming = m;
-        return HE_OK;
-    }
-    he_kept *kept = malloc(sizeof *kept + came.nbytes);
-    if (!kept) return he_fail(g, HE_NO_MEMORY, g->rank, g->rank, &came.call, NULL, 0);
-    *kept = (he_kept){.transfer = he_transfer_of(&came.call, came.number, came.nbytes)};
-    q->keeping = kept;
+    if (!m) return keep(g, peer, q, &came);
+    m->transfer.frame.number = came.number; /* of one tag they match in order */
+    m->transfer.frame.call.sequence = came.call.sequence;
+    q->coming = m;
     return HE_OK;
 }
 
@@ -119,10 +142,9 @@ static int receive_kept(he_group *g, int peer, he_queue *q, int *moved) {
 }
 
 static int differs(he_group *g, int peer, const he_message_work *m, const he_frame *came) {
-    he_call theirs = came->call;
-    theirs.sequence = m->work.call.sequence;
-    if (!memcmp(&theirs, &m->work.call, sizeof theirs)) return HE_OK;
-    return he_fail(g, HE_DIFFERS, peer, g->rank, &m->work.call, &came->call, 0);
+    he_call ours = m->work.call;
+    ours.sequence = came->call.sequence; /* of one tag they match in order */
+    return he_differs(g, peer, &ours, &came->call);
 }
 
 /* Gives what was kept to receives that have come since. */
@@ -138,7 +160,7 @@ static int hand_over(he_group *g, int peer, he_queue *q, int64_t posted, int *mo
         if (code) return code;
         memcpy(m->work.dst, kept->data, kept->transfer.frame.nbytes);
         *at = kept->next;
-        free(kept);
+        forget(g, kept);
         *moved = 1;
         he_message_finish(g, 2 * peer + 1, &m->work, HE_OK);
     }
@@ -147,9 +169,10 @@ static int hand_over(he_group *g, int peer, he_queue *q, int64_t posted, int *mo
 
 int he_inbox_turn(he_group *g, int peer, int *moved) {
     he_queue *q = &g->messages[2 * peer + 1];
-    adopt_for_next(g, peer, q);
+    int code = adopt_for_next(g, peer, q);
+    if (code) return code;
     int64_t posted = posted_so_far(g, q);
-    int code = hand_over(g, peer, q, posted, moved);
+    code = hand_over(g, peer, q, posted, moved);
     if (!code && !q->coming && !q->keeping) code = begin(g, peer, q, posted);
     if (!code && q->coming) return receive_wanted(g, peer, q, moved);
     return !code && q->keeping ? receive_kept(g, peer, q, moved) : code;

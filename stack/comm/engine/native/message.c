@@ -39,10 +39,10 @@ static int check(he_group *g, int queue, const he_message_work *m, int away) {
 }
 
 static int send_first(he_group *g, int queue, he_message_work *m, int *moved) {
-    if (he_send(g, HE_MESSAGES, queue / 2, &m->transfer, m->work.src)) {
-        m->moved_ns = he_now();
-        *moved = 1;
-    }
+    int any = 0, code = he_send(g, HE_MESSAGES, queue / 2, &m->transfer, m->work.src, &any);
+    if (any) m->moved_ns = he_now();
+    *moved |= any;
+    if (code) return code;
     if (he_is_done(&m->transfer)) he_message_finish(g, queue, &m->work, HE_OK);
     return HE_OK;
 }
@@ -107,10 +107,17 @@ static void pause_for(he_group *g) {
     __atomic_store_n(&g->ends[g->here].asleep[HE_MESSAGES], 0, __ATOMIC_RELEASE);
 }
 
+static int has_messages(he_group *g) {
+    pthread_mutex_lock(&g->lock);
+    int n = g->nmessages;
+    pthread_mutex_unlock(&g->lock);
+    return n > 0;
+}
+
 /* As long as messages move, and a moment longer. */
 static void move_all(he_group *g) {
     int64_t moved_ns = he_now();
-    for (int moved; !turn_all(g, &moved) && g->nmessages;) {
+    for (int moved; !turn_all(g, &moved) && has_messages(g);) {
         if (moved) moved_ns = he_now();
         else if (he_now() - moved_ns > g->spin_ns) pause_for(g);
         else sched_yield();

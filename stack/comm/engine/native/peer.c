@@ -1,4 +1,3 @@
-/* The connection to another rank: what is said over it, and what silence or its end mean. */
 #include "peer.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -44,7 +43,8 @@ int he_peer_send(he_group *g, int rank, const he_message *message, int fd) {
 
 static he_message status(he_group *g) {
     he_end *end = &g->ends[g->here];
-    he_message message = {.type = HE_BEAT, .presence = end->presence, .done = end->done, .last = end->last};
+    he_message message = {.type = HE_BEAT, .presence = (int)__atomic_load_n(&end->presence, __ATOMIC_SEQ_CST)};
+    message.last = he_last_read(&end->last, &message.done);
     message.failed = atomic_load(&g->failed);
     if (message.failed) message.failure = g->failure;
     return message;
@@ -54,6 +54,15 @@ static he_message status(he_group *g) {
  * that leave would else answer each other for as long as both still do what they had begun. */
 static int news_of(const he_message *status) { return !!status->failed + 2 * !!status->presence; }
 
+/* To a rank of another host. What does not go out now is dropped, but for the rest of what has begun to go. */
+static void tell(he_group *g, int rank, const he_message *message) {
+    he_seal *seal = &g->peers[rank].seals[HE_LIFE];
+    he_piece piece = {&g->telling[rank], sizeof *message};
+    if (seal->carries && !he_seal_put(seal, g->peers[rank].life, &piece, 1)) return;
+    g->telling[rank] = *message;
+    he_seal_put(seal, g->peers[rank].life, &piece, 1);
+}
+
 /* Tells everybody that this process lives, and ranks of other hosts how it does. */
 void he_peer_beat(he_group *g, int64_t now_ns) {
     he_message message = status(g);
@@ -62,7 +71,7 @@ void he_peer_beat(he_group *g, int64_t now_ns) {
     g->told = news_of(&message);
     __atomic_add_fetch(&g->ends[g->here].beat, 1, __ATOMIC_RELEASE);
     for (int r = 0; r < g->size; r++)
-        if (g->peers[r].remote && g->peers[r].life >= 0) try_send(g->peers[r].life, &message, -1);
+        if (g->peers[r].remote && g->peers[r].life >= 0) tell(g, r, &message);
 }
 
 /* `watcher` is a pidfd of the thread that watches here, which stays the caller's. A rank that has no room for it, which
@@ -73,17 +82,33 @@ void he_peer_show_watcher(he_group *g, int watcher) {
         if (!g->peers[r].remote && g->peers[r].life >= 0) try_send(g->peers[r].life, &message, watcher);
 }
 
-static void handle(he_group *g, int rank, const he_message *message, int fd, int64_t now_ns) {
+/* Nothing more of what comes is believed; this rank still tells the other one what happened. */
+static void distrust(he_group *g, int rank, int code, int wrong) {
+    g->peers[rank].deaf = 1;
+    he_fail(g, code, rank, g->rank, NULL, NULL, wrong);
+}
+
+static void heard_beat(he_group *g, int rank, const he_message *message, int64_t now_ns) {
     he_peer *peer = &g->peers[rank];
-    if (message->type == HE_SHARE) he_shared_arrived(g, rank, message->id, message->nbytes, fd);
-    if (message->type == HE_UNSHARE) he_shared_gone(g, rank, message->id);
-    if (message->type == HE_WATCHER && peer->watcher < 0 && fd >= 0) peer->watcher = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (message->type != HE_BEAT) return;
     peer->heard_ns = now_ns;
-    peer->last = message->last;
-    peer->last_done = message->done;
+    he_last_write(&peer->last, &message->last);
+    if (message->last.sequence >= 0) he_last_ended(&peer->last, (uint64_t)message->last.sequence + message->done);
     if (message->presence) atomic_store(&peer->state, HE_LEFT);
     if (message->failed) he_adopt(g, rank, &message->failure);
+}
+
+static void handle(he_group *g, int rank, const void *bytes, int64_t nbytes, int fd, int64_t now_ns) {
+    he_peer *peer = &g->peers[rank];
+    he_message message;
+    int wrong = he_message_read(g, rank, bytes, nbytes, fd >= 0, &message);
+    if (!wrong && message.type == HE_SHARE) wrong = he_shared_arrived(g, rank, message.id, message.nbytes, fd);
+    if (!wrong && message.type == HE_UNSHARE) wrong = he_shared_gone(g, rank, message.id);
+    if (wrong) {
+        distrust(g, rank, HE_NONSENSE, wrong);
+        return;
+    }
+    if (message.type == HE_WATCHER && peer->watcher < 0) peer->watcher = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (message.type == HE_BEAT) heard_beat(g, rank, &message, now_ns);
 }
 
 static int descriptor_in(struct msghdr *header) {
@@ -93,14 +118,38 @@ static int descriptor_in(struct msghdr *header) {
     return fd;
 }
 
-/* The next bytes of a message, in `peer->read`. What recvmsg says; a descriptor that comes along is the caller's. */
-static ssize_t receive(he_peer *peer, int *fd) {
+enum { NOTHING, SOMETHING, NO_MORE };
+
+/* The next message of a rank of this host, which comes as a whole. */
+static int hear_near(he_group *g, int rank, int64_t now_ns) {
     union { struct cmsghdr align; char bytes[CMSG_SPACE(sizeof(int))]; } control;
-    struct iovec part = {peer->read + peer->nread, sizeof(he_message) - peer->nread};
+    unsigned char bytes[sizeof(he_message) + 1]; /* one more, so that a longer one is seen */
+    struct iovec part = {bytes, sizeof bytes};
     struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
-    ssize_t n = recvmsg(peer->life, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    *fd = n >= 0 ? descriptor_in(&header) : -1;
-    return n;
+    ssize_t n = recvmsg(g->peers[rank].life, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n < 0 && errno == EINTR) return SOMETHING;
+    if (n <= 0) return n < 0 && errno == EAGAIN ? NOTHING : NO_MORE;
+    int fd = descriptor_in(&header);
+    handle(g, rank, bytes, n, fd, now_ns);
+    if (fd >= 0) close(fd);
+    return SOMETHING;
+}
+
+static int hear_far(he_group *g, int rank, int64_t now_ns) {
+    he_peer *peer = &g->peers[rank];
+    he_seal *seal = &peer->seals[HE_LIFE];
+    unsigned char *at;
+    int64_t there = he_seal_peek(seal, peer->life, &at);
+    if (there == -HE_NO_MEMORY) {
+        he_fail(g, HE_NO_MEMORY, g->rank, g->rank, NULL, NULL, 0);
+        return NOTHING;
+    }
+    if (there < 0) distrust(g, rank, HE_TAMPERED, 0);
+    if (there < 0) return NOTHING;
+    if (!there) return seal->ended ? NO_MORE : NOTHING;
+    handle(g, rank, at, there, -1, now_ns);
+    he_seal_take(seal, there);
+    return SOMETHING;
 }
 
 static int told_to_leave(const he_group *g, int rank) {
@@ -130,19 +179,13 @@ static int has_died(he_peer *peer) {
 void he_peer_hear(he_group *g, int rank, int64_t now_ns) {
     he_peer *peer = &g->peers[rank];
     int died = has_died(peer);
-    for (int fd; peer->life >= 0;) {
-        ssize_t n = receive(peer, &fd);
-        if (n < 0 && (errno == EINTR || (errno == EAGAIN && !died))) return;
-        if (n <= 0) {
+    while (peer->life >= 0 && !peer->deaf) {
+        int heard = peer->remote ? hear_far(g, rank, now_ns) : hear_near(g, rank, now_ns);
+        if (heard == NOTHING && !died) return;
+        if (heard != SOMETHING) {
             end(g, rank);
             return;
         }
-        peer->nread += n;
-        if (peer->nread == sizeof(he_message)) {
-            peer->nread = 0;
-            handle(g, rank, (const he_message *)peer->read, fd, now_ns);
-        }
-        if (fd >= 0) close(fd);
     }
 }
 

@@ -1,17 +1,8 @@
-/* What ranks tell each other over their connections. All messages have one size. */
+/* The connection to another rank: what is said over it, and what silence or its end mean. */
 #ifndef HAL_ENGINE_PEER_H
 #define HAL_ENGINE_PEER_H
 
-#include "engine.h"
-
-enum { HE_BEAT, HE_SHARE, HE_UNSHARE, HE_WATCHER };
-
-typedef struct {
-    int32_t type, presence, done, failed;
-    int64_t id, nbytes;  /* of HE_SHARE and HE_UNSHARE */
-    he_call last;        /* of HE_BEAT, to ranks of other hosts */
-    he_failure failure;
-} he_message;
+#include "frame.h"
 
 int he_peer_send(he_group *g, int rank, const he_message *message, int fd);
 void he_peer_show_watcher(he_group *g, int watcher);

@@ -100,17 +100,19 @@ static void end(he_program *p, he_flow *f, int i) {
     complete(p, i);
 }
 
-static int send_to(he_group *g, const he_work *w, int peer) {
+static int send_to(he_group *g, const he_work *w, int peer, int *moved) {
     he_program *p = w->program;
     he_flow *f = &p->out[peer];
-    int moved = 0, last = -1;
+    int last = -1;
     for (int i; (i = head_of(p, f)) >= 0 && i != last; last = i) {
         const he_step *s = &p->steps[i];
         begin(f, w, s);
-        moved |= he_send(g, HE_PROGRAMS, peer, &f->transfer, p->places[s->src_place] + s->src * he_place_nbytes(w, (int)s->src_place));
+        const unsigned char *data = p->places[s->src_place] + s->src * he_place_nbytes(w, (int)s->src_place);
+        int code = he_send(g, HE_PROGRAMS, peer, &f->transfer, data, moved);
+        if (code) return code;
         if (he_is_done(&f->transfer)) end(p, f, i);
     }
-    return moved;
+    return HE_OK;
 }
 
 typedef struct {
@@ -150,27 +152,25 @@ static int turn(he_group *g, const he_work *w, int *moved) {
     }
     for (int k = 1; k < g->size && !code; k++) {
         int to = (g->rank + k) % g->size, from = (g->rank + g->size - k) % g->size;
-        if (send_to(g, w, to)) *moved = 1;
-        code = receive_from(g, w, from, moved);
+        code = send_to(g, w, to, moved);
+        if (!code) code = receive_from(g, w, from, moved);
     }
     return code;
 }
 
-static const he_call *last_of(he_group *g, int rank, int *done) {
-    he_end *end = g->peers[rank].remote ? NULL : &g->ends[g->index[rank]];
-    *done = end ? (int)end->done : g->peers[rank].last_done;
-    return end ? &end->last : &g->peers[rank].last;
+static he_call last_of(he_group *g, int rank, int *done) {
+    return he_last_read(g->peers[rank].remote ? &g->peers[rank].last : &g->ends[g->index[rank]].last, done);
 }
 
 /* The one that it waits for may itself wait for another: the late rank is the one whose last call is the oldest. */
 static int late(he_group *g, const he_work *w, int waited) {
     int done, rank = waited < 0 ? g->rank : waited;
     for (int r = 0; r < g->size; r++) {
-        int64_t theirs = last_of(g, r, &done)->sequence;
-        if (theirs < w->call.sequence && theirs < last_of(g, rank, &done)->sequence) rank = r;
+        int64_t theirs = last_of(g, r, &done).sequence;
+        if (theirs < w->call.sequence && theirs < last_of(g, rank, &done).sequence) rank = r;
     }
-    he_call last = *last_of(g, rank, &done);
-    return he_fail(g, HE_LATE, rank, g->rank, &w->call, &last, done);
+    he_call last = last_of(g, rank, &done);
+    return he_fail_late(g, rank, &w->call, &last, done);
 }
 
 /* Notes whom it waits for. The first one is named when that takes too long; one to receive from before one to send to. */
@@ -227,10 +227,8 @@ static int prepare(he_group *g, he_work *w) {
 }
 
 static void tell(he_group *g, he_work *w) {
-    he_end *end = &g->ends[g->here];
     w->call.sequence = g->sequence++;
-    end->last = w->call;
-    __atomic_store_n(&end->done, 0, __ATOMIC_RELEASE);
+    he_last_write(&g->ends[g->here].last, &w->call);
     w->shown = 1;
 }
 
@@ -248,6 +246,6 @@ int he_program_run(he_group *g, he_work *w) {
         if (!code && !moved && p->left) code = pause_for(g, w);
     }
     atomic_store_explicit(&g->way, HE_BY_PROGRAM, memory_order_relaxed);
-    if (!code) __atomic_store_n(&g->ends[g->here].done, 1, __ATOMIC_RELEASE);
+    if (!code) he_last_ended(&g->ends[g->here].last, (uint64_t)w->call.sequence + 1);
     return code;
 }

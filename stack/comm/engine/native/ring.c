@@ -26,10 +26,11 @@ void he_ring_bell(he_group *g, int lane, int rank) {
 int64_t he_ring_put(he_group *g, int lane, int peer, const void *bytes, int64_t n) {
     he_ring *ring = ring_of(g, lane, g->rank, peer);
     int64_t all = room(g->nlocal);
-    uint64_t put = ring->put;
-    int64_t free = all - (int64_t)(put - __atomic_load_n(&ring->taken, __ATOMIC_ACQUIRE));
+    uint64_t put = __atomic_load_n(&ring->put, __ATOMIC_RELAXED);
+    int64_t held = he_ring_holds(put, __atomic_load_n(&ring->taken, __ATOMIC_ACQUIRE), all), free = all - held;
     int64_t at = (int64_t)(put % (uint64_t)all), first;
     n = n < free ? n : free;
+    if (held < 0) return -1;
     if (n <= 0) return 0;
     first = n < all - at ? n : all - at;
     memcpy(bytes_of(ring) + at, bytes, first);
@@ -42,8 +43,10 @@ int64_t he_ring_put(he_group *g, int lane, int peer, const void *bytes, int64_t 
 /* How many bytes lie at `at`, up to the ring's end. */
 int64_t he_ring_peek(he_group *g, int lane, int peer, unsigned char **at) {
     he_ring *ring = ring_of(g, lane, peer, g->rank);
-    int64_t all = room(g->nlocal), there = (int64_t)(__atomic_load_n(&ring->put, __ATOMIC_ACQUIRE) - ring->taken);
-    int64_t start = (int64_t)(ring->taken % (uint64_t)all);
+    int64_t all = room(g->nlocal);
+    uint64_t taken = __atomic_load_n(&ring->taken, __ATOMIC_RELAXED);
+    int64_t there = he_ring_holds(__atomic_load_n(&ring->put, __ATOMIC_ACQUIRE), taken, all);
+    int64_t start = (int64_t)(taken % (uint64_t)all);
     *at = bytes_of(ring) + start;
     return there < all - start ? there : all - start;
 }

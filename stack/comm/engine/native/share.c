@@ -1,11 +1,11 @@
 /* Memory of a rank that all ranks of its host map. Its owner tells the others over their connections, which carry the
  * descriptor; a rank that is told of a place before the memory has come waits for it. */
-#include "engine.h"
 #include "peer.h"
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define PART_NBYTES (64LL << 20)
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 static void *map(int fd, int64_t nbytes) {
@@ -34,11 +34,19 @@ static void *take_out(he_group *g, he_shared **list, int64_t id, const void *mem
     return at;
 }
 
+static int allocate(int fd, int64_t nbytes) {
+    for (int64_t at = 0, n; at < nbytes; at += n) {
+        n = nbytes - at < PART_NBYTES ? nbytes - at : PART_NBYTES;
+        if (nbytes - at > he_memory_left() || posix_fallocate(fd, at, n)) return 0;
+    }
+    return 1;
+}
+
 /* Fixed in size, so that nobody can take it away from under another; allocated now, so that no access fails later. */
 static int new_memory(int64_t nbytes) {
     int fd = memfd_create("hal-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) return -1;
-    if (!posix_fallocate(fd, 0, nbytes) && !fcntl(fd, F_ADD_SEALS, SEALS)) return fd;
+    if (allocate(fd, nbytes) && !fcntl(fd, F_ADD_SEALS, SEALS)) return fd;
     close(fd);
     return -1;
 }
@@ -89,20 +97,25 @@ he_place he_place_of(he_group *g, const void *memory) {
     return place;
 }
 
-static unsigned char *find(he_group *g, int rank, he_place place) {
+/* Where the place is; `*fits` says whether so many bytes of it are in the memory. */
+static unsigned char *find(he_group *g, int rank, he_place place, int64_t needed, int *fits) {
     unsigned char *at = NULL;
     pthread_mutex_lock(&g->lock);
     for (he_shared *s = rank == g->rank ? g->own : g->peers[rank].shared; s; s = s->next)
-        if (s->id == place.id && place.at < s->nbytes) at = s->memory + place.at;
+        if (s->id == place.id) {
+            *fits = he_place_fits(place, s->nbytes, needed);
+            at = *fits ? s->memory + place.at : s->memory;
+        }
     pthread_mutex_unlock(&g->lock);
     return at;
 }
 
-/* A rank's memory in this process. NULL when the group fails before it has come. */
-unsigned char *he_mapped(he_group *g, const he_work *w, int rank, he_place place) {
+/* `needed` bytes of a rank's memory in this process. NULL when the group fails before it has come. */
+unsigned char *he_mapped(he_group *g, const he_work *w, int rank, he_place place, int64_t needed) {
     int64_t until_ns = he_now() + w->timeout_ns;
+    int fits = 1;
     unsigned char *at;
-    while (!(at = find(g, rank, place))) {
+    while (!(at = find(g, rank, place, needed, &fits))) {
         if (he_look(g)) return NULL;
         if (he_now() > until_ns) {
             he_fail(g, HE_LATE, rank, g->rank, &w->call, &w->call, 0);
@@ -111,30 +124,44 @@ unsigned char *he_mapped(he_group *g, const he_work *w, int rank, he_place place
         struct timespec moment = {0, 50000};
         nanosleep(&moment, NULL);
     }
-    return at;
+    if (!fits) he_nonsense(g, rank, HE_WRONG_MEMORY);
+    return fits ? at : NULL;
 }
 
-/* A rank told of its memory; the descriptor stays the caller's. One that could shrink is not touched. */
-void he_shared_arrived(he_group *g, int rank, int64_t id, int64_t nbytes, int fd) {
+static int is_known(he_group *g, int rank, int64_t id) {
+    pthread_mutex_lock(&g->lock);
+    he_shared *s = g->peers[rank].shared;
+    while (s && s->id != id) s = s->next;
+    pthread_mutex_unlock(&g->lock);
+    return s != NULL;
+}
+
+/* A rank told of its memory; the descriptor stays the caller's. One that could shrink, or is smaller than it is said to
+ * be, is not touched, as an access could end this process: HE_WRONG_MEMORY. */
+int he_shared_arrived(he_group *g, int rank, int64_t id, int64_t nbytes, int fd) {
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & SEALS) != SEALS || lseek(fd, 0, SEEK_END) < nbytes || is_known(g, rank, id)) return HE_WRONG_MEMORY;
     he_shared *shared = calloc(1, sizeof *shared);
-    int sealed = fd >= 0 && (fcntl(fd, F_GET_SEALS) & SEALS) == SEALS && lseek(fd, 0, SEEK_END) >= nbytes;
-    unsigned char *memory = shared && sealed ? map(fd, nbytes) : NULL;
+    unsigned char *memory = shared ? map(fd, nbytes) : NULL;
     if (!memory) {
         free(shared);
         he_fail(g, HE_NO_MEMORY, g->rank, g->rank, NULL, NULL, 0);
-        return;
+        return 0;
     }
     *shared = (he_shared){.id = id, .nbytes = nbytes, .memory = memory};
     put(g, &g->peers[rank].shared, shared);
+    return 0;
 }
 
 /* In a group that has failed others may still be in the call that this rank is out of: what they use stays mapped until
  * the group is released. The rank tells its failure before it frees anything. */
-void he_shared_gone(he_group *g, int rank, int64_t id) {
-    if (atomic_load(&g->failed) || __atomic_load_n(&g->ends[g->index[rank]].failed, __ATOMIC_ACQUIRE)) return;
+int he_shared_gone(he_group *g, int rank, int64_t id) {
+    if (atomic_load(&g->failed) || __atomic_load_n(&g->ends[g->index[rank]].failed, __ATOMIC_ACQUIRE)) return 0;
     int64_t nbytes, found;
     void *memory = take_out(g, &g->peers[rank].shared, id, NULL, &nbytes, &found);
-    if (memory) munmap(memory, nbytes);
+    if (!memory) return HE_WRONG_MEMORY;
+    munmap(memory, nbytes);
+    return 0;
 }
 
 static void unmap_all(he_shared **list) {

@@ -35,9 +35,9 @@ static int spin(const he_group *g, int i, uint32_t number) {
 }
 
 static int late(he_group *g, const he_work *w, int i) {
-    he_end *end = &g->ends[i];
-    he_call last = end->last;
-    return he_fail(g, HE_LATE, g->ranks[i], g->rank, &w->call, &last, (int)__atomic_load_n(&end->done, __ATOMIC_ACQUIRE));
+    int done;
+    he_call last = he_last_read(&g->ends[i].last, &done);
+    return he_fail_late(g, g->ranks[i], &w->call, &last, done);
 }
 
 /* A rank that left will not show anything more; one that is lost has failed the group. */

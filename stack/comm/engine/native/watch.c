@@ -41,7 +41,7 @@ static int connections(struct pollfd **fds, int *room) {
     for (he_group *g = watch.groups; g; g = g->next)
         for (int r = 0; r < 2 * g->size && n < *room; r++) {
             int fd = r % 2 ? g->peers[r / 2].watcher : g->peers[r / 2].life;
-            if (fd >= 0) (*fds)[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
+            if (fd >= 0 && !g->peers[r / 2].deaf) (*fds)[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
         }
     return n;
 }
