@@ -82,6 +82,13 @@ class Group(Collectives[Array]):
         """How long an operation may make no progress."""
         return self._member.timeout_s
 
+    @deadline_s.setter
+    def deadline_s(self, deadline_s: float) -> None:
+        """From the next call of this rank on. Raises InvalidCall unless it is above 0."""
+        if not deadline_s > 0:
+            raise InvalidCall(f"group {self.key!r}: {deadline_s:g} s is no deadline")
+        self._member.timeout_s = deadline_s
+
     @property
     def way(self) -> str:
         """How the last operation ran: the name of a chunk program, or a way among the ranks of one

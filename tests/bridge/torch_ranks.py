@@ -284,6 +284,76 @@ def _messages(rank, size, dtype, group):
     return [out]
 
 
+def _bits(op):
+    def run(rank, size, dtype, group):
+        if dtype.is_floating_point:
+            return []
+        x = _some(rank, dtype, 3, 5) + 64
+        dist.all_reduce(x, op, group)
+        return [x]
+
+    return run
+
+
+def _listed_twice(rank, size, dtype, group):
+    x, y = _some(rank, dtype, 4), _some(rank + 7, dtype, 2, 6).t()
+    dist.all_reduce_coalesced([x, y, x, y], group=group)
+    return [x, y]
+
+
+def _several(op):
+    """Several tensors of a process, one of them twice."""
+
+    def run(rank, size, dtype, group):
+        x, y = _some(rank, dtype, 4), _some(rank + 7, dtype, 4)
+        opts = dist.AllreduceOptions()
+        opts.reduceOp = op
+        group.allreduce([x, y, x], opts).wait()
+        return [x, y]
+
+    return run
+
+
+def _broadcast_several(rank, size, dtype, group):
+    x, y = _some(rank, dtype, 4), _some(rank + 7, dtype, 4)
+    opts = dist.BroadcastOptions()
+    opts.rootRank, opts.rootTensor = 2, 1
+    group.broadcast([x, y], opts).wait()
+    return [x, y]
+
+
+def _all_gather_lists(rank, size, dtype, group):
+    given = [_some(rank, dtype, 2, 3), _some(rank + 7, dtype, 2, 3)]
+    out = [[torch.empty(2, 3, dtype=dtype) for _ in range(2 * size)] for _ in given]
+    group.allgather(out, given).wait()
+    return [x for parts in out for x in parts]
+
+
+def _sparse(rank, size, dtype, group):
+    """With indices that others have, that nobody else has, and that come twice."""
+    if dtype is torch.bfloat16:
+        return []
+    places = torch.tensor([[0, rank, 2, 2], [1, 1, 0, 0]])
+    x = torch.sparse_coo_tensor(places, _some(rank, dtype, 4, 2), (3, 4, 2))
+    empty = torch.sparse_coo_tensor(torch.empty(1, 0), torch.empty(0, dtype=dtype), (5,))
+    for tensor in (x, empty):
+        dist.all_reduce(tensor, group=group)
+    return [x.to_dense(), empty.to_dense()]
+
+
+def _whoever(rank, size, dtype, group):
+    """Rank 1 receives without naming ranks."""
+    if rank != 1:
+        dist.send(_some(rank, dtype, 5), 1, group, 3)
+        return []
+    got = {}
+    for _ in range(size - 1):
+        out = torch.empty(5, dtype=dtype)
+        source = dist.recv(out, None, group, 3)
+        got[source] = out
+    return [got[0], got[2]]
+
+
 OPERATIONS = {
     "sum": _all_reduce(dist.ReduceOp.SUM),
     "product": _all_reduce(dist.ReduceOp.PRODUCT),
@@ -303,6 +373,16 @@ OPERATIONS = {
     "all_to_all_single, unequal": _all_to_all_v,
     "messages": _messages,
     "tags": _tags,
+    "and": _bits(dist.ReduceOp.BAND),
+    "or": _bits(dist.ReduceOp.BOR),
+    "exclusive or": _bits(dist.ReduceOp.BXOR),
+    "all_reduce_coalesced of a tensor twice": _listed_twice,
+    "sum of several": _several(dist.ReduceOp.SUM),
+    "product of several": _several(dist.ReduceOp.PRODUCT),
+    "broadcast of several": _broadcast_several,
+    "all_gather of several": _all_gather_lists,
+    "sparse": _sparse,
+    "from whichever rank": _whoever,
 }
 
 
@@ -310,9 +390,9 @@ def trouble(rank, size):
     """What torch's user is told of calls that cannot be."""
     ones = torch.ones(2)
     calls = {
-        "bits": lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), dist.ReduceOp.BOR),
+        "bits": lambda: dist.all_reduce(ones, dist.ReduceOp.BOR),
+        "factors": lambda: dist.all_reduce(ones, dist._make_nccl_premul_sum(2.0)),
         "types": lambda: dist.all_gather_single(torch.empty(2 * size, dtype=torch.int32), ones),
-        "anybody": lambda: dist.recv(ones),
         "tag": lambda: dist.send(ones, (rank + 1) % size, tag=-3),
         "meta": lambda: dist.broadcast(torch.ones(2, device="meta"), 0),
     }

@@ -61,15 +61,25 @@ def packed(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().contiguous() if dense else tensor  # which array_of refuses
 
 
-def unpack(copies: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> Callable[[], None]:
-    """What gives tensors the values of what `packed` made of them."""
+def give(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    """Write into a tensor, whatever the thread that does it."""
+    with torch.inference_mode(tensor.is_inference()):
+        tensor.detach().copy_(values)
 
-    def give() -> None:
-        for copy, tensor in zip(copies, tensors, strict=True):
-            if not tensor.is_contiguous():
-                tensor.detach().copy_(copy)
 
-    return give
+def unpack(
+    copies: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]
+) -> Callable[[], None] | None:
+    """What gives tensors the values of what `packed` made of them; None where they have them."""
+    pairs = [(t, copy) for t, copy in zip(tensors, copies, strict=True) if not t.is_contiguous()]
+    if not pairs:
+        return None
+
+    def unpacked() -> None:
+        for tensor, copy in pairs:
+            give(tensor, copy)
+
+    return unpacked
 
 
 def _shared(flat: torch.Tensor) -> Array:

@@ -8,10 +8,10 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from hal.core.errors import HalError
+from stack.bridge.torch.errors import torch_errors
 from stack.bridge.torch.futures import FUTURES
 from stack.comm.engine.base import Work
 
@@ -19,34 +19,40 @@ from stack.comm.engine.base import Work
 class Begun(dist.Work):
     """Calls that the group's thread runs; `after` is done once they are, by whoever waits first.
 
-    torch's own timeouts are deadlines of the group: a call cannot be given up alone.
+    `result` is what torch calls the operation's: a list of tensors, or a list of such lists.
+    `timeout_s` is how long a `wait` without a time of its own takes, None for the group's deadline.
+    A call cannot be given up alone: it goes on after a wait whose time is over.
     """
 
     def __init__(
         self,
         calls: Sequence[Work],
-        result: Sequence[torch.Tensor],
+        result: Sequence[Any],
         after: Callable[[], None] | None = None,
+        timeout_s: float | None = None,
     ) -> None:
         super().__init__()
         self._calls = calls
+        self._first = calls[0]
         self._result = result
         self._after = after
-        self._error: HalError | None = None
+        self._timeout_s = timeout_s
+        self._error: Exception | None = None
         self._lock = threading.Lock()
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Block until done. Raises torch's DistBackendError with what ended the group."""
-        return self._settle(timeout.total_seconds() or None)
+        return self._settle(timeout.total_seconds() or self._timeout_s)
 
     def _settle(self, timeout_s: float | None) -> bool:
         with self._lock:
             try:
-                for call in self._calls:
-                    call.wait(timeout_s)
-            except HalError as error:
+                with torch_errors():
+                    for call in self._calls:
+                        call.wait(timeout_s)
+            except RuntimeError as error:  # of which torch's own errors are
                 self._error = error
-                raise dist.DistBackendError(str(error)) from error
+                raise
             self._calls = ()
             after, self._after = self._after, None
             if after is not None:
@@ -71,6 +77,11 @@ class Begun(dist.Work):
         """Whether all calls have ended, well or not."""
         return all(call.done for call in self._calls)
 
+    @property
+    def settled(self) -> bool:
+        """Whether what it gives is in its place."""
+        return not self._calls and self._after is None
+
     def is_completed(self) -> bool:
         """Whether it has ended; what it gives is in its place then."""
         if self.over:
@@ -81,10 +92,18 @@ class Begun(dist.Work):
     def is_success(self) -> bool:
         return self.is_completed() and self._error is None
 
-    def exception(self) -> HalError | None:
+    def exception(self) -> Exception | None:
         return self._error
 
-    def tensors(self) -> list[torch.Tensor]:
+    def source_rank(self) -> int:
+        """The rank that sent what was received. Raises RuntimeError before it is known."""
+        if self._first.peer < 0:
+            raise RuntimeError("backend hal: only a receive that is done has a source")
+        return self._first.peer
+
+    _source_rank = source_rank
+
+    def tensors(self) -> list[Any]:
         """What the calls give."""
         return list(self._result)
 

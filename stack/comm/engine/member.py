@@ -8,6 +8,7 @@ import os
 import time
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -55,9 +56,9 @@ class Member(Engine):
         self.key = key
         self.rank = rank
         self.size = len(met.hosts)
-        self.timeout_s = timeout_s
         self.heartbeat_s = max(timeout_s / _HEARTBEATS, _LEAST_HEARTBEAT_S)
-        self._timeout_ns = int(timeout_s * NS)
+        self._words = Words(key, rank, timeout_s, self.heartbeat_s)
+        self.timeout_s = timeout_s
         local = [r for r, host in enumerate(met.hosts) if host == met.hosts[rank]]
         links = met.connections
         native = lib.he_group_new(
@@ -70,13 +71,22 @@ class Member(Engine):
                     os.close(descriptor)
             raise PluginError(f"group {key!r}: no memory or thread for it")
         self.native = ffi.gc(native, lib.he_group_release)
-        self._words = Words(key, rank, timeout_s, self.heartbeat_s)
         self._followed = ""
         self._routes = None
         if len(local) < self.size:
             go_on = partial(_raise_failure, self.native, self._words)  # keeps no member alive
             self._routes = Routes(rank, met.hosts, met.choices, go_on)
         _LIVE.add(self)
+
+    @property
+    def timeout_s(self) -> float:
+        return self._words.timeout_s
+
+    @timeout_s.setter
+    def timeout_s(self, timeout_s: float) -> None:
+        """For calls from now on; how long a rank may be silent stays."""
+        self._words = replace(self._words, timeout_s=timeout_s)
+        self._timeout_ns = int(timeout_s * NS)
 
     def run(self, call: Call, dst: Array, src: Array, route: Route | None = None) -> Array:
         """Block until the call is done on this rank; gives `dst`. Raises what ended the group."""
