@@ -12,6 +12,7 @@ import click
 from hal.conformance.catalog import GROUPS
 from hal.conformance.certificate import certificate
 from hal.conformance.conform import GroupRun, Request, complete, conform
+from hal.conformance.expect import Unproved
 from hal.conformance.judge import Result
 from hal.conformance.page import page
 from hal.conformance.plan import Choice, level_named, seeds_named
@@ -144,7 +145,9 @@ def _last_line(results: Sequence[Result], seconds: float) -> str:
     verdict = click.style("green", fg="green") if green(results) else click.style("red", fg="red")
     part = "" if complete(results) else " by the cases chosen"
     reached = f"level {level} reached{part}" if level is not None else "no level reached"
-    return f"{verdict}: {len(results)} cases: {_counts(results)}; {reached}; {seconds:.1f} s"
+    unproved = [r.id for r in results if r.detail.startswith(Unproved.PREFIX)]
+    but = f", without proof of {', '.join(unproved)}" if unproved else ""
+    return f"{verdict}: {len(results)} cases: {_counts(results)}; {reached}{but}; {seconds:.1f} s"
 
 
 def _show_capabilities(declared: Mapping[str, bool]) -> None:

@@ -20,6 +20,16 @@ class Unfit(Exception):
     looks at (the reason is the message)."""
 
 
+class Unproved(Unfit):
+    """The device may be wrong, and no case can tell: the run says at its end what it did not
+    prove."""
+
+    PREFIX = "not proved: "
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{self.PREFIX}{why}")
+
+
 def that(holds: object, text: str) -> None:
     """`holds` is true."""
     if not holds:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-LOOKS = 4
+LOOKS = 8
 """How often the watch looks in the time after which an operation counts as hanging."""
 
 

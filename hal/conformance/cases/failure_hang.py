@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from hal.conformance import expect
+from hal.conformance import busy, expect
 from hal.conformance.case import Cases, Level
 from hal.conformance.crowd import together
 from hal.conformance.faults import (
@@ -62,9 +62,9 @@ def _(rig: Rig) -> None:
     def attempt(_: int) -> float:
         (line,) = lines(rig, 1)
         _plant(rig, "fill")
-        with stopwatch() as seconds:
+        with busy.crowd() as besides, stopwatch() as seconds:
             caught(rig.device, fill.submit(line, ()))
-        return seconds[0]
+        return seconds[0] / besides.factor()
 
     took = fastest(3, attempt)
     expect.that(took <= most_s, f"the best of three took {took:.3f} s, allowed are {most_s} s")
