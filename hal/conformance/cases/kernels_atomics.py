@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
+from hal.conformance.cases.kernels_tiles import whole_range
 from hal.conformance.kernels import need
 from hal.conformance.rig import Rig
 from hal.core.dtypes import DType
@@ -49,6 +50,18 @@ def _(rig: Rig, kind: str, dtype: DType) -> None:
     columns = values.astype(np.int64).reshape(-1, CELLS).T
     wanted = [COMBINED[kind](np.append(column, 1)) for column in columns]
     expect.same(got.astype(np.int64), np.array(wanted), f"{kind} of all instances")
+
+
+@kernels_atomics.case("atomic-range", "launch.exact", kind=("add", "min", "max"), dtype=TYPES[:4])
+def _(rig: Rig, kind: str, dtype: DType) -> None:
+    """Integers of the whole range, which wrap."""
+    need(rig, dtype)
+    values, start = whole_range(rig, dtype, (INSTANCES * WIDTH,)), np.zeros(CELLS, NUMPY[dtype])
+    start[:] = values[:CELLS]
+    got = rig.run(_combine(kind, dtype), {"x": values, "y": start}, (INSTANCES, 1, 1))["y"]
+    columns = np.vstack([start, values.reshape(-1, CELLS)])
+    whole = {"add": np.add, "min": np.minimum, "max": np.maximum}[kind]
+    expect.same(got, whole.reduce(columns, dtype=columns.dtype), f"{kind} of all instances")
 
 
 @kernels_atomics.case("atomic-exchange", "launch.exact", dtype=TYPES)

@@ -30,7 +30,7 @@ from hal.tile.build import (
 )
 from hal.tile.kernel import Kernel
 from hal.tile.node import Node
-from hal.tile.numeric import NUMPY
+from hal.tile.numeric import NUMPY, bounds
 
 kernels_tiles = Cases("E", Level.CORE)
 
@@ -112,13 +112,37 @@ SCANS: dict[str, Callable[..., Any]] = {
     "min": np.minimum.accumulate,
     "max": np.maximum.accumulate,
 }
-COUNTED = (DType.U8, I32, I64)
+COUNTED = (DType.U8, I8, DType.U32, I64)
+COUNTED_MORE = (DType.U16, DType.I16, I32, DType.U64)
+
+
+def whole_range(rig: Rig, dtype: DType, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Integers of the whole range, and its ends."""
+    low, high = bounds(dtype)
+    values = np.frombuffer(rig.noise(int(np.prod(shape)) * dtype.nbytes), NUMPY[dtype]).copy()
+    values[rig.random.permutation(values.size)[:4]] = (low, high, 0, low + 1)
+    return values.reshape(shape)
+
+
+@kernels_tiles.case("reduce-range", "launch.exact", dtype=COUNTED_MORE)
+def _(rig: Rig, dtype: DType) -> None:
+    """Every reduction of integers of the whole range, in one kernel."""
+    need(rig, dtype)
+    b = Builder("all_kinds")
+    tile = b.load(b.buffer("x", dtype), 0, SHAPE, _row_major(SHAPE))
+    y = b.buffer("y", dtype, reads=False, writes=True)
+    for i, kind in enumerate(KINDS):
+        b.store(y, i * SHAPE[0], reduce(kind, tile, 1), (1,))
+    x = whole_range(rig, dtype, SHAPE)
+    got = rig.run(b.kernel(), {"x": x.ravel(), "y": np.zeros(4 * SHAPE[0], x.dtype)})["y"]
+    for row, (kind, numpy) in zip(got.reshape(4, -1), KINDS.items(), strict=True):
+        expect.same(row, numpy(x, axis=1, dtype=x.dtype), f"{kind} of {dtype.short}")
 
 
 @kernels_tiles.case("reduce-exact", "launch.exact", kind=tuple(KINDS), dtype=COUNTED)
 def _(rig: Rig, kind: str, dtype: DType) -> None:
-    """Along either axis; integers wrap in any order."""
-    x = rig.random.integers(0, 100, SHAPE).astype(NUMPY[dtype])
+    """Along either axis; integers of the whole range wrap in any order."""
+    x = whole_range(rig, dtype, SHAPE)
     for axis in (0, 1):
         wanted = KINDS[kind](x, axis=axis, dtype=x.dtype)
         kernel = of_tile(dtype, SHAPE, partial(reduce, kind, axis=axis))
@@ -159,9 +183,10 @@ def _(rig: Rig, kind: str) -> None:
 
 @kernels_tiles.case("scan", "launch.exact", kind=tuple(SCANS), dtype=(*COUNTED, F32))
 def _(rig: Rig, kind: str, dtype: DType) -> None:
-    """Each prefix; floats small enough to be exact."""
-    high = 3 if dtype is F32 else 100
-    x = rig.random.integers(1, high, SHAPE).astype(NUMPY[dtype])
+    """Each prefix; floats small enough to be exact, integers of the whole range."""
+    x = rig.random.integers(1, 3, SHAPE).astype(np.float32)
+    if dtype is not F32:
+        x = whole_range(rig, dtype, SHAPE)
     for axis in (0, 1):
         wanted = SCANS[kind](x, axis=axis, dtype=x.dtype)
         kernel = of_tile(dtype, SHAPE, partial(scan, kind, axis=axis))
@@ -169,7 +194,8 @@ def _(rig: Rig, kind: str, dtype: DType) -> None:
         expect.same(got.reshape(SHAPE), wanted, f"prefixes by {kind} along axis {axis}")
 
 
-def _dot(inputs: DType, sums: DType, m: int, n: int, k: int) -> Kernel:
+def product(inputs: DType, sums: DType, m: int, n: int, k: int) -> Kernel:
+    """out = acc + x @ y of an (m, k) and a (k, n) tile."""
     b = Builder("dot")
     x, y, acc = b.buffer("x", inputs), b.buffer("y", inputs), b.buffer("acc", sums)
     out = b.buffer("out", sums, reads=False, writes=True)
@@ -185,15 +211,15 @@ SIZES = ((1, 1, 1), (4, 8, 16), (5, 7, 13))
 
 @kernels_tiles.case("dot-whole", "launch.exact", types=WHOLE, sizes=SIZES)
 def _(rig: Rig, types: tuple[DType, DType], sizes: tuple[int, int, int]) -> None:
-    """Integers, exactly; a sum that overflows wraps."""
+    """Integers of the whole range, exactly; a sum that overflows wraps."""
     need(rig, *types)
     (m, n, k), (inputs, sums) = sizes, types
-    high = 2**15 if inputs.bits >= 32 else 127
-    a, b = (rig.random.integers(0, high, s).astype(NUMPY[inputs]) for s in ((m, k), (k, n)))
-    acc = rig.random.integers(0, 1000, (m, n)).astype(NUMPY[sums])
+    a, b = (np.resize(whole_range(rig, inputs, (4, 64)), s) for s in ((m, k), (k, n)))
+    acc = np.resize(whole_range(rig, sums, (4, 4)), (m, n))
     arrays = {"x": a, "y": b, "acc": acc, "out": np.zeros_like(acc)}
-    got = rig.run(_dot(inputs, sums, m, n, k), {name: x.ravel() for name, x in arrays.items()})
-    wanted = acc.astype(np.int64) + a.astype(np.int64) @ b.astype(np.int64)
+    got = rig.run(product(inputs, sums, m, n, k), {name: x.ravel() for name, x in arrays.items()})
+    with np.errstate(over="ignore"):
+        wanted = acc.astype(np.int64) + a.astype(np.int64) @ b.astype(np.int64)
     expect.same(got["out"].reshape(m, n), wanted.astype(NUMPY[sums]), "acc + a @ b")
 
 
@@ -205,7 +231,7 @@ def _(rig: Rig, types: tuple[DType, DType], sizes: tuple[int, int, int]) -> None
     b = rig.random.standard_normal((k, n)).astype(NUMPY[inputs])
     acc = rig.random.standard_normal((m, n)).astype(NUMPY[sums])
     arrays = {"x": a, "y": b, "acc": acc, "out": np.zeros_like(acc)}
-    got = rig.run(_dot(inputs, sums, m, n, k), {name: x.ravel() for name, x in arrays.items()})
+    got = rig.run(product(inputs, sums, m, n, k), {name: x.ravel() for name, x in arrays.items()})
     wide = [x.astype(np.float64) for x in (a, b, acc)]
     exact = wide[2] + wide[0] @ wide[1]
     size = np.abs(wide[2]) + np.abs(wide[0]) @ np.abs(wide[1])
@@ -224,13 +250,13 @@ def _(rig: Rig, dtype: DType) -> None:
     k, large = 64, 4096.0 if dtype is F16 else 512.0
     arrays = {name: np.ones(k, NUMPY[dtype]) for name in ("x", "y")}
     arrays |= {"acc": np.array([large]).astype(NUMPY[dtype]), "out": np.zeros(1, NUMPY[dtype])}
-    got = rig.run(_dot(dtype, dtype, 1, 1, k), arrays)["out"]
+    got = rig.run(product(dtype, dtype, 1, 1, k), arrays)["out"]
     expect.same(got, np.array([large + k]).astype(NUMPY[dtype]), "a large number and 64 ones")
 
 
 @kernels_tiles.case("deterministic", "launch.deterministic", what=("sum", "product"))
 def _(rig: Rig, what: str) -> None:
-    """A hundred runs of a sum over many instances give the same bits."""
+    """A hundred runs of a sum over many instances give the same bits, wherever its data lie."""
     if not rig.info.numeric.deterministic:
         raise expect.Unfit("the device does not declare that equal work gives equal bits")
     need(rig, F32)
@@ -239,9 +265,11 @@ def _(rig: Rig, what: str) -> None:
     tile = b.load(x, mul(program_id(), 8), (8, 8), (8, 1))
     value = reduce("sum", reshape(tile, (64,)), 0) if what == "sum" else dot(tile, tile, tile)
     b.store(y, mul(program_id(), 64), broadcast(value, (8, 8)), (8, 1))
-    data = rig.buffer(rig.random.standard_normal(128).astype(np.float32))
+    values = rig.random.standard_normal(128).astype(np.float32)
     program, outs = rig.program(b.kernel()), [rig.buffer(4 * 64 * 8) for _ in range(4)]
-    launchables = [rig.device.bind(program, [data, out]) for out in outs]
+    places = [rig.buffer(bytes(4 * i) + values.tobytes()).region(4 * i, 512) for i in (0, 1, 3, 7)]
+    pairs = zip(places, outs, strict=True)
+    launchables = [rig.device.bind(program, [place, out]) for place, out in pairs]
     first = b""
     for _ in range(25):
         for launchable in launchables:
