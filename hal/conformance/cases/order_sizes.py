@@ -151,7 +151,7 @@ def _(rig: Rig, mib: int, read: str) -> None:
         width = 8 * dtype.nbytes
         bound = device.bind(rig.program(turn(dtype)), (source.region(nbytes - width, width), 0))
         second = device.launch(bound, (1, 1, 1), other, (first,))
-        found = lambda: rig.read(source.region(nbytes - width, width))
+        found: Callable[[], bytes] = lambda: rig.read(source.region(nbytes - width, width))
         written = np.frombuffer(b"\x22" * width, NUMPY[dtype])
         wanted = turned(written, [0]).tobytes()
     elif read == "copy":

@@ -43,13 +43,13 @@ def _function(number: int, dtype: DType) -> Kernel:
 
 @programs_alive.case("alive-together", "launch.exact", "free.deferred", timeout_s=60)
 def _(rig: Rig) -> None:
-    """Twenty-four programs with tables of constants: loaded first, run in any order, some freed and
+    """Sixteen programs with tables of constants: loaded first, run in any order, some freed and
     others loaded between; every one computes its own function all the time."""
     dtype = DType.F64 if DType.F64 in rig.info.dtypes else DType.F32
     need(rig, dtype)
     x = np.linspace(0.1, 2.0, COUNT).astype(NUMPY[dtype])
     source = rig.buffer(x)
-    kernels = [_function(number, dtype) for number in range(24)]
+    kernels = [_function(number, dtype) for number in range(16)]
     wanted = [rig.golden(k, {"x": x, "y": np.zeros_like(x)})["y"] for k in kernels]
     programs: dict[int, Program] = {i: rig.program(k) for i, k in enumerate(kernels)}
 
@@ -60,17 +60,17 @@ def _(rig: Rig) -> None:
         near = np.abs(wanted[number]).astype(np.float64) * (1e-13 if dtype is DType.F64 else 1e-5)
         expect.near(got, wanted[number], near, f"program {number} of {len(programs)}, {when}")
 
-    for number in rig.random.permutation(np.repeat(np.arange(24), 2)):
+    for number in rig.random.permutation(np.repeat(np.arange(16), 2)):
         check(int(number), "all loaded first")
-    freed = [int(n) for n in rig.random.permutation(24)[:12]]
+    freed = [int(n) for n in rig.random.permutation(16)[:8]]
     for number in freed:
         rig.device.free(programs.pop(number))
     for number in programs:
-        check(number, "after twelve others were freed")
+        check(number, "after eight others were freed")
     for number in freed:
         programs[number] = rig.program(kernels[number])
-    for number in rig.random.permutation(24):
-        check(int(number), "after twelve were loaded again")
+    for number in rig.random.permutation(16):
+        check(int(number), "after eight were loaded again")
 
 
 @programs_alive.case("alive-in-sessions", "open.sessions", "launch.exact")
