@@ -3,12 +3,13 @@
     python examples/train_gpt.py --device cpu:0 --steps 500 --out runs/gpt
 
 The script knows nothing of the device but its name. Without --text it reads the source of the
-running interpreter's standard library. DIR gets a checkpoint (now and then, at the end, and at
-Ctrl-C; --resume goes on from it), the loss curve and a sample of what the model writes.
+running interpreter's standard library. DIR gets a checkpoint (every --save-every steps, at the end,
+and at Ctrl-C; --resume goes on from it), the loss curve and a sample of what the model writes.
 
-    hal run -n 2 --devices cpu:0 examples/train_gpt.py --steps 500 --out runs/gpt
+    hal run -n 2 --devices cpu:0 --restarts 3 examples/train_gpt.py --steps 500 --out runs/gpt
 
-trains the same model on two ranks: each takes half of every batch, and rank 0 writes.
+trains the same model on two ranks: each takes half of every batch, and rank 0 writes. After a
+failure it goes on from the newest whole checkpoint.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from corpus import Corpus, CorpusError, batch, load, validation_batches
@@ -30,7 +32,9 @@ from report import Curve, Show, announce, show_bytes, show_error, step_progress
 
 import hal
 import stack.framework as ht
+from stack.comm.world import World
 from stack.framework import nn, optim
+from stack.launch.progress import kept
 from stack.parallel import Mesh, data_parallel
 from stack.runtime import close_all, engine_for
 
@@ -41,12 +45,14 @@ WARMUP = 40
 WEIGHT_DECAY = 0.1
 CLIP = 1.0
 VALIDATE_EVERY = 200
+SAVE_EVERY = 200
 VALIDATION_BATCHES = 20
 SAMPLE_BYTES = 400
 TEMPERATURE = 0.7
 DTYPES = {"float32": None, "bfloat16": ht.bfloat16}
 """What matrix products are cast to; parameters and the optimizer stay in float32."""
 CHECKPOINT = "checkpoint.safetensors"
+RESUME = ALWAYS, AUTO, NEVER = "always", "auto", "never"
 INTERRUPTED = 130
 """The exit code of a program that Ctrl-C ended."""
 
@@ -63,7 +69,8 @@ class Run:
     dtype: str
     text: tuple[str, ...]
     out: Path
-    resume: bool
+    resume: str
+    save_every: int
     json: Path | None
     trace: Path | None
     seed: int
@@ -81,13 +88,30 @@ def arguments() -> Run:
     )
     parser.add_argument("--text", nargs="+", default=(), metavar="PATH", help="files or folders")
     parser.add_argument("--out", type=Path, default=Path("runs/gpt"), metavar="DIR")
-    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in DIR")
+    parser.add_argument(
+        "--resume",
+        nargs="?",
+        choices=RESUME,
+        const=ALWAYS,
+        default=AUTO if World.present() else NEVER,
+        help="go on from the newest whole checkpoint in DIR: always (--resume alone), never, or "
+        "auto, where there is one; under `hal run` it is auto, else never",
+    )
+    parser.add_argument(
+        "--save-every",
+        type=int,
+        default=SAVE_EVERY,
+        metavar="STEPS",
+        help="steps between checkpoints",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write one JSON line a step")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace for Perfetto")
     parser.add_argument("--seed", type=int, default=1)
     found = parser.parse_args()
     if found.steps < 1:
         parser.error(f"--steps is {found.steps}; it takes at least 1")
+    if found.save_every < 1:
+        parser.error(f"--save-every is {found.save_every}; it takes at least 1")
     if found.out.exists() and not found.out.is_dir():
         parser.error(f"--out {found.out} is a file; it takes a folder")
     return Run(**{**vars(found), "text": tuple(found.text)})
@@ -163,10 +187,19 @@ class Training:
             "losses": self.curve.as_json(),
         }
         ht.save(path, state)
+        kept(self.step)
 
-    def restore(self, path: Path) -> None:
+    def resume(self) -> None:
+        """Go on from the newest whole checkpoint as the command line asks. Raises CheckpointError
+        where there has to be one and is none."""
+        out = self.run.out
+        if self.run.resume == ALWAYS:
+            self.restore(out / CHECKPOINT, ht.load(out / CHECKPOINT))
+        elif self.run.resume == AUTO and (found := ht.load_newest(out)):
+            self.restore(*found)
+
+    def restore(self, path: Path, state: dict[str, Any]) -> None:
         """Go on where `save` was called. Raises CheckpointError for another model's checkpoint."""
-        state = ht.load(path)
         if state.get("config") != asdict(MODEL):
             raise ht.CheckpointError(
                 f"{path} holds another model: {state.get('config')}, not {asdict(MODEL)}"
@@ -195,12 +228,12 @@ class Training:
 
 
 def train(training: Training, corpus: Corpus, log: Log, stop: Callable[[], bool]) -> bool:
-    """Steps to the end of the run or until `stop()` on a rank, and a checkpoint with each
-    validation. Gives whether it was stopped, equally on all ranks."""
+    """Steps to the end of the run or until `stop()` on a rank, with validations and checkpoints in
+    between. Gives whether it was stopped, equally on all ranks."""
     tokens = BATCH * MODEL.context
     with _progress(training) as show:
         while not (stopped := training.parallel.any(stop())):
-            if training.step == training.run.steps:
+            if training.step >= training.run.steps:
                 break
             began = time.perf_counter()
             loss = training.advance(corpus)
@@ -209,6 +242,7 @@ def train(training: Training, corpus: Corpus, log: Log, stop: Callable[[], bool]
             log(step=training.step, loss=loss, tokens_per_s=round(rate, 1))
             if training.step % VALIDATE_EVERY == 0:
                 training.curve.validation.append((training.step, training.validate(corpus)))
+            if training.step % training.run.save_every == 0:
                 training.save(training.run.out / CHECKPOINT)
             show(training.curve, rate)
     return stopped
@@ -239,13 +273,13 @@ def finish(training: Training, corpus: Corpus, log: Log) -> None:
 
 
 @contextmanager
-def json_lines(run: Run, rank: int) -> Iterator[Log]:
-    """Gives what writes a line to the file of --json at once, on rank 0; it does nothing without
-    --json."""
+def json_lines(run: Run, rank: int, more: bool) -> Iterator[Log]:
+    """Gives what writes a line to the file of --json at once, on rank 0, behind those that are
+    there if there is `more` of a run; it does nothing without --json."""
     if run.json is None or rank:
         yield lambda **values: None
         return
-    with run.json.open("a" if run.resume else "w", buffering=1) as stream:
+    with run.json.open("a" if more else "w", buffering=1) as stream:
         yield lambda **values: print(json.dumps(values), file=stream)
 
 
@@ -256,8 +290,7 @@ def run_training(run: Run) -> int:
     engine_for(run.device, [f"trace:{run.trace}"] if traced else None)
     ht.set_default_device(run.device)
     training = Training(run)
-    if run.resume:
-        training.restore(run.out / CHECKPOINT)
+    training.resume()
     with data_parallel(training.model, mesh) as training.parallel:
         stopped = run_steps(training, corpus)
     close_all()  # here, so that a trace that cannot be written is an error of the run
@@ -270,11 +303,13 @@ def run_steps(training: Training, corpus: Corpus) -> bool:
     checkpoint = run.out / CHECKPOINT
     if rank == 0:
         run.out.mkdir(parents=True, exist_ok=True)
-    with json_lines(run, rank) as log:
+    with json_lines(run, rank, training.step > 0) as log:
         with interruptible() as stop:
             if rank == 0:
                 parameters = sum(p.numel() for p in training.model.parameters())
                 announce(run.device, corpus, parameters, training.parallel.size)
+                if training.step:
+                    print(f"goes on after step {training.step}", flush=True)
             stopped = train(training, corpus, log, stop)
             if training.step:
                 training.save(checkpoint)

@@ -138,6 +138,7 @@ from stack.framework.mode import (
     no_grad,
     set_grad_enabled,
 )
+from stack.framework.newest import load_newest
 from stack.framework.random import (
     Generator,
     bernoulli,
@@ -222,6 +223,7 @@ __all__ = [
     "jit",
     "linspace",
     "load",
+    "load_newest",
     "log",
     "log2",
     "log10",

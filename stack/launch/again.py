@@ -2,37 +2,67 @@
 
 from __future__ import annotations
 
+import select
+import signal
 import sys
 from dataclasses import replace
 
 from stack.launch.launcher import Launcher, Plan
+from stack.launch.loop import signals_heard
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+"""Before a job is started again; each pause is twice as long as the one before."""
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_until_well(plan: Plan, restarts: int) -> int:
-    """Run the job; when it fails while ranks run, run it anew, `restarts` times at most. Gives the
-    exit status of the last start.
+    """Run the job; when it fails while ranks run, run it anew, `restarts` times at most, after a
+    pause. Gives the exit status of the last start.
 
-    Every start has new ranks and a new store; a script goes on from what it has kept. With a log
-    folder each later start has a folder of its own in it, "restart-1".
+    Every start has new ranks and a new store, and is told its number; a script goes on from what it
+    has kept. A failure that comes back the same, with nothing kept in between, would come again:
+    the job is given up. With a log folder each later start has a folder of its own in it,
+    "restart-1".
     """
-    causes: list[str] = []
+    first = before = None
     for number in range(restarts + 1):
         launcher = Launcher(_numbered(plan, number))
         status = launcher.run()
-        if not launcher.failed:
+        failure = launcher.failure
+        if failure is None:
             return status
-        causes.append(launcher.cause)
+        first = first or failure
+        if failure.comes_back(before):
+            _say(f"does not start the job again: it failed twice in the same way, {failure}")
+            return status
+        before = failure
         if number < restarts:
-            _say(f"starts the job again, {number + 1} of {restarts}")
+            pause_s = pause_after(number)
+            _say(f"starts the job again in {pause_s:g} s, {number + 1} of {restarts}")
+            if asked := _asked_to_end(pause_s):
+                return 128 + asked
     if restarts:
-        _say(f"gives up after {restarts + 1} starts; the first cause: {causes[0]}")
+        _say(f"gives up after {restarts + 1} starts; the first cause: {first}")
     return status
 
 
+def pause_after(starts: int) -> float:
+    """Seconds before a job that has failed, and was started again so often before, starts again."""
+    return min(FIRST_PAUSE_S * 2.0 ** min(starts, 32), LONGEST_PAUSE_S)
+
+
+def _asked_to_end(pause_s: float) -> int:
+    """Wait; the number of a signal that asks to end meanwhile, 0 where none does."""
+    with signals_heard(_ENDING) as signals:
+        heard = select.select([signals], [], [], pause_s)[0]
+        return signals.recv(1)[0] if heard else 0
+
+
 def _numbered(plan: Plan, number: int) -> Plan:
-    if not number or plan.log_folder is None:
+    if not number:
         return plan
-    return replace(plan, log_folder=plan.log_folder / f"restart-{number}")
+    folder = plan.log_folder and plan.log_folder / f"restart-{number}"
+    return replace(plan, restart=number, log_folder=folder)
 
 
 def _say(text: str) -> None:

@@ -21,9 +21,10 @@ from stack.comm.world import World
 from stack.launch.address import listen_at, reached_at
 from stack.launch.job import Alarm, Asked, Event, Exited, Finish, Job, Limits, Lost, Phase, Ready
 from stack.launch.job import Signal as SignalRanks
-from stack.launch.lines import Tail
+from stack.launch.lines import Tail, last_exception
 from stack.launch.link import AgentLink, agent_command
 from stack.launch.loop import signals_heard
+from stack.launch.progress import STEP
 from stack.launch.report import TAIL_LINES, report
 from stack.launch.screen import Screen, Sink
 from stack.launch.seats import Host, Seat
@@ -34,13 +35,15 @@ _CLOSE_S = 15.0
 _LEAST_CLOSE_S = 0.5
 _SHOW_S = 5.0
 _TURN_S = 1.0
+_BY_OTHERS = ("SIGKILL", "SIGTERM")
+"""How the causes of ranks end that the system, or a person, has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What `hal run` was asked for. `command` is what every rank runs, in `folder`; `shell` runs a
     command on another host; `address` is where these reach the launcher ("" when there are none).
-    `deadline_s` is the ranks'."""
+    `deadline_s` is the ranks'. `restart` is how often the job was started before."""
 
     hosts: tuple[Host, ...]
     seats: tuple[Seat, ...]
@@ -51,6 +54,28 @@ class Plan:
     address: str
     deadline_s: float
     limits: Limits
+    restart: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a start of a job failed: `cause` in words, of `rank` if it was one, the `exception` that
+    it wrote last ("" without), and the last `step` that the job has kept ("" for none)."""
+
+    cause: str
+    rank: int | None
+    exception: str
+    step: str
+
+    def comes_back(self, before: Failure | None) -> bool:
+        """Whether it would come again: it is the same as the one before. What somebody else does to
+        a rank, or a host, does not count."""
+        own = self.rank is not None and not self.cause.endswith(_BY_OTHERS)
+        return own and self == before
+
+    def __str__(self) -> str:
+        what = self.cause + (f": {self.exception}" if self.exception else "")
+        return what + (f", after step {self.step}" if self.step else "")
 
 
 class Launcher:
@@ -67,6 +92,7 @@ class Launcher:
         self._screen = Screen([seat.rank for seat in plan.seats], plan.log_folder, sinks)
         self._job = Job(plan.hosts, plan.seats, plan.limits, time.monotonic())
         self._store = ""
+        self._step = ""
         self._begin_s = time.monotonic()
 
     def run(self) -> int:
@@ -83,18 +109,18 @@ class Launcher:
             self._meet()
             while self._job.phase is not Phase.OVER:
                 self._turn()
+            self._step = (server.value(STEP) or b"").decode(errors="replace")
         self._refuse_loss()
         return self._job.cause.code if self._job.cause else 0
 
     @property
-    def failed(self) -> bool:
-        """Whether ranks ran and something went wrong that nobody asked for."""
-        return self._job.failed
-
-    @property
-    def cause(self) -> str:
-        """Why the job did not end well; "" where it did."""
-        return self._job.cause.text if self._job.cause else ""
+    def failure(self) -> Failure | None:
+        """What went wrong that nobody asked for while ranks ran."""
+        cause = self._job.cause
+        if not self._job.failed or cause is None:
+            return None
+        last = [] if cause.rank is None else self._tails[cause.rank].lines(TAIL_LINES)
+        return Failure(cause.text, cause.rank, last_exception(last), self._step)
 
     def _meet(self) -> None:
         """Start an agent on every host that has ranks, and ask whether it can do its part."""
@@ -181,6 +207,7 @@ class Launcher:
             self._token,
             self._name,
             self._plan.deadline_s,
+            self._plan.restart,
         )
         own = {name: value for name, value in os.environ.items() if name.startswith("HAL_")}
         return {"command": self._plan.command, "environment": {**own, **world.environment()}}

@@ -1,11 +1,14 @@
 """What a rank reads from its environment."""
 
+import os
+from dataclasses import replace
+
 import pytest
 
 from hal.core.errors import InvalidCall
 from stack.comm.world import PREFIX, World, host_and_port
 
-WORLD = World(1, 4, 1, 2, "node1", "cpu:1", "127.0.0.1:4711", "secret", "job", 2.5)
+WORLD = World(1, 4, 1, 2, "node1", "cpu:1", "127.0.0.1:4711", "secret", "job", 2.5, 3, 9)
 
 
 def with_(**changed):
@@ -50,6 +53,13 @@ def test_half_a_world_is_an_error_that_names_the_rest():
 def test_a_wrong_value_is_named(changed, text):
     with pytest.raises(InvalidCall, match=text):
         World.from_environment(with_(**changed))
+
+
+def test_a_child_of_a_rank_is_not_the_rank():
+    replace(WORLD, process=0).check_process()
+    replace(WORLD, process=os.getpid()).check_process()
+    with pytest.raises(InvalidCall, match="rank 1 is taken by process 9 on host node1; this is"):
+        WORLD.check_process()
 
 
 def test_the_token_is_not_shown():

@@ -12,6 +12,7 @@ from gpt import GPTConfig
 train_gpt.MODEL = GPTConfig(layers=1, width=16, heads=2, context=16)
 train_gpt.BATCH = 2
 train_gpt.VALIDATE_EVERY = 4
+train_gpt.SAVE_EVERY = 4
 train_gpt.VALIDATION_BATCHES = 2
 train_gpt.SAMPLE_BYTES = 12
 

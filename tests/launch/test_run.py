@@ -2,14 +2,17 @@
 
 import os
 import pty
+import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from stack.launch.again import pause_after
 from tests.launch.running import HAL, LONG_S, finished, has_ended, read_lines, read_to_end
 
 pytestmark = pytest.mark.slow
@@ -142,7 +145,7 @@ def test_a_job_that_fails_is_started_again_and_goes_on(folder):
     assert done.code == 0
     assert said_by_launcher(done) == [
         "hal run: rank 0 failed: exit status 1: ValueError: step 0",
-        "hal run: starts the job again, 1 of 2",
+        "hal run: starts the job again in 1 s, 1 of 2",
     ]
     seen = [folder.path / "logs" / name / "rank-0.stdout" for name in (".", "restart-1")]
     assert [path.read_text() for path in seen] == ["from 0\n", "from 1\n"]
@@ -153,10 +156,104 @@ def test_a_job_is_given_up_after_its_restarts_with_the_first_cause(folder):
     assert done.code == 1
     assert said_by_launcher(done) == [
         "hal run: rank 0 failed: exit status 1: ValueError: step 0",
-        "hal run: starts the job again, 1 of 1",
+        "hal run: starts the job again in 1 s, 1 of 1",
         "hal run: rank 0 failed: exit status 1: ValueError: step 1",
-        "hal run: gives up after 2 starts; the first cause: rank 0 failed: exit status 1",
+        "hal run: gives up after 2 starts; the first cause: rank 0 failed: exit status 1: "
+        "ValueError: step 0",
     ]
+
+
+AGAIN = """
+import os, signal, sys
+from stack.comm.world import World
+from stack.launch.progress import kept
+
+world = World.from_environment()
+if sys.argv[1] == "forward":
+    kept(world.restart)
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+raise ValueError("as always")
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (
+            "same",
+            [
+                "rank 0 failed: exit status 1: ValueError: as always",
+                "starts the job again in 1 s, 1 of 2",
+                "rank 0 failed: exit status 1: ValueError: as always",
+                "does not start the job again: it failed twice in the same way, rank 0 failed: "
+                "exit status 1: ValueError: as always",
+            ],
+        ),
+        (
+            "forward",
+            [
+                "rank 0 failed: exit status 1: ValueError: as always",
+                "starts the job again in 1 s, 1 of 1",
+                "rank 0 failed: exit status 1: ValueError: as always",
+                "gives up after 2 starts; the first cause: rank 0 failed: exit status 1: "
+                "ValueError: as always, after step 0",
+            ],
+        ),
+        (
+            "killed",
+            [
+                "rank 0 failed: killed by SIGKILL",
+                "starts the job again in 1 s, 1 of 1",
+                "rank 0 failed: killed by SIGKILL",
+                "gives up after 2 starts; the first cause: rank 0 failed: killed by SIGKILL",
+            ],
+        ),
+    ],
+)
+def test_a_failure_that_comes_back_the_same_is_not_repeated(folder, how, said):
+    restarts = 2 if how == "same" else 1
+    done = folder.run("-n", 1, *HERE, "--restarts", restarts, folder.write(AGAIN), how)
+    assert said_by_launcher(done) == [f"hal run: {line}" for line in said]
+
+
+def test_pauses_between_restarts_grow_and_are_bounded():
+    assert [pause_after(n) for n in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert pause_after(10**6) == 60
+
+
+def test_a_pause_ends_when_somebody_asks(folder):
+    with folder.start("-n", 1, *HERE, "--restarts", 9, folder.write(KEPT), 99) as process:
+        said = b""
+        while b"starts the job again in 1 s" not in said:
+            said += process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        done = finished(process)
+    assert done.code == 128 + signal.SIGTERM
+
+
+PARENT = """
+import os, subprocess, sys
+import numpy as np
+from stack.comm.group import Group
+from stack.comm.world import World
+
+world = World.from_environment()
+if len(sys.argv) == 1 and world.rank == 1:  # a child that joins in its parent's place, and first
+    child = subprocess.run([sys.executable, __file__, "child"], capture_output=True, text=True)
+    print(f"{os.getpid()} {child.returncode} {child.stderr.splitlines()[-1]}", flush=True)
+with Group.of(world) as group:
+    print("sum", group.all_reduce(np.ones(1))[0], flush=True)
+"""
+
+
+def test_a_child_of_a_rank_does_not_take_its_place(folder):
+    done = folder.run("-n", 2, *HERE, folder.write(PARENT))
+    assert done.code == 0
+    assert [line for line in done.out if "sum" in line] == ["[0] sum 2.0", "[1] sum 2.0"]
+    (told,) = [line for line in done.out if "sum" not in line]
+    process, words = re.fullmatch(r"\[1\] (\d+) 1 (.*)", told).groups()
+    assert f"rank 1 is taken by process {process} on host {socket.gethostname()}" in words
 
 
 def test_a_job_that_was_asked_to_end_is_not_started_again(folder):

@@ -87,6 +87,10 @@ class StoreServer:
         """The port at which it listens."""
         return int(self._listener.getsockname()[1])
 
+    def value(self, key: str) -> bytes | None:
+        """The value of a key as it is now, None if it has none."""
+        return self._table.value(key.encode())
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self

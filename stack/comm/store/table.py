@@ -90,6 +90,10 @@ class Table:
         """Of how many clients the last change is kept."""
         return len(self._done)
 
+    def value(self, key: bytes) -> bytes | None:
+        """The value of a key, None if it has none. Any thread may ask."""
+        return self._values.get(key)
+
     def come(self, client: int, session: bytes) -> None:
         """A client has connected."""
         self._clients[client] = _Client(session)
