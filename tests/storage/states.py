@@ -6,6 +6,7 @@ import numpy as np
 
 from stack.storage import Box, Limits, Shard, Span
 from stack.storage.layout import DTYPES
+from stack.storage.store import Store
 
 SMALL = Limits(block=4096, file_nbytes=50_000, window=60_000)
 """Blocks, files and windows so small that a few tensors fill many."""
@@ -85,3 +86,40 @@ def differs(got, want):
         for name in members
         if data(got[group][name]) != data(members[name])
     ]
+
+
+class Wrapped(Store):
+    """A store that does what another one does; tests change a call of it."""
+
+    def __init__(self, inside):
+        self.inside, self.where, self.in_place = inside, inside.where, inside.in_place
+
+    def take(self, name, size):
+        return self.inside.take(name, size)
+
+    def put(self, place, offset, data, nbytes):
+        return self.inside.put(place, offset, data, nbytes)
+
+    def sync(self):
+        self.inside.sync()
+
+    def finish(self, written):
+        self.inside.finish(written)
+
+    def commit(self, name, data, replace=False):
+        return self.inside.commit(name, data, replace)
+
+    def read(self, name, offset, out):
+        return self.inside.read(name, offset, out)
+
+    def list(self, prefix=""):
+        return self.inside.list(prefix)
+
+    def delete(self, names):
+        self.inside.delete(names)
+
+    def lease(self, owner):
+        return self.inside.lease(owner)
+
+    def close(self):
+        self.inside.close()

@@ -5,6 +5,7 @@ import os
 import select
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +20,13 @@ from stack.storage import (
     Mismatch,
     NoCheckpoint,
     Occupied,
+    Refused,
     Shard,
     StorageError,
 )
+from stack.storage.folder import Folder
 from stack.storage.manifest import MANIFEST, decoded
-from tests.storage.states import SMALL, differs, state
+from tests.storage.states import SMALL, Wrapped, differs, state
 
 STATE = state()
 STEP = "step-000000000001"
@@ -277,3 +280,51 @@ def test_a_full_disk_is_found_before_anything_is_harmed(tmp_path):
             assert [f.name for f in folder.glob("step-*")] == [STEP]
     finally:
         subprocess.run(["rm", "-rf", str(folder)], timeout=30, check=True)
+
+
+class CommitsAndFails(Wrapped):
+    """A store whose answer to a commit is lost."""
+
+    def commit(self, name, data, replace=False):
+        super().commit(name, data, replace)
+        if name.endswith(MANIFEST):
+            raise StorageError("the answer is lost")
+        return True
+
+
+def test_a_commit_whose_answer_is_lost_stays(tmp_path):
+    with checkpoints(tmp_path) as c:
+        c.save(1, STATE)
+        c._stores = [CommitsAndFails(c._stores[0])]
+        with pytest.raises(StorageError, match="the answer is lost"):
+            c.save(1, state(2))
+        assert not differs(c.load().tensors, state(2))
+
+
+def test_a_store_whose_creates_are_not_exclusive_is_refused(tmp_path):
+    class Overwrites(Wrapped):
+        def commit(self, name, data, replace=False):
+            return super().commit(name, data, True)
+
+    class OneAtATime(Wrapped):
+        def commit(self, name, data, replace=False):
+            if name in self.list():
+                return False
+            time.sleep(0.01)
+            return super().commit(name, data, True)
+
+    class Forgets(Wrapped):
+        def list(self, prefix=""):
+            return dict(list(super().list(prefix).items())[:1])
+
+    for kind, text in (
+        (Overwrites, "each only if it is not there, 8 succeeded"),
+        (OneAtATime, "succeeded"),
+        (Forgets, "it lists"),
+    ):
+        with (
+            Checkpoints([kind(Folder(tmp_path))]) as c,
+            pytest.raises(Refused, match=text),
+        ):
+            c.save(1, STATE)
+        assert {f.name for f in tmp_path.iterdir()} <= {".lease"}

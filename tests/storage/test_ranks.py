@@ -8,31 +8,26 @@ import pytest
 
 from hal.core.errors import HalError
 from stack.storage import Checkpoints, Mismatch, Shard, StorageError
-from stack.storage.store import Store
 from tests.comm.engine.crew import crews
-from tests.storage.states import SMALL, WAYS, blank, differs, shards, state
+from tests.storage.states import SMALL, WAYS, Wrapped, blank, differs, shards, state
 
 SIZES = (1, 2, 3, 4, 8)
 STATE = state()
 PLAIN = {"step": 3, "name": "x", "list": [1, 2.5, None, True]}
 
 
-class Counting(Store):
+class Counting(Wrapped):
     """A store that counts the bytes that are read from it."""
 
     def __init__(self, inside, counter):
-        self._inside, self.counter, self.where = inside, counter, inside.where
+        super().__init__(inside)
+        self.counter = counter
 
     def read(self, name, offset, out):
-        got = self._inside.read(name, offset, out)
+        got = super().read(name, offset, out)
         with self.counter["lock"]:
             self.counter["nbytes"] += got
         return got
-
-
-for _name in ("take", "put", "sync", "finish", "commit", "list", "delete", "lease", "close"):
-    setattr(Counting, _name, lambda self, *a, _n=_name: getattr(self._inside, _n)(*a))
-Counting.__abstractmethods__ = frozenset()
 
 
 def checkpoints(where, group, **more):
