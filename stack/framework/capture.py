@@ -114,7 +114,8 @@ def _captured(trace: Trace, nodes: list[Node], given: list[Tensor], result: Any)
     cells = [*given, *(s for s in sources if isinstance(s, Cell)), *tensors]
     device = common_device(cells) if cells else default_device()
     inputs = tuple(inline.add_input(leaf) for leaf in inline.inputs)
-    plan = engine(device).plan(GraphRequest(tuple(outputs), inputs, tuple(updates)))
+    request = GraphRequest(tuple(outputs), inputs, tuple(updates))
+    plan = engine(device).plan(request, keep=False)  # it lives as long as its function
     flags = Flags(trace.flags)
     return Captured(plan, device, sources, tuple(states), results, len(tensors), flags)
 

@@ -23,6 +23,9 @@ from stack.framework.tree import flatten, unflatten
 P = ParamSpec("P")
 R = TypeVar("R")
 
+PLANS = 256
+"""How many plans a function keeps, for the kinds of arguments that it was called with last."""
+
 
 def jit(function: Callable[P, R]) -> Jitted[P, R]:
     """Capture the function, gradients and optimizer steps included, as one plan for each kind of
@@ -35,16 +38,21 @@ def jit(function: Callable[P, R]) -> Jitted[P, R]:
     and those that it changes in place are updated in place; gradients that it gathers and does not
     use up are dropped. Within the function values
     cannot be read. It returns tensors in nested tuples, lists and dicts.
+
+    Plans live as long as their function, which keeps those of the last PLANS kinds of arguments: a
+    kind that was not seen for longer is traced anew.
     """
     return Jitted(function)
 
 
 class Jitted(Generic[P, R]):
-    """A function under `jit`; `traced` counts its traces."""
+    """A function under `jit`; `traced` counts its traces, `plans` the plans that it keeps."""
 
     def __init__(self, function: Callable[P, R]) -> None:
         self._function = function
-        self._plans: dict[Hashable, list[Captured]] = {}
+        self._captured: dict[Hashable, list[Captured]] = {}  # least recently used first
+        self._newest: list[Captured] = []
+        self.plans = 0
         self.traced = 0
         update_wrapper(self, function)
 
@@ -55,7 +63,7 @@ class Jitted(Generic[P, R]):
         arguments = tuple(_argument(x) for x in given)
         try:
             key = (spec, arguments, mode.key())
-            plans = self._plans.setdefault(key, [])
+            plans = self._captured.get(key, [])
         except TypeError as error:
             raise TensorError(
                 f"an argument of {self._name} is neither an array nor hashable: {error}\n"
@@ -65,6 +73,12 @@ class Jitted(Generic[P, R]):
         if captured is None:
             captured = self._capture(spec, arguments)
             plans.append(captured)
+            self.plans += 1
+        if plans is not self._newest:
+            self._newest = plans
+            self._captured.pop(key, None)
+            self._captured[key] = plans
+        self._forget_oldest()
         result: R = _run(captured, given)
         return result
 
@@ -76,6 +90,14 @@ class Jitted(Generic[P, R]):
         self.traced += 1
         return capture(self._name, traced, arguments)
 
+    def _forget_oldest(self) -> None:
+        while self.plans > PLANS:
+            oldest, plans = next(iter(self._captured.items()))
+            del plans[0]
+            self.plans -= 1
+            if not plans:
+                del self._captured[oldest]
+
     @property
     def _name(self) -> str:
         return self._function.__name__
@@ -83,7 +105,7 @@ class Jitted(Generic[P, R]):
     @property
     def launches(self) -> int:
         """The kernel launches of all captured plans."""
-        return sum(c.plan.launches for plans in self._plans.values() for c in plans)
+        return sum(c.plan.launches for plans in self._captured.values() for c in plans)
 
 
 def _is_array(x: Any) -> bool:

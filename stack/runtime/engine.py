@@ -6,8 +6,10 @@ import gc
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +37,17 @@ PLANS = 256
 """How many plans are kept for graphs that come again."""
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What an engine holds: `plans` that somebody holds, of which the engine itself keeps `kept`
+    (PLANS at most) for graphs that come again, and the `programs` that are loaded for them. Those
+    of plans that are gone are given back to the device by the next new plan or `sync`."""
+
+    plans: int
+    kept: int
+    programs: int
+
+
 class Engine:
     """Runs graphs on a device. `compile` turns a request into calls; `timeout_s` bounds every wait.
 
@@ -57,7 +70,8 @@ class Engine:
         )
         self.closed = False
         self._compile = compile
-        self._plans: OrderedDict[Hashable, Plan] = OrderedDict()
+        self._kept: OrderedDict[Hashable, Plan] = OrderedDict()
+        self._plans: WeakValueDictionary[Hashable, Plan] = WeakValueDictionary()
         self._lock = threading.RLock()
 
     def put(self, value: npt.ArrayLike, dtype: DType) -> Array:
@@ -104,22 +118,32 @@ class Engine:
         """A new array with undefined values. Raises OutOfMemory."""
         return self.memory.allocate(type, f"array {type}")
 
-    def plan(self, request: GraphRequest) -> Plan:
-        """The plan of a request; one of equal structure is found again. Raises what compiling
+    def plan(self, request: GraphRequest, keep: bool = True) -> Plan:
+        """The plan of a request; one of equal structure is found again while somebody holds it,
+        which the engine itself does for the last PLANS that it was to `keep`. Raises what compiling
         raises."""
         key = structure(request)
         with self._lock:
             found = self._plans.get(key)
             if found is None:
                 found = self._plans[key] = Plan(self.resources, self._compile(renumbered(request)))
-                self._forget_oldest()
-            self._plans.move_to_end(key)
+                self.programs.sweep()
+            if keep:
+                self._kept[key] = found
+                self._kept.move_to_end(key)
+                if len(self._kept) > PLANS:
+                    self._kept.popitem(last=False)
             return found
 
     def plans(self) -> tuple[Plan, ...]:
-        """The plans that are kept for graphs that come again, least recently used first."""
+        """All plans that somebody holds."""
         with self._lock:
             return tuple(self._plans.values())
+
+    def held(self) -> Held:
+        """How many plans and programs there are."""
+        with self._lock:
+            return Held(len(self._plans), len(self._kept), self.programs.count)
 
     def sync(self, timeout_s: float | None = None) -> None:
         """Wait for everything submitted so far; raises as `get`."""
@@ -129,7 +153,7 @@ class Engine:
     def close(self) -> None:
         """Close the device; its arrays and plans are of no use any more. Idempotent."""
         self.closed = True
-        self._plans.clear()
+        self._kept.clear()
         self.device.close()
 
     def __enter__(self) -> Self:
@@ -153,16 +177,11 @@ class Engine:
         if array.pool is not self.pool:
             raise InvalidCall(f"{array!r} does not belong to this engine of {self.device.name}")
 
-    def _forget_oldest(self) -> None:
-        while len(self._plans) > PLANS:
-            self._plans.popitem(last=False)
-        self.programs.sweep()
-
     def _reclaim(self) -> None:
         """Drop plans that nobody holds and arrays in reference cycles, and wait for their last
         use."""
         with self._lock:
-            self._plans.clear()
+            self._kept.clear()
         gc.collect()
         self.sync()
 

@@ -46,6 +46,11 @@ class Programs:
         new = dict(zip(missing, made, strict=True))
         return {source: loaded or new[source] for source, loaded in found.items()}
 
+    @property
+    def count(self) -> int:
+        """The programs that are loaded and held."""
+        return len(self._loaded)
+
     def _new(self, source: KernelSource) -> Loaded:
         made = Loaded(self._device.load(source))
         self._loaded[source] = made
@@ -59,5 +64,9 @@ class Programs:
 
     def sweep(self) -> None:
         """Free every retired handle."""
-        while self._retired:
-            self._device.free(self._retired.popleft())
+        while True:
+            try:
+                handle = self._retired.popleft()
+            except IndexError:
+                return
+            self._device.free(handle)
