@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hal.core.checks import check_after, check_copy, check_grid, check_pattern, check_region
+from hal.core.checks import (
+    check_after,
+    check_copy,
+    check_count,
+    check_grid,
+    check_list,
+    check_pattern,
+    check_region,
+)
 from hal.core.errors import InvalidCall
 from hal.core.handles import Handles
+from hal.core.kinds import shown
 from hal.core.values import (
     Argument,
     Buffer,
@@ -25,12 +34,13 @@ SlotParams = tuple[tuple[int, Param], ...]
 
 
 def slot_params(where: str, params: Sequence[Param], args: Sequence[Argument]) -> SlotParams:
-    """The slots among a program's arguments. Raises InvalidCall for a negative index."""
+    """The slots among a program's arguments. Raises InvalidCall for an index that is
+    no count."""
     slots = tuple(
         (arg.index, param) for param, arg in zip(params, args, strict=True) if isinstance(arg, Slot)
     )
-    if bad := [index for index, _ in slots if index < 0]:
-        raise InvalidCall(f"{where}: slot {bad[0]}; slots count from 0")
+    for index, _ in slots:
+        check_count(where, "a slot", index)
     return slots
 
 
@@ -42,8 +52,11 @@ def check_commands(
     grid: Grid,
 ) -> SlotParams:
     """Check each command as the call that it stands for; gives the graph's slots."""
+    check_list(where, "commands", commands)
     for index, command in enumerate(commands):
         at = f"{where}, command {index}"
+        if not isinstance(command, Command):
+            raise InvalidCall(f"{at} must be a launch, copy or fill, is {shown(command)}")
         check_after(at, command.after, index)
         _check_command(at, command, handles, grid)
     launches = (c.launchable for c in commands if isinstance(c, LaunchCommand))

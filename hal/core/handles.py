@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from hal.core.errors import InvalidCall, StaleHandle
+from hal.core.kinds import shown
 from hal.core.values import Handle
 
 H = TypeVar("H", bound=Handle)
@@ -30,10 +31,10 @@ class Handles:
     def check(self, where: str, handle: Handle, kind: type[Handle]) -> None:
         """Raise StaleHandle unless the handle is live, InvalidCall when it is of another kind."""
         if not isinstance(handle, kind):
-            raise InvalidCall(f"{where}: expected a {kind.__name__}, got {handle!r}")
+            raise InvalidCall(f"{where}: expected a {kind.__name__}, got {shown(handle)}")
         # An id may have passed from a dropped handle to one of another device, so it is not enough.
-        theirs = handle.device != self._device or handle.epoch != self._epoch
-        if theirs or id(handle) not in self._live:
+        known = id(handle) in self._live
+        if not known or handle.device != self._device or handle.epoch != self._epoch:
             raise StaleHandle(f"{where}: {self._why_stale(handle)}")
 
     def check_open(self, where: str) -> None:

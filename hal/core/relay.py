@@ -13,6 +13,7 @@ from typing import Any
 import pluggy
 
 from hal.core.errors import InvalidCall, PluginError
+from hal.core.kinds import shown
 from hal.core.spec import PROJECT, hooks
 
 Hook = Callable[..., Any]
@@ -118,6 +119,10 @@ def _positional(hook: str, call: Hook, parameters: tuple[str, ...]) -> Hook:
             raise TypeError(f"{hook} takes {', '.join(parameters) or 'no arguments'}")
         values |= kwargs
         for name in points:
+            if not isinstance(values[name], Sequence):
+                raise InvalidCall(
+                    f"{hook}: {name} must be a list of points, is {shown(values[name])}"
+                )
             values[name] = list(values[name])
         return call(**values)
 

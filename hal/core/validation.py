@@ -7,7 +7,7 @@ the contract's type; a PluginError says which hook returned what.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TypeVar
 
 from hal.core.checks import (
@@ -15,8 +15,10 @@ from hal.core.checks import (
     check_arguments,
     check_copy,
     check_count,
+    check_flag,
     check_grid,
     check_host_memory,
+    check_list,
     check_pattern,
     check_region,
     check_space,
@@ -27,6 +29,7 @@ from hal.core.device import Device
 from hal.core.errors import Failure, InvalidCall, PluginError, Unsupported, UnsupportedFormat
 from hal.core.graph_checks import SlotParams, check_commands, slot_params
 from hal.core.handles import Handles
+from hal.core.kinds import check_kind, shown
 from hal.core.spec import DeviceSpec, hookimpl, hooks
 from hal.core.values import (
     AllocOptions,
@@ -101,6 +104,7 @@ class Validation:
         where = f"{self._name}.alloc"
         self._handles.check_open(where)
         check_count(where, "nbytes", nbytes)
+        check_kind(where, "options", options, AllocOptions)
         check_space(where, options.space, self._info)
         if options.shareable and Feature.IPC not in self._info.features:
             raise Unsupported(f"{where}: shareable memory needs the feature 'ipc', not declared")
@@ -111,10 +115,10 @@ class Validation:
         self, dst: Region | HostMemory, src: Region | HostMemory, timeline: Timeline, waits: Waits
     ) -> Generator[None, Point, Point]:
         where = self._submit("copy", timeline, waits)
+        check_copy(where, dst, src)
         for side in (dst, src):
             if isinstance(side, Region) and not self._is_peer(where, side.buffer):
                 self._handles.check(where, side.buffer, Buffer)
-        check_copy(where, dst, src)
         return self._point("copy", timeline, (yield))
 
     @_checked
@@ -129,6 +133,7 @@ class Validation:
     @_checked
     def map(self, region: Region, writable: bool) -> Generator[None, memoryview, memoryview]:
         self._region(f"{self._name}.map", region)
+        check_flag(f"{self._name}.map", "writable", writable)
         return self._gave("map", memoryview, (yield))
 
     @_checked
@@ -147,6 +152,7 @@ class Validation:
     def import_buffer(self, shared: SharedHandle) -> Generator[None, Buffer, Buffer]:
         where = f"{self._name}.import_buffer"
         self._handles.check_open(where)
+        check_kind(where, "shared", shared, SharedHandle)
         check_count(where, "nbytes", shared.nbytes)
         return self._new("import_buffer", Buffer, (yield))
 
@@ -161,6 +167,7 @@ class Validation:
     def load(self, source: KernelSource) -> Generator[None, Program, Program]:
         where = f"{self._name}.load"
         self._handles.check_open(where)
+        check_kind(where, "source", source, KernelSource)
         if source.format not in self._info.formats:
             accepted = ", ".join(self._info.formats)
             raise UnsupportedFormat(f"{where}: format {source.format!r}; accepted are {accepted}")
@@ -207,7 +214,10 @@ class Validation:
     def load_operator(
         self, operator: Operator, constants: object
     ) -> Generator[None, Program, Program]:
-        self._handles.check_open(f"{self._name}.load_operator")
+        where = f"{self._name}.load_operator"
+        self._handles.check_open(where)
+        check_kind(where, "operator", operator, Operator)
+        check_kind(where, "constants", constants, Mapping[str, int])
         return self._new("load_operator", Program, (yield))
 
     # timelines
@@ -215,6 +225,7 @@ class Validation:
     @_checked
     def create_timeline(self, host_driven: bool) -> Generator[None, Timeline, Timeline]:
         self._handles.check_open(f"{self._name}.create_timeline")
+        check_flag(f"{self._name}.create_timeline", "host_driven", host_driven)
         return self._new("create_timeline", Timeline, (yield))
 
     @_checked
@@ -222,6 +233,7 @@ class Validation:
         where = f"{self._name}.signal"
         self._handles.check(where, timeline, Timeline)
         check_count(where, "value", value)
+        check_kind(where, "failure", failure, Failure | None)
         if not timeline.host_driven:
             raise InvalidCall(
                 f"{where}: the device advances this timeline; signal a host-driven one"
@@ -235,6 +247,7 @@ class Validation:
         where = f"{self._name}.wait"
         self._points(where, points)
         check_timeout(where, timeout_s)
+        check_flag(where, "wait_all", wait_all)
         return self._gave("wait", bool, (yield))
 
     @_checked
@@ -266,6 +279,7 @@ class Validation:
     ) -> Generator[None, Point, Point]:
         where = self._submit("replay", timeline, waits)
         self._handles.check(where, graph, Graph)
+        check_list(where, "slots", slots)
         if len(slots) != graph.slots:
             raise InvalidCall(
                 f"{where}: the graph has {graph.slots} slots, got {len(slots)} arguments"
@@ -286,6 +300,7 @@ class Validation:
     @_checked
     def inject(self, fault: Fault) -> Generator[None]:
         where = f"{self._name}.inject"
+        check_kind(where, "fault", fault, Fault)
         check_count(where, "nth", fault.nth, least=1)
         if fault.hook not in hooks(DeviceSpec):
             raise InvalidCall(f"{where}: the contract has no hook {fault.hook!r}")
@@ -295,6 +310,7 @@ class Validation:
     def create_group(self, spec: GroupSpec) -> Generator[None, Group, Group]:
         where = f"{self._name}.create_group"
         self._handles.check_open(where)
+        check_kind(where, "spec", spec, GroupSpec)
         check_timeout(where, spec.timeout_s)
         if not 0 <= spec.rank < len(spec.peers) or spec.peers[spec.rank] != self._name:
             raise InvalidCall(f"{where}: {self._name} is not member {spec.rank} of {spec.peers}")
@@ -312,6 +328,7 @@ class Validation:
     ) -> Generator[None, Point, Point]:
         where = self._submit("collective", timeline, waits)
         self._handles.check(where, group, Group)
+        check_kind(where, "call", call, Collective)
         check_count(where, "count", call.count)
         if not 0 <= call.root < group.size:
             raise InvalidCall(f"{where}: root {call.root} is not a rank of {group.size} members")
@@ -320,9 +337,21 @@ class Validation:
         return self._point("collective", timeline, (yield))
 
     @_checked
+    def abort(self, group: Group, cause: Failure) -> Generator[None]:
+        self._handles.check(f"{self._name}.abort", group, Group)
+        check_kind(f"{self._name}.abort", "cause", cause, Failure)
+        yield
+
+    @_checked
+    def async_error(self, group: Group) -> Generator[None, object, object]:
+        self._handles.check(f"{self._name}.async_error", group, Group)
+        return (yield)
+
+    @_checked
     def shrink(self, group: Group, ranks: Sequence[int]) -> Generator[None, Group, Group]:
         where = f"{self._name}.shrink"
         self._handles.check(where, group, Group)
+        check_kind(where, "ranks", ranks, Sequence[int])
         if group.rank not in ranks or not all(0 <= rank < group.size for rank in ranks):
             raise InvalidCall(
                 f"{where}: {ranks} of {group.size} ranks, which must include {group.rank}"
@@ -360,7 +389,10 @@ class Validation:
         return where
 
     def _points(self, where: str, points: Sequence[Point]) -> None:
+        check_list(where, "points", points)
         for point in points:
+            if not isinstance(point, Point):
+                raise InvalidCall(f"{where}: expected a Point, got {shown(point)}")
             self._handles.check(where, point.timeline, Timeline)
             check_count(where, "a point's value", point.value)
 
@@ -375,7 +407,7 @@ class Validation:
 
     def _is_peer(self, where: str, buffer: Buffer) -> bool:
         """Whether a buffer belongs to a device that this one reaches."""
-        if buffer.device not in self._peers:
+        if not isinstance(buffer.device, str) or buffer.device not in self._peers:
             return False
         if Feature.PEER_COPY not in self._info.features:
             raise Unsupported(f"{where}: {self._name} does not declare 'peer-copy'")
@@ -384,4 +416,4 @@ class Validation:
 
 def _check_callable(where: str, function: object) -> None:
     if not callable(function):
-        raise InvalidCall(f"{where}: expected a function, got {function!r}")
+        raise InvalidCall(f"{where}: expected a function, got {shown(function)}")

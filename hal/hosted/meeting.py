@@ -120,6 +120,8 @@ class Member:
         self.failed_from = first if self.error is None else min(first, self.failed_from)
         self.error = self.error or failure
         for call in [c for c in self.calls if c.number >= first]:
+            if call not in self.calls:
+                continue  # it failed with one before, which is on the same timeline
             op = call.joined[self.spec.rank][0]
             if op.stage is not Stage.RUNNING:
                 self.drop(call)

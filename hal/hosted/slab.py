@@ -64,6 +64,8 @@ class Slabs:
         if shared.kind != MEMFD:
             text = f"import_buffer: kind {shared.kind!r}; this device imports {MEMFD!r}"
             raise Unsupported(text)
+        if len(shared.token) != 2:
+            raise InvalidCall(f"import_buffer: {shared} is no handle of {MEMFD!r}")
         pid, number = shared.token
         path = f"/proc/{pid}/fd/{number}"
         try:

@@ -149,7 +149,7 @@ def test_arguments_fit_their_parameters(device, buffer, add_source):
         ([buffer, buffer], "'n' takes a u8 scalar"),
         ([buffer, 256], "256 for parameter 'n' is outside u8: 0 to 255"),
         ([buffer.region(8, 9), 1], "past the buffer"),
-        ([Slot(-1), 1], "slots count from 0"),
+        ([Slot(-1), 1], "a slot must be an int of at least 0, is -1"),
     ]:
         with pytest.raises(InvalidCall, match=said):
             device.bind(program, args)

@@ -128,3 +128,21 @@ def test_a_group_without_all_its_members_is_not_made(bench):
     spec = GroupSpec("alone", 0, ("tiny:0", "tiny:1"), 0.02)
     with pytest.raises(DeadlineExceeded, match=r"ranks \[1\] did not join"):
         bench.device.create_group(spec)
+
+
+def test_calls_that_wait_on_one_timeline_fail_together_where_a_member_gives_up(benches):
+    bench = benches[0]
+    (group,) = join([bench], "gives up")
+    gate = bench.device.create_timeline(True)
+    region, timeline = bench.buffer.region(), bench.timeline()
+    waits = (Point(gate, 1),)
+    points = [
+        bench.device.collective(group, SUM, region, region, timeline, waits) for _ in range(3)
+    ]
+    lost = Failure(FailureKind.ABORTED, Scope.PEER, bench.device.name, "test", "given up")
+    bench.device.abort(group, lost)
+    bench.device.signal(gate, 1, None)
+    assert cause(bench, points[-1]) == lost
+    late = [submit(bench, group, SUM) for _ in range(3)]
+    assert cause(bench, late[-1]) == lost
+    write(bench, np.zeros(16, np.float32))  # the session's thread is well

@@ -32,7 +32,8 @@ _OPTIONS = {
     },
     # The exit status stays the tests' own: what they expect of a child holds with a finding, too.
     Sanitizer.THREAD: {
-        "TSAN_OPTIONS": f"exitcode=0:history_size=4:suppressions={_SUPPRESSIONS}:log_path={{log}}"
+        "TSAN_OPTIONS": f"exitcode=0:die_after_fork=0:history_size=4:"
+        f"suppressions={_SUPPRESSIONS}:log_path={{log}}"
     },
 }
 
