@@ -31,7 +31,6 @@ STOPS = frozenset(
         "philox",
         "argmax",
         "argmin",
-        "all_reduce",
     ]
 )
 """Operations through which no derivative flows."""

@@ -17,6 +17,7 @@ from stack.comm.device.group import DeviceGroup
 from stack.compiler.compile import compile_graph
 from stack.compiler.program import ExchangeCall, GraphRequest, KernelCall
 from stack.compiler.tune.tunable import tunables
+from stack.framework.autograd import gradients
 from stack.ir import build as g
 from stack.ops import OPS
 from stack.runtime import engine_of
@@ -125,6 +126,30 @@ def test_a_plan_runs_again_and_again_on_what_it_has_updated(ranks):
     for _ in range(20):
         values[:, 0] = values[:, 0].mean(0) + values[:, 1]
     np.testing.assert_allclose([row[0] for row in found], values[:, 0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["sum", "avg"])
+def test_a_gradient_goes_through_an_exchange_to_all_ranks(ranks, kind):
+    """Of the sum over ranks of y * combined(x)**2, by x; the ranks' y differ."""
+    combined = g.all_reduce(kind, X, "data", "x")
+    loss = g.mul(Y, g.mul(combined, combined))
+    found = gradients([(loss, g.full_like(loss, 1))], lambda n: n is X)[X]
+    x, y = np.random.default_rng(3).integers(-4, 5, (2, 2, N)).astype(np.float64)
+    values = np.stack([x, y], 1)
+    share = 1 if kind == "sum" else 1 / 2
+    wanted = 2 * share * y.sum(0) * share * x.sum(0)
+    for (got,) in ranks.run(GraphRequest((found,), (X, Y)), values):
+        np.testing.assert_allclose(got, wanted, rtol=1e-12)
+
+
+def test_an_exchange_without_a_gradient_says_so():
+    """Where one is wanted below it alone."""
+    for kind in ("max", "min", "prod"):
+        y = g.add(g.all_reduce(kind, X, "data"), Y)
+        ones = g.full_like(y, 1)
+        assert gradients([(y, ones)], lambda n: n is Y)[Y] is ones
+        with pytest.raises(InvalidCall, match=f"by {kind} among group 'data' has no gradient"):
+            gradients([(y, ones)], lambda n: n is X)
 
 
 def test_what_is_needed_first_is_combined_first_in_place_and_beside_the_rest(ranks):
