@@ -12,6 +12,7 @@ from stack.framework.cell import traces
 from stack.framework.flat import Layout, homes
 from stack.ir import build as g
 from stack.parallel.order import begun, called
+from stack.parallel.rows import rows_of
 
 BUCKET_NBYTES = 1 << 20
 """Gradients that are averaged at once, about: few enough that the first ones are on their way while
@@ -48,14 +49,16 @@ def _run(group: Sequence[Tensor]) -> Run:
 def share(run: Run, group: str, names: Mapping[int, str]) -> None:
     """Replace the gradients by their averages over the ranks of the group. Parameters without one
     stay without one; the call fails where they have one on another rank, as the ranks' models would
-    differ from then on. In a trace in buckets, else at once: ranks may cut graphs that are not of
-    one trace differently. `names` has those of the parameters by their serial numbers, equal on all
-    ranks."""
+    differ from then on, and where the data of another rank has another number of rows, as the
+    average would not be that over all rows. In a trace in buckets, else at once: ranks may cut
+    graphs that are not of one trace differently. `names` has those of the parameters by their
+    serial numbers, equal on all ranks."""
     if all(p.grad is None for p in run.members):
         return
     parts = [_gradient(p) for p in run.members]
+    rows = rows_of(parts, run.members)
     cut = buckets(parts) if traces else [range(len(parts))]
-    pieces = [_averaged(run, parts, bucket, group, names) for bucket in cut]
+    pieces = [_averaged(run, parts, bucket, group, names, rows) for bucket in cut]
     flat = begun(Tensor(g.concat(pieces, 0), run.members[0].device))
     views = run.layout.split(flat.node)
     for p, view in zip(run.members, views, strict=True):
@@ -68,18 +71,24 @@ def _gradient(p: Tensor) -> Node:
 
 
 def _averaged(
-    run: Run, parts: Sequence[Node], bucket: range, group: str, names: Mapping[int, str]
+    run: Run,
+    parts: Sequence[Node],
+    bucket: range,
+    group: str,
+    names: Mapping[int, str],
+    rows: Sequence[int],
 ) -> Node:
     own = [run.layout.padded(parts[i], i) for i in bucket]
-    what = _described([run.members[i] for i in bucket], names)
+    what = _described([run.members[i] for i in bucket], names, rows)
     return g.all_reduce("avg", g.concat(own, 0), group, called(what))
 
 
-def _described(members: Sequence[Tensor], names: Mapping[int, str]) -> str:
+def _described(members: Sequence[Tensor], names: Mapping[int, str], rows: Sequence[int]) -> str:
     ends = dict.fromkeys(names[p.serial] for p in (members[0], members[-1]))
     lacking = [names[p.serial] for p in members if p.grad is None]
     without = f", none for {', '.join(lacking)}" if lacking else ""
-    return f"gradients of {' to '.join(ends)}{without}"
+    of = f" from {' and '.join(map(str, rows))} rows" if rows else ""
+    return f"gradients of {' to '.join(ends)}{without}{of}"
 
 
 def buckets(parts: Sequence[Node], nbytes: int = BUCKET_NBYTES) -> list[range]:

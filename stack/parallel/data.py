@@ -32,7 +32,8 @@ def data_parallel(model: Module, mesh: Mesh, axis: str = "data") -> DataParallel
     step.
 
     From then on `backward` gives every rank the average of the ranks' gradients, which is the
-    gradient of the mean loss over the whole batch if each rank takes an equal part of it. What is
+    gradient of the mean loss over the whole batch, of which each rank takes an equal part: ranks
+    whose data differs in the lengths of its first axes are refused. What is
     drawn at random on the model's device is this rank's part of what one rank would draw for the
     whole batch, where the batch is the first axis: dropout is the same for any number of ranks.
     Every rank computes the same things in the same order, whatever it looks at.

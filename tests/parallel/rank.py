@@ -102,8 +102,33 @@ def trouble():
             (layers[1](x) if mesh.rank else x).sum().backward()
             layers[0].bias.grad.tolist()
 
+    def uneven():
+        layer = nn.Linear(2, 2)
+        with data_parallel(layer, mesh):
+            rows = np.ones((8 + 4 * mesh.rank, 2), np.float32)
+            layer(ht.tensor(rows)).mean().backward()
+            layer.bias.grad.tolist()
+
+    def uneven_in_a_plan():
+        layer = nn.Linear(2, 2)
+        optimizer = optim.SGD(layer.parameters(), 0.1)
+        with data_parallel(layer, mesh):
+
+            @ht.jit
+            def step(x):
+                optimizer.zero_grad()
+                layer(x).mean().backward()
+                optimizer.step()
+                return layer.bias.sum()
+
+            step(np.ones((6, 2), np.float32)).item()
+            step(np.ones((6, 2), np.float32)).item()
+            step(np.ones((8 + 4 * mesh.rank, 2), np.float32)).item()
+
     attempts = {
         "absent": absent,
+        "uneven": uneven,
+        "planned": uneven_in_a_plan,
         "width": lambda: data_parallel(gpt(width=16 + 16 * mesh.rank), mesh),
         "fixed": lambda: data_parallel(gpt().requires_grad_(mesh.rank > 0), mesh),
         "rows": odd_rows,

@@ -80,13 +80,15 @@ def test_any_order_of_models_looks_and_exchanges_gives_what_one_process_does(wor
 
 
 def test_what_cannot_be_is_refused_on_every_rank(worked):
-    for refused, *_ in worked[1]:
+    for number, (refused, *_) in enumerate(worked[1]):
         assert "rank 0 has token.weight: float32[32, 16] where rank 1 has" in refused["width"]
         assert "float32[32, 32]; build the same model on all ranks" in refused["width"]
         assert "float32[32, 16], not learned where rank 1 has" in refused["fixed"]
         assert "3 rows cannot be divided by 2 ranks; take a multiple of 2" in refused["rows"]
         assert refused["whole"] == "mean takes floats, not int64; pass x.float()"
         assert "gradients of 0.weight to 1.bias" in refused["absent"]
+        for uneven in (refused["uneven"], refused["planned"]):
+            assert f"gradients of weight to bias from {8 + 4 * number} rows" in uneven
     assert any("none for 1.weight, 1.bias)" in refused["absent"] for refused, *_ in worked[1])
 
 
