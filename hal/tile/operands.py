@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,6 +9,9 @@ from hal.core.dtypes import DType
 from hal.tile.kernel import Access, Memory
 from hal.tile.node import Node, Type, node
 from hal.tile.tokens import DTYPES, Token, Tokens
+
+MOST_NESTED = 64
+"""Blocks inside each other: who reads a kernel calls himself for each."""
 
 
 class Operands:
@@ -21,14 +23,18 @@ class Operands:
         self._values: dict[str, Node] = {}
         self._memories: dict[str, Memory] = {}
         self._scalars: dict[str, Node] = {}
-        self._variables = 0
+        self._variables = self._depth = 0
 
     @contextmanager
     def block(self) -> Iterator[None]:
         """A block: what is defined in it ends with it."""
+        self._depth += 1
+        if self._depth > MOST_NESTED:
+            raise self._t.fail(f"at most {MOST_NESTED} blocks inside each other")
         outer = self._values, self._memories
         self._values, self._memories = dict(self._values), dict(self._memories)
         yield
+        self._depth -= 1
         self._values, self._memories = outer
 
     def declare(self, memory: Memory) -> Memory:
@@ -64,9 +70,10 @@ class Operands:
         token = self._t.take("number", "a number")
         digits, _, short = token.text.partition(":")
         dtype = DTYPES.get(short or "i64")
-        if dtype is None or not (dtype.is_float or re.fullmatch(r"-?\d+", digits)):
-            raise self._t.fail("an integer, or a number with its type such as 2.0:f32", token)
-        value = float(digits) if dtype.is_float else int(digits)
+        expected = "an integer, or a number with its type such as 2.0:f32"
+        if dtype is None:
+            raise self._t.fail(expected, token)
+        value = float(digits) if dtype.is_float else self._t.whole(token, digits, expected)
         return node("const", Type((), dtype), value=value)
 
     def new_name(self) -> Token:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
@@ -27,6 +28,7 @@ from hal.tile.kernel import (
 )
 from hal.tile.node import Node, Type
 from hal.tile.ops import ATOMICS
+from hal.tile.types import MOST_ELEMENTS
 
 IDENTIFIER = re.compile(r"(?!(?:inf|nan|true|false|_)\b)[A-Za-z_][A-Za-z0-9_]*")
 """What kernels, parameters and scratch memories may be called."""
@@ -112,6 +114,8 @@ def _alloc(x: Alloc) -> Problems:
         yield f"memory {m.name} is in space {m.space!r}; an Alloc makes {SCRATCHPAD!r} memory"
     if m.size < 1:
         yield f"memory {m.name} has size {m.size}; it must be at least 1"
+    if m.size > MOST_ELEMENTS:
+        yield f"memory {m.name} has size {m.size}; it may be at most {MOST_ELEMENTS}"
 
 
 def _copy(x: Copy) -> Problems:
@@ -122,6 +126,8 @@ def _copy(x: Copy) -> Problems:
         yield f"channel {x.channel} is negative"
     if not all(d >= 1 for d in x.shape):
         yield f"shape {list(x.shape)} has a size below 1"
+    if prod(x.shape) > MOST_ELEMENTS:
+        yield f"shape {list(x.shape)} has more than {MOST_ELEMENTS} elements"
     yield from _access(x.target, x.shape)
     yield from _access(x.source, x.shape)
 

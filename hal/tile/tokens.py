@@ -17,6 +17,8 @@ _TOKEN = re.compile(
     r"|(?P<number>-?(?:(?:inf|nan)\b|\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?::[a-z]+\d+)?)"
     r"|(?P<name>[A-Za-z_]\w*)|(?P<mark>->|[=:,(){}\[\]])|(?P<bad>.)"
 )
+_SHOWN = 80
+_MOST_DIGITS, _BEYOND = 20, 2**64
 T = TypeVar("T")
 DTYPES = {d.short: d for d in DType}
 
@@ -58,7 +60,7 @@ class Tokens:
         """The error that something else was expected here, or at a token."""
         token = at or self.next
         found = {"newline": "the end of the line", "end": "the end of the text"}.get(
-            token.kind, repr(token.text)
+            token.kind, repr(token.text[:_SHOWN]) + "..." * (len(token.text) > _SHOWN)
         )
         return TileTextError(f"expected {expected}, found {found}", token.line, token.column)
 
@@ -96,11 +98,22 @@ class Tokens:
         return self.take("name", expected).text
 
     def integer(self, expected: str = "an integer") -> int:
-        """An integer without a type."""
+        """An integer without a type, of at most 64 bits."""
         token = self.take("number", expected)
-        if not re.fullmatch(r"-?\d+", token.text):
+        return self.whole(token, token.text, expected)
+
+    def whole(self, token: Token, digits: str, expected: str) -> int:
+        """The integer of these digits of a token, of at most 64 bits."""
+        if not re.fullmatch(r"-?\d+", digits):
             raise self.fail(expected, token)
-        return int(token.text)
+        number = int(digits) if len(digits) <= _MOST_DIGITS else _BEYOND
+        if not -(2**63) <= number < 2**64:
+            raise TileTextError(
+                f"an integer of {len(digits)} characters is beyond 64 bits",
+                token.line,
+                token.column,
+            )
+        return number
 
     def dtype(self) -> DType:
         """An element type's short name."""

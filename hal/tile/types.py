@@ -14,6 +14,9 @@ from hal.tile.ops import COMBINE, OPS, Op, OpClass
 AXES = 3
 """A grid has at most this many axes."""
 
+MOST_ELEMENTS = 2**31 - 1
+"""Of a tile or a scratch memory: positions in it are counted in 32 bits."""
+
 Rule = Callable[[Node], Iterator[str]]
 
 
@@ -34,6 +37,8 @@ def _problems(op: Op, n: Node) -> Iterator[str]:
     for t in (n, *n.srcs):
         if not all(isinstance(d, int) and d >= 1 for d in t.shape):
             yield f"{t.op} has type {t.type}; every dimension of a tile is at least 1"
+        if t.type.size > MOST_ELEMENTS:
+            yield f"{t.op} has type {t.type}; a tile has at most {MOST_ELEMENTS} elements"
     for x in n.srcs or (n,):
         if not op.takes(x.dtype):
             yield f"{op.name} does not take {x.dtype.short}"
