@@ -15,6 +15,7 @@ from rich.console import Console
 
 import hal
 from hal.cli_bench import bench
+from hal.cli_checkpoint import checkpoint
 from hal.cli_plugins import PluginCommands
 from hal.cli_run import run
 from hal.cli_tables import devices_table, info_tables
@@ -159,6 +160,7 @@ def verify_certificate(file: str) -> None:
 
 main.add_command(run)
 main.add_command(bench)
+main.add_command(checkpoint)
 
 
 def _print_json(value: object) -> None:

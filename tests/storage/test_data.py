@@ -251,9 +251,7 @@ def test_a_damaged_line_is_an_error_and_an_unfinished_one_is_not(folder):
         add_tokens(folder, f"c{cut}.npy")
         assert [s.file for s in shards_in(folder)] == ["a.npy", "b.bin", f"c{cut}.npy"]
         (folder / f"c{cut}.npy").rename(folder / "c.npy")
-    for at in range(0, len(before), 11):
-        if before[at : at + 1] == b"\n":
-            continue
+    for at in {*range(0, len(before), 11), len(before) - 1, before.index(b"\n")}:
         data = bytearray(before)
         data[at] ^= 1
         index.write_bytes(data)
