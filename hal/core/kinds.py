@@ -51,8 +51,6 @@ def _misfit(what: str, value: object, hint: Any) -> str:
         fits = isinstance(value, hint)
     if not fits:
         return f"{what} must be {_named(hint)}, is {shown(value)}"
-    if isinstance(value, str) and not value.isascii():
-        return _misfit_of_text(what, value)
     return _misfit_of_fields(what, value) if is_dataclass(value) else ""
 
 
@@ -82,14 +80,6 @@ def _misfit_inside(what: str, value: object, origin: Any, args: Sequence[Any]) -
     else:
         pairs = [(f"{what}[{i}]", item, args[0]) for i, item in enumerate(value)]
     return next(filter(None, (_misfit(*pair) for pair in pairs)), "")
-
-
-def _misfit_of_text(what: str, value: str) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        return f"{what} is no text: {error}"
-    return ""
 
 
 def _misfit_of_fields(what: str, value: Any) -> str:

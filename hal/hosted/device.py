@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 from hal.core.description import DeviceInfo
@@ -40,7 +41,8 @@ _PATIENCE_SLICES = 200
 
 class HostedDevice:
     """One session of a device that a `Machine` does the work of. The hooks of its parts are its
-    attributes; those below concern all parts. `order` decides among operations that may run."""
+    attributes; those below concern all parts. `order` decides among operations that may run. A
+    device that is dropped without a `close` does what can run, and lets its machine go."""
 
     def __init__(self, info: DeviceInfo, machine: Store, order: Order) -> None:
         self._session = session = Session(info, machine, order)
@@ -55,6 +57,7 @@ class HostedDevice:
         self._subscribers: list[Callable[[Failure], None]] = []
         self._bind_parts(self._memory, self._timelines, self._work, self._groups)
         self._scheduler = Scheduler(session)
+        weakref.finalize(self, self._scheduler.forget).atexit = False
 
     def _bind_parts(
         self, memory: Memory, timelines: Timelines, work: Work | StreamWork, groups: Groups

@@ -27,7 +27,7 @@ class Scheduler:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._stopped = False
+        self._stopped = self._forgotten = False
         self._callers: list[threading.Thread] = []
         # An operation may begin to hang just after a look, and must have failed in twice the time.
         self._idle_s = min(IDLE_S, session.info.limits.progress_s / 8 or IDLE_S)
@@ -48,6 +48,11 @@ class Scheduler:
         for thread in [self._thread, *self._callers]:
             if thread is not threading.current_thread():
                 thread.join(timeout=SLICE_S if hangs else 10.0)
+
+    def forget(self) -> None:
+        """The device was dropped without a close: the thread ends once nothing runs or can run.
+        Does not block, and needs no lock: the garbage collector calls it anywhere."""
+        self._forgotten = True
 
     def _watched(self) -> Watch | None:
         """Who notices that the machine does not return, if that is to be noticed."""
@@ -102,6 +107,8 @@ class Scheduler:
                 self._work_apart(op)
             else:
                 self._work(op)
+        if self._forgotten and self._watch is not None:
+            self._watch.stop()
 
     def _next(self) -> Operation | None:
         """The next operation to work on; None at the end, and when the machine is to have
@@ -109,6 +116,9 @@ class Scheduler:
         while not self._stopped:
             self._session.flight.settle_all()
             if self._session.spent:
+                break
+            if self._forgotten and not self.busy():
+                self._stopped = True
                 break
             self._session.flight.watch()
             self._pass_on_failures()

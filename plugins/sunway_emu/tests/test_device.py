@@ -1,9 +1,12 @@
 """Core groups as devices: launches, reports of emulated time, memory modes, and their process."""
 
+import gc
 import json
 import os
 import signal
 import tempfile
+import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -239,13 +242,42 @@ def children():
     return found
 
 
-def test_a_closed_device_leaves_no_process_and_no_descriptor(plugin):
+@pytest.fixture(scope="module")
+def emulator(plugin):
+    """The emulator is built: its folder stays until the process ends."""
+    with opened(plugin) as device:
+        run_axpy(device)
+
+
+def test_a_closed_device_leaves_no_process_and_no_descriptor(plugin, emulator):
     before, open_before = children(), len(list(Path("/proc/self/fd").iterdir()))
     with opened(plugin) as device:
         run_axpy(device)
         assert len(children() - before) == 1
     assert children() == before
     assert len(list(Path("/proc/self/fd").iterdir())) == open_before
+
+
+def held():
+    """What a device takes of this process and its children."""
+    status = Path("/proc/self/status").read_text()
+    space_kib = int(status.split("VmSize:")[1].split()[0])
+    return children(), len(list(Path("/proc/self/fd").iterdir())), space_kib >> 20
+
+
+@pytest.mark.slow
+def test_devices_that_are_dropped_without_a_close_leave_nothing(plugin, emulator):
+    before, threads = held(), threading.active_count()
+    for index in range(8):
+        device = plugin[0].open(f"sunway:{index % 6}")
+        run_axpy(device)
+        del device
+    until_s = time.monotonic() + 20
+    while time.monotonic() < until_s and (held(), threading.active_count()) != (before, threads):
+        gc.collect()
+        time.sleep(0.05)
+    assert threading.active_count() == threads
+    assert held() == before
 
 
 def test_a_process_that_dies_at_rest_takes_nothing_along(plugin):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,6 +70,20 @@ class _Process:
     group: CoreGroup | None = None
     loaded: dict[Path, Loaded] = field(default_factory=dict)
 
+    def end(self) -> None:
+        """End the process, if there is one."""
+        group, self.group = self.group, None
+        self.loaded.clear()
+        if group is not None:
+            group.end()
+
+
+def _let_go(process: _Process, arena: Arena, owner: int) -> None:
+    """The machine was dropped; a forked child's has its owner in the parent."""
+    if os.getpid() == owner:
+        process.end()
+        arena.close()
+
 
 class SunwayMachine(Machine):
     """A core group whose process starts with its first program."""
@@ -82,6 +98,8 @@ class SunwayMachine(Machine):
         self._report = Report(choice.report, chip, threading.Lock())
         self._folder = Folder()
         self._process, self._lock = _Process(), threading.RLock()
+        end = (self._process, self._arena, os.getpid())
+        weakref.finalize(self, _let_go, *end).atexit = False
 
     def allocate(self, nbytes: int, options: AllocOptions) -> Slab:
         with self._lock:
@@ -191,9 +209,7 @@ class SunwayMachine(Machine):
             toolchain.discard(toolchain.worker(self._cache), self._cache)
 
     def _end(self) -> None:
-        process, self._process = self._process, _Process()
-        if process.group is not None:
-            process.group.end()
+        self._process.end()
 
     def _load(self, path: Path) -> Loaded:
         """The program in the process, loaded now unless it is there. The one that was not used for
