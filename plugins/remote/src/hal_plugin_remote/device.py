@@ -138,7 +138,7 @@ class RemoteDevice:
         if handle.native.freed:
             raise StaleHandle(f"{self._info.name}.free: the handle was freed already")
         handle.native.freed = True
-        if not self._link.broken:
+        with contextlib.suppress(DeviceLost):  # a lost device has freed it
             self._link.post(["free", handle])
 
     # memory
@@ -217,7 +217,8 @@ class RemoteDevice:
                 else:
                     progress.reached = value
                     link.changed.notify_all()
-            link.post(["signal", timeline, value, failure])
+            with contextlib.suppress(DeviceLost):  # its points have failed already
+                link.post(["signal", timeline, value, failure])
 
     @hookimpl
     def wait(self, points: Sequence[Point], timeout_s: float, wait_all: bool) -> bool:
