@@ -6,9 +6,11 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 TRAIN_ARGS ?=
 TEST_ARGS ?= -n 2
+FUZZ_FRAMES ?= 10000000
+FUZZ_SEED ?= 1
 NATIVE := $(wildcard *.py stack/comm/engine/native/* plugins/*/*.py plugins/*/src/*/native/*)
 
-.PHONY: setup train test lint bench sanitize clean
+.PHONY: setup train test lint bench sanitize clean fuzz
 
 setup: $(VENV)/base.stamp
 
@@ -23,6 +25,9 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+fuzz: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.comm.engine.fuzz $(FUZZ_FRAMES) $(FUZZ_SEED)
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m benchmarks

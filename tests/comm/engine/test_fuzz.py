@@ -1,0 +1,21 @@
+"""Frames that no rank sends, by the hundred thousand; `make fuzz` feeds ten million."""
+
+import re
+
+import pytest
+
+from tests.comm.engine.fuzz import build, fuzz
+from tests.sanitizers.build import Sanitizer
+from tests.sanitizers.run import obstacle
+
+FRAMES = 200_000
+DEADLINE_S = 200
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(obstacle(Sanitizer.ADDRESS)), reason=obstacle(Sanitizer.ADDRESS))
+def test_no_frame_touches_memory_or_blames_another_rank(tmp_path):
+    status, text = fuzz(build(tmp_path), FRAMES, 1, DEADLINE_S)
+    assert status == 0, text
+    accepted, refused = map(int, re.search(r"(\d+) accepted, (\d+) refused", text).groups())
+    assert min(accepted, refused) > FRAMES // 10
