@@ -46,6 +46,7 @@ class Failure:
 
     `device` is the name of the device ("cpu:0"), `operation` the hook or program that failed
     ("launch matmul_0"), `retryable` says whether the same operation may succeed if submitted again.
+    `ranks` are those of a group that caused it; none where it was no rank.
     """
 
     kind: FailureKind
@@ -54,6 +55,7 @@ class Failure:
     operation: str
     message: str
     retryable: bool = False
+    ranks: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.device}: {self.kind.value} in {self.operation}: {self.message}"

@@ -487,7 +487,7 @@ class DeviceSpec:
         MUST be local, idempotent and callable from any thread, and wake this member's waiters
         [abort.wakes].
 
-        Owner: unchanged. Blocks: no. Raises: nothing.
+        Owner: unchanged. Blocks: no. Raises: InvalidCall for a cause that is no Failure.
         """
 
     @_one

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import stack.framework as ht
-from hal.core.errors import HalError
+from hal.core.errors import HalError, OperationFailed
 from stack.framework import nn, optim
 from stack.parallel import Mesh, data_parallel
 
@@ -257,8 +257,8 @@ def die():
         try:
             for _ in range(10**6):
                 step(own).item()
-        except HalError as error:
-            print(type(error).__name__, error, flush=True)  # noqa: T201
+        except OperationFailed as error:
+            print("OperationFailed", error, error.failure.ranks, flush=True)  # noqa: T201
         print("goes on with", three(), flush=True)  # noqa: T201
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from hal.core.description import Feature
 from hal.core.device import Device
-from hal.core.errors import Failure, FailureKind, Scope
+from hal.core.errors import Failure, FailureKind, InvalidCall, Scope
 from hal.core.values import AllocOptions, Buffer, Collective, Point, Region, Waits
 from stack.comm.choose.override import DEVICE, Rule, parse_override
 from stack.comm.device.call import Call
@@ -144,7 +144,10 @@ class DeviceGroup:
 
     def abort(self, cause: Failure) -> None:
         """Fail every call that is not done, here with `cause`, and end the group on all ranks. Does
-        not block, and may be called from any thread and again."""
+        not block, and may be called from any thread and again. Raises InvalidCall for a cause that
+        is no Failure."""
+        if not isinstance(cause, Failure):
+            raise InvalidCall(f"group {self.group.key!r}: the cause is {cause!r}, not a Failure")
         self._line.fail(cause)
         if self._own is not None:
             self._own.abort(cause)

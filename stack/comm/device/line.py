@@ -11,10 +11,19 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hal.core.device import Device
-from hal.core.errors import Failure, FailureKind, HalError, InvalidCall, OperationFailed, Scope
+from hal.core.errors import (
+    Failure,
+    FailureKind,
+    HalError,
+    InvalidCall,
+    OperationFailed,
+    OutOfMemory,
+    Scope,
+)
 from hal.core.values import Point, Region, Waits
 from stack.comm.device.call import Call
 from stack.comm.device.through import Through
+from stack.comm.engine.failures import CallMismatch
 from stack.comm.group import Group
 
 SLICE_S = 0.05
@@ -121,6 +130,11 @@ class Line:
             self._through.run(task.call, task.dst, task.src)
         except OperationFailed as error:
             self.fail(self._own(error.failure, task))
+        except OutOfMemory as error:
+            self.fail(self._failure(FailureKind.OUT_OF_MEMORY, str(task.call), str(error)))
+        except CallMismatch as error:
+            failure = self._failure(FailureKind.ABORTED, str(task.call), str(error))
+            self.fail(replace(failure, ranks=error.ranks))
         except HalError as error:
             self.fail(self._failure(FailureKind.ABORTED, str(task.call), str(error)))
         except Exception as error:  # noqa: BLE001  foreign code: a plugin's hook; it fails the point

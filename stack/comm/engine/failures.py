@@ -89,9 +89,10 @@ class Words:
         text, kind, error = _lost(self.rank, failure, self.timeout_s, self.heartbeat_s)
         if failure.told_by != self.rank:
             text += f" (found by rank {failure.told_by})"
-        value = Failure(kind, Scope.PEER, f"rank {self.rank}", group, text)
         between = failure.code == lib.HE_TAMPERED and failure.rank == self.rank
-        return error(value, failure.told_by if between else failure.rank)
+        rank = failure.told_by if between else failure.rank
+        value = Failure(kind, Scope.PEER, f"rank {self.rank}", group, text, ranks=(rank,))
+        return error(value, rank)
 
 
 def _mismatch(key: str, failure: Any) -> CallMismatch:

@@ -33,7 +33,9 @@ def agree_who_is_left(place: Place, member: Engine) -> list[int]:
     ranks: list[int] = json.loads(table.compare_set(DECIDED, None, mine) or b"[]")
     if member.rank not in ranks:
         text = f"ranks {ranks} went on without this rank"
-        failure = Failure(FailureKind.PEER_LOST, Scope.PEER, f"rank {member.rank}", "shrink", text)
+        where = f"rank {member.rank}"
+        kind, lost = FailureKind.PEER_LOST, (member.rank,)
+        failure = Failure(kind, Scope.PEER, where, "shrink", text, ranks=lost)
         raise PeerLost(failure, member.rank)
     return ranks
 

@@ -166,7 +166,8 @@ class MpiMember(Engine):
 
     def abort(self) -> None:
         text = "this rank has aborted the group"
-        value = Failure(FailureKind.ABORTED, Scope.PEER, f"rank {self.rank}", self.key, text)
+        where, ranks = f"rank {self.rank}", (self.rank,)
+        value = Failure(FailureKind.ABORTED, Scope.PEER, where, self.key, text, ranks=ranks)
         with self._changed:
             if self._failure is None:
                 others = [r for r in range(self.size) if r != self.rank]
@@ -212,7 +213,8 @@ class MpiMember(Engine):
         if self._comm.Iprobe(mpi().ANY_SOURCE, ABORT_TAG, status):
             rank = status.Get_source()
             text = f"rank {rank} has aborted the group"
-            value = Failure(FailureKind.ABORTED, Scope.PEER, f"rank {self.rank}", self.key, text)
+            where, kind = f"rank {self.rank}", FailureKind.ABORTED
+            value = Failure(kind, Scope.PEER, where, self.key, text, ranks=(rank,))
             self.fail(GroupAborted(value, rank))
 
     def _look_after(self, work: MpiWork) -> None:

@@ -89,7 +89,7 @@ def test_a_failed_wait_fails_the_call_unchanged_and_ends_the_group_for_others(pa
     assert (found.scope, found.kind) == (Scope.PEER, FailureKind.ABORTED)
     assert "rank 0 has aborted the group" in found.message
     assert found.device == two.device.name
-    assert two.parts[0, 1].group.failure.rank == 0
+    assert found.ranks == (two.parts[0, 1].group.failure.rank,) == (0,)
     assert failure(one, begin(one, a)) == cause(one)
 
 
@@ -99,7 +99,19 @@ def test_abort_wakes_waiters_with_its_cause(pair):
     threading.Timer(0.02, one.parts[0, 1].abort, [cause(one)]).start()
     assert failure(one, point) == cause(one)
     assert one.parts[0, 1].failure == cause(one)
-    assert "rank 0" in failure(two, begin(two, b)).message
+    told = failure(two, begin(two, b))
+    assert "rank 0" in told.message
+    assert told.ranks == (0,)
+
+
+@pytest.mark.parametrize("wrong", [None, "rank 1 is slow", RuntimeError("rank 1 is slow")])
+def test_abort_wants_a_failure_as_its_cause(pair, wrong):
+    (one, a), (two, b) = pair
+    with pytest.raises(InvalidCall, match=r"the cause is .*, not a Failure"):
+        one.parts[0, 1].abort(wrong)
+    points = begin(one, a), begin(two, b)  # nothing has ended
+    for seat, point in zip((one, two), points, strict=True):
+        seat.done(point)
 
 
 def test_ranks_that_make_other_calls_are_told_both(pair):
@@ -107,9 +119,10 @@ def test_ranks_that_make_other_calls_are_told_both(pair):
     other = Collective(CollectiveKind.ALL_REDUCE, DType.I32, N, ReduceKind.MAX)
     points = begin(one, a), begin(two, b, call=other)
     for (seat, _), point in zip(pair, points, strict=True):
-        found = failure(seat, point).message
-        assert "all-reduce (sum) of 100 i32" in found
-        assert "all-reduce (max) of 100 i32" in found
+        found = failure(seat, point)
+        assert "all-reduce (sum) of 100 i32" in found.message
+        assert "all-reduce (max) of 100 i32" in found.message
+        assert sorted(found.ranks) == [0, 1]
 
 
 def test_a_lost_device_is_told_to_ranks_that_wait_for_it(pair):
@@ -165,6 +178,7 @@ def test_a_rank_that_does_not_come_is_named_at_the_deadline():
         found = failure(one, begin(one, buffer, there))
         assert found.kind is FailureKind.HANG
         assert "rank 1 did not come to call" in found.message
+        assert found.ranks == (1,)
 
 
 @pytest.mark.parametrize(
