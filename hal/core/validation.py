@@ -317,12 +317,6 @@ class Validation:
         return self._new("create_group", Group, (yield))
 
     @_checked
-    def abort(self, group: Group, cause: Failure) -> Generator[None]:
-        if not isinstance(cause, Failure):
-            raise InvalidCall(f"{self._name}.abort: the cause is {cause!r}, not a Failure")
-        yield
-
-    @_checked
     def collective(
         self,
         group: Group,

@@ -22,7 +22,11 @@ RUNS = {
     ),
     "the engine's memory": (
         Sanitizer.ADDRESS,
-        [f"{ENGINE}/test_messages.py", f"{ENGINE}/test_operations.py"],
+        [f"{ENGINE}/test_{name}.py" for name in ("messages", "operations", "forged")],
+    ),
+    "the engine's threads": (
+        Sanitizer.THREAD,
+        [f"{ENGINE}/test_{name}.py" for name in ("messages", "forged")],
     ),
     "the emulator's memory": (
         Sanitizer.ADDRESS,

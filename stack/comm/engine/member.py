@@ -207,12 +207,8 @@ def _failure_of(native: Any, words: Words) -> HalError | None:
     return words.error(found) if lib.he_failure_of(native, found) else None
 
 
-_SEEN = ffi.new("he_failure *")
-"""Where looks put what they do not need; nobody reads it."""
-
-
 def _raise_failure(native: Any, words: Words) -> None:
-    error = _failure_of(native, words) if lib.he_failure_of(native, _SEEN) else None
+    error = _failure_of(native, words) if lib.he_failure_of(native, ffi.NULL) else None
     if error is not None:
         raise error
 

@@ -78,13 +78,9 @@ void he_abort(he_group *g) {
     he_fail(g, HE_ABORTED, g->rank, g->rank, NULL, NULL, 0);
 }
 
-/* The code of the group's failure, or 0; `out` is all of it. */
+/* The code of the group's failure, or 0; `out` is all of it, where that is wanted. */
 int he_failure_of(he_group *g, he_failure *out) {
     int code = atomic_load(&g->forked) ? HE_FORKED : he_look(g);
-    if (code == HE_FORKED || !code) {
-        *out = (he_failure){.code = code};
-        return code;
-    }
-    *out = g->failure;
+    if (out) *out = code && code != HE_FORKED ? g->failure : (he_failure){.code = code};
     return code;
 }
