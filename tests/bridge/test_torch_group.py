@@ -64,6 +64,8 @@ def test_futures_are_open_until_all_have_come_and_wrong_calls_are_refused(tmp_pa
             "was_done": [False] * 3 * rank, "sums": [4.0, 2.0, 0.0], "chained": 4.0,
             "gaps": [[rank, 1.0]] * 2,
         }  # fmt: skip
+        assert told["twice"] == [2 * (1.0 + 2.0) + 20.0] * 2
+        assert told["late"] == [[rank, 1.0]] * 2
         assert "no or of bits of float32" in told["bits"]
         assert "not by RedOpType.PREMUL_SUM" in told["factors"]
         assert "of float32, the destination int32" in told["types"]

@@ -302,16 +302,29 @@ def _listed_twice(rank, size, dtype, group):
 
 
 def _several(op):
-    """Several tensors of a process, one of them twice."""
-
     def run(rank, size, dtype, group):
         x, y = _some(rank, dtype, 4), _some(rank + 7, dtype, 4)
         opts = dist.AllreduceOptions()
         opts.reduceOp = op
-        group.allreduce([x, y, x], opts).wait()
+        group.allreduce([x, y], opts).wait()
         return [x, y]
 
     return run
+
+
+def _all_gather_within(rank, size, dtype, group):
+    """From memory that others' parts come to."""
+    n = 100_000  # too long for a call that copies by itself
+    x = _some(rank, dtype, size * n)
+    dist.all_gather_single(x, x[n // 2 : n // 2 + n], group)
+    return [x]
+
+
+def _reduce_scatter_within(rank, size, dtype, group):
+    n = 100_000
+    x = _some(rank, dtype, size * n)
+    dist.reduce_scatter_single(x[n // 2 : n // 2 + n], x, group=group)
+    return [x[n // 2 : n // 2 + n]]
 
 
 def _broadcast_several(rank, size, dtype, group):
@@ -342,16 +355,16 @@ def _sparse(rank, size, dtype, group):
 
 
 def _whoever(rank, size, dtype, group):
-    """Rank 1 receives without naming ranks."""
+    """Rank 1 receives without naming ranks, of which none may send the next one before."""
+    got = {}
     if rank != 1:
         dist.send(_some(rank, dtype, 5), 1, group, 3)
-        return []
-    got = {}
-    for _ in range(size - 1):
-        out = torch.empty(5, dtype=dtype)
-        source = dist.recv(out, None, group, 3)
-        got[source] = out
-    return [got[0], got[2]]
+    else:
+        for _ in range(size - 1):
+            out = torch.empty(5, dtype=dtype)
+            got[dist.recv(out, None, group, 3)] = out
+    dist.barrier(group)
+    return [got[source] for source in sorted(got)]
 
 
 OPERATIONS = {
@@ -379,6 +392,8 @@ OPERATIONS = {
     "all_reduce_coalesced of a tensor twice": _listed_twice,
     "sum of several": _several(dist.ReduceOp.SUM),
     "product of several": _several(dist.ReduceOp.PRODUCT),
+    "all_gather_single within the output": _all_gather_within,
+    "reduce_scatter_single within the input": _reduce_scatter_within,
     "broadcast of several": _broadcast_several,
     "all_gather of several": _all_gather_lists,
     "sparse": _sparse,
@@ -396,7 +411,12 @@ def trouble(rank, size):
         "tag": lambda: dist.send(ones, (rank + 1) % size, tag=-3),
         "meta": lambda: dist.broadcast(torch.ones(2, device="meta"), 0),
     }
-    told = {"futures": futures(rank, size), "backward": _backward_alone(rank)}
+    told = {
+        "futures": futures(rank, size),
+        "backward": _backward_alone(rank),
+        "twice": _twice(rank, size),
+        "late": _late(rank),
+    }
     for name, call in calls.items():
         try:
             call()
@@ -443,6 +463,21 @@ def futures(rank, size):
         begun.append(dist.all_reduce(torch.full((4,), float(i)), async_op=True))
     sums = [float(_value(work.get_future())[0][0]) for work in reversed(begun)]
     return {"was_done": was_done, "sums": sums, "chained": _chained(), "gaps": _gaps(rank)}
+
+
+def _twice(rank, size):
+    """The sum over a list that names a tensor twice, of which gloo makes something else."""
+    x, y = torch.tensor([1.0 + rank]), torch.tensor([10.0])
+    dist.group.WORLD.allreduce([x, y, x]).wait()
+    return [float(x), float(y)]
+
+
+def _late(rank):
+    """A column of a matrix whose sum nobody waits for, after a barrier."""
+    x = torch.full((2, 2), float(rank))
+    dist.all_reduce(x[:, 1], async_op=True)
+    dist.barrier()
+    return x.tolist()
 
 
 def _chained():

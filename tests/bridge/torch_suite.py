@@ -1,10 +1,11 @@
 """PyTorch's own tests of process groups on backend hal and on gloo.
 
-    python -m tests.bridge.torch_suite [--backends hal,gloo] [--gloo-tests FILE] [NAME...]
+    python -m tests.bridge.torch_suite [--backends hal,gloo] [--ranks N] [NAME...]
+    python -m tests.bridge.torch_suite [--backends hal,gloo] --gloo-tests FILE [NAME...]
 
 The tests are those of `torch.testing._internal.distributed.distributed_test` in the wheel that is
-installed, three ranks each; with `--gloo-tests` those of class ProcessGroupGlooTest in FILE, which
-is PyTorch's test/distributed/test_c10d_gloo.py and comes from its source package, four ranks each.
+installed, with three ranks by default (some need four); or those of all classes in FILE whose tests
+have ranks, which is PyTorch's test/distributed/test_c10d_gloo.py and comes from its source package.
 NAMEs choose among them. Prints what each test gave on each backend, and how many passed.
 
 Most of the tests run only where the backend's name is gloo. So backend hal runs under that name:
@@ -35,15 +36,16 @@ RANKS = 3
 TEST_S = 60
 """Seconds that a test may take."""
 DEADLINE_S = 3600.0
+CONTEXT = torch.multiprocessing.get_context("fork")
 
 
-def outcomes(backend, names=(), gloo_tests=None, log=subprocess.DEVNULL):
+def outcomes(backend, names=(), gloo_tests=None, log=subprocess.DEVNULL, ranks=RANKS):
     """What each test gave on a backend: its name, and "passed", "skipped", or how it failed. What
     tests and their ranks write goes to `log`."""
     with tempfile.TemporaryDirectory() as folder:
         place = {
             "BACKEND": "gloo",
-            "WORLD_SIZE": str(RANKS),
+            "WORLD_SIZE": str(ranks),
             "TEMP_DIR": folder,
             "MASTER_ADDR": "127.0.0.1",
             "DISTRIBUTED_TESTS_DEFAULT_TIMEOUT": str(TEST_S),
@@ -65,8 +67,7 @@ def run_here(backend, names, gloo_tests):
     torch.set_num_threads(1)
     if backend == "hal":
         put_in_place_of_gloo()
-    cases = cases_of_class(gloo_tests) if gloo_tests else cases_of_wheel(backend)
-    known = {name: cases(name) for name in dir(cases) if name.startswith("test_")}
+    known = cases_of_file(gloo_tests) if gloo_tests else cases_of_wheel(backend)
     if missing := [name for name in names if name not in known]:
         raise SystemExit(f"torch {torch.__version__} has no tests {', '.join(missing)}")
     found = {}
@@ -94,21 +95,23 @@ def cases_of_wheel(backend):
     class Cases(tests.TestDistBackend, tests.DistributedTest._DistTestBase):
         def setUp(self):
             super().setUp()
-            self._start_processes(torch.multiprocessing.get_context("fork").Process)
+            self._start_processes(CONTEXT.Process)
 
-    return Cases
+    return {name: Cases(name) for name in dir(Cases) if name.startswith("test_")}
 
 
-def cases_of_class(path):
-    """The tests of PyTorch's class for gloo's process group, each of which forks its ranks."""
+def cases_of_file(path):
+    """The tests of gloo in PyTorch's sources as CLASS.TEST, each of which forks its ranks."""
     sys.path.insert(0, str(path.parent))
     module = importlib.import_module(path.stem)
-
-    class Cases(module.ProcessGroupGlooTest):
-        def _spawn_processes(self):
-            self._start_processes(torch.multiprocessing.get_context("fork").Process)
-
-    return Cases
+    found = {}
+    for of in vars(module).values():
+        if isinstance(of, type) and issubclass(of, module.MultiProcessTestCase):
+            fork = lambda self: self._start_processes(CONTEXT.Process)
+            cases = type(of.__name__, (of,), {"_spawn_processes": fork})
+            names = [name for name in dir(of) if name.startswith("test_")]
+            found |= {f"{of.__name__}.{name}": cases(name) for name in names}
+    return found
 
 
 def table(found):
@@ -116,7 +119,7 @@ def table(found):
     backends, names = list(found), list(next(iter(found.values())))
     short = lambda said: said if said in ("passed", "skipped") else "FAILED"
     lines = [
-        f"{name:<70} " + " ".join(f"{b}: {short(found[b][name]):<8}" for b in backends)
+        f"{name:<90} " + " ".join(f"{b}: {short(found[b][name]):<8}" for b in backends)
         for name in names
     ]
     for b in backends:
@@ -130,6 +133,7 @@ def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--backends", default="hal,gloo")
+    parser.add_argument("--ranks", type=int, default=RANKS)
     parser.add_argument("--gloo-tests", type=Path)
     parser.add_argument("--errors", action="store_true", help="show how tests failed")
     parser.add_argument("--run-on", help=argparse.SUPPRESS)
@@ -139,7 +143,10 @@ def main(arguments):
         given.tell.write_text(json.dumps(run_here(given.run_on, given.names, given.gloo_tests)))
         return
     log = sys.stderr if given.errors else subprocess.DEVNULL
-    found = {b: outcomes(b, given.names, given.gloo_tests, log) for b in given.backends.split(",")}
+    found = {
+        b: outcomes(b, given.names, given.gloo_tests, log, given.ranks)
+        for b in given.backends.split(",")
+    }
     for backend, each in found.items() if given.errors else ():
         for name, said in each.items():
             if said not in ("passed", "skipped"):

@@ -113,7 +113,7 @@ class Completers:
 def _complete(pending: Pending, future: Any) -> None:
     try:
         pending.settle()
-    except RuntimeError as error:  # of which torch's own errors are
+    except Exception as error:  # noqa: BLE001 - whoever waits for the future raises it
         future.set_exception(error)
     else:
         future.set_result(pending.tensors())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -60,7 +59,6 @@ _COMBINE: dict[Reduce, np.ufunc] = {
 }
 
 
-@raises_torch_errors
 def create(place: Any) -> HalProcessGroup:
     """What torch calls on every rank of a new process group, with what it knows of that rank."""
     rank, size = place.group_rank, place.group_size
@@ -86,8 +84,8 @@ class HalProcessGroup(dist.ProcessGroup):
         self._group = group
         self._later = group.later
         self._size = group.size
-        self._owed = deque[Begun]()
-        """Collectives whose results lie in copies until somebody waits for them."""
+        self._owed = list[Begun]()
+        """Collectives whose results lie in copies until they are settled."""
         own = dist.PrefixStore("monitored", store)
         self._monitored = MonitoredBarrier(own, group.rank, group.size)
         self.options = Backend.Options("hal", timedelta(seconds=group.deadline_s))
@@ -136,7 +134,7 @@ class HalProcessGroup(dist.ProcessGroup):
             return self._begun(calls, tensors, give_sum, opts)
         own = packed(tensors[0])
         if len(tensors) > 1:
-            own = own.clone() if own is tensors[0] else own
+            own = own.clone()  # which may be in the list again
             _combine(own, tensors[1:], how)
         call = self._all_reduce(own, how)
         after = _copies_to(own, tensors)
@@ -181,13 +179,9 @@ class HalProcessGroup(dist.ProcessGroup):
     @raises_torch_errors
     def barrier(self, opts: Any = None) -> Begun:
         """What collectives that began before give is in its place then."""
-        owed = list(self._owed)
-
-        def settle() -> None:
-            for begun in owed:
-                begun.settle()
-
-        return self._begun([self._later.barrier()], [], settle, opts)
+        begun = self._begun([self._later.barrier()], [], None, opts)
+        begun.behind = tuple(self._owed)
+        return begun
 
     @raises_torch_errors
     def monitored_barrier(
@@ -209,7 +203,7 @@ class HalProcessGroup(dist.ProcessGroup):
         check_pairs("all_gather_single_coalesced", outputs, inputs)
         wholes = [packed(output) for output in outputs]
         pairs = zip(map(packed, inputs), wholes, strict=True)
-        calls = [self._later.all_gather(elements_of(i), elements_of(o)) for i, o in pairs]
+        calls = [self._all_gather(own, whole) for own, whole in pairs]
         return self._begun(calls, outputs, unpack(wholes, outputs), opts)
 
     @raises_torch_errors
@@ -376,8 +370,7 @@ class HalProcessGroup(dist.ProcessGroup):
         given_s = -1.0 if opts is None else opts.timeout.total_seconds()
         timeout_s = given_s if given_s > 0 else None  # below 0 where the caller gives none
         begun = Begun(calls, result, after, timeout_s)
-        while self._owed and self._owed[0].settled:
-            self._owed.popleft()
+        self._owed = [owed for owed in self._owed if not owed.is_completed()]
         if after is not None:
             self._owed.append(begun)
         return begun
@@ -386,10 +379,16 @@ class HalProcessGroup(dist.ProcessGroup):
         _check_reducible("allreduce", tensor, how)
         return self._later.all_reduce(array_of(tensor), how)
 
+    def _all_gather(self, own: Tensor, whole: Tensor) -> Work:
+        own = own.clone() if _overlap(own, whole, self.rank()) else own
+        return self._later.all_gather(elements_of(own), elements_of(whole))
+
     def _reduce_scatter(
         self, output: Tensor, input: Tensor, how: Reduce, counts: list[int] | None = None
     ) -> Work:
         _check_reducible("reduce_scatter", input, how)
+        if counts is None and _overlap(output, input, self.rank()):
+            input = input.clone()
         return self._later.reduce_scatter(array_of(input), how, array_of(output), counts)
 
     def _rows(self, row: list[int], column: list[int]) -> list[list[int]]:
@@ -434,6 +433,14 @@ def _combine(own: Tensor, others: Sequence[Tensor], how: Reduce) -> None:
     for tensor in others:
         with np.errstate(all="ignore"):
             _COMBINE[how](total, array_of(packed(tensor)), out=total)
+
+
+def _overlap(part: Tensor, whole: Tensor, number: int) -> bool:
+    """Whether a part shares memory with the whole, but is not its part of that number: then the one
+    would be written while the other is still read."""
+    at, start = part.data_ptr(), whole.data_ptr()
+    apart = at >= start + whole.nbytes or start >= at + part.nbytes
+    return not apart and at != start + number * part.nbytes
 
 
 def _copies_to(own: Tensor, tensors: Sequence[Tensor]) -> Callable[[], None] | None:

@@ -29,7 +29,7 @@ def all_reduce_sparse(
     values = own.values().contiguous()
     calls, wholes = list[Work](), list[Tensor]()
     for part in (places, values):
-        each = part[:1].numel() if len(part) else int(np.prod(part.shape[1:]))
+        each = int(np.prod(part.shape[1:]))
         whole = part.new_empty((sum(counts), *part.shape[1:]))
         sizes = [n * each * (2 if part.is_complex() else 1) for n in counts]
         calls.append(later.all_gather(array_of(part), array_of(whole), sizes))

@@ -37,6 +37,8 @@ class Begun(dist.Work):
         self._result = result
         self._after = after
         self._timeout_s = timeout_s
+        self.behind: tuple[Begun, ...] = ()
+        """Operations that are complete with this one, and are settled with it."""
         self._error: Exception | None = None
         self._lock = threading.Lock()
 
@@ -55,8 +57,11 @@ class Begun(dist.Work):
                 raise
             self._calls = ()
             after, self._after = self._after, None
+            behind, self.behind = self.behind, ()
             if after is not None:
                 after()
+            for begun in behind:
+                begun.settle()
         return True
 
     def settle(self) -> None:
@@ -76,11 +81,6 @@ class Begun(dist.Work):
     def over(self) -> bool:
         """Whether all calls have ended, well or not."""
         return all(call.done for call in self._calls)
-
-    @property
-    def settled(self) -> bool:
-        """Whether what it gives is in its place."""
-        return not self._calls and self._after is None
 
     def is_completed(self) -> bool:
         """Whether it has ended; what it gives is in its place then."""
