@@ -8,6 +8,7 @@ import selectors
 import signal
 import socket
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +17,7 @@ from typing import Any
 
 from hal.core.errors import InvalidCall
 from hal.net.loop import turn
-from stack.comm.store import StoreServer
+from stack.comm.store import StoreServer, Usage
 from stack.comm.world import World
 from stack.launch.address import listen_at, reached_at
 from stack.launch.job import Alarm, Asked, Event, Exited, Finish, Job, Limits, Lost, Phase, Ready
@@ -93,6 +94,7 @@ class Launcher:
         self._job = Job(plan.hosts, plan.seats, plan.limits, time.monotonic())
         self._store = ""
         self._step = ""
+        self._usage: Callable[[], Usage]
         self._begin_s = time.monotonic()
 
     def run(self) -> int:
@@ -101,6 +103,7 @@ class Launcher:
         host, port = listen_at(self._plan.address)
         with ExitStack() as stack:
             server = stack.enter_context(StoreServer(self._token, host, port, LEASE_S))
+            self._usage = server.usage
             self._store = reached_at(self._plan.address, server.port)
             signals = stack.enter_context(signals_heard(_ENDING))
             self._selector.register(signals, selectors.EVENT_READ, partial(self._ask, signals))
@@ -217,7 +220,9 @@ class Launcher:
         passed_s = int(time.monotonic() - self._begin_s)
         clock = f"{passed_s // 60}:{passed_s % 60:02}"
         ranks = f"{len(self._job.running)} of {len(self._plan.seats)} ranks"
-        self._screen.progress(f"hal run: {self._job.phase.value}, {ranks}, {clock}")
+        usage = self._usage()
+        store = f"store {usage.keys} keys, {usage.nbytes / (1 << 10):.0f} KiB"
+        self._screen.progress(f"hal run: {self._job.phase.value}, {ranks}, {clock}, {store}")
         for sink in self._screen.sinks.values():
             self._listen(sink)
 

@@ -6,6 +6,8 @@ import threading
 
 TURN_S = 0.05
 END_S = 10
+HANDSHAKE = (48, 40)
+"""The bytes that a listener says in a handshake."""
 
 
 class Relay:
@@ -78,7 +80,7 @@ class Relay:
             link.settimeout(END_S)
             data = link.recv(1 << 16)
             from_server = link.getpeername()[1] == self._target
-            if self.swallow and from_server and len(data) < 40:  # no greeting
+            if self.swallow and from_server and len(data) not in HANDSHAKE:
                 self.swallow -= 1
                 data = b""
             other.sendall(self._passed(data))

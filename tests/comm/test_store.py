@@ -260,6 +260,53 @@ def test_a_lease_is_there_until_it_is_released_and_only_once(store):
         assert watch.next(LONG_S) == Change("rank/0", None, "its connection ended")
 
 
+def test_what_a_process_holds_is_on_one_connection_and_goes_when_it_is_released(store):
+    nobody = store.usage()
+    first, second = store.under("a/").hold(), store.under("b/").hold()
+    for hold in (first, second):
+        hold.set("1", b"one", LONG_S)
+        hold.set("2", b"two", LONG_S)
+        with pytest.raises(StoreError, match="is taken: this process has it"):
+            hold.set("1", b"again", LONG_S)
+    assert (store.usage().keys, store.usage().clients) == (4, nobody.clients + 1)
+    with pytest.raises(StoreError, match=r"'a/1' is taken: b'one' has it"):
+        store.lease("a/1", b"another")
+    assert first.there
+    first.release()
+    assert not first.there
+    assert [store.find(key) for key in ("a/1", "a/2", "b/1", "b/2")] == [None, None, b"one", b"two"]
+    first.set("1", b"new", LONG_S)
+    assert store.get("a/1") == b"new"
+    first.release()
+    second.release()
+    assert store.usage().keys == 0
+
+
+def test_the_keys_of_a_prefix_are_cleared_unless_somebody_holds_one(store):
+    part = store.under("group/")
+    store.set("groups", b"")
+    part.set("plain", b"")
+    hold = part.hold()
+    hold.set("held", b"", LONG_S)
+    part.clear()
+    assert store.usage().keys == 3
+    hold.release()
+    part.clear()
+    assert (store.usage().keys, store.find("groups")) == (1, b"")
+    with pytest.raises(InvalidCall, match="it would take every key away"):
+        store.clear()
+
+
+def test_a_hold_of_a_store_that_is_gone_is_let_go_without_an_error():
+    with StoreServer(TOKEN) as server:
+        store = Store(f"127.0.0.1:{server.port}", TOKEN, LONG_S)
+        hold = store.hold()
+        hold.set("key", b"", LONG_S)
+    hold.release()
+    assert not hold.there
+    store.close()
+
+
 HOLDER = """
 import os, sys, time
 from stack.comm.store import Store

@@ -44,7 +44,7 @@ class Door:
             self.selector, [self.tcp, self.local], terms, self.wants, self.came.append, b"granted!"
         )
         self.ended = threading.Event()
-        self.thread = threading.Thread(target=self.serve)
+        self.thread = threading.Thread(target=self.serve, daemon=True)
         self.thread.start()
 
     def serve(self):
@@ -165,6 +165,7 @@ def proof_for(hello, terms, claim=b""):
         theirs.shutdown(socket.SHUT_WR)
         with pytest.raises(ConnectionError):
             prove(ours, terms, claim, time.monotonic() + LONG_S)
+        theirs.settimeout(LONG_S)
         return theirs.recv(PROOF_NBYTES)
 
 
@@ -225,7 +226,7 @@ def test_a_stranger_has_one_deadline_whatever_it_says(monkeypatch):
         heard(slow, 48)
         sent = 0
         with suppress(ConnectionError):
-            while sent < PROOF_NBYTES:
+            for _ in range(PROOF_NBYTES):
                 slow.sendall(b"x")
                 sent += 1
                 time.sleep(0.05)
@@ -251,7 +252,9 @@ def test_a_process_of_another_user_is_closed_before_a_byte_is_said(shared):
     os.close(told)
     with os.fdopen(said, "rb") as words:
         assert words.read() == b"heard b''"
-    os.waitpid(child, 0)
+    until_s = time.monotonic() + LONG_S
+    while not os.waitpid(child, os.WNOHANG)[0] and time.monotonic() < until_s:
+        time.sleep(0.01)
     enters(shared, "local")
 
 

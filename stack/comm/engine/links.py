@@ -272,7 +272,7 @@ class Links:
                 return False
             except OSError as error:
                 dropped = isinstance(error, BlockingIOError | ConnectionError)
-                if not dropped or self._deadline.passed:
+                if not dropped or time.monotonic() >= self._deadline.until_s:
                     raise DeadlineExceeded(f"{where} cannot be reached: {error}") from error
             except Refused:
                 text = f"{where} has met another process as rank {self._rank}"

@@ -119,10 +119,10 @@ def _held(store: Store, rank: int) -> Iterator[Hold]:
     try:
         yield hold
     except BaseException as error:
-        hold.release()
         if isinstance(error, DeadlineExceeded):
-            with suppress(HalError):
+            with suppress(HalError):  # before its card goes: who misses that looks here
                 store.set(f"gave-up/{rank}", b"", _WITHDRAWAL_S)
+        hold.release()
         raise
 
 

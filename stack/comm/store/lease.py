@@ -76,11 +76,14 @@ class Lease:
 
         Raises StoreError when the lease is lost, or the request is refused.
         """
+        if not self._asking.acquire(timeout=max(until_s - time.monotonic(), 0.0)):
+            raise LeaseLost(f"the lease of {self._name!r} is lost: the store is silent")
         try:
-            with self._asking:
-                return self._link.once(code, until_s, fields)
+            return self._link.once(code, until_s, fields)
         except (OSError, WireError) as error:
             raise LeaseLost(f"the lease of {self._name!r} is lost: {error}") from None
+        finally:
+            self._asking.release()
 
     def wait_lost(self, deadline_s: float) -> str:
         """Wait until the key is lost, or until that time has passed; gives `lost`."""

@@ -10,6 +10,7 @@ from weakref import WeakSet
 
 from hal.core.errors import DeadlineExceeded, InvalidCall
 from hal.net.handshake import CLAIM_NBYTES, HandshakeError, Refused, Terms, prove
+from hal.net.seal import Seals
 from stack.comm.store.wire import (
     GRANT,
     KEYS,
@@ -20,6 +21,7 @@ from stack.comm.store.wire import (
     Message,
     StoreError,
     WireError,
+    nbytes_of,
     pack,
     take,
 )
@@ -44,6 +46,7 @@ class Link:
         self._number = 0
         self._socket: socket.socket | None = None
         self._inbox = bytearray()
+        self._seals: Seals  # of the connection that is there
         self._stopped = False
         self.lease_s = 0.0
         _LINKS.add(self)
@@ -154,21 +157,21 @@ class Link:
         link = socket.create_connection(host_and_port(self.address), left_s)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = link
-        grant, _ = prove(link, self._terms, self.session, until_s)
+        grant, key = prove(link, self._terms, self.session, until_s)
+        self._seals = Seals(key, calling=True)
         (self.lease_s,) = GRANT.unpack(grant)
 
     def send(self, message: Message, until_s: float) -> None:
         """Send a message. Raises OSError (TimeoutError at `until_s`), InvalidCall when it is so
         long that the server would not listen."""
-        data = pack(message)
-        if len(data) > MESSAGE_NBYTES:
+        if nbytes_of(message) > MESSAGE_NBYTES:
             raise InvalidCall(
-                f"{message.code.name} of {len(data)} bytes is too long: a value has at most "
-                f"{VALUE_NBYTES} bytes, and a call names at most {KEYS} keys"
+                f"{message.code.name} of {nbytes_of(message)} bytes is too long: a value has at "
+                f"most {VALUE_NBYTES} bytes, and a call names at most {KEYS} keys"
             )
         link = self._open()
         link.settimeout(max(until_s - time.monotonic(), 1e-3))
-        link.sendall(data)
+        link.sendall(pack(message, self._seals))
 
     def hear(self, until_s: float, number: int = 0) -> Message:
         """The next message, or the next one with this number. Raises OSError, WireError."""
@@ -179,7 +182,7 @@ class Link:
 
     def _take(self, until_s: float) -> Message:
         link = self._open()
-        while (message := take(self._inbox, MESSAGE_NBYTES)) is None:
+        while (message := take(self._inbox, MESSAGE_NBYTES, self._seals)) is None:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 raise TimeoutError("timed out")

@@ -18,7 +18,8 @@ from typing import Self
 from hal.core.errors import DeadlineExceeded, InvalidCall
 from hal.net.handshake import BACKLOG, STRANGERS, Acceptor, Known, Terms
 from hal.net.loop import turn
-from stack.comm.store.table import Delivery, Table
+from hal.net.seal import Seals
+from stack.comm.store.table import Delivery, Table, Usage
 from stack.comm.store.wire import (
     GRANT,
     LEASE_S,
@@ -44,6 +45,7 @@ class _Peer:
 
     link: socket.socket
     client: int
+    seals: Seals
     heard_s: float
     inbox: bytearray = field(default_factory=bytearray)
     outbox: bytearray = field(default_factory=bytearray)
@@ -91,6 +93,10 @@ class StoreServer:
         """The value of a key as it is now, None if it has none."""
         return self._table.value(key.encode())
 
+    def usage(self) -> Usage:
+        """How full the table is. Any thread may ask."""
+        return self._table.usage
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self
@@ -127,7 +133,8 @@ class StoreServer:
 
     def _admit(self, known: Known) -> None:
         """A client has come; the handshake's claim is its session."""
-        peer = _Peer(known.link, self._next, time.monotonic())
+        known.link.setblocking(False)
+        peer = _Peer(known.link, self._next, Seals(known.key, calling=False), time.monotonic())
         self._next += 1
         self._peers[peer.client] = peer
         with contextlib.suppress(OSError):  # it has gone again, which is read
@@ -164,7 +171,7 @@ class StoreServer:
         """Serve the requests that are complete, one after the other has been answered."""
         try:
             while peer.client in self._peers and not self._table.busy(peer.client):
-                message = take(peer.inbox, MESSAGE_NBYTES)
+                message = take(peer.inbox, MESSAGE_NBYTES, peer.seals)
                 if message is None:
                     break
                 self._due += self._table.ask(peer.client, message)
@@ -183,7 +190,7 @@ class StoreServer:
 
     def _send(self, peer: _Peer, message: Message) -> None:
         empty = not peer.outbox
-        peer.outbox += pack(message)
+        peer.outbox += pack(message, peer.seals)
         if empty:
             self._flush(peer)
         if len(peer.outbox) > BACKLOG_NBYTES:

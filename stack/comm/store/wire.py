@@ -1,7 +1,8 @@
 """What a store and its clients say to each other over a connection.
 
-A message is its length (4 bytes), a code (1), a number (8) and fields, each with its length (4);
-everything is big-endian. They follow the handshake of `hal.net.handshake`.
+A message is its length (4 bytes), a code (1), a number (8), fields, each with its length (4), and a
+tag (16, `hal.net.seal`); everything is big-endian. Before the first one comes the handshake of
+`hal.net.handshake`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from hal.core.errors import HalError
+from hal.net.seal import TAG_NBYTES, Seals
 
 VALUE_NBYTES = 1 << 20
 """The longest value."""
@@ -82,13 +84,19 @@ class Message:
     fields: tuple[bytes, ...] = ()
 
 
-def pack(message: Message) -> bytes:
-    """The bytes of a message, its length first."""
+def nbytes_of(message: Message) -> int:
+    """How long a message is, behind its length."""
+    fields = sum(_LENGTH.size + len(field) for field in message.fields)
+    return _HEAD.size + fields + TAG_NBYTES
+
+
+def pack(message: Message, seals: Seals) -> bytes:
+    """The bytes of the next message of a connection, its length first."""
     parts = [_HEAD.pack(message.code, message.number)]
     for field in message.fields:
         parts += (_LENGTH.pack(len(field)), field)
     body = b"".join(parts)
-    return _LENGTH.pack(len(body)) + body
+    return b"".join((_LENGTH.pack(len(body) + TAG_NBYTES), body, seals.tag(body)))
 
 
 def unpack(body: bytes) -> Message:
@@ -101,10 +109,10 @@ def unpack(body: bytes) -> Message:
     return Message(Code(code), number, tuple(_fields(body)))
 
 
-def take(inbox: bytearray, limit: int) -> Message | None:
+def take(inbox: bytearray, limit: int, seals: Seals) -> Message | None:
     """Remove the first message from what has been received; None while it is not complete.
 
-    Raises WireError for one that is longer than `limit`, or no message.
+    Raises WireError for one that is longer than `limit`, or is not what the other end said next.
     """
     if len(inbox) < _LENGTH.size:
         return None
@@ -114,8 +122,10 @@ def take(inbox: bytearray, limit: int) -> Message | None:
     end = _LENGTH.size + nbytes
     if len(inbox) < end:
         return None
-    body = bytes(inbox[_LENGTH.size : end])
+    body, tag = bytes(inbox[_LENGTH.size : end - TAG_NBYTES]), bytes(inbox[end - TAG_NBYTES : end])
     del inbox[:end]
+    if nbytes < TAG_NBYTES or not seals.holds(body, tag):
+        raise WireError("a message that was changed, repeated or lost on the way")
     return unpack(body)
 
 

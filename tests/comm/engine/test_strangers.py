@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import subprocess
 import sys
 import time
@@ -40,7 +41,7 @@ for _ in range(3):
 print("connected", flush=True)
 try:
     if how == "drip":
-        while True:
+        for _ in range(60):
             links[0].send(b"x")
             time.sleep(0.5)
     elif how != "silent":
@@ -73,6 +74,7 @@ def stranger(address, how):
     command = [sys.executable, "-c", STRANGER, repr(address), how]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
+            assert select.select([process.stdout], [], [], LONG_S)[0]
             assert process.stdout.readline() == b"connected\n"
             yield
         finally:

@@ -1,0 +1,2 @@
+"""Long trials of what must not break: `python -m benchmarks.soak.NAME`, seeded, in namespaces of
+their own."""

@@ -1,0 +1,35 @@
+"""The long trials, shortly: a job among strangers, and ranks that are killed."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.machine import ROOT
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.geteuid() != 0, reason="namespaces and other user ids need root"),
+]
+
+
+def soak(name, *arguments):
+    command = [sys.executable, "-m", f"benchmarks.soak.{name}", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_strangers_end_no_job():
+    found = json.loads(soak("strangers", "--messages", 600, "--seed", 3))
+    assert (found["job"], sum(found["sent"].values())) == (0, 600)
+    assert min(found["sent"].values()) > 20
+    assert found["attacked"]["meetings"] > 0
+
+
+def test_survivors_name_the_rank_that_was_killed_and_nothing_is_left():
+    rows = [json.loads(line) for line in soak("kills", "--seed", 4, "--count", 2).splitlines()]
+    assert rows[-1]["failed"] == 0
+    assert [row["faults"] for row in rows[:-1]] == [[], []]
