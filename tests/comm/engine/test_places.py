@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from hal.core.errors import InvalidCall
+from hal.core.errors import DeadlineExceeded, InvalidCall
 from stack.comm.group import Group
 from stack.comm.store import Store
 from tests.comm.engine.crew import crews
@@ -62,6 +62,19 @@ def test_the_store_is_as_before_once_groups_are_closed():
         after = crew.store.usage()
         assert (after.keys, after.nbytes) == (before.keys, before.nbytes)
         assert before.nbytes < before.limit_nbytes
+
+
+def test_a_rank_that_gives_up_says_so_before_its_card_goes():
+    """In between nobody could tell it from a rank that never came."""
+    with crews(1) as [crew], crew.store.watch("group/5:alone/") as watch:
+        with pytest.raises(DeadlineExceeded, match=r"ranks \[0\] did not come"):
+            Group.join(crew.store, crew.address, "alone", 1, 2, 0.2)
+        seen = [watch.next(WAIT_S) for _ in range(3)]
+        assert [(one.key, one.value is None) for one in seen] == [
+            ("card/1", False),
+            ("gave-up/1", False),
+            ("card/1", True),
+        ]
 
 
 @pytest.mark.slow
