@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from stack.storage.errors import StorageError
 
 Array = NDArray[Any]
-Rows = NDArray[np.int64]
+Rows = list[tuple[int, int, int, int, int]]
 """One row per comb of runs: start, run, count, stride, local. A comb is `count` runs of `run` bytes
 whose starts are `stride` bytes apart, from byte `start` of the whole on; in the part they lie one
 after the other from byte `local` on."""
-COLUMNS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +74,24 @@ def rows_of(shape: tuple[int, ...], itemsize: int, part: Box | Span, name: str =
         if not 0 <= part.start <= part.stop <= prod(shape):
             raise StorageError(f"{name}: {part} is no range of a tensor of shape {shape}")
         n = (part.stop - part.start) * itemsize
-        return np.array([[part.start * itemsize, n, 1, n, 0]][: n > 0], np.int64).reshape(-1, 5)
+        return [(part.start * itemsize, n, 1, n, 0)] if n else []
     return _box_rows(shape, itemsize, part, name)
 
 
 def _box_rows(shape: tuple[int, ...], itemsize: int, box: Box, name: str) -> Rows:
     offsets, lengths = box.offsets, box.lengths
+    if shape and lengths[1:] == shape[1:] and not any(offsets[1:]):  # rows, by far the most
+        first, n = offsets[0], lengths[0]
+        run = prod(lengths) * itemsize
+        if 0 <= first <= first + n <= shape[0] and len(offsets) == len(shape):
+            return [(first * (run // n), run, 1, run, 0)] if run else []
     inside = len(offsets) == len(lengths) == len(shape) and all(
         o >= 0 and n >= 0 and o + n <= s for o, n, s in zip(offsets, lengths, shape, strict=True)
     )
     if not inside:
         raise StorageError(f"{name}: {box} is no box of a tensor of shape {shape}")
     if 0 in lengths:
-        return np.empty((0, COLUMNS), np.int64)
+        return []
     strides, at = [0] * len(shape), itemsize
     for d in reversed(range(len(shape))):
         strides[d], at = at, at * shape[d]
@@ -105,10 +109,7 @@ def _box_rows(shape: tuple[int, ...], itemsize: int, box: Box, name: str) -> Row
             count *= lengths[d]
         d -= 1
     if d < 0:
-        return np.array([[start, run, count, stride, 0]], np.int64)
+        return [(start, run, count, stride, 0)]
     outer = np.indices(lengths[: d + 1]).reshape(d + 1, -1)  # the dimensions around a comb
-    rows = np.empty((outer.shape[1], COLUMNS), np.int64)
-    rows[:, 0] = start + np.asarray(strides[: d + 1]) @ outer
-    rows[:, 1:4] = run, count, stride
-    rows[:, 4] = np.arange(len(rows)) * run * count
-    return rows
+    starts = start + np.asarray(strides[: d + 1]) @ outer
+    return [(at, run, count, stride, i * run * count) for i, at in enumerate(starts.tolist())]

@@ -28,7 +28,7 @@ from stack.storage.memory import Bytes, together
 from stack.storage.moving import bytes_of, read_blocks, write_blocks
 from stack.storage.plan import Plan
 from stack.storage.probe import probe
-from stack.storage.ranks import Ranks
+from stack.storage.ranks import Ranks, raise_of, text_of
 from stack.storage.steps import Listing, StepFolder
 from stack.storage.store import Lease, Place, Store
 from stack.storage.stores import opened
@@ -210,9 +210,21 @@ class Checkpoints:
     def _write(self, step: int, shards: Shards, state: Any) -> tuple[StepFolder, Manifest]:
         plan = self._plans.for_save(shards)
         store = self._stores[0]
-        folder = StepFolder(*self._first(lambda: self._made_ready(step)))
+        sizes = {f.name: f.size for f in plan.layout.files}
+        folder = StepFolder(step, 0)
+
+        def begin() -> list[Any]:
+            nonlocal folder
+            if self._parity:
+                parity.check(len(sizes), self._parity)
+            folder = self._made_ready(step)
+            return [folder.step, folder.attempt, self._tokens(store, folder, sizes)]
+
         try:
-            return folder, self._filled(folder, plan, shards, state)
+            number, attempt, tokens = self._first(begin)
+            folder = StepFolder(number, attempt)
+            places = _places(folder, sizes, tokens)
+            return folder, self._filled(folder, plan, places, shards, state)
         except BaseException:
             if self._ranks.rank == 0:
                 with suppress(StorageError):  # the error that is raised says more
@@ -221,7 +233,7 @@ class Checkpoints:
                         store.delete(listing.names(folder))
             raise
 
-    def _made_ready(self, step: int) -> tuple[int, int]:
+    def _made_ready(self, step: int) -> StepFolder:
         """On rank 0: nobody else writes to the stores, which keep their promises, and what former
         saves left is gone. Gives the folder for a step."""
         if not self._leases:
@@ -237,13 +249,17 @@ class Checkpoints:
             store.delete(listing.left)
             attempts = [f.attempt for f in listing.committed if f.step == step]
             attempt = max([attempt, *(a + 1 for a in attempts)])
-        return step, attempt
+        return StepFolder(step, attempt)
 
-    def _filled(self, folder: StepFolder, plan: Plan, shards: Shards, state: Any) -> Manifest:
+    def _filled(
+        self,
+        folder: StepFolder,
+        plan: Plan,
+        places: dict[str, Place],
+        shards: Shards,
+        state: Any,
+    ) -> Manifest:
         store, layout, ranks = self._stores[0], plan.layout, self._ranks
-        if self._parity:
-            parity.check(len(layout.files), self._parity)
-        places = self._taken(store, folder, {f.name: f.size for f in layout.files})
         wrote = copying.Wrote(places)
 
         def write(block: int, memory: Bytes) -> None:
@@ -267,15 +283,13 @@ class Checkpoints:
         self._first(lambda: self._commit(store, folder, manifest, whole))
         return manifest
 
+    def _tokens(self, store: Store, folder: StepFolder, sizes: dict[str, int]) -> list[str]:
+        return [store.take(folder.file(name), size).token for name, size in sizes.items()]
+
     def _taken(self, store: Store, folder: StepFolder, sizes: dict[str, int]) -> dict[str, Place]:
         """The space of files, taken by rank 0."""
-        tokens = self._first(
-            lambda: [store.take(folder.file(n), size).token for n, size in sizes.items()]
-        )
-        return {
-            name: Place(folder.file(name), size, token)
-            for (name, size), token in zip(sizes.items(), tokens, strict=True)
-        }
+        tokens = self._first(lambda: self._tokens(store, folder, sizes))
+        return _places(folder, sizes, tokens)
 
     def _commit(
         self, store: Store, folder: StepFolder, manifest: Manifest, whole: copying.Whole
@@ -331,8 +345,16 @@ class Checkpoints:
                 value = work()
             except Exception as raised:  # noqa: BLE001  (raised on all ranks)
                 error = raised
-        self._ranks.agree(error, "the work of rank 0")
-        return self._ranks.tell(value)[0]
+        told = self._ranks.tell([text_of(error), value])
+        raise_of(error, [text for text, _ in told], "the work of all")
+        return told[0][1]
+
+
+def _places(folder: StepFolder, sizes: dict[str, int], tokens: list[str]) -> dict[str, Place]:
+    return {
+        name: Place(folder.file(name), size, token)
+        for (name, size), token in zip(sizes.items(), tokens, strict=True)
+    }
 
 
 def newest(stores: list[Store], step: int | None) -> tuple[StepFolder, Manifest, list[Store]]:

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
 from crc32c import crc32c
 
 from stack.storage import parity
 from stack.storage.layout import File
 from stack.storage.manifest import Manifest, Parity
 from stack.storage.memory import Bytes, aligned
-from stack.storage.ranks import Ranks
+from stack.storage.ranks import Ranks, raise_of, text_of
 from stack.storage.steps import StepFolder
 from stack.storage.store import Place, Store
 from stack.storage.threads import Threads
@@ -51,17 +50,14 @@ class Wrote:
                 store.sync()
             except Exception as raised:  # noqa: BLE001  (raised on all ranks)
                 error = raised
-        ranks.agree(error, f"writing to {store.where}")
-        names = list(self._places)
+        told = ranks.tell([text_of(error), [] if error else self._blocks])
+        raise_of(error, [text for text, _ in told], f"writing to {store.where}")
         sums = {n: [0] * -(-p.size // block) for n, p in self._places.items()}
         written: dict[Place, dict[int, str]] = {p: {} for p in self._places.values()}
-        rows = [(names.index(f), offset, crc) for f, offset, crc, _ in self._blocks]
-        told = ranks.gather(np.array(rows, np.int64).ravel())
-        receipts = ranks.tell([receipt for *_, receipt in self._blocks])
-        for part, texts in zip(told, receipts, strict=True):
-            for (i, offset, crc), text in zip(part.reshape(-1, 3).tolist(), texts, strict=True):
-                sums[names[i]][offset // block] = crc
-                written[self._places[names[i]]][offset] = text
+        for _, rows in told:
+            for file, offset, checksum, receipt in rows:
+                sums[file][offset // block] = checksum
+                written[self._places[file]][offset] = receipt
         return Whole(sums, written)
 
 

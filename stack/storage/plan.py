@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def split(rows: Sequence[Rows], addresses: Sequence[int], size: int) -> Ints:
     """Cut the runs of shards, whose tensors begin at these addresses, into pieces of blocks of
     `size` bytes."""
     n_rows = [len(r) for r in rows]
-    table = np.concatenate(rows) if rows else np.empty((0, 5), np.int64)
+    table = np.array([*chain.from_iterable(rows)], np.int64).reshape(-1, 5)
     shard = np.repeat(np.arange(len(rows)), n_rows)
     start = table[:, 0] + np.repeat(np.asarray(addresses, np.int64), n_rows)
     first = start // size

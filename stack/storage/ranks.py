@@ -53,9 +53,18 @@ class Ranks:
 
     def agree(self, error: Exception | None, what: str) -> None:
         """All ranks come here. If one brings an error, all raise, that one its own."""
-        texts = self.tell("" if error is None else f"{type(error).__name__}: {error}")
-        if error is not None:
-            raise error
-        for rank, text in enumerate(texts):
-            if text:
-                raise StorageError(f"{what} has failed on rank {rank}: {text}")
+        raise_of(error, self.tell(text_of(error)), what)
+
+
+def text_of(error: Exception | None) -> str:
+    """What other ranks are told of an error; "" for none."""
+    return "" if error is None else f"{type(error).__name__}: {error}"
+
+
+def raise_of(error: Exception | None, texts: Sequence[str], what: str) -> None:
+    """Raise this rank's error, else what the first other rank has told."""
+    if error is not None:
+        raise error
+    for rank, text in enumerate(texts):
+        if text:
+            raise StorageError(f"{what} has failed on rank {rank}: {text}")

@@ -48,6 +48,7 @@ ALLOWED = [
     Allowed("tests/trial/hal_plugin_trial1/compiler.py", "for line in sys.stdin:", ORDERS),
     Allowed("benchmarks/comm_ranks.py", "for line in sys.stdin:", ORDERS),
     Allowed("benchmarks/worker.py", "for _ in sys.stdin:", ORDERS),
+    Allowed("benchmarks/storage_ranks.py", "for line in sys.stdin:", ORDERS),
     Allowed("stack/storage/threads.py", "self._tasks.get()", ORDERS),
     Allowed("stack/storage/background.py", "Thread(target=run", SAVED),
     Allowed(f"{CPU}/watch.c", "pthread_join(dev->watch, NULL)", TOLD),

@@ -53,7 +53,7 @@ def test_runs_are_the_bytes_of_the_part_in_their_order(case):
     shape, itemsize, part = case
     want = bytes_of(shape, itemsize, part)
     got = np.full(len(want), -1)
-    for start, run, count, stride, local in rows_of(shape, itemsize, part).tolist():
+    for start, run, count, stride, local in rows_of(shape, itemsize, part):
         got[local : local + run * count] = expanded(start, run, count, stride)
     assert (got == want).all()
 
