@@ -64,10 +64,10 @@ def order_clusters(
     choices: Choices,
 ) -> OrderedClusters:
     """Everything that comes before kernels are emitted."""
-    prepared = prepare(request)
+    prepared = prepare(request, templates.product.anywhere)
     if templates.attention is not None:
         prepared = fold(prepared)
-    fusion, temps = fuse(prepared)
+    fusion, temps = fuse(prepared, templates.product.anywhere)
     order, copied = update_in_place(prepared, fusion)
     copies = [_beside(prepared, pair, fusion.homes, temps) for pair in copied]
     buffers = _buffers(prepared, fusion.homes, temps)

@@ -303,6 +303,32 @@ def pad(x: Node, lo: Sequence[int], hi: Sequence[int], value: Number = 0) -> Nod
     return make("pad", (x,), lo=tuple(lo), hi=tuple(hi), value=canonical(value, x.dtype))
 
 
+def dilate(x: Node, axis: int, step: int) -> Node:
+    """x with step - 1 zeros between neighbours along the axis."""
+    a = axis_of(axis, len(x.shape))
+    if step == 1 or x.shape[a] == 1:
+        return x
+    before, size, after = x.shape[:a], x.shape[a], x.shape[a + 1 :]
+    apart = reshape(x, (*before, size, 1, *after))
+    zeros = tuple(step - 1 if i == a + 1 else 0 for i in range(len(apart.shape)))
+    joined = reshape(pad(apart, (0,) * len(zeros), zeros), (*before, size * step, *after))
+    return slice_axis(joined, a, 0, (size - 1) * step + 1)
+
+
+def window(x: Node, axis: int, size: int, stride: int = 1, dilation: int = 1) -> Node:
+    """The windows of an axis: in its place the number of a window, then `size` elements of it, each
+    `dilation` after the one before; a window begins `stride` after the one before."""
+    a = axis_of(axis, len(x.shape))
+    return make("window", (x,), axis=a, size=size, stride=stride, dilation=dilation)
+
+
+def overlap_add(x: Node, axis: int, length: int, stride: int = 1, dilation: int = 1) -> Node:
+    """The adjoint of `window`: the windows that two neighbouring axes hold, the second one their
+    elements, added up where they came from in an axis of `length`."""
+    a = axis_of(axis, len(x.shape) - 1)
+    return make("overlap_add", (x,), axis=a, length=length, stride=stride, dilation=dilation)
+
+
 def concat(parts: Sequence[Node], axis: int) -> Node:
     """The parts one after the other along an axis."""
     if len(parts) == 1:

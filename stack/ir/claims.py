@@ -24,7 +24,10 @@ FLOAT_UNARY = (
 )
 ARITHMETIC = ("add", "sub", "mul", "floordiv", "mod", "min", "max")
 COMPARISONS = ("eq", "ne", "lt", "le")
-MOVEMENT = ("reshape", "permute", "expand", "slice", "flip", "pad", "concat", "contiguous")
+MOVEMENT = (
+    *("reshape", "permute", "expand", "slice", "flip", "pad", "window", "concat"),
+    "contiguous",
+)
 KINDS = ("sum", "prod", "min", "max")
 
 
@@ -36,7 +39,7 @@ def _claims() -> dict[str, frozenset[DType]]:
     claims |= dict.fromkeys(("input", "const", "eq", "ne", "where", "cast", *MOVEMENT), ALL)
     claims |= {"reduce": ALL}
     claims |= dict.fromkeys(
-        ("arange", "argmax", "argmin", "scan", "scatter_add", "all_reduce"), NUMBERS
+        ("arange", "argmax", "argmin", "scan", "scatter_add", "overlap_add", "all_reduce"), NUMBERS
     )
     claims |= {
         "bitcast": NUMBERS,

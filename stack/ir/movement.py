@@ -86,6 +86,32 @@ def pad(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     return x.with_shape(n + a + b for n, a, b in zip(x.shape, lo, hi, strict=True))
 
 
+def windows(size: int, attrs: Attrs) -> int:
+    """How many windows an axis of so many elements has. Raises GraphError where it has none."""
+    wide, stride, dilation = (int(attrs[name]) for name in ("size", "stride", "dilation"))
+    need(min(wide, stride, dilation) > 0, "size, stride and dilation must be positive")
+    span = (wide - 1) * dilation + 1
+    if span > size:
+        raise GraphError(f"a window of {span} elements does not fit into an axis of {size}")
+    return (size - span) // stride + 1
+
+
+def window(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    (x,), axis = srcs, attrs["axis"]
+    need_axis(axis, len(x.shape))
+    pair = (windows(x.shape[axis], attrs), attrs["size"])
+    return x.with_shape((*x.shape[:axis], *pair, *x.shape[axis + 1 :]))
+
+
+def overlap_add(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    (x,), axis, length = srcs, attrs["axis"], attrs["length"]
+    need_axis(axis, len(x.shape) - 1)
+    pair = (windows(length, {**attrs, "size": x.shape[axis + 1]}), x.shape[axis + 1])
+    if x.shape[axis : axis + 2] != pair:
+        raise GraphError(f"an axis of {length} has {pair[0]} such windows, not {x.shape[axis]}")
+    return x.with_shape((*x.shape[:axis], length, *x.shape[axis + 2 :]))
+
+
 def concat(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     axis = attrs["axis"]
     need(len(srcs) > 0, "needs at least one operand")

@@ -210,6 +210,8 @@ RULES: Mapping[str, tuple[int, frozenset[str], Rule]] = {
     "slice": (1, frozenset({"start", "stop", "step"}), movement.slice_),
     "flip": (1, frozenset({"axes"}), movement.flip),
     "pad": (1, frozenset({"lo", "hi", "value"}), movement.pad),
+    "window": (1, frozenset({"axis", "size", "stride", "dilation"}), movement.window),
+    "overlap_add": (1, frozenset({"axis", "length", "stride", "dilation"}), movement.overlap_add),
     "concat": (-1, frozenset({"axis"}), movement.concat),
     "contiguous": (1, frozenset(), movement.same),
     "reduce": (1, frozenset({"kind", "axes"}), _reduce),

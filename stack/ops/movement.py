@@ -10,7 +10,7 @@ from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
 from stack.ir import build as g
 from stack.ir.record import Gradient, NDArray, OpKind, OpRecord, Reference
-from stack.ops.table import record
+from stack.ops.table import doubled, record, rounded
 
 Arrays = tuple[NDArray, ...]
 
@@ -43,6 +43,25 @@ def _pad(n: Node, xs: Arrays) -> NDArray:
     return result
 
 
+def _places(n: Node, count: int, size: int) -> NDArray:
+    """[window, element] to the position along the axis."""
+    starts = np.arange(count)[:, None] * int(n["stride"])
+    return np.asarray(starts + np.arange(size) * int(n["dilation"]))
+
+
+def _window(n: Node, xs: Arrays) -> NDArray:
+    axis: int = n["axis"]
+    return np.take(xs[0], _places(n, *n.shape[axis : axis + 2]), axis)
+
+
+def _overlap_add(n: Node, xs: Arrays) -> NDArray:
+    (x,), axis = xs, n["axis"]
+    total = np.zeros((n["length"], *x.shape[:axis], *x.shape[axis + 2 :]), doubled(x).dtype)
+    windows = np.moveaxis(x, (axis, axis + 1), (0, 1))
+    np.add.at(total, _places(n, *x.shape[axis : axis + 2]), windows)
+    return rounded(np.moveaxis(total, 0, axis), n.dtype)
+
+
 def _concat(n: Node, xs: Arrays) -> NDArray:
     return np.concatenate(xs, n["axis"])
 
@@ -70,20 +89,9 @@ def _unslice(n: Node, d: Node) -> tuple[Node]:
     if 0 in n.shape:
         return (g.full_like(x, 0),)
     for axis, step in enumerate(n["step"]):
-        d = _dilate(d, axis, step)
+        d = g.dilate(d, axis, step)
     hi = [size - lo - m for size, lo, m in zip(x.shape, n["start"], d.shape, strict=True)]
     return (g.pad(d, n["start"], hi),)
-
-
-def _dilate(d: Node, axis: int, step: int) -> Node:
-    """step - 1 zeros between neighbours along the axis."""
-    if step == 1 or d.shape[axis] == 1:
-        return d
-    before, size, after = d.shape[:axis], d.shape[axis], d.shape[axis + 1 :]
-    apart = g.reshape(d, (*before, size, 1, *after))
-    zeros = tuple(step - 1 if i == axis + 1 else 0 for i in range(len(apart.shape)))
-    joined = g.reshape(g.pad(apart, (0,) * len(zeros), zeros), (*before, size * step, *after))
-    return g.slice_axis(joined, axis, 0, (size - 1) * step + 1)
 
 
 def _unflip(n: Node, d: Node) -> tuple[Node]:
@@ -93,6 +101,16 @@ def _unflip(n: Node, d: Node) -> tuple[Node]:
 def _unpad(n: Node, d: Node) -> tuple[Node]:
     lo = n["lo"]
     return (g.slice(d, lo, [a + m for a, m in zip(lo, n.srcs[0].shape, strict=True)]),)
+
+
+def _unwindow(n: Node, d: Node) -> tuple[Node]:
+    axis: int = n["axis"]
+    return (g.overlap_add(d, axis, n.srcs[0].shape[axis], n["stride"], n["dilation"]),)
+
+
+def _windows_again(n: Node, d: Node) -> tuple[Node]:
+    size = n.srcs[0].shape[n["axis"] + 1]
+    return (g.window(d, n["axis"], size, n["stride"], n["dilation"]),)
 
 
 def _unconcat(n: Node, d: Node) -> tuple[Node, ...]:
@@ -116,6 +134,19 @@ MOVEMENT: tuple[OpRecord, ...] = (
     _moves("slice", "x[start:stop:step] on every axis", _slice, _unslice),
     _moves("flip", "x with axes reversed", _flip, _unflip),
     _moves("pad", "x surrounded by `value`", _pad, _unpad),
+    _moves(
+        "window",
+        "along an axis windows of size elements `dilation` apart, one beginning each stride",
+        _window,
+        _unwindow,
+    ),
+    record(
+        "overlap_add",
+        OpKind.CONTRACT,
+        "windows, as `window` gives them, added up where they came from; f16 and bf16 in f32",
+        _overlap_add,
+        _windows_again,
+    ),
     _moves("concat", "the operands one after the other along an axis", _concat, _unconcat),
     _moves("contiguous", "x as a buffer of its own", _contiguous, _uncontiguous),
 )

@@ -141,6 +141,19 @@ def split_gradient(d: Growing) -> Node:
     return total
 
 
+def window(d: Growing) -> Node:
+    x = d.pick()
+    axes = [a for a, n in enumerate(x.shape) if n > 1]
+    if not axes:
+        return x
+    axis = d.choice(axes)
+    size = d.number(1, min(3, x.shape[axis]))
+    dilation = d.number(1, max(1, (x.shape[axis] - 1) // max(1, size - 1)))
+    if (size - 1) * dilation >= x.shape[axis]:
+        dilation = 1
+    return g.window(x, axis, size, d.number(1, 2), dilation)
+
+
 def concat(d: Growing) -> Node:
     x = d.pick()
     if not x.shape:
@@ -254,7 +267,7 @@ def like(d: Growing, type: Type) -> Node:
 
 STEPS: tuple[Callable[[Growing], Node], ...] = (
     *(unary, rough, binary, binary, binary, division, shift, where, cast, bitcast, leaf, philox),
-    *(reshape, permute, permute, expand, slice_, flip, pad, split_gradient, concat, concat),
+    *(reshape, permute, permute, expand, slice_, flip, pad, window, split_gradient, concat, concat),
     *(
         contiguous,
         reduce,

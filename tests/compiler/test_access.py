@@ -98,11 +98,21 @@ def test_regroup_splits_an_axis_only_where_a_boundary_is_needed() -> None:
     assert regroup(axis_index(axes), (2, 3, 4)) == Split(axes[0], 3)
 
 
+def test_what_goes_backwards_has_digits_too() -> None:
+    axis = Axis(6)
+    backwards = Index((6,), (Affine(5, ((axis, -1),)),))
+    assert regroup(backwards, (2, 3)) == Split(axis, 3)
+    outer, inner = Axis(2), Axis(3)
+    split = Index((6,), (Affine(5, ((outer, -3), (inner, -1))),))
+    found = regrouped(split, (2, 3)).at
+    assert found == (Affine(1, ((outer, -1),)), Affine(2, ((inner, -1),)))
+
+
 def test_what_is_wanted_first_is_kept() -> None:
     wants = Wants()
     wants.node = "a view"
     axis = Axis(6)
-    wants.regroup(Index((6,), (Affine(5, ((axis, -1),)),)), (2, 3))
+    wants.regroup(Index((6,), (Affine(2, ((Axis(4), 1),)),)), (2, 3))
     wants.regroup(axis_index([axis]), (2, 3))
     assert wants.first == Store("a view")
 
@@ -112,7 +122,7 @@ def test_what_is_wanted_first_is_kept() -> None:
     [
         Index((6,), (Affine(0, ((Axis(3), 4), (Axis(2), 1))),)),  # digits of 4a + b in base 3
         Index((6,), (Affine(2, ((Axis(4), 1),)),)),  # a carry wherever the loop stands
-        Index((6,), (Affine(5, ((Axis(6), -1),)),)),  # backwards
+        Index((6,), (Affine(4, ((Axis(4), -1),)),)),  # backwards, and a carry
     ],
 )
 def test_regroup_refuses_what_no_split_makes_affine(index: Index) -> None:

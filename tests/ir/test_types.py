@@ -19,6 +19,9 @@ def t(dtype, *shape):
 F, H, I, B = DType.F32, DType.BF16, DType.I64, DType.BOOL
 SHARED = {"kind": "avg", "group": "data", "name": ""}
 
+W3 = {"axis": 1, "size": 3, "stride": 2, "dilation": 2}
+ADDED = {"axis": 1, "stride": 2, "dilation": 2}
+
 GOOD = [
     ("add", [t(F, 2, 3), t(F, 2, 3)], {}, None, t(F, 2, 3)),
     ("lt", [t(F), t(F)], {}, None, t(B)),
@@ -32,6 +35,8 @@ GOOD = [
     ("slice", [t(F, 9)], {"start": (1,), "stop": (8,), "step": (3,)}, None, t(F, 3)),
     ("slice", [t(F, 9)], {"start": (9,), "stop": (9,), "step": (3,)}, None, t(F, 0)),
     ("pad", [t(F, 2)], {"lo": (1,), "hi": (3,), "value": 0.0}, None, t(F, 6)),
+    ("window", [t(F, 2, 9)], W3, None, t(F, 2, 3, 3)),
+    ("overlap_add", [t(F, 2, 3, 3)], {**ADDED, "length": 10}, None, t(F, 2, 10)),
     ("concat", [t(F, 2, 1), t(F, 2, 3)], {"axis": 1}, None, t(F, 2, 4)),
     ("reduce", [t(F, 2, 3)], {"kind": "sum", "axes": (0, 1)}, None, t(F, 1, 1)),
     ("reduce", [t(B, 2)], {"kind": "max", "axes": (0,)}, None, t(B, 1)),
@@ -72,6 +77,10 @@ BAD = [
     ("reduce", [t(F, 2)], {"kind": "mean", "axes": (0,)}, None, "sum, prod, min, max"),
     ("reduce", [t(B, 2)], {"kind": "sum", "axes": (0,)}, None, "bool has only min and max"),
     ("pad", [t(F, 2)], {"lo": (-1,), "hi": (0,), "value": 0.0}, None, "non-negative"),
+    ("window", [t(F, 2, 4)], W3, None, "a window of 5 elements does not fit into an axis of 4"),
+    ("window", [t(F, 2, 9)], {**W3, "stride": 0}, None, "must be positive"),
+    ("overlap_add", [t(F, 2, 3, 3)], {**ADDED, "length": 11}, None, "has 4 such windows, not 3"),
+    ("overlap_add", [t(F, 3)], {**ADDED, "length": 9}, None, "axis 1 is not one of 0 axes"),
     ("concat", [], {"axis": 0}, None, "at least one"),
     ("concat", [t(F, 2, 1), t(F, 3, 1)], {"axis": 1}, None, "differ outside axis 1"),
     ("argmax", [t(F, 0)], {"axis": 0}, None, "no elements to choose"),
@@ -108,6 +117,7 @@ def test_an_operation_takes_exactly_the_element_types_that_it_claims(op, dtype):
     if op in ("gather", "scatter_add"):
         srcs[1] = index
     good = {"perm": (1, 0), "start": (0, 0), "stop": (2, 2), "step": (1, 1), "axis": 0, "value": 0}
+    good |= {"size": 2, "stride": 1, "dilation": 1, "length": 3}
     good |= {"lo": (0, 0), "hi": (0, 0), "axes": (1,), "kind": "max", "group": "data", "name": ""}
     attrs = {k: good[k] for k in names}
     same_bits = next(d for d in DType if d.bits == dtype.bits and d is not B)

@@ -198,6 +198,28 @@ def _pad(m, op, dtype):
     return g.pad(x, lo, hi, m.pick((0, 1)))
 
 
+def _windows(m):
+    """The size, stride and dilation of windows, and the least axis that has one."""
+    size, stride, dilation = m.number(1, 4), m.number(1, 3), m.number(1, 3)
+    return size, stride, dilation, (size - 1) * dilation + 1
+
+
+def _window(m, op, dtype):
+    shape = m.shape(1, 3)
+    axis, (size, stride, dilation, span) = m.number(0, len(shape) - 1), _windows(m)
+    shape = (*shape[:axis], span + m.number(0, 5), *shape[axis + 1 :])
+    return g.window(m.operand(shape, dtype), axis, size, stride, dilation)
+
+
+def _overlap_add(m, op, dtype):
+    shape = m.shape(1, 3)
+    axis, (size, stride, dilation, span) = m.number(0, len(shape) - 1), _windows(m)
+    length = span + m.number(0, 5)
+    pair = ((length - span) // stride + 1, size)
+    x = m.operand((*shape[:axis], *pair, *shape[axis + 1 :]), dtype)
+    return g.overlap_add(x, axis, length, stride, dilation)
+
+
 def _concat(m, op, dtype):
     shape = m.shape(1, 3)
     axis = m.number(0, len(shape) - 1)
@@ -282,6 +304,8 @@ CASES: dict[str, Callable[[Maker, str, DType], Node]] = {
     "slice": _slice,
     "flip": _flip,
     "pad": _pad,
+    "window": _window,
+    "overlap_add": _overlap_add,
     "concat": _concat,
     "contiguous": _contiguous,
     "reduce": _reduce,

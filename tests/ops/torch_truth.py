@@ -118,6 +118,22 @@ def _named(name):
     return lambda n, *xs: getattr(torch, name)(*xs)
 
 
+def _window(n, x):
+    axis, step = n["axis"], n["dilation"]
+    spread = x.unfold(axis, (n["size"] - 1) * step + 1, n["stride"])[..., ::step]
+    return spread.movedim(-1, axis + 1)
+
+
+def _overlap_add(n, x):
+    axis = n["axis"]
+    total = torch.zeros(n.shape, dtype=x.dtype)
+    for i in range(x.shape[axis]):
+        for k in range(x.shape[axis + 1]):
+            place = total.select(axis, i * n["stride"] + k * n["dilation"])
+            place += x.select(axis + 1, k).select(axis, i)
+    return total
+
+
 TORCH = {
     **{
         op: _named(op)
@@ -160,6 +176,8 @@ TORCH = {
     "slice": _slice,
     "flip": lambda n, x: x.flip(n["axes"]),
     "pad": _pad,
+    "window": _window,
+    "overlap_add": _overlap_add,
     "concat": lambda n, *xs: torch.cat(xs, n["axis"]),
     "contiguous": lambda n, x: x.contiguous(),
     "reduce": _reduce,

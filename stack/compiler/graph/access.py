@@ -186,12 +186,12 @@ def _digits(value: Affine, dims: tuple[int, ...]) -> list[Affine] | Split | None
     rest = value
     for k, size in enumerate(dims[:-1]):
         stride = prod(dims[k + 1 :])
-        if any(c < 0 or (c >= stride and c % stride) for _, c in rest.terms):
+        if any(abs(c) >= stride and c % stride for _, c in rest.terms):
             return None
-        digit = Affine(
-            rest.const // stride, tuple((a, c // stride) for a, c in rest.terms if c >= stride)
-        )
-        rest = Affine(rest.const % stride, tuple((a, c) for a, c in rest.terms if c < stride))
+        lower = Affine(rest.const, tuple((a, c) for a, c in rest.terms if abs(c) < stride))
+        whole = lower.bounds()[0] // stride
+        digit = Affine(whole, tuple((a, c // stride) for a, c in rest.terms if abs(c) >= stride))
+        rest = lower.shift(-whole * stride)
         low, high = digit.bounds()
         if k and (low < 0 or high >= size):
             return None
@@ -204,9 +204,9 @@ def _digits(value: Affine, dims: tuple[int, ...]) -> list[Affine] | Split | None
 def _boundary(rest: Affine, stride: int) -> Split | None:
     """The split after which what is left for the lower digits stays below one step of this one."""
     for axis, c in rest.terms:
-        inner, odd = divmod(stride, c)
+        inner, odd = divmod(stride, abs(c))
         if (
-            c * (axis.size - 1) >= stride
+            abs(c) * (axis.size - 1) >= stride
             and not odd
             and axis.size % inner == 0
             and axis.source is None

@@ -160,7 +160,7 @@ def read_attention(cluster: Cluster, homes: Mapping[Node, Home]) -> Attention | 
         depth, keys = Axis(q.shape[-1]), Axis(k.shape[-1])
         walk = Walk(with_leaf)
         lasts = ((q, (m, depth)), (k, (depth, keys)), (v, (keys, n)), (made, (m, keys)))
-        exprs = [operand(walk, x, batch, last) for x, last in lasts]
+        exprs = [operand(walk, x, batch + last, batch) for x, last in lasts]
         return walk.first or (nest, Attention(root, scores, batch, m, n, depth, keys, *exprs))
 
     found = solved(cluster.nest.space, read)

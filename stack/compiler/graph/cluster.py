@@ -166,6 +166,6 @@ class Cluster:
 
     def over(self, space: Space, homes: Homes) -> Nest | Want:
         """The nest over the axes of a space that has these, some of them split."""
-        if space is self.nest.space:
+        if space.groups == self.nest.space.groups:
             return self.nest
         return nest_over(self.kind, space, self.roots, homes)

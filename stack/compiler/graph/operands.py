@@ -1,4 +1,9 @@
-"""What a product multiplies, as expressions."""
+"""What a product multiplies, as expressions.
+
+Rows, columns and depth of a product may each be several loop axes: an operand that is looked at
+through windows, edges, crops or another order of axes is read where it lies, if the target reads
+elements at any places.
+"""
 
 from __future__ import annotations
 
@@ -7,53 +12,70 @@ from dataclasses import dataclass
 from hal.tile.node import Node
 from stack.compiler.graph.access import Axis, Split, Store, Want, axis_index
 from stack.compiler.graph.cluster import Cluster, Homes, Nest
-from stack.compiler.graph.expr import Expr, Walk
+from stack.compiler.graph.expr import MOVEMENT, Expr, Walk
 from stack.compiler.graph.space import Group, Space, solved
+
+ORDER = frozenset({"reshape", "permute", "contiguous", "cast"})
+"""Operations that only bring all elements into another order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operands:
-    """A product's operands as expressions over (batch axes, m, k) and (batch axes, k, n)."""
+    """A product's operands as expressions over (batch, m, k) and (batch, k, n), each some axes."""
 
     product: Node
     batch: Group
-    m: Axis
-    n: Axis
-    k: Axis
+    m: Group
+    n: Group
+    k: Group
     a: Expr
     b: Expr
 
 
-def read_operands(cluster: Cluster, homes: Homes) -> Operands | Store:
-    """The operands of a product's cluster, whose batch axes are split as they need, or the operand
-    that needs a buffer to be read."""
+def read_operands(cluster: Cluster, homes: Homes, anywhere: bool) -> Operands | Store:
+    """The operands of a product's cluster, whose axes are split as they need, or the operand that
+    needs a buffer to be read. Unless elements are read `anywhere`, only batch axes are split."""
     product = cluster.roots[0]
+    left, right = product.srcs
+    nest = cluster.nest.space
+    free = [anywhere and not is_reordered(x, homes) for x in (left, right)]
 
     def read(space: Space) -> tuple[Nest, Operands] | Want:
-        nest = cluster.over(space, homes)
-        if not isinstance(nest, Nest):
-            return nest
-        batch, (m,), (n,) = space.groups
-        k = Axis(product.srcs[0].shape[-1])
+        batch, m, n, k = space.groups
+        over = cluster.over(space.of_groups(3), homes)
+        if not isinstance(over, Nest):
+            return over
         walk = Walk(homes)
-        a = operand(walk, product.srcs[0], batch, (m, k))
-        b = operand(walk, product.srcs[1], batch, (k, n))
-        return walk.first or (nest, Operands(product, batch, m, n, k, a, b))
+        every = batch + m + n + k
+        a = operand(walk, left, (*batch, *m, *k), every if free[0] else batch)
+        b = operand(walk, right, (*batch, *k, *n), every if free[1] else batch)
+        return walk.first or (over, Operands(product, batch, m, n, k, a, b))
 
-    found = solved(cluster.nest.space, read)
+    found = solved(Space.over((*nest.groups, (Axis(left.shape[-1]),))), read)
     if isinstance(found, Store):
         return found
     cluster.nest = found[0]
     return found[1]
 
 
-def operand(walk: Walk, x: Node, batch: Group, last: Group) -> Expr:
-    """An operand's element; it is the operand that is stored where it cannot be read."""
+def operand(walk: Walk, x: Node, axes: Group, loops: Group) -> Expr:
+    """An operand's element over some axes, of which `loops` can be split; it is the operand that is
+    stored where it cannot be read."""
     before = walk.first
-    found = walk.operand(x, axis_index([*batch, *last]))
+    found = walk.operand(x, axis_index(axes))
     want = walk.first
     if before is None and want is not None:
-        inexpressible = isinstance(want, Split) and want.axis not in batch
-        if inexpressible or want == Store():
+        fixed = isinstance(want, Split) and want.axis not in loops
+        if fixed or want == Store():
             walk.first = Store(x)
     return found
+
+
+def is_reordered(x: Node, homes: Homes) -> bool:
+    """Whether an operand is a computed value in another order: stored in that order by the kernel
+    that computes it, it is cheaper to read."""
+    while x not in homes and (x.op in MOVEMENT or x.op == "cast"):
+        if x.op not in ORDER:
+            return False
+        x = x.srcs[0]
+    return x.op != "input"

@@ -9,6 +9,7 @@ from math import isqrt, prod
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, node, rebuild, toposort
+from stack.compiler.graph.contract import fold_sums
 from stack.compiler.graph.roots import base
 from stack.compiler.graph.turns import numbered
 from stack.compiler.pairs import SERIAL
@@ -25,6 +26,8 @@ LONG = 1 << 14
 """Elements from which on two steps pay."""
 DEEP = 256
 """Elements of one result from which on two steps pay."""
+SHIFTS = 16
+"""Elements of a window up to which windows are added as shifted copies."""
 PART = SERIAL
 """Elements that the first step combines at least."""
 
@@ -135,6 +138,36 @@ def _scan(n: Node) -> Node | None:
     return None
 
 
+def _overlap_add(n: Node) -> Node | None:
+    """Few elements of a window are shifted copies that are added; many are updates of zeros."""
+    (x,), axis, size = n.srcs, n["axis"], n.srcs[0].shape[n["axis"] + 1]
+    wide = build.cast(x, DType.F32) if n.dtype in LOW_PRECISION else x
+    zeros = build.full(n.shape, 0, wide.dtype)
+    if size <= SHIFTS:
+        total = zeros
+        for k in range(size):
+            one = build.slice_axis(wide, axis + 1, k, k + 1)
+            one = build.reshape(one, (*x.shape[: axis + 1], *x.shape[axis + 2 :]))
+            one = build.dilate(one, axis, n["stride"])
+            before = k * n["dilation"]
+            after = n["length"] - before - one.shape[axis]
+            lo, hi = (
+                tuple(edge if i == axis else 0 for i in range(len(n.shape)))
+                for edge in (before, after)
+            )
+            total = build.add(total, build.pad(one, lo, hi))
+    else:
+        shape = x.shape[axis : axis + 2]
+        first = build.mul(build.arange(shape[0]), build.full(shape[:1], n["stride"], DType.I64))
+        then = build.mul(build.arange(shape[1]), build.full(shape[1:], n["dilation"], DType.I64))
+        at = build.add(
+            build.expand(build.reshape(first, (shape[0], 1)), shape),
+            build.expand(build.reshape(then, (1, shape[1])), shape),
+        )
+        total = build.scatter_add(zeros, at, wide, axis)
+    return build.cast(total, n.dtype)
+
+
 def _add(n: Node) -> Node | None:
     """Zero-padded neighbours added up are a concatenation: the gradient of a split."""
     a, b = n.srcs
@@ -175,6 +208,7 @@ _ROWS: dict[str, Callable[[Node], Node | None]] = {
     "scatter_add": _scatter_add,
     "scan": _scan,
     "add": _add,
+    "overlap_add": _overlap_add,
 }
 
 
@@ -269,7 +303,11 @@ def _is_awkward(piece: Node, strided: bool, users: Counter[Node]) -> bool:
     return strided and (users[below] > 1 or (below.op == "matmul" and below is not piece))
 
 
-def prepare(request: GraphRequest) -> GraphRequest:
-    """The same computation in the form that the lowering takes."""
-    outputs = numbered(_rewrite(simplify(request.outputs)))
+def prepare(request: GraphRequest, anywhere: bool = True) -> GraphRequest:
+    """The same computation in the form that the lowering takes. `anywhere` says that products read
+    elements at any places."""
+    outputs = simplify(request.outputs)
+    if anywhere:
+        outputs = fold_sums(outputs)
+    outputs = numbered(_rewrite(outputs))
     return _own_buffers(replace(request, outputs=outputs))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from hal.tile.node import Node
 from stack.compiler.graph.access import Store
@@ -15,16 +15,17 @@ from stack.compiler.graph.roots import OWN_KERNEL, Home, base, choose_roots, pla
 from stack.compiler.program import GraphRequest
 
 
-def fuse(request: GraphRequest) -> tuple[Fusion, list[int]]:
+def fuse(request: GraphRequest, anywhere: bool = True) -> tuple[Fusion, list[int]]:
     """Clusters whose every view can be expressed, and the sizes in bytes of the temporaries.
 
-    What cannot be expressed gets a buffer, and the choice of roots starts again.
+    What cannot be expressed gets a buffer, and the choice of roots starts again. `anywhere` says
+    that products read elements at any places.
     """
     extra: set[Node] = set()
     while True:
-        roots = choose_roots(request, extra)
+        roots = choose_roots(request, extra, anywhere)
         homes, temps = place(request, roots)
-        alone = _each_alone(roots, homes)
+        alone = _each_alone(roots, homes, anywhere)
         if isinstance(alone, dict):
             return Fusion(alone, root_needs(roots), homes), temps
         assert not alone <= extra, f"views that cannot be read even from buffers: {alone}"
@@ -32,7 +33,7 @@ def fuse(request: GraphRequest) -> tuple[Fusion, list[int]]:
 
 
 def _each_alone(
-    roots: Mapping[Node, None], homes: Mapping[Node, Home]
+    roots: Mapping[Node, None], homes: Mapping[Node, Home], anywhere: bool
 ) -> dict[Node, Cluster] | set[Node]:
     """A cluster for each root that is computed, or the nodes without whose buffers some have none.
 
@@ -44,7 +45,7 @@ def _each_alone(
         wanted: set[Node] = set()
         for number, root in enumerate(computed):
             if (root.op in OWN_KERNEL) is own_kernel:
-                found = _alone(number, root, homes)
+                found = _alone(number, root, homes, anywhere)
                 if isinstance(found, Cluster):
                     alone[root] = found
                 else:
@@ -62,20 +63,18 @@ def _to_store(root: Node, want: Store) -> set[Node]:
     return {s for s in root.srcs[:3] if s.op not in ("const", "arange")}
 
 
-_READ: Mapping[str, Callable[[Cluster, Mapping[Node, Home]], object]] = {
-    "matmul": read_operands,
-    "attention": read_attention,
-    "scan": lambda cluster, homes: read_ordered(cluster.roots[0], homes),
-    "scatter_add": lambda cluster, homes: read_ordered(cluster.roots[0], homes),
-}
-"""Kinds whose roots are computed in their own ways, and what these read."""
-
-
-def _alone(number: int, root: Node, homes: Mapping[Node, Home]) -> Cluster | Store:
+def _alone(number: int, root: Node, homes: Mapping[Node, Home], anywhere: bool) -> Cluster | Store:
     cluster = Cluster.of(number, root, homes)
-    if isinstance(cluster, Store) or cluster.kind not in _READ:
+    if isinstance(cluster, Store):
         return cluster
-    found = _READ[cluster.kind](cluster, homes)
+    found: object = None
+    match cluster.kind:
+        case "matmul":
+            found = read_operands(cluster, homes, anywhere)
+        case "attention":
+            found = read_attention(cluster, homes)
+        case "scan" | "scatter_add":
+            found = read_ordered(root, homes)
     return found if isinstance(found, Store) else cluster
 
 

@@ -70,6 +70,12 @@ class Space:
         chosen = tuple(groups)
         return Space(chosen, reduced, tuple(a for g in chosen for a in g))
 
+    def of_groups(self, count: int) -> Space:
+        """The space of the first groups alone."""
+        if count == len(self.groups):
+            return self
+        return Space.over(self.groups[:count], self.reduced)
+
     def split(self, s: Split) -> Space:
         """Two loops for one."""
         pair = (Axis(s.axis.size // s.inner), Axis(s.inner))

@@ -7,11 +7,11 @@ first, so that no loop is split without need.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
 from hal.tile.node import Node
-from stack.compiler.graph.access import ZERO, Guard, Index, Regroup
+from stack.compiler.graph.access import Affine, Guard, Index, Regroup
 
 View = Callable[[Node, Index, Regroup], tuple[Index, tuple[Guard, ...]]]
 
@@ -31,6 +31,36 @@ def _merged(shape: Sequence[int], groups: list[list[int]]) -> tuple[int, ...]:
     return tuple(prod(shape[i] for i in g) for g in groups)
 
 
+Run = Sequence[tuple[int, Affine]]
+"""Neighbouring dimensions, each with its size and the position along it."""
+
+
+def _split(index: Index, shape: Sequence[int], regroup: Regroup) -> list[Run]:
+    """The index as a run of dimensions for each one of a shape: those that it has already where
+    they fit, for what is merged may not come apart again."""
+    found: list[Run] = []
+    dims = [d for d in zip(index.shape, index.at, strict=True) if d[0] != 1]
+    for size in shape:
+        run: list[tuple[int, Affine]] = []
+        while dims and prod(n for n, _ in run) < size:
+            run.append(dims.pop(0))
+        if prod(n for n, _ in run) != size:
+            whole = regroup(index, shape)
+            return [[d] for d in zip(whole.shape, whole.at, strict=True)]
+        found.append(run)
+    return found
+
+
+def _joined(runs: Iterable[Run]) -> Index:
+    dims = [d for run in runs for d in run]
+    return Index(tuple(n for n, _ in dims), tuple(at for _, at in dims))
+
+
+def _position(run: Run) -> Affine:
+    """Where a run is along the one dimension that it makes up."""
+    return _joined([run]).flat()
+
+
 def _reshape(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guard, ...]]:
     return index, ()
 
@@ -38,18 +68,17 @@ def _reshape(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guar
 def _permute(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guard, ...]]:
     perm: tuple[int, ...] = n["perm"]
     groups = runs(len(perm), lambda i: perm[i] == perm[i - 1] + 1)
-    out = regroup(index, _merged(n.shape, groups))
+    out = _split(index, _merged(n.shape, groups), regroup)
     order = sorted(range(len(groups)), key=lambda g: perm[groups[g][0]])
-    return Index(tuple(out.shape[g] for g in order), tuple(out.at[g] for g in order)), ()
+    return _joined(out[g] for g in order), ()
 
 
 def _expand(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guard, ...]]:
     source = n.srcs[0].shape
     grown = [a != b for a, b in zip(source, n.shape, strict=True)]
     groups = runs(len(source), lambda i: grown[i] == grown[i - 1])
-    out = regroup(index, _merged(n.shape, groups))
-    at = tuple(ZERO if grown[g[0]] else a for g, a in zip(groups, out.at, strict=True))
-    return Index(_merged(source, groups), at), ()
+    out = _split(index, _merged(n.shape, groups), regroup)
+    return _joined(r for g, r in zip(groups, out, strict=True) if not grown[g[0]]), ()
 
 
 def _slice(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guard, ...]]:
@@ -57,24 +86,22 @@ def _slice(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guard,
     start, step = n["start"], n["step"]
     cut = [n.shape[i] != source[i] for i in range(len(source))]
     groups = runs(len(source), lambda i: not cut[i] and not cut[i - 1])
-    out = regroup(index, _merged(n.shape, groups))
-    at = tuple(
-        a.times(step[g[0]]).shift(start[g[0]]) if cut[g[0]] else a
-        for g, a in zip(groups, out.at, strict=True)
-    )
-    return Index(_merged(source, groups), at), ()
+    found: list[Run] = []
+    for g, run in zip(groups, _split(index, _merged(n.shape, groups), regroup), strict=True):
+        i = g[0]
+        moved = [(source[i], _position(run).times(step[i]).shift(start[i]))]
+        found.append(moved if cut[i] else run)
+    return _joined(found), ()
 
 
 def _flip(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guard, ...]]:
     axes = set(n["axes"])
     groups = runs(len(n.shape), lambda i: (i in axes) == (i - 1 in axes))
-    shape = _merged(n.shape, groups)
-    out = regroup(index, shape)
-    at = tuple(
-        a.times(-1).shift(size - 1) if g[0] in axes else a
-        for g, a, size in zip(groups, out.at, shape, strict=True)
-    )
-    return Index(shape, at), ()
+    found: list[Run] = []
+    for g, run in zip(groups, _split(index, _merged(n.shape, groups), regroup), strict=True):
+        turned = [(size, at.times(-1).shift(size - 1)) for size, at in run]
+        found.append(turned if g[0] in axes else run)
+    return _joined(found), ()
 
 
 def _pad(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guard, ...]]:
@@ -82,14 +109,26 @@ def _pad(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guard, .
     lo = n["lo"]
     padded = [n.shape[i] != source[i] for i in range(len(source))]
     groups = runs(len(source), lambda i: not padded[i] and not padded[i - 1])
-    out = regroup(index, _merged(n.shape, groups))
-    at, guards = [], []
-    for g, a in zip(groups, out.at, strict=True):
-        moved = a.shift(-lo[g[0]]) if padded[g[0]] else a
-        if padded[g[0]]:
-            guards.append(Guard(moved, 0, source[g[0]]))
-        at.append(moved)
-    return Index(_merged(source, groups), tuple(at)), tuple(guards)
+    found: list[Run] = []
+    guards = []
+    for g, run in zip(groups, _split(index, _merged(n.shape, groups), regroup), strict=True):
+        i = g[0]
+        if not padded[i]:
+            found.append(run)
+            continue
+        moved = _position(run).shift(-lo[i])
+        guards.append(Guard(moved, 0, source[i]))
+        found.append([(source[i], moved)])
+    return _joined(found), tuple(guards)
+
+
+def _window(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guard, ...]]:
+    source, axis = n.srcs[0].shape, n["axis"]
+    before, after = prod(source[:axis]), prod(source[axis + 1 :])
+    shape = (before, *n.shape[axis : axis + 2], after)
+    first, number, element, last = _split(index, shape, regroup)
+    inside = _position(number).times(n["stride"]).plus(_position(element).times(n["dilation"]))
+    return _joined((first, [(source[axis], inside)], last)), ()
 
 
 VIEWS: Mapping[str, View] = {
@@ -100,6 +139,7 @@ VIEWS: Mapping[str, View] = {
     "slice": _slice,
     "flip": _flip,
     "pad": _pad,
+    "window": _window,
 }
 
 
@@ -108,6 +148,6 @@ def permute_forward(n: Node, index: Index, regroup: Regroup) -> Index:
     perm: tuple[int, ...] = n["perm"]
     position = {p: i for i, p in enumerate(perm)}
     groups = runs(len(perm), lambda s: position[s] == position[s - 1] + 1)
-    source = regroup(index, _merged(n.srcs[0].shape, groups))
+    source = _split(index, _merged(n.srcs[0].shape, groups), regroup)
     order = sorted(range(len(groups)), key=lambda g: position[groups[g][0]])
-    return Index(tuple(source.shape[g] for g in order), tuple(source.at[g] for g in order))
+    return _joined(source[g] for g in order)

@@ -24,13 +24,20 @@ def compute_dtype(dtype: DType) -> DType:
 
 @dataclass(frozen=True, slots=True)
 class TileAxis:
-    """A loop axis that is a tile dimension: elements base .. base + width - 1, those from `limit`
-    on not valid."""
+    """A loop axis, or some that count as one, as a tile dimension: elements base .. base + width -
+    1, those from `limit` on not valid. Where axes count as one, `base` is a multiple of `width`."""
 
     axis: Axis
+    """The innermost one."""
     base: Node
     width: int
     limit: Node | None = None
+    outer: tuple[Axis, ...] = ()
+    """Those around it, outermost first."""
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return (*self.outer, self.axis)
 
 
 @dataclass(frozen=True, slots=True)

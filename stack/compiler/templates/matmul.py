@@ -154,6 +154,17 @@ class _Template:
     def _pack_b(self, block: _Block, panels: Memory, k0: Node, depth: Operand) -> None:
         s, t, b = self.shape, self.blocks, self.b
 
+        def row(kk: Node, j: Node) -> None:
+            k, n = add(k0, kk), add(block.n0, j)
+            limits = left_of(s.k, k, t.kt), left_of(s.n, n, t.nr)
+            loaded = self.p.load_b(b, block.batch, k, n, (1, t.nr), limits)
+            offset = add(mul(j, t.kc), mul(kk, t.nr))
+            b.store(panels, offset, cast(loaded, s.accumulate), (t.nr, 1))
+
+        if self.p.b_by_rows:
+            b.loop(0, depth, 1, lambda kk: b.loop(0, block.cols, t.nr, lambda j: row(kk, j)))
+            return
+
         def tile(j: Node, kk: Node) -> None:
             k, n = add(k0, kk), add(block.n0, j)
             offset = add(mul(j, t.kc), mul(kk, t.nr))
@@ -172,6 +183,19 @@ class _Template:
         self, block: _Block, panels: Memory, i0: Node, rows: Operand, k0: Node, depth: Operand
     ) -> None:
         s, t, b = self.shape, self.blocks, self.b
+
+        def row(i: Node, r: Node, kk: Node) -> None:
+            m, k = add(add(add(block.m0, i0), i), r), add(k0, kk)
+            limits = left_of(s.m, m, t.mr), left_of(s.k, k, t.kt)
+            loaded = self.p.load_a(b, block.batch, m, k, (1, t.kt), limits)
+            self._store_a(panels, mul(i, t.kc), r, kk, cast(loaded, s.accumulate))
+
+        def rows_of(i: Node) -> None:
+            b.loop(0, t.mr, 1, lambda r: b.loop(0, depth, t.kt, lambda kk: row(i, r, kk)))
+
+        if self.p.a_by_rows:
+            b.loop(0, rows, t.mr, rows_of)
+            return
 
         def tile(i: Node, kk: Node) -> None:
             m, k = add(add(block.m0, i0), i), add(k0, kk)

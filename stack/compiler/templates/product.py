@@ -43,6 +43,10 @@ class Product:
     load_b: LoadTile
     """For tiles at (k, n)."""
     epilogue: Epilogue
+    a_by_rows: bool = False
+    """Whether the rows of a tile of A lie unevenly: then it is better loaded row by row."""
+    b_by_rows: bool = False
+    """The same of B, whose rows are along k."""
 
 
 def divided(i: Node, n: int) -> tuple[Node, Node]:

@@ -3,6 +3,7 @@ joined it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -12,6 +13,7 @@ from hal.tile.node import Node
 from stack.compiler.graph.access import Axis
 from stack.compiler.graph.expr import Apply, Expr, Read, reads
 from stack.compiler.graph.operands import Operands
+from stack.compiler.graph.space import Group
 from stack.compiler.templates.blocking import MatmulShape
 from stack.compiler.templates.edges import Limits
 from stack.compiler.templates.emission import Emission, TileAxis, Work, compute_dtype
@@ -19,18 +21,19 @@ from stack.compiler.templates.family import ProductTemplate
 from stack.compiler.templates.instances import decompose
 from stack.compiler.templates.product import Elements, LoadTile, Product
 from stack.compiler.templates.schedule import Choices
-from stack.compiler.templates.tiles import Tiles
+from stack.compiler.templates.tiles import Tiles, is_even
 
 
 def shape_of(ops: Operands) -> MatmulShape:
     """The template's problem."""
+    m, n, k = ops.m[-1], ops.n[-1], ops.k[-1]
     return MatmulShape(
         batch=prod(a.size for a in ops.batch),
-        m=ops.m.size,
-        n=ops.n.size,
-        k=ops.k.size,
-        a_contiguous="m" if _step(ops.a, ops.m) == 1 else "k",
-        b_contiguous="k" if _step(ops.b, ops.k) == 1 and _step(ops.b, ops.n) != 1 else "n",
+        m=prod(a.size for a in ops.m),
+        n=prod(a.size for a in ops.n),
+        k=prod(a.size for a in ops.k),
+        a_contiguous="m" if _step(ops.a, m) == 1 else "k",
+        b_contiguous="k" if _step(ops.b, k) == 1 and _step(ops.b, n) != 1 else "n",
         dtype=compute_dtype(ops.product.srcs[0].dtype),
         accumulate=compute_dtype(ops.product.dtype),
     )
@@ -49,32 +52,48 @@ def emit_product(
     """Emit the matmul with its epilogue; give its launch grid."""
     shape = shape_of(ops)
 
-    def load(e: Expr, rows: Axis, cols: Axis) -> LoadTile:
+    def load(e: Expr, rows: Group, cols: Group) -> LoadTile:
         def tile(
             b: Builder, batch: Node, row: Node, col: Node, shape: tuple[int, int], limits: Limits
         ) -> Node:
-            axes = (
-                TileAxis(rows, row, shape[0], limits[0]),
-                TileAxis(cols, col, shape[1], limits[1]),
-            )
-            scope = Tiles(emission, decompose(batch, ops.batch), axes)
+            scope = scope_at(batch, ((rows, row), (cols, col)), shape, limits)
             return broadcast(_zero_beyond(scope, e), shape)
 
         return tile
 
     def epilogue(b: Builder, acc: Node, batch: Node, m: Node, n: Node, limits: Limits) -> None:
-        axes = (
-            TileAxis(ops.m, m, acc.shape[0], limits[0]),
-            TileAxis(ops.n, n, acc.shape[1], limits[1]),
-        )
-        scope = Tiles(emission, decompose(batch, ops.batch), axes)
+        scope = scope_at(batch, ((ops.m, m), (ops.n, n)), acc.shape, limits)
         scope.local[ops.product] = acc
         _epilogue(work, scope)
 
-    loads = load(ops.a, ops.m, ops.k), load(ops.b, ops.k, ops.n)
-    product = Product(shape, _elements(ops, work), *loads, epilogue)
+    def scope_at(
+        batch: Node, starts: Sequence[tuple[Group, Node]], shape: Sequence[int], limits: Limits
+    ) -> Tiles:
+        axes = tuple(
+            TileAxis(group[-1], start, width, limit, group[:-1])
+            for (group, start), width, limit in zip(starts, shape, limits, strict=True)
+        )
+        return Tiles(emission, decompose(batch, ops.batch), axes)
+
+    product = Product(
+        shape,
+        _elements(ops, work),
+        load(ops.a, ops.m, ops.k),
+        load(ops.b, ops.k, ops.n),
+        epilogue,
+        _is_uneven(ops.a, ops.m),
+        _is_uneven(ops.b, ops.k),
+    )
     chosen = choices.get(shape, template.search.schedule) if template.search else None
     return template.emit(emission.b, product, emission.info, chosen)
+
+
+def _is_uneven(e: Expr, group: Group) -> bool:
+    """Whether some element that is read lies unevenly along axes, or is left out along them."""
+    found = reads(e)
+    steps = ([r.offset.coefficient(a) for a in group] for r in found)
+    guards = (g.value.coefficient(a) for r in found for g in r.guards for a in group)
+    return any(guards) or not all(is_even(factors, group) for factors in steps)
 
 
 def _elements(ops: Operands, work: Work) -> Elements:

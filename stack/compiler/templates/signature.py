@@ -74,8 +74,8 @@ class Signature:
 
     def operands(self, ops: Operands) -> None:
         """A product, whose nest was said before."""
-        self.axes((ops.k,))
-        self.say(len(ops.batch), ops.product.srcs[0].dtype.short)
+        self.axes(ops.k)
+        self.say(*map(len, (ops.batch, ops.m, ops.n)), ops.product.srcs[0].dtype.short)
         self.say(self.expr(ops.a), self.expr(ops.b))
 
     def attention(self, found: Attention) -> None:

@@ -7,7 +7,8 @@ rounded when stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 
 from hal.core.dtypes import DType
 from hal.tile.build import (
@@ -26,9 +27,16 @@ from hal.tile.node import Node
 from stack.compiler.graph.access import Affine, Axis, Guard
 from stack.compiler.graph.expr import Apply, Constant, Expr, Iota, Read, Select, below, reads
 from stack.compiler.templates.emission import Emission, Position, TileAxis, Work, compute_dtype
+from stack.compiler.templates.instances import decompose
 
 I64 = DType.I64
 I32 = DType.I32
+
+
+def is_even(factors: Sequence[int], axes: Sequence[Axis]) -> bool:
+    """Whether steps along axes that count as one are all the same."""
+    pairs = zip(factors, factors[1:], axes[1:], strict=False)
+    return all(outer == inner * axis.size for outer, inner, axis in pairs)
 
 
 class Tiles:
@@ -55,7 +63,7 @@ class Tiles:
 
     def bound(self) -> frozenset[Axis]:
         """The axes whose elements this scope knows."""
-        return frozenset(self.values) | {t.axis for t in self.tile_axes}
+        return frozenset(self.values) | {a for t in self.tile_axes for a in t.axes}
 
     def hoist(self, exprs: Iterable[Expr]) -> None:
         """Load now what the loops inside would load again and again."""
@@ -123,33 +131,64 @@ class Tiles:
         memory, start = self.emission.memory(self.emission.homes[root], offset)
         at = self.position(offset.shift(-start))
         stored = broadcast(cast(value, root.dtype), self.shape)
-        limits = tuple(t.limit for t in self.tile_axes)
-        self.b.store(memory, at.scalar, stored, at.steps, limits)
+        if at.dynamic is None:
+            limits = tuple(t.limit for t in self.tile_axes)
+            self.b.store(memory, at.scalar, stored, at.steps, limits)
+            return
+        index = broadcast(self._spread(at), self.shape)
+        self.b.scatter(memory, index, stored, broadcast(self._all_valid(), self.shape))
 
     # index arithmetic
 
     def position(self, affine: Affine) -> Position:
         """An affine value in this scope."""
         scalar, steps, dynamic = const(affine.const, I64), [0] * len(self.tile_axes), None
-        by_axis = {t.axis: i for i, t in enumerate(self.tile_axes)}
+        by_axis = {a: i for i, t in enumerate(self.tile_axes) for a in t.axes}
+        done: set[int] = set()
         for axis, c in affine.terms:
-            if axis in by_axis:
-                steps[by_axis[axis]] += c
-                scalar = add(scalar, mul(self.tile_axes[by_axis[axis]].base, c))
-                continue
-            value = self.values[axis] if axis.source is None else cast(self.tile(axis.source), I64)
-            term = mul(value, c) if not value.shape else binary("mul", value, c)
-            if value.shape:
-                dynamic = term if dynamic is None else binary("add", dynamic, term)
+            if axis not in by_axis:
+                value = self._value(axis)
+                terms = [mul(value, c) if not value.shape else binary("mul", value, c)]
             else:
-                scalar = add(scalar, term)
+                i = by_axis[axis]
+                if i in done:
+                    continue
+                done.add(i)
+                steps[i], terms = self._along(i, affine)
+            for term in terms:
+                if term.shape:
+                    dynamic = term if dynamic is None else binary("add", dynamic, term)
+                else:
+                    scalar = add(scalar, term)
         return Position(scalar, tuple(steps), dynamic)
+
+    def _value(self, axis: Axis) -> Node:
+        return self.values[axis] if axis.source is None else cast(self.tile(axis.source), I64)
+
+    def _along(self, i: int, affine: Affine) -> tuple[int, list[Node]]:
+        """The step along a tile dimension, and what else its axes add: scalars, or tiles where
+        neighbours are apart in more than one way."""
+        t = self.tile_axes[i]
+        factors = [affine.coefficient(a) for a in t.axes]
+        if is_even(factors, t.axes):
+            return factors[-1], [mul(t.base, factors[-1])]
+        within = t.axis.size % t.width == 0
+        first = t.base
+        if not within:
+            shape = tuple(t.width if i == k else 1 for k in range(len(self.tile_axes)))
+            first = binary("add", reshape(arange(t.width, I64), shape), t.base)
+        if t.limit is not None:
+            # What is beyond the limit is not used, but must be somewhere.
+            first = binary("min", first, prod(a.size for a in t.axes) - 1)
+        at = decompose(first, t.axes)
+        terms = [binary("mul", at[a], c) for a, c in zip(t.axes, factors, strict=True) if c]
+        return (factors[-1] if within else 0), terms
 
     def _spread(self, at: Position, dtype: DType = I64) -> Node:
         """The position of every element of the scope's tile; () where it does not vary."""
         total = cast(at.scalar, dtype)
         for i, step in enumerate(at.steps):
-            if step:
+            if step and self.tile_axes[i].width > 1:
                 shape = tuple(t.width if i == k else 1 for k, t in enumerate(self.tile_axes))
                 ramp = reshape(arange(self.tile_axes[i].width, dtype), shape)
                 total = binary("add", total, ramp if step == 1 else binary("mul", ramp, step))
@@ -184,14 +223,25 @@ class Tiles:
         memory, start = self.emission.memory(self.emission.homes[e.root], e.offset)
         at = self.position(e.offset.shift(-start))
         guards = [self.position(g.value) for g in e.guards]
-        varying = at.dynamic is not None or any(
-            g.dynamic is not None or any(g.steps) for g in guards
-        )
+        varying = at.dynamic is not None or any(self._varies(g) for g in guards)
         if varying:
             loaded = self._gather(e, at, memory)
         else:
             loaded = self._block(e, at, memory)
         return cast(loaded, compute_dtype(e.dtype))
+
+    def _varies(self, at: Position) -> bool:
+        """Whether a value is not the same for the whole tile."""
+        wide = (step for step, t in zip(at.steps, self.tile_axes, strict=True) if t.width > 1)
+        return at.dynamic is not None or any(wide)
+
+    def _all_valid(self) -> Node:
+        """Which elements of the tile are within all limits."""
+        mask = const(True, DType.BOOL)
+        for t in self.tile_axes:
+            if t.limit is not None:
+                mask = binary("and", mask, self.valid(t))
+        return mask
 
     def _gather(self, e: Read, at: Position, memory: Memory) -> Node:
         mask = self.mask(e.guards)
