@@ -22,7 +22,7 @@ from tests.ops.convolutions import (
     with_gradients,
 )
 
-COUNTS = {"cpu:0": 12, "opencl:0": 5, "sunway:0": 3}
+COUNTS = {"cpu:0": 8, "opencl:0": 2, "sunway:0": 2}
 PLAIN = Convolution(2, 1, 3, 5, (4, 4), (3, 3), (1, 1), (1, 1), (1, 1), last=True)
 FIRST = Convolution(2, 1, 3, 5, (4, 4), (3, 3), (1, 1), (1, 1), (1, 1), last=False)
 
@@ -58,14 +58,14 @@ def test_windows_and_products_are_convolutions(seed: int) -> None:
 
 
 @pytest.mark.parametrize("info", [SIMD, shared(64)], ids=["simd", "simt"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_kernels_agree_with_the_interpreter(seed: int, info) -> None:
     rng = np.random.default_rng(seed)
 
     def run(outputs: Sequence[Node], arrays: Mapping[Node, np.ndarray]) -> list[np.ndarray]:
         return run_lowered(outputs, list(arrays), list(arrays.values()), (), info)[0]
 
-    assert_agrees(random_convolution(rng, 4), run, rng)
+    assert_agrees(random_convolution(rng, 2), run, rng)
 
 
 @pytest.mark.slow

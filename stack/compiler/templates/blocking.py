@@ -37,6 +37,13 @@ class MatmulShape:
     b_contiguous: str
     dtype: DType
     accumulate: DType
+    m_run: int = 0
+    """Elements along m that lie evenly in memory at a time, where those of A do not all; 0: they
+    do, or are not loaded along m."""
+    n_run: int = 0
+    """The same of B along n."""
+    k_run: int = 0
+    """The same of A along k."""
 
     @property
     def over_rows(self) -> bool:
@@ -79,19 +86,30 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     mr, nr = register_tile(shape, info)
     lanes = lanes_of(shape, info)
     kt = min(8, 1 << (shape.k - 1).bit_length()) if shape.k > 1 else 1
+    if shape.k_run:
+        kt = _divisor(shape.k_run, kt)
+    unroll = _divisor(kt, 4)
     kc = _panel_depth(shape, info, nr, kt)
     mc = _resident_rows(shape, info, mr, kc)
-    mp, np = _program_block(shape, info, Blocks(mr, nr, kt, min(4, kt), kc, mc, mr, max(nr, lanes)))
+    mp, np = _program_block(shape, info, Blocks(mr, nr, kt, unroll, kc, mc, mr, max(nr, lanes)))
     mc = round_up(ceil_div(mp, ceil_div(mp, mc)), mr)
-    return Blocks(mr, nr, kt, min(4, kt), kc, mc, mp, np)
+    return Blocks(mr, nr, kt, unroll, kc, mc, mp, np)
+
+
+def _divisor(n: int, most: int) -> int:
+    """The greatest divisor of n that is at most `most`."""
+    return next(d for d in range(most, 0, -1) if n % d == 0)
 
 
 def register_tile(shape: MatmulShape, info: DeviceInfo) -> tuple[int, int]:
     """Rows and columns of accumulators: two vectors wide, and as many rows as leave registers for a
-    row of B and one element of A; rows are spread evenly over the tiles that m needs."""
+    row of B and one element of A; rows are spread evenly over the tiles that m needs. Tiles are
+    within runs of elements that lie evenly."""
     lanes = lanes_of(shape, info)
     nr = lanes if shape.n <= lanes else 2 * lanes
     most = max(1, ((info.limits.registers or 16) - 3) // 2)
+    if shape.m_run:
+        return _divisor(shape.m_run, most), nr
     return ceil_div(shape.m, ceil_div(shape.m, most)), nr
 
 

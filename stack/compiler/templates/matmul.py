@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import gcd
 
 from hal.core.description import DeviceInfo
 from hal.core.values import Grid
@@ -154,14 +155,23 @@ class _Template:
     def _pack_b(self, block: _Block, panels: Memory, k0: Node, depth: Operand) -> None:
         s, t, b = self.shape, self.blocks, self.b
 
-        def row(kk: Node, j: Node) -> None:
-            k, n = add(k0, kk), add(block.n0, j)
-            limits = left_of(s.k, k, t.kt), left_of(s.n, n, t.nr)
-            loaded = self.p.load_b(b, block.batch, k, n, (1, t.nr), limits)
-            offset = add(mul(j, t.kc), mul(kk, t.nr))
+        # As wide as what lies evenly and fits into a panel.
+        width = gcd(s.n_run, t.nr) if s.n_run else t.nr
+
+        def piece(kk: Node, j: Node, x: Node) -> None:
+            k, n = add(k0, kk), add(add(block.n0, j), x)
+            limits = left_of(s.k, k, t.kt), None if s.n % t.nr == 0 else sub(s.n, n)
+            loaded = self.p.load_b(b, block.batch, k, n, (1, width), limits)
+            offset = add(add(mul(j, t.kc), mul(kk, t.nr)), x)
             b.store(panels, offset, cast(loaded, s.accumulate), (t.nr, 1))
 
-        if self.p.b_by_rows:
+        def row(kk: Node, j: Node) -> None:
+            if width == t.nr:
+                piece(kk, j, index(0))
+            else:
+                b.loop(0, t.nr, width, lambda x: piece(kk, j, x))
+
+        if self.p.b_uneven:
             b.loop(0, depth, 1, lambda kk: b.loop(0, block.cols, t.nr, lambda j: row(kk, j)))
             return
 
@@ -190,11 +200,20 @@ class _Template:
             loaded = self.p.load_a(b, block.batch, m, k, (1, t.kt), limits)
             self._store_a(panels, mul(i, t.kc), r, kk, cast(loaded, s.accumulate))
 
+        def column(kk: Node, i: Node) -> None:
+            m, k = add(add(block.m0, i0), i), add(k0, kk)
+            limits = left_of(s.m, m, t.mr), left_of(s.k, k, t.kt)
+            loaded = self.p.load_a(b, block.batch, m, k, (t.mr, 1), limits)
+            self._store_a(panels, mul(i, t.kc), index(0), kk, cast(loaded, s.accumulate))
+
         def rows_of(i: Node) -> None:
             b.loop(0, t.mr, 1, lambda r: b.loop(0, depth, t.kt, lambda kk: row(i, r, kk)))
 
-        if self.p.a_by_rows:
-            b.loop(0, rows, t.mr, rows_of)
+        if self.p.a_uneven:
+            if s.a_contiguous == "k":
+                b.loop(0, rows, t.mr, rows_of)
+            else:
+                b.loop(0, depth, 1, lambda kk: b.loop(0, rows, t.mr, lambda i: column(kk, i)))
             return
 
         def tile(i: Node, kk: Node) -> None:

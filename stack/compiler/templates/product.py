@@ -43,10 +43,11 @@ class Product:
     load_b: LoadTile
     """For tiles at (k, n)."""
     epilogue: Epilogue
-    a_by_rows: bool = False
-    """Whether the rows of a tile of A lie unevenly: then it is better loaded row by row."""
-    b_by_rows: bool = False
-    """The same of B, whose rows are along k."""
+    a_uneven: bool = False
+    """Whether rows of A lie unevenly, or columns where its elements are neighbours along m: then
+    they are better loaded one by one."""
+    b_uneven: bool = False
+    """Whether rows of B do."""
 
 
 def divided(i: Node, n: int) -> tuple[Node, Node]:

@@ -27,15 +27,20 @@ from stack.compiler.templates.tiles import Tiles, is_even
 def shape_of(ops: Operands) -> MatmulShape:
     """The template's problem."""
     m, n, k = ops.m[-1], ops.n[-1], ops.k[-1]
+    along_m = _step(ops.a, m) == 1
+    along_n = not (_step(ops.b, k) == 1 and _step(ops.b, n) != 1)
     return MatmulShape(
         batch=prod(a.size for a in ops.batch),
         m=prod(a.size for a in ops.m),
         n=prod(a.size for a in ops.n),
         k=prod(a.size for a in ops.k),
-        a_contiguous="m" if _step(ops.a, m) == 1 else "k",
-        b_contiguous="k" if _step(ops.b, k) == 1 and _step(ops.b, n) != 1 else "n",
+        a_contiguous="m" if along_m else "k",
+        b_contiguous="n" if along_n else "k",
         dtype=compute_dtype(ops.product.srcs[0].dtype),
         accumulate=compute_dtype(ops.product.dtype),
+        m_run=m.size if along_m and _is_uneven(ops.a, ops.m) else 0,
+        n_run=n.size if along_n and _is_uneven(ops.b, ops.n) else 0,
+        k_run=k.size if not along_m and _is_uneven(ops.a, ops.k) else 0,
     )
 
 
@@ -81,8 +86,8 @@ def emit_product(
         load(ops.a, ops.m, ops.k),
         load(ops.b, ops.k, ops.n),
         epilogue,
-        _is_uneven(ops.a, ops.m),
-        _is_uneven(ops.b, ops.k),
+        _is_uneven(ops.a, ops.k if shape.a_contiguous == "m" else ops.m),
+        bool(shape.n_run) or _is_uneven(ops.b, ops.k),
     )
     chosen = choices.get(shape, template.search.schedule) if template.search else None
     return template.emit(emission.b, product, emission.info, chosen)
