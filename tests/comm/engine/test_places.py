@@ -66,7 +66,7 @@ def test_the_store_is_as_before_once_groups_are_closed():
 
 def test_a_rank_that_gives_up_says_so_before_its_card_goes():
     """In between nobody could tell it from a rank that never came."""
-    with crews(1) as [crew], crew.store.watch("group/5:alone/") as watch:
+    with crews(1) as [crew], crew.store.under("group/5:alone/").watch("") as watch:
         with pytest.raises(DeadlineExceeded, match=r"ranks \[0\] did not come"):
             Group.join(crew.store, crew.address, "alone", 1, 2, 0.2)
         seen = [watch.next(WAIT_S) for _ in range(3)]
