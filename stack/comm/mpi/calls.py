@@ -18,7 +18,7 @@ import numpy as np
 
 from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind, ReduceKind
-from stack.comm.engine.base import ANYBODY, Array
+from stack.comm.engine.base import Array
 from stack.comm.engine.call import Call
 from stack.comm.engine.codes import KIND_OF, REDUCE_OF, BitReduce, Reduce
 from stack.comm.engine.failures import CallMismatch
@@ -167,19 +167,6 @@ _MOVES: dict[CollectiveKind, Callable[[Any, Said, Array, Array], Requests]] = {
 }
 
 
-class Noting:
-    """A request whose status is kept."""
-
-    def __init__(self, request: Any, status: Any) -> None:
-        self._request = request
-        self._status = status
-
-    def Test(self) -> bool:
-        """Whether it is complete."""
-        complete: bool = self._request.Test(self._status)
-        return complete
-
-
 def tags_of(tag: int) -> tuple[int, int]:
     """Those of a message's head and of its data. Raises InvalidCall for one that MPI lacks."""
     most = mpi().COMM_WORLD.Get_attr(mpi().TAG_UB) // 2 - 1
@@ -194,22 +181,10 @@ def sent(comm: Any, array: Array, peer: int, tags: tuple[int, int]) -> Requests:
     yield comm.Isend(_bytes(array), peer, tags[1])
 
 
-def received(
-    key: str,
-    comm: Any,
-    array: Array,
-    peer: int,
-    tags: tuple[int, int],
-    found: Callable[[int], None],
-) -> Requests:
-    """From a rank, or from ANYBODY; `found` is told who sent it. Raises CallMismatch when the
-    message is another one than what the array takes."""
+def received(key: str, comm: Any, array: Array, peer: int, tags: tuple[int, int]) -> Requests:
+    """Raises CallMismatch when the message is another one than what the array takes."""
     head, wanted = np.empty(_TEXT_NBYTES, np.uint8), _head(array)
-    first = comm.Irecv(head, mpi().ANY_SOURCE if peer == ANYBODY else peer, tags[0])
-    status = mpi().Status()
-    yield Noting(first, status)
-    peer = status.Get_source()
-    found(peer)
+    yield comm.Irecv(head, peer, tags[0])
     if head.tobytes() != wanted.tobytes():
         theirs, ours = (json.loads(text.tobytes()) for text in (head, wanted))
         says = f"rank {peer} sends {theirs[0]} {theirs[1]}, rank {comm.rank} receives"

@@ -51,9 +51,14 @@ class MpiWork(Work):
     def peer(self) -> int:
         return self._peer
 
-    def came_from(self, peer: int) -> None:
-        """Keep who sent what was received."""
-        self._peer = peer
+    def come_from(self, peer: int, steps: Requests) -> None:
+        """Take a message of this rank, of which nobody was named before."""
+        self._peer, self.steps = peer, steps
+
+    @property
+    def array(self) -> Array:
+        """What it moves."""
+        return self._result
 
     def advance(self) -> bool:
         """Go on with it if it can; whether it has ended."""
@@ -142,8 +147,8 @@ class MpiMember(Engine):
             work = MpiWork(self, what, array, peer)
             if out:
                 work.steps = sent(comm, array, peer, tags)
-            else:
-                work.steps = received(self.key, comm, array, peer, tags, work.came_from)
+            elif peer != ANYBODY:
+                work.steps = received(self.key, comm, array, peer, tags)
             self._queue((kind, peer, tag), work)
         return work
 
@@ -259,7 +264,10 @@ class MpiMember(Engine):
 
     def _move_lane(self, lane: Lane) -> bool:
         queue = self._lanes[lane]
-        if not queue[0].advance():
+        from_anybody = lane[:2] == (lib.HE_RECV, ANYBODY)
+        if from_anybody and self._adopt(lane):
+            return True
+        if from_anybody or not queue[0].advance():
             self._look_after(queue[0])
         if not queue[0].done:
             return False
@@ -267,6 +275,21 @@ class MpiMember(Engine):
         if not queue:
             del self._lanes[lane]
         return True
+
+    def _adopt(self, lane: Lane) -> bool:
+        """Let the first receive from anybody be one from a rank whose message is there. Only from
+        a rank of which no receive of this tag is open, as the next message may be for that one."""
+        tag, tags = lane[2], tags_of(lane[2])
+        for peer in range(self.size):
+            own = lib.HE_RECV, peer, tag
+            if own not in self._lanes and self._comm.Iprobe(peer, tags[0]):
+                work = self._lanes[lane].popleft()
+                if not self._lanes[lane]:
+                    del self._lanes[lane]
+                work.come_from(peer, received(self.key, self._comm, work.array, peer, tags))
+                self._queue(own, work)
+                return True
+        return False
 
 
 def _nap_s(waited_s: float) -> float:

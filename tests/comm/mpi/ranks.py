@@ -93,13 +93,17 @@ def tags(g):
 
 
 def whoever(g):
-    """Rank 0 receives what the others send, and hears who they are."""
+    """Rank 0 receives what the others send, some without naming them, and hears who they are."""
     if g.rank:
-        g.send(np.full(2, float(g.rank)), 0, 5)
+        for i in range(4):
+            g.send(np.full(2, 10.0 * g.rank + i), 0, 5)
         return
-    works = [g.later.receive(np.zeros(2), None, 5) for _ in range(2)]
-    assert [work.wait(20)[0] for work in works] == [work.peer for work in works]
-    assert {work.peer for work in works} == {1, 2}
+    sources = (None, 1, None, 2, None, None, 1, 2)
+    works = [g.later.receive(np.zeros(2), source, 5) for source in sources]
+    got = [(float(work.wait(20)[0]), work.peer) for work in works]
+    assert sorted(got) == [(10.0 * r + i, r) for r in (1, 2) for i in range(4)]
+    for source, (_, peer) in zip(sources, got, strict=True):
+        assert source in (None, peer)
 
 
 def smaller(g):
