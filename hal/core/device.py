@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -33,10 +34,12 @@ class Device(_Hooks):
     `info` is what `describe()` says, `name` its name. An optional hook whose feature is not in
     `info.features` raises `Unsupported`. Use it as a context manager, or call `close`. A device
     belongs to the process that opened it: in a forked child every hook raises `StaleHandle`, and it
-    cannot be pickled.
+    cannot be pickled. So it does when the interpreter ends, after all exit handlers that were
+    registered since `import hal`: the threads of a plugin do not run any more then, and a wait
+    would not end. `ended` is the sentence of that error, "" before.
     """
 
-    __slots__ = ("__weakref__", "_close", "_relay", "info", "name")
+    __slots__ = ("__weakref__", "_close", "_relay", "ended", "info", "name")
 
     def __init__(self, implementation: object, name: str, wrappers: Sequence[Wrapper] = ()) -> None:
         """Bind an implementation; `wrappers` go around it, the first one outermost.
@@ -45,7 +48,7 @@ class Device(_Hooks):
         """
         # A wrapper gets the device as it is without wrappers: its facts, and hooks to call itself.
         around = [wrap(Device(implementation, name)) for wrap in wrappers]
-        self.name = name
+        self.name, self.ended = name, ""
         self._relay = relay(DeviceSpec, implementation, name, around)
         check_complete(self._relay, DeviceSpec, name, MANDATORY_DEVICE)
         self.info: DeviceInfo = checked_info(name, bound(self._relay, name, "describe")())
@@ -96,10 +99,11 @@ class Device(_Hooks):
         text = f"{self.name} does not declare the feature {feature.value!r} of {hook}"
         return _raising(Unsupported, f"{text}; its features: {features}")
 
-    def _abandon(self) -> None:
-        text = f"{self.name} was opened by the parent of this process; open it again here"
+    def _abandon(self, why: str) -> None:
+        """Let every hook refuse, and `close` do nothing."""
+        self.ended = f"{self.name} {why}"
         for hook in _BOUND:
-            setattr(self, hook, _raising(StaleHandle, text))
+            setattr(self, hook, _raising(StaleHandle, self.ended))
         self._close = None
 
 
@@ -124,9 +128,15 @@ def _unheard(*args: Any, **kwargs: Any) -> None:
     """A notice that no wrapper hears."""
 
 
-def _abandon_all() -> None:
+def _abandon_all(why: str) -> None:
     for device in list(_OPEN):
-        device._abandon()
+        device._abandon(why)
 
 
-os.register_at_fork(after_in_child=_abandon_all)
+_FORKED = "was opened by the parent of this process; open it again here"
+_EXITED = (
+    "has ended, as this process does; exit handlers can use a device if they are registered after "
+    "`import hal`"
+)
+os.register_at_fork(after_in_child=lambda: _abandon_all(_FORKED))
+atexit.register(_abandon_all, _EXITED)

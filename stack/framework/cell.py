@@ -6,6 +6,7 @@ place gives its cell another node and touches no other tensor.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,10 @@ _serials = count(1)
 
 unsettled: WeakValueDictionary[int, Cell] = WeakValueDictionary()
 """The cells, by age, that do not own a leaf with a value: whose value is pending, or shared."""
+
+# What was pending in the process from which this one was forked is computed only if it is asked for
+# here: its inputs may be out of reach.
+os.register_at_fork(after_in_child=unsettled.clear)
 
 owners: WeakKeyDictionary[Node, weakref.ref[Cell]] = WeakKeyDictionary()
 """The cell for which a node was made."""

@@ -3,6 +3,8 @@ kernels."""
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -54,6 +56,7 @@ class Jitted(Generic[P, R]):
         self._newest: list[Captured] = []
         self.plans = 0
         self.traced = 0
+        _functions.add(self)
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -90,6 +93,10 @@ class Jitted(Generic[P, R]):
         self.traced += 1
         return capture(self._name, traced, arguments)
 
+    def _forget_all(self) -> None:
+        self._captured.clear()
+        self._newest, self.plans = [], 0
+
     def _forget_oldest(self) -> None:
         while self.plans > PLANS:
             oldest, plans = next(iter(self._captured.items()))
@@ -106,6 +113,18 @@ class Jitted(Generic[P, R]):
     def launches(self) -> int:
         """The kernel launches of all captured plans."""
         return sum(c.plan.launches for plans in self._captured.values() for c in plans)
+
+
+_functions: weakref.WeakSet[Jitted[..., Any]] = weakref.WeakSet()
+
+
+def _forget_parents() -> None:
+    """Plans run on the devices of the process that captured them."""
+    for function in _functions:
+        function._forget_all()
+
+
+os.register_at_fork(after_in_child=_forget_parents)
 
 
 def _is_array(x: Any) -> bool:

@@ -7,9 +7,11 @@ because they cost nothing to repeat.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
 
+from hal.core.errors import InvalidCall
 from hal.tile.node import Node, toposort
 from stack.compiler.program import GraphRequest
 from stack.framework import store
@@ -94,6 +96,11 @@ def _run(device: str, outputs: Sequence[Node], inline: Inlining) -> tuple[Any, .
 
 def _lowered(inline: Inlining, n: Node) -> Node:
     lowered = inline(n)
+    if lowered is None and sys.is_finalizing():
+        raise InvalidCall(
+            "the interpreter ends, and the values of tensors have gone; an exit handler that is "
+            "registered after `import stack` can still read them"
+        )
     if lowered is None:
         raise TracingError(
             f"a tensor that {_argument(n)!r} made while it was traced was kept but not "

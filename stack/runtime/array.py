@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hal.core.errors import Failure
+from hal.core.errors import Failure, HalError, InvalidCall, StaleHandle
 from hal.core.values import Region
 from hal.tile.node import Type
 from stack.memory.pool import Pool, PoolBlock
@@ -48,3 +48,13 @@ class Array:
     def __repr__(self) -> str:
         state = f" failed: {self.failure}" if self.failure else ""
         return f"<Array {self.type} on {self.pool.device.name}{state}>"
+
+
+def refusal(array: Array, engine: str) -> HalError:
+    """Why an engine, in words, does not take an array that is not its own."""
+    if array.pool.device.ended:
+        return StaleHandle(
+            f"{array!r} is out of reach: {array.pool.device.ended}. A forked process can use numpy "
+            "arrays that were made before the fork, and random numbers after `manual_seed`"
+        )
+    return InvalidCall(f"{array!r} does not belong to {engine}")

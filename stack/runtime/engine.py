@@ -20,7 +20,7 @@ from hal.core.errors import InvalidCall, error_for
 from hal.tile.node import Type
 from hal.tile.numeric import NUMPY
 from stack.compiler.program import CompiledGraph, GraphRequest
-from stack.runtime.array import Array
+from stack.runtime.array import Array, refusal
 from stack.runtime.canonical import renumbered, structure
 from stack.runtime.exchange import RankGroup
 from stack.runtime.memory import Memory
@@ -175,7 +175,7 @@ class Engine:
 
     def _check_own(self, array: Array) -> None:
         if array.pool is not self.pool:
-            raise InvalidCall(f"{array!r} does not belong to this engine of {self.device.name}")
+            raise refusal(array, f"this engine of {self.device.name}")
 
     def _reclaim(self) -> None:
         """Drop plans that nobody holds and arrays in reference cycles, and wait for their last

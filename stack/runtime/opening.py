@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from collections.abc import Callable, Sequence
 
@@ -56,9 +57,15 @@ def engine_for(
     `wrappers` go around the device, as in `hal.open`: "validate", or "trace:FILE" to get a trace
     when the device closes. None means those that it has; at the first call that is none at all, so
     that its hooks are called directly. `heard` counts at the first call alone.
-    Raises as `hal.open`: PluginError, or InvalidCall for an unknown name; also InvalidCall for an
-    engine that is open with other wrappers.
+    A forked child opens the device anew. Raises as `hal.open`: PluginError, or InvalidCall for an
+    unknown name; also InvalidCall for an engine that is open with other wrappers, and when the
+    interpreter ends.
     """
+    if _ending:  # without the lock: a thread that the interpreter has ended may hold it
+        raise InvalidCall(
+            f"{name} is closed, as this process ends; exit handlers can compute if they are "
+            "registered after `import stack`, and a `__del__` that runs later cannot"
+        )
     with _lock:
         found = _engines.get(name)
         if found is None or found[0].closed:
@@ -83,4 +90,23 @@ def close_all() -> None:
 
 _engines: dict[str, tuple[Engine, tuple[str | Wrapper, ...]]] = {}
 _lock = threading.Lock()
-atexit.register(close_all)
+_ending: list[bool] = []
+_parents: list[Engine] = []
+"""Engines of the process from which this one was forked. They are kept as they were: what ends with
+them has threads and locks of that process."""
+
+
+def _close_at_exit() -> None:
+    close_all()
+    _ending.append(True)
+
+
+def _leave_parents() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+    _parents.extend(engine for engine, _ in _engines.values())
+    _engines.clear()
+
+
+atexit.register(_close_at_exit)
+os.register_at_fork(after_in_child=_leave_parents)

@@ -10,7 +10,7 @@ from hal.core.errors import InvalidCall, error_for
 from hal.core.values import Point, Region
 from hal.tile.node import Type
 from stack.compiler.program import CompiledGraph, KernelCall
-from stack.runtime.array import Array
+from stack.runtime.array import Array, refusal
 from stack.runtime.exchange import Exchange
 from stack.runtime.placement import Placement
 from stack.runtime.recording import Recording
@@ -89,7 +89,8 @@ class Plan:
         # Equal types are found equal sooner when they are the same objects.
         self._inputs = types
         if [array.pool for array in inputs].count(self._pool) != len(types):
-            raise InvalidCall(f"an array of another engine was given to a plan of {self._name}")
+            other = next(array for array in inputs if array.pool is not self._pool)
+            raise refusal(other, f"the engine of this plan of {self._name}")
         if self._updates and len(set(map(id, inputs))) != len(types):
             self._refuse_aliases(inputs)
         try:

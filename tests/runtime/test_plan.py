@@ -132,7 +132,7 @@ def test_arrays_of_another_engine_are_refused(engine, cpu, calls, random_arrays)
         engine.resources, calls.graph(1, 1, [calls.scale(r("input", 0), 2.0, r("output", 0))])
     )
     _, arrays = random_arrays(cpu, 1)
-    with pytest.raises(InvalidCall, match="another engine"):
+    with pytest.raises(InvalidCall, match="does not belong to the engine of this plan"):
         plan.run(arrays)
 
 
