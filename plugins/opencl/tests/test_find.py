@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from hal_plugin_opencl import find
 from hal_plugin_opencl.plugin import enumerate_devices, open_device
 
 from hal.core.errors import InvalidCall, PluginError
 from hal.core.values import OpenOptions
+from hal.hosted.places import Place
 
 ENDS = """
 #include <stdio.h>
@@ -75,6 +77,12 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("OCL_ICD_VENDORS", os.fspath(tmp_path / "none.icd"))
     with pytest.raises(PluginError, match=r"hal-plugin-opencl\[pocl\]"):
         enumerate_devices()
+
+
+def test_a_device_that_this_process_is_not_given() -> None:
+    count = len(find.devices())
+    with pytest.raises(PluginError, match=rf"gives this process {count} devices, and number 64"):
+        find.at(Place(0, 1, "listed before", 64))
 
 
 def test_a_driver_that_crashes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -27,8 +27,14 @@ def devices() -> list[cl.Device]:
 
 
 def at(place: Place) -> cl.Device:
-    """The device at a place. Raises PluginError when it cannot be divided so."""
-    device: Any = devices()[place.position]
+    """The device at a place. Raises PluginError when it is not there or cannot be divided so."""
+    known = devices()
+    if place.position >= len(known):
+        raise PluginError(
+            f"the driver gives this process {len(known)} devices, and number {place.position} was "
+            f"asked ({place.line}); is its memory limited (`ulimit -v`), or the device gone?"
+        )
+    device: Any = known[place.position]
     found: cl.Device = device
     if place.parts:
         equally = cl.device_partition_property.EQUALLY

@@ -7,6 +7,8 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 
+from hal.core.errors import PluginError
+
 PAGE = mmap.PAGESIZE
 
 
@@ -23,10 +25,20 @@ class Arena:
     """`nbytes` of memory, first fit. What nobody holds is zero, and the host has it back."""
 
     def __init__(self, nbytes: int) -> None:
+        """Raises PluginError when the host gives no descriptor or address space."""
         self.nbytes = -(-nbytes // PAGE) * PAGE
-        self.fd = os.memfd_create("hal-sunway", os.MFD_CLOEXEC)
-        os.ftruncate(self.fd, self.nbytes)
-        self.memory = mmap.mmap(self.fd, self.nbytes)
+        self.fd = -1
+        try:
+            self.fd = os.memfd_create("hal-sunway", os.MFD_CLOEXEC)
+            os.ftruncate(self.fd, self.nbytes)
+            self.memory = mmap.mmap(self.fd, self.nbytes)
+        except OSError as error:
+            if self.fd >= 0:
+                os.close(self.fd)
+            raise PluginError(
+                f"the host gives no main memory of {self.nbytes} bytes: {error}; set memory_nbytes "
+                "or HAL_SUNWAY_MEMORY to less, or raise `ulimit -v`, `-n` or `-f`"
+            ) from error
         self._free = [(0, self.nbytes)]
 
     def take(self, nbytes: int) -> Slab:

@@ -24,6 +24,25 @@ class Figure:
     tag: str
 
 
+_LARGEST = 1e15
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "ldm_nbytes": (1, 1 << 20),  # the emulator's process has so much for each CPE
+    "banks": (1, 1024),
+    "lost_share": (0, 0.99),
+    **dict.fromkeys(
+        (
+            *("cpe_hz", "mpe_hz", "memory_nbytes", "memory_nbytes_s", "line_nbytes", "row_nbytes"),
+            *("burst_lines", "write_queue_lines", "dma_align_nbytes", "dma_most_nbytes"),
+            *("fp64_flop_cycle", "fp32_flop_cycle", "fp16_flop_cycle", "int_ops_cycle"),
+            *("ldm_nbytes_cycle", "get_nbytes_cycle", "put_nbytes_cycle", "rma_nbytes_cycle"),
+        ),
+        (1, _LARGEST),
+    ),
+}
+"""The least and the most that a figure can be, where that is not 0 and `_LARGEST`: what is divided
+by, or what the emulator keeps tables of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Chip:
     """All figures by name. Two chips with other figures are other chips, with other times."""
@@ -42,10 +61,15 @@ class Chip:
         return cycles / self["cpe_hz"]
 
     def having(self, **values: float) -> Chip:
-        """The chip with other values. Raises InvalidCall for a name that there is not."""
+        """The chip with other values. Raises InvalidCall for a name that there is not, and for a
+        value that no chip can have or the emulator has no room for."""
         if unknown := sorted(values.keys() - self.figures.keys()):
             known = ", ".join(self.figures)
             raise InvalidCall(f"the chip has no figures {unknown}; it has {known}")
+        for name, value in values.items():
+            least, most = _RANGES.get(name, (0.0, _LARGEST))
+            if not least <= value <= most:
+                raise InvalidCall(f"chip: {name} must be {least:g} to {most:g}, is {value:g}")
         changed = {n: replace(self.figures[n], value=v, tag="free") for n, v in values.items()}
         return Chip({**self.figures, **changed})
 

@@ -10,20 +10,28 @@ import tempfile
 import weakref
 from pathlib import Path
 
+from hal.core.errors import PluginError
+
 _PREFIX = "hal-sunway-emu-"
 
 
 class Folder:
     """A new folder, which goes with this object or at the end of the process that made it: one that
-    was forked from that leaves it alone.
+    was forked from that leaves it alone. Raises PluginError when none can be made.
 
     The process holds a lock on the folder. The kernel frees it when the process and its forks have
     ended, however they did; then the next folder of the same user clears this one away.
     """
 
     def __init__(self) -> None:
-        _clear()
-        self.name, lock = _made()
+        try:
+            _clear()
+            self.name, lock = _made()
+        except OSError as error:
+            raise PluginError(
+                f"no folder for compiled programs can be made in {tempfile.gettempdir()}: {error}; "
+                "set TMPDIR to a folder with room, or raise `ulimit -n`"
+            ) from error
         self._end = weakref.finalize(self, _remove, self.name, lock, os.getpid())
 
     def cleanup(self) -> None:

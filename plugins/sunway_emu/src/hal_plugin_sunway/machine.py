@@ -20,6 +20,7 @@ from hal.core.errors import (
     FailureKind,
     InvalidCall,
     OperationFailed,
+    PluginError,
     Scope,
 )
 from hal.core.values import AllocOptions, Collective, Grid, KernelSource, Param, ParamKind
@@ -129,6 +130,16 @@ class SunwayMachine(Machine):
             raise CompileError(f"{source.format} has no build options, got {dict(source.options)}")
         if not re.fullmatch(r"[A-Za-z_]\w*", source.entry, re.ASCII):
             raise CompileError(f"{source.entry!r} is no name of a function in C", "no such name")
+        try:
+            return self._compiled(source)
+        except OSError as error:
+            raise PluginError(
+                f"load of {source.entry}: the host has no room or descriptor for the program: "
+                f"{error}; clear {self._folder.name}, set TMPDIR to a folder with room, or raise "
+                "`ulimit -n` or `-f`"
+            ) from error
+
+    def _compiled(self, source: KernelSource) -> Compiled:
         folder = Path(self._folder.name)
         path = toolchain.program(source.text, folder, source.entry, cache=self._cache)
         compiled = Compiled(path, source.entry, source.params)

@@ -18,12 +18,15 @@ void dma_allow(const struct span *given, int count) {
 
 static bool allowed(const char *from, long nbytes) {
     for (int i = 0; i < span_count; i++)
-        if (from >= spans[i].from && from + nbytes <= spans[i].from + spans[i].nbytes) return true;
+        if (from >= spans[i].from && nbytes <= spans[i].nbytes - (from - spans[i].from)) return true;
     return !span_count;
 }
 
 static bool main_check(struct cpe *c, const struct transfer *t) {
-    long blocks = t->len / t->bsize, extent = t->len + (blocks - 1) * t->stride;
+    long blocks = t->len / t->bsize, gaps, extent;
+    bool beyond = __builtin_mul_overflow(blocks - 1, t->stride, &gaps) || __builtin_add_overflow(t->len, gaps, &extent);
+    if (beyond)
+        return fail(c, "illegal-address", "DMA with the stride %ld leads out of the address space", t->stride), false;
     if (owner_of(t->main) || extent < t->len)
         return fail(c, "illegal-address", "DMA with %p in place of main memory: that is LDM, or the stride "
                     "%ld leads backwards", (void *)t->main, t->stride), false;

@@ -60,13 +60,14 @@ static void overflow(struct cpe *c, long nbytes) {
 void *emu_ldm_malloc(int line, long nbytes) {
     struct cpe *c = running;
     c->line = line;
+    if (nbytes < 0 || nbytes > capacity()) return overflow(c, nbytes), NULL;
     long at = c->ldm_static, size = aligned(nbytes);
     struct block **link = &c->blocks;
     while (*link && (*link)->offset - at < size) {
         at = (*link)->offset + (*link)->nbytes;
         link = &(*link)->next;
     }
-    if (nbytes < 0 || at + size > capacity()) return overflow(c, nbytes), NULL;
+    if (at + size > capacity()) return overflow(c, nbytes), NULL;
     struct block *b = malloc(sizeof *b);
     if (!b) abort();
     *b = (struct block){at, size, line, *link};

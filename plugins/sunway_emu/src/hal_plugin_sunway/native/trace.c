@@ -37,7 +37,7 @@ static void put_name(FILE *out, const char *name) {
 
 static void put_row(FILE *out, const struct row *r) {
     double us = 1e6 / chip.cpe_hz;
-    fprintf(out, ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.6f,\"dur\":%.6f,\"name\":\"", r->pen, r->from * us,
+    fprintf(out, ",\n{\"ph\":\"X\",\"pid\":0,\"tid\":%d,\"ts\":%.9f,\"dur\":%.9f,\"name\":\"", r->pen, r->from * us,
             (r->to - r->from) * us);
     put_name(out, r->name);
     fprintf(out, "\",\"args\":{\"line\":%d,\"cycles\":%.1f}}", r->line, r->to - r->from);

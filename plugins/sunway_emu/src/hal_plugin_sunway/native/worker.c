@@ -29,7 +29,7 @@ static char *arena;
 static long arena_nbytes;
 static struct program *programs[MOST_PROGRAMS];
 static uint64_t slots[MOST_SLOTS + 3];
-static struct span spans[MOST_SLOTS + 2];
+static struct span spans[MOST_SLOTS + 3 + 2]; /* of all slots, of the slots themselves, of the program */
 
 static void say(const char *text, size_t size) {
     while (size) {
@@ -176,7 +176,7 @@ static int take_slots(char **rest) {
         }
         char *colon;
         long offset = strtol(word + 1, &colon, 10), nbytes = *colon ? atol(colon + 1) : 0;
-        if (offset < 0 || nbytes < 0 || offset + nbytes > arena_nbytes) return -1;
+        if (offset < 0 || nbytes < 0 || offset > arena_nbytes || nbytes > arena_nbytes - offset) return -1;
         slots[n] = (uint64_t)(uintptr_t)(arena + offset);
         if (nbytes) spans[spanned++] = (struct span){arena + offset, nbytes};
     }
