@@ -306,7 +306,7 @@ def _several(op):
         x, y = _some(rank, dtype, 4), _some(rank + 7, dtype, 4)
         opts = dist.AllreduceOptions()
         opts.reduceOp = op
-        group.allreduce([x, y], opts).wait()
+        group.allreduce([x, y], opts).wait(timedelta(seconds=60))
         return [x, y]
 
     return run
@@ -331,14 +331,14 @@ def _broadcast_several(rank, size, dtype, group):
     x, y = _some(rank, dtype, 4), _some(rank + 7, dtype, 4)
     opts = dist.BroadcastOptions()
     opts.rootRank, opts.rootTensor = 2, 1
-    group.broadcast([x, y], opts).wait()
+    group.broadcast([x, y], opts).wait(timedelta(seconds=60))
     return [x, y]
 
 
 def _all_gather_lists(rank, size, dtype, group):
     given = [_some(rank, dtype, 2, 3), _some(rank + 7, dtype, 2, 3)]
     out = [[torch.empty(2, 3, dtype=dtype) for _ in range(2 * size)] for _ in given]
-    group.allgather(out, given).wait()
+    group.allgather(out, given).wait(timedelta(seconds=60))
     return [x for parts in out for x in parts]
 
 
@@ -468,7 +468,7 @@ def futures(rank, size):
 def _twice(rank, size):
     """The sum over a list that names a tensor twice, of which gloo makes something else."""
     x, y = torch.tensor([1.0 + rank]), torch.tensor([10.0])
-    dist.group.WORLD.allreduce([x, y, x]).wait()
+    dist.group.WORLD.allreduce([x, y, x]).wait(timedelta(seconds=60))
     return [float(x), float(y)]
 
 

@@ -130,7 +130,7 @@ class HalProcessGroup(dist.ProcessGroup):
         if tensors[0].layout is torch.sparse_coo:
             summed = how is ReduceKind.SUM
             check(summed, "allreduce", "unsupported reduction operation for sparse tensors")
-            calls, give_sum = all_reduce_sparse(self._later, tensors)
+            calls, give_sum = all_reduce_sparse(self._group, tensors)
             return self._begun(calls, tensors, give_sum, opts)
         own = packed(tensors[0])
         if len(tensors) > 1:
@@ -394,7 +394,7 @@ class HalProcessGroup(dist.ProcessGroup):
     def _rows(self, row: list[int], column: list[int]) -> list[list[int]]:
         """What every rank sends to every other, of which torch tells a rank its own row and column.
         Waits for all ranks."""
-        told = self._later.all_gather(np.array([row, column], np.int64)).wait()
+        told = self._group.all_gather(np.array([row, column], np.int64))
         for i, (sends, _) in enumerate(told.tolist()):
             for j, (_, takes) in enumerate(told.tolist()):
                 agree = sends[j] == takes[i]

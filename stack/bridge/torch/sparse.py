@@ -12,11 +12,11 @@ from torch import Tensor
 from stack.bridge.torch.arrays import array_of
 from stack.bridge.torch.errors import refuse
 from stack.comm.engine.base import Work
-from stack.comm.group import Later
+from stack.comm.group import Group
 
 
 def all_reduce_sparse(
-    later: Later, tensors: Sequence[Tensor]
+    group: Group, tensors: Sequence[Tensor]
 ) -> tuple[list[Work], Callable[[], None]]:
     """Calls that gather what all ranks' tensors in coordinate format have, and what then gives each
     of these tensors the sum. How many elements each rank has is asked here, which waits for all
@@ -24,7 +24,7 @@ def all_reduce_sparse(
     with torch.no_grad():
         own = tensors[0] if len(tensors) == 1 else _sum(tensors)
         own = own.coalesce()
-    counts = _counts(later, own)
+    counts = _counts(group, own)
     places = own.indices().t().contiguous()
     values = own.values().contiguous()
     calls, wholes = list[Work](), list[Tensor]()
@@ -32,7 +32,7 @@ def all_reduce_sparse(
         each = int(np.prod(part.shape[1:]))
         whole = part.new_empty((sum(counts), *part.shape[1:]))
         sizes = [n * each * (2 if part.is_complex() else 1) for n in counts]
-        calls.append(later.all_gather(array_of(part), array_of(whole), sizes))
+        calls.append(group.later.all_gather(array_of(part), array_of(whole), sizes))
         wholes.append(whole)
 
     def give() -> None:
@@ -53,10 +53,10 @@ def _sum(tensors: Sequence[Tensor]) -> Tensor:
     return total
 
 
-def _counts(later: Later, own: Tensor) -> list[int]:
+def _counts(group: Group, own: Tensor) -> list[int]:
     """How many elements each rank has."""
     kind = zlib.crc32(repr((own.shape, own.dtype, own.sparse_dim())).encode())
-    every = later.all_gather(np.array([own._nnz(), kind], np.int64)).wait()
+    every = group.all_gather(np.array([own._nnz(), kind], np.int64))
     for rank, (_, other) in enumerate(every.tolist()):
         if other != kind:
             told = f"{list(own.shape)} of {own.dtype} with {own.sparse_dim()} sparse dimensions"
