@@ -29,7 +29,10 @@ def _package(found: Found, cause: str) -> str:
 
 
 def _manifest(found: Found, cause: str) -> str:
-    return "correct the file; docs/vendors.md shows one, and its package data must include it"
+    return (
+        "correct the file (`hal new-plugin` writes a whole one, docs/contract.md says what each "
+        "entry means); the package data of pyproject.toml must include it"
+    )
 
 
 def _contract(found: Found, cause: str) -> str:
@@ -42,6 +45,11 @@ def _blocked(found: Found, cause: str) -> str:
 
 def _import(found: Found, cause: str) -> str:
     if missing := re.search(r"No module named '(.+?)'", cause):
+        if missing[1].partition(".")[0] == found.module.partition(".")[0]:
+            return (
+                f"correct {missing[1]!r}: its own package has no such module, which an import or "
+                f'[project.entry-points."{GROUP}"] names; install again after that'
+            )
         return (
             f"install what brings the module {missing[1]!r}, and let the plugin's dependencies "
             f"name it"

@@ -9,6 +9,12 @@ from pathlib import Path
 import hal.reference
 
 _FOLDER = Path(hal.reference.__file__).parent
+_NUMBERS = '''"""What a device says about itself.
+
+Every number and every word below is still the copied device's. Put your chip's in their place: the
+suite measures what is declared, and the compiler cuts kernels by `Limits` (docs/formats.md of HAL
+says which of them it reads). What is not known is 0.
+"""'''
 _REWRITTEN = "__init__.py"
 """Its text is about the reference device; a new plugin has its own."""
 
@@ -29,6 +35,13 @@ def _renamed(text: str, name: str) -> str:
         "ReferenceMachine": f"{name.capitalize()}Machine",
         "HAL_REFERENCE": f"HAL_{name.upper()}",
         "hal-reference": f"hal-{name}",
+        # A driver keeps its own order; that of the definition holds work back on purpose.
+        "AdversarialOrder(seed)": "Order()",
+        "AdversarialOrder": "Order",
+        "The definition of the contract: interprets hal-tile/1, slowly": (
+            f"{name} accelerators; still the device that was copied"
+        ),
+        '"""What a device says about itself."""': _NUMBERS,
     }
     for old, new in words.items():
         text = text.replace(old, new)

@@ -1,7 +1,11 @@
 """What docs/vendors.md tells a vendor to type and to write exists."""
 
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,9 +15,12 @@ from hal.conformance.case import Level
 from hal.conformance.expected import parse_expected
 from hal.core.fault_plan import parse_plan
 from hal.core.wrappers import wrapper
+from stack.compiler.text.math import ULP
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/vendors.md").read_text()
+FORMATS = (ROOT / "docs/formats.md").read_text()
+FRESH_S = 600.0
 
 
 def blocks(language):
@@ -90,3 +97,46 @@ def test_its_python_runs(capsys):
     shown = capsys.readouterr().out
     assert "reference:0: out-of-memory in alloc" in shown
     assert "out-of-memory at alloc nth 2 device reference:0" in shown
+
+
+def test_the_errors_of_functions_are_those_of_the_compiler():
+    lines = FORMATS.partition("### Errors of functions")[2].splitlines()
+    names, _, errors = [line.strip("| ").split(" | ") for line in lines if line.startswith("|")][:3]
+    assert dict(zip(names, map(float, errors), strict=True)) == dict(ULP)
+
+
+def test_the_facts_that_the_compiler_reads_are_all_named():
+    table = FORMATS.partition("### What the compiler reads")[2].partition("###")[0]
+    named = {*re.findall(r"`limits\.(\w+)`", table), *re.findall(r"`(formats|dtypes)`", table)}
+    sources = [path.read_text() for path in (ROOT / "stack/compiler").rglob("*.py")]
+    read = {name for text in sources for name in re.findall(r"info\.limits\.(\w+)", text)}
+    assert read <= named
+
+
+@pytest.mark.slow
+def test_the_first_section_works_in_a_fresh_environment(tmp_path):
+    """Its commands, as they are written, in a shell that knows none of this environment."""
+    checkout = tmp_path / "hal"
+    tracked = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    for name in filter(None, tracked.split("\0")):
+        if (ROOT / name).is_file():
+            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, checkout / name)
+    commands = GUIDE.partition("## 1.")[2].partition("```sh\n")[2].partition("```")[0]
+    dropped = ("PYTHON", "VIRTUAL_ENV", "HAL", "COV", "PYTEST")
+    fresh = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
+    fresh |= {"HAL": str(checkout), "PIP_QUIET": "1", "HAL_CACHE_DIR": str(tmp_path / "cache")}
+    fresh["PATH"] = os.pathsep.join([os.path.dirname(sys._base_executable), os.defpath])
+    done = subprocess.run(
+        ["bash", "-e", "-c", commands],
+        cwd=tmp_path,
+        env=fresh,
+        capture_output=True,
+        text=True,
+        timeout=FRESH_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert "level L0 reached" in done.stdout
