@@ -579,10 +579,17 @@ def grad(
 
 def host_array(data: Any, dtype: DType | None) -> tuple[NDArray, DType]:
     """Host data as an array of the asked element type, or of the one that PyTorch would choose."""
-    array = np.asarray(data)
-    if dtype is None:
-        is_numpy = isinstance(data, np.ndarray | np.generic)
-        dtype = _BY_NUMPY.get(array.dtype) if is_numpy else _PLAIN.get(array.dtype.kind)
+    try:
+        array = np.asarray(data)
+        if dtype is not None:
+            return array.astype(NUMPY[dtype]), dtype
+    except (ValueError, TypeError, OverflowError) as error:
+        raise TensorError(
+            f"a tensor cannot be made of this {type(data).__name__}: {error}\n  "
+            f"called at {where_called()}"
+        ) from error
+    is_numpy = isinstance(data, np.ndarray | np.generic)
+    dtype = _BY_NUMPY.get(array.dtype) if is_numpy else _PLAIN.get(array.dtype.kind)
     if dtype is None:
         raise TensorError(
             f"a tensor cannot hold {type(data).__name__} data of numpy's {array.dtype}\n  "

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from hal.core.description import SpaceKind
 from hal.core.device import Device
-from hal.core.errors import Failure
+from hal.core.errors import Failure, OutOfMemory
 from hal.core.values import Region
 from hal.tile.node import Type
 from stack.memory.pool import Pool, PoolBlock
@@ -45,6 +45,7 @@ class Memory:
     def __init__(self, device: Device, reclaim: Callable[[], None]) -> None:
         space = device.info.space(SpaceKind.GLOBAL)
         assert space is not None, "every device has a global memory space"
+        self._capacity = space.nbytes
         self.alignment = math.lcm(space.granularity, 64)
         self.pool = Pool(device, self.alignment, reclaim)
         self._lives: dict[int, Life] = {}
@@ -58,6 +59,18 @@ class Memory:
         life.block = block
         self._lives[id(life)] = life
         return array
+
+    def check_fits(self, type: Type, label: str) -> None:
+        """Raise OutOfMemory for an array that the device cannot hold even if it is empty, before
+        anything is computed for it."""
+        nbytes = type.size * type.dtype.nbytes
+        if nbytes > self._capacity:
+            name = self.pool.device.name
+            raise OutOfMemory(
+                f"{name}: {label} takes {nbytes:,} bytes; the device has {self._capacity:,}",
+                nbytes,
+                self._capacity,
+            )
 
     def arena(self, nbytes: int) -> Arena:
         """Memory for a plan's temporaries, shared with other plans where it is large enough."""

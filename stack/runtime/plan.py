@@ -33,6 +33,8 @@ class Plan:
         self._updates = dict(graph.updates)
         self._outputs = [(i, t, f"result {t}") for i, t in enumerate(graph.outputs)]
         device, memory, programs = resources.device, resources.memory, resources.programs
+        for _, type, label in self._outputs:
+            memory.check_fits(type, label)
         placement = Placement(graph, memory.alignment)
         # Held, so that the memory lives as long as the launches that are bound to it.
         self._arena = memory.arena(placement.layout.arena_nbytes)

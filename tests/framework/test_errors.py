@@ -102,3 +102,30 @@ def test_assignment_through_data_keeps_type():
     assert x.tolist() == [0, 0]
     with pytest.raises(ht.TensorError, match=r"f32\[2\] cannot take a value of f32\[3\]"):
         x.data = ht.zeros(3)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x.split(1),
+        lambda x: x.split([1]),
+        lambda x: x.chunk(1),
+        lambda x: x.unbind(),
+        lambda x: x.index_select(0, ht.tensor([0])),
+    ],
+)
+def test_a_tensor_without_axes_is_not_cut_along_one(use):
+    with pytest.raises(ht.TensorError, match=r"float32\[\] has no axis to .*reshape\(1\)"):
+        use(ht.tensor(3.0))
+
+
+@pytest.mark.parametrize("data", [[[1, 2], [3]], [1, [3]], [[1.5], 2]])
+def test_a_ragged_list_is_no_tensor(data):
+    with pytest.raises(ht.TensorError, match=r"cannot be made of this list: .*inhomogeneous"):
+        ht.tensor(data)
+
+
+@pytest.mark.parametrize("data", [["abc"], [1, "x"], [None, 1j]])
+def test_words_are_no_numbers_of_a_type(data):
+    with pytest.raises(ht.TensorError, match="cannot be made of this list"):
+        ht.tensor(data, dtype=ht.int32)

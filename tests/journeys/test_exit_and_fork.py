@@ -88,7 +88,7 @@ def test_a_process_ends_whatever_still_uses_a_device(commands, name):
 
 
 FORK = """
-import os, sys
+import os, select, sys
 import numpy as np
 import stack.framework as ht
 from stack.framework import nn, optim
@@ -134,7 +134,8 @@ if child == 0:
         except Exception as error:
             print(use, type(error).__name__, error, flush=True)
     sys.exit(0)
-_, status = os.waitpid(child, 0)
+select.select([os.pidfd_open(child)], [], [], 100)
+_, status = os.waitpid(child, os.WNOHANG)
 print("parent", status, pending.tolist(), with_weight(ht.ones(3)).tolist(), flush=True)
 """
 

@@ -8,7 +8,7 @@ import pytest
 
 import hal
 from hal.cache import cache_dir
-from hal.core.errors import InvalidCall, PluginError
+from hal.core.errors import InvalidCall, OutOfMemory, PluginError
 from hal.tile.node import Type
 from stack.compiler.program import GraphRequest
 from stack.ir import build
@@ -78,3 +78,12 @@ def test_a_compiled_graph_gives_what_its_interpreter_gives():
     sums, added = plan.run([engine.put(v, hal.DType.F32) for v in (x, y)])
     np.testing.assert_allclose(engine.get(sums), (x * y).sum(1, keepdims=True), rtol=1e-5)
     np.testing.assert_array_equal(engine.get(added), x + y)
+
+
+@pytest.mark.parametrize("count", [1 << 45, 1 << 62])
+def test_a_result_that_no_memory_holds_is_out_of_memory(count):
+    """And no error of a launch over so many elements."""
+    ones = build.full((count,), 1, hal.DType.F32)
+    with pytest.raises(OutOfMemory, match=rf"result f32\[{count}\] takes {4 * count:,} bytes") as e:
+        engine_for("cpu:0").plan(GraphRequest((ones,), ()))
+    assert e.value.requested == 4 * count

@@ -8,7 +8,7 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
-from stack.framework.expr.operand import as_node, axis, text
+from stack.framework.expr.operand import as_node, axis, real_axis, text
 from stack.ir import build as g
 from stack.ir.claims import INDEX
 
@@ -99,7 +99,7 @@ def _range(item: Any, n: int, a: int) -> tuple[int, int, int, bool]:
 
 def take(x: Node, index: Node, dim: int) -> Node:
     """x's slices at `index` along an axis; -1 is the last one. Out of range gives 0."""
-    a = axis(dim, len(x.shape))
+    a = real_axis(dim, x, "look up slices along")
     wide = index if index.dtype in INDEX else g.cast(index, DType.I64)
     wrapped = e.where(e.lt(wide, 0), e.add(wide, x.shape[a]), wide)
     return g.gather(x, wrapped, a)

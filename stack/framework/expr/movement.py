@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hal.tile.node import Node
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
-from stack.framework.expr.operand import Number, axes, axis, common_dtype, text
+from stack.framework.expr.operand import Number, axes, axis, common_dtype, real_axis, text
 from stack.ir import build as g
 
 
@@ -109,7 +109,7 @@ def stack(parts: Sequence[Node], dim: int = 0) -> Node:
 
 def split(x: Node, size: int | Sequence[int], dim: int = 0) -> list[Node]:
     """Pieces of x along an axis: of `size` each (the last may be less), or of the sizes given."""
-    a = axis(dim, len(x.shape))
+    a = real_axis(dim, x, "split")
     n = x.shape[a]
     if isinstance(size, int):
         if size < 1:
@@ -125,7 +125,7 @@ def chunk(x: Node, chunks: int, dim: int = 0) -> list[Node]:
     """x in at most `chunks` pieces of one size along an axis; the last may be smaller."""
     if chunks < 1:
         raise TensorError(f"needs at least 1 chunk, got {chunks}")
-    return split(x, max(1, -(-x.shape[axis(dim, len(x.shape))] // chunks)), dim)
+    return split(x, max(1, -(-x.shape[real_axis(dim, x, "split")] // chunks)), dim)
 
 
 def pad(x: Node, padding: Sequence[int], value: Number = 0) -> Node:

@@ -65,6 +65,13 @@ def axis(dim: int, rank: int) -> int:
     return dim % n
 
 
+def real_axis(dim: int, x: Node, verb: str) -> int:
+    """`axis` of x, for what cannot be done to a 0-d tensor. Raises TensorError that says so."""
+    if not x.shape:
+        raise TensorError(f"{text(x)} has no axis to {verb}; reshape(1) gives it one")
+    return axis(dim, len(x.shape))
+
+
 def axes(dim: Dims, rank: int) -> tuple[int, ...]:
     """Non-negative axes in order; None and () mean all of them. A 0-d tensor has none."""
     if dim is None or dim == ():
