@@ -56,7 +56,7 @@ def save(path: str | Path, tree: Mapping[str, Any]) -> None:
     if not isinstance(tree, Mapping):
         raise CheckpointError(f"a checkpoint is a dict, not a {type(tree).__name__}")
     tensors: dict[str, Tensor] = {}
-    plain = _taken_apart(tree, "", tensors, 0)
+    plain = taken_apart(tree, "", tensors)
     state = json.dumps(plain)
     if len(state) > _LARGEST_STATE_NBYTES:
         raise CheckpointError(
@@ -64,7 +64,7 @@ def save(path: str | Path, tree: Mapping[str, Any]) -> None:
             f"{_LARGEST_STATE_NBYTES:,}; put large data into tensors"
         )
     try:
-        data = serialize(_read(tensors), {KEY: state})
+        data = serialize(arrays_in(tensors), {KEY: state})
     except SafetensorError as error:
         raise CheckpointError(f"cannot save {path}: {error}") from error
     target = Path(os.path.realpath(path))
@@ -122,7 +122,7 @@ def load(path: str | Path, device: str | None = None) -> dict[str, Any]:
         plain = json.loads(state)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(_foreign(file, f"its state is no JSON: {error}")) from error
-    result = _Tree(file, arrays, device).part(plain, 0)
+    result = Tree(file, arrays, device).part(plain, 0)
     if not isinstance(result, dict):
         raise CheckpointError(_foreign(file, "its state is no dict"))
     return result
@@ -142,7 +142,7 @@ def _complaint(file: Path, error: Exception) -> str:
 _TENSOR = "tensor:"
 
 
-def _read(tensors: Mapping[str, Tensor]) -> dict[str, NDArray]:
+def arrays_in(tensors: Mapping[str, Tensor]) -> dict[str, NDArray]:
     """The values of all tensors, computed together."""
     arrays = arrays_of(list(tensors.values()))
     return {
@@ -151,8 +151,9 @@ def _read(tensors: Mapping[str, Tensor]) -> dict[str, NDArray]:
     }
 
 
-def _taken_apart(value: Any, path: str, tensors: dict[str, Tensor], depth: int) -> Any:
-    """The value as JSON, with tensors put into `tensors` under their path and named by it."""
+def taken_apart(value: Any, path: str, tensors: dict[str, Tensor], depth: int = 0) -> Any:
+    """The value as JSON, with tensors put into `tensors` under their path and named by it. Raises
+    CheckpointError for what would not come back as it is."""
     if depth > DEEPEST:
         raise CheckpointError(f"cannot save {path[:80]}...: it is more than {DEEPEST} levels deep")
     if isinstance(value, Tensor):
@@ -167,12 +168,13 @@ def _taken_apart(value: Any, path: str, tensors: dict[str, Tensor], depth: int) 
         for key in value:
             _check_plain(key, f"a key of {path}" if path else "a key")
         pairs = [
-            [k, _taken_apart(v, f"{path}.{k}" if path else str(k), tensors, depth + 1)]
+            [k, taken_apart(v, f"{path}.{k}" if path else str(k), tensors, depth + 1)]
             for k, v in value.items()
         ]
         return {"dict": pairs}
     if type(value) in (list, tuple):
-        parts = [_taken_apart(v, f"{path}.{i}", tensors, depth + 1) for i, v in enumerate(value)]
+        start = f"{path}." if path else ""
+        parts = [taken_apart(v, f"{start}{i}", tensors, depth + 1) for i, v in enumerate(value)]
         return {type(value).__name__: parts}
     _check_plain(value, path)
     return value
@@ -205,7 +207,7 @@ def _check_text(text: str, where: str) -> None:
         raise CheckpointError(f"cannot save {where!a}: {text!a} is no Unicode text") from error
 
 
-class _Tree:
+class Tree:
     """Puts the tree of a checkpoint together. Raises CheckpointError for what `save` never
     writes."""
 
@@ -213,6 +215,7 @@ class _Tree:
         self._file, self._arrays, self._device = file, arrays, device
 
     def part(self, value: Any, depth: int) -> Any:
+        """What `taken_apart` was given."""
         if type(value) in _PLAIN:
             return value
         if depth > DEEPEST or not isinstance(value, dict) or len(value) != 1:

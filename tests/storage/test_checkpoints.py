@@ -328,3 +328,21 @@ def test_a_store_whose_creates_are_not_exclusive_is_refused(tmp_path):
         ):
             c.save(1, STATE)
         assert {f.name for f in tmp_path.iterdir()} <= {".lease"}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_transformers_reads_the_model_as_it_is(tmp_path):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    config = transformers.GPT2Config(n_layer=2, n_embd=32, n_head=2, vocab_size=97, n_positions=16)
+    model = transformers.GPT2LMHeadModel(config)
+    state = {n: t.detach().numpy() for n, t in model.state_dict().items()}
+    tied = {n: a for n, a in state.items() if n != "lm_head.weight"}
+    with Checkpoints(tmp_path, limits=Limits(file_nbytes=30_000)) as c:
+        c.save(1, {"model": tied, "optimizer": {"m": np.zeros(7)}})
+    folder = tmp_path / STEP
+    assert len(list(folder.glob("model-*.safetensors"))) > 1
+    config.save_pretrained(folder)
+    loaded = transformers.GPT2LMHeadModel.from_pretrained(folder)
+    for name, tensor in loaded.state_dict().items():
+        assert tensor.numpy().tobytes() == state[name].tobytes(), name

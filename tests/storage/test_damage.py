@@ -6,15 +6,14 @@ import warnings
 import numpy as np
 import pytest
 
+from benchmarks.storage_damage import FOLDER, expect_found, hurt, places, survive
 from stack.storage import Checkpoints, Damaged, NoCheckpoint, StorageError
 from stack.storage.folder import Folder
 from stack.storage.parity import encoded, restored
 from stack.storage.repair import repair, verify
-from stack.storage.steps import StepFolder
 from tests.storage.states import SMALL, differs, state
 
 STATE = state()
-FOLDER = StepFolder(1, 0)
 STEP = FOLDER.name
 
 
@@ -28,43 +27,10 @@ def loaded(where):
         return c.load()
 
 
-def places(folder, count, seed):
-    """So many (file, byte, bit) of all files of a step; bit 8 is a cut."""
-    rng = np.random.default_rng(seed)
-    files = sorted(folder.iterdir())
-    for i in range(count):
-        file = files[i % len(files)]
-        yield file, int(rng.integers(file.stat().st_size)), int(rng.integers(9))
-
-
-def hurt(file, byte, bit):
-    data = bytearray(file.read_bytes())
-    if bit == 8:
-        file.write_bytes(data[:byte])
-    else:
-        data[byte] ^= 1 << bit
-        file.write_bytes(data)
-
-
-def expect_found(where, file, byte):
-    """The damage is found, and said in what file and where."""
-    damages = verify([Folder(where)], FOLDER).damages
-    assert damages
-    assert all(f"{STEP}/{file.name}" in str(d) for d in damages)
-    if "manifest" not in file.name:
-        assert any(d.offset <= byte < d.offset + d.nbytes for d in damages)
-
-
 @pytest.mark.slow
 def test_damage_at_any_place_is_found_named_and_repaired_from_parity(tmp_path):
     saved(tmp_path, parity=1)
-    before = {f.name: f.read_bytes() for f in (tmp_path / STEP).iterdir()}
-    for file, byte, bit in places(tmp_path / STEP, 120, seed=1):
-        hurt(file, byte, bit)
-        expect_found(tmp_path, file, byte)
-        assert not differs(loaded(tmp_path).tensors, STATE)
-        assert not repair([Folder(tmp_path)], FOLDER).lost
-        assert {f.name: f.read_bytes() for f in (tmp_path / STEP).iterdir()} == before
+    survive(tmp_path, 60, seed=1)
 
 
 def test_damage_without_another_copy_is_an_error_that_names_tensor_file_and_range(tmp_path):

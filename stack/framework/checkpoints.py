@@ -1,0 +1,82 @@
+"""Checkpoints of a job, a step each: trees of tensors and plain state in `stack.storage`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from stack.comm.group import Group
+from stack.framework.checkpoint import Tree, arrays_in, taken_apart
+from stack.framework.errors import CheckpointError
+from stack.framework.tensor import Tensor
+from stack.storage import Checkpoints as Stored
+from stack.storage import Saving
+
+_ALONE = "tensors"
+"""The group of tensors that stand at the top of a tree."""
+
+
+class Checkpoints:
+    """The checkpoints in a folder, or in stores by their URLs ("file:/nvme/run, s3://bucket/run").
+
+    What stands under each key at the top of a tree ("model", "optimizer") goes to files of its own,
+    which other safetensors readers take. Ranks that hold equal tensors write each once; `group` is
+    used by these checkpoints alone. The options are those of `stack.storage.Checkpoints`.
+    """
+
+    def __init__(self, where: str | Path, group: Group | None = None, **options: Any) -> None:
+        self._where = Path(where)
+        self._stored = Stored(where, group, **options)
+
+    def save(self, step: int, tree: Mapping[str, Any], *, background: bool = False) -> Saving:
+        """Commit a step: nested dicts, lists and tuples of tensors and plain values.
+
+        In the background this returns once the values are copied to the host. Raises
+        CheckpointError for what cannot be saved, StorageError for what a store does not do.
+        """
+        plain: dict[str, Any] = {}
+        found: dict[str, dict[str, Tensor]] = {}
+        for key, value in tree.items():
+            if not isinstance(key, str):
+                raise CheckpointError(f"a tree of a checkpoint has names at its top, not {key!r}")
+            if isinstance(value, Tensor):
+                plain[key] = taken_apart(value, key, found.setdefault(_ALONE, {}))
+            else:
+                plain[key] = taken_apart(value, "", found.setdefault(key, {}))
+        arrays = {group: arrays_in(tensors) for group, tensors in found.items() if tensors}
+        return self._stored.save(step, arrays, plain, background=background)
+
+    def load(self, step: int | None = None, device: str | None = None) -> tuple[int, Any]:
+        """The newest whole step, or this one, and its tree with tensors on the device. Raises
+        NoCheckpoint, Damaged, and CheckpointError for a checkpoint that holds no tree."""
+        loaded = self._stored.load(step=step)
+        if not isinstance(loaded.state, dict):
+            raise CheckpointError(f"step {loaded.step} of {self._where} holds no tree of tensors")
+        tree = {}
+        for key, value in loaded.state.items():
+            group = _ALONE if isinstance(value, dict) and "tensor:" in value else key
+            arrays = loaded.tensors.get(group, {})
+            tree[key] = Tree(self._where, arrays, device).part(value, 0)
+        return loaded.step, tree
+
+    def newest(self) -> int | None:
+        """The newest committed step, if there is one."""
+        steps = self._stored.steps()
+        return steps[0] if steps else None
+
+    def close(self) -> None:
+        """Wait for what is under way. Raises what went wrong in the background."""
+        self._stored.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
