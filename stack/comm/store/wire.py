@@ -124,7 +124,7 @@ def take(inbox: bytearray, limit: int, seals: Seals) -> Message | None:
         return None
     body, tag = bytes(inbox[_LENGTH.size : end - TAG_NBYTES]), bytes(inbox[end - TAG_NBYTES : end])
     del inbox[:end]
-    if nbytes < TAG_NBYTES or not seals.holds(body, tag):
+    if nbytes < TAG_NBYTES or not seals.holds(tag, body):
         raise WireError("a message that was changed, repeated or lost on the way")
     return unpack(body)
 

@@ -1,15 +1,13 @@
 """Frames over a connection: a body of plain values, and a payload of bytes beside it.
 
-Every frame carries a keyed BLAKE2b of its bytes and its number, so that nobody on the way can
-change, repeat, drop or reorder one. The keys come from the handshake (`hal.net.handshake`). On a
-local socket the kernel says whose process the other side is, and frames go as they are.
+Every frame carries a seal (`hal.net.seal`) under the key of the handshake, so that nobody on the
+way can change, repeat, drop or reorder one. On a local socket the kernel says whose process the
+other side is, and frames go as they are.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import hmac
 import socket
 import struct
 import threading
@@ -18,7 +16,8 @@ from typing import Any
 
 import msgpack
 
-SEAL_NBYTES = 16
+from hal.net.seal import TAG_NBYTES, Seals
+
 BODY_NBYTES = 256 << 20
 """The longest body: a program's text is the longest thing that one holds."""
 SILENCE_S = 10.0
@@ -43,24 +42,18 @@ class Channel:
         """`key` is the handshake's, `calling` tells its two sides apart."""
         link.settimeout(SILENCE_S)
         self._link = link
-        self._keys: tuple[bytes, bytes] | None = None
+        self._seals: Seals | None = None
         if link.family != socket.AF_UNIX:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sides = (b"client", b"server") if calling else (b"server", b"client")
-            mine, theirs = (hmac.digest(key, side, "sha256") for side in sides)
-            self._keys = (mine, theirs)
+            self._seals = Seals(key, calling)
         self._sending = threading.Lock()
-        self._sent = self._received = 0
 
     def send(self, body: object, payload: bytes | bytearray | memoryview = b"") -> None:
         """Send a frame. Raises Ended when the connection is over."""
         text = msgpack.packb(body, unicode_errors="surrogatepass")
         with self._sending:
             head = _HEAD.pack(len(text), len(payload))
-            seal = b""
-            if self._keys:
-                seal = _seal(self._keys[0], self._sent, head, text, payload)
-            self._sent += 1
+            seal = self._seals.tag(head, text, payload) if self._seals else b""
             try:
                 if len(payload) <= _JOINED_NBYTES:
                     self._link.sendall(b"".join((head, text, payload, seal)))
@@ -92,11 +85,10 @@ class Channel:
             raise Ended(f"not a frame: {type(error).__name__}: {error}") from None
         if payload_nbytes:
             self._exactly(payload)
-        if self._keys:
-            seal = _seal(self._keys[1], self._received, head, text, payload)
-            if not hmac.compare_digest(seal, self._exactly(bytearray(SEAL_NBYTES))):
+        if self._seals:
+            seal = self._exactly(bytearray(TAG_NBYTES))
+            if not self._seals.holds(seal, head, text, payload):
                 raise Ended("a frame does not carry the other side's seal: somebody changed it")
-        self._received += 1
         return body
 
     def close(self) -> None:
@@ -120,10 +112,3 @@ class Channel:
                 raise Ended("the other side has ended the connection")
             have += got
         return into
-
-
-def _seal(key: bytes, number: int, *parts: bytes | bytearray | memoryview) -> bytes:
-    state = hashlib.blake2b(number.to_bytes(8, "little"), digest_size=SEAL_NBYTES, key=key)
-    for part in parts:
-        state.update(part)
-    return state.digest()
