@@ -3,6 +3,7 @@
 #include "message.h"
 
 #define KEPT_NBYTES (1LL << 30) /* of a group: what came before it was wanted */
+#define ASKED_NBYTES (16LL << 20) /* after so much more it is asked again what the machine has left */
 
 typedef struct he_kept {
     struct he_kept *next;
@@ -89,11 +90,14 @@ static int adopt_for_next(he_group *g, int peer, he_queue *q) {
 /* Keeps a message that no receive waits for yet. A rank that sends more of them than there is room for has flooded this
  * one: without them, what is wanted of it would not be reached. */
 static int keep(he_group *g, int peer, he_queue *q, const he_frame *came) {
-    int64_t left = KEPT_NBYTES - g->kept_nbytes, around = (int64_t)sizeof(he_kept);
-    he_kept *kept = came->nbytes <= left - around && came->nbytes <= he_memory_left() ? malloc(around + came->nbytes) : NULL;
+    int64_t left = KEPT_NBYTES - g->kept_nbytes - (int64_t)sizeof(he_kept);
+    if (came->nbytes > left) return he_fail(g, HE_FLOODED, peer, g->rank, NULL, &came->call, 0);
+    int64_t before = g->kept_nbytes, after = before + (int64_t)sizeof(he_kept) + came->nbytes;
+    int asks = before / ASKED_NBYTES != after / ASKED_NBYTES;
+    he_kept *kept = !asks || came->nbytes <= he_memory_left() ? malloc(after - before) : NULL;
     if (!kept) return he_fail(g, HE_FLOODED, peer, g->rank, NULL, &came->call, 0);
     *kept = (he_kept){.transfer = he_transfer_of(&came->call, came->number, came->nbytes)};
-    g->kept_nbytes += around + came->nbytes;
+    g->kept_nbytes = after;
     q->keeping = kept;
     return HE_OK;
 }

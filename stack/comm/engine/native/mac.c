@@ -30,6 +30,8 @@ typedef uint32_t row __attribute__((vector_size(16)));
 
 static inline row turned(row x, int by) { return x << by | x >> (32 - by); }
 
+static inline row rotated(row x, int by) { return (row){x[by % 4], x[(by + 1) % 4], x[(by + 2) % 4], x[(by + 3) % 4]}; }
+
 /* Four quarter rounds at once, of the columns of the state. */
 static inline void quarters(row *a, row *b, row *c, row *d) {
     *a += *b, *d = turned(*d ^ *a, 16);
@@ -39,7 +41,6 @@ static inline void quarters(row *a, row *b, row *c, row *d) {
 }
 
 void he_chacha20(const unsigned char *key, uint32_t counter, const unsigned char *nonce, unsigned char *out) {
-    const row one = {1, 2, 3, 0}, two = {2, 3, 0, 1}, three = {3, 0, 1, 2};
     row a = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574}, b, c, d = {counter}, start[2];
     memcpy(&b, key, sizeof b);
     memcpy(&c, key + 16, sizeof c);
@@ -47,9 +48,9 @@ void he_chacha20(const unsigned char *key, uint32_t counter, const unsigned char
     start[0] = a, start[1] = b;
     for (int round = 0; round < 10; round++) {
         quarters(&a, &b, &c, &d);
-        b = __builtin_shuffle(b, one), c = __builtin_shuffle(c, two), d = __builtin_shuffle(d, three);
+        b = rotated(b, 1), c = rotated(c, 2), d = rotated(d, 3);
         quarters(&a, &b, &c, &d);
-        b = __builtin_shuffle(b, three), c = __builtin_shuffle(c, two), d = __builtin_shuffle(d, one);
+        b = rotated(b, 3), c = rotated(c, 2), d = rotated(d, 1);
     }
     start[0] += a, start[1] += b;
     memcpy(out, start, sizeof start);
