@@ -37,6 +37,7 @@ STRANGERS = 2
 HELD = 200
 """How many connections a stranger keeps open and says nothing more on."""
 QUIET_S = 1.0
+START_S = 120.0
 LONG_S = 600.0
 
 Address = bytes | tuple[str, int]
@@ -173,10 +174,12 @@ def attack(folder: Path, messages: int, seed: int) -> tuple[Counter[str], int, d
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as job:
         assert job.stdout is not None
         try:
-            for _ in range(RANKS):
-                ready = select.select([job.stdout], [], [], LONG_S)[0]
-                assert ready, "the ranks did not begin"
-                port = int(job.stdout.readline().rpartition(b":")[2])
+            told, until_s = b"", time.monotonic() + START_S
+            while told.count(b"\n") < RANKS:
+                assert time.monotonic() < until_s, f"the ranks did not begin: {told!r}"
+                if select.select([job.stdout], [], [], 1.0)[0]:
+                    told += os.read(job.stdout.fileno(), 1 << 12)
+            port = int(told.splitlines()[0].rpartition(b":")[2])
             time.sleep(max(4.0, min(20.0, messages / 5000)))  # meetings without strangers
             at["begin"] = time.monotonic()
             share = [messages // STRANGERS + (i < messages % STRANGERS) for i in range(STRANGERS)]

@@ -30,7 +30,8 @@ from stack.comm.world import taken
 
 DECIDED = "shrink/who"
 """The key with the ranks that go on after a failure."""
-_WITHDRAWAL_S = 1.0
+_WITHDRAWAL_S = 5.0
+_OTHERS_S = 1.0
 _TRIES = 3
 """How often a place is asked for that was just let go."""
 
@@ -105,7 +106,7 @@ def leave(place: Place, hold: Hold) -> None:
     store = place.table
     with suppress(HalError):
         if hold.there:
-            store.wait(["met"], _WITHDRAWAL_S)  # until then others may need them
+            store.wait(["met"], _OTHERS_S)  # until then others may need them
             hold.release()
             if store.find(DECIDED, _WITHDRAWAL_S) is None:
                 store.clear(_WITHDRAWAL_S)
@@ -168,10 +169,13 @@ def _cards(store: Store, rank: int, size: int, deadline: Deadline) -> list[Card]
     return cards
 
 
-def _await_keys(store: Store, keys: Sequence[str], what: str, deadline: Deadline) -> None:
+def values(store: Store, keys: Sequence[str], what: str, deadline: Deadline) -> list[bytes]:
+    """What the ranks have written under these keys, by rank. A key goes with its process, so one
+    that was there may be missing again. Raises DeadlineExceeded that names the ranks."""
     try:
         for start in range(0, len(keys), 1024):
             store.wait(keys[start : start + 1024], deadline.left_s)
+        return [store.get(key, deadline.left_s) for key in keys]
     except DeadlineExceeded:
         raise _missing(store, keys, what, deadline) from None
 
@@ -198,8 +202,7 @@ def _hosts(
     own = next((other for other in candidates if links.reach(other)), rank)
     hold.set(f"host/{rank}", str(own).encode(), deadline.left_s)
     keys = [f"host/{r}" for r in range(len(cards))]
-    _await_keys(store, keys, "came, but did not look who is on their host", deadline)
-    return tuple(int(store.get(key, deadline.left_s)) for key in keys)
+    return tuple(map(int, values(store, keys, "came, but did not say who is near", deadline)))
 
 
 def _choices(
@@ -212,5 +215,5 @@ def _choices(
     network = network_of_hosts(hosts)
     if rank == 0:
         hold.set("choices", own_choices(network), deadline.left_s)
-    _await_keys(store, ["choices"], "did not tell what it knows of the network", deadline)
-    return choices_in(store.get("choices", deadline.left_s), network)
+    what = "did not tell what it knows of the network"
+    return choices_in(values(store, ["choices"], what, deadline)[0], network)

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from hal.core.errors import DeadlineExceeded, InvalidCall
+from stack.comm.engine.links import Deadline
+from stack.comm.engine.meeting import values
 from stack.comm.group import Group
 from stack.comm.store import Store
 from tests.comm.engine.crew import crews
@@ -75,6 +77,19 @@ def test_a_rank_that_gives_up_says_so_before_its_card_goes():
             ("gave-up/1", False),
             ("card/1", True),
         ]
+
+
+def test_a_rank_whose_key_has_gone_again_is_named():
+    """What a process wrote goes with it, also once others have seen that it was there."""
+    with crews(1) as [crew]:
+        part, late = crew.store.under("half/"), Deadline(1.0)
+        seen = crew._pool.submit(values, part, ["host/0", "host/1"], "said nothing", late)
+        part.set("host/0", b"0")
+        part.delete("host/0")
+        part.set("host/1", b"0")
+        with pytest.raises(DeadlineExceeded, match=r"ranks \[0\] said nothing within 1 s"):
+            seen.result(WAIT_S)
+        part.clear()
 
 
 @pytest.mark.slow
