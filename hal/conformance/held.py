@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import time
@@ -38,6 +39,42 @@ def check_held(before: Held, what: str, slack: int = 0) -> None:
         time.sleep(0.01)
     if grown > slack:
         raise Wrong(f"{what} left things behind: {before} before, {held()} after")
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """The memory of this process: what the system counts, and what the C library gave out, in which
+    what was freed before and is used again shows, too (0 where it does not say)."""
+
+    resident: int
+    given: int
+
+    def grown(self) -> int:
+        """How many bytes more there are now, by the count that grew more."""
+        now = used()
+        return max(now.resident - self.resident, now.given - self.given)
+
+
+def used() -> Used:
+    """Count now. Raises Unfit on a system that does not say."""
+    return Used(resident_nbytes(), _given_nbytes())
+
+
+class _Mallinfo(ctypes.Structure):
+    """`struct mallinfo2` of glibc."""
+
+    _names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = tuple((name, ctypes.c_size_t) for name in _names.split())
+
+
+def _given_nbytes() -> int:
+    try:
+        ask = ctypes.CDLL(None).mallinfo2
+    except (OSError, AttributeError):
+        return 0
+    ask.restype = _Mallinfo
+    found = ask()
+    return int(found.uordblks + found.hblkhd)
 
 
 def resident_nbytes() -> int:

@@ -26,8 +26,9 @@ _ROUNDED = ("add", "mul", "div", "sqrt", "fma")
 """Functions that are rounded once; the others are float64 results rounded to float32."""
 
 
-def describe(index: int, count: int, nbytes: int) -> DeviceInfo:
-    """The description of one of `count` devices with `nbytes` of memory."""
+def describe(index: int, count: int, nbytes: int, progress_s: float) -> DeviceInfo:
+    """The description of one of `count` devices with `nbytes` of memory, on which an instance may
+    take `progress_s` seconds."""
     return DeviceInfo(
         name=f"{PLUGIN}:{index}",
         plugin=PLUGIN,
@@ -35,7 +36,7 @@ def describe(index: int, count: int, nbytes: int) -> DeviceInfo:
         fingerprint=HAL_TILE,
         contract=1,
         limits=Limits(
-            GRID, 128, nbytes, queues=256, instances=1, progress_s=0.1, vector_nbytes=256
+            GRID, 128, nbytes, queues=256, instances=1, progress_s=progress_s, vector_nbytes=256
         ),
         spaces=(
             MemorySpace("memory", SpaceKind.GLOBAL, nbytes, GRANULARITY, host_visible=True),

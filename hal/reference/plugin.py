@@ -17,9 +17,13 @@ from hal.reference.machine import ReferenceMachine
 DEVICES_VARIABLE = "HAL_REFERENCE_DEVICES"
 """How many devices there are (2)."""
 
-SETTINGS = {"seed": "0", "memory_nbytes": str(256 << 20)}
+PROGRESS_VARIABLE = "HAL_REFERENCE_PROGRESS"
+"""After how many ms without progress an operation counts as hanging (2000), unless the setting
+`progress_ms` says otherwise."""
+
+SETTINGS = {"seed": "0", "memory_nbytes": str(256 << 20), "progress_ms": ""}
 """With defaults. `seed` decides the order of what may run in several orders; `memory_nbytes` is the
-size of the memory."""
+size of the memory; an instance of a program that takes longer than `progress_ms` hangs."""
 
 
 @hookimpl
@@ -40,8 +44,9 @@ def open_device(index: int, options: OpenOptions) -> HostedDevice:
             f"known are {', '.join(SETTINGS)}"
         )
     given = {**SETTINGS, **options.settings}
-    seed, nbytes = (_number(name, given[name], InvalidCall) for name in SETTINGS)
-    info = describe(index, count, nbytes)
+    given["progress_ms"] = given["progress_ms"] or os.environ.get(PROGRESS_VARIABLE, "2000")
+    seed, nbytes, progress_ms = (_number(name, given[name], InvalidCall) for name in SETTINGS)
+    info = describe(index, count, nbytes, progress_ms / 1000)
     return HostedDevice(info, ReferenceMachine(seed), AdversarialOrder(seed))
 
 

@@ -152,10 +152,12 @@ def word(found: Mutant) -> str:
 @contextlib.contextmanager
 def let_loose(found: Mutant | None) -> Iterator[None]:
     """For the body, the plugin "reference" of `registry` is this mutant."""
-    before = {name: os.environ.get(name) for name in (VARIABLE, reference.DEVICES_VARIABLE)}
+    names = (VARIABLE, reference.DEVICES_VARIABLE, reference.PROGRESS_VARIABLE)
+    before = {name: os.environ.get(name) for name in names}
     os.environ |= {
         VARIABLE: found.name if found else "",
         reference.DEVICES_VARIABLE: str(DEVICES),
+        reference.PROGRESS_VARIABLE: "100",
     }
     _registry_of.cache_clear()
     try:

@@ -13,6 +13,7 @@ from hal.conformance.case import Cases, Level
 from hal.conformance.kernels import need
 from hal.conformance.rig import Rig
 from hal.core.dtypes import DType
+from hal.core.errors import FailureKind, OperationFailed
 from hal.tile.build import Builder, add, binary, broadcast, cast, const, mul, program_id, unary
 from hal.tile.kernel import If, Kernel
 from hal.tile.node import Node
@@ -85,6 +86,31 @@ def _(rig: Rig, width: int) -> None:
     for n in (0, 1, 2, 9):
         arguments = {"x": np.arange(width, dtype=np.int32), "y": np.zeros(3 * width, np.int32)}
         _agrees(rig, b.kernel(), {**arguments, "n": n})
+
+
+@kernels_control.case("loop-long", "launch.exact", rounds=(300, 5000, 70_000))
+def _(rig: Rig, rounds: int) -> None:
+    """Every round counts: each makes its number from the one before."""
+    need(rig, DType.U32, I64)
+    b = Builder("long")
+    y = b.buffer("y", DType.U32, reads=False, writes=True)
+
+    def body(_: Node, x: Node) -> Sequence[Node]:
+        return [binary("xor", add(mul(x, 1664525), 1013904223), binary("shr", x, 7))]
+
+    (last,) = b.loop(0, b.scalar("n", I64), 1, body, [const(1, DType.U32)])
+    b.store(y, 0, last)
+    try:
+        got = rig.run(b.kernel(), {"y": np.zeros(1, np.uint32), "n": rounds})["y"]
+    except OperationFailed as error:
+        if error.failure.kind is not FailureKind.HANG:
+            raise
+        limit_s = rig.info.limits.progress_s
+        raise expect.Unfit(f"{rounds} rounds take the device more than {limit_s} s") from error
+    x = 1
+    for _ in range(rounds):
+        x = (x * 1664525 + 1013904223) % 2**32 ^ x >> 7
+    expect.equal(int(got[0]), x, f"a number after {rounds} rounds of a loop")
 
 
 @kernels_control.case("loop-in-loop", "launch.exact")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from hal.conformance import expect
+from hal.conformance.additions import add_number, numbers
 from hal.conformance.case import Cases, Level
 from hal.conformance.cases.memory_alloc import fits
 from hal.conformance.rig import Rig
@@ -76,3 +77,47 @@ def _(rig: Rig) -> None:
         expect.equal(int(np.count_nonzero(found)), 0, f"bytes of {nbytes} zeroed ones that are not")
         rig.done(rig.device.fill(zeroed.region(), b"\xff", rig.timeline(), ()))
         rig.device.free(zeroed)
+
+
+@memory_sizes.case("offset-beyond", "copy.exact", "fill.exact", power=(12, 16, 20, 24))
+def _(rig: Rig, power: int) -> None:
+    """Small copies and fills on both sides of a power of two, deep inside of a buffer."""
+    size, place = (1 << power) + 256, 1 << power
+    target, source = _blank(rig, size), rig.buffer(rig.noise(size))
+    device, line = rig.device, rig.timeline()
+    wanted = bytearray(bytes([CANARY]) * size)
+    copied = rig.read(source.region(place - 40, 80))
+    data = rig.noise(24)
+    rig.done(device.copy(target.region(place - 100, 24), data, line, ()))
+    rig.done(device.copy(target.region(place + 3, 24), data, line, ()))
+    rig.done(device.copy(target.region(place + 60, 80), source.region(place - 40, 80), line, ()))
+    rig.done(device.fill(target.region(place + 200, 40), b"\x07", line, ()))
+    wanted[place - 100 : place - 76] = wanted[place + 3 : place + 27] = data
+    wanted[place + 60 : place + 140] = copied
+    wanted[place + 200 : place + 240] = b"\x07" * 40
+    found = bytearray(size)
+    rig.done(device.copy(found, target.region(), line, ()))
+    what = f"copies and fills at offsets around 2^{power}"
+    expect.same_bytes(bytes(found), bytes(wanted), what)
+    end = bytearray(90)
+    rig.done(device.copy(end, target.region(place + 50, 90), line, ()))
+    expect.same_bytes(
+        bytes(end), bytes(wanted[place + 50 : place + 140]), f"{what}, read from there"
+    )
+    whole = bytearray(size)
+    rig.done(device.copy(whole, source.region(), line, ()))
+    expect.same_bytes(bytes(whole[place - 40 : place + 40]), copied, f"the source of {what}")
+
+
+@memory_sizes.case("region-offset-beyond", "launch.exact", "bind.captures", power=(12, 16, 20, 24))
+def _(rig: Rig, power: int) -> None:
+    """A kernel's regions begin deep inside of a buffer."""
+    size, place = (1 << power) + 4096, (1 << power) + 1024
+    target = _blank(rig, size)
+    before = numbers(rig)
+    rig.write(target.region(place, before.nbytes), before.tobytes())
+    bound = rig.device.bind(rig.program(add_number(rig, 3)), [target.region(place, before.nbytes)])
+    rig.done(rig.device.launch(bound, (1, 1, 1), rig.timeline(), ()))
+    wanted = bytearray(bytes([CANARY]) * size)
+    wanted[place : place + before.nbytes] = (before + before.dtype.type(3)).tobytes()
+    expect.same_bytes(rig.read(target), bytes(wanted), f"a region at the offset {place}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -9,9 +10,12 @@ import numpy as np
 
 from hal.conformance import expect
 from hal.conformance.case import Cases, Level
-from hal.conformance.held import resident_nbytes
+from hal.conformance.cases.kernels_grid import touch
+from hal.conformance.held import used
+from hal.conformance.kernels import need
 from hal.conformance.rig import Rig
 from hal.conformance.steps import (
+    KINDS,
     LONG_S,
     QUIET_S,
     cells,
@@ -23,28 +27,56 @@ from hal.conformance.steps import (
     work,
 )
 from hal.core.description import Feature
+from hal.core.dtypes import DType
 from hal.core.values import Command, CopyCommand, FillCommand, LaunchCommand, Point
 from hal.tile.numeric import NUMPY
 
 order_sizes = Cases("F", Level.ASYNC)
 
 MIB = 1 << 20
+HELD_S = 3.0
 COUNTS = (65, 257, 1025)
 """One beyond the powers of two at which lists and masks end."""
 VALUES = (1 << 8, 1 << 16, 1 << 31, 1 << 32, 1 << 48)
 
 
-@order_sizes.case("waits-beyond", "submit.waits", count=COUNTS, last=(True, False))
-def _(rig: Rig, count: int, last: bool) -> None:
-    """An operation waits for each of so many points: the last one, and one in their midst."""
-    gates, fill = [rig.gate() for _ in range(count)], work(rig, "fill")
-    (line,) = lines(rig, 1)
-    point = fill.submit(line, [gate.point for gate in gates])
-    kept = gates.pop(-1 if last else int(rig.random.integers(count // 2, count - 1)))
-    for gate in gates:
+@order_sizes.case("waits-beyond", "submit.waits", kind=KINDS, count=COUNTS)
+def _(rig: Rig, kind: str, count: int) -> None:
+    """An operation of each kind waits for each of so many points: the last one, and one in their
+    midst."""
+    one, device = work(rig, kind), rig.device
+    for place in (count - 1, int(rig.random.integers(count // 2, count - 1))):
+        (line,) = lines(rig, 1)
+        opened, kept = rig.gate(), rig.gate()
+        opened.open()
+        waits = [opened.point] * count
+        waits[place] = kept.point
+        point = one.submit(line, waits)
+        still(rig, point, f"a {kind} of which wait {place} of {count} is open")
+        kept.open()
+        rig.done(point)
+        device.free(line)
+
+
+@order_sizes.case("submits-at-once", "submit.async", kind=KINDS)
+def _(rig: Rig, kind: str) -> None:
+    """A submission returns while what it waits for is held back, which ends only then, or when
+    that has taken too long."""
+    one, (line,), gate = work(rig, kind), lines(rig, 1), rig.gate()
+    returned, late = threading.Event(), []
+
+    def hold() -> None:
+        if not returned.wait(HELD_S):
+            late.append(HELD_S)
         gate.open()
-    still(rig, point, f"a fill of which one of {count} waits is open")
-    kept.open()
+
+    thread = threading.Thread(target=hold, daemon=True)
+    thread.start()
+    point = one.submit(line, (gate.point,))
+    returned.set()
+    thread.join(LONG_S)
+    text = f"the submission of a {kind} did not return in {HELD_S} s, while its wait was held back"
+    expect.that(not late, text)
     rig.done(point)
 
 
@@ -64,7 +96,7 @@ def _(rig: Rig, count: int, wait_all: bool) -> None:
 
 
 @order_sizes.case(
-    "graph-beyond", "replay.same", "record.order", needs=(Feature.GRAPH,), count=COUNTS
+    "graph-beyond", "replay.same", "record.order", needs=(Feature.GRAPH,), count=(67, 259, 1027)
 )
 def _(rig: Rig, count: int) -> None:
     """Launches, fills and copies: every command of a long graph runs, in its order."""
@@ -94,16 +126,17 @@ def _(rig: Rig, count: int) -> None:
     expect.same(rig.array(cell, dtype), wanted, f"a cell after the {launches} launches of a graph")
 
 
-@order_sizes.case("signal-beyond", "wait.true", "signal.wakes", "submit.waits", value=VALUES)
-def _(rig: Rig, value: int) -> None:
+@order_sizes.case(
+    "signal-beyond", "wait.true", "signal.wakes", "submit.waits", kind=KINDS, value=VALUES
+)
+def _(rig: Rig, kind: str, value: int) -> None:
     """Values of a host-driven timeline compare as whole numbers, on both sides of a power of
     two."""
     gate, (line,) = rig.device.create_timeline(True), lines(rig, 1)
     for reached in (value - 1, value, value + 1):
-        fill = work(rig, "fill")
-        waiting = fill.submit(line, (Point(gate, reached),))
+        waiting = work(rig, kind).submit(line, (Point(gate, reached),))
         rig.device.signal(gate, reached - 1, None)
-        still(rig, waiting, f"a fill that waits for the value {reached}, at {reached - 1},")
+        still(rig, waiting, f"a {kind} that waits for the value {reached}, at {reached - 1},")
         rig.device.signal(gate, reached, None)
         rig.done(waiting)
         expect.that(rig.pending(Point(gate, reached + 1)), f"value {reached + 1} is not reached")
@@ -135,7 +168,7 @@ def _(rig: Rig) -> None:
 
 
 @order_sizes.case(
-    "large-after-write", "submit.waits", mib=(2, 9, 33), read=("copy", "copy-out", "launch")
+    "large-after-write", "submit.waits", mib=(1, 2, 9, 33), read=("copy", "copy-out", "launch")
 )
 def _(rig: Rig, mib: int, read: str) -> None:
     """What reads much waits for what writes it, on another timeline and held back by a gate."""
@@ -168,7 +201,9 @@ def _(rig: Rig, mib: int, read: str) -> None:
     expect.same_bytes(found(), wanted, f"what a {read} of {mib} MiB read after a fill")
 
 
-@order_sizes.case("large-before-write", "submit.waits", mib=(2, 9, 33), write=("fill", "copy-in"))
+@order_sizes.case(
+    "large-before-write", "submit.waits", mib=(1, 2, 9, 33), write=("fill", "copy-in")
+)
 def _(rig: Rig, mib: int, write: str) -> None:
     """What writes much waits for what reads it."""
     nbytes, device = mib * MIB, rig.device
@@ -186,6 +221,40 @@ def _(rig: Rig, mib: int, write: str) -> None:
     gate.open()
     rig.done(second)
     expect.same_bytes(rig.read(target), b"\x11" * nbytes, f"a copy before a {write} of {mib} MiB")
+
+
+@order_sizes.case("large-launch", "submit.waits", "launch.grid", instances=(2, 65, 301, 1025, 4097))
+def _(rig: Rig, instances: int) -> None:
+    """A launch of many instances waits, too, and what waits for it comes behind all of them."""
+    need(rig, DType.I32)
+    count = min(instances, rig.info.limits.grid[0])
+    line, other = lines(rig, 2)
+    total, gate, host = rig.buffer(np.zeros(1, np.int32)), rig.gate(), bytearray(4)
+    bound = rig.device.bind(rig.program(touch()), (total,))
+    point = rig.device.launch(bound, (count, 1, 1), line, (gate.point,))
+    after = rig.device.copy(host, total.region(), other, (point,))
+    still(rig, point, f"a launch of {count} instances that waits for a gate")
+    expect.same(rig.array(total, DType.I32), np.zeros(1, np.int32), "what a launch that waits did")
+    gate.open()
+    rig.done(after)
+    expect.equal(int.from_bytes(host, "little"), count, f"instances before what waits for {count}")
+
+
+@order_sizes.case(
+    "large-graph", "submit.waits", "replay.same", needs=(Feature.GRAPH,), count=(2, 65, 301, 1025)
+)
+def _(rig: Rig, count: int) -> None:
+    """A replay of many commands waits, too, and what waits for it comes behind all of them."""
+    line, other = lines(rig, 2)
+    marks, gate, host = rig.buffer(bytes(count)), rig.gate(), bytearray(count)
+    graph = rig.device.record([FillCommand(marks.region(i, 1), b"\1") for i in range(count)])
+    point = rig.device.replay(graph, (), line, (gate.point,))
+    after = rig.device.copy(host, marks.region(), other, (point,))
+    still(rig, point, f"a replay of {count} commands that waits for a gate")
+    expect.same_bytes(rig.read(marks), bytes(count), "what a replay that waits did")
+    gate.open()
+    rig.done(after)
+    expect.same_bytes(bytes(host), b"\1" * count, f"what waits for a replay of {count} commands")
 
 
 GROWTH_NBYTES = 6 << 20
@@ -224,6 +293,8 @@ def _growing(rig: Rig) -> dict[str, Callable[[], object]]:
         "health": device.health,
         "describe": device.describe,
     }
+    source = rig.source(turn(dtype))
+    kinds["load"] = lambda: device.free(device.load(source))
     if Feature.HOST_CALL in rig.info.features:
         kinds["host_call"] = lambda: rig.done(device.host_call(lambda: None, line, ()))
     if Feature.GRAPH in rig.info.features:
@@ -233,13 +304,13 @@ def _growing(rig: Rig) -> dict[str, Callable[[], object]]:
     return kinds
 
 
-KINDS = (
+GROWN = (
     "launch", "copy", "fill", "bind", "alloc", "timeline", "gate", "wait", "health", "describe",
-    "host_call", "record", "replay",
+    "host_call", "record", "replay", "load",
 )  # fmt: skip
 
 
-@order_sizes.case("grows-not", "free.returns", "open.leaks", kind=KINDS, timeout_s=60)
+@order_sizes.case("grows-not", "free.returns", "open.leaks", kind=GROWN, timeout_s=60)
 def _(rig: Rig, kind: str) -> None:
     """Ten thousand of a kind leave no memory behind, or as many as a few seconds allow."""
     kinds = _growing(rig)
@@ -259,13 +330,13 @@ def _(rig: Rig, kind: str) -> None:
         return number + 1
 
     often(_WARM, _MOST_S / 3)
-    before = resident_nbytes()
+    before = used()
     count = often(OFTEN, _MOST_S)
-    grown = resident_nbytes() - before
+    grown = before.grown()
     allowed = GROWTH_NBYTES if count == OFTEN else GROWTH_NBYTES // 3
     if grown > allowed:  # what an allocator keeps does not grow twice
-        before, again = resident_nbytes(), often(OFTEN, _MOST_S)
-        grown = max(0, resident_nbytes() - before) * count // again
+        before, again = used(), often(OFTEN, _MOST_S)
+        grown = max(0, before.grown()) * count // again
     expect.that(
         grown <= allowed,
         f"{count} of {kind} took {grown} bytes of the process, {grown // count} each",

@@ -12,7 +12,7 @@ from hal.conformance import expect
 from hal.conformance.additions import add_number
 from hal.conformance.case import Cases, Level
 from hal.conformance.cases.programs_load import run_addition
-from hal.conformance.held import check_held, held, resident_nbytes
+from hal.conformance.held import check_held, held, used
 from hal.conformance.kernels import need
 from hal.conformance.rig import Rig
 from hal.core.description import Feature
@@ -128,11 +128,11 @@ def _(rig: Rig) -> None:
         return _loaded(rig, first, most, DISTINCT_S, rig.device.free)
 
     load(0, DISTINCT // 5)
-    before, resident = held(), resident_nbytes()
+    before, resident = held(), used()
     stats = rig.device.stats("").live_nbytes if counts else 0
     count = load(1000, DISTINCT)
     check_held(before, f"{count} distinct texts, loaded and freed,")
-    grown = resident_nbytes() - resident
+    grown = resident.grown()
     text = f"{count} distinct texts, loaded and freed, took {grown} bytes of the process"
     expect.that(grown < LEAK_NBYTES * count // DISTINCT + (4 << 20), text)
     if counts:

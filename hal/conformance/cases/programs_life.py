@@ -13,7 +13,7 @@ from hal.conformance.additions import add_number, numbers
 from hal.conformance.case import Cases, Level
 from hal.conformance.cases.programs_load import run_addition
 from hal.conformance.crowd import together
-from hal.conformance.held import check_held, held, resident_nbytes
+from hal.conformance.held import check_held, held, used
 from hal.conformance.rig import Rig
 from hal.core.errors import CompileError, StaleHandle
 from hal.core.values import KernelSource, Program
@@ -94,10 +94,10 @@ def _(rig: Rig) -> None:
 def _(rig: Rig) -> None:
     source, count = rig.source(add_number(rig)), LOADS
     _load_and_free(rig, source, count // 5)
-    before, resident = held(), resident_nbytes()
+    before, resident = held(), used()
     _load_and_free(rig, source, count)
     check_held(before, f"{count} loads and frees")
-    grown = resident_nbytes() - resident
+    grown = resident.grown()
     expect.that(grown < LEAK_NBYTES, f"{count} loads and frees took {grown} bytes of the process")
 
 

@@ -1,0 +1,185 @@
+"""Finds out which case kills which generated fault: python -m tests.mutants.generated [TEXT ...]
+
+Runs the cases that exercise a fault's place, until one is red that is green on the right device.
+Without arguments all faults are tried, generated.json is written and from it docs/mutants.md.
+"""
+
+import contextlib
+import functools
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import click
+from hal_plugin_cpu import plugin as cpu
+
+import hal
+from hal.conformance import faults
+from hal.conformance.case import Case
+from hal.conformance.catalog import catalog
+from hal.conformance.judge import Outcome, judge
+from hal.conformance.rig import Rig, Setting
+from hal.core.spec import hookimpl
+from hal.reference import plugin as reference
+from tests.mutants.population import KEPT, Generated, population
+
+KILLS = Path(__file__).with_name("generated.json")
+PATIENCE_S = 1.5
+"""How long a case waits here for what must happen, on a machine that has nothing else to do."""
+PLUGINS: dict[str, Any] = {"reference": reference, "cpu": cpu}
+SETTINGS = {
+    "reference": {"progress_ms": "100"},
+    "cpu": {"progress_s": "0.2", "memory_nbytes": str(1 << 30)},
+}
+NOT_THESE = ("A.", "K.", "J.", "G.", "H.")
+
+
+@dataclass(frozen=True)
+class Kill:
+    """What became of a fault: the case that is red, how, and whether the message has a word of its
+    cause; an empty case for a fault that lived."""
+
+    fault: str
+    kind: str
+    place: str
+    case: str = ""
+    detail: str = ""
+    points: bool = False
+    seconds: float = 0.0
+
+
+def kill(fault: Generated, cache: str) -> Kill:
+    """Try the cases that exercise the fault's place, in their order."""
+    begin_s = time.monotonic()
+    KEPT.clear()
+    with fault.world(), impatient():
+        for case in exercising(fault):
+            result = judge(case, _setting(fault.device, cache, fault))
+            if result.outcome is Outcome.FAIL and _green(case, fault.device, cache):
+                said = f"{case.id} {result.detail}"
+                points = any(word.lower() in said.lower() for word in fault.words)
+                seconds = round(time.monotonic() - begin_s, 2)
+                detail = result.detail.strip()[:300]
+                return Kill(fault.name, fault.kind, fault.place, case.id, detail, points, seconds)
+    return Kill(fault.name, fault.kind, fault.place, seconds=round(time.monotonic() - begin_s, 2))
+
+
+def exercising(fault: Generated) -> Iterator[Case]:
+    """The cases of a fault's place, those of its first text first."""
+    seen: set[str] = set()
+    for text in fault.cases:
+        for case in catalog():
+            if text in case.id and case.id not in seen and not case.id.startswith(NOT_THESE):
+                seen.add(case.id)
+                yield case
+
+
+def _green(case: Case, device: str, cache: str) -> bool:
+    """Whether the right device is green; a machine that is too busy kills nothing."""
+    result = judge(case, _setting(device, cache, None))
+    return result.outcome in (Outcome.PASS, Outcome.UNSUPPORTED)
+
+
+@contextlib.contextmanager
+def impatient() -> Iterator[None]:
+    """Waits that have no deadline of their own give up sooner."""
+    patience_s = PATIENCE_S * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    with contextlib.ExitStack() as stack:
+        for wait in (Rig.done, Rig.failed, Rig.until, faults.caught):
+            first = wait.__defaults__[:-1]
+            stack.enter_context(patch.object(wait, "__defaults__", (*first, patience_s)))
+        yield
+
+
+def _setting(device: str, cache: str, fault: Generated | None) -> Setting:
+    name, found = f"{device}:0", functools.partial(_registry, device, fault)
+    return Setting(name, (name,), SETTINGS[device], cache, registry=found)
+
+
+@functools.lru_cache(maxsize=4)
+def _registry(device: str, fault: Generated | None) -> hal.Registry:
+    plugin = PLUGINS[device]
+
+    def open_device(index: int, options: hal.core.values.OpenOptions) -> object:
+        opened = plugin.open_device(index, options)
+        if fault is not None:
+            fault.plant(opened)
+        return opened
+
+    made = SimpleNamespace(
+        enumerate_devices=plugin.enumerate_devices, open_device=hookimpl(open_device)
+    )
+    return hal.Registry(extra={device: made})
+
+
+def read() -> list[Kill]:
+    """What the last run found."""
+    return [Kill(**row) for row in json.loads(KILLS.read_text())] if KILLS.exists() else []
+
+
+def page() -> str:
+    """The part of docs/mutants.md on generated faults."""
+    kills = read()
+    lived = [k for k in kills if not k.case]
+    rows = []
+    for kind, place in dict.fromkeys((k.kind, k.place) for k in kills):
+        same = [k for k in kills if (k.kind, k.place) == (kind, place)]
+        by = ", ".join(f"`{c}`" for c in list(dict.fromkeys(k.case for k in same if k.case))[:3])
+        rows.append(
+            f"| {kind} | {place} | {sum(bool(k.case) for k in same)} of {len(same)} | {by} |"
+        )
+    holes = [f"* {k.fault}: {_why(k)}" for k in lived] or ["None."]
+    return "\n".join([*_HEAD.format(len(kills) - len(lived), len(kills)).splitlines(), *rows, "",
+                      "### What no case sees", "", *holes, ""])  # fmt: skip
+
+
+EXPLAINED: dict[str, str] = {}
+"""By a part of a fault's name: why no case sees it."""
+
+
+def _why(lived: Kill) -> str:
+    return next(
+        (why for part, why in EXPLAINED.items() if part in lived.fault), "not yet explained"
+    )
+
+
+_HEAD = """
+## Generated faults
+
+Each class of fault at every place where it can be, at several sizes: at the hooks of the reference
+device, which is the template of every plugin, and of the CPU plugin's, and in the operations of a
+device's own interpreter. The tests draw new samples. {} of {} are killed by the case named first, on a device that is right but for the fault.
+
+| class | place | killed | by |
+| --- | --- | --- | --- |"""
+
+
+ALL = population()
+
+
+def main(*texts: str) -> None:
+    """Try all faults, or those whose name has one of the texts."""
+    kept = {k.fault: k for k in read()}
+    chosen = [f for f in population() if not texts or any(t in f.name for t in texts)]
+    with tempfile.TemporaryDirectory() as folder:
+        for fault in chosen:
+            found = kill(fault, f"{folder}/cache")
+            kept[fault.name] = found
+            vague = "" if found.points or not found.case else f"  NO WORD: {found.detail[:90]}"
+            click.echo(f"{found.seconds:6.1f} s {fault.name}: {found.case or 'LIVED'}{vague}")
+            rows = [kept[f.name] for f in ALL if f.name in kept]
+            KILLS.write_text(json.dumps([asdict(row) for row in rows], indent=0) + "\n")
+    click.echo(f"{sum(not kept[f.name].case for f in chosen)} of {len(chosen)} lived")
+    os._exit(0)  # whatever threads the faults left behind
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
