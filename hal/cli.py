@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +30,21 @@ from hal.new.project import write_project
 
 _OUT = click.Path(dir_okay=False, writable=True)
 _WITH = 'Make groups of DEVICE and these ("opencl:0,cpu:0") by the stack, for group H.'
+
+
+@contextlib.contextmanager
+def _plugins_print_aside() -> Iterator[None]:
+    """What plugins and their drivers print in the body goes to stderr: it is no part of an
+    answer."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 class _Commands(PluginCommands):
@@ -67,7 +85,7 @@ def devices(as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one object.")
 def info(device: str, as_json: bool) -> None:
     """Show what DEVICE ("cpu:0") says about itself."""
-    with hal.open(device) as opened:
+    with _plugins_print_aside(), hal.open(device) as opened:
         facts = opened.info
     if as_json:
         _print_json(to_json(facts))

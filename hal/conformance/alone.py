@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 from hal.conformance.expect import Wrong
 
@@ -27,18 +30,30 @@ def alone(code: str, environment: Mapping[str, str] | None = None, **given: Any)
 def _output(code: str, environment: Mapping[str, str] | None, given: Mapping[str, Any]) -> str:
     head = f"import json\nglobals().update(json.loads({json.dumps(json.dumps(given))}))\n"
     text = head + textwrap.dedent(code) + "\nprint('\\n' + json.dumps(result), flush=True)\n"
-    try:
-        done = subprocess.run(
+    # Files, not pipes: a child that the code left behind would keep a pipe open.
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(
             [sys.executable, "-c", text],
-            capture_output=True,
-            text=True,
-            timeout=ALONE_S,
             stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
             env={**os.environ, **(environment or {})},
-            check=False,
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired as error:
-        raise Wrong(f"a fresh process did not end in {ALONE_S} s") from error
-    if done.returncode:
-        raise Wrong(f"a fresh process ended with {done.returncode}: {done.stderr.strip()[-600:]}")
-    return done.stdout.rstrip("\n")
+        try:
+            code_ended = process.wait(timeout=ALONE_S)
+        except subprocess.TimeoutExpired as error:
+            raise Wrong(f"a fresh process did not end in {ALONE_S} s") from error
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # all of it has ended
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait(timeout=ALONE_S)
+        said, complaints = (_content(file) for file in (out, err))
+    if code_ended:
+        raise Wrong(f"a fresh process ended with {code_ended}: {complaints.strip()[-600:]}")
+    return said.rstrip("\n")
+
+
+def _content(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")

@@ -31,7 +31,7 @@ from hal.core.values import (
     Program,
     Timeline,
 )
-from hal.tile.build import Builder, add, mul, program_id
+from hal.tile.build import Builder, add, const, mul, program_id
 from hal.tile.kernel import Kernel
 from hal.tile.node import Node
 
@@ -242,4 +242,44 @@ def _large_addition() -> Kernel:
         b.store(z, at, add(left, right), (1,))
 
     b.loop(0, blocks, 1, add_block)
+    return b.kernel()
+
+
+_RATE_WIDTH, _RATE_CHAINS, _RATE_ROUNDS = 64, 4, 512
+
+
+def rate(rig: Rig, dtype: DType) -> float:
+    """Operations/s of multiplications and additions on tiles that stay where they are, over all
+    instances; by the device's own clock where its spans have one. The most of some tries."""
+    device, line = rig.device, rig.timeline()
+    instances = 4 * rig.info.limits.instances
+    out = rig.buffer(instances * _RATE_WIDTH * dtype.nbytes)
+    bound = device.bind(rig.program(_chains(dtype)), (out, _RATE_ROUNDS))
+    operations = 2 * _RATE_WIDTH * _RATE_CHAINS * _RATE_ROUNDS * instances
+    best = 0.0
+    for _ in range(TRIES):
+        begin = time.perf_counter()
+        point = device.launch(bound, (instances, 1, 1), line, ())
+        rig.done(point)
+        seconds = time.perf_counter() - begin
+        if Feature.TIMESTAMPS in rig.info.features and (spans := device.timestamps(point)):
+            own_ns = spans[0].device_ns
+            seconds = own_ns * 1e-9 if own_ns else seconds
+        best = max(best, operations / seconds)
+    return best
+
+
+def _chains(dtype: DType) -> Kernel:
+    """Several sums that do not wait for each other, each a multiplication and an addition."""
+    b = Builder("chains")
+    y, rounds = b.buffer("y", dtype, reads=False, writes=True), b.scalar("rounds", DType.I64)
+
+    def body(_: Node, *sums: Node) -> list[Node]:
+        return [add(mul(x, 0.5), 1.0) for x in sums]
+
+    first = [const(float(i), dtype, (_RATE_WIDTH,)) for i in range(_RATE_CHAINS)]
+    total, *rest = b.loop(0, rounds, 1, body, first)
+    for one in rest:
+        total = add(total, one)
+    b.store(y, mul(program_id(), _RATE_WIDTH), total, (1,))
     return b.kernel()

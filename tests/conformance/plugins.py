@@ -33,12 +33,28 @@ def enumerate_devices():
 
 @hookimpl
 def open_device(index, options):
-    info = describe(0, 1, 1 << 20)
+    info = describe(0, 1, 1 << 20, 0.5)
     info = replace(info, name="{name}:0", plugin="{name}", features=frozenset(FEATURES))
     return HostedDevice(info, ReferenceMachine(0), AdversarialOrder(0))
 """
 
 GOOD = DEVICE
+
+TALKS = "print('a driver greets you')\n" + DEVICE.replace(
+    "    info = describe", "    os.write(1, b'and once more')\n    info = describe"
+)
+"""Prints when it is imported, and when it opens a device past Python's own files."""
+
+FORKS = (
+    DEVICE
+    + """
+
+if os.fork() == 0:
+    import time
+    time.sleep(600)
+"""
+)
+"""Leaves a child behind when it is imported."""
 
 CRASHES = "import ctypes\nctypes.string_at(0)\n"
 

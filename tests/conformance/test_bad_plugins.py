@@ -1,5 +1,9 @@
 """Whatever a plugin does to its process, a run of the suite ends, with those rows red."""
 
+import json
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,9 +13,10 @@ from hal.conformance.judge import Outcome
 from hal.conformance.plan import Choice
 from hal.conformance.results import green
 from hal.conformance.runner import NOT_RUN
-from tests.conformance.plugins import CRASHES, DIES, HANGS, LEAKS, LIES
+from tests.conformance.plugins import CRASHES, DIES, FORKS, HANGS, LEAKS, LIES, TALKS
 
 RUNS = {
+    "forks": (FORKS, "A.import-starts-nothing"),
     "crashes": (CRASHES, "C.alloc-at-the-limit"),
     "hangs": (HANGS, "C.alloc-at-the-limit"),
     "leaks": (LEAKS, "A.open-and-close-50"),
@@ -66,6 +71,29 @@ def test_a_lie_about_the_memory_is_a_red_row(runs):
     assert runs["lies"]["A.imports"].outcome is Outcome.PASS
     assert not green(runs["lies"].values())
     assert runs["lies"]["C.alloc-at-the-limit"].outcome is Outcome.FAIL
+
+
+def test_a_child_that_an_import_leaves_behind_is_named_at_once(runs):
+    result = runs["forks"]["A.import-starts-nothing"]
+    assert result.outcome is Outcome.FAIL, result
+    assert "(threads, children, changed variables)" in result.detail
+
+
+def test_info_is_json_whatever_a_plugin_prints(site):
+    site.install("talks", TALKS)
+    command = [
+        sys.executable,
+        "-c",
+        "from hal.cli import main; main()",
+        "info",
+        "talks:0",
+        "--json",
+    ]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, timeout=60, check=True, env=environment)
+    assert json.loads(done.stdout)["name"] == "talks:0"
+    assert b"a driver greets you" in done.stderr
+    assert b"and once more" in done.stderr
 
 
 def test_after_a_crash_a_new_process_goes_on(runs):

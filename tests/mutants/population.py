@@ -797,7 +797,9 @@ def _of_hooks(device: str) -> Iterator[Generated]:
         "length of text": lambda s: len(s.text),
         "first 200 characters": lambda s: s.text[:200],
     }.items():
-        yield one("stale", "load", f"by {what}", alive, ("program", "x +", "handle"), _stale_program(same))
+        yield one(
+            "stale", "load", f"by {what}", alive, ("program", "x +", "handle"), _stale_program(same)
+        )
     for every in (4, 32, 250):
         yield one(
             "stale",
@@ -858,18 +860,23 @@ def _of_machine() -> Iterator[Generated]:
         _hangs_unseen,
     )
 
-    def lost_close(device: Any) -> None:
-        device._session.machine.unload = lambda program: KEPT.append(bytearray(b"\1" * 64 * KIB))
+    def kept(nbytes: int) -> Callable[[Any], None]:
+        def plant(device: Any) -> None:
+            machine = device._session.machine
+            machine.unload = lambda program: KEPT.append(bytearray(b"\1" * nbytes))
 
-    yield Generated(
-        "leaked",
-        "machine unload",
-        "64 KiB a program",
-        "reference",
-        (".load-and-free", ".load-distinct"),
-        ("bytes",),
-        lost_close,
-    )
+        return plant
+
+    for nbytes in (64 * KIB, 256 * KIB, MIB):
+        yield Generated(
+            "leaked",
+            "machine unload",
+            f"{_text(nbytes)} a program",
+            "reference",
+            (".load-and-free", ".load-distinct"),
+            ("bytes",),
+            kept(nbytes),
+        )
 
     for op in ("reduce", "dot"):
         world = _in_table(evaluate, "_STRUCTURAL", op, _turned)

@@ -5,6 +5,7 @@ Each is tried on the cases that exercise its place; `make mutants` tries the who
 
 import random
 import secrets
+import sys
 import time
 
 import pytest
@@ -76,10 +77,11 @@ def test_fresh_variants_of_the_planted_faults_are_killed(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_blind_sample_is_killed(tmp_path):
+def test_a_blind_sample_is_killed(tmp_path, record_property):
     """Another one in each run; the seed is in the message of a failure."""
     seed = secrets.randbits(32)
-    print(f"blind sample of seed {seed}")
+    record_property("seed", seed)
+    sys.stdout.write(f"blind sample of seed {seed}\n")
     names = random.Random(seed).sample([n for n in sorted(BY_NAME) if unexplained(n)], BLIND)
     check(killed_of(names, tmp_path, MOST_S), seed)
 

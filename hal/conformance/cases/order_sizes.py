@@ -96,7 +96,7 @@ def _(rig: Rig, count: int, wait_all: bool) -> None:
 
 
 @order_sizes.case(
-    "graph-beyond", "replay.same", "record.order", needs=(Feature.GRAPH,), count=(67, 259, 1027)
+    "graph-beyond", "replay.same", "record.order", needs=(Feature.GRAPH,), count=(71, 263, 1031)
 )
 def _(rig: Rig, count: int) -> None:
     """Launches, fills and copies: every command of a long graph runs, in its order."""

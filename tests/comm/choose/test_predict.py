@@ -116,7 +116,7 @@ def test_more_bytes_take_no_less():
 
 def declared(name: str, **links: float) -> DeviceInfo:
     """A device of that name with links of that bandwidth."""
-    info = describe(0, 1, 1 << 20)
+    info = describe(0, 1, 1 << 20, 2.0)
     made = tuple(Link(peer, "test", bandwidth, 5e-6) for peer, bandwidth in links.items())
     return replace(info, name=name, links=made, declared={"device_to_device": 6e9})
 

@@ -29,7 +29,7 @@ def enumerate_devices():
 
 @hookimpl
 def open_device(index, options):
-    info = describe(0, 1, 64 << 20)
+    info = describe(0, 1, 64 << 20, 2.0)
     info = replace(info, name="toy:0", plugin="toy", formats=(FORMAT,))
     return HostedDevice(
         replace(info, features=frozenset(FEATURES)), Machine(0), AdversarialOrder(0)
