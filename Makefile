@@ -10,7 +10,7 @@ FUZZ_FRAMES ?= 10000000
 FUZZ_SEED ?= 1
 NATIVE := $(wildcard *.py stack/comm/engine/native/* plugins/*/*.py plugins/*/src/*/native/*)
 
-.PHONY: setup train test lint bench sanitize clean fuzz
+.PHONY: setup train test lint mutants bench sanitize clean fuzz
 
 setup: $(VENV)/base.stamp
 
@@ -28,6 +28,9 @@ lint: $(VENV)/dev.stamp
 
 fuzz: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.comm.engine.fuzz $(FUZZ_FRAMES) $(FUZZ_SEED)
+
+mutants: $(VENV)/dev.stamp
+	$(BIN)/python -m tests.mutants.generated
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m benchmarks

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -158,7 +159,8 @@ _HEAD = """
 
 Each class of fault at every place where it can be, at several sizes: at the hooks of the reference
 device, which is the template of every plugin, and of the CPU plugin's, and in the operations of a
-device's own interpreter. The tests draw new samples. {} of {} are killed by the case named first, on a device that is right but for the fault.
+device's own interpreter (`make mutants`). A case kills a fault when it is red with it and green
+without. The tests draw new samples. {} of {} are killed.
 
 | class | place | killed | by |
 | --- | --- | --- | --- |"""
@@ -179,6 +181,9 @@ def main(*texts: str) -> None:
             click.echo(f"{found.seconds:6.1f} s {fault.name}: {found.case or 'LIVED'}{vague}")
             rows = [kept[f.name] for f in ALL if f.name in kept]
             KILLS.write_text(json.dumps([asdict(row) for row in rows], indent=0) + "\n")
+    if not texts:
+        table = import_module("tests.mutants.table")
+        table.PAGE.write_text(table.page(table.read(table.KILLED)))
     click.echo(f"{sum(not kept[f.name].case for f in chosen)} of {len(chosen)} lived")
     os._exit(0)  # whatever threads the faults left behind
 

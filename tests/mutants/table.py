@@ -20,6 +20,7 @@ import click
 
 from hal.conformance.case import Case
 from hal.conformance.catalog import catalog
+from tests.mutants import generated
 from tests.mutants.zoo import Mutant, zoo
 
 ROOT = Path(__file__).parents[2]
@@ -86,7 +87,7 @@ def page(killed: dict[str, list[dict[str, Any]]]) -> str:
     """docs/mutants.md."""
     rows = (_row(found, killed.get(found.name, [])) for found in zoo().values())
     words = [f"No mutant breaks `{must}`: {why}." for must, why in UNBROKEN.items()]
-    return HEAD + "\n".join([*rows, "", *words]) + "\n"
+    return HEAD + "\n".join([*rows, "", *words]) + "\n" + generated.page()
 
 
 def _row(found: Mutant, red: list[dict[str, Any]]) -> str:
