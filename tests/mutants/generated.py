@@ -46,7 +46,8 @@ NOT_THESE = ("A.", "K.", "J.", "G.", "H.")
 @dataclass(frozen=True)
 class Kill:
     """What became of a fault: the case that is red, how, and whether the message has a word of its
-    cause; an empty case for a fault that lived."""
+    cause; an empty case for a fault that lived. It is `undecided` where a case is red on the right
+    device, too: the machine is too busy to tell."""
 
     fault: str
     kind: str
@@ -55,22 +56,28 @@ class Kill:
     detail: str = ""
     points: bool = False
     seconds: float = 0.0
+    undecided: bool = False
 
 
 def kill(fault: Generated, cache: str) -> Kill:
     """Try the cases that exercise the fault's place, in their order."""
-    begin_s = time.monotonic()
+    begin_s, undecided = time.monotonic(), False
     KEPT.clear()
     with fault.world(), impatient():
         for case in exercising(fault):
             result = judge(case, _setting(fault.device, cache, fault))
-            if result.outcome is Outcome.FAIL and _green(case, fault.device, cache):
+            if result.outcome is not Outcome.FAIL:
+                continue
+            if not _green(case, fault.device, cache):
+                undecided = True
+            else:
                 said = f"{case.id} {result.detail}"
                 points = any(word.lower() in said.lower() for word in fault.words)
                 seconds = round(time.monotonic() - begin_s, 2)
                 detail = result.detail.strip()[:300]
                 return Kill(fault.name, fault.kind, fault.place, case.id, detail, points, seconds)
-    return Kill(fault.name, fault.kind, fault.place, seconds=round(time.monotonic() - begin_s, 2))
+    seconds = round(time.monotonic() - begin_s, 2)
+    return Kill(fault.name, fault.kind, fault.place, seconds=seconds, undecided=undecided)
 
 
 def exercising(fault: Generated) -> Iterator[Case]:

@@ -42,7 +42,8 @@ FRESH = (
 compiler's version is the one that no case can see: see `EXPLAINED`."""
 
 BLIND = 40
-MOST_S = 30.0
+"""So many are drawn, and tried for `MOST_S`: all of them on a machine that is not busy."""
+MOST_S = 15.0
 LEAST = 0.95
 BY_NAME = {fault.name: fault for fault in population()}
 
@@ -62,6 +63,7 @@ def killed_of(names, folder, most_s):
 
 
 def check(found, seed=None):
+    found = [k for k in found if not k.undecided]
     lived = [k.fault for k in found if not k.case]
     vague = [(k.fault, k.case, k.detail) for k in found if k.case and not k.points]
     assert len(lived) <= (1 - LEAST) * len(found), f"seed {seed}: these lived: {lived}"
