@@ -14,6 +14,7 @@ from hal.hosted.lock import LOCK
 from hal.hosted.machine import Store
 from hal.hosted.queues import Operation, Queue, Resource, Started, failure_of, reached
 from hal.hosted.streams import RUNNING, After, StreamMachine
+from hal.hosted.watch import waits_s
 
 _SPIN_S, _SHORTEST_S, _LONGEST_S = 30e-6, 20e-6, 1e-3
 
@@ -42,6 +43,7 @@ class Flight:
         # Without streams there is nothing to start, and what never started is not asked for.
         self._machine = cast("StreamMachine", machine)
         self._moved_ns = 0
+        self._doubt: tuple[object, int, dict[int, float]] = (None, 0, {})
         self.orphans: list[Started] = []
         """Operations that run although their points have failed."""
 
@@ -188,9 +190,23 @@ class Flight:
         if not patience_ns or self._session.cause is not None:
             return
         for queue in self._session.queues:
-            if queue.started and self._waited_ns(queue) > patience_ns:
+            waited = queue.started and self._waited_ns(queue) > patience_ns
+            if waited and self._is_sure(queue, patience_ns):
                 self._hang(queue.started[0])
                 return
+
+    def _is_sure(self, queue: Queue, patience_ns: float) -> bool:
+        """Whether half of the patience more has passed, without the time for which a thread of this
+        process, as the driver's are, was ready and no processor was free."""
+        (about, since_ns, waits), now_ns = self._doubt, time.monotonic_ns()
+        if about != (queue, queue.seen[0]):
+            self._doubt = (queue, queue.seen[0]), now_ns, waits_s()
+            return False
+        more_ns = now_ns - since_ns
+        if more_ns <= patience_ns / 2:
+            return False
+        starved_s = max(s - waits.get(thread, s) for thread, s in waits_s().items())
+        return more_ns - starved_s * 1e9 > patience_ns / 2
 
     def pause_s(self, waited_s: float) -> float:
         """How long to sleep before looking again, after such a time of waiting."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,6 +71,14 @@ class Watch:
     def _clock_s(self) -> float:
         """The monotonic clock without the time for which the worker waited for a processor."""
         return time.monotonic() - _waited_s(self._worker)
+
+
+def waits_s() -> dict[int, float]:
+    """For how long each thread of this process was ready and did not run, by native id."""
+    threads = {thread.native_id or 0 for thread in threading.enumerate()}
+    with suppress(OSError):
+        threads = set(map(int, os.listdir("/proc/self/task")))
+    return {thread: _waited_s(thread) for thread in threads}
 
 
 def _waited_s(thread: int) -> float:
