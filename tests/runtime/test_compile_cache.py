@@ -3,7 +3,9 @@
 import json
 import os
 import pickle
+import resource
 import shutil
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +15,7 @@ import hal.core
 import stack.compiler
 from hal.cache import Cache, UntrustedCache
 from hal.core.dtypes import DType
+from hal.core.values import OpenOptions
 from hal.tile.node import Type
 from stack.compiler.compile import compile_graph
 from stack.compiler.program import GraphRequest
@@ -145,3 +148,20 @@ def test_the_key_covers_the_source_of_what_is_kept(tmp_path, monkeypatch, device
             source.write("\n")
         assert fresh() != before
     assert fresh() == before
+
+
+def test_an_engine_computes_when_the_disk_is_full_and_leaves_nothing(tmp_path):
+    """The kernel refuses every byte of a file behind the first hundred."""
+    x = np.arange(5, dtype=np.float32)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with hal.open("cpu:0", options=OpenOptions(cache_dir=str(tmp_path))) as device:
+            engine = engine_of(device, cache_dir=str(tmp_path))
+            (y,) = engine.plan(request()).run([engine.put(x, DType.F32)])
+            assert engine.get(y).tolist() == (x * x).tolist()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert {path.name for path in tmp_path.rglob("*")} == {"graphs", "cpu"}
