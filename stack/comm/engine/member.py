@@ -43,6 +43,7 @@ WAYS = {
 in memory that all of them map; read out of the others' memory; through slots, reduced in slices;
 through slots."""
 _MOST_NBYTES = 2**63 - 1
+_KEYS_NBYTES = 3 * lib.HE_KEY_NBYTES
 _HEARTBEATS = 10
 _MANY = 64
 _LEAST_HEARTBEAT_S = 0.2
@@ -156,8 +157,9 @@ class Member(Engine):
         if memory == ffi.NULL:
             left = int(lib.he_memory_left())
             raise OutOfMemory(
-                f"group {self.key!r}: {nbytes} bytes of memory for the ranks of this host, where "
-                f"this process can have {left}; the machine or a control group has no more",
+                f"group {self.key!r}: no {nbytes} bytes of memory for the ranks of this host: this "
+                f"process can have {left}"
+                + ("" if nbytes > left else ", but no descriptor or no mapping for them"),
                 nbytes,
                 left,
             )
@@ -197,9 +199,15 @@ class Member(Engine):
 
 def _keys(links: Connections) -> bytes:
     """The keys of all connections, as the native engine takes them."""
+    far = [descriptor >= 0 for descriptor in links.data[::2]]
     programs, messages = links.data_keys[::2], links.data_keys[1::2]
     rows = zip(links.life_keys, programs, messages, strict=True)
-    return b"".join(key or bytes(lib.HE_KEY_NBYTES) for row in rows for key in row)
+    keys = [
+        b"".join(row) if is_far else bytes(_KEYS_NBYTES)
+        for row, is_far in zip(rows, far, strict=True)
+    ]
+    assert all(len(row) == _KEYS_NBYTES for row in keys), "a connection between hosts has no key"
+    return b"".join(keys)
 
 
 def _failure_of(native: Any, words: Words) -> HalError | None:
