@@ -11,7 +11,6 @@ from stack.framework.checkpoint import (
     load,
     save,
 )
-from stack.framework.checkpoints import Checkpoints
 from stack.framework.create import (
     arange,
     as_tensor,
@@ -162,7 +161,6 @@ from stack.framework.tensor import (
 
 __all__ = [
     "CheckpointError",
-    "Checkpoints",
     "Generator",
     "GradientError",
     "Tensor",

@@ -38,29 +38,30 @@ def write_blocks(
 ) -> Exception | None:
     """Bring together each block that this rank owns, and write it. Gives the first error of a
     write; what other ranks wait for goes on."""
+    me = ranks.rank
+    sent = aligned(max((sum(w.counts[me]) for w in plan.windows), default=0))
+    rooms = [aligned(max((_taken(w.counts, me) for w in plan.windows), default=0)) for _ in "ab"]
     with _Hands(plan.layout.block, deadline_s) as hands:
         before: list[Future[None]] = []
-        for window in plan.windows:
-            got = _exchanged(window, ranks, sources) if window.travels else _NOTHING
+        for i, window in enumerate(plan.windows):
+            got = rooms[i % 2][: _taken(window.counts, me)]
+            if window.travels:
+                for _, _, run, count, _, shard, local, offset in window.away:
+                    n = run * count
+                    sent[offset : offset + n] = sources[shard][local : local + n]
+                ranks.move(sent[: sum(window.counts[me])], window.counts, got)
             now = [
                 hands.give(_write_one, block, window, sources, got, write)
                 for block in window.blocks
             ]
-            if window.travels:
-                hands.wait(before)
-                before = now
+            hands.wait(before)  # they are done with the memory of the next window
+            before = now
         return hands.error()
 
 
-def _exchanged(window: Window, ranks: Ranks, sources: Sequence[Bytes]) -> Bytes:
-    me = ranks.rank
-    sent = np.empty(sum(window.counts[me]), np.uint8)
-    for _, _, run, count, _, shard, local, offset in window.away:
-        n = run * count
-        sent[offset : offset + n] = sources[shard][local : local + n]
-    got = np.empty(sum(row[me] for row in window.counts), np.uint8)
-    ranks.move(sent, window.counts, got)
-    return got
+def _taken(counts: list[list[int]], me: int) -> int:
+    """How many bytes a rank gets."""
+    return sum(row[me] for row in counts)
 
 
 def _write_one(
@@ -81,24 +82,26 @@ def read_blocks(
     """Read each block that this rank owns and fill the targets of all ranks. Gives the first error
     of a read; other ranks get no bytes for it, but are not left waiting."""
     me = ranks.rank
+    rooms = [aligned(max((_taken(w.counts, me) for w in plan.windows), default=0)) for _ in "ab"]
+    got = aligned(max((sum(w.counts[me]) for w in plan.windows), default=0))
     with _Hands(plan.layout.block, deadline_s) as hands:
 
-        def begin(window: Window) -> tuple[Bytes, list[Future[None]]]:
-            sent = np.empty(sum(row[me] for row in window.counts), np.uint8)
+        def begin(i: int) -> tuple[Bytes, list[Future[None]]]:
+            window = plan.windows[i]
+            sent = rooms[i % 2][: _taken(window.counts, me)]
             return sent, [
                 hands.give(_read_one, block, window, targets, sent, read) for block in window.blocks
             ]
 
-        begun = [begin(w) for w in plan.windows[:1]]
+        begun = [begin(0)] if plan.windows else []
         for i, window in enumerate(plan.windows):
             if i + 1 < len(plan.windows):
-                begun.append(begin(plan.windows[i + 1]))
+                begun.append(begin(i + 1))
             sent, futures = begun.pop(0)
             hands.wait(futures)
             if not window.travels:
                 continue
-            got = np.empty(sum(window.counts[me]), np.uint8)
-            ranks.move(sent, window.back(), got)
+            ranks.move(sent, window.back(), got[: sum(window.counts[me])])
             for _, _, run, count, _, shard, local, offset in window.away:
                 n = run * count
                 targets[shard][local : local + n] = got[offset : offset + n]
@@ -121,9 +124,6 @@ def _comb(block: Bytes, piece: Piece) -> Bytes:
     """The bytes of a piece where they lie in a block, a row for each run."""
     _, address, run, count, stride, *_ = piece
     return np.ndarray((count, run), np.uint8, block, address, (stride, 1))
-
-
-_NOTHING = np.empty(0, np.uint8)
 
 
 class _Hands:

@@ -1,5 +1,6 @@
 """One rank's checkpoints: what they hold, what they refuse, and what they say."""
 
+import errno
 import json
 import os
 import select
@@ -57,6 +58,7 @@ def load_header_length(file):
     return 8 + int.from_bytes(file.read_bytes()[:8], "little")
 
 
+@pytest.mark.slow
 def test_torch_reads_files_with_tensors_of_all_sizes(tmp_path):
     torch = pytest.importorskip("torch")
     read = pytest.importorskip("safetensors.torch").load_file
@@ -346,3 +348,40 @@ def test_transformers_reads_the_model_as_it_is(tmp_path):
     loaded = transformers.GPT2LMHeadModel.from_pretrained(folder)
     for name, tensor in loaded.state_dict().items():
         assert tensor.numpy().tobytes() == state[name].tobytes(), name
+
+
+class Refuses:
+    """A disk that fails in one of its calls."""
+
+    def __init__(self, inside, call, number):
+        self._inside, self._call, self._number = inside, call, number
+
+    def __getattr__(self, name):
+        if name == self._call:
+            raise OSError(self._number, os.strerror(self._number))
+        return getattr(self._inside, name)
+
+
+@pytest.mark.parametrize("call", ["make_folder", "create", "allocate", "write", "sync", "link"])
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (errno.ENOSPC, "No space left on device.* bytes are free, .* make space"),
+        (errno.EDQUOT, "your quota is used up"),
+        (errno.EROFS, "read-only: save elsewhere"),
+        (errno.EACCES, "this user may not"),
+        (errno.EIO, "look at the disk's own messages"),
+    ],
+)
+def test_what_a_disk_refuses_is_said_and_the_old_checkpoint_loads(call, number, text, tmp_path):
+    store = Folder(tmp_path)
+    with Checkpoints([store], limits=SMALL, deadline_s=30) as c:
+        c.save(1, STATE)
+        disk, store._disk = store._disk, Refuses(store._disk, call, number)
+        with pytest.raises(StorageError, match=text):
+            c.save(2, STATE)
+        store._disk = disk
+        assert c.load().step == 1
+        c.save(3, STATE)
+        assert not differs(c.load().tensors, STATE)
+    assert sorted(f.name for f in tmp_path.glob("step-*")) == [STEP, "step-000000000003"]
