@@ -44,8 +44,9 @@ def test_it_is_small():
 def test_it_passes_the_kernels_of_the_suite():
     setting = Setting("toy:0", ("toy:0",), registry=hal.Registry)
     results = [judge(case, setting) for case in chosen(Choice(groups=("E",)))]
-    assert len(results) > 400
-    assert {r.id: r.detail for r in results if r.outcome is not Outcome.PASS} == {}
+    fine = (Outcome.PASS, Outcome.UNSUPPORTED)  # a large grid is left to faster machines
+    assert {r.id: r.detail for r in results if r.outcome not in fine} == {}
+    assert sum(r.outcome is Outcome.PASS for r in results) > 440
 
 
 def test_it_computes_a_graph():

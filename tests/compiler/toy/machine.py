@@ -29,7 +29,8 @@ def enumerate_devices():
 
 @hookimpl
 def open_device(index, options):
-    info = describe(0, 1, 64 << 20, 2.0)
+    # Python on a busy machine is slow, which is no hang.
+    info = describe(0, 1, 64 << 20, 10.0)
     info = replace(info, name="toy:0", plugin="toy", formats=(FORMAT,))
     return HostedDevice(
         replace(info, features=frozenset(FEATURES)), Machine(0), AdversarialOrder(0)
