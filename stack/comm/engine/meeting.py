@@ -183,7 +183,10 @@ def values(store: Store, keys: Sequence[str], what: str, deadline: Deadline) -> 
 def _missing(store: Store, keys: Sequence[str], what: str, deadline: Deadline) -> DeadlineExceeded:
     missing = [r for r, key in enumerate(keys) if store.find(key, 5.0) is None]
     never = [r for r in missing if store.find(f"gave-up/{r}", 5.0) is None]
-    return DeadlineExceeded(f"ranks {never or missing} {what} within {deadline.seconds:g} s")
+    named = never or missing
+    # one whose card is there may only be waiting for one whose card has gone
+    gone = [r for r in named if store.find(f"card/{r}", 5.0) is None]
+    return DeadlineExceeded(f"ranks {gone or named} {what} within {deadline.seconds:g} s")
 
 
 def _check(other: int, card: Card, rank: int, size: int) -> None:

@@ -79,6 +79,15 @@ def test_a_rank_that_gives_up_says_so_before_its_card_goes():
         ]
 
 
+def test_a_rank_that_only_waits_for_one_that_has_ended_is_not_named():
+    with crews(1) as [crew]:
+        part = crew.store.under("ended/")
+        part.set("card/1", b"")
+        with pytest.raises(DeadlineExceeded, match=r"ranks \[0\] said nothing"):
+            values(part, ["host/0", "host/1"], "said nothing", Deadline(0.1))
+        part.clear()
+
+
 def test_a_rank_whose_key_has_gone_again_is_named():
     """What a process wrote goes with it, also once others have seen that it was there."""
     with crews(1) as [crew]:
