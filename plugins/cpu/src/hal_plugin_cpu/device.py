@@ -80,8 +80,8 @@ class CpuDevice:
 
     @hookimpl
     def close(self) -> None:
-        self._groups.leave_all()
         self._session.close()
+        self._groups.leave_all()  # after it: the others shall be told of a close, and no leave
         self._timelines.forget_all()
         self._programs.release_freed()
 
