@@ -49,7 +49,7 @@ def resident_nbytes():
 
 def main():
     shown = {int(n) for n in sys.argv[1:]}
-    run = train_gpt.Run("cpu:0", 10**6, "float32", (), Path(), False, None, None, seed=1)
+    run = train_gpt.Run("cpu:0", 10**6, "float32", (), Path(), "never", 10**9, None, None, seed=1)
     training = train_gpt.Training(run)
     corpus = train_gpt.load([str(Path(json.__file__).parent)], train_gpt.MODEL.context)
     for step in range(1, max(shown) + 1):

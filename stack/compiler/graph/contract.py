@@ -25,11 +25,14 @@ _ROUNDED = frozenset({DType.F16, DType.BF16})
 
 def fold_sums(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
     """The outputs with sums of products that nothing else reads as products."""
-    users = Counter(s for n in toposort(outputs) for s in n.srcs)
+    order = list(toposort(outputs))
+    if all(n.op != "matmul" for n in order):
+        return outputs
+    users = Counter(s for n in order for s in n.srcs)
     users.update(outputs)
     found: dict[Node, Node] = {}
     inside: set[Node] = set()
-    for n in reversed(list(toposort(outputs))):
+    for n in reversed(order):
         if n.dtype in _ROUNDED or n in inside or not n.type.size:
             continue
         folded = None
