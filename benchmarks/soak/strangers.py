@@ -36,6 +36,8 @@ RANKS = 3
 STRANGERS = 2
 HELD = 200
 """How many connections a stranger keeps open and says nothing more on."""
+LEAST_S = 4.0
+"""How long a stranger stays at least: some meetings begin meanwhile, however fast it speaks."""
 QUIET_S = 1.0
 START_S = 120.0
 LONG_S = 600.0
@@ -129,6 +131,8 @@ def be_a_stranger(store: Address, messages: int, seed: int) -> None:
                 with suppress(OSError):
                     speak("store", store, choose, held)
                     sent["store"] += 1
+    while held and time.monotonic() < until_s - LONG_S + LEAST_S:
+        time.sleep(0.1)  # whose silence is heard by meetings that begin now
     print(json.dumps(sent))
 
 

@@ -38,8 +38,8 @@ def run_until_well(plan: Plan, restarts: int) -> int:
         before = failure
         if number < restarts:
             pause_s = pause_after(number)
-            _say(f"starts the job again in {pause_s:g} s, {number + 1} of {restarts}")
-            if asked := _asked_to_end(pause_s):
+            said = f"starts the job again in {pause_s:g} s, {number + 1} of {restarts}"
+            if asked := _asked_to_end(said, pause_s):
                 return 128 + asked
     if restarts:
         _say(f"gives up after {restarts + 1} starts; the first cause: {first}")
@@ -51,9 +51,10 @@ def pause_after(starts: int) -> float:
     return min(FIRST_PAUSE_S * 2.0 ** min(starts, 32), LONGEST_PAUSE_S)
 
 
-def _asked_to_end(pause_s: float) -> int:
-    """Wait; the number of a signal that asks to end meanwhile, 0 where none does."""
+def _asked_to_end(said: str, pause_s: float) -> int:
+    """Say so and wait; the number of a signal that asks to end meanwhile, 0 where none does."""
     with signals_heard(_ENDING) as signals:
+        _say(said)
         heard = select.select([signals], [], [], pause_s)[0]
         return signals.recv(1)[0] if heard else 0
 

@@ -26,10 +26,14 @@ def allocatable(rig: Rig) -> list[MemorySpace]:
     return [s for s in rig.info.spaces if s.kind is not SpaceKind.SCRATCHPAD]
 
 
-def fits(rig: Rig, nbytes: int) -> None:
-    """One buffer may have so many bytes, else the case says nothing about the device."""
+def fits(rig: Rig, nbytes: int, count: int = 1) -> None:
+    """There may be so many buffers of so many bytes, and a little more, else the case says nothing
+    about the device."""
     if rig.info.limits.alloc_nbytes < nbytes:
         raise expect.Unfit(f"one allocation has at most {rig.info.limits.alloc_nbytes} bytes")
+    memory = rig.info.space(SpaceKind.GLOBAL)
+    if memory is not None and memory.nbytes < count * (nbytes + MIB):
+        raise expect.Unfit(f"the device has {memory.nbytes} bytes, less than {count} of {nbytes}")
 
 
 @memory_alloc.case("alloc-size", "alloc.apart", nbytes=(1, 61, 4095, 4096, 4097, MIB + 1))

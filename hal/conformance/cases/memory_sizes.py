@@ -41,6 +41,7 @@ def _check(rig: Rig, buffer: Buffer, wanted: np.ndarray, what: str) -> None:
 def _(rig: Rig, way: str, mib: int) -> None:
     """Every byte of a copy of a little more than a power of two arrives, and no other changes."""
     nbytes = mib * MIB + 13
+    fits(rig, nbytes, 2)
     device, line = rig.device, rig.timeline()
     data = np.frombuffer(rig.noise(nbytes), np.uint8)
     what = f"{nbytes} bytes copied {way}"
@@ -83,6 +84,7 @@ def _(rig: Rig) -> None:
 def _(rig: Rig, power: int) -> None:
     """Small copies and fills on both sides of a power of two, deep inside of a buffer."""
     size, place = (1 << power) + 256, 1 << power
+    fits(rig, size, 2)
     target, source = _blank(rig, size), rig.buffer(rig.noise(size))
     device, line = rig.device, rig.timeline()
     wanted = bytearray(bytes([CANARY]) * size)

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 from hal.core.errors import (
     DeadlineExceeded,
@@ -46,7 +47,7 @@ class Progress(Remote):
     """A timeline's payload: how many operations it took, which value it is known to have reached,
     from which value on it failed."""
 
-    __slots__ = ("failed", "host_driven", "reached", "submitted", "watched")
+    __slots__ = ("__weakref__", "failed", "host_driven", "reached", "submitted", "watched")
 
     def __init__(self, connection: Connection, number: int, host_driven: bool) -> None:
         super().__init__(connection, number)
@@ -90,7 +91,7 @@ class Connection:
         """Held from taking a timeline's next value until the submission is sent."""
         self._channel = channel
         self._asked: dict[int, _Asked] = {}
-        self._timelines: dict[int, Progress] = {}
+        self._timelines: WeakValueDictionary[int, Progress] = WeakValueDictionary()
         self._arriving: dict[int, tuple[Progress, int, memoryview]] = {}
         self._numbers = 0
         reader = threading.Thread(target=self._read, name=f"hal-{name}", daemon=True)
@@ -204,7 +205,7 @@ class Connection:
     def fail_all(self, cause: Failure) -> None:
         """Fail every value that is not known to be reached, and forget what was to arrive."""
         with self.changed:
-            for progress in self._timelines.values():
+            for progress in list(self._timelines.values()):
                 if progress.failed is None:
                     self.fail(progress, progress.reached + 1, cause)
             self._timelines.clear()
@@ -280,7 +281,7 @@ class Connection:
             case "lost":
                 with self.changed:
                     self.state, self.cause = (value(item, _nobody) for item in rest)
-                    for progress in self._timelines.values():
+                    for progress in list(self._timelines.values()):
                         if progress.host_driven and progress.failed is None:
                             self.fail(progress, progress.reached + 1, self.cause)
                     self.changed.notify_all()
