@@ -32,6 +32,8 @@ DECIDED = "shrink/who"
 """The key with the ranks that go on after a failure."""
 _WITHDRAWAL_S = 5.0
 _OTHERS_S = 1.0
+_READ_S = 3.0
+"""How long what a rank holds stays when it refuses the others, if not all of them refuse too."""
 _TRIES = 3
 """How often a place is asked for that was just let go."""
 
@@ -77,10 +79,11 @@ def meet(place: Place, rank: int, size: int, deadline_s: float) -> Met:
     with ExitStack() as stack:
         listeners = Listeners(store, place.address, rank, size)
         stack.callback(listeners.close)
-        hold = stack.enter_context(_held(store, rank))
+        hold = stack.enter_context(_held(store, rank, size))
         card = listeners.card(size)
         take_place(store, hold, f"card/{rank}", rank, card, deadline)
-        store.delete(f"gave-up/{rank}", deadline.left_s)
+        for word in ("gave-up", "refuses"):
+            store.delete(f"{word}/{rank}", deadline.left_s)
         cards = _cards(store, rank, size, deadline)
         links = Links(store, rank, cards, deadline)
         stack.callback(links.close)
@@ -113,9 +116,10 @@ def leave(place: Place, hold: Hold) -> None:
 
 
 @contextmanager
-def _held(store: Store, rank: int) -> Iterator[Hold]:
+def _held(store: Store, rank: int, size: int) -> Iterator[Hold]:
     """What a rank holds in the store once it has met the others. One that gives up lets it go and
-    says so: it has come, and whoever comes later waits for it to come again."""
+    says so: it has come, and whoever comes later waits for it to come again. One that refuses the
+    others leaves what it holds a while, so that they read why they disagree."""
     hold = store.hold()
     try:
         yield hold
@@ -123,6 +127,10 @@ def _held(store: Store, rank: int) -> Iterator[Hold]:
         if isinstance(error, DeadlineExceeded):
             with suppress(HalError):  # before its card goes: who misses that looks here
                 store.set(f"gave-up/{rank}", b"", _WITHDRAWAL_S)
+        elif isinstance(error, ValueError):  # InvalidCall or PlanError
+            with suppress(HalError):
+                store.set(f"refuses/{rank}", b"", _WITHDRAWAL_S)
+                store.wait([f"refuses/{other}" for other in range(min(size, 1024))], _READ_S)
         hold.release()
         raise
 
