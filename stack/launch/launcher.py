@@ -27,7 +27,7 @@ from stack.launch.link import AgentLink, agent_command
 from stack.launch.loop import signals_heard
 from stack.launch.progress import STEP
 from stack.launch.report import TAIL_LINES, report
-from stack.launch.screen import Screen, Sink
+from stack.launch.screen import Screen, Sink, standard_sinks
 from stack.launch.seats import Host, Seat
 
 LEASE_S = 30.0
@@ -89,8 +89,8 @@ class Launcher:
         self._selector = selectors.PollSelector()
         self._links: dict[int, AgentLink] = {}
         self._tails = {seat.rank: Tail() for seat in plan.seats}
-        sinks = (Sink(1), Sink(2))
-        self._screen = Screen([seat.rank for seat in plan.seats], plan.log_folder, sinks)
+        ranks = [seat.rank for seat in plan.seats]
+        self._screen = Screen(ranks, plan.log_folder, standard_sinks())
         self._job = Job(plan.hosts, plan.seats, plan.limits, time.monotonic())
         self._store = ""
         self._step = ""

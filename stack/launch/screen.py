@@ -52,6 +52,13 @@ class Sink:
             self.outbox.clear()
 
 
+def standard_sinks() -> tuple[Sink, Sink]:
+    """Standard output and standard error; one sink where both are the same file or terminal, which
+    then shows what is put in the order in which it was put."""
+    output = Sink(1)
+    return output, output if os.path.sameopenfile(1, 2) else Sink(2)
+
+
 class Screen:
     """Shows each line of each rank behind the rank's number, in colour on a terminal.
 
@@ -105,7 +112,8 @@ class Screen:
         """Write what waits, as far as somebody takes it in that time."""
         self._put("stderr", b"")
         until_s = time.monotonic() + deadline_s
-        while waiting := [sink for sink in self.sinks.values() if sink.outbox]:
+        sinks = dict.fromkeys(self.sinks.values())
+        while waiting := [sink for sink in sinks if sink.outbox]:
             left_s = until_s - time.monotonic()
             ready = select.select([], [sink.descriptor for sink in waiting], [], max(left_s, 0))[1]
             if not ready:
