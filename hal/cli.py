@@ -137,7 +137,7 @@ def doctor(plugin: str, as_json: bool) -> None:
 @click.option("--html", "html_file", type=_OUT, help="Write the report as a page.")
 def conform(device: str, **options: Any) -> None:
     """Run the conformance suite on DEVICE ("cpu:0"). Exits with 1 if a case is red."""
-    commands = import_module("hal.conformance.commands")
+    commands = import_module("hal_conformance.commands")
     before = signal.signal(signal.SIGTERM, _leave)
     try:
         sys.exit(0 if commands.run(device, **options) else 1)
@@ -173,7 +173,7 @@ def tune(device: str, **options: Any) -> None:
 @click.argument("file", type=click.Path(dir_okay=False))
 def verify_certificate(file: str) -> None:
     """Check that FILE is a whole certificate of this suite that nobody changed."""
-    import_module("hal.conformance.commands").verify(file)
+    import_module("hal_conformance.commands").verify(file)
 
 
 main.add_command(run)

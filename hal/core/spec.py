@@ -7,7 +7,7 @@ fifteen. An optional hook belongs to a `Feature` of `DeviceInfo.features`: a dec
 work [feature.declared], and a hook whose feature is not declared MUST raise `Unsupported` and
 change nothing [feature.undeclared].
 
-Every sentence with a MUST carries an id in brackets; the cases of `hal.conformance` name the ids
+Every sentence with a MUST carries an id in brackets; the cases of `hal_conformance` name the ids
 that they prove.
 
 Importing a plugin MUST NOT initialise a device, start a thread or write an environment variable,

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import hal
-from hal.conformance.judge import Outcome, judge
-from hal.conformance.plan import Choice, chosen
-from hal.conformance.rig import Setting
 from hal.core.dtypes import DType
 from hal.tile.node import Type
+from hal_conformance.judge import Outcome, judge
+from hal_conformance.plan import Choice, chosen
+from hal_conformance.rig import Setting
 from stack.compiler.program import GraphRequest
 from stack.compiler.targets import table
 from stack.ir import build as g

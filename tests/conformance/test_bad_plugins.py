@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hal.conformance.conform import Request, conform
-from hal.conformance.judge import Outcome
-from hal.conformance.plan import Choice
-from hal.conformance.results import green
-from hal.conformance.runner import NOT_RUN
+from hal_conformance.conform import Request, conform
+from hal_conformance.judge import Outcome
+from hal_conformance.plan import Choice
+from hal_conformance.results import green
+from hal_conformance.runner import NOT_RUN
 from tests.conformance.plugins import CRASHES, DIES, FORKS, HANGS, LEAKS, LIES, TALKS
 
 RUNS = {

@@ -7,11 +7,11 @@ import pytest
 from click.testing import CliRunner
 
 from hal.cli import main
-from hal.conformance.catalog import catalog
-from hal.conformance.certificate import signed
-from hal.conformance.page import page
-from hal.conformance.verify import BadCertificate, read
 from hal.core.description import Feature
+from hal_conformance.catalog import catalog
+from hal_conformance.certificate import signed
+from hal_conformance.page import page
+from hal_conformance.verify import BadCertificate, read
 from tests.conformance.plugins import GOOD
 
 EXPECTS = """

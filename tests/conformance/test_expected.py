@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hal.conformance.case import Level
-from hal.conformance.expected import parse_expected, read_expected
-from hal.conformance.judge import Outcome, Result
-from hal.conformance.results import green, level_reached, over_seeds, summary
 from hal.core.errors import PluginError
+from hal_conformance.case import Level
+from hal_conformance.expected import parse_expected, read_expected
+from hal_conformance.judge import Outcome, Result
+from hal_conformance.results import green, level_reached, over_seeds, summary
 
 TEXT = """
 [environment]

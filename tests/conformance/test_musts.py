@@ -1,8 +1,8 @@
 """The contract's MUST sentences and the suite's cases: neither has what the other lacks."""
 
-from hal.conformance import musts
-from hal.conformance.catalog import GROUPS, catalog
 from hal.core.description import Feature
+from hal_conformance import musts
+from hal_conformance.catalog import GROUPS, catalog
 
 
 def test_every_sentence_with_a_must_has_an_id():

@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from hal.conformance.catalog import catalog
-from hal.conformance.conform import Request, conform
-from hal.conformance.judge import judge
-from hal.conformance.plan import Choice, chosen
-from hal.conformance.results import RED, by_seed
-from hal.conformance.rig import Setting
+from hal_conformance.catalog import catalog
+from hal_conformance.conform import Request, conform
+from hal_conformance.judge import judge
+from hal_conformance.plan import Choice, chosen
+from hal_conformance.results import RED, by_seed
+from hal_conformance.rig import Setting
 from tests.conformance.plugins import GOOD
 
 STOPS = """
@@ -61,7 +61,7 @@ def test_a_run_that_is_ended_ends_its_children(site, tmp_path, how):
 
 
 def pytest_on(*arguments):
-    command = (sys.executable, "-m", "pytest", "-q", "--pyargs", "hal.conformance")
+    command = (sys.executable, "-m", "pytest", "-q", "--pyargs", "hal_conformance")
     return subprocess.run(
         (*command, "-p", "no:cacheprovider", *arguments),
         env=environment(),
@@ -85,8 +85,8 @@ def test_under_pytest_a_run_without_a_device_is_an_error():
 
 
 def test_the_pytest_plugin_brings_in_nothing():
-    code = "import sys, hal.conformance.pytest_plugin as p; "
-    code += "sys.exit('numpy' in sys.modules or 'hal.conformance.catalog' in sys.modules)"
+    code = "import sys, hal_conformance.pytest_plugin as p; "
+    code += "sys.exit('numpy' in sys.modules or 'hal_conformance.catalog' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 

@@ -11,6 +11,7 @@ from tests.core.waits import waits_in
 ROOT = Path(__file__).parents[2]
 PYTHON = [
     "hal/**/*.py",
+    "hal_conformance/**/*.py",
     "stack/**/*.py",
     "plugins/*/src/**/*.py",
     "plugins/*/tests/**/*.py",
@@ -36,14 +37,14 @@ ORDERS = "waits for orders, which is all that it is for; the pipe ends when its 
 TOLD = "the thread has been told to end, runs nothing but our own code, and sleeps in slices"
 SAVED = "the process does not end before its last save has, whose waits have deadlines themselves"
 ALLOWED = [
-    Allowed("hal/conformance/cases/kernels_scratch.py", "b.wait()", TILE),
+    Allowed("hal_conformance/cases/kernels_scratch.py", "b.wait()", TILE),
     Allowed("tests/tile/test_interpret.py", "b.wait()", TILE),
     Allowed("tests/compiler/llvm/test_memory.py", "b.wait()", TILE),
     Allowed("tests/compiler/simt/test_tiles.py", "b.wait()", TILE),
-    Allowed("hal/conformance/worker.py", "sys.stdin.buffer.readline()", ORDERS),
-    Allowed("hal/conformance/worker.py", "os.read(0, 1)", ORDERS),
-    Allowed("hal/conformance/elsewhere.py", "for line in sys.stdin:", ORDERS),
-    Allowed("hal/conformance/elsewhere_group.py", "sys.stdin.readline()", ORDERS),
+    Allowed("hal_conformance/worker.py", "sys.stdin.buffer.readline()", ORDERS),
+    Allowed("hal_conformance/worker.py", "os.read(0, 1)", ORDERS),
+    Allowed("hal_conformance/elsewhere.py", "for line in sys.stdin:", ORDERS),
+    Allowed("hal_conformance/elsewhere_group.py", "sys.stdin.readline()", ORDERS),
     Allowed("plugins/cpu/tests/test_memory.py", "sys.stdin.readline()", ORDERS),
     Allowed("tests/trial/hal_plugin_trial1/compiler.py", "for line in sys.stdin:", ORDERS),
     Allowed("benchmarks/comm_ranks.py", "for line in sys.stdin:", ORDERS),

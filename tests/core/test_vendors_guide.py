@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from hal.cli import main
-from hal.conformance.case import Level
-from hal.conformance.expected import parse_expected
 from hal.core.fault_plan import parse_plan
 from hal.core.wrappers import wrapper
+from hal_conformance.case import Level
+from hal_conformance.expected import parse_expected
 from stack.compiler.text.math import ULP
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ def test_each_command_is_one_that_the_program_takes(words):
 
 
 def test_the_options_of_pytest_are_those_of_the_suite():
-    text = (ROOT / "hal/conformance/pytest_plugin.py").read_text()
+    text = (ROOT / "hal_conformance/pytest_plugin.py").read_text()
     for words in commands("pytest --pyargs"):
         for option in (word for word in words if word.startswith("--hal")):
             assert f'"{option}"' in text

@@ -23,13 +23,13 @@ import click
 from hal_plugin_cpu import plugin as cpu
 
 import hal
-from hal.conformance import faults
-from hal.conformance.case import Case
-from hal.conformance.catalog import catalog
-from hal.conformance.judge import Outcome, judge
-from hal.conformance.rig import Rig, Setting
 from hal.core.spec import hookimpl
 from hal.reference import plugin as reference
+from hal_conformance import faults
+from hal_conformance.case import Case
+from hal_conformance.catalog import catalog
+from hal_conformance.judge import Outcome, judge
+from hal_conformance.rig import Rig, Setting
 from tests.mutants.population import KEPT, Generated, population
 
 KILLS = Path(__file__).with_name("generated.json")

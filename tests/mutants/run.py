@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
 
-from hal.conformance import faults
-from hal.conformance.case import Case
-from hal.conformance.catalog import catalog
-from hal.conformance.judge import Result, judge
-from hal.conformance.rig import Rig
+from hal_conformance import faults
+from hal_conformance.case import Case
+from hal_conformance.catalog import catalog
+from hal_conformance.judge import Result, judge
+from hal_conformance.rig import Rig
 from tests.conformance.plugins import Site
 from tests.mutants.zoo import Mutant, let_loose, setting, word, zoo
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import click
 
-from hal.conformance.case import Case
-from hal.conformance.catalog import catalog
+from hal_conformance.case import Case
+from hal_conformance.catalog import catalog
 from tests.mutants import generated
 from tests.mutants.zoo import Mutant, zoo
 

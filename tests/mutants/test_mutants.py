@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from hal.conformance import musts
-from hal.conformance.catalog import catalog
-from hal.conformance.judge import Outcome, judge
+from hal_conformance import musts
+from hal_conformance.catalog import catalog
+from hal_conformance.judge import Outcome, judge
 from tests.mutants.run import install, run
 from tests.mutants.table import KILLED, PAGE, UNBROKEN, page, read
 from tests.mutants.zoo import let_loose, setting, zoo

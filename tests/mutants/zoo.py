@@ -13,13 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import hal
-from hal.conformance.rig import Setting
 from hal.core.device import Device, Wrapper
 from hal.core.spec import hookimpl
 from hal.core.validation import Validation, validate
 from hal.core.values import OpenOptions
 from hal.hosted.device import HostedDevice
 from hal.reference import plugin as reference
+from hal_conformance.rig import Setting
 
 VARIABLE = "HAL_MUTANT"
 """Names the mutant that this process and those that it starts see as the plugin "reference"."""

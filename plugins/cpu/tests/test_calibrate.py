@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 from hal_plugin_cpu import plugin
 
-from hal.conformance.expected import FILE, read_expected
 from hal.core.description import PERFORMANCE
 from hal.core.values import OpenOptions
 from hal.hosted.calibrate import QUEUE_DEPTH
+from hal_conformance.expected import FILE, read_expected
 
 
 @pytest.fixture(autouse=True)

@@ -2,13 +2,13 @@
 
 import pytest
 
-from hal.conformance.commands import run
-from hal.conformance.conform import Request, conform
-from hal.conformance.judge import Outcome
-from hal.conformance.plan import Choice
 from hal.core.description import Feature
 from hal.core.errors import InvalidCall, PluginError, StaleHandle
 from hal.core.values import GroupSpec
+from hal_conformance.commands import run
+from hal_conformance.conform import Request, conform
+from hal_conformance.judge import Outcome
+from hal_conformance.plan import Choice
 from stack.comm.device.contract import StackGroups
 from stack.comm.store import Store, StoreServer
 from tests.comm.device.devices import FAR, open_device

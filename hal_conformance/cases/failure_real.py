@@ -1,0 +1,310 @@
+"""Failures that nobody injects: programs that do not get on, that fault, that ask for too much.
+
+An injector may be code that every plugin shares. What is here goes through the device's own parts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hal.core.description import Feature
+from hal.core.dtypes import DType
+from hal.core.errors import FailureKind, HalError, OperationFailed, Scope
+from hal.core.values import (
+    ATHREAD_C,
+    HAL_TILE,
+    Buffer,
+    HealthState,
+    KernelSource,
+    LaunchCommand,
+    Param,
+    ParamKind,
+    Program,
+    Timeline,
+)
+from hal.tile.build import Builder, add, binary, const, mul
+from hal.tile.kernel import Kernel
+from hal.tile.node import Node
+from hal.tile.printer import print_kernel
+from hal_conformance import busy, expect
+from hal_conformance.additions import add_number
+from hal_conformance.case import Cases, Level
+from hal_conformance.cases.programs_load import run_addition
+from hal_conformance.expect import Unproved
+from hal_conformance.faults import caught, progress_s, stopwatch
+from hal_conformance.kernels import need
+from hal_conformance.rig import Rig
+from hal_conformance.steps import lines, work
+
+failure_real = Cases("I", Level.RESILIENT)
+
+I64, U32 = DType.I64, DType.U32
+LONGER = 5.0
+"""How many times `Limits.progress_s` the program that does not get on runs."""
+FOUND_S = 20.0
+_MOST_S = 2.0
+"""A device that takes longer for a hang is not tried."""
+
+
+def spin() -> Kernel:
+    """One instance that computes `count` numbers from each other and stores the last."""
+    b = Builder("spin")
+    y = b.buffer("y", U32, reads=False, writes=True)
+    count = b.scalar("count", I64)
+
+    def body(_: Node, x: Node) -> list[Node]:
+        return [binary("xor", add(mul(x, 1664525), 1013904223), binary("shr", x, 7))]
+
+    (last,) = b.loop(0, count, 1, body, [const(1, U32)])
+    b.store(y, 0, last)
+    return b.kernel()
+
+
+@dataclass(slots=True)
+class Spin:
+    """A launch that makes no progress for `LONGER` times what the device allows. `found_s` is after
+    which time that was found, by what a thread on this machine has for itself."""
+
+    rig: Rig
+    count: int
+    found_s: float = 0.0
+
+    @classmethod
+    def of(cls, rig: Rig) -> Spin:
+        """Find out how many rounds take so long. They are timed while they are far from a hang."""
+        need(rig, U32)
+        limit_s = progress_s(rig.device)
+        if limit_s > _MOST_S:
+            raise expect.Unfit(f"it takes {limit_s} s to find a hang; set a shorter time")
+        program, out, count = rig.program(spin()), rig.buffer(4), 1 << 6
+        alone = _took(rig, program, out, 1)
+        while True:
+            took = _took(rig, program, out, count)
+            own_s, wall_s = took.own_s - alone.own_s, took.wall_s - alone.wall_s
+            if own_s > limit_s / 20:  # the device computes in this process
+                return cls(rig, int(count * LONGER * limit_s / own_s))
+            if wall_s > limit_s / 3:
+                return cls(rig, int(count * LONGER * limit_s / wall_s))
+            count *= 2
+
+    def hangs(self, line: Timeline, in_graph: bool = False) -> OperationFailed:
+        """Run it, and see it fail. On a busy machine the time of a few rounds says little of that
+        of many: if it was reached, it runs for longer."""
+        device, program = self.rig.device, self.rig.program(spin())
+        for count in (self.count, 3 * self.count, 9 * self.count):
+            bound = device.bind(program, (self.rig.buffer(4), count))
+            if in_graph:
+                graph = device.record([LaunchCommand(bound, (1, 1, 1))])
+                point = device.replay(graph, (), line, ())
+            else:
+                point = device.launch(bound, (1, 1, 1), line, ())
+            begin_s = time.monotonic()
+            try:
+                with busy.crowd() as besides:
+                    reached = device.wait([point], FOUND_S, True)
+            except OperationFailed as error:
+                expect.failure(error, FailureKind.HANG)
+                self.found_s = (time.monotonic() - begin_s) / besides.factor()
+                return error
+            expect.that(reached, f"a launch without progress was still open after {FOUND_S} s")
+        limit_s = progress_s(device)
+        raise expect.Wrong(
+            f"a launch of one instance that computes for {9 * LONGER * limit_s:.1f} s and stores "
+            f"nothing was reached: nothing found that it made no progress for {limit_s} s"
+        )
+
+
+@contextlib.contextmanager
+def spinning(rig: Rig) -> Iterator[Spin]:
+    """The body may let the device hang. Some devices are busy until the program ends, so another
+    case could not run before: this waits for it."""
+    endless = Spin.of(rig)
+    try:
+        yield endless
+    finally:
+        rig.device.close()
+        end_s = time.monotonic() + 20 * LONGER * progress_s(rig.device)
+        while not _works(rig) and time.monotonic() < end_s:
+            time.sleep(0.02)
+
+
+def _works(rig: Rig) -> bool:
+    try:
+        with _another(rig) as other:
+            run_addition(other, other.program(add_number(other, 1)), 1)
+    except HalError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _another(rig: Rig) -> Iterator[Rig]:
+    """Sessions of their own for the body."""
+    other = Rig(rig.case, rig.setting)
+    try:
+        yield other
+    finally:
+        other.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """Seconds of a launch: of the clock, and of processors for other threads of this process."""
+
+    wall_s: float
+    own_s: float
+
+
+def _took(rig: Rig, program: Program, out: Buffer, count: int) -> Took:
+    """The least of some launches of that many rounds."""
+    found = []
+    for _ in range(5):
+        own_s = time.process_time() - time.thread_time()
+        with stopwatch() as seconds:
+            rig.done(rig.launch(program, (out, count)))
+        found.append((seconds[0], time.process_time() - time.thread_time() - own_s))
+    wall, own = zip(*found, strict=True)
+    return Took(min(wall), min(own))
+
+
+@failure_real.case("real-hang", "failure.hang", timeout_s=60, how=("launch", "replay"))
+def _(rig: Rig, how: str) -> None:
+    """A launch that computes on and on in one instance is a hang, and so is what is behind it."""
+    if how == "replay" and Feature.GRAPH not in rig.info.features:
+        raise expect.Unfit("the device does not declare graph")
+    with spinning(rig) as endless:
+        (line,) = lines(rig, 1)
+        behind = work(rig, "copy-out")
+        error = endless.hangs(line, how == "replay")
+        try:
+            after = behind.submit(line, ())
+        except OperationFailed as refused:
+            expect.equal(refused.failure, error.failure, "why the next submission was refused")
+        else:
+            found = caught(rig.device, after).failure
+            expect.equal(found, error.failure, "the cause behind the hang")
+        if error.failure.scope is Scope.OPERATION:  # else the device does not say what ran
+            expect.equal(behind.ran(), False, "whether what is behind the hang ran")
+
+
+@failure_real.case("real-hang-in-time", "failure.hang", timeout_s=60, timed=True)
+def _(rig: Rig) -> None:
+    """Found within twice `Limits.progress_s`, in the best of three sessions, by the time that a
+    thread on this machine has for itself."""
+    most_s = 2 * progress_s(rig.device)
+    took: list[float] = []
+    for _ in range(3):
+        with _another(rig) as other, spinning(other) as endless:
+            (line,) = lines(other, 1)
+            endless.hangs(line)
+            took.append(endless.found_s)
+        if min(took) <= most_s:
+            return
+    raise expect.Wrong(f"the best of three took {min(took):.3f} s, allowed are {most_s} s")
+
+
+@failure_real.case("close-ends-a-real-hang", "close.failed", timeout_s=60)
+def _(rig: Rig) -> None:
+    with spinning(rig) as endless:
+        (line,) = lines(rig, 1)
+        endless.hangs(line)
+        rig.device.close()
+        expect.equal(rig.device.health().state, HealthState.CLOSED, "the state after close")
+
+
+@failure_real.case(
+    "reset-ends-a-real-hang", "reset.works", "reset.clears", needs=(Feature.RESET,), timeout_s=60
+)
+def _(rig: Rig) -> None:
+    with spinning(rig) as endless:
+        (line,) = lines(rig, 1)
+        endless.hangs(line)
+        rig.reset()
+        expect.equal(rig.device.health().state, HealthState.OK, "the state after the reset")
+        rig.until(lambda: _adds(rig), "a right launch after the reset")
+
+
+def _adds(rig: Rig) -> bool:
+    """Whether the device computes. While what hung still runs, a launch may hang, too."""
+    try:
+        run_addition(rig, rig.program(add_number(rig, 3)), 3, "the device after the reset")
+    except OperationFailed:
+        rig.reset()
+        return False
+    return True
+
+
+ATHREAD = """#include <slave.h>
+const char f_params[] = "buffer i64";
+struct args {{ long grid[3]; long *out; }};
+__thread_local long x[8] __attribute__((aligned(64)));
+void f(void *v) {{ struct args *p = v; (void)p; {body} }}
+"""
+
+
+def _outside() -> str:
+    """A kernel that stores far behind its buffer."""
+    b = Builder("f")
+    b.store(b.buffer("out", I64, reads=False, writes=True), 1_000_000, const(1, I64))
+    return print_kernel(b.kernel())
+
+
+OUT = (Param("out", ParamKind.BUFFER, I64, reads=False, writes=True),)
+FAULTS: Mapping[str, Mapping[str, tuple[str, tuple[FailureKind, ...]]]] = {
+    HAL_TILE: {
+        "outside": (_outside(), (FailureKind.LAUNCH_FAULT, FailureKind.ILLEGAL_ADDRESS)),
+    },
+    ATHREAD_C: {
+        "outside": (
+            ATHREAD.format(body="*(volatile int *)0 = 1;"),
+            (FailureKind.ILLEGAL_ADDRESS, FailureKind.LAUNCH_FAULT),
+        ),
+        "memory": (
+            ATHREAD.format(body="for (;;) ldm_malloc(40000);"),
+            (FailureKind.OUT_OF_MEMORY,),
+        ),
+    },
+}
+"""By format: programs that access memory which is not theirs, and that ask for more than there is,
+and the kinds of failure that say so. In other formats such a program means nothing."""
+
+
+@failure_real.case("real-fault", "submit.fails", "launch.inside", what=("outside", "memory"))
+def _(rig: Rig, what: str) -> None:
+    """A program that faults fails its point and what depends on it, and nothing else."""
+    known = [(f, FAULTS[f][what]) for f in rig.info.formats if what in FAULTS.get(f, {})]
+    if not known:
+        raise Unproved(f"no program in {', '.join(rig.info.formats)} can say it")
+    (name, (text, kinds)), *_ = known
+    line, other, free = lines(rig, 3)
+    cell = rig.buffer(64)
+    copy, apart = work(rig, "copy-out"), work(rig, "copy-in")
+    program = rig.device.load(KernelSource(name, text, "f", OUT))
+    point = rig.device.launch(rig.device.bind(program, (cell,)), (1, 1, 1), line, ())
+    rig.done(apart.submit(free, ()))
+    failure = caught(rig.device, point).failure
+    expect.that(failure.kind in kinds, f"a fault of the program ({what}) came as {failure}")
+    expect.equal(failure.scope, Scope.OPERATION, "the failure's scope")
+    for waiting in (copy.submit(line, ()), copy.submit(other, (point,))):
+        expect.equal(
+            caught(rig.device, waiting).failure, failure, "the cause of what depends on it"
+        )
+    expect.equal(copy.ran(), False, "whether a copy behind the fault ran")
+    expect.equal(apart.ran(), True, "whether a copy apart from the fault ran")
+    run_addition(rig, rig.program(add_number(rig, 2)), 2, "a launch after the fault")
+
+
+@failure_real.case("real-fault-in-a-host-call", "host_call.fails", needs=(Feature.HOST_CALL,))
+def _(rig: Rig) -> None:
+    (line,) = lines(rig, 1)
+    point = rig.device.host_call(_raise, line, ())
+    failure = caught(rig.device, point).failure
+    expect.equal(failure.kind, FailureKind.HOST_CALL, "the failure's kind")
+    expect.that("no such number" in failure.message, f"the message is {failure.message!r}")
+
+
+def _raise() -> None:
+    raise ArithmeticError("no such number")

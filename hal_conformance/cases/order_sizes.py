@@ -1,0 +1,343 @@
+"""Order where there is much of it: many waits, points, commands and values, and large transfers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from hal.core.description import Feature
+from hal.core.dtypes import DType
+from hal.core.values import Command, CopyCommand, FillCommand, LaunchCommand, Point
+from hal.tile.numeric import NUMPY
+from hal_conformance import expect
+from hal_conformance.case import Cases, Level
+from hal_conformance.cases.kernels_grid import touch
+from hal_conformance.held import used
+from hal_conformance.kernels import need
+from hal_conformance.rig import Rig
+from hal_conformance.steps import (
+    KINDS,
+    LONG_S,
+    QUIET_S,
+    cells,
+    element,
+    lines,
+    still,
+    turn,
+    turned,
+    work,
+)
+
+order_sizes = Cases("F", Level.ASYNC)
+
+MIB = 1 << 20
+HELD_S = 3.0
+COUNTS = (65, 257, 1025)
+"""One beyond the powers of two at which lists and masks end."""
+VALUES = (1 << 8, 1 << 16, 1 << 31, 1 << 32, 1 << 48)
+
+
+@order_sizes.case("waits-beyond", "submit.waits", kind=KINDS, count=COUNTS)
+def _(rig: Rig, kind: str, count: int) -> None:
+    """An operation of each kind waits for each of so many points: the last one, and one in their
+    midst."""
+    one, device = work(rig, kind), rig.device
+    for place in (count - 1, int(rig.random.integers(count // 2, count - 1))):
+        (line,) = lines(rig, 1)
+        opened, kept = rig.gate(), rig.gate()
+        opened.open()
+        waits = [opened.point] * count
+        waits[place] = kept.point
+        point = one.submit(line, waits)
+        still(rig, point, f"a {kind} of which wait {place} of {count} is open")
+        kept.open()
+        rig.done(point)
+        device.free(line)
+
+
+@order_sizes.case("submits-at-once", "submit.async", kind=KINDS)
+def _(rig: Rig, kind: str) -> None:
+    """A submission returns while what it waits for is held back, which ends only then, or when
+    that has taken too long."""
+    one, (line,), gate = work(rig, kind), lines(rig, 1), rig.gate()
+    returned, late = threading.Event(), []
+
+    def hold() -> None:
+        if not returned.wait(HELD_S):
+            late.append(HELD_S)
+        gate.open()
+
+    thread = threading.Thread(target=hold, daemon=True)
+    thread.start()
+    point = one.submit(line, (gate.point,))
+    returned.set()
+    thread.join(LONG_S)
+    text = f"the submission of a {kind} did not return in {HELD_S} s, while its wait was held back"
+    expect.that(not late, text)
+    rig.done(point)
+
+
+@order_sizes.case("points-beyond", "wait.true", count=COUNTS, wait_all=(True, False))
+def _(rig: Rig, count: int, wait_all: bool) -> None:
+    """A wait looks at the last of so many points."""
+    gates = [rig.gate() for _ in range(count)]
+    points = [gate.point for gate in gates]
+    if wait_all:
+        for gate in gates[:-1]:
+            gate.open()
+    reached = rig.device.wait(points, QUIET_S, wait_all)
+    expect.equal(reached, False, f"a wait for {count} points before the last is there")
+    gates[-1].open()
+    reached = rig.device.wait(points, LONG_S, wait_all)
+    expect.equal(reached, True, f"a wait for {count} points of which the last was reached")
+
+
+@order_sizes.case(
+    "graph-beyond", "replay.same", "record.order", needs=(Feature.GRAPH,), count=(71, 263, 1031)
+)
+def _(rig: Rig, count: int) -> None:
+    """Launches, fills and copies: every command of a long graph runs, in its order."""
+    dtype = element(rig, ints=True)
+    (cell,), (array,) = cells(rig, dtype, 1)
+    program, marks = rig.program(turn(dtype)), rig.buffer(bytes(8 * count))
+    source = rig.buffer(np.arange(1, count + 1))
+    commands: list[Command] = []
+    launches = 0
+    for i in range(count):
+        place = marks.region(8 * i, 8)
+        if i % 3 == 0:
+            commands.append(
+                LaunchCommand(rig.device.bind(program, (cell, launches % 7)), (1, 1, 1))
+            )
+            launches += 1
+        elif i % 3 == 1:
+            commands.append(FillCommand(place, int(i + 1).to_bytes(8, "little")))
+        else:
+            commands.append(CopyCommand(place, source.region(8 * i, 8)))
+    rig.done(rig.device.replay(rig.device.record(commands), (), rig.timeline(), ()))
+    numbers = np.arange(1, count + 1)
+    numbers[::3] = 0
+    found = np.frombuffer(rig.read(marks), np.int64)
+    expect.same(found, numbers, f"the marks of the {count} commands of a graph")
+    wanted = turned(array, [i % 7 for i in range(launches)])
+    expect.same(rig.array(cell, dtype), wanted, f"a cell after the {launches} launches of a graph")
+
+
+@order_sizes.case(
+    "signal-beyond", "wait.true", "signal.wakes", "submit.waits", kind=KINDS, value=VALUES
+)
+def _(rig: Rig, kind: str, value: int) -> None:
+    """Values of a host-driven timeline compare as whole numbers, on both sides of a power of
+    two."""
+    gate, (line,) = rig.device.create_timeline(True), lines(rig, 1)
+    for reached in (value - 1, value, value + 1):
+        waiting = work(rig, kind).submit(line, (Point(gate, reached),))
+        rig.device.signal(gate, reached - 1, None)
+        still(rig, waiting, f"a {kind} that waits for the value {reached}, at {reached - 1},")
+        rig.device.signal(gate, reached, None)
+        rig.done(waiting)
+        expect.that(rig.pending(Point(gate, reached + 1)), f"value {reached + 1} is not reached")
+        for earlier in (1, reached - 1):
+            expect.that(not rig.pending(Point(gate, earlier)), f"value {earlier} stays reached")
+        gate, (line,) = rig.device.create_timeline(True), lines(rig, 1)
+
+
+@order_sizes.case("values-beyond-16-bits", "timeline.values", "wait.true", timeout_s=60)
+def _(rig: Rig) -> None:
+    """More operations on one timeline than a short counter has values."""
+    count = (1 << 16) + 3
+    (line,) = lines(rig, 1)
+    fill, gate, end_s = work(rig, "fill"), rig.gate(), time.monotonic() + 20
+    point = fill.submit(line, ())
+    while point.value < count - 2:
+        if time.monotonic() > end_s:
+            raise expect.Unfit(f"{count} operations take the device more than 20 s")
+        point = fill.submit(line, ())
+        if not point.value % 4096:
+            rig.done(point)
+    rig.done(point)
+    behind = [fill.submit(line, (gate.point,)) for _ in range(2)]
+    expect.equal(behind[-1].value, count, "the value of the last operation")
+    for late in behind:
+        expect.that(rig.pending(late), f"value {late.value} was reached before its operation ran")
+    gate.open()
+    rig.done(behind[-1])
+
+
+@order_sizes.case(
+    "large-after-write", "submit.waits", mib=(1, 2, 9, 33), read=("copy", "copy-out", "launch")
+)
+def _(rig: Rig, mib: int, read: str) -> None:
+    """What reads much waits for what writes it, on another timeline and held back by a gate."""
+    nbytes, device = mib * MIB, rig.device
+    if nbytes > device.info.limits.alloc_nbytes // 4:
+        raise expect.Unfit(f"the device has no two buffers of {mib} MiB")
+    line, other = lines(rig, 2)
+    source, gate = rig.buffer(nbytes), rig.gate()
+    rig.done(device.fill(source.region(), b"\x11", line, ()))
+    first = device.fill(source.region(), b"\x22", line, (gate.point,))
+    if read == "launch":
+        dtype = element(rig, ints=True)
+        width = 8 * dtype.nbytes
+        bound = device.bind(rig.program(turn(dtype)), (source.region(nbytes - width, width), 0))
+        second = device.launch(bound, (1, 1, 1), other, (first,))
+        found: Callable[[], bytes] = lambda: rig.read(source.region(nbytes - width, width))
+        written = np.frombuffer(b"\x22" * width, NUMPY[dtype])
+        wanted = turned(written, [0]).tobytes()
+    elif read == "copy":
+        target = rig.buffer(nbytes)
+        second = device.copy(target.region(), source.region(), other, (first,))
+        found, wanted = lambda: rig.read(target), b"\x22" * nbytes
+    else:
+        host = bytearray(nbytes)
+        second = device.copy(host, source.region(), other, (first,))
+        found, wanted = lambda: bytes(host), b"\x22" * nbytes
+    still(rig, second, f"a {read} of {mib} MiB that waits for a fill behind a gate")
+    gate.open()
+    rig.done(second)
+    expect.same_bytes(found(), wanted, f"what a {read} of {mib} MiB read after a fill")
+
+
+@order_sizes.case(
+    "large-before-write", "submit.waits", mib=(1, 2, 9, 33), write=("fill", "copy-in")
+)
+def _(rig: Rig, mib: int, write: str) -> None:
+    """What writes much waits for what reads it."""
+    nbytes, device = mib * MIB, rig.device
+    if nbytes > device.info.limits.alloc_nbytes // 4:
+        raise expect.Unfit(f"the device has no two buffers of {mib} MiB")
+    line, other = lines(rig, 2)
+    source, target, gate = rig.buffer(nbytes), rig.buffer(nbytes), rig.gate()
+    rig.done(device.fill(source.region(), b"\x11", line, ()))
+    first = device.copy(target.region(), source.region(), line, (gate.point,))
+    if write == "fill":
+        second = device.fill(source.region(), b"\x22", other, (first,))
+    else:
+        second = device.copy(source.region(), b"\x22" * nbytes, other, (first,))
+    still(rig, second, f"a {write} of {mib} MiB that waits for a copy behind a gate")
+    gate.open()
+    rig.done(second)
+    expect.same_bytes(rig.read(target), b"\x11" * nbytes, f"a copy before a {write} of {mib} MiB")
+
+
+@order_sizes.case("large-launch", "submit.waits", "launch.grid", instances=(2, 65, 301, 1025, 4097))
+def _(rig: Rig, instances: int) -> None:
+    """A launch of many instances waits, too, and what waits for it comes behind all of them."""
+    need(rig, DType.I32)
+    count = min(instances, rig.info.limits.grid[0])
+    line, other = lines(rig, 2)
+    total, gate, host = rig.buffer(np.zeros(1, np.int32)), rig.gate(), bytearray(4)
+    bound = rig.device.bind(rig.program(touch()), (total,))
+    point = rig.device.launch(bound, (count, 1, 1), line, (gate.point,))
+    after = rig.device.copy(host, total.region(), other, (point,))
+    still(rig, point, f"a launch of {count} instances that waits for a gate")
+    expect.same(rig.array(total, DType.I32), np.zeros(1, np.int32), "what a launch that waits did")
+    gate.open()
+    rig.done(after)
+    expect.equal(int.from_bytes(host, "little"), count, f"instances before what waits for {count}")
+
+
+@order_sizes.case(
+    "large-graph", "submit.waits", "replay.same", needs=(Feature.GRAPH,), count=(2, 65, 301, 1025)
+)
+def _(rig: Rig, count: int) -> None:
+    """A replay of many commands waits, too, and what waits for it comes behind all of them."""
+    line, other = lines(rig, 2)
+    marks, gate, host = rig.buffer(bytes(count)), rig.gate(), bytearray(count)
+    graph = rig.device.record([FillCommand(marks.region(i, 1), b"\1") for i in range(count)])
+    point = rig.device.replay(graph, (), line, (gate.point,))
+    after = rig.device.copy(host, marks.region(), other, (point,))
+    still(rig, point, f"a replay of {count} commands that waits for a gate")
+    expect.same_bytes(rig.read(marks), bytes(count), "what a replay that waits did")
+    gate.open()
+    rig.done(after)
+    expect.same_bytes(bytes(host), b"\1" * count, f"what waits for a replay of {count} commands")
+
+
+GROWTH_NBYTES = 6 << 20
+OFTEN = 10_000
+_WARM = OFTEN // 4
+_MOST_S = 3.0
+
+
+def _growing(rig: Rig) -> dict[str, Callable[[], object]]:
+    """One of each kind, which leaves nothing behind."""
+    device, line, fill = rig.device, rig.timeline(), work(rig, "fill")
+    dtype = element(rig)
+    cell = rig.buffer(8 * dtype.nbytes)
+    program = rig.program(turn(dtype))
+    bound, host = device.bind(program, (cell, 0)), bytearray(16)
+
+    def timeline() -> None:
+        one = device.create_timeline(False)
+        rig.done(fill.submit(one, ()))
+        device.free(one)
+
+    def gate() -> None:
+        one = rig.gate()
+        one.open()
+        device.free(one.timeline)
+
+    kinds: dict[str, Callable[[], object]] = {
+        "launch": lambda: device.launch(bound, (1, 1, 1), line, ()),
+        "copy": lambda: device.copy(host, cell.region(0, 16), line, ()),
+        "fill": lambda: device.fill(cell.region(), b"\0", line, ()),
+        "bind": lambda: device.free(device.bind(program, (cell, 1))),
+        "alloc": lambda: device.free(rig.buffer(4096)),
+        "timeline": timeline,
+        "gate": gate,
+        "wait": lambda: device.wait([Point(line, 0)], 0, True),
+        "health": device.health,
+        "describe": device.describe,
+    }
+    source = rig.source(turn(dtype))
+    kinds["load"] = lambda: device.free(device.load(source))
+    if Feature.HOST_CALL in rig.info.features:
+        kinds["host_call"] = lambda: rig.done(device.host_call(lambda: None, line, ()))
+    if Feature.GRAPH in rig.info.features:
+        graph = device.record([LaunchCommand(bound, (1, 1, 1))])
+        kinds["record"] = lambda: device.free(device.record([FillCommand(cell.region(), b"\0")]))
+        kinds["replay"] = lambda: device.replay(graph, (), line, ())
+    return kinds
+
+
+GROWN = (
+    "launch", "copy", "fill", "bind", "alloc", "timeline", "gate", "wait", "health", "describe",
+    "host_call", "record", "replay", "load",
+)  # fmt: skip
+
+
+@order_sizes.case("grows-not", "free.returns", "open.leaks", kind=GROWN, timeout_s=60)
+def _(rig: Rig, kind: str) -> None:
+    """Ten thousand of a kind leave no memory behind, or as many as a few seconds allow."""
+    kinds = _growing(rig)
+    if kind not in kinds:
+        raise expect.Unfit(f"the device does not declare what {kind} needs")
+    one, sync = kinds[kind], work(rig, "fill")
+
+    def often(most: int, seconds: float) -> int:
+        end_s = time.monotonic() + seconds
+        for number in range(most):
+            one()
+            if not number % 256:
+                rig.done(sync.submit(rig.timeline(), ()))
+                if time.monotonic() > end_s:
+                    break
+        rig.done(sync.submit(rig.timeline(), ()))
+        return number + 1
+
+    often(_WARM, _MOST_S / 3)
+    before = used()
+    count = often(OFTEN, _MOST_S)
+    grown = before.grown()
+    allowed = GROWTH_NBYTES if count == OFTEN else GROWTH_NBYTES // 3
+    if grown > allowed:  # what an allocator keeps does not grow twice
+        before, again = used(), often(OFTEN, _MOST_S)
+        grown = max(0, before.grown()) * count // again
+    expect.that(
+        grown <= allowed,
+        f"{count} of {kind} took {grown} bytes of the process, {grown // count} each",
+    )

@@ -1,0 +1,172 @@
+"""Many programs at once: each keeps its own constants, however many come and go beside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hal.core.description import Feature
+from hal.core.dtypes import DType
+from hal.core.values import Program
+from hal.tile.build import Builder, add, mul, unary
+from hal.tile.kernel import Kernel
+from hal.tile.numeric import NUMPY
+from hal_conformance import expect
+from hal_conformance.additions import add_number
+from hal_conformance.case import Cases, Level
+from hal_conformance.cases.programs_load import run_addition
+from hal_conformance.held import check_held, held, used
+from hal_conformance.kernels import need
+from hal_conformance.rig import Rig
+
+programs_alive = Cases("D", Level.CORE)
+
+COUNT = 16
+_OPS = ("exp", "log", "sin", "cos", "tanh", "erf", "sqrt", "rsqrt")
+ALIVE, ALIVE_S = 1000, 4.0
+DISTINCT, DISTINCT_S = 100, 5.0
+LEAK_NBYTES = 12 << 20
+"""What compilers keep of a hundred small texts: LLVM's keeps about 80 KiB of each."""
+
+
+def _function(number: int, dtype: DType) -> Kernel:
+    """y = f(x * a + b), with a function and constants that follow from the number."""
+    b = Builder(f"function_{number}")
+    x, y = b.buffer("x", dtype), b.buffer("y", dtype, reads=False, writes=True)
+    value = add(mul(b.load(x, 0, (COUNT,), (1,)), 0.25 + number / 64), 0.5 + number / 32)
+    b.store(y, 0, unary(_OPS[number % len(_OPS)], value), (1,))
+    return b.kernel()
+
+
+@programs_alive.case("alive-together", "launch.exact", "free.deferred", timeout_s=60)
+def _(rig: Rig) -> None:
+    """Sixteen programs with tables of constants: loaded first, run in any order, some freed and
+    others loaded between; every one computes its own function all the time."""
+    dtype = DType.F64 if DType.F64 in rig.info.dtypes else DType.F32
+    need(rig, dtype)
+    x = np.linspace(0.1, 2.0, COUNT).astype(NUMPY[dtype])
+    source = rig.buffer(x)
+    kernels = [_function(number, dtype) for number in range(16)]
+    wanted = [rig.golden(k, {"x": x, "y": np.zeros_like(x)})["y"] for k in kernels]
+    programs: dict[int, Program] = {i: rig.program(k) for i, k in enumerate(kernels)}
+
+    def check(number: int, when: str) -> None:
+        target = rig.buffer(COUNT * dtype.nbytes)
+        point = rig.launch(programs[number], [source, target])
+        got = rig.array(target, dtype, [point])
+        near = np.abs(wanted[number]).astype(np.float64) * (1e-13 if dtype is DType.F64 else 1e-5)
+        expect.near(got, wanted[number], near, f"program {number} of {len(programs)}, {when}")
+
+    for number in rig.random.permutation(np.repeat(np.arange(16), 2)):
+        check(int(number), "all loaded first")
+    freed = [int(n) for n in rig.random.permutation(16)[:8]]
+    for number in freed:
+        rig.device.free(programs.pop(number))
+    for number in programs:
+        check(number, "after eight others were freed")
+    for number in freed:
+        programs[number] = rig.program(kernels[number])
+    for number in rig.random.permutation(16):
+        check(int(number), "after eight were loaded again")
+
+
+@programs_alive.case("alive-in-sessions", "open.sessions", "launch.exact")
+def _(rig: Rig) -> None:
+    """Two sessions load different programs under one name, and each has its own."""
+    other = Rig(rig.case, rig.setting)
+    try:
+        ours = [rig.program(add_number(rig, n, "same")) for n in (1, 2)]
+        theirs = [other.program(add_number(other, n, "same")) for n in (3, 4)]
+        for _ in range(2):
+            for number, program in enumerate(ours, 1):
+                run_addition(rig, program, number, f"a program of the first session, {number}")
+            for number, program in enumerate(theirs, 3):
+                run_addition(other, program, number, f"a program of the second session, {number}")
+    finally:
+        other.close()
+    run_addition(rig, ours[0], 1, "a program of the first session after the second one was closed")
+
+
+def _distinct(rig: Rig, number: int) -> Kernel:
+    return add_number(rig, number % 31, f"distinct_{number}")
+
+
+def _loaded(
+    rig: Rig, first: int, most: int, seconds: float, keep: Callable[[Program], object]
+) -> int:
+    """Load distinct texts for so long at most; gives how many."""
+    end_s = time.monotonic() + seconds
+    for number in range(first, first + most):
+        keep(rig.device.load(rig.source(_distinct(rig, number))))
+        if time.monotonic() > end_s:
+            break
+    return number - first + 1
+
+
+@programs_alive.case("alive-by-the-thousand", "load.compiles", "launch.exact", timeout_s=60)
+def _(rig: Rig) -> None:
+    """A thousand live programs, or as many as some seconds give: first, last and any are right."""
+    programs: list[Program] = []
+    count = _loaded(rig, 0, ALIVE, ALIVE_S, programs.append)
+    chosen = {0, 1, count // 2, count - 1} | {int(n) for n in rig.random.integers(0, count, 12)}
+    for number in sorted(chosen):
+        what = f"program {number} of {count} live ones"
+        run_addition(rig, programs[number], number % 31, what)
+    for program in programs:
+        rig.device.free(program)
+
+
+@programs_alive.case("load-distinct-and-free", "free.returns", "open.leaks", timeout_s=60)
+def _(rig: Rig) -> None:
+    """A hundred distinct texts leave nothing, in this process and by the device's own count. There
+    is no cache, which may hold what it has not written."""
+    rig = Rig(rig.case, replace(rig.setting, cache_dir=""))
+    try:
+        _load_distinct(rig)
+    finally:
+        rig.close()
+
+
+def _load_distinct(rig: Rig) -> None:
+    counts = Feature.STATS in rig.info.features
+
+    def load(first: int, most: int) -> int:
+        return _loaded(rig, first, most, DISTINCT_S, rig.device.free)
+
+    load(0, DISTINCT // 5)
+    before, resident = held(), used()
+    stats = rig.device.stats("").live_nbytes if counts else 0
+    count = load(1000, DISTINCT)
+    check_held(before, f"{count} distinct texts, loaded and freed,")
+    if (grown := resident.grown()) > LEAK_NBYTES // 2:  # what an allocator keeps grows once
+        resident, count = used(), load(2000, DISTINCT)
+        grown = resident.grown()
+    text = f"{count} distinct texts, loaded and freed, took {grown} bytes of the process"
+    expect.that(grown < max(LEAK_NBYTES * count // DISTINCT, LEAK_NBYTES // 2), text)
+    if counts:
+        expect.equal(rig.device.stats("").live_nbytes, stats, "the device's memory after them")
+
+
+@programs_alive.case("bound-apart", "bind.captures", "launch.exact")
+def _(rig: Rig) -> None:
+    """Three hundred launchables of one program, each with its own numbers and buffers."""
+    dtype = DType.I32 if DType.I32 in rig.info.dtypes else DType.F32
+    need(rig, dtype)
+    b = Builder("scaled")
+    x, y = b.buffer("x", dtype), b.buffer("y", dtype, reads=False, writes=True)
+    b.store(y, 0, add(b.load(x, 0, (COUNT,), (1,)), b.scalar("k", dtype)), (1,))
+    program, source = rig.program(b.kernel()), np.arange(COUNT).astype(NUMPY[dtype])
+    given, target = rig.buffer(source), rig.buffer(300 * COUNT * dtype.nbytes)
+    nbytes = COUNT * dtype.nbytes
+    bound = [
+        rig.device.bind(program, (given, target.region(i * nbytes, nbytes), i)) for i in range(300)
+    ]
+    for number in rig.random.permutation(300):
+        point = rig.device.launch(bound[int(number)], (1, 1, 1), rig.timeline(), ())
+    got: NDArray[np.generic] = rig.array(target, dtype, [point]).reshape(300, COUNT)
+    wanted = source + np.arange(300).astype(source.dtype)[:, None]
+    expect.same(got, wanted.astype(source.dtype), "what 300 launchables of one program stored")

@@ -1,0 +1,141 @@
+"""A whole run: the first look, then a child process for each group."""
+
+from __future__ import annotations
+
+import datetime
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hal.core.errors import InvalidCall
+from hal_conformance import look
+from hal_conformance.case import Case
+from hal_conformance.catalog import catalog, files_of
+from hal_conformance.expected import Expected, read_expected
+from hal_conformance.job import Job
+from hal_conformance.judge import Result
+from hal_conformance.plan import Choice, by_group, chosen
+from hal_conformance.results import green
+from hal_conformance.runner import DEAD, Look, not_run, run
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to run on which device. `seeded` gives the device each seed as its setting "seed". With
+    `others` the cases have mixed groups of the device and these."""
+
+    device: str
+    choice: Choice = field(default_factory=Choice)
+    seeds: tuple[int, ...] = (0,)
+    seeded: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRun:
+    """What a group's cases came to; `look` comes with the first look alone."""
+
+    group: str
+    results: tuple[Result, ...]
+    look: Look | None = None
+
+
+def conform(request: Request) -> Iterator[GroupRun]:
+    """Run the chosen cases, group by group. The first look is part of group A, which comes first:
+    its cases have results when they are chosen or red.
+
+    Raises what `hal.open` raises for a device that is not there, InvalidCall when no case is
+    chosen, PluginError for a wrong `hal-conformance.toml`.
+    """
+    cases = chosen(request.choice)
+    rest = tuple(case for case in cases if case.id not in look.FIRST)
+    for other in request.others:
+        look.plugin_of(other)  # a name that is wrong is told now, not by the cases that need it
+    expected = read_expected(folder_of(request.device))
+    with tempfile.TemporaryDirectory(prefix="hal-conformance-") as cache:
+        job = _first_job(request, expected, cache)
+        first = _looked(job, expected)
+        first = replace(first, results=tuple(_wanted(first.results, cases)))
+        if green(first.results) and first.look:
+            # A group's own environment may give it other devices: each child asks anew.
+            job = replace(job, peers=(), seeds=request.seeds, others=request.others)
+            groups = _groups(job, rest, expected)
+        else:
+            groups = _hopeless(rest, request.seeds)
+        yield from _together(first, groups)
+
+
+def _first_job(request: Request, expected: Expected, cache: str) -> Job:
+    return Job(
+        request.device,
+        look.FIRST,
+        look.FILES,
+        (request.device,),
+        request.seeds[:1],
+        request.seeded,
+        settings=request.settings,
+        floors=expected.floors,
+        cache_dir=cache,
+    )
+
+
+def _together(first: GroupRun, groups: Iterator[GroupRun]) -> Iterator[GroupRun]:
+    """The first look and group A as one."""
+    after = next(groups, None)
+    if after is None:
+        yield first
+    elif after.group == first.group:
+        yield replace(first, results=first.results + after.results)
+    else:
+        yield from (first, after)
+    yield from groups
+
+
+def folder_of(device: str) -> str:
+    """Where the device's plugin has its manifest, and beside it what it says about the suite."""
+    return look.folder(look.plugin_of(device))
+
+
+def _looked(job: Job, expected: Expected) -> GroupRun:
+    results: list[Result] = []
+    seen = None
+    for found in run(replace(job, look=True), expected.environment_of("A")):
+        if isinstance(found, Look):
+            seen = found
+            continue
+        results.append(_judged(found, expected))
+        if found.outcome in DEAD:
+            break
+    if seen and job.device not in seen.peers:
+        known = ", ".join(seen.peers) or "none"
+        raise InvalidCall(f"there is no device {job.device!r}\nknown devices: {known}")
+    return GroupRun("A", tuple(results), seen)
+
+
+def _wanted(results: Sequence[Result], cases: Sequence[Case]) -> Iterator[Result]:
+    ids = {case.id for case in cases}
+    return (result for result in results if result.id in ids or not green([result]))
+
+
+def _groups(job: Job, cases: Sequence[Case], expected: Expected) -> Iterator[GroupRun]:
+    for group, mine in by_group(cases).items():
+        turns = replace(job, cases=tuple(case.id for case in mine), files=files_of(mine))
+        found = run(turns, expected.environment_of(group))
+        results = tuple(_judged(r, expected) for r in found if isinstance(r, Result))
+        yield GroupRun(group, results)
+
+
+def _hopeless(cases: Sequence[Case], seeds: Sequence[int]) -> Iterator[GroupRun]:
+    why = "the first look at the device failed"
+    for group, mine in by_group(cases).items():
+        yield GroupRun(group, tuple(not_run(case, seed, why) for seed in seeds for case in mine))
+
+
+def _judged(result: Result, expected: Expected) -> Result:
+    return expected.judged(result, datetime.datetime.now(datetime.UTC).date())
+
+
+def complete(results: Sequence[Result]) -> bool:
+    """Whether every case of the suite has a result."""
+    return {case.id for case in catalog()} <= {result.id for result in results}
