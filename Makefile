@@ -45,7 +45,7 @@ sanitize: $(VENV)/dev.stamp
 
 clean:
 	rm -rf $(VENV) build plugins/*/build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find hal hal_conformance stack plugins tests -name '*.so' -delete -o -name '*.egg-info' -prune -exec rm -r {} +
+	find hal hal_conformance hal_tools stack plugins tests -name '*.so' -delete -o -name '*.egg-info' -prune -exec rm -r {} +
 
 $(VENV)/base.stamp: pyproject.toml plugins/cpu/pyproject.toml $(NATIVE)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

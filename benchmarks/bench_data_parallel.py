@@ -16,7 +16,7 @@ from benchmarks.machine import ROOT
 from benchmarks.row import Bar, BenchmarkError, Row
 
 DEADLINE_S = 1800.0
-HAL = (sys.executable, "-c", "from hal.cli import main; main(prog_name='hal')")
+HAL = (sys.executable, "-c", "from hal_tools.cli import main; main(prog_name='hal')")
 
 
 def rows(quick: bool) -> Iterator[Row]:

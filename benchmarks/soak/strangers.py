@@ -172,7 +172,14 @@ def attack(folder: Path, messages: int, seed: int) -> tuple[Counter[str], int, d
     """What was sent, how the job ended, and when the attack began and was over."""
     (folder / "boot").write_text("the boot of another host\n")
     (folder / "job.py").write_text(JOB)
-    command = [sys.executable, "-c", "from hal.cli import main; main()", "run", "-n", str(RANKS)]
+    command = [
+        sys.executable,
+        "-c",
+        "from hal_tools.cli import main; main()",
+        "run",
+        "-n",
+        str(RANKS),
+    ]
     command += ["--devices", "cpu:0", "--deadline", "60", str(folder / "job.py"), str(folder)]
     sent, at = Counter[str](), {}
     with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as job:

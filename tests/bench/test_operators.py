@@ -5,10 +5,10 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from hal.cli import main
 from hal.core.dtypes import DType
 from hal.core.errors import PluginError
 from hal.core.values import Span
+from hal_tools.cli import main
 from stack.bench import clock, operators, roof
 from stack.bench.cases import cases
 from stack.bench.clock import Time

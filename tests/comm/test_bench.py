@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from hal.cli import main
 from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind as Kind
+from hal_tools.cli import main
 from stack.bench.comm.rank import Found, Wanted, found_in
 from stack.bench.comm.sizes import size_text, sizes_in
 from stack.bench.comm.times import SHARES, HostMemory, Time, rows_between_hosts, times

@@ -84,7 +84,7 @@ def test_info_is_json_whatever_a_plugin_prints(site):
     command = [
         sys.executable,
         "-c",
-        "from hal.cli import main; main()",
+        "from hal_tools.cli import main; main()",
         "info",
         "talks:0",
         "--json",

@@ -6,12 +6,12 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from hal.cli import main
 from hal.core.description import Feature
 from hal_conformance.catalog import catalog
 from hal_conformance.certificate import signed
 from hal_conformance.page import page
 from hal_conformance.verify import BadCertificate, read
+from hal_tools.cli import main
 from tests.conformance.plugins import GOOD
 
 EXPECTS = """

@@ -23,7 +23,7 @@ path.with_suffix(".new").write_text(str(os.getpid()))
 path.with_suffix(".new").rename(path)
 time.sleep(600)
 """
-CONFORM = (sys.executable, "-c", "from hal.cli import main; main()", "conform")
+CONFORM = (sys.executable, "-c", "from hal_tools.cli import main; main()", "conform")
 
 
 def environment(**more):

@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 import hal
-from hal.cli import main
-from hal.cli_tables import size
 from hal.core.description_json import from_json
+from hal_tools.cli import main
+from hal_tools.cli_tables import size
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from hal.cli import main
+from hal_tools.cli import main
 
 GOOD = "import click\n\n@click.command()\ndef greet():\n    '''Greet.'''\n    click.echo('hello')\n"
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from hal.contract_docs import render
 from hal.core.description import Feature
 from hal.core.spec import (
     MANDATORY_DEVICE,
@@ -14,6 +13,7 @@ from hal.core.spec import (
     PluginSpec,
     hooks,
 )
+from hal_tools.contract_docs import render
 
 MANUAL = Path(__file__).parents[2] / "docs/contract.md"
 HOOKS = [(spec, hook) for spec in (PluginSpec, DeviceSpec) for hook in hooks(spec)]
@@ -42,7 +42,7 @@ def test_every_feature_stands_for_a_hook_or_widens_one():
 
 
 def test_the_manual_is_not_stale():
-    assert MANUAL.read_text() == render(), "run: python -m hal.contract_docs"
+    assert MANUAL.read_text() == render(), "run: python -m hal_tools.contract_docs"
 
 
 def test_the_manual_has_every_hook_and_value():

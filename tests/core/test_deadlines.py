@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 PYTHON = [
     "hal/**/*.py",
     "hal_conformance/**/*.py",
+    "hal_tools/**/*.py",
     "stack/**/*.py",
     "plugins/*/src/**/*.py",
     "plugins/*/tests/**/*.py",

@@ -6,10 +6,10 @@ import pytest
 from click.testing import CliRunner
 
 import hal
-from hal.cli import main
 from hal.core.errors import InvalidCall
 from hal.core.manifest import discover
-from hal.doctor.examine import examine
+from hal_tools.cli import main
+from hal_tools.doctor.examine import examine
 
 pytestmark = pytest.mark.slow
 INSTALLED = frozenset(found.name for found in discover())

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hal.cli import main
 from hal.core.errors import InvalidCall
-from hal.new.project import write_project
+from hal_tools.cli import main
+from hal_tools.new.project import write_project
 
 ROOT = Path(__file__).parents[2]
 NAMES = ["mychip", "x1", "a2345678901234567890"]
@@ -61,7 +61,7 @@ def test_its_files_are_clean(tmp_path, name):
 
 def test_its_linter_is_ours():
     ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]
-    text = (ROOT / "hal/new/templates/pyproject.toml.txt").read_text()
+    text = (ROOT / "hal_tools/new/templates/pyproject.toml.txt").read_text()
     theirs = tomllib.loads(text)["tool"]["ruff"]
     for key in ("select", "ignore"):
         assert theirs["lint"][key] == ours["lint"][key]

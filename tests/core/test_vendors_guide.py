@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from hal.cli import main
 from hal.core.fault_plan import parse_plan
 from hal.core.wrappers import wrapper
 from hal_conformance.case import Level
 from hal_conformance.expected import parse_expected
+from hal_tools.cli import main
 from stack.compiler.text.math import ULP
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LONG_S = 60
-HAL = (sys.executable, "-c", "from hal.cli import main; main(prog_name='hal')")
+HAL = (sys.executable, "-c", "from hal_tools.cli import main; main(prog_name='hal')")
 
 
 @dataclass

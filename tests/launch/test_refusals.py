@@ -5,7 +5,7 @@ import socket
 import pytest
 from click.testing import CliRunner
 
-from hal.cli import main
+from hal_tools.cli import main
 
 
 @pytest.fixture

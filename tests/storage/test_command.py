@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 from click.testing import CliRunner
 
-from hal.cli import main
+from hal_tools.cli import main
 from stack.storage import Checkpoints, StorageError
 from tests.storage.states import differs, state
 

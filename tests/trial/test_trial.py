@@ -51,7 +51,7 @@ def test_it_is_small(name, most):
 def test_it_reaches_its_level(tmp_path, name, level):
     report = tmp_path / "report.json"
     chosen = ["--level", level, "--no-timed", "--json", str(report)]
-    command = "from hal.cli import main; main()"
+    command = "from hal_tools.cli import main; main()"
     done = run("-c", command, "conform", f"{name}:0", *chosen, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     table = json.loads(report.read_text())

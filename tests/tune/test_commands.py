@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import hal
-from hal.cli import main
+from hal_tools.cli import main
 from stack.compiler.tune import candidates
 from stack.runtime import opening
 from stack.runtime.tuned import Record, Result, records_of, write_record
@@ -117,7 +117,7 @@ def test_a_product_is_tuned_in_a_process_of_its_own(tmp_path):
     args = ["tune", "cpu:0", "--matmul", "2x2x8x3", "--budget", "200"]
     env = os.environ | {"HAL_CACHE_DIR": str(tmp_path / "cache"), "COLUMNS": "200"}
     done = subprocess.run(
-        [sys.executable, "-c", "from hal.cli import main; main()", *args],
+        [sys.executable, "-c", "from hal_tools.cli import main; main()", *args],
         capture_output=True,
         text=True,
         env=env,

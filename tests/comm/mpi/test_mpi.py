@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hal.cli import main
 from hal.core.errors import InvalidCall
+from hal_tools.cli import main
 from stack.comm.engine.choice import ENGINE_VARIABLE, joined
 
 LAUNCHER = shutil.which(
     "mpirun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 )
-HAL = (sys.executable, "-c", "from hal.cli import main; main(prog_name='hal')")
+HAL = (sys.executable, "-c", "from hal_tools.cli import main; main(prog_name='hal')")
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 MORE = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
 CASES = (

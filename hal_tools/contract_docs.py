@@ -1,6 +1,6 @@
 """Writes docs/contract.md, the device contract as a manual, from the docstrings of `hal.core`.
 
-python -m hal.contract_docs [PATH]
+python -m hal_tools.contract_docs [PATH]
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def render() -> str:
 
 def _pages() -> Iterator[str]:
     yield "# The device contract"
-    yield "<!-- Written by `python -m hal.contract_docs` from the docstrings of hal.core. -->"
+    yield "<!-- Written by `python -m hal_tools.contract_docs` from the docstrings of hal.core. -->"
     yield f"Contract version {description.CONTRACT_VERSION}."
     yield _doc(spec)
     yield "## The manifest"

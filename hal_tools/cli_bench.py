@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from hal.cli_run import SHELL
+from hal_tools.cli_run import SHELL
 
 _EXPLAIN = "Measure nothing: show what the model holds for fastest among so many hosts and ranks."
 _FILE = click.Path(dir_okay=False, path_type=Path)

@@ -11,9 +11,9 @@ from hal.core.installed import entry_points
 from hal.core.manifest import GROUP, Found, manifest_path
 from hal.core.registry import Registry
 from hal.core.survey import STAGES, Look
-from hal.doctor.advice import advice
-from hal.doctor.finding import BAD, NOTE, OK, Finding
-from hal.doctor.strays import strays
+from hal_tools.doctor.advice import advice
+from hal_tools.doctor.finding import BAD, NOTE, OK, Finding
+from hal_tools.doctor.strays import strays
 
 _SLOW_WITHOUT = {Feature.GRAPH: "the stack launches its kernels one by one"}
 """What the stack does without a feature; `Fallbacks` counts how often."""

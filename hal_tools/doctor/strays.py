@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Iterator
 
 from hal.core.manifest import FILE, GROUP
-from hal.doctor.finding import BAD, Finding
+from hal_tools.doctor.finding import BAD, Finding
 
 
 def strays(known: Collection[str]) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from hal.core.errors import InvalidCall
-from hal.new.source import renamed_sources
+from hal_tools.new.source import renamed_sources
 
 _NAME = re.compile(r"[a-z][a-z0-9]{1,19}")
 _TEMPLATES = Path(__file__).parent / "templates"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from hal.doctor.finding import Finding
+from hal_tools.doctor.finding import Finding
 
 
 def findings_text(findings: Sequence[Finding]) -> str:

@@ -17,16 +17,16 @@ import click
 from rich.console import Console
 
 import hal
-from hal.cli_bench import bench
-from hal.cli_checkpoint import checkpoint
-from hal.cli_plugins import PluginCommands
-from hal.cli_run import run
-from hal.cli_tables import devices_table, info_tables
 from hal.core.description_json import to_json
-from hal.doctor.examine import examine
-from hal.doctor.finding import BAD
-from hal.doctor.shown import findings_text
-from hal.new.project import write_project
+from hal_tools.cli_bench import bench
+from hal_tools.cli_checkpoint import checkpoint
+from hal_tools.cli_plugins import PluginCommands
+from hal_tools.cli_run import run
+from hal_tools.cli_tables import devices_table, info_tables
+from hal_tools.doctor.examine import examine
+from hal_tools.doctor.finding import BAD
+from hal_tools.doctor.shown import findings_text
+from hal_tools.new.project import write_project
 
 _OUT = click.Path(dir_okay=False, writable=True)
 _WITH = 'Make groups of DEVICE and these ("opencl:0,cpu:0") by the stack, for group H.'
