@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.row import BenchmarkError
-from stack.storage import Checkpoints, Limits
+from stack.storage import CheckpointLimits, Checkpoints
 from stack.storage.folder import Folder
 from stack.storage.repair import repair, verify
 from stack.storage.steps import StepFolder
 
 CUT = 8
 FOLDER = StepFolder(1, 0)
-SMALL = Limits(block=4096, file_nbytes=50_000)
+SMALL = CheckpointLimits(block=4096, file_nbytes=50_000)
 
 
 def places(folder: Path, count: int, seed: int) -> Iterator[tuple[Path, int, int]]:

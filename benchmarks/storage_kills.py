@@ -21,7 +21,7 @@ from benchmarks.machine import ROOT
 from benchmarks.row import BenchmarkError
 from stack.comm.group import Group
 from stack.comm.store import Store, StoreServer
-from stack.storage import Checkpoints, Shard
+from stack.storage import Checkpoints, TensorShard
 
 TOKEN = "of-a-test"
 TENSORS, ELEMENTS = 24, 64 * 1024
@@ -42,12 +42,12 @@ def rank_main(address: str, rank: int, size: int, where: str) -> None:
             print(number, flush=True)
 
 
-def state(number: int, rank: int, size: int) -> dict[str, Shard]:
+def state(number: int, rank: int, size: int) -> dict[str, TensorShard]:
     """A rank's columns of tensors that are full of a number."""
     edges = [ELEMENTS // 256 * r // size for r in (rank, rank + 1)]
     part = np.full((256, edges[1] - edges[0]), number, np.uint32)
     shape = (256, ELEMENTS // 256)
-    return {f"w{i}": Shard.box(part, shape, (0, edges[0])) for i in range(TENSORS)}
+    return {f"w{i}": TensorShard.box(part, shape, (0, edges[0])) for i in range(TENSORS)}
 
 
 def kill_once(where: str, size: int, choose: random.Random, one: bool) -> tuple[int, int]:

@@ -19,11 +19,11 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor import Shard as Rows
+from torch.distributed.tensor import TensorShard as Rows
 
 from stack.comm.group import Group
 from stack.comm.store import Store
-from stack.storage import Checkpoints, Shard
+from stack.storage import Checkpoints, TensorShard
 from stack.storage.memory import aligned
 
 TOKEN = "of-a-benchmark"
@@ -46,7 +46,9 @@ class Rank:
         self.arrays = {f"w{i}": rng.random((rows, WIDTH), np.float32) for i in range(TENSORS)}
         shape = (rows * SIZE, WIDTH)
         self.parts = {
-            "model": {n: Shard.box(a, shape, (rank * rows, 0)) for n, a in self.arrays.items()}
+            "model": {
+                n: TensorShard.box(a, shape, (rank * rows, 0)) for n, a in self.arrays.items()
+            }
         }
         mesh = init_device_mesh("cpu", (SIZE,))
         self.tensors = {

@@ -122,7 +122,7 @@ def load(path: str | Path, device: str | None = None) -> dict[str, Any]:
         plain = json.loads(state)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(_foreign(file, f"its state is no JSON: {error}")) from error
-    result = Tree(file, arrays, device).part(plain, 0)
+    result = StateTree(file, arrays, device).part(plain, 0)
     if not isinstance(result, dict):
         raise CheckpointError(_foreign(file, "its state is no dict"))
     return result
@@ -207,7 +207,7 @@ def _check_text(text: str, where: str) -> None:
         raise CheckpointError(f"cannot save {where!a}: {text!a} is no Unicode text") from error
 
 
-class Tree:
+class StateTree:
     """Puts the tree of a checkpoint together. Raises CheckpointError for what `save` never
     writes."""
 

@@ -8,17 +8,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from stack.comm.group import Group
-from stack.framework.checkpoint import Tree, arrays_in, taken_apart
+from stack.framework.checkpoint import StateTree, arrays_in, taken_apart
 from stack.framework.errors import CheckpointError
 from stack.framework.tensor import Tensor
-from stack.storage import Checkpoints as Stored
-from stack.storage import Saving
+from stack.storage import Checkpoints, Saving
 
 _ALONE = "tensors"
 """The group of tensors that stand at the top of a tree."""
 
 
-class Checkpoints:
+class TreeCheckpoints:
     """The checkpoints in a folder, or in stores by their URLs ("file:/nvme/run, s3://bucket/run").
 
     What stands under each key at the top of a tree ("model", "optimizer") goes to files of its own,
@@ -28,7 +27,7 @@ class Checkpoints:
 
     def __init__(self, where: str | Path, group: Group | None = None, **options: Any) -> None:
         self._where = Path(where)
-        self._stored = Stored(where, group, **options)
+        self._stored = Checkpoints(where, group, **options)
 
     def save(self, step: int, tree: Mapping[str, Any], *, background: bool = False) -> Saving:
         """Commit a step: nested dicts, lists and tuples of tensors and plain values.
@@ -58,7 +57,7 @@ class Checkpoints:
         for key, value in loaded.state.items():
             group = _ALONE if isinstance(value, dict) and "tensor:" in value else key
             arrays = loaded.tensors.get(group, {})
-            tree[key] = Tree(self._where, arrays, device).part(value, 0)
+            tree[key] = StateTree(self._where, arrays, device).part(value, 0)
         return loaded.step, tree
 
     def newest(self) -> int | None:

@@ -1,10 +1,10 @@
 """Checkpoints that are never torn and never silently wrong, for any number of ranks: arrays, names
 and boxes, without tensors."""
 
-from stack.storage.agree import Limits
+from stack.storage.agree import CheckpointLimits
 from stack.storage.background import Saving
-from stack.storage.boxes import Box, Shard, Span
-from stack.storage.checkpoints import Checkpoints, Loaded
+from stack.storage.boxes import Box, FlatRange, TensorShard
+from stack.storage.checkpoints import Checkpoint, Checkpoints
 from stack.storage.errors import (
     Damaged,
     Mismatch,
@@ -16,16 +16,16 @@ from stack.storage.errors import (
 
 __all__ = [
     "Box",
+    "Checkpoint",
+    "CheckpointLimits",
     "Checkpoints",
     "Damaged",
-    "Limits",
-    "Loaded",
+    "FlatRange",
     "Mismatch",
     "NoCheckpoint",
     "Occupied",
     "Refused",
     "Saving",
-    "Shard",
-    "Span",
     "StorageError",
+    "TensorShard",
 ]

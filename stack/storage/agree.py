@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from stack.storage.boxes import Box, Shard, Span, rows_of
+from stack.storage.boxes import Box, FlatRange, TensorShard, rows_of
 from stack.storage.errors import Mismatch
-from stack.storage.layout import BLOCK, FILE_NBYTES, Layout, TensorInfo, code_of, layout_of
+from stack.storage.layout import BLOCK, FILE_NBYTES, FileLayout, TensorInfo, code_of, layout_of
 from stack.storage.plan import (
     BLOCK_,
     TOLD,
     Ints,
-    Plan,
+    TransferPlan,
     Turns,
     check_covered,
     chosen,
@@ -25,15 +25,15 @@ from stack.storage.plan import (
     planned,
     split,
 )
-from stack.storage.ranks import Ranks
+from stack.storage.ranks import StorageRanks
 
 Key = tuple[str, str]
-Shards = dict[Key, Shard]
+Shards = dict[Key, TensorShard]
 """What a rank has, by group and name."""
 
 
 @dataclass(frozen=True)
-class Limits:
+class CheckpointLimits:
     """How files and blocks are cut, and how many bytes a rank holds beyond its state."""
 
     block: int = BLOCK
@@ -46,7 +46,7 @@ def infos_of(shards: Shards) -> list[TensorInfo]:
     return [TensorInfo(g, n, code_of(s.dtype), s.shape) for (g, n), s in shards.items()]
 
 
-def parts_of(shards: Shards) -> list[Box | Span]:
+def parts_of(shards: Shards) -> list[Box | FlatRange]:
     """Which part of each."""
     return [shard.part for shard in shards.values()]
 
@@ -54,35 +54,35 @@ def parts_of(shards: Shards) -> list[Box | Span]:
 class Plans:
     """Agrees on plans, and keeps the last save's and the last load's while layouts stay."""
 
-    def __init__(self, ranks: Ranks, limits: Limits) -> None:
+    def __init__(self, ranks: StorageRanks, limits: CheckpointLimits) -> None:
         self._ranks, self._limits = ranks, limits
-        self._kept: dict[str, tuple[Any, Plan]] = {}
+        self._kept: dict[str, tuple[Any, TransferPlan]] = {}
 
-    def for_save(self, shards: Shards) -> Plan:
+    def for_save(self, shards: Shards) -> TransferPlan:
         """The plan by which each byte is written once. All ranks call it. Raises Mismatch where
         ranks disagree on a tensor, StorageError where together they lack a part of one."""
         infos, parts = infos_of(shards), parts_of(shards)
         key = (infos, parts)
         return self._kept_or("save", key, lambda: self._save(infos, parts))
 
-    def for_load(self, shards: Shards, layout: Layout) -> Plan:
+    def for_load(self, shards: Shards, layout: FileLayout) -> TransferPlan:
         """The plan by which each byte that any rank wants is read once. All ranks call it."""
         infos, parts = infos_of(shards), parts_of(shards)
         key = (infos, parts, layout)
         return self._kept_or("load", key, lambda: self._plan(infos, parts, layout, False))
 
-    def _kept_or(self, kind: str, key: Any, make: Any) -> Plan:
+    def _kept_or(self, kind: str, key: Any, make: Any) -> TransferPlan:
         kept = self._kept.get(kind)
         stays = kept is not None and kept[0] == key
         if kept is not None and all(self._ranks.tell(stays)):
             return kept[1]
         if kept is None:
             self._ranks.tell(False)
-        plan: Plan = make()
+        plan: TransferPlan = make()
         self._kept[kind] = (key, plan)
         return plan
 
-    def _save(self, infos: list[TensorInfo], parts: list[Box | Span]) -> Plan:
+    def _save(self, infos: list[TensorInfo], parts: list[Box | FlatRange]) -> TransferPlan:
         layout = layout_of(self._union(infos), self._limits.file_nbytes, self._limits.block)
         return self._plan(infos, parts, layout, True)
 
@@ -105,8 +105,12 @@ class Plans:
         return list(found.values())
 
     def _plan(
-        self, infos: Sequence[TensorInfo], parts: Sequence[Box | Span], layout: Layout, once: bool
-    ) -> Plan:
+        self,
+        infos: Sequence[TensorInfo],
+        parts: Sequence[Box | FlatRange],
+        layout: FileLayout,
+        once: bool,
+    ) -> TransferPlan:
         ranks = self._ranks
         rows = [
             rows_of(t.shape, t.itemsize, part, str(t)) for t, part in zip(infos, parts, strict=True)
@@ -128,7 +132,7 @@ class Plans:
         budget = max(layout.block, self._limits.window // 6)
         return planned(layout, turns, ranks.rank, mine, told, traffic, budget)
 
-    def _check(self, told: Sequence[Ints], layout: Layout, turns: Turns) -> None:
+    def _check(self, told: Sequence[Ints], layout: FileLayout, turns: Turns) -> None:
         error = None
         try:
             check_covered(np.concatenate(told), layout, turns.owner == self._ranks.rank)
@@ -137,5 +141,5 @@ class Plans:
         self._ranks.agree(error, "planning")
 
 
-def _travels(mine: Ints, layout: Layout, turns: Turns, me: int) -> Ints:
+def _travels(mine: Ints, layout: FileLayout, turns: Turns, me: int) -> Ints:
     return held(mine[turns.owner[mine[:, BLOCK_]] != me], layout.blocks)

@@ -28,20 +28,20 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class FlatRange:
     """Elements `start` to `stop` of the flattened tensor, as ZeRO cuts it."""
 
     start: int
     stop: int
 
 
-def lengths_of(part: Box | Span) -> tuple[int, ...]:
+def lengths_of(part: Box | FlatRange) -> tuple[int, ...]:
     """The shape of an array that has the elements of a part."""
     return part.lengths if isinstance(part, Box) else (part.stop - part.start,)
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class TensorShard:
     """A rank's part of a tensor of shape `shape`: `array` has the elements of `part`, in their
     order; it is C-contiguous for loading into. Where elements come from a device, `array` is a
     function that gives them, called once while a save is staged."""
@@ -49,28 +49,28 @@ class Shard:
     array: Array | Callable[[], Array]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    part: Box | Span
+    part: Box | FlatRange
 
     @classmethod
-    def whole(cls, array: Array) -> Shard:
+    def whole(cls, array: Array) -> TensorShard:
         """All of a tensor."""
         return cls(array, array.shape, array.dtype, Box((0,) * array.ndim, array.shape))
 
     @classmethod
-    def box(cls, array: Array, shape: tuple[int, ...], offsets: tuple[int, ...]) -> Shard:
+    def box(cls, array: Array, shape: tuple[int, ...], offsets: tuple[int, ...]) -> TensorShard:
         """The box of a tensor that begins at `offsets` and is as large as the array."""
         return cls(array, shape, array.dtype, Box(offsets, array.shape))
 
     @classmethod
-    def span(cls, array: Array, shape: tuple[int, ...], start: int) -> Shard:
+    def flat(cls, array: Array, shape: tuple[int, ...], start: int) -> TensorShard:
         """The elements of the flattened tensor from `start` on, in an array of one dimension."""
-        return cls(array, shape, array.dtype, Span(start, start + array.size))
+        return cls(array, shape, array.dtype, FlatRange(start, start + array.size))
 
 
-def rows_of(shape: tuple[int, ...], itemsize: int, part: Box | Span, name: str = "") -> Rows:
+def rows_of(shape: tuple[int, ...], itemsize: int, part: Box | FlatRange, name: str = "") -> Rows:
     """The runs of a part of a tensor; none for an empty part. Raises StorageError for a part that
     does not lie in the tensor."""
-    if isinstance(part, Span):
+    if isinstance(part, FlatRange):
         if not 0 <= part.start <= part.stop <= prod(shape):
             raise StorageError(f"{name}: {part} is no range of a tensor of shape {shape}")
         n = (part.stop - part.start) * itemsize

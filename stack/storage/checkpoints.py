@@ -18,29 +18,29 @@ from numpy.typing import NDArray
 
 from stack.comm.group import Group
 from stack.storage import copying, parity
-from stack.storage.agree import Limits, Plans, Shards
+from stack.storage.agree import CheckpointLimits, Plans, Shards
 from stack.storage.background import Background, Saving
-from stack.storage.boxes import Shard, lengths_of
+from stack.storage.boxes import TensorShard, lengths_of
 from stack.storage.errors import Mismatch, NoCheckpoint, StorageError
-from stack.storage.layout import DTYPES, Layout, code_of
+from stack.storage.layout import DTYPES, FileLayout, code_of
 from stack.storage.manifest import COPY, MANIFEST, Manifest, decoded
 from stack.storage.memory import Bytes, together
 from stack.storage.moving import bytes_of, read_blocks, write_blocks
-from stack.storage.plan import Plan
+from stack.storage.plan import TransferPlan
 from stack.storage.probe import probe
-from stack.storage.ranks import Ranks, raise_of, text_of
+from stack.storage.ranks import StorageRanks, raise_of, text_of
 from stack.storage.steps import Listing, StepFolder
-from stack.storage.store import Lease, Place, Store
+from stack.storage.store import BlobStore, Destination, WriteLease
 from stack.storage.stores import opened
 from stack.storage.verified import Copies
 
 Array = NDArray[Any]
-Tensors = Mapping[str, Mapping[str, Array | Shard]]
+Tensors = Mapping[str, Mapping[str, Array | TensorShard]]
 """By group ("model", "optimizer") and name; a plain array is a whole tensor."""
 
 
 @dataclass(frozen=True)
-class Loaded:
+class Checkpoint:
     """A step that was loaded: `tensors` by group and name, whole or what was asked for."""
 
     step: int
@@ -60,23 +60,23 @@ class Checkpoints:
 
     def __init__(
         self,
-        where: str | Path | list[Store],
+        where: str | Path | list[BlobStore],
         group: Group | None = None,
         *,
         keep: int | None = None,
         parity: int = 0,
-        limits: Limits | None = None,
+        limits: CheckpointLimits | None = None,
         deadline_s: float = 600.0,
     ) -> None:
         if keep is not None and keep < 1:
             raise StorageError(f"keep is {keep}; at least the newest step is kept")
-        places = where if isinstance(where, list) else opened(str(where), deadline_s)
-        self._stores: list[Store] = places
-        self._ranks = Ranks(group)
-        self._limits = limits or Limits()
+        stores = where if isinstance(where, list) else opened(str(where), deadline_s)
+        self._stores: list[BlobStore] = stores
+        self._ranks = StorageRanks(group)
+        self._limits = limits or CheckpointLimits()
         self._plans = Plans(self._ranks, self._limits)
         self._keep, self._parity, self._deadline_s = keep, parity, deadline_s
-        self._leases: list[Lease] = []
+        self._leases: list[WriteLease] = []
         self._arena: list[Array] = []
         self._background = Background(deadline_s)
         self.skipped = 0
@@ -134,7 +134,7 @@ class Checkpoints:
             saving.wait_staged()
         return saving
 
-    def load(self, wanted: Tensors | None = None, step: int | None = None) -> Loaded:
+    def load(self, wanted: Tensors | None = None, step: int | None = None) -> Checkpoint:
         """Read the newest whole step, or this one, into the arrays of `wanted`; without it every
         rank gets every whole tensor in a new array. Each block is read by one rank alone.
 
@@ -159,7 +159,7 @@ class Checkpoints:
         tensors: dict[str, dict[str, Array]] = {}
         for (group, name), array in arrays.items():
             tensors.setdefault(group, {})[name] = array
-        return Loaded(manifest.step, manifest.state, tensors)
+        return Checkpoint(manifest.step, manifest.state, tensors)
 
     def steps(self) -> list[int]:
         """The committed steps of all stores, the newest first. Asks the stores."""
@@ -195,7 +195,9 @@ class Checkpoints:
     def _ready(self, shards: Shards, copied: bool) -> Shards:
         """Parts in arrays; copied to memory that stays for the next save."""
         if not copied:
-            return {key: Shard(_array(s), s.shape, s.dtype, s.part) for key, s in shards.items()}
+            return {
+                key: TensorShard(_array(s), s.shape, s.dtype, s.part) for key, s in shards.items()
+            }
         wanted = [(lengths_of(s.part), s.dtype) for s in shards.values()]
         if wanted != [(a.shape, a.dtype) for a in self._arena]:
             self._arena = []  # first, so that there are not two
@@ -203,7 +205,7 @@ class Checkpoints:
         for target, shard in zip(self._arena, shards.values(), strict=True):
             np.copyto(target, _array(shard))
         return {
-            key: Shard(array, shard.shape, shard.dtype, shard.part)
+            key: TensorShard(array, shard.shape, shard.dtype, shard.part)
             for array, (key, shard) in zip(self._arena, shards.items(), strict=True)
         }
 
@@ -223,8 +225,8 @@ class Checkpoints:
         try:
             number, attempt, tokens = self._first(begin)
             folder = StepFolder(number, attempt)
-            places = _places(folder, sizes, tokens)
-            return folder, self._filled(folder, plan, places, shards, state)
+            destinations = _destinations(folder, sizes, tokens)
+            return folder, self._filled(folder, plan, destinations, shards, state)
         except BaseException:
             if self._ranks.rank == 0:
                 with suppress(StorageError):  # the error that is raised says more
@@ -254,13 +256,13 @@ class Checkpoints:
     def _filled(
         self,
         folder: StepFolder,
-        plan: Plan,
-        places: dict[str, Place],
+        plan: TransferPlan,
+        destinations: dict[str, Destination],
         shards: Shards,
         state: Any,
     ) -> Manifest:
         store, layout, ranks = self._stores[0], plan.layout, self._ranks
-        wrote = copying.Wrote(places)
+        wrote = copying.Wrote(destinations)
 
         def write(block: int, memory: Bytes) -> None:
             file, offset = layout.place(block)
@@ -283,16 +285,18 @@ class Checkpoints:
         self._first(lambda: self._commit(store, folder, manifest, whole))
         return manifest
 
-    def _tokens(self, store: Store, folder: StepFolder, sizes: dict[str, int]) -> list[str]:
+    def _tokens(self, store: BlobStore, folder: StepFolder, sizes: dict[str, int]) -> list[str]:
         return [store.take(folder.file(name), size).token for name, size in sizes.items()]
 
-    def _taken(self, store: Store, folder: StepFolder, sizes: dict[str, int]) -> dict[str, Place]:
+    def _taken(
+        self, store: BlobStore, folder: StepFolder, sizes: dict[str, int]
+    ) -> dict[str, Destination]:
         """The space of files, taken by rank 0."""
         tokens = self._first(lambda: self._tokens(store, folder, sizes))
-        return _places(folder, sizes, tokens)
+        return _destinations(folder, sizes, tokens)
 
     def _commit(
-        self, store: Store, folder: StepFolder, manifest: Manifest, whole: copying.Whole
+        self, store: BlobStore, folder: StepFolder, manifest: Manifest, whole: copying.Whole
     ) -> None:
         data = manifest.encoded()
         for lease in self._leases:
@@ -322,7 +326,7 @@ class Checkpoints:
             whole = wrote.together(store, self._ranks, error, manifest.layout.block)
             self._first(partial(self._commit, store, folder, manifest, whole))
 
-    def _found(self, step: int | None) -> tuple[StepFolder, Manifest, list[Store]]:
+    def _found(self, step: int | None) -> tuple[StepFolder, Manifest, list[BlobStore]]:
         """The step to load, its manifest, and the stores that have it, on all ranks."""
         data = np.empty(0, np.uint8)
 
@@ -350,14 +354,18 @@ class Checkpoints:
         return told[0][1]
 
 
-def _places(folder: StepFolder, sizes: dict[str, int], tokens: list[str]) -> dict[str, Place]:
+def _destinations(
+    folder: StepFolder, sizes: dict[str, int], tokens: list[str]
+) -> dict[str, Destination]:
     return {
-        name: Place(folder.file(name), size, token)
+        name: Destination(folder.file(name), size, token)
         for (name, size), token in zip(sizes.items(), tokens, strict=True)
     }
 
 
-def newest(stores: list[Store], step: int | None) -> tuple[StepFolder, Manifest, list[Store]]:
+def newest(
+    stores: list[BlobStore], step: int | None
+) -> tuple[StepFolder, Manifest, list[BlobStore]]:
     """The newest step with a whole manifest, or this step; and who has it, the nearest first.
 
     Warns of newer ones whose manifests are damaged in all stores. Raises NoCheckpoint.
@@ -387,13 +395,13 @@ def newest(stores: list[Store], step: int | None) -> tuple[StepFolder, Manifest,
 def shards_of(tensors: Tensors) -> Shards:
     """All parts by group and name."""
     return {
-        (group, name): part if isinstance(part, Shard) else Shard.whole(part)
+        (group, name): part if isinstance(part, TensorShard) else TensorShard.whole(part)
         for group, members in tensors.items()
         for name, part in members.items()
     }
 
 
-def _array(shard: Shard) -> Array:
+def _array(shard: TensorShard) -> Array:
     array = shard.array() if callable(shard.array) else shard.array
     if (array.shape, array.dtype) != (lengths_of(shard.part), shard.dtype):
         raise StorageError(
@@ -403,10 +411,10 @@ def _array(shard: Shard) -> Array:
     return array
 
 
-def _new_arrays(layout: Layout) -> Shards:
+def _new_arrays(layout: FileLayout) -> Shards:
     infos = [info for info, _ in layout.addresses.values()]
     arrays = together([(info.shape, DTYPES[info.dtype]) for info in infos])
-    return {i.key: Shard.whole(a) for i, a in zip(infos, arrays, strict=True)}
+    return {i.key: TensorShard.whole(a) for i, a in zip(infos, arrays, strict=True)}
 
 
 def _checked(shards: Shards, manifest: Manifest, where: str) -> Shards:

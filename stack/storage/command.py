@@ -11,9 +11,9 @@ from typing import Any
 
 from stack.storage.checkpoints import Checkpoints, newest
 from stack.storage.errors import NoCheckpoint, StorageError
-from stack.storage.repair import Found, repair, verify
+from stack.storage.repair import StepReport, repair, verify
 from stack.storage.steps import Listing, StepFolder
-from stack.storage.store import Store
+from stack.storage.store import BlobStore
 from stack.storage.stores import opened
 
 DEADLINE_S = 600.0
@@ -83,7 +83,7 @@ def check(where: str, step: int | None, mend: bool) -> int:
     return int(any(each.lost if mend else each.damages for each in found))
 
 
-def _report(found: Found, mend: bool) -> None:
+def _report(found: StepReport, mend: bool) -> None:
     for damage in found.damages:
         left = damage in found.lost
         _say(f"{damage}{(' - LOST' if left else ' - repaired') if mend else ''}")
@@ -91,7 +91,7 @@ def _report(found: Found, mend: bool) -> None:
         _say(f"{found.folder.name}: every byte is as it was written")
 
 
-def _folders(stores: list[Store], step: int | None) -> list[StepFolder]:
+def _folders(stores: list[BlobStore], step: int | None) -> list[StepFolder]:
     found = sorted({f for store in stores for f in Listing.of(store).committed}, reverse=True)
     chosen = [f for f in found if step in (None, f.step)]
     if not chosen:

@@ -12,9 +12,9 @@ from stack.storage import parity
 from stack.storage.layout import File
 from stack.storage.manifest import Manifest, Parity
 from stack.storage.memory import Bytes, aligned
-from stack.storage.ranks import Ranks, raise_of, text_of
+from stack.storage.ranks import StorageRanks, raise_of, text_of
 from stack.storage.steps import StepFolder
-from stack.storage.store import Place, Store
+from stack.storage.store import BlobStore, Destination
 from stack.storage.threads import Threads
 from stack.storage.verified import Copies
 
@@ -23,27 +23,29 @@ _THREADS = 3
 
 @dataclass
 class Whole:
-    """All blocks of files: checksums by file and block, receipts by place and offset."""
+    """All blocks of files: checksums by file and block, receipts by destination and offset."""
 
     checksums: dict[str, list[int]]
-    written: dict[Place, dict[int, str]]
+    written: dict[Destination, dict[int, str]]
 
 
 class Wrote:
     """What one rank has written."""
 
-    def __init__(self, places: dict[str, Place]) -> None:
-        self._places = places
+    def __init__(self, destinations: dict[str, Destination]) -> None:
+        self._destinations = destinations
         self._blocks: list[tuple[str, int, int, str]] = []
 
-    def put(self, store: Store, file: str, offset: int, memory: Bytes, nbytes: int) -> None:
+    def put(self, store: BlobStore, file: str, offset: int, memory: Bytes, nbytes: int) -> None:
         """Write a block, with zeros behind it. May be called by several threads."""
         memory[nbytes:] = 0
         checksum = crc32c(memory[:nbytes].data)
-        receipt = store.put(self._places[file], offset, memory, nbytes)
+        receipt = store.put(self._destinations[file], offset, memory, nbytes)
         self._blocks.append((file, offset, checksum, receipt))
 
-    def together(self, store: Store, ranks: Ranks, error: Exception | None, block: int) -> Whole:
+    def together(
+        self, store: BlobStore, ranks: StorageRanks, error: Exception | None, block: int
+    ) -> Whole:
         """What all ranks have written, which lasts now. Raises on all what one brings."""
         if error is None:
             try:
@@ -52,23 +54,23 @@ class Wrote:
                 error = raised
         told = ranks.tell([text_of(error), [] if error else self._blocks])
         raise_of(error, [text for text, _ in told], f"writing to {store.where}")
-        sums = {n: [0] * -(-p.size // block) for n, p in self._places.items()}
-        written: dict[Place, dict[int, str]] = {p: {} for p in self._places.values()}
+        sums = {n: [0] * -(-p.size // block) for n, p in self._destinations.items()}
+        written: dict[Destination, dict[int, str]] = {p: {} for p in self._destinations.values()}
         for _, rows in told:
             for file, offset, checksum, receipt in rows:
                 sums[file][offset // block] = checksum
-                written[self._places[file]][offset] = receipt
+                written[self._destinations[file]][offset] = receipt
         return Whole(sums, written)
 
 
 def with_parity(
-    store: Store,
-    ranks: Ranks,
+    store: BlobStore,
+    ranks: StorageRanks,
     folder: StepFolder,
     manifest: Manifest,
     whole: Whole,
     count: int,
-    take: Callable[[dict[str, int]], dict[str, Place]],
+    take: Callable[[dict[str, int]], dict[str, Destination]],
     deadline_s: float,
 ) -> Manifest:
     """Write `count` parity files for files that are written, block by block in turns of the ranks;
@@ -77,8 +79,8 @@ def with_parity(
     size = max(f.size for f in layout.files)
     size = min(-(-size // layout.block) * layout.block, -(-size // 4096) * 4096)
     files = tuple(File(f"parity-{i}.bin", b"", (), (), size) for i in range(count))
-    places = take({f.name: f.size for f in files})
-    wrote = Wrote(places)
+    destinations = take({f.name: f.size for f in files})
+    wrote = Wrote(destinations)
     copies = Copies([store], folder, manifest)
     offsets = list(range(0, size, layout.block))[ranks.rank :: ranks.size]
 
@@ -99,7 +101,7 @@ def with_parity(
 
 
 def copied(
-    copies: Copies, store: Store, wrote: Wrote, ranks: Ranks, deadline_s: float
+    copies: Copies, store: BlobStore, wrote: Wrote, ranks: StorageRanks, deadline_s: float
 ) -> Exception | None:
     """Copy every block of a step to another store, in turns of the ranks; gives the first error."""
     block = copies.manifest.layout.block

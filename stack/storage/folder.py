@@ -15,14 +15,14 @@ from stack.storage.disk import Disk, takes_direct
 from stack.storage.errors import Occupied, StorageError
 from stack.storage.layout import ALIGN, BLOCK
 from stack.storage.memory import Bytes, padded
-from stack.storage.store import NEW, Lease, Place, Store, Written
+from stack.storage.store import NEW, BlobStore, Destination, WriteLease, Written
 
 SPARE = ".spare"
 """Where files of expired steps wait to be written over: that is faster than taking new blocks."""
 LEASE = ".lease"
 
 
-class Folder(Store):
+class Folder(BlobStore):
     """Files below `root`, which is made if it is not there. Files of expired steps with at least
     `spare_from` bytes are kept to be written over, as many as a step has."""
 
@@ -40,7 +40,7 @@ class Folder(Store):
         self._taken = 0
         self._spare_nbytes = 0  # no more is kept to be written over than a step has
 
-    def take(self, name: str, size: int) -> Place:
+    def take(self, name: str, size: int) -> Destination:
         path, space = self._path(name), _rounded(size)
         self._taken += space
         with self._told(f"take {size:,} bytes for {name}", size):
@@ -58,7 +58,7 @@ class Folder(Store):
                     self._disk.allocate(handle, space)
             finally:
                 os.close(handle)
-        return Place(name, size)
+        return Destination(name, size)
 
     def _spare(self, space: int) -> Path | None:
         """The spare file whose size is nearest."""
@@ -67,12 +67,12 @@ class Folder(Store):
         found = [(abs(p.stat().st_size - space), p) for p in (self._root / SPARE).glob("*")]
         return min(found)[1] if found else None
 
-    def put(self, place: Place, offset: int, data: Bytes, nbytes: int) -> str:
-        with self._told(f"write {place.name} at byte {offset:,}", nbytes):
-            handle = self._handle(place.name)
+    def put(self, destination: Destination, offset: int, data: Bytes, nbytes: int) -> str:
+        with self._told(f"write {destination.name} at byte {offset:,}", nbytes):
+            handle = self._handle(destination.name)
             self._disk.write(handle, data[: _rounded(nbytes)], offset)
-            if offset + nbytes == place.size:
-                self._disk.truncate(handle, place.size)
+            if offset + nbytes == destination.size:
+                self._disk.truncate(handle, destination.size)
         return ""
 
     def _handle(self, name: str) -> int:
@@ -93,7 +93,7 @@ class Folder(Store):
 
     def finish(self, written: Written) -> None:
         with self._told("make the files last"):
-            for folder in {self._path(place.name).parent for place in written}:
+            for folder in {self._path(destination.name).parent for destination in written}:
                 self._disk.sync_folder(folder)
             self._disk.sync_folder(self._root)
         self._spare_nbytes, self._taken = self._taken, 0
@@ -180,7 +180,7 @@ class Folder(Store):
         self._disk.rename(path, spare / f"{path.parent.name}-{path.name}")
         return True
 
-    def lease(self, owner: str) -> Lease:
+    def lease(self, owner: str) -> WriteLease:
         return _FolderLease(self, self._root / LEASE, owner)
 
     def close(self) -> None:
@@ -226,7 +226,7 @@ def _rounded(nbytes: int) -> int:
     return -(-nbytes // ALIGN) * ALIGN
 
 
-class _FolderLease(Lease):
+class _FolderLease(WriteLease):
     """A lock of the operating system, which ends with the process that holds it."""
 
     def __init__(self, folder: Folder, path: Path, owner: str) -> None:

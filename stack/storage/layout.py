@@ -97,7 +97,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Layout:
+class FileLayout:
     """The files of a step, cut into blocks of `block` bytes, the last of a file maybe less. An
     address is a byte in all files one after the other, each beginning with a block of its own."""
 
@@ -159,7 +159,7 @@ class Layout:
 
 def layout_of(
     tensors: Iterable[TensorInfo], file_nbytes: int = FILE_NBYTES, block: int = BLOCK
-) -> Layout:
+) -> FileLayout:
     """Put tensors into files by group, each group's in the order given.
 
     Within a group those with larger elements come first, so that each lies at a multiple of its
@@ -180,7 +180,7 @@ def layout_of(
         if not _GROUP.match(group):
             raise StorageError(f"{group!r} cannot name files; use letters, digits and _")
         files += _group_files(group, members, file_nbytes)
-    return Layout(tuple(files), block)
+    return FileLayout(tuple(files), block)
 
 
 def _group_files(group: str, members: list[TensorInfo], file_nbytes: int) -> list[File]:

@@ -11,7 +11,7 @@ from typing import Any
 from crc32c import crc32c
 
 from stack.storage.errors import Damaged, StorageError
-from stack.storage.layout import DTYPES, File, Layout, TensorInfo
+from stack.storage.layout import DTYPES, File, FileLayout, TensorInfo
 
 VERSION = 1
 MANIFEST = "manifest.json"
@@ -35,7 +35,7 @@ class Manifest:
 
     step: int
     state: Any
-    layout: Layout
+    layout: FileLayout
     checksums: Mapping[str, Sequence[int]]
     parity: Parity | None = None
 
@@ -134,7 +134,7 @@ def _manifest(body: dict[str, Any]) -> Manifest:
             dict(zip(names, (f["crc32c"] for f in also), strict=True)),
         )
     step = _natural(body["step"], "the step")
-    made = Manifest(step, body["state"], Layout(files, block), sums, parity)
+    made = Manifest(step, body["state"], FileLayout(files, block), sums, parity)
     for file in made.files:
         has = made.sums(file)
         if len(has) != -(-file.size // block):

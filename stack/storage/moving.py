@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stack.storage.memory import Bytes, aligned
-from stack.storage.plan import Piece, Plan, Window
-from stack.storage.ranks import Ranks
+from stack.storage.plan import Piece, TransferPlan, Window
+from stack.storage.ranks import StorageRanks
 from stack.storage.threads import Threads
 
 THREADS = 6
@@ -34,7 +34,11 @@ def bytes_of(array: NDArray[Any]) -> Bytes:
 
 
 def write_blocks(
-    plan: Plan, ranks: Ranks, sources: Sequence[Bytes], write: Write, deadline_s: float
+    plan: TransferPlan,
+    ranks: StorageRanks,
+    sources: Sequence[Bytes],
+    write: Write,
+    deadline_s: float,
 ) -> Exception | None:
     """Bring together each block that this rank owns, and write it. Gives the first error of a
     write; what other ranks wait for goes on."""
@@ -77,7 +81,7 @@ def _write_one(
 
 
 def read_blocks(
-    plan: Plan, ranks: Ranks, targets: Sequence[Bytes], read: Read, deadline_s: float
+    plan: TransferPlan, ranks: StorageRanks, targets: Sequence[Bytes], read: Read, deadline_s: float
 ) -> Exception | None:
     """Read each block that this rank owns and fill the targets of all ranks. Gives the first error
     of a read; other ranks get no bytes for it, but are not left waiting."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from stack.storage.boxes import Rows
 from stack.storage.errors import StorageError
-from stack.storage.layout import Layout
+from stack.storage.layout import FileLayout
 
 Ints = NDArray[np.int64]
 """Pieces are rows of these columns."""
@@ -137,7 +137,7 @@ def chosen(told: Sequence[Ints], me: int) -> list[NDArray[np.bool_]]:
     return np.split(taken, np.cumsum([len(t) for t in told])[:-1])
 
 
-def check_covered(taken: Ints, layout: Layout, mine: NDArray[np.bool_]) -> None:
+def check_covered(taken: Ints, layout: FileLayout, mine: NDArray[np.bool_]) -> None:
     """Every byte of a tensor in the blocks that are mine comes from somebody. Raises StorageError
     that names the tensors of the first hole."""
     times = taken[:, COUNT]
@@ -211,23 +211,23 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TransferPlan:
     """A rank's part of a save or a load: its windows hold for as long as layouts stay."""
 
-    layout: Layout
+    layout: FileLayout
     owner: Ints
     windows: list[Window]
 
 
 def planned(
-    layout: Layout,
+    layout: FileLayout,
     turns: Turns,
     me: int,
     mine: Ints,
     told: Sequence[Ints],
     traffic: Ints,
     budget: int,
-) -> Plan:
+) -> TransferPlan:
     """The windows of rank `me`, from its own pieces that travel or stay, in order, and those that
     each rank has in its blocks, in that rank's order."""
     here = turns.owner[mine[:, BLOCK_]] == me
@@ -261,7 +261,7 @@ def planned(
                 counts.tolist(),
             )
         )
-    return Plan(layout, turns.owner, made)
+    return TransferPlan(layout, turns.owner, made)
 
 
 def _with_offsets(pieces: Ints) -> list[Piece]:

@@ -11,14 +11,14 @@ from functools import partial
 from threading import Barrier
 
 from stack.storage.errors import Refused
-from stack.storage.store import Store, whole_file
+from stack.storage.store import BlobStore, whole_file
 from stack.storage.threads import Threads
 
 RACERS = 8
 ROUNDS = 2
 
 
-def probe(store: Store, deadline_s: float) -> None:
+def probe(store: BlobStore, deadline_s: float) -> None:
     """Commit from several threads at once, read, list and delete. Raises Refused with what the
     store did instead; nothing is left of the trial."""
     folder = f"probe-{secrets.token_hex(6)}"
@@ -36,7 +36,7 @@ def probe(store: Store, deadline_s: float) -> None:
         store.delete(names)
 
 
-def _race(store: Store, name: str, deadline_s: float) -> None:
+def _race(store: BlobStore, name: str, deadline_s: float) -> None:
     start = Barrier(RACERS)
 
     def racer(number: int) -> bool:
@@ -59,7 +59,7 @@ def _race(store: Store, name: str, deadline_s: float) -> None:
         raise _refused(store, "it created a file anew that was there")
 
 
-def _refused(store: Store, what: str) -> Refused:
+def _refused(store: BlobStore, what: str) -> Refused:
     return Refused(
         f"{store.where} cannot hold checkpoints: {what}. Use a store that honours conditional "
         "creates (`If-None-Match: *` in S3, hard links in a file system)"

@@ -15,7 +15,7 @@ from stack.storage.errors import StorageError
 Array = NDArray[Any]
 
 
-class Ranks:
+class StorageRanks:
     """The ranks that save and load together. The group is theirs alone: where saves run in the
     background, nothing else may use it."""
 

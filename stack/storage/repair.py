@@ -10,12 +10,12 @@ from stack.storage.layout import File
 from stack.storage.manifest import COPY, MANIFEST, Manifest, decoded
 from stack.storage.memory import aligned
 from stack.storage.steps import Listing, StepFolder
-from stack.storage.store import Place, Store, whole_file
+from stack.storage.store import BlobStore, Destination, whole_file
 from stack.storage.verified import Copies, Damage
 
 
 @dataclass(frozen=True)
-class Found:
+class StepReport:
     """What is wrong with a step: `damages` in all its stores; those of `lost` stay."""
 
     folder: StepFolder
@@ -34,15 +34,15 @@ class _Step:
     listings: dict[str, Listing]
 
 
-def verify(stores: Sequence[Store], folder: StepFolder) -> Found:
+def verify(stores: Sequence[BlobStore], folder: StepFolder) -> StepReport:
     """Read everything of a step, in each store that has it. Raises NoCheckpoint without a whole
     manifest."""
     step = _step(stores, folder)
     damages = [*_manifests(step), *(d for _, _, d in _blocks(step))]
-    return Found(folder, tuple(damages))
+    return StepReport(folder, tuple(damages))
 
 
-def repair(stores: Sequence[Store], folder: StepFolder) -> Found:
+def repair(stores: Sequence[BlobStore], folder: StepFolder) -> StepReport:
     """Write damaged blocks anew, from other stores or from parity. What cannot be repaired stays as
     it is. Raises NoCheckpoint without a whole manifest."""
     step = _step(stores, folder)
@@ -65,10 +65,10 @@ def repair(stores: Sequence[Store], folder: StepFolder) -> Found:
         there = by_name[where].in_place and name in step.listings[where].folders[folder]
         if there or (where, folder.file(name)) not in hopeless:
             _put_anew(step, by_name[where], files[name], offsets if there else None)
-    return Found(folder, (*damages, *(d for _, _, d in found)), tuple(lost))
+    return StepReport(folder, (*damages, *(d for _, _, d in found)), tuple(lost))
 
 
-def _step(stores: Sequence[Store], folder: StepFolder) -> _Step:
+def _step(stores: Sequence[BlobStore], folder: StepFolder) -> _Step:
     listings = {store.where: Listing.of(store) for store in stores}
     having = [s for s in stores if folder in listings[s.where].committed]
     causes = []
@@ -106,7 +106,7 @@ def _manifests(step: _Step) -> list[Damage]:
     return damages
 
 
-def _blocks(step: _Step) -> list[tuple[Store, File, Damage]]:
+def _blocks(step: _Step) -> list[tuple[BlobStore, File, Damage]]:
     room = aligned(step.manifest.layout.block)
     found = []
     for store in step.copies.stores:
@@ -118,7 +118,7 @@ def _blocks(step: _Step) -> list[tuple[Store, File, Damage]]:
     return found
 
 
-def _too_long(step: _Step, store: Store) -> list[tuple[File, Damage]]:
+def _too_long(step: _Step, store: BlobStore) -> list[tuple[File, Damage]]:
     """Files with more bytes than were written; their last blocks are put anew."""
     sizes = step.listings[store.where].folders[step.folder]
     block = step.manifest.layout.block
@@ -139,13 +139,13 @@ def _too_long(step: _Step, store: Store) -> list[tuple[File, Damage]]:
     ]
 
 
-def _put_anew(step: _Step, store: Store, file: File, offsets: list[int] | None) -> None:
+def _put_anew(step: _Step, store: BlobStore, file: File, offsets: list[int] | None) -> None:
     """Put blocks into a file that is there, or all of a new one."""
     name, block = step.folder.file(file.name), step.manifest.layout.block
-    place = store.take(name, file.size) if offsets is None else Place(name, file.size)
+    destination = store.take(name, file.size) if offsets is None else Destination(name, file.size)
     room, receipts = aligned(block), {}
     for offset in range(0, file.size, block) if offsets is None else sorted(set(offsets)):
         step.copies.good(store, file, offset, room)
-        receipts[offset] = store.put(place, offset, room, min(block, file.size - offset))
+        receipts[offset] = store.put(destination, offset, room, min(block, file.size - offset))
     store.sync()
-    store.finish({place: receipts})
+    store.finish({destination: receipts})

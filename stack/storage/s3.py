@@ -20,7 +20,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from stack.storage.errors import Occupied, StorageError
 from stack.storage.memory import Bytes
-from stack.storage.store import Lease, Place, Store, Written
+from stack.storage.store import BlobStore, Destination, WriteLease, Written
 
 LEASE = "lease.json"
 LEASE_S = 10.0
@@ -31,7 +31,7 @@ PART = 5 << 20
 """No part but the last is smaller; blocks are larger, so each has a part number of its own."""
 
 
-class S3(Store):
+class S3(BlobStore):
     """Objects of a bucket below a prefix."""
 
     in_place = False
@@ -60,16 +60,16 @@ class S3(Store):
             raise StorageError(f"cannot use {url}: {error}; set boto3's settings") from error
         return cls(client, bucket, f"{prefix}/" if prefix else "")
 
-    def take(self, name: str, size: int) -> Place:
+    def take(self, name: str, size: int) -> Destination:
         with self._told(f"begin {name}"):
             made = self._client.create_multipart_upload(**self._key(name))
-        return Place(name, size, made["UploadId"])
+        return Destination(name, size, made["UploadId"])
 
-    def put(self, place: Place, offset: int, data: Bytes, nbytes: int) -> str:
-        with self._told(f"write {place.name} at byte {offset:,}"):
+    def put(self, destination: Destination, offset: int, data: Bytes, nbytes: int) -> str:
+        with self._told(f"write {destination.name} at byte {offset:,}"):
             done = self._client.upload_part(
-                **self._key(place.name),
-                UploadId=place.token,
+                **self._key(destination.name),
+                UploadId=destination.token,
                 PartNumber=offset // PART + 1,
                 Body=data[:nbytes].tobytes(),
             )
@@ -79,18 +79,18 @@ class S3(Store):
         return
 
     def finish(self, written: Written) -> None:
-        for place, receipts in written.items():
-            with self._told(f"finish {place.name}"):
+        for destination, receipts in written.items():
+            with self._told(f"finish {destination.name}"):
                 if not receipts:  # an upload has a part at least
-                    self._client.put_object(**self._key(place.name), Body=b"")
+                    self._client.put_object(**self._key(destination.name), Body=b"")
                     continue
                 parts = [
                     {"PartNumber": offset // PART + 1, "ETag": tag}
                     for offset, tag in sorted(receipts.items())
                 ]
                 self._client.complete_multipart_upload(
-                    **self._key(place.name),
-                    UploadId=place.token,
+                    **self._key(destination.name),
+                    UploadId=destination.token,
                     MultipartUpload={"Parts": parts},
                 )
 
@@ -139,7 +139,7 @@ class S3(Store):
             for name in names:
                 self._client.delete_object(**self._key(name))
 
-    def lease(self, owner: str) -> Lease:
+    def lease(self, owner: str) -> WriteLease:
         lease = _S3Lease(self, owner)
         with self._told("end uploads of former jobs"):
             pages = self._client.get_paginator("list_multipart_uploads").paginate(
@@ -195,7 +195,7 @@ class _Beyond(Exception):
     """A range begins behind the end."""
 
 
-class _S3Lease(Lease):
+class _S3Lease(WriteLease):
     """A small object that its holder writes anew all the time; each write holds only over the one
     before. Clocks are not compared: who takes it has seen it unchanged for `LEASE_S`."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from stack.storage.errors import Damaged, StorageError
 from stack.storage.manifest import COPY, MANIFEST, Manifest, decoded
-from stack.storage.store import NEW, Store, whole_file
+from stack.storage.store import NEW, BlobStore, whole_file
 
 _FOLDER = re.compile(r"step-(\d{12,})(?:\.(\d+))?\Z")
 
@@ -37,7 +37,7 @@ class Listing:
     folders: Mapping[StepFolder, Mapping[str, int]]
 
     @classmethod
-    def of(cls, store: Store) -> Listing:
+    def of(cls, store: BlobStore) -> Listing:
         """Look."""
         folders: dict[StepFolder, dict[str, int]] = {}
         for name, size in store.list("step-").items():
@@ -68,7 +68,7 @@ class Listing:
         files = sorted(self.folders.get(folder, ()), key=lambda file: (file != MANIFEST, file))
         return [folder.file(file) for file in files]
 
-    def manifest(self, store: Store, folder: StepFolder) -> Manifest:
+    def manifest(self, store: BlobStore, folder: StepFolder) -> Manifest:
         """The manifest of a committed step; from its copy where it is damaged and there is one.
         Raises Damaged, and StorageError for one of a later version."""
         try:
@@ -79,7 +79,7 @@ class Listing:
             return read_manifest(store, folder, COPY, self.folders[folder][COPY])
 
 
-def read_manifest(store: Store, folder: StepFolder, name: str, size: int) -> Manifest:
+def read_manifest(store: BlobStore, folder: StepFolder, name: str, size: int) -> Manifest:
     """A manifest as it stands in a file. Raises Damaged where it is not whole."""
     where = f"{store.where}/{folder.file(name)}"
     try:

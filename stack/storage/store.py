@@ -15,7 +15,7 @@ NEW = ".new"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Destination:
     """A file that is being written. `token` is what other ranks need to write into it, too."""
 
     name: str
@@ -23,11 +23,11 @@ class Place:
     token: str = ""
 
 
-Written = Mapping[Place, Mapping[int, str]]
+Written = Mapping[Destination, Mapping[int, str]]
 """For each file the receipts of its blocks, by offset."""
 
 
-class Lease(ABC):
+class WriteLease(ABC):
     """The right to write to a store, until it is released or its holder is gone."""
 
     @abstractmethod
@@ -39,7 +39,7 @@ class Lease(ABC):
         """Give it up."""
 
 
-class Store(ABC):
+class BlobStore(ABC):
     """What checkpoints need of a place. Every call ends within the store's deadline, and raises
     StorageError with what, where and what to do. Calls may come from several threads."""
 
@@ -49,11 +49,11 @@ class Store(ABC):
     """Whether blocks can be put into a file that is whole; else files are put anew as a whole."""
 
     @abstractmethod
-    def take(self, name: str, size: int) -> Place:
+    def take(self, name: str, size: int) -> Destination:
         """Take the space of a new file of `size` bytes, of which nothing is written yet."""
 
     @abstractmethod
-    def put(self, place: Place, offset: int, data: Bytes, nbytes: int) -> str:
+    def put(self, destination: Destination, offset: int, data: Bytes, nbytes: int) -> str:
         """Write the first `nbytes` of `data` at a block's offset; gives a receipt. `data` is
         aligned memory, zero from there to a multiple of 4096 bytes."""
 
@@ -86,7 +86,7 @@ class Store(ABC):
         """Remove files, lastingly; those that are not there are no error."""
 
     @abstractmethod
-    def lease(self, owner: str) -> Lease:
+    def lease(self, owner: str) -> WriteLease:
         """Become the one that writes. Raises Occupied with the name of who does already."""
 
     @abstractmethod
@@ -105,7 +105,7 @@ class Store(ABC):
         self.close()
 
 
-def whole_file(store: Store, name: str, nbytes: int) -> bytes:
+def whole_file(store: BlobStore, name: str, nbytes: int) -> bytes:
     """The bytes of a file that is known to have `nbytes`; fewer if it has. Raises
     FileNotFoundError."""
     out = aligned(nbytes)

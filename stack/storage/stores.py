@@ -6,20 +6,20 @@ from importlib import import_module
 
 from stack.storage.errors import StorageError
 from stack.storage.folder import Folder
-from stack.storage.store import Store
+from stack.storage.store import BlobStore
 
 
-def opened(where: str, deadline_s: float) -> list[Store]:
+def opened(where: str, deadline_s: float) -> list[BlobStore]:
     """The stores of "file:/nvme/run, s3://bucket/run", the nearest first; a text without a scheme
     is a folder. Raises StorageError for others."""
     texts = [text.strip() for text in where.split(",")]
     return [_store(text, deadline_s) for text in texts]
 
 
-def _store(text: str, deadline_s: float) -> Store:
+def _store(text: str, deadline_s: float) -> BlobStore:
     scheme, colon, rest = text.partition(":")
     if scheme == "s3" and rest.startswith("//"):
-        made: Store = import_module("stack.storage.s3").S3.of(text, deadline_s)
+        made: BlobStore = import_module("stack.storage.s3").S3.of(text, deadline_s)
         return made
     if scheme == "file" and colon:
         return Folder(rest.removeprefix("//") if rest.startswith("///") else rest)

@@ -14,7 +14,7 @@ from stack.storage.manifest import Manifest
 from stack.storage.memory import Bytes, aligned
 from stack.storage.parity import restored
 from stack.storage.steps import StepFolder
-from stack.storage.store import Store
+from stack.storage.store import BlobStore
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Damage:
 class Copies:
     """The copies of a step, the nearest first: `stores` hold equal files in folders of one name."""
 
-    def __init__(self, stores: Sequence[Store], folder: StepFolder, manifest: Manifest) -> None:
+    def __init__(self, stores: Sequence[BlobStore], folder: StepFolder, manifest: Manifest) -> None:
         self.stores = tuple(stores)
         self.folder = folder
         self.manifest = manifest
@@ -62,7 +62,7 @@ class Copies:
                 return
         raise Damaged("; ".join(map(str, damages)))
 
-    def damage(self, store: Store, file: File, offset: int, out: Bytes) -> Damage | None:
+    def damage(self, store: BlobStore, file: File, offset: int, out: Bytes) -> Damage | None:
         """Read a block of a file from one store; gives what is wrong with it."""
         nbytes = min(self.manifest.layout.block, file.size - offset)
         name = self.folder.file(file.name)
@@ -79,7 +79,7 @@ class Copies:
             return self._damage(store, file, offset, nbytes, "the checksum differs")
         return None
 
-    def part(self, store: Store, file: File, offset: int, memory: Bytes) -> Bytes:
+    def part(self, store: BlobStore, file: File, offset: int, memory: Bytes) -> Bytes:
         """Fill memory with a block of a file and zeros behind it, or behind the file. Raises
         Damaged."""
         end = max(0, min(self.manifest.layout.block, file.size - offset))
@@ -92,7 +92,7 @@ class Copies:
     def _checksum(self, file: File, offset: int) -> int:
         return self.manifest.sums(file)[offset // self.manifest.layout.block]
 
-    def _damage(self, store: Store, file: File, offset: int, nbytes: int, cause: str) -> Damage:
+    def _damage(self, store: BlobStore, file: File, offset: int, nbytes: int, cause: str) -> Damage:
         end = offset + nbytes
         names = tuple(
             str(t)
@@ -103,7 +103,7 @@ class Copies:
             store.where, self.folder.file(file.name), offset, nbytes, names or ("no tensor",), cause
         )
 
-    def _from_parity(self, store: Store, file: File, offset: int, out: Bytes) -> bool:
+    def _from_parity(self, store: BlobStore, file: File, offset: int, out: Bytes) -> bool:
         parity, block = self.manifest.parity, self.manifest.layout.block
         if parity is None:
             return False
@@ -127,7 +127,7 @@ class Copies:
         step = self.manifest.layout.block
         return [(f, offset) for f in self.manifest.files for offset in range(0, f.size, step)]
 
-    def good(self, store: Store, file: File, offset: int, out: Bytes) -> bool:
+    def good(self, store: BlobStore, file: File, offset: int, out: Bytes) -> bool:
         """Fill the memory with what a damaged block of one store should be, from other stores or
         parity; gives whether that was possible."""
         for other in (*(s for s in self.stores if s is not store), store):

@@ -7,7 +7,7 @@ from safetensors.numpy import load_file
 import stack.framework as ht
 from hal.core.errors import HalError
 from stack.framework import nn, optim
-from stack.framework.checkpoints import Checkpoints
+from stack.framework.checkpoints import TreeCheckpoints
 from stack.storage import NoCheckpoint
 
 
@@ -19,7 +19,7 @@ def test_a_tree_comes_back_as_it_was(tmp_path):
         "step": 4,
         "nothing": {},
     }
-    with Checkpoints(tmp_path) as checkpoints:
+    with TreeCheckpoints(tmp_path) as checkpoints:
         assert checkpoints.newest() is None
         checkpoints.save(4, tree)
         step, back = checkpoints.load()
@@ -52,7 +52,7 @@ def test_a_training_saved_in_the_background_goes_on_as_if_nothing_had_happened(t
             losses.append(loss.item())
         return losses
 
-    with Checkpoints(tmp_path, keep=1) as checkpoints:
+    with TreeCheckpoints(tmp_path, keep=1) as checkpoints:
         model, optimizer = make()
         run(model, optimizer, 3)
         state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
@@ -66,7 +66,7 @@ def test_a_training_saved_in_the_background_goes_on_as_if_nothing_had_happened(t
 
 
 def test_what_cannot_be_saved_or_loaded_is_said(tmp_path):
-    with Checkpoints(tmp_path) as checkpoints:
+    with TreeCheckpoints(tmp_path) as checkpoints:
         with pytest.raises(ht.CheckpointError, match="names at its top, not 3"):
             checkpoints.save(1, {3: ht.ones(2)})
         with pytest.raises(ht.CheckpointError, match="neither a tensor nor plain data"):

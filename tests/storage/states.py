@@ -4,11 +4,11 @@ from math import prod
 
 import numpy as np
 
-from stack.storage import Box, Limits, Shard, Span
+from stack.storage import Box, CheckpointLimits, FlatRange, TensorShard
 from stack.storage.layout import DTYPES
-from stack.storage.store import Store
+from stack.storage.store import BlobStore
 
-SMALL = Limits(block=4096, file_nbytes=50_000, window=60_000)
+SMALL = CheckpointLimits(block=4096, file_nbytes=50_000, window=60_000)
 """Blocks, files and windows so small that a few tensors fill many."""
 WAYS = ["rows", "columns", "whole", "flat", "one"]
 
@@ -40,7 +40,7 @@ def shard(whole, way, rank, size):
     if way == "flat":
         start, stop = cut(whole.size, rank, size, True)
         part = whole.reshape(-1)[start:stop].copy()
-        return Shard(part, whole.shape, whole.dtype, Span(start, stop))
+        return TensorShard(part, whole.shape, whole.dtype, FlatRange(start, stop))
     offsets, lengths = [0] * whole.ndim, list(whole.shape)
     if whole.ndim and way in ("rows", "columns"):
         d = 0 if way == "rows" else whole.ndim - 1
@@ -49,10 +49,10 @@ def shard(whole, way, rank, size):
     if way == "one" and rank:
         lengths = [0] * whole.ndim
         if not whole.ndim:
-            return Shard(whole.reshape(1)[:0], (), whole.dtype, Span(0, 0))
+            return TensorShard(whole.reshape(1)[:0], (), whole.dtype, FlatRange(0, 0))
     where = tuple(slice(o, o + n) for o, n in zip(offsets, lengths, strict=True))
     part = np.ascontiguousarray(whole[where]).reshape(lengths).copy()
-    return Shard(part, whole.shape, whole.dtype, Box(tuple(offsets), tuple(lengths)))
+    return TensorShard(part, whole.shape, whole.dtype, Box(tuple(offsets), tuple(lengths)))
 
 
 def shards(state, way, rank, size):
@@ -67,7 +67,7 @@ def blank(tensors):
     """The same parts, with other bytes."""
     return {
         group: {
-            name: Shard(np.full_like(s.array, 1), s.shape, s.dtype, s.part)
+            name: TensorShard(np.full_like(s.array, 1), s.shape, s.dtype, s.part)
             for name, s in members.items()
         }
         for group, members in tensors.items()
@@ -78,7 +78,7 @@ def differs(got, want):
     """The names of tensors that are not bit-equal; of parts or arrays."""
 
     def data(x):
-        return (x.array if isinstance(x, Shard) else x).tobytes()
+        return (x.array if isinstance(x, TensorShard) else x).tobytes()
 
     return [
         f"{group}/{name}"
@@ -88,7 +88,7 @@ def differs(got, want):
     ]
 
 
-class Wrapped(Store):
+class Wrapped(BlobStore):
     """A store that does what another one does; tests change a call of it."""
 
     def __init__(self, inside):
@@ -97,8 +97,8 @@ class Wrapped(Store):
     def take(self, name, size):
         return self.inside.take(name, size)
 
-    def put(self, place, offset, data, nbytes):
-        return self.inside.put(place, offset, data, nbytes)
+    def put(self, destination, offset, data, nbytes):
+        return self.inside.put(destination, offset, data, nbytes)
 
     def sync(self):
         self.inside.sync()

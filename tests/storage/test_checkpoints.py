@@ -16,14 +16,14 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from stack.storage import (
+    CheckpointLimits,
     Checkpoints,
-    Limits,
     Mismatch,
     NoCheckpoint,
     Occupied,
     Refused,
-    Shard,
     StorageError,
+    TensorShard,
 )
 from stack.storage.folder import Folder
 from stack.storage.manifest import MANIFEST, decoded
@@ -130,7 +130,9 @@ def test_another_models_checkpoint_is_said_in_full(tmp_path):
         (
             {
                 "model": {
-                    "w": Shard(np.zeros(3), (4,), np.dtype("f8"), Shard.whole(np.zeros(4)).part)
+                    "w": TensorShard(
+                        np.zeros(3), (4,), np.dtype("f8"), TensorShard.whole(np.zeros(4)).part
+                    )
                 }
             },
             r"a part with \(4,\) elements of float64 is an array of shape \(3,\)",
@@ -261,7 +263,7 @@ def test_arrays_may_change_once_they_are_staged(tmp_path):
 
 def test_files_are_cut_where_a_tensor_ends(tmp_path):
     tensors = {"model": {f"w{i}": np.full(1000, i, np.int32) for i in range(7)}}
-    with Checkpoints(tmp_path, limits=Limits(file_nbytes=9000)) as c:
+    with Checkpoints(tmp_path, limits=CheckpointLimits(file_nbytes=9000)) as c:
         c.save(1, tensors)
         assert not differs(c.load().tensors, tensors)
     files = sorted(f.name for f in (tmp_path / STEP).glob("*.safetensors"))
@@ -277,7 +279,7 @@ def test_a_full_disk_is_found_before_anything_is_harmed(tmp_path):
         with Checkpoints(folder) as c:
             c.save(1, STATE)
             with pytest.raises(StorageError, match=r"No space left.*bytes are free"):
-                c.save(2, {"model": {"w": Shard.whole(huge)}})
+                c.save(2, {"model": {"w": TensorShard.whole(huge)}})
             assert c.load().step == 1
             assert [f.name for f in folder.glob("step-*")] == [STEP]
     finally:
@@ -340,7 +342,7 @@ def test_transformers_reads_the_model_as_it_is(tmp_path):
     model = transformers.GPT2LMHeadModel(config)
     state = {n: t.detach().numpy() for n, t in model.state_dict().items()}
     tied = {n: a for n, a in state.items() if n != "lm_head.weight"}
-    with Checkpoints(tmp_path, limits=Limits(file_nbytes=30_000)) as c:
+    with Checkpoints(tmp_path, limits=CheckpointLimits(file_nbytes=30_000)) as c:
         c.save(1, {"model": tied, "optimizer": {"m": np.zeros(7)}})
     folder = tmp_path / STEP
     assert len(list(folder.glob("model-*.safetensors"))) > 1

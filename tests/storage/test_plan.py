@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stack.storage import plan
-from stack.storage.boxes import Box, Span, rows_of
+from stack.storage.boxes import Box, FlatRange, rows_of
 from stack.storage.errors import StorageError
 from stack.storage.layout import TensorInfo, layout_of
 
@@ -20,7 +20,7 @@ SMALL = 64
 def bytes_of(shape, itemsize, part):
     """Where each byte of a part lies in the whole, one index at a time."""
     index = np.arange(prod(shape) * itemsize).reshape(*shape, itemsize)
-    if isinstance(part, Span):
+    if isinstance(part, FlatRange):
         return index.reshape(-1, itemsize)[part.start : part.stop].ravel()
     cut = tuple(slice(o, o + n) for o, n in zip(part.offsets, part.lengths, strict=True))
     return index[cut].ravel()
@@ -33,7 +33,7 @@ shapes = st.lists(st.integers(0, 7), max_size=4).map(tuple)
 def parts(draw, shape):
     if draw(st.booleans()):
         cut = sorted(draw(st.tuples(*[st.integers(0, prod(shape))] * 2)))
-        return Span(*cut)
+        return FlatRange(*cut)
     cuts = [sorted(draw(st.tuples(*[st.integers(0, n)] * 2))) for n in shape]
     return Box(tuple(a for a, _ in cuts), tuple(b - a for a, b in cuts))
 
@@ -75,7 +75,12 @@ def test_pieces_lie_in_one_block_each_and_are_all_bytes(case, address):
 
 @pytest.mark.parametrize(
     ("shape", "part"),
-    [((4,), Box((2,), (3,))), ((4,), Box((0, 0), (1, 1))), ((4,), Span(0, 5)), ((4,), Span(3, 2))],
+    [
+        ((4,), Box((2,), (3,))),
+        ((4,), Box((0, 0), (1, 1))),
+        ((4,), FlatRange(0, 5)),
+        ((4,), FlatRange(3, 2)),
+    ],
 )
 def test_a_part_outside_of_its_tensor_is_refused(shape, part):
     with pytest.raises(StorageError, match=r"no (box|range) of a tensor of shape"):
@@ -140,7 +145,7 @@ def cut(shape, ranks, way, rng):
         return [Box((0,) * len(shape), shape)] * ranks
     if way == "span" or not shape:
         ends = np.sort(rng.integers(0, n + 1, ranks - 1)).tolist()
-        return [Span(a, b) for a, b in zip([0, *ends], [*ends, n], strict=True)]
+        return [FlatRange(a, b) for a, b in zip([0, *ends], [*ends, n], strict=True)]
     d = 0 if way == "rows" else len(shape) - 1
     ends = np.sort(rng.integers(0, shape[d] + 1, ranks - 1)).tolist()
     made = []
@@ -213,20 +218,20 @@ def buffer(away, shards, infos, layout):
 
 def test_a_hole_is_named():
     infos = [TensorInfo("m", "w", "F32", (40,))]
-    shards = [[(0, Span(0, 10))], [(0, Span(12, 40))]]
+    shards = [[(0, FlatRange(0, 10))], [(0, FlatRange(12, 40))]]
     with pytest.raises(StorageError, match=r"no rank has all of m\.safetensors.*m/w"):
         run_all(shards, infos, 100, once=True)
 
 
 def test_parts_that_overlap_are_no_hole():
     infos = [TensorInfo("m", "w", "F32", (40,))]
-    shards = [[(0, Span(0, 30))], [(0, Span(12, 40))]]
+    shards = [[(0, FlatRange(0, 30))], [(0, FlatRange(12, 40))]]
     run_all(shards, infos, 100, once=True)
 
 
 def test_overlap_does_not_hide_a_hole_of_its_size():
     infos = [TensorInfo("m", "w", "F32", (40,))]
-    shards = [[(0, Span(0, 14))], [(0, Span(12, 20))], [(0, Span(22, 40))]]
+    shards = [[(0, FlatRange(0, 14))], [(0, FlatRange(12, 20))], [(0, FlatRange(22, 40))]]
     with pytest.raises(StorageError, match="no rank has all"):
         run_all(shards, infos, 100, once=True)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hal.core.errors import HalError
-from stack.storage import Checkpoints, Mismatch, Shard, StorageError
+from stack.storage import Checkpoints, Mismatch, StorageError, TensorShard
 from tests.comm.engine.crew import crews
 from tests.storage.states import SMALL, WAYS, Wrapped, blank, differs, shards, state
 
@@ -135,7 +135,7 @@ def test_a_part_that_nobody_has_is_an_error_on_all_ranks(tmp_path):
     def save(group):
         array = np.zeros((2, 2), np.float32)
         with checkpoints(tmp_path, group) as c:
-            c.save(1, {"model": {"w": Shard.box(array, (9, 2), (3 * group.rank, 0))}})
+            c.save(1, {"model": {"w": TensorShard.box(array, (9, 2), (3 * group.rank, 0))}})
 
     with crews(2) as [crew]:
         errors = outcomes(crew, save)

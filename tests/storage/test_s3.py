@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from stack.storage import Checkpoints, Occupied, Refused, Shard, StorageError
+from stack.storage import Checkpoints, Occupied, Refused, StorageError, TensorShard
 
 pytest.importorskip("boto3", reason="boto3 is not installed")
 
@@ -68,7 +68,7 @@ def save(where, number, group, step=1):
         rank, size = (group.rank, group.size) if group else (0, 1)
         edges = [5 * rank // size, 5 * (rank + 1) // size]
         parts = {
-            n: Shard.box(a[edges[0] : edges[1]].copy(), a.shape, (edges[0], 0))
+            n: TensorShard.box(a[edges[0] : edges[1]].copy(), a.shape, (edges[0], 0))
             for n, a in whole.items()
         }
         c.save(step, {"model": parts}, number)

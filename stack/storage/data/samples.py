@@ -16,11 +16,11 @@ from stack.comm.group import Group
 from stack.storage.data.order import permuted
 from stack.storage.data.shards import OpenShard, shards_in
 from stack.storage.errors import Mismatch, StorageError
-from stack.storage.ranks import Ranks
+from stack.storage.ranks import StorageRanks
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class DataPosition:
     """Where a job stands, a part of its checkpoint: the next sample is at `position` of `epoch`, in
     which the first `shards` of the index take part."""
 
@@ -50,7 +50,7 @@ class Samples:
         if length < 0:
             raise StorageError(f"a window of {length} tokens is none; give a length from 1 on")
         self._folder, self._length, self._seed = Path(folder), length, seed
-        self._ranks = Ranks(group)
+        self._ranks = StorageRanks(group)
         self._open: list[OpenShard] = []
         self._epoch = self._position = 0
         self._use(self._there())
@@ -61,15 +61,15 @@ class Samples:
         return int(self._ends[-1])
 
     @property
-    def position(self) -> Position:
+    def position(self) -> DataPosition:
         """Where the next batch begins."""
         shards = len(self._open)
-        return Position(self._seed, self._length, self._epoch, self._position, shards)
+        return DataPosition(self._seed, self._length, self._epoch, self._position, shards)
 
     def go_to(self, position: dict[str, int]) -> None:
         """Go on where `position.as_json()` was taken, on any number of ranks. Raises Mismatch for a
         position in other data."""
-        at = Position(**position)
+        at = DataPosition(**position)
         if (at.seed, at.length) != (self._seed, self._length):
             raise Mismatch(
                 f"the position is of seed {at.seed} and windows of {at.length}; these samples have "

@@ -28,7 +28,7 @@ SAMPLES = ".samples.npy"
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class DataShard:
     """A line of the index. `kind` is "tokens" (elements of `dtype` from byte `start` on) or "tar";
     `count` is the number of elements, or of samples. `sums` is the crc32c of the file of checksums,
     `samples` that of a tar shard's file of places."""
@@ -43,7 +43,7 @@ class Shard:
     samples: int = 0
 
 
-def add_tokens(folder: str | Path, file: str, dtype: str = "") -> Shard:
+def add_tokens(folder: str | Path, file: str, dtype: str = "") -> DataShard:
     """Append a shard of tokens, a file of the folder: a `.npy` of one dimension, or a `.bin` of
     elements of `dtype` ("uint16"). It must not change any more. Raises StorageError."""
     path = _path(folder, file)
@@ -62,7 +62,7 @@ def add_tokens(folder: str | Path, file: str, dtype: str = "") -> Shard:
     return _append(folder, file, "tokens", (size - start) // each, dtype=dtype, start=start)
 
 
-def add_tar(folder: str | Path, file: str) -> Shard:
+def add_tar(folder: str | Path, file: str) -> DataShard:
     """Append a tar shard, a file of the folder, in which members that are neighbours and equal up
     to the first dot of their names are one sample ("00017.jpg", "00017.json"). It must not change
     any more. Raises StorageError."""
@@ -84,12 +84,12 @@ def add_tar(folder: str | Path, file: str) -> Shard:
     return _append(folder, file, "tar", len(places), samples=crc32c(beside.read_bytes()))
 
 
-def _append(folder: str | Path, file: str, kind: str, count: int, **more: Any) -> Shard:
+def _append(folder: str | Path, file: str, kind: str, count: int, **more: Any) -> DataShard:
     path = _path(folder, file)
     sums = _sums_of(path)
     _write(path.with_name(path.name + SUMS), lambda stream: stream.write(sums.tobytes()))
     size = path.stat().st_size
-    shard = Shard(file, kind, size, count, crc32c(sums.tobytes()), **more)
+    shard = DataShard(file, kind, size, count, crc32c(sums.tobytes()), **more)
     _sync(path)
     text = json.dumps(asdict(shard), separators=(",", ":"))
     line = f"{crc32c(text.encode()):08x} {text}\n".encode()
@@ -108,7 +108,7 @@ def _append(folder: str | Path, file: str, kind: str, count: int, **more: Any) -
     return shard
 
 
-def shards_in(folder: str | Path) -> list[Shard]:
+def shards_in(folder: str | Path) -> list[DataShard]:
     """The shards of a folder, in the order in which they came. An unfinished line, which a crash
     has left, is none. Raises Damaged for a line that is not as it was written."""
     index = Path(folder) / INDEX
@@ -123,7 +123,7 @@ def shards_in(folder: str | Path) -> list[Shard]:
         checksum, _, text = line.partition(b" ")
         if checksum != b"%08x" % crc32c(text):
             raise Damaged(f"{index}, line {number}: the checksum differs; take it from a copy")
-        found.append(Shard(**json.loads(text)))
+        found.append(DataShard(**json.loads(text)))
     return found
 
 
@@ -168,7 +168,7 @@ def _sync(path: Path) -> None:
 class OpenShard:
     """A shard's bytes, mapped; each read is verified."""
 
-    def __init__(self, folder: str | Path, shard: Shard) -> None:
+    def __init__(self, folder: str | Path, shard: DataShard) -> None:
         self.shard, self._path = shard, Path(folder) / shard.file
         self._bytes = memoryview(_mapped(self._path, shard.size))
         pages = -(-shard.size // PAGE)
