@@ -26,9 +26,9 @@ def open(
     return registry().open(name, wrappers, options)
 
 
-def devices() -> tuple[DeviceRow, ...]:
-    """The devices of this machine, and the plugins that cannot give any."""
-    return registry().devices()
+def devices(opens: bool = False) -> tuple[DeviceRow, ...]:
+    """The devices of this machine, and the plugins that cannot give any. See `Registry.devices`."""
+    return registry().devices(opens)
 
 
 def plugins() -> tuple[PluginRow, ...]:

@@ -70,8 +70,11 @@ def main() -> None:
 @main.command()
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
 def devices(as_json: bool) -> None:
-    """List every device, and every plugin that cannot give one, with the cause."""
-    rows = hal.devices()
+    """List every device, and every plugin that cannot give one, with the cause.
+
+    Opens and closes each device, in a process of its own, to say which cannot be opened.
+    """
+    rows = hal.devices(opens=True)
     if as_json:
         _print_json([asdict(row) for row in rows])
     elif rows:

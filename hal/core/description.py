@@ -44,6 +44,11 @@ twice.
 """
 
 
+GUESSED = "not confirmed"
+"""The key of `DeviceInfo.facts` under which a description names those of its numbers, with ", "
+between them, that nobody has confirmed for the device."""
+
+
 class Feature(Enum):
     """Optional parts of the contract. A device raises `Unsupported` for what it does not
     declare."""

@@ -23,7 +23,7 @@ from hal.core.wrappers import DEFAULT_WRAPPERS, wrapper
 
 BLOCKED_VARIABLE = "HAL_PLUGINS_BLOCKED"
 _BLOCKED = f"it is named in {BLOCKED_VARIABLE}"
-_AFTER_LOADING = ("enumerate", "open", "describe", "done")
+_AFTER_LOADING = ("enumerate", "done")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,8 @@ class PluginRow:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """A device ("cpu:0"); or a plugin that cannot give any, with its name, status and cause."""
+    """A device ("cpu:0"); or a plugin that cannot give any, with its name, status and cause. Where
+    devices were opened, one that cannot be is "broken" too."""
 
     name: str
     plugin: str
@@ -83,10 +84,11 @@ class Registry:
         looks = self.looks()
         return tuple(_plugin_row(found, looks[found.name]) for found in self._found.values())
 
-    def devices(self) -> tuple[DeviceRow, ...]:
+    def devices(self, opens: bool = False) -> tuple[DeviceRow, ...]:
         """One row per device, and one per plugin that is broken or blocked. Imports none into this
-        process and opens no device."""
-        looks = self.looks()
+        process, and opens no device unless asked: then each is opened and closed in a process of
+        its own."""
+        looks = self.looks(opens)
         return tuple(
             row for found in self._found.values() for row in _device_rows(found, looks[found.name])
         )
@@ -105,7 +107,7 @@ class Registry:
         """
         found = {f.name: f for f in self.found()}
         tried = [f for f in found.values() if not f.cause and f.name not in self._extra]
-        looks = {f.name: Look(f.name, "", f.cause, (), ()) for f in found.values()}
+        looks = {f.name: Look(f.name, "", f.cause) for f in found.values()}
         looks |= {name: self._look_here(name) for name in self._extra if not found[name].cause}
         return looks | survey(tried, opens)
 
@@ -187,8 +189,8 @@ class Registry:
         try:
             devices = plugin_of(self._extra[name], name).devices()
         except HalError as error:
-            return Look(name, "enumerate", str(error), (), ())
-        return Look(name, "done", "", devices, ())
+            return Look(name, "enumerate", str(error))
+        return Look(name, "done", "", devices)
 
     def _load(self, name: str) -> _Loaded:
         with self._lock:
@@ -241,4 +243,9 @@ def _device_rows(found: Found, look: Look) -> list[DeviceRow]:
     if look.cause:
         text = found.manifest.description if found.manifest else ""
         return [DeviceRow(name, name, _status(look), look.cause, text)]
-    return [DeviceRow(f"{name}:{s.index}", name, "ok", "", s.description) for s in look.devices]
+    causes = {refused.name: refused.cause for refused in look.refused}
+    rows = [(f"{name}:{summary.index}", summary.description) for summary in look.devices]
+    return [
+        DeviceRow(row, name, "broken" if row in causes else "ok", causes.get(row, ""), text)
+        for row, text in rows
+    ]

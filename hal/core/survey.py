@@ -22,8 +22,8 @@ DEADLINE_VARIABLE = "HAL_SURVEY_S"
 DEADLINE_S = 10.0
 """How long a plugin may take for all stages together."""
 
-STAGES = ("import", "hooks", "enumerate", "open", "describe")
-"""What is tried, in this order; "open" and "describe" only where devices are to be opened."""
+STAGES = ("import", "hooks", "enumerate")
+"""What is tried with a plugin, in this order, before its devices are opened and described."""
 
 _GRACE_S = 20.0
 """What the surveying process itself may take beyond the plugins' deadline."""
@@ -38,22 +38,46 @@ answer(order)
 
 
 @dataclass(frozen=True, slots=True)
+class Opened:
+    """A device that could be opened: the features that it declares, and which of its numbers nobody
+    has confirmed."""
+
+    name: str
+    features: tuple[str, ...]
+    guessed: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A device that could not be opened or described: the `stage`, "open" or "describe", and
+    why."""
+
+    name: str
+    stage: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """What a process of its own found out about a plugin.
 
-    `cause` is "" when everything worked, else it says why the plugin got no further than `stage`.
-    `opened` has each device that was opened and the features that it declares.
+    `cause` is "" when it lists its devices, else it says why it got no further than `stage`.
+    `started` says what its import did that an import may not. Where devices were to be opened, each
+    is `opened` or `refused`.
     """
 
     plugin: str
     stage: str
     cause: str
-    devices: tuple[DeviceSummary, ...]
-    opened: tuple[tuple[str, tuple[str, ...]], ...]
+    devices: tuple[DeviceSummary, ...] = ()
+    started: tuple[str, ...] = ()
+    opened: tuple[Opened, ...] = ()
+    refused: tuple[Refused, ...] = ()
 
 
 def survey(plugins: Sequence[Found], opens: bool = False) -> dict[str, Look]:
-    """Try each plugin, all at once; with `opens` also open, describe and close its devices.
+    """Try each plugin, all at once; with `opens` also open, describe and close its devices, each in
+    a process of its own.
 
     Ends within $HAL_SURVEY_S (10) seconds and a little more. Gives a look for every plugin, by
     name. Raises InvalidCall for a value of the variable that is no time, PluginError when no
@@ -75,9 +99,15 @@ def survey(plugins: Sequence[Found], opens: bool = False) -> dict[str, Look]:
 def _ask(order: dict[str, Any]) -> dict[str, Any]:
     command = [sys.executable, "-c", _START]
     limit_s = order["deadline_s"] + _GRACE_S
+    # numpy, which most plugins import, would start threads that are not the plugin's.
+    quiet = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     try:
         done = subprocess.run(
-            command, input=json.dumps(order).encode(), capture_output=True, timeout=limit_s
+            command,
+            input=json.dumps(order).encode(),
+            capture_output=True,
+            timeout=limit_s,
+            env=quiet,
         )
         answers: dict[str, Any] = json.loads(done.stdout)
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:
@@ -107,5 +137,7 @@ def _look(name: str, answer: dict[str, Any]) -> Look:
         answer["stage"],
         answer["cause"],
         tuple(DeviceSummary(*pair) for pair in answer["devices"]),
-        tuple((device, tuple(features)) for device, features in answer["opened"]),
+        tuple(answer["started"]),
+        tuple(Opened(device, tuple(f), guessed) for device, f, guessed in answer["opened"]),
+        tuple(Refused(*row) for row in answer["refused"]),
     )

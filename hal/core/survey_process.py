@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from hal.core.description import GUESSED
 from hal.core.device import Device
 from hal.core.errors import HalError
 from hal.core.loading import Plugin, import_plugin, plugin_of, said
@@ -36,8 +37,8 @@ _DOING = {
     "import": "importing",
     "hooks": "checking its hooks",
     "enumerate": "enumerating",
-    "open": "opening a device",
-    "describe": "describing a device",
+    "open": "opening",
+    "describe": "describing itself",
 }
 
 
@@ -64,24 +65,55 @@ def answer(order: dict[str, Any]) -> None:
 
 
 def examine(name: str, module: str, opens: bool, note: Note) -> None:
-    """Go through the stages with a plugin. Raises at the first that fails."""
+    """Go through the stages with a plugin. Raises at the first that fails; a device that cannot be
+    opened is noted, and the others are tried."""
     note("stage", "import")
+    before = _running()
     imported = import_plugin(module)
+    note("started", [text for text, there in _running().items() if there > before[text]])
     note("stage", "hooks")
     plugin = plugin_of(imported, name)
     note("stage", "enumerate")
     summaries = plugin.devices()
     note("devices", [[summary.index, summary.description] for summary in summaries])
-    for summary in summaries if opens else ():
-        _open(plugin, summary.index, note)
+    note("stage", "done")
+    # Drivers may crash, hang and hold each other up: each device has a process of its own.
+    children = {s.index: _open_apart(plugin, s.index, note) for s in summaries if opens}
+    for index, (pid, printed) in children.items():
+        _, status = os.waitpid(pid, 0)
+        if status:
+            note("ended", [f"{name}:{index}", status, _last_words(printed)])
 
 
-def _open(plugin: Plugin, index: int, note: Note) -> None:
-    note("stage", "open")
-    implementation = plugin.open(index, OpenOptions())
-    note("stage", "describe")
-    with Device(implementation, f"{plugin.name}:{index}") as device:
-        note("opened", [device.name, sorted(f.value for f in device.info.features)])
+def _running() -> dict[str, int]:
+    """How many of each thing this process has that the import of a plugin may not start."""
+    threads = len(os.listdir("/proc/self/task"))
+    with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as children:
+        return {"a thread": threads, "a process": len(children.read().split())}
+
+
+def _open_apart(plugin: Plugin, index: int, note: Note) -> tuple[int, int]:
+    """Open a device in a process of its own; gives that and the file of what it prints."""
+    printed = os.memfd_create("printed")
+    pid = os.fork()
+    if pid:
+        return pid, printed
+    name, stage = f"{plugin.name}:{index}", "open"
+    try:
+        for stream in (1, 2):
+            os.dup2(printed, stream)
+        note("at", [name, stage])
+        implementation = plugin.open(index, OpenOptions())
+        stage = "describe"
+        note("at", [name, stage])
+        with Device(implementation, name) as device:
+            info = device.info
+            note("opened", [name, sorted(f.value for f in info.features), info.facts.get(GUESSED)])
+    except HalError as error:
+        note("refused", [name, stage, str(error)])
+    except BaseException as error:  # noqa: BLE001  foreign code: its last words are the finding
+        note("refused", [name, stage, said(error)])
+    os._exit(0)
 
 
 def _start(name: str, module: str, opens: bool, deadline_s: float) -> _Fork:
@@ -103,7 +135,6 @@ def _run(
     try:
         _set_apart(deadline_s, printed)
         examine(name, module, opens, note)
-        note("stage", "done")
     except HalError as error:
         note("cause", str(error))
     except BaseException as error:  # noqa: BLE001  foreign code: its last words are the finding
@@ -128,14 +159,29 @@ def _finish(fork: _Fork, ends: float, deadline_s: float) -> dict[str, Any]:
         os.kill(fork.pid, signal.SIGKILL)  # it may not have made its own session yet
     killed = _has_ended(fork.pid, time.monotonic() + _KILL_S)
     found = _read(fork.notes)
+    late = f"in {deadline_s:g} s" + (
+        "" if killed else "; its process cannot be killed, it is stuck in the kernel"
+    )
     if not found["cause"] and found["stage"] != "done":
-        stage = found["stage"]
         if in_time:
             _, status = os.waitpid(fork.pid, os.WNOHANG)
-            found["cause"] = _ended(status, stage) + _last_words(fork.printed)
+            found["cause"] = _ended(status, found["stage"]) + _last_words(fork.printed)
         else:
-            stuck = "" if killed else "; its process cannot be killed, it is stuck in the kernel"
-            found["cause"] = f"did not finish {_DOING[stage]} in {deadline_s:g} s{stuck}"
+            found["cause"] = f"did not finish {_DOING[found['stage']]} {late}"
+    answered = {row[0] for row in (*found["opened"], *found["refused"])}
+    for name, stage in found.pop("at").items():
+        if name not in answered:
+            status, words = found["ended"].get(name, (0, ""))
+            cause = (
+                _ended(status, stage) + words
+                if status
+                else f"did not finish {_DOING[stage]} {late}"
+            )
+            found["refused"].append([name, stage, cause])
+    del found["ended"]
+    order = [f"{row[0]}" for row in found["devices"]]
+    for kind in ("opened", "refused"):
+        found[kind].sort(key=lambda row: order.index(row[0].rpartition(":")[2]))
     return found
 
 
@@ -149,13 +195,19 @@ def _has_ended(pid: int, ends: float) -> bool:
 
 
 def _read(notes: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"stage": "import", "cause": "", "devices": [], "opened": []}
+    """The notes: the last of a kind, all of what was opened and refused, and by device how far it
+    came and how its process ended."""
+    found: dict[str, Any] = {"stage": "import", "cause": "", "devices": [], "started": []}
+    found |= {"opened": [], "refused": [], "at": {}, "ended": {}}
     for line in _bytes(notes).splitlines():
         kind, value = json.loads(line)
-        if kind == "opened":
-            found["opened"].append(value)
-        else:
-            found[kind] = value
+        match kind:
+            case "opened" | "refused":
+                found[kind].append(value)
+            case "at" | "ended":
+                found[kind][value[0]] = value[1] if kind == "at" else value[1:]
+            case _:
+                found[kind] = value
     return found
 
 

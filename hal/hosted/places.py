@@ -24,10 +24,11 @@ class Place:
     parts: int = 0
 
 
-def places(lines: Sequence[str], times: str, parts: str) -> list[Place]:
+def places(lines: Sequence[str], times: str, parts: str = "") -> list[Place]:
     """A place for each line. Where the variable `times` is set: the first one, so often; where
-    `parts` is set: each of so many equal parts of it. Raises PluginError when both are."""
-    many, divided = count(times), count(parts)
+    the variable `parts` (if there is one) is set: each of so many equal parts of it. Raises
+    PluginError when both are."""
+    many, divided = count(times), count(parts) if parts else 0
     if many and divided:
         raise PluginError(f"{times} and {parts} are both set; unset one")
     n = (many or divided) if lines else 0

@@ -14,6 +14,7 @@ from hal.core.description import (
 )
 from hal.core.dtypes import DType
 from hal.core.values import HAL_TILE
+from hal.hosted.describe import ACCUMULATE
 
 PLUGIN = "reference"
 DESCRIPTION = "interpreter of hal-tile/1"
@@ -51,10 +52,9 @@ def describe(index: int, count: int, nbytes: int, progress_s: float) -> DeviceIn
 
 
 def _numeric() -> NumericProfile:
-    narrow = {DType.F16: DType.F32, DType.BF16: DType.F32}
     return NumericProfile(
         ulp={name: 0.5 if name in _ROUNDED else 0.51 for name in FUNCTIONS},
         denormals=True,
         fma=False,
-        accumulate={dtype: narrow.get(dtype, dtype) for dtype in DType},
+        accumulate=ACCUMULATE,
     )

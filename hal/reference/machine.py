@@ -5,17 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from hal.core.errors import CompileError
+import numpy as np
+from numpy.typing import NDArray
+
 from hal.core.values import AllocOptions, Grid, KernelSource, SharedHandle
 from hal.hosted.machine import Machine, Part
 from hal.hosted.slab import Slab
 from hal.reference.slab import SLABS, allocated, released
-from hal.tile.errors import TileError, TileTextError
-from hal.tile.interpret import interpret
+from hal.tile.interpret import interpret_bytes
 from hal.tile.kernel import Kernel
-from hal.tile.numeric import NUMPY, Array
-from hal.tile.parser import parse_kernel
-from hal.tile.verify import verify
+from hal.tile.source import kernel_of
 
 
 class ReferenceMachine(Machine):
@@ -49,36 +48,16 @@ class ReferenceMachine(Machine):
         return SLABS.attached(shared)
 
     def compile(self, source: KernelSource) -> Kernel:
-        if source.options:
-            raise CompileError(f"{source.format} has no build options, got {dict(source.options)}")
-        kernel = _parsed(source.text)
-        if (kernel.name, kernel.params) != (source.entry, source.params):
-            text = f"the text is kernel {kernel.name} with {kernel.params}"
-            raise CompileError(f"{text}; asked was {source.entry} with {source.params}", text)
-        return kernel
+        return kernel_of(source)
 
     def run(self, program: Kernel, args: Sequence[Part | float], grid: Grid) -> None:
-        buffers: dict[str, Array] = {}
-        scalars: dict[str, float] = {}
-        for param, arg in zip(program.params, args, strict=True):
-            if isinstance(arg, Part):
-                size = arg.nbytes // param.dtype.nbytes * param.dtype.nbytes
-                part = arg.memory.array[arg.offset : arg.offset + size]
-                buffers[param.name] = part.view(NUMPY[param.dtype])
-            else:
-                scalars[param.name] = arg
-        interpret(program, grid, buffers, scalars, next(self._seeds), self._beat)
+        values = [_bytes(arg) if isinstance(arg, Part) else arg for arg in args]
+        interpret_bytes(program, grid, values, next(self._seeds), self._beat)
 
     def _beat(self) -> None:
         self.beats += 1
 
 
-def _parsed(text: str) -> Kernel:
-    try:
-        kernel = parse_kernel(text)
-        verify(kernel)
-    except TileTextError as error:
-        raise CompileError(f"not a kernel: {error}", str(error), error.line) from error
-    except (TileError, RecursionError) as error:
-        raise CompileError(f"not a kernel: {error}", str(error)) from error
-    return kernel
+def _bytes(part: Part) -> NDArray[np.uint8]:
+    array: NDArray[np.uint8] = part.memory.array
+    return array[part.offset : part.offset + part.nbytes]

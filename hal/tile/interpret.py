@@ -67,6 +67,26 @@ def interpret(
             ran()
 
 
+def interpret_bytes(
+    kernel: Kernel,
+    grid: Sequence[int],
+    args: Sequence[Any],
+    seed: int | None = None,
+    ran: Callable[[], None] = lambda: None,
+) -> None:
+    """`interpret` for arguments in the order of the parameters: for a buffer its bytes, of which
+    what fills no whole element is left out, and a number for a scalar."""
+    buffers: dict[str, Array] = {}
+    scalars: dict[str, Any] = {}
+    for param, arg in zip(kernel.params, args, strict=True):
+        if param.kind is ParamKind.BUFFER:
+            whole = len(arg) // param.dtype.nbytes * param.dtype.nbytes
+            buffers[param.name] = arg[:whole].view(NUMPY[param.dtype])
+        else:
+            scalars[param.name] = arg
+    interpret(kernel, grid, buffers, scalars, seed, ran)
+
+
 def _arguments(
     kernel: Kernel, buffers: Mapping[str, Array], scalars: Mapping[str, Any]
 ) -> tuple[dict[str, Array], dict[str, Array]]:

@@ -11,10 +11,40 @@ from hal.core.survey import DEADLINE_VARIABLE
 
 Advice = Callable[[Found, str], str]
 
+_OPENING = {
+    r"PermissionError|Permission denied|EACCES": (
+        "let this user open the device: `ls -l` of its file in /dev names a group, often 'render' "
+        "or 'video'; add the user to it and log in anew"
+    ),
+    r"MemoryError|[Oo]ut of memory|out-of-memory|busy|EBUSY": (
+        "another process may have the device, or what is left of it: end that process, or open "
+        "another device"
+    ),
+    r"No such file|FileNotFoundError|cannot open shared object|no driver": (
+        "install or load the device's driver, or let the plugin list no device where there is none"
+    ),
+    r"returned None": (
+        "let open_device give the object whose methods are the hooks (docs/contract.md)"
+    ),
+    r"lacks the hooks|describes itself as|DeviceInfo": (
+        "correct the description or the hooks of the object that open_device gives; "
+        "docs/contract.md has each with its parameters"
+    ),
+}
+"""What to do by what the cause says, for a device that does not open."""
 
-def advice(check: str, found: Found, cause: str) -> str:
-    """What the person who installs or writes the plugin does next."""
+
+def advice(check: str, found: Found, cause: str, device: str = "") -> str:
+    """What the person who installs or writes the plugin, or opens its `device`, does next."""
+    if device:
+        return _opening(device, cause)
     return _ADVICE[check](found, cause)
+
+
+def _opening(device: str, cause: str) -> str:
+    look = _watch(cause, f"import hal; hal.open('{device}')", "")
+    told = (step for words, step in _OPENING.items() if re.search(words, cause))
+    return "; ".join([*list(told)[:1], look])
 
 
 def _entry_point(found: Found, cause: str) -> str:
@@ -54,7 +84,7 @@ def _import(found: Found, cause: str) -> str:
             f"install what brings the module {missing[1]!r}, and let the plugin's dependencies "
             f"name it"
         )
-    return _watch(found, cause, f"import {found.module}", "open_device")
+    return _watch(cause, f"import {found.module}", "open_device")
 
 
 def _hooks(found: Found, cause: str) -> str:
@@ -63,14 +93,10 @@ def _hooks(found: Found, cause: str) -> str:
 
 def _enumerate(found: Found, cause: str) -> str:
     call = f"import {found.module} as p; print(p.enumerate_devices())"
-    return _watch(found, cause, call, "open_device")
+    return _watch(cause, call, "open_device")
 
 
-def _open(found: Found, cause: str) -> str:
-    return _watch(found, cause, f"import hal; hal.open('{found.name}:0')", "")
-
-
-def _watch(found: Found, cause: str, code: str, later: str) -> str:
+def _watch(cause: str, code: str, later: str) -> str:
     """How to see the failure itself; what takes too long belongs into a later hook."""
     look = f'see it happen: python -X faulthandler -c "{code}"'
     if not cause.startswith("did not finish"):
@@ -88,6 +114,4 @@ _ADVICE: Mapping[str, Advice] = {
     "import": _import,
     "hooks": _hooks,
     "enumerate": _enumerate,
-    "open": _open,
-    "describe": _open,
 }

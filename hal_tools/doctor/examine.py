@@ -88,15 +88,15 @@ def _of_manifest(found: Found) -> Iterator[Finding]:
 
 
 def _of_look(found: Found, look: Look) -> Iterator[Finding]:
-    """The stages that went well, and the one that did not."""
+    """The stages that went well, and the one that did not; then each device."""
     reached = STAGES if look.stage == "done" else STAGES[: STAGES.index(look.stage)]
-    said = {
-        "enumerate": f"{len(look.devices)} devices",
-        "open": ", ".join(name for name, _ in look.opened),
-    }
     for stage in reached:
-        if look.devices or stage not in ("open", "describe"):
-            yield Finding(found.name, stage, OK, said.get(stage, ""))
+        text = f"{len(look.devices)} devices" if stage == "enumerate" else ""
+        yield Finding(found.name, stage, OK, text)
+        if stage == "import" and look.started:
+            text = f"the import of {found.module} starts {' and '.join(look.started)}"
+            step = "start it in open_device: whoever lists devices imports the plugin"
+            yield Finding(found.name, stage, BAD, text, step)
     if look.cause:
         text = advice(look.stage, found, look.cause)
         yield Finding(found.name, look.stage, BAD, look.cause, text)
@@ -104,18 +104,29 @@ def _of_look(found: Found, look: Look) -> Iterator[Finding]:
         text = "the plugin works and finds no device on this machine"
         step = "check that the device is there, its driver is loaded and this user may open it"
         yield Finding(found.name, "enumerate", NOTE, text, step)
+    for refused in look.refused:
+        text = advice(refused.stage, found, refused.cause, refused.name)
+        where = f"{refused.name}: {refused.cause}"
+        yield Finding(found.name, refused.stage, BAD, where, text)
+    if look.opened:
+        names = ", ".join(device.name for device in look.opened)
+        yield Finding(found.name, "open", OK, names)
 
 
 def _of_features(found: Found, look: Look) -> Iterator[Finding]:
     assert found.manifest is not None, "a plugin that was looked at has a manifest"
     promised = {feature.value for feature in found.manifest.features}
-    for device, features in look.opened:
-        if extra := sorted(set(features) - promised):
-            text = f"{device} declares {', '.join(extra)}, which its manifest lacks"
+    for device in look.opened:
+        if extra := sorted(set(device.features) - promised):
+            text = f"{device.name} declares {', '.join(extra)}, which its manifest lacks"
             step = f"add to features in {_path(found)}, or take out of DeviceInfo.features"
             yield Finding(found.name, "features", BAD, text, step)
         for feature, instead in _SLOW_WITHOUT.items():
-            if feature.value not in features:
-                text = f"{device} does not declare {feature.value!r}: {instead}"
+            if feature.value not in device.features:
+                text = f"{device.name} does not declare {feature.value!r}: {instead}"
                 step = 'hal.open(..., wrappers=["validate", "fallbacks"]) counts how often'
                 yield Finding(found.name, "features", NOTE, text, step)
+        if device.guessed:
+            text = f"{device.name}: nobody has confirmed what it declares: {device.guessed}"
+            step = "give your device's numbers in its description; docs/formats.md says what for"
+            yield Finding(found.name, "describe", NOTE, text, step)

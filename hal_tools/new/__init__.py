@@ -1,2 +1,1 @@
-"""A vendor's first step: a pip project with a plugin that works, copied from the reference
-device."""
+"""A vendor's first step: a pip project with a plugin that works on the host."""

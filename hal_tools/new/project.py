@@ -7,17 +7,20 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from hal.core.errors import InvalidCall
-from hal_tools.new.source import renamed_sources
 
 _NAME = re.compile(r"[a-z][a-z0-9]{1,19}")
 _TEMPLATES = Path(__file__).parent / "templates"
 _SUFFIX = ".txt"
-_PLACES = {
+PLACES = {
     "pyproject.toml": "pyproject.toml",
     "README.md": "README.md",
     "ci.yml": ".github/workflows/ci.yml",
     "gitignore": ".gitignore",
     "init.py": "src/{package}/__init__.py",
+    "plugin.py": "src/{package}/plugin.py",
+    "describe.py": "src/{package}/describe.py",
+    "machine.py": "src/{package}/machine.py",
+    "hal-plugin.toml": "src/{package}/hal-plugin.toml",
     "hal-conformance.toml": "src/{package}/hal-conformance.toml",
     "test_device.py": "tests/test_device.py",
 }
@@ -55,10 +58,18 @@ def _check_name(name: str, taken: Collection[str]) -> None:
 
 def _files(name: str) -> Iterator[tuple[str, str]]:
     package = f"hal_plugin_{name}"
-    for template, place in _PLACES.items():
+    for template, place in PLACES.items():
         text = (_TEMPLATES / f"{template}{_SUFFIX}").read_text(encoding="utf-8")
-        text = text.replace("HAL_MYCHIP", f"HAL_{name.upper()}").replace("MYCHIP", name)
+        for word, own in _words(name).items():
+            text = text.replace(word, own)
         yield place.format(package=package), text
     yield f"src/{package}/py.typed", ""
-    for file, text in renamed_sources(name):
-        yield f"src/{package}/{file}", text
+
+
+def _words(name: str) -> dict[str, str]:
+    """What stands for the name in the templates, longest first."""
+    return {
+        "HAL_MYCHIP": f"HAL_{name.upper()}",
+        "MYCLASS": name.capitalize(),
+        "MYCHIP": name,
+    }

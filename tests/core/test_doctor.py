@@ -36,6 +36,7 @@ WORKING = """
     def open_device(index, options):
         return Device(0, FEATURES)
 """
+NOT_CONFIRMED = '"name": self.name, "facts": {"not confirmed": "limits.grid"}'
 MANIFEST = 'name = "{name}"\ncontract = [1, 1]\nfeatures = [FEATURES]\ndescription = "a test"\n'
 
 
@@ -65,7 +66,7 @@ def test_a_plugin_that_works_is_well_at_every_check(site):
     site.install("chip", working("chip", "(Feature.GRAPH,)"), manifest("graph"))
     found = findings("chip")
     assert {finding.outcome for finding in found} == {"ok"}
-    checks = ["entry point", "manifest", "import", "hooks", "enumerate", "open", "describe"]
+    checks = ["entry point", "manifest", "import", "hooks", "enumerate", "open"]
     assert [finding.check for finding in found] == checks
 
 
@@ -158,6 +159,40 @@ def test_a_blocked_plugin_names_the_variable(site):
     [_, bad] = examine(hal.Registry(blocked=["chip"]), "chip")
     assert bad.check == "blocked"
     assert "HAL_PLUGINS_BLOCKED" in bad.advice
+
+
+@pytest.mark.parametrize(
+    ("cause", "step"),
+    [
+        ("raise PermissionError(13, 'Permission denied', '/dev/chip0')", "'render' or 'video'"),
+        ("raise MemoryError('0 of 64 GiB free')", "another process may have the device"),
+        ("raise OSError('libchip.so: cannot open shared object file')", "load the device's driver"),
+        ("return None", "let open_device give the object"),
+        ("import os; os.abort()", "faulthandler"),
+    ],
+)
+def test_advice_fits_the_cause_and_names_the_device(site, cause, step):
+    code = working("chip").replace("return Device(0, ())", cause)
+    site.install("chip", code.replace("[DeviceSummary(0", "[DeviceSummary(3"), manifest())
+    bad = wrong("chip")
+    assert (bad.check, bad.text.partition(": ")[0]) == ("open", "chip:3")
+    assert step in bad.advice
+    assert "hal.open('chip:3')" in bad.advice
+
+
+def test_what_an_import_starts_is_wrong(site):
+    code = "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start()"
+    site.install("chip", f"{code}\n{working('chip')}", manifest())
+    bad = wrong("chip")
+    assert (bad.check, "hal_plugin_chip.plugin starts a thread" in bad.text) == ("import", True)
+    assert "open_device" in bad.advice
+
+
+def test_numbers_that_nobody_confirmed_are_a_note(site):
+    code = working("chip", "(Feature.GRAPH,)").replace('"name": self.name', NOT_CONFIRMED)
+    site.install("chip", code, manifest("graph"))
+    [note] = [finding for finding in findings("chip") if finding.outcome == "note"]
+    assert note.text.endswith("confirmed what it declares: limits.grid")
 
 
 def test_notes_say_what_is_ignored_missing_or_slow(site):

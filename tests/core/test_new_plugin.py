@@ -14,6 +14,8 @@ from hal_tools.cli import main
 from hal_tools.new.project import write_project
 
 ROOT = Path(__file__).parents[2]
+MYPY_CACHE = str(ROOT / ".mypy_cache")
+MOST_LINES = 120
 NAMES = ["mychip", "x1", "a2345678901234567890"]
 
 
@@ -57,6 +59,26 @@ def test_its_files_are_clean(tmp_path, name):
     for command in (["check", "--no-cache"], ["format", "--check", "--no-cache"]):
         done = run([sys.executable, "-m", "ruff", *command], folder)
         assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+def test_its_types_are_strict(tmp_path):
+    folder = write_project("mychip", tmp_path, ())
+    options = ["--follow-imports=silent", "--no-namespace-packages", "--cache-dir", MYPY_CACHE]
+    command = [sys.executable, "-m", "mypy", *options, "src"]
+    done = run(command, folder, MYPYPATH=str(ROOT))
+    assert done.returncode == 0, done.stdout
+
+
+def code_lines(path):
+    lines = map(str.strip, path.read_text().splitlines())
+    return sum(1 for line in lines if line and not line.startswith("#"))
+
+
+def test_a_device_at_L0_costs_what_the_guide_says(tmp_path):
+    folder = write_project("mychip", tmp_path, ())
+    lines = sum(map(code_lines, folder.glob("src/hal_plugin_mychip/*.py")))
+    assert lines <= MOST_LINES
 
 
 def test_its_linter_is_ours():

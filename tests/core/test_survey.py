@@ -2,12 +2,12 @@
 
 import subprocess
 import sys
+import textwrap
 import time
 
 import pytest
 
 import hal
-from hal.core.errors import InvalidCall
 from hal.core.manifest import discover
 
 pytestmark = pytest.mark.slow
@@ -108,19 +108,71 @@ def test_the_devices_named_in_an_error_are_found_without_importing_a_crashing_pl
     assert "broken plugin bad: killed by SIGSEGV at import" in str(caught.value)
 
 
-def test_a_look_with_opening_says_how_far_each_plugin_came(site):
+def test_a_look_with_opening_says_why_each_device_is_refused(site):
     site.install("driverless", good())
     site.install("crashing", good(open=SEGFAULT))
     looks = hal.Registry(blocked=INSTALLED).looks(opens=True)
-    assert (looks["driverless"].stage, looks["crashing"].stage) == ("open", "open")
-    assert "OSError: no driver" in looks["driverless"].cause
-    assert "killed by SIGSEGV at open" in looks["crashing"].cause
+    [driverless], [crashing] = looks["driverless"].refused, looks["crashing"].refused
+    assert (driverless.name, driverless.stage) == ("driverless:0", "open")
+    assert "OSError: no driver" in driverless.cause
+    assert "killed by SIGSEGV at open" in crashing.cause
     assert [summary.index for summary in looks["crashing"].devices] == [0]
 
 
-@pytest.mark.parametrize("value", ["soon", "0", "-1", "nan"])
-def test_a_deadline_that_is_no_time_is_refused(site, monkeypatch, value):
-    site.install("good", good())
-    monkeypatch.setenv("HAL_SURVEY_S", value)
-    with pytest.raises(InvalidCall, match="HAL_SURVEY_S"):
-        hal.Registry(blocked=INSTALLED).devices()
+SEVERAL = """
+    import ctypes, os, time
+    from hal_plugin_bytes.device import BytesDevice
+    from hal.core.description import DeviceSummary
+    from hal.core.spec import hookimpl
+
+    class Device(BytesDevice):
+        def __init__(self, index):
+            super().__init__(index, ())
+            self.name = f"several:{index}"
+            facts = {key: getattr(self.info, key) for key in self.info.__slots__}
+            self.info = type(self.info)(**{**facts, "name": self.name, "plugin": "several"})
+
+    @hookimpl
+    def enumerate_devices():
+        return [DeviceSummary(index, "one of six") for index in range(6)]
+
+    @hookimpl
+    def open_device(index, options):
+        if index == 1:
+            print("chip 1 is on fire", flush=True)
+            ctypes.string_at(0)
+        if index == 2:
+            time.sleep(60)
+        if index == 3:
+            raise PermissionError(13, "Permission denied", "/dev/several3")
+        return None if index == 4 else Device(index)
+"""
+
+
+def test_a_device_that_cannot_be_opened_is_a_row_and_the_others_are_opened(site, short):
+    site.install("several", SEVERAL)
+    found = hal.Registry(blocked=INSTALLED).devices(opens=True)
+    rows = {row.name: row for row in found if row.plugin == "several"}
+    assert [row.status for row in rows.values()] == ["ok", *["broken"] * 4, "ok"]
+    causes = [row.cause for row in rows.values()]
+    assert causes[1] == "killed by SIGSEGV at open; it printed last: chip 1 is on fire"
+    assert causes[2] == "did not finish opening in 5 s"
+    assert "Permission denied" in causes[3]
+    assert "open_device(4) returned None" in causes[4]
+    for row in hal.Registry(blocked=INSTALLED).devices():
+        assert row.status == "ok" or row.plugin != "several"
+
+
+@pytest.mark.parametrize(
+    ("code", "started"),
+    [
+        ("import threading; threading.Timer(60, print).start()", "a thread"),
+        ("import os, time; os.fork() or time.sleep(60)", "a process"),
+        ("import numpy", None),
+    ],
+)  # fmt: skip
+def test_what_an_import_starts_is_named(site, code, started):
+    site.install("busy", f"{code}\n" + textwrap.dedent(good()))
+    look = hal.Registry(blocked=INSTALLED).looks()["busy"]
+    assert look.cause == ""
+    assert look.started == ((started,) if started else ())
