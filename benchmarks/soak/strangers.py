@@ -2,10 +2,12 @@
 `python -m benchmarks.soak.strangers --messages 100000 --seed 1`.
 
 Three ranks of `hal run`, one of which says that it is of another host, make a group, compute and
-close it, again and again; a rank that comes late keeps the others' listeners open. User id 65534
-reads their addresses from /proc/net and sends garbage, silence, halves and echoes of the handshake.
-Ends with 1 where the job does not end well, or --limit seconds are exceeded by what the strangers
-add to the slowest meeting or step.
+close it, again and again; a rank that comes late keeps the others' listeners open. Beside them a
+client of two `hal serve`, one at a port and one at a local socket that everybody may reach, opens
+devices there, uses them and closes them, and keeps a session on each all the time. User id 65534
+reads the addresses from /proc/net and sends garbage, silence, halves and echoes of the handshake.
+Ends with 1 where the job or the client does not end well, or --limit seconds are exceeded by what
+the strangers add to the slowest meeting, opening or step.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,19 +44,25 @@ QUIET_S = 1.0
 START_S = 120.0
 LONG_S = 600.0
 
+HAL = [sys.executable, "-c", "from hal_tools.cli import main; main()"]
+
 Address = bytes | tuple[str, int]
 
 
-def listeners() -> Iterator[tuple[str, Address]]:
-    """Who listens in this network namespace, by kind."""
+def listeners(ports: dict[int, str]) -> Iterator[tuple[str, Address]]:
+    """Who listens in this network namespace, by kind. `ports` has the kinds of those that are
+    known; any other one is a group's."""
     for line in Path("/proc/net/unix").read_text().splitlines():
-        name = line.split()[-1]
-        if name.startswith("@hal-group-") and line.split()[3] == "00010000":  # it listens
+        name, listens = line.split()[-1], line.split()[3] == "00010000"
+        if name.startswith("@hal-group-") and listens:
             yield "group, local", b"\0" + name[1:].encode()
+        if name.endswith("/served") and listens:
+            yield "serve, local", name.encode()
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         words = line.split()
         if words[3] == "0A":
-            yield "tcp", ("127.0.0.1", int(words[1].partition(":")[2], 16))
+            port = int(words[1].partition(":")[2], 16)
+            yield ports.get(port, "group, TCP"), ("127.0.0.1", port)
 
 
 def payload(choose: random.Random, hello: bytes) -> bytes:
@@ -79,7 +87,7 @@ def payload(choose: random.Random, hello: bytes) -> bytes:
 def speak(kind: str, address: Address, choose: random.Random, held: list[socket.socket]) -> None:
     """One message: a connection, and what is said on it. Raises OSError where nobody hears."""
     family = socket.AF_UNIX if isinstance(address, bytes) else socket.AF_INET
-    sort = socket.SOCK_SEQPACKET if isinstance(address, bytes) else socket.SOCK_STREAM
+    sort = socket.SOCK_SEQPACKET if kind == "group, local" else socket.SOCK_STREAM
     link = socket.socket(family, sort)
     link.settimeout(0.2)
     try:
@@ -105,21 +113,20 @@ def speak(kind: str, address: Address, choose: random.Random, held: list[socket.
     link.close()
 
 
-def be_a_stranger(store: Address, messages: int, seed: int) -> None:
+def be_a_stranger(ports: dict[int, str], messages: int, seed: int) -> None:
     """Send so many messages as another user; prints how many by kind."""
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
     choose, held, sent = random.Random(seed), list[socket.socket](), Counter[str]()
-    until_s, there, looked_s = time.monotonic() + LONG_S, list(listeners()), 0.0
+    store = next(("127.0.0.1", port) for port, kind in ports.items() if kind == "store")
+    until_s, there, looked_s = time.monotonic() + LONG_S, list(listeners(ports)), 0.0
     while sent.total() < messages and time.monotonic() < until_s:
         if time.monotonic() - looked_s > 0.005:
-            there, looked_s = list(listeners()), time.monotonic()
+            there, looked_s = list(listeners(ports)), time.monotonic()
         # the kinds in turn, so that a group's get theirs though they are there for short times
         by_kind: dict[str, list[Address]] = {}
         for kind, address in there:
-            if kind == "tcp":
-                kind = "store" if address == store else "group, TCP"
             by_kind.setdefault(kind, []).append(address)
         kind = min(by_kind, key=lambda one: sent[one])
         try:
@@ -168,58 +175,132 @@ with (folder / f"rank-{world.rank}").open("w", buffering=1) as told, Group.of(wo
 """
 
 
-def attack(folder: Path, messages: int, seed: int) -> tuple[Counter[str], int, dict[str, float]]:
-    """What was sent, how the job ended, and when the attack began and was over."""
+CLIENT = """
+import contextlib, json, sys, time
+from pathlib import Path
+import hal
+from hal.core.values import AllocOptions
+
+def step(device):
+    timeline, buffer = device.create_timeline(False), device.alloc(4096, AllocOptions())
+    host = bytearray(4096)
+    point = device.fill(buffer.region(), b"ab", timeline, ())
+    point = device.copy(host, buffer.region(), timeline, (point,))
+    assert device.wait([point], 60.0, True) and bytes(host) == b"ab" * 2048
+
+folder, names, number = Path(sys.argv[1]), ("remote:0", "remote:1"), 0
+with (folder / "client").open("w", buffering=1) as told, contextlib.ExitStack() as stack:
+    held = [stack.enter_context(contextlib.closing(hal.open(name))) for name in names]
+    print("open", flush=True)
+    while not (folder / "stop").exists():
+        for name, kept in zip(names, held):
+            came_s = time.monotonic()
+            with contextlib.closing(hal.open(name)) as device:
+                met_s, slowest_s = time.monotonic(), 0.0
+                for _ in range(20):
+                    for used in (device, kept):
+                        began_s = time.monotonic()
+                        step(used)
+                        slowest_s = max(slowest_s, time.monotonic() - began_s)
+                    time.sleep(0.002)
+            print(json.dumps([number, came_s, met_s, slowest_s]), file=told)
+        number += 1
+"""
+
+
+def attack(
+    folder: Path, messages: int, seed: int
+) -> tuple[Counter[str], list[int], dict[str, float]]:
+    """What was sent, how job and client ended, and when the attack began and was over."""
     (folder / "boot").write_text("the boot of another host\n")
     (folder / "job.py").write_text(JOB)
-    command = [
-        sys.executable,
-        "-c",
-        "from hal_tools.cli import main; main()",
-        "run",
-        "-n",
-        str(RANKS),
-    ]
-    command += ["--devices", "cpu:0", "--deadline", "60", str(folder / "job.py"), str(folder)]
+    command = [*HAL, "run", "-n", str(RANKS), "--devices", "cpu:0", "--deadline", "60"]
     sent, at = Counter[str](), {}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as job:
-        assert job.stdout is not None
+    with ExitStack() as stack:
+        places = [
+            stack.enter_context(served(folder, where))
+            for where in ("127.0.0.1:0", f"unix:{folder}/served")
+        ]
+        (folder / "served").chmod(0o777)
+        folder.chmod(0o755)
+        job = stack.enter_context(started([*command, str(folder / "job.py"), str(folder)]))
+        remote = {"HAL_REMOTE": " ".join(places)}
+        client = stack.enter_context(
+            started([sys.executable, "-c", CLIENT, str(folder)], **remote, **secret(folder))
+        )
+        store = said(job, RANKS).splitlines()[0]
+        said(client, 1)
+        ports = {port_of(store): "store", port_of(places[0].partition("/")[0]): "serve, TCP"}
+        time.sleep(max(4.0, min(20.0, messages / 5000)))  # without strangers
+        at["begin"] = time.monotonic()
+        share = [messages // STRANGERS + (i < messages % STRANGERS) for i in range(STRANGERS)]
+        strangers = [_stranger(ports, n, seed * STRANGERS + i) for i, n in enumerate(share)]
+        for process in strangers:
+            sent += Counter(json.loads(process.communicate(timeout=LONG_S + 30)[0]))
+        at["end"] = time.monotonic()
+        time.sleep(QUIET_S)
+        (folder / "stop").touch()
+        codes = [job.wait(120), client.wait(120)]
+    return sent, codes, at
+
+
+@contextmanager
+def started(command: list[str], **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process and its children, until the end."""
+    surroundings = {**os.environ, **environment}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, start_new_session=True, env=surroundings
+    ) as process:
         try:
-            told, until_s = b"", time.monotonic() + START_S
-            while told.count(b"\n") < RANKS:
-                assert time.monotonic() < until_s, f"the ranks did not begin: {told!r}"
-                if select.select([job.stdout], [], [], 1.0)[0]:
-                    told += os.read(job.stdout.fileno(), 1 << 12)
-            port = int(told.splitlines()[0].rpartition(b":")[2])
-            time.sleep(max(4.0, min(20.0, messages / 5000)))  # meetings without strangers
-            at["begin"] = time.monotonic()
-            share = [messages // STRANGERS + (i < messages % STRANGERS) for i in range(STRANGERS)]
-            strangers = [_stranger(port, n, seed * STRANGERS + i) for i, n in enumerate(share)]
-            for process in strangers:
-                sent += Counter(json.loads(process.communicate(timeout=LONG_S + 30)[0]))
-            at["end"] = time.monotonic()
-            time.sleep(QUIET_S)
-            (folder / "stop").touch()
-            job.wait(120)
+            yield process
         finally:
-            if job.poll() is None:
-                os.killpg(job.pid, signal.SIGKILL)
-    return sent, job.returncode, at
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
-def _stranger(port: int, messages: int, seed: int) -> subprocess.Popen[bytes]:
-    options = ["--stranger", str(port), "--messages", str(messages), "--seed", str(seed)]
+@contextmanager
+def served(folder: Path, where: str) -> Iterator[str]:
+    """A server of cpu:0; gives its entry for HAL_REMOTE."""
+    with started([*HAL, "serve", "cpu:0", "--at", where], **secret(folder)) as server:
+        yield said(server, 1).strip().removeprefix("HAL_REMOTE='").removesuffix("'")
+
+
+def secret(folder: Path) -> dict[str, str]:
+    """The variable that names the secret of servers and their client."""
+    file = folder / "secret"
+    if not file.exists():
+        file.touch(0o600)
+        file.write_text(os.urandom(16).hex())
+    return {"HAL_REMOTE_SECRET": str(file)}
+
+
+def said(process: subprocess.Popen[bytes], lines: int) -> str:
+    """The first lines of a process."""
+    assert process.stdout is not None
+    told, until_s = b"", time.monotonic() + START_S
+    while told.count(b"\n") < lines:
+        assert time.monotonic() < until_s, f"{process.args} did not begin: {told!r}"
+        if select.select([process.stdout], [], [], 1.0)[0]:
+            part = os.read(process.stdout.fileno(), 1 << 12)
+            assert part, f"{process.args} ended: {told!r}"
+            told += part
+    return told.decode()
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def _stranger(ports: dict[int, str], messages: int, seed: int) -> subprocess.Popen[bytes]:
+    options = ["--stranger", json.dumps(ports), "--messages", str(messages), "--seed", str(seed)]
     command = [sys.executable, "-m", __spec__.name, *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE)
 
 
-def measured(folder: Path, at: dict[str, float]) -> dict[str, Any]:
-    """How long meetings took from the coming of the last rank, and the slowest steps, with and
-    without strangers; in seconds."""
-    rows = [
-        [json.loads(line) for line in (folder / f"rank-{rank}").read_text().splitlines()]
-        for rank in range(RANKS)
-    ]
+def measured(files: list[Path], at: dict[str, float]) -> dict[str, Any]:
+    """How long meetings took from the coming of the last one, and the slowest steps, with and
+    without strangers; in seconds. Each member of a meeting has a file."""
+    rows = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
     found: dict[str, list[tuple[float, float]]] = {"quiet": [], "attacked": []}
     for ranks in zip(*rows, strict=False):
         came_s, met_s = max(row[1] for row in ranks), max(row[2] for row in ranks)
@@ -242,21 +323,35 @@ def _summary(times: list[tuple[float, float]]) -> dict[str, Any]:
 @click.option("--messages", type=click.IntRange(1), default=100_000)
 @click.option("--seed", type=int, default=1)
 @click.option("--limit", "limit_s", type=float, help="What strangers may add, in seconds.")
-@click.option("--stranger", type=int, hidden=True, help="Be one, where the store is at this port.")
-def main(messages: int, seed: int, limit_s: float | None, stranger: int | None) -> None:
+@click.option("--stranger", hidden=True, help="Be one, where these ports are of these kinds.")
+def main(messages: int, seed: int, limit_s: float | None, stranger: str | None) -> None:
     if stranger is not None:
-        be_a_stranger(("127.0.0.1", stranger), messages, seed)
+        ports = {int(port): kind for port, kind in json.loads(stranger).items()}
+        be_a_stranger(ports, messages, seed)
         return
     go_apart(__spec__.name)
     with tempfile.TemporaryDirectory() as name:
-        sent, code, at = attack(Path(name), messages, seed)
-        found = measured(Path(name), at)
-    quiet, attacked = found["quiet"], found["attacked"]
-    added_s = max(attacked[name] - quiet[name] for name in ("meeting_slowest_s", "step_slowest_s"))
+        folder = Path(name)
+        sent, codes, at = attack(folder, messages, seed)
+        found = {
+            "ranks": measured([folder / f"rank-{rank}" for rank in range(RANKS)], at),
+            "served": measured([folder / "client"], at),
+        }
+    added_s = max(
+        row["attacked"][name] - row["quiet"][name]
+        for row in found.values()
+        for name in ("meeting_slowest_s", "step_slowest_s")
+    )
     load = os.getloadavg()[0]
-    result = {"seed": seed, "sent": sent, "job": code, "added_s": round(added_s, 4), "load": load}
+    result = {
+        "seed": seed,
+        "sent": sent,
+        "codes": codes,
+        "added_s": round(added_s, 4),
+        "load": load,
+    }
     print(json.dumps({**result, "seconds": round(at["end"] - at["begin"], 1), **found}, indent=2))
-    whole = code == 0 and sent.total() == messages
+    whole = codes == [0, 0] and sent.total() == messages
     sys.exit(not whole or (limit_s is not None and added_s > limit_s))
 
 

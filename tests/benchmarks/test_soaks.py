@@ -22,11 +22,14 @@ def soak(name, *arguments):
     return done.stdout
 
 
-def test_strangers_end_no_job():
+LISTENERS = {"store", "group, local", "group, TCP", "serve, local", "serve, TCP"}
+
+
+def test_strangers_end_no_job_and_no_served_session():
     found = json.loads(soak("strangers", "--messages", 4000, "--seed", 3))
-    assert (found["job"], sum(found["sent"].values())) == (0, 4000)
-    assert min(found["sent"].values()) > 0
-    assert found["attacked"]["meetings"] > 0
+    assert (found["codes"], sum(found["sent"].values())) == ([0, 0], 4000)
+    assert found["sent"].keys() == LISTENERS
+    assert min(found[whose]["attacked"]["meetings"] for whose in ("ranks", "served")) > 0
 
 
 def test_survivors_name_the_rank_that_was_killed_and_nothing_is_left():

@@ -63,11 +63,12 @@ def test_strangers_harm_nobody(serve):
 
 
 class Path:
-    """Stands between a client and a server, and may change what passes."""
+    """Stands between a client and a server: drops the first callers, and may change what passes of
+    the next one."""
 
-    def __init__(self, address, change):
+    def __init__(self, address, change, dropped=0):
         host, _, port = address.rpartition(":")
-        self._change = change
+        self._change, self._dropped = change, dropped
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(WAIT_S)
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
@@ -75,6 +76,8 @@ class Path:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self):
+        for _ in range(self._dropped):
+            self._listener.accept()[0].close()
         here, _ = self._listener.accept()
         here.settimeout(WAIT_S)
         self._links = (here, self._there)
@@ -93,6 +96,15 @@ class Path:
     def close(self):
         for link in (self._listener, *self._links):
             link.close()
+
+
+@pytest.mark.slow
+def test_a_caller_that_is_dropped_for_strangers_comes_again(serve, monkeypatch):
+    serve("cpu:0", tcp=True)
+    path = Path(places()[0].address, lambda data: data, dropped=2)
+    monkeypatch.setenv("HAL_REMOTE", f"{path.address}/cpu:0")
+    with contextlib.closing(path):
+        assert works()
 
 
 class Flip:

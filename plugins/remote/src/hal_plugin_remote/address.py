@@ -12,6 +12,7 @@ import socket
 import stat
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ DEVICES_VARIABLE = "HAL_REMOTE"
 SECRET_VARIABLE = "HAL_REMOTE_SECRET"
 LOCAL = "unix:"
 _CONNECT_S = 5.0
+_PAUSE_S = 0.01
 _SECRET_NBYTES = 16
 
 
@@ -50,29 +52,38 @@ def neighbours(place: Place) -> Mapping[str, str]:
 
 
 def connect(place: Place) -> Channel:
-    """A connection to the server of a place. Raises PluginError."""
-    try:
-        link = _connected(place.address)
-    except OSError as error:
-        raise PluginError(
-            f"{place.name}: no server at {place.address} ({error}); start one there: "
-            f"hal serve {place.device} --at ADDRESS"
-        ) from None
-    if link.family == socket.AF_UNIX and not of_this_user(link):
-        link.close()
-        raise PluginError(f"{place.name}: the server at {place.address} is another user's")
-    try:
-        _, key = prove(link, terms(place.address), b"client", time.monotonic() + _CONNECT_S)
-        return Channel(link, key, calling=True)
-    except Refused:
-        link.close()
-        raise PluginError(
-            f"{place.name}: the server at {place.address} refuses the secret of {SECRET_VARIABLE}; "
-            f"both sides need the same"
-        ) from None
-    except (OSError, HandshakeError, PluginError) as error:
-        link.close()
-        raise PluginError(f"{place.name} at {place.address}: {error}") from None
+    """A connection to the server of a place. Who is dropped because many others come, too, tries
+    again. Raises PluginError."""
+    until_s = time.monotonic() + _CONNECT_S
+    while True:
+        try:
+            return _attempt(place, until_s)
+        except OSError as error:
+            busy = isinstance(error, BlockingIOError | ConnectionError)
+            absent = isinstance(error, ConnectionRefusedError)
+            if absent or not busy or time.monotonic() >= until_s:
+                raise PluginError(
+                    f"{place.name}: no server at {place.address} ({error}); start one there: "
+                    f"hal serve {place.device} --at ADDRESS"
+                ) from None
+        except Refused:
+            raise PluginError(
+                f"{place.name}: the server at {place.address} refuses the secret of "
+                f"{SECRET_VARIABLE}; both sides need the same"
+            ) from None
+        except HandshakeError as error:
+            raise PluginError(f"{place.name} at {place.address}: {error}") from None
+        time.sleep(_PAUSE_S)
+
+
+def _attempt(place: Place, until_s: float) -> Channel:
+    with ExitStack() as stack:
+        link = stack.enter_context(_connected(place.address))
+        if link.family == socket.AF_UNIX and not of_this_user(link):
+            raise PluginError(f"{place.name}: the server at {place.address} is another user's")
+        _, key = prove(link, terms(place.address), b"client", until_s)
+        stack.pop_all()
+    return Channel(link, key, calling=True)
 
 
 def terms(address: str) -> Terms:
