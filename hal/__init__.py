@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hal.core.description import CONTRACT_VERSION, DeviceInfo, Feature
     from hal.core.device import Device, Wrapper
+    from hal.core.discovery.registry import DeviceRow, PluginRow, Registry
     from hal.core.dtypes import DType
     from hal.core.errors import HalError
-    from hal.core.registry import DeviceRow, PluginRow, Registry
     from hal.core.spec import hookimpl
     from hal.core.values import OpenOptions
-    from hal.core.wrappers import DEFAULT_WRAPPERS
+    from hal.core.wrappers.named import DEFAULT_WRAPPERS
     from hal.process import devices, open, plugins, registry
 
 __version__ = "0.1.0"
@@ -46,10 +46,10 @@ _HOMES = {
     "hal.core.device": ("Device", "Wrapper"),
     "hal.core.dtypes": ("DType",),
     "hal.core.errors": ("HalError",),
-    "hal.core.registry": ("DeviceRow", "PluginRow", "Registry"),
+    "hal.core.discovery.registry": ("DeviceRow", "PluginRow", "Registry"),
     "hal.core.spec": ("hookimpl",),
     "hal.core.values": ("OpenOptions",),
-    "hal.core.wrappers": ("DEFAULT_WRAPPERS",),
+    "hal.core.wrappers.named": ("DEFAULT_WRAPPERS",),
     "hal.process": ("devices", "open", "plugins", "registry"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Sequence
 
 from hal.core.device import Device, Wrapper
-from hal.core.registry import DeviceRow, PluginRow, Registry, registry_of_environment
+from hal.core.discovery.registry import DeviceRow, PluginRow, Registry, registry_of_environment
 from hal.core.values import OpenOptions
-from hal.core.wrappers import DEFAULT_WRAPPERS
+from hal.core.wrappers.named import DEFAULT_WRAPPERS
 
 
 @functools.cache

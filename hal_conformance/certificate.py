@@ -8,7 +8,7 @@ from typing import Any
 
 import hal
 from hal.core.description import CONTRACT_VERSION, PERFORMANCE, Feature
-from hal.core.manifest import Found
+from hal.core.discovery.manifest import Found
 from hal_conformance import hashes, look
 from hal_conformance.catalog import catalog
 from hal_conformance.conform import Request

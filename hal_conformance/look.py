@@ -9,8 +9,8 @@ from typing import Any
 
 import hal
 from hal.core.description_json import to_json
+from hal.core.discovery.manifest import Found, discover, manifest_path
 from hal.core.errors import HalError, PluginError
-from hal.core.manifest import Found, discover, manifest_path
 
 FIRST = ("A.imports", "A.lists", "A.opens")
 """The cases of the first look: without them there is nothing to run."""

@@ -11,7 +11,7 @@ from typing import Any
 import hal
 from hal.core.device import Device
 from hal.core.values import OpenOptions
-from hal.core.wrappers import wrapper
+from hal.core.wrappers.named import wrapper
 from stack.comm.device.contract import StackGroups
 from stack.comm.store import Store, StoreServer
 

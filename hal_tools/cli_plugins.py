@@ -10,8 +10,8 @@ from importlib import import_module
 
 import click
 
+from hal.core.discovery.installed import entry_points
 from hal.core.errors import PluginError
-from hal.core.installed import entry_points
 
 GROUP = "hal.commands"
 

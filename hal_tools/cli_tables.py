@@ -9,8 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from hal.core.description import DeviceInfo, Limits, Link, MatrixUnit, MemorySpace, NumericProfile
+from hal.core.discovery.registry import DeviceRow
 from hal.core.dtypes import DType
-from hal.core.registry import DeviceRow
 
 _STYLES = {"ok": "green", "broken": "red", "blocked": "yellow"}
 _STEPS = ("B", "KiB", "MiB", "GiB", "TiB")

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-from hal.core import description, dtypes, errors, manifest, spec, values
+from hal.core import description, dtypes, errors, spec, values
+from hal.core.discovery import manifest
 from hal.core.spec import MANDATORY_DEVICE, MANDATORY_PLUGIN, NOTICES, OPTIONAL
 
 DEFAULT_PATH = Path("docs/contract.md")

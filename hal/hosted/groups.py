@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hal.core.checks import shrunk
 from hal.core.errors import Failure, Unsupported
 from hal.core.spec import hookimpl
 from hal.core.values import Collective, Group, GroupSpec, Point, Region, Timeline, Waits
+from hal.core.wrappers.checks import shrunk
 from hal.hosted.arithmetic import Ends, check_fits
 from hal.hosted.lock import LOCK
 from hal.hosted.meeting import Member, meet

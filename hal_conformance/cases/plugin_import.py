@@ -7,9 +7,9 @@ from pathlib import Path
 
 import hal
 from hal.core.description import CONTRACT_VERSION
+from hal.core.discovery.manifest import Found, discover
+from hal.core.discovery.registry import BLOCKED_VARIABLE
 from hal.core.errors import InvalidCall, PluginError
-from hal.core.manifest import Found, discover
-from hal.core.registry import BLOCKED_VARIABLE
 from hal_conformance import expect
 from hal_conformance.alone import alone
 from hal_conformance.case import Cases, Level
@@ -33,7 +33,7 @@ def _(rig: Rig) -> None:
     loaded = alone(
         """
         import sys
-        from hal.core.manifest import discover
+        from hal.core.discovery.manifest import discover
         names = [found.name for found in discover()]
         result = [module in sys.modules, plugin in names]
         """,

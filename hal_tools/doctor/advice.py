@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from hal.core.manifest import GROUP, Found
-from hal.core.registry import BLOCKED_VARIABLE
-from hal.core.survey import DEADLINE_VARIABLE
+from hal.core.discovery.manifest import GROUP, Found
+from hal.core.discovery.registry import BLOCKED_VARIABLE
+from hal.core.discovery.survey import DEADLINE_VARIABLE
 
 Advice = Callable[[Found, str], str]
 

@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator
 
 from hal.core.description import Feature
+from hal.core.discovery.installed import entry_points
+from hal.core.discovery.manifest import GROUP, Found, manifest_path
+from hal.core.discovery.registry import Registry
+from hal.core.discovery.survey import STAGES, Look
 from hal.core.errors import InvalidCall, PluginError
-from hal.core.installed import entry_points
-from hal.core.manifest import GROUP, Found, manifest_path
-from hal.core.registry import Registry
-from hal.core.survey import STAGES, Look
 from hal_tools.doctor.advice import advice
 from hal_tools.doctor.finding import BAD, NOTE, OK, Finding
 from hal_tools.doctor.strays import strays

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Collection, Iterator
 
-from hal.core.manifest import FILE, GROUP
+from hal.core.discovery.manifest import FILE, GROUP
 from hal_tools.doctor.finding import BAD, Finding
 
 

@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 import hal
+from hal.core.discovery.manifest import discover
 from hal.core.errors import InvalidCall
-from hal.core.manifest import discover
 from hal_tools.cli import main
 from hal_tools.doctor.examine import examine
 

@@ -8,7 +8,7 @@ from hal_plugin_bytes.device import BytesDevice
 
 from hal.core.description import Feature
 from hal.core.device import Device
-from hal.core.fallbacks import Fallbacks
+from hal.core.wrappers.fallbacks import Fallbacks
 
 
 def test_a_device_without_wrappers_hears_nothing(implementation):

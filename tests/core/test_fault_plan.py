@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from hal.core.errors import InvalidCall, Scope
-from hal.core.fault_plan import FaultPlan, PlannedFault, parse_plan
+from hal.core.wrappers.fault_plan import FaultPlan, PlannedFault, parse_plan
 
 positions = st.one_of(
     st.tuples(st.just("nth"), st.integers(1, 9)),

@@ -17,7 +17,6 @@ from hal.core.errors import (
     Scope,
     StaleHandle,
 )
-from hal.core.faults import Faults
 from hal.core.spec import hookimpl
 from hal.core.values import (
     LLVM_IR,
@@ -28,6 +27,7 @@ from hal.core.values import (
     LaunchCommand,
     Point,
 )
+from hal.core.wrappers.faults import Faults
 
 SOON = 30.0
 """Seconds that nothing here takes; a wait ends when its point is decided."""

@@ -3,8 +3,8 @@
 import pytest
 
 import hal
-from hal.core.footprint import of_collective
 from hal.core.values import Buffer, Collective, CollectiveKind, Group, Region
+from hal.core.wrappers.footprint import of_collective
 
 UNUSED = {
     CollectiveKind.REDUCE: (set(), {"dst"}),

@@ -23,7 +23,7 @@ def modules_after(code):
 
 def test_import_and_discovery_bring_in_nothing_heavy():
     names = modules_after("import hal\nhal.registry()")
-    assert "hal.core.registry" in names
+    assert "hal.core.discovery.registry" in names
     assert not [n for n in names if n in HEAVY or n.startswith(("hal_plugin_", "stack"))]
 
 

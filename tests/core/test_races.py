@@ -10,8 +10,6 @@ from hypothesis import given
 import hal
 from hal.core.device import Device
 from hal.core.errors import Failure, FailureKind, Scope
-from hal.core.race import Race
-from hal.core.races import races
 from hal.core.values import (
     AllocOptions,
     CopyCommand,
@@ -23,6 +21,8 @@ from hal.core.values import (
     Point,
     Slot,
 )
+from hal.core.wrappers.race import Race
+from hal.core.wrappers.races import races
 
 FAILURE = Failure(FailureKind.ABORTED, Scope.OPERATION, "bytes:0", "test", "cancelled")
 

@@ -7,10 +7,10 @@ import hal_plugin_bytes.plugin
 import pytest
 
 import hal
+from hal.core.discovery.installed import entry_points, parse_entry_points
+from hal.core.discovery.manifest import discover
+from hal.core.discovery.registry import registry_of_environment
 from hal.core.errors import InvalidCall, PluginError
-from hal.core.installed import entry_points, parse_entry_points
-from hal.core.manifest import discover
-from hal.core.registry import registry_of_environment
 
 INSTALLED = frozenset(found.name for found in discover())
 """Plugins of this environment; the tests leave them aside."""
@@ -116,7 +116,7 @@ def test_a_newer_plugin_is_told_both_ranges(site):
 
 
 def test_an_older_plugin_is_told_both_ranges(site, monkeypatch):
-    monkeypatch.setattr("hal.core.manifest.CONTRACT_VERSION", 9)
+    monkeypatch.setattr("hal.core.discovery.manifest.CONTRACT_VERSION", 9)
     site.install("other", manifest=contract(5, 7))
     assert "5 to 7" in row("other").cause
     assert "newer release of the plugin" in row("other").cause

@@ -8,7 +8,7 @@ import time
 import pytest
 
 import hal
-from hal.core.manifest import discover
+from hal.core.discovery.manifest import discover
 
 pytestmark = pytest.mark.slow
 INSTALLED = frozenset(found.name for found in discover())

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from hal.core.errors import InvalidCall, OperationFailed
-from hal.core.trace import Tracer
 from hal.core.values import AllocOptions, FillCommand, LaunchCommand, Point, Slot
+from hal.core.wrappers.trace import Tracer
 
 
 def events_of(path):

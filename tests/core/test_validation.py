@@ -9,7 +9,6 @@ import pytest
 from hal_plugin_bytes.device import PYTHON, BytesDevice
 from hypothesis import given
 
-from hal.core.checks import check_argument, check_copy, shrunk
 from hal.core.device import Device
 from hal.core.dtypes import DType
 from hal.core.errors import (
@@ -24,7 +23,6 @@ from hal.core.errors import (
     UnsupportedFormat,
 )
 from hal.core.spec import hookimpl
-from hal.core.validation import validate
 from hal.core.values import (
     AllocOptions,
     Buffer,
@@ -39,6 +37,8 @@ from hal.core.values import (
     Region,
     Slot,
 )
+from hal.core.wrappers.checks import check_argument, check_copy, shrunk
+from hal.core.wrappers.validation import validate
 
 
 def test_right_calls_reach_the_device(device, queue, buffer, add_source):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hal.core.fault_plan import parse_plan
-from hal.core.wrappers import wrapper
+from hal.core.wrappers.fault_plan import parse_plan
+from hal.core.wrappers.named import wrapper
 from hal_conformance.case import Level
 from hal_conformance.expected import parse_expected
 from hal_tools.cli import main

@@ -5,8 +5,8 @@ import pytest
 from hal.core.device import Device
 from hal.core.dtypes import DType
 from hal.core.errors import OperationFailed
-from hal.core.validation import validate
 from hal.core.values import AllocOptions, KernelSource, Param, ParamKind
+from hal.core.wrappers.validation import validate
 from hal.hosted.device import HostedDevice
 from hal.hosted.order import Order
 from tests.hosted.conftest import describe

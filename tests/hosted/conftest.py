@@ -13,8 +13,8 @@ from hal.core.description import (
 )
 from hal.core.device import Device
 from hal.core.dtypes import DType
-from hal.core.validation import validate
 from hal.core.values import AllocOptions, KernelSource
+from hal.core.wrappers.validation import validate
 from hal.hosted.device import HostedDevice
 from hal.hosted.machine import Machine
 from hal.hosted.order import AdversarialOrder, Order

@@ -15,8 +15,8 @@ from typing import Any
 import hal
 from hal.core.device import Device, Wrapper
 from hal.core.spec import hookimpl
-from hal.core.validation import Validation, validate
 from hal.core.values import OpenOptions
+from hal.core.wrappers.validation import Validation, validate
 from hal.hosted.device import HostedDevice
 from hal.reference import plugin as reference
 from hal_conformance.rig import Setting

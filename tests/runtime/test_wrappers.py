@@ -5,7 +5,7 @@ from hal_plugin_bytes.device import BytesDevice
 import hal
 from hal.core.description import Feature
 from hal.core.device import Device
-from hal.core.fallbacks import Fallbacks
+from hal.core.wrappers.fallbacks import Fallbacks
 from stack.runtime.engine import Engine
 from stack.runtime.plan import Plan
 

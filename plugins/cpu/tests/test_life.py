@@ -12,10 +12,10 @@ from hal_plugin_cpu import plugin
 from hal_plugin_cpu.describe import FEATURES
 
 from hal.core.description import Feature, SpaceKind
+from hal.core.discovery.manifest import parse_manifest
+from hal.core.discovery.registry import Registry
 from hal.core.dtypes import DType
 from hal.core.errors import FailureKind, InvalidCall, OperationFailed, PluginError, StaleHandle
-from hal.core.manifest import parse_manifest
-from hal.core.registry import Registry
 from hal.core.values import AllocOptions, Fault, HealthState, OpenOptions, Point
 
 PLAIN = AllocOptions()

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from hal.core.checks import shrunk
 from hal.core.description import DeviceInfo, Feature
 from hal.core.device import Device
 from hal.core.errors import Failure, InvalidCall, PluginError, StaleHandle
@@ -27,6 +26,7 @@ from hal.core.values import (
     Timeline,
     Waits,
 )
+from hal.core.wrappers.checks import shrunk
 from stack.comm import group as ranks
 from stack.comm.choose.override import ENGINE, Rule
 from stack.comm.device.group import DeviceGroup

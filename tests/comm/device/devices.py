@@ -5,7 +5,7 @@ from dataclasses import replace
 import hal
 from hal.core.description import Feature
 from hal.core.device import Device
-from hal.core.validation import validate
+from hal.core.wrappers.validation import validate
 from hal.hosted.device import HostedDevice
 from hal.hosted.order import Order
 from tests.hosted.conftest import TinyMachine, describe

@@ -18,8 +18,8 @@ from hal.core.errors import (
     OutOfMemory,
     Scope,
 )
-from hal.core.fallbacks import Fallbacks
 from hal.core.values import AllocOptions, Collective, CollectiveKind, Fault, Point, ReduceKind
+from hal.core.wrappers.fallbacks import Fallbacks
 from stack.comm.choose.override import parse_override
 from stack.comm.device.call import Call
 from stack.comm.device.group import DeviceGroup

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from hal.core.checks import shrunk
 from hal.core.errors import Failure, InvalidCall, StaleHandle, Unsupported
 from hal.core.spec import hookimpl
 from hal.core.values import (
@@ -18,6 +17,7 @@ from hal.core.values import (
     Timeline,
     Waits,
 )
+from hal.core.wrappers.checks import shrunk
 from hal_plugin_cpu._native import ffi, lib
 from hal_plugin_cpu.communicator import Member, mismatch
 from hal_plugin_cpu.extents import check

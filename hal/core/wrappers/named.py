@@ -11,19 +11,19 @@ from typing import Any
 
 from hal.core.device import Wrapper
 from hal.core.errors import InvalidCall
-from hal.core.validation import validate
+from hal.core.wrappers.validation import validate
 
 DEFAULT_WRAPPERS: tuple[str, ...] = ("validate",)
 
 _PLAIN: Mapping[str, str] = {
-    "races": "hal.core.races:races",
-    "fallbacks": "hal.core.fallbacks:reported_fallbacks",
+    "races": "hal.core.wrappers.races:races",
+    "fallbacks": "hal.core.wrappers.fallbacks:reported_fallbacks",
 }
 """Where the wrapper is that a name alone means."""
 
 _WITH_ARGUMENT: Mapping[str, str] = {
-    "trace": "hal.core.trace:Tracer",
-    "faults": "hal.core.faults:Faults",
+    "trace": "hal.core.wrappers.trace:Tracer",
+    "faults": "hal.core.wrappers.faults:Faults",
 }
 """Where the class of a wrapper is that takes what follows the colon."""
 

@@ -14,17 +14,6 @@ from dataclasses import dataclass
 
 from hal.core.device import Device
 from hal.core.errors import Failure, HalError
-from hal.core.footprint import (
-    Footprint,
-    Touch,
-    merged,
-    of_collective,
-    of_copy,
-    of_fill,
-    of_launch,
-)
-from hal.core.order import Event, Order
-from hal.core.race import Race, Recorded, race_of, recorded_of
 from hal.core.spec import hookimpl
 from hal.core.values import (
     Argument,
@@ -43,6 +32,17 @@ from hal.core.values import (
     Timeline,
     Waits,
 )
+from hal.core.wrappers.footprint import (
+    Footprint,
+    Touch,
+    merged,
+    of_collective,
+    of_copy,
+    of_fill,
+    of_launch,
+)
+from hal.core.wrappers.order import Event, Order
+from hal.core.wrappers.race import Race, Recorded, race_of, recorded_of
 
 _followed = hookimpl(wrapper=True)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hal.core.errors import HalError
-from hal.core.footprint import Bound, Footprint, Touch, conflict, of_command, unordered
 from hal.core.values import Argument, Buffer, Command, LaunchCommand, Region
+from hal.core.wrappers.footprint import Bound, Footprint, Touch, conflict, of_command, unordered
 
 
 class Race(HalError):

@@ -1,4 +1,4 @@
-"""The process behind `hal.core.survey`: it forks once per plugin and watches what becomes of them.
+"""The process behind `survey`: it forks once per plugin and watches what becomes of them.
 
 It imports no plugin itself, so it has one thread when it forks and stays whole. A fork tells how
 far it got through a file, line by line, so that its last words survive it.
@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 
 from hal.core.description import GUESSED
 from hal.core.device import Device
+from hal.core.discovery.loading import Plugin, import_plugin, plugin_of, said
 from hal.core.errors import HalError
-from hal.core.loading import Plugin, import_plugin, plugin_of, said
 from hal.core.values import OpenOptions
 
 Note = Callable[[str, object], None]
@@ -52,7 +52,7 @@ class _Fork:
 
 
 def answer(order: dict[str, Any]) -> None:
-    """Try the plugins of an order and print what was found, as `hal.core.survey` reads it."""
+    """Try the plugins of an order and print what was found, as `survey` reads it."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     deadline_s = order["deadline_s"]
     ends = time.monotonic() + deadline_s

@@ -23,7 +23,8 @@ from hal.core.description import Feature
 from hal.core.device import Device
 from hal.core.errors import HalError, InvalidCall, OperationFailed
 from hal.core.spec import NOTICES, DeviceSpec, hookimpl, hooks
-from hal.core.trace_events import (
+from hal.core.values import Point
+from hal.core.wrappers.trace_events import (
     HOST_PID,
     Event,
     arrow,
@@ -36,7 +37,6 @@ from hal.core.trace_events import (
     thread,
     title,
 )
-from hal.core.values import Point
 
 _DRAIN_EVERY = 256
 """Submissions between two looks for reached points: devices keep only their newest spans."""

@@ -1,5 +1,5 @@
 """Fault injection, one wrapper for every device: operations fail as a plan says, and the failure
-travels as the contract says. `hal.core.fault_plan` has the form of plans.
+travels as the contract says. `hal.core.wrappers.fault_plan` has the form of plans.
 
 The device itself needs no `Feature.INJECT`. An operation that is to fail is submitted with one more
 wait, for a point of a host-driven timeline that fails.
@@ -23,10 +23,6 @@ from hal.core.errors import (
     Scope,
     error_for,
 )
-from hal.core.fault_calls import FaultCalls, Struck
-from hal.core.fault_damage import Damage
-from hal.core.fault_life import Life, ended
-from hal.core.fault_plan import HEALTH, SLOW, FaultPlan, PlannedFault, parse_plan
 from hal.core.spec import hookimpl
 from hal.core.values import (
     AllocOptions,
@@ -47,6 +43,10 @@ from hal.core.values import (
     Region,
     Timeline,
 )
+from hal.core.wrappers.fault_calls import FaultCalls, Struck
+from hal.core.wrappers.fault_damage import Damage
+from hal.core.wrappers.fault_life import Life, ended
+from hal.core.wrappers.fault_plan import HEALTH, SLOW, FaultPlan, PlannedFault, parse_plan
 
 _faulty = hookimpl(wrapper=True)
 

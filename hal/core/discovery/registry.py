@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 from hal.core.description import CONTRACT_VERSION, Feature
 from hal.core.device import Device, Wrapper
+from hal.core.discovery.loading import Plugin, import_plugin, plugin_of, said
+from hal.core.discovery.manifest import Found, Manifest, discover
+from hal.core.discovery.survey import Look, survey
 from hal.core.errors import HalError, InvalidCall, PluginError
-from hal.core.loading import Plugin, import_plugin, plugin_of, said
-from hal.core.manifest import Found, Manifest, discover
-from hal.core.survey import Look, survey
 from hal.core.values import OpenOptions
-from hal.core.wrappers import DEFAULT_WRAPPERS, wrapper
+from hal.core.wrappers.named import DEFAULT_WRAPPERS, wrapper
 
 BLOCKED_VARIABLE = "HAL_PLUGINS_BLOCKED"
 _BLOCKED = f"it is named in {BLOCKED_VARIABLE}"
@@ -119,7 +119,7 @@ class Registry:
     ) -> Device:
         """Open the device `name` ("cpu:0") with wrappers around it, the first one outermost.
 
-        A wrapper is a function of the device or one of the names that `hal.core.wrappers.wrapper`
+        A wrapper is a function of the device or one of the names that `wrappers.named.wrapper`
         knows; `()` means none: then every hook is the plugin's own method.
 
         Raises InvalidCall for a name that no device has, listing those there are; PluginError when

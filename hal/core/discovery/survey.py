@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hal.core.description import DeviceSummary
+from hal.core.discovery.manifest import Found
 from hal.core.errors import InvalidCall, PluginError
-from hal.core.manifest import Found
 
 DEADLINE_VARIABLE = "HAL_SURVEY_S"
 DEADLINE_S = 10.0
@@ -32,7 +32,7 @@ _START = """
 import json, sys
 order = json.load(sys.stdin)
 sys.path[:] = order["path"]
-from hal.core.survey_process import answer
+from hal.core.discovery.survey_process import answer
 answer(order)
 """
 

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hal.core.checks import (
-    check_after,
-    check_copy,
-    check_count,
-    check_grid,
-    check_list,
-    check_pattern,
-    check_region,
-)
 from hal.core.errors import InvalidCall
-from hal.core.handles import Handles
 from hal.core.kinds import shown
 from hal.core.values import (
     Argument,
@@ -28,6 +18,16 @@ from hal.core.values import (
     Param,
     Slot,
 )
+from hal.core.wrappers.checks import (
+    check_after,
+    check_copy,
+    check_count,
+    check_grid,
+    check_list,
+    check_pattern,
+    check_region,
+)
+from hal.core.wrappers.handles import Handles
 
 SlotParams = tuple[tuple[int, Param], ...]
 """The slots that a launchable or graph leaves open: slot index and the parameter that it fills."""

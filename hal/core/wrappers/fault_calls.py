@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 
 from hal.core.errors import Failure, FailureKind
-from hal.core.fault_plan import SLOW, FaultPlan, PlannedFault, failure_kind
+from hal.core.wrappers.fault_plan import SLOW, FaultPlan, PlannedFault, failure_kind
 
 
 @dataclass(frozen=True, slots=True)

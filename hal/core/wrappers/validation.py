@@ -10,25 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TypeVar
 
-from hal.core.checks import (
-    check_argument,
-    check_arguments,
-    check_copy,
-    check_count,
-    check_flag,
-    check_grid,
-    check_host_memory,
-    check_list,
-    check_pattern,
-    check_region,
-    check_space,
-    check_timeout,
-)
 from hal.core.description import Feature
 from hal.core.device import Device
 from hal.core.errors import Failure, InvalidCall, PluginError, Unsupported, UnsupportedFormat
-from hal.core.graph_checks import SlotParams, check_commands, slot_params
-from hal.core.handles import Handles
 from hal.core.kinds import check_kind, shown
 from hal.core.spec import DeviceSpec, hookimpl, hooks
 from hal.core.values import (
@@ -56,6 +40,22 @@ from hal.core.values import (
     Timeline,
     Waits,
 )
+from hal.core.wrappers.checks import (
+    check_argument,
+    check_arguments,
+    check_copy,
+    check_count,
+    check_flag,
+    check_grid,
+    check_host_memory,
+    check_list,
+    check_pattern,
+    check_region,
+    check_space,
+    check_timeout,
+)
+from hal.core.wrappers.graph_checks import SlotParams, check_commands, slot_params
+from hal.core.wrappers.handles import Handles
 
 _checked = hookimpl(wrapper=True)
 H = TypeVar("H", bound=Handle)

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from hal.core.description import CONTRACT_VERSION, Feature
+from hal.core.discovery.installed import EntryPoint, entry_points
 from hal.core.errors import PluginError
-from hal.core.installed import EntryPoint, entry_points
 
 GROUP = "hal.plugins"
 FILE = "hal-plugin.toml"

@@ -1,0 +1,1 @@
+"""Which plugins are installed, what they say of themselves unimported, and how one is loaded."""

@@ -1,0 +1,1 @@
+"""What may stand between a caller and a device: checks, races, traces, faults, fallbacks."""
