@@ -168,3 +168,25 @@ def test_a_client_that_goes_leaves_the_server_to_others(serve):
     assert stays.wait(stays.download())
     assert np.array_equal(np.frombuffer(stays.host, np.int64), values)
     stays.device.close()
+
+
+CLOSES = 60
+
+
+@pytest.mark.slow
+def test_a_close_brings_what_was_copied_and_leaves_no_thread(serve):
+    serve("cpu:0")
+    threads = threading.active_count()
+    for turn in range(CLOSES):
+        client = Client()
+        hosts = [bytearray(NBYTES) for _ in range(4)]
+        client.fill()
+        for host in hosts:
+            client.device.copy(host, client.buffer.region(), client.timeline, ())
+        never = bytearray(NBYTES)
+        own = client.device.create_timeline(False)
+        client.device.copy(never, client.buffer.region(), own, [client.gate])
+        client.device.close()
+        assert [host.count(b"x") for host in hosts] == [NBYTES] * 4, turn
+        assert not any(never)
+        assert threading.active_count() == threads

@@ -91,10 +91,15 @@ class Channel:
                 raise Ended("a frame does not carry the other side's seal: somebody changed it")
         return body
 
-    def close(self) -> None:
-        """End the connection; whoever waits in it sees the end."""
+    def end(self) -> None:
+        """End the connection, from any thread; whoever waits in it sees the end."""
         with contextlib.suppress(OSError):  # it has ended already
             self._link.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End the connection and give its descriptor back: only the thread that receives may, or
+        its next wait could be for another socket that got the same number."""
+        self.end()
         self._link.close()
 
     def _exactly(self, into: bytearray | memoryview, begun: bool = True) -> bytearray | memoryview:

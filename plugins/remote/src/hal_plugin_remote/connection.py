@@ -94,8 +94,8 @@ class Connection:
         self._timelines: WeakValueDictionary[int, Progress] = WeakValueDictionary()
         self._arriving: dict[int, tuple[Progress, int, memoryview]] = {}
         self._numbers = 0
-        reader = threading.Thread(target=self._read, name=f"hal-{name}", daemon=True)
-        reader.start()
+        self._reader = threading.Thread(target=self._read, name=f"hal-{name}", daemon=True)
+        self._reader.start()
 
     # what the device says
 
@@ -225,7 +225,7 @@ class Connection:
             cause, asked = self.cause, list(self._asked.values())
             self._asked.clear()
         assert cause is not None
-        self._channel.close()
+        self._channel.end()
         for waiting in asked:
             stale = StaleHandle(f"{self.name} was closed meanwhile")
             waiting.error = stale if closing else DeviceLost(cause)
@@ -242,6 +242,8 @@ class Connection:
         """Leave, without a word."""
         self.ended = True
         self.lose("this side closed it")
+        if self._reader is not threading.current_thread():
+            self._reader.join(SILENCE_S)
 
     # what the server says
 
@@ -253,6 +255,8 @@ class Connection:
             self.lose(f"it said nothing for {SILENCE_S:g} s")
         except (Ended, ValueError, TypeError, KeyError) as end:
             self.lose(str(end))
+        finally:
+            self._channel.close()
 
     def _place(self, body: Any, nbytes: int) -> memoryview:
         kind, number = body

@@ -27,6 +27,7 @@ from hal.core.errors import (
     StaleHandle,
 )
 from hal.core.values import (
+    AllocOptions,
     Fault,
     Graph,
     Group,
@@ -89,7 +90,7 @@ class Session:
 
     def end(self) -> None:
         """Cut the client off; the thread that serves it ends the session."""
-        self._channel.close()
+        self._channel.end()
 
     def _place(self, body: Any, nbytes: int) -> memoryview:
         """A copy to the device brings its bytes, exactly as many as its region has."""
@@ -152,9 +153,36 @@ class Session:
         return self.number, to_json(device.info)
 
     def _on_close(self) -> None:
+        """What the device still does while it closes comes to the client, too: a byte copied behind
+        each copy to the host tells whether that has ended well."""
         device = self._opened()
         self._over.set()
+        with self._lock:
+            arriving = [
+                (number, point, into) for number, (point, _, into) in self._downloads.items()
+            ]
+            self._downloads.clear()
+        marks = self._marked([point for _, point, _ in arriving])
         device.close()
+        for (number, _, into), mark in zip(arriving, marks, strict=True):
+            if mark[0]:
+                self._send(["data", number], into)
+
+    def _marked(self, points: Sequence[Point]) -> list[bytearray]:
+        """A byte of the host for each point, which the device sets behind it if it is reached."""
+        device, marks = self._opened(), [bytearray(1) for _ in points]
+        try:
+            source, queue = device.alloc(1, AllocOptions()), device.create_timeline(False)
+            there = device.fill(source.region(), b"\1", queue, ())
+            for point, mark in zip(points, marks, strict=True):
+                try:
+                    device.copy(mark, source.region(), point.timeline, (point, there))
+                except StaleHandle:  # the timeline was freed with work on it
+                    own = device.create_timeline(False)
+                    device.copy(mark, source.region(), own, (point, there))
+        except HalError:
+            return marks  # a failed device copies nothing more
+        return marks
 
     def _on_alloc(self, nbytes: int, options: Any) -> tuple[int, str]:
         buffer = self._opened().alloc(nbytes, options)
