@@ -8,7 +8,7 @@ import numpy as np
 
 from hal.core.errors import DeadlineExceeded, InvalidCall, Scope
 from hal.core.values import CollectiveKind, ReduceKind
-from hal.core.wrappers.named import checks
+from hal.core.wrappers import checks
 from hal.hosted import arithmetic, groups, meeting
 from hal.hosted.lock import LOCK
 from tests.mutants.zoo import hook, mutant, world
