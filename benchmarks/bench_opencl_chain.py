@@ -14,8 +14,8 @@ from benchmarks.row import Bar, Row
 from benchmarks.timer import interleaved
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
+from stack import ops as build
 from stack.compiler.program import GraphRequest
-from stack.ir import build
 from stack.runtime import Engine, engine_of
 
 COUNT = 1 << 24

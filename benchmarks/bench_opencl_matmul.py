@@ -13,8 +13,8 @@ from benchmarks.row import Bar, Row
 from benchmarks.timer import Clock, interleaved
 from hal.core.dtypes import DType
 from hal.tile.node import Type
+from stack import ops as build
 from stack.compiler.program import GraphRequest
-from stack.ir import build
 from stack.runtime import Engine, engine_of
 
 SIZES = (512, 1024, 2048)

@@ -12,8 +12,8 @@ import hal
 from benchmarks.row import Bar, Row
 from hal.core.dtypes import DType
 from hal.tile.node import Type
+from stack import ops as build
 from stack.compiler.program import GraphRequest
-from stack.ir import build
 from stack.runtime import Array, Engine, engine_of
 from stack.runtime.plan import Plan
 

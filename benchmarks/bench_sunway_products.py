@@ -18,8 +18,8 @@ from hal.core.dtypes import DType
 from hal.core.values import OpenOptions
 from hal.tile.node import Node, Type
 from hal.tile.numeric import NUMPY
+from stack import ops as build
 from stack.compiler.program import GraphRequest
-from stack.ir import build
 from stack.runtime import Engine, engine_of
 
 DEVICE = "sunway:0"

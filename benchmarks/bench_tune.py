@@ -16,11 +16,10 @@ from benchmarks.timer import interleaved
 from hal.core.device import Device
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
+from stack import ops as build
 from stack.compiler.compile import compile_graph
 from stack.compiler.program import CompiledGraph, GraphRequest
 from stack.compiler.templates.schedule import NO_CHOICES, Choices
-from stack.ir import build
-from stack.ops import OPS
 from stack.runtime import Engine
 from stack.runtime.tuned import read_choices
 from stack.tune.commands import LIMIT_S
@@ -124,7 +123,7 @@ def _runner(device: Device, request: GraphRequest, choices: Choices) -> Callable
     """A function that runs the product so many times and waits for the last one."""
 
     def compile(request: GraphRequest) -> CompiledGraph:
-        return compile_graph(request, device.info, OPS, choices)
+        return compile_graph(request, device.info, choices)
 
     engine = Engine(device, compile)
     plan, rng = engine.plan(request), np.random.default_rng(0)

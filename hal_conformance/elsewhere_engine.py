@@ -19,8 +19,8 @@ import hal
 from hal.core.dtypes import DType
 from hal.core.values import OpenOptions
 from hal.tile.node import Node, Type
+from stack import ops as g
 from stack.compiler.program import GraphRequest
-from stack.ir import build as g
 from stack.runtime.engine import Engine
 from stack.runtime.opening import engine_of
 

@@ -21,7 +21,6 @@ from stack.compiler.program import GraphRequest
 from stack.framework import device as framework
 from stack.framework.random import drop_generator
 from stack.ir.interpret import interpret
-from stack.ops import OPS
 from stack.runtime.engine import Engine
 from stack.runtime.opening import engine_of
 
@@ -70,7 +69,7 @@ def run(
 def truth(outputs: Sequence[Node], inputs: Sequence[tuple[Node, Values]]) -> list[Values]:
     """The same by the operations' references in numpy."""
     with quiet():
-        return interpret(outputs, dict(inputs), OPS)
+        return interpret(outputs, dict(inputs))
 
 
 class NumpyArray:

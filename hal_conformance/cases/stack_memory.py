@@ -19,9 +19,9 @@ from hal_conformance.case import Cases, Level
 from hal_conformance.kernels import need
 from hal_conformance.rig import Rig
 from hal_conformance.seat import engine_on, seat, truth
+from stack import ops as g
 from stack.compiler.program import GraphRequest
 from stack.framework import nn, optim
-from stack.ir import build as g
 
 stack_memory = Cases("J", Level.RESILIENT)
 

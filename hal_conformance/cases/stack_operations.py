@@ -16,7 +16,7 @@ from hal_conformance.case import Cases, Level
 from hal_conformance.kernels import need
 from hal_conformance.rig import Rig
 from hal_conformance.seat import engine_on, near, run, truth
-from stack.ir import build as g
+from stack import ops as g
 
 stack_operations = Cases("J", Level.RESILIENT)
 

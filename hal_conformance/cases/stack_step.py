@@ -30,7 +30,6 @@ from stack.compiler.program import GraphRequest
 from stack.compiler.targets import choose
 from stack.compiler.templates.emit import Part, TileCall
 from stack.framework import nn, optim
-from stack.ops import OPS
 
 stack_step = Cases("J", Level.RESILIENT)
 
@@ -160,7 +159,7 @@ class Memory:
 def kernels_of(seen: Seen, info: DeviceInfo) -> Iterator[tuple[TileCall, Memory]]:
     """The calls of a request as the compiler makes them for a device, each with the memory as it is
     before it. Whoever iterates writes what a call does there."""
-    program = lower_graph(seen.request, info, choose(info).templates, OPS)
+    program = lower_graph(seen.request, info, choose(info).templates)
     memory = Memory(seen, program.temps)
     for call in program.calls:
         assert isinstance(call, TileCall), "a step on one device exchanges nothing"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
+from stack import ops as g
 from stack.compiler.program import GraphRequest
-from stack.ir import build as g
 
 ROWS, COLUMNS = 8192, 4096
 """Of the arrays of operators that are bound by memory: 128 MiB of float32, more than in

@@ -11,9 +11,9 @@ import numpy as np
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.dtypes import DType
 from hal.tile.node import Type
+from stack import ops as build
 from stack.bench.clock import time_of
 from stack.compiler.program import GraphRequest
-from stack.ir import build
 from stack.runtime import Engine
 
 MOVED_NBYTES = 256 << 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from hal.core.description import DeviceInfo
 from hal.core.errors import Unsupported
@@ -23,13 +23,11 @@ from stack.compiler.targets import choose
 from stack.compiler.targets.target import Writer
 from stack.compiler.templates.emit import Part, TileExchange
 from stack.compiler.templates.schedule import NO_CHOICES, Choices
-from stack.ir.record import OpRecord
 
 
 def compile_graph(
     request: GraphRequest,
     info: DeviceInfo,
-    records: Mapping[str, OpRecord],
     choices: Choices = NO_CHOICES,
 ) -> CompiledGraph:
     """Compile a request for the device; `choices` hold schedules that were measured for it.
@@ -40,7 +38,7 @@ def compile_graph(
     _check_types(request, info)
     target = choose(info)
     write = target.writer(info)
-    program = lower_graph(request, info, target.templates, records, choices)
+    program = lower_graph(request, info, target.templates, choices)
     copies = (
         CopyCall(BufferRef("input", target, 0, nbytes), BufferRef("temp", temp, 0, nbytes))
         for target, temp, nbytes in program.copies

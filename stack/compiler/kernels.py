@@ -17,7 +17,6 @@ from stack.compiler.program import GraphRequest
 from stack.compiler.templates.emit import Buffers, Emitter, Part, TileCall, TileExchange
 from stack.compiler.templates.family import Templates
 from stack.compiler.templates.schedule import NO_CHOICES, Choices
-from stack.ir.record import OpRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +43,10 @@ def lower_graph(
     request: GraphRequest,
     info: DeviceInfo,
     templates: Templates,
-    records: Mapping[str, OpRecord],
     choices: Choices = NO_CHOICES,
 ) -> TileProgram:
     """The request as tile kernels in the order in which they run."""
-    ready = order_clusters(request, info, templates, records, choices)
+    ready = order_clusters(request, info, templates, choices)
     return _renumbered([_call(ready.emitter, c) for c in ready.clusters], ready.copies, ready.temps)
 
 
@@ -60,7 +58,6 @@ def order_clusters(
     request: GraphRequest,
     info: DeviceInfo,
     templates: Templates,
-    records: Mapping[str, OpRecord],
     choices: Choices,
 ) -> OrderedClusters:
     """Everything that comes before kernels are emitted."""
@@ -72,7 +69,7 @@ def order_clusters(
     copies = [_beside(prepared, pair, fusion.homes, temps) for pair in copied]
     buffers = _buffers(prepared, fusion.homes, temps)
     stored = stored_roots(prepared, fusion)
-    emitter = Emitter(fusion.homes, stored, buffers, info, templates, records, choices)
+    emitter = Emitter(fusion.homes, stored, buffers, info, templates, choices)
     return OrderedClusters(emitter, order, copies, temps)
 
 

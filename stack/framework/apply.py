@@ -12,7 +12,7 @@ from stack.framework import store
 from stack.framework.cell import Cell
 from stack.framework.errors import TensorError, where_called
 from stack.framework.mode import grad_enabled
-from stack.ir.error import GraphError
+from stack.ops.error import GraphError
 
 
 def cells_in(value: Any) -> list[Cell]:

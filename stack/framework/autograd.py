@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from hal.tile.node import Node, toposort
+from stack import ops as g
 from stack.framework.cell import Cell, owners
-from stack.ir import build as g
 from stack.ops import OPS
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from stack import ops as g
 from stack.framework import store
 from stack.framework.device import default_device, engine
 from stack.framework.dtypes import of_scalar, promote
@@ -15,8 +16,7 @@ from stack.framework.errors import TensorError, where_called
 from stack.framework.expr import create
 from stack.framework.expr.operand import Number
 from stack.framework.tensor import Tensor, host_array
-from stack.ir import build as g
-from stack.ir.error import GraphError
+from stack.ops.error import GraphError
 
 
 def tensor(

@@ -9,11 +9,11 @@ from itertools import accumulate
 from weakref import WeakValueDictionary
 
 from hal.tile.node import Node
+from stack import ops as g
 from stack.framework import store
 from stack.framework.cell import Cell, place, rebind
 from stack.framework.realize import refuse_in_trace
 from stack.framework.tensor import Tensor
-from stack.ir import build as g
 
 ALIGNMENT = 16
 """Parts begin at multiples of this many elements, so that vector loads of each part are aligned."""

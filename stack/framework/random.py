@@ -20,6 +20,7 @@ import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from stack import ops as g
 from stack.framework import store
 from stack.framework.apply import evaluate
 from stack.framework.cell import become, outlive_traces, rebind
@@ -28,7 +29,6 @@ from stack.framework.device import default_device, engine
 from stack.framework.errors import TensorError, where_called
 from stack.framework.expr import elementwise as e
 from stack.framework.tensor import Tensor
-from stack.ir import build as g
 
 U64 = DType.U64
 

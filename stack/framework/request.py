@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 
 from hal.tile.node import Node, rebuild
+from stack import ops as g
 from stack.framework import store
-from stack.ir import build as g
 
 
 class Inlining:

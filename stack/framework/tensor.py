@@ -15,6 +15,7 @@ import numpy as np
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
+from stack import ops as g
 from stack.framework import dtypes, store
 from stack.framework.apply import common_device, evaluate
 from stack.framework.autograd import gradient_leaf, gradients
@@ -27,7 +28,6 @@ from stack.framework.expr import reduce as r
 from stack.framework.expr.operand import Operand
 from stack.framework.mode import grad_enabled, share_gradients
 from stack.framework.realize import array_of, refuse_in_trace
-from stack.ir import build as g
 
 P = ParamSpec("P")
 M = TypeVar("M", bound=Callable[..., Any])

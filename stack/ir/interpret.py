@@ -7,25 +7,38 @@ from typing import Any
 
 import numpy as np
 
-from hal.tile.node import Node, toposort
+from hal.tile.node import Node, rebuild, toposort
 from hal.tile.numeric import NUMPY
-from stack.ir.error import GraphError
-from stack.ir.record import NDArray, OpRecord
+from stack.ops import OPS
+from stack.ops.error import GraphError
+from stack.ops.operator import NDArray
 
 
-def interpret(
-    outputs: Sequence[Node], inputs: Mapping[Node, NDArray], records: Mapping[str, OpRecord]
-) -> list[NDArray]:
-    """The outputs' values by the records' numpy references.
+def interpret(outputs: Sequence[Node], inputs: Mapping[Node, NDArray]) -> list[NDArray]:
+    """The outputs' values by the operators' numpy references.
 
     `inputs` holds an array of the node's exact shape and element type for every input that the
     outputs depend on. Raises GraphError for an input that is missing or of another type.
     """
     values: dict[Node, NDArray] = {}
-    for n in toposort(outputs):
+    expanded = _expanded(outputs)
+    for n in toposort(expanded):
         operands = (_given(n, inputs),) if n.op == "input" else tuple(values[s] for s in n.srcs)
-        values[n] = _checked(n, records[n.op].reference(n, operands))
-    return [values[n] for n in outputs]
+        reference = OPS[n.op].reference
+        if reference is None:
+            raise GraphError(f"{n.op} has no value of its own; it {OPS[n.op].meaning}")
+        values[n] = _checked(n, reference(n, operands))
+    return [values[n] for n in expanded]
+
+
+def _expanded(outputs: Sequence[Node]) -> list[Node]:
+    """The outputs with operators without a reference decomposed."""
+    done: dict[Node, Node] = {}
+    for n in toposort(outputs):
+        made = rebuild(n, tuple(done[s] for s in n.srcs))
+        row = OPS[n.op]
+        done[n] = made if row.reference or not row.decompose else row.decompose(made)
+    return [done[n] for n in outputs]
 
 
 def _given(n: Node, inputs: Mapping[Node, NDArray]) -> NDArray:

@@ -17,31 +17,14 @@ from hal.tile.node import Node
 from hal.tile.numeric import bounds
 from hal.tile.pattern import capture, constant, number_of, op
 from hal.tile.rewrite import Rows
-from stack.ir import build as g
-from stack.ir.claims import ARITHMETIC, COMPARISONS, FLOAT_UNARY
+from stack import ops as g
+from stack.ops import OPS, same_name
 
 X, A, B, C = (capture(name) for name in "xabc")
 ONE, ZERO = constant(1), constant(0)
 INTS, FLOATS, EXACT = "iu", "f", "iub"
 
 _NEVER_MINUS_ZERO = ("abs", "exp")
-_FOLDED = frozenset(
-    {
-        "neg",
-        "abs",
-        "not",
-        *FLOAT_UNARY,
-        "div",
-        "pow",
-        "and",
-        "or",
-        "xor",
-        "shl",
-        "shr",
-        *COMPARISONS,
-    }
-    | {*ARITHMETIC} - {"floordiv", "mod"}
-)
 _MANTISSA = {DType.F64: 53, DType.F32: 24, DType.F16: 11, DType.BF16: 8}
 _EXPONENT = {DType.F64: 11, DType.F32: 8, DType.F16: 5, DType.BF16: 8}
 
@@ -192,8 +175,11 @@ def _fold_cast(n: Node) -> Node:
         return _computed(n, numeric.convert(_values(n)[0], n.dtype))
 
 
+_FOLDED = sorted(name for name, row in OPS.items() if row.lower is same_name)
+"""What `hal.tile.numeric` computes as the kernels do."""
+
 FOLDS: Rows = (
-    (op(sorted(_FOLDED), name="n", when=_constants), _fold),
+    (op(_FOLDED, name="n", when=_constants), _fold),
     (op("cast", name="n", when=_constants), _fold_cast),
 )
 """Operations on constants alone."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hal.tile.node import Node
 from hal.tile.pattern import capture, constant, number_of, op, same_number
 from hal.tile.rewrite import Rows
-from stack.ir import build as g
+from stack import ops as g
 
 X = capture("x")
 

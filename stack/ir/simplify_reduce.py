@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from hal.tile.node import Node
+from hal.tile.numeric import NARROW
 from hal.tile.pattern import capture, op
 from hal.tile.rewrite import Rows
-from stack.ir import build as g
-from stack.ir.claims import HALVES
-from stack.ir.error import GraphError
-from stack.ir.numeric import canonical
+from stack import ops as g
+from stack.ops.error import GraphError
+from stack.ops.numeric import canonical
 
 X = capture("x")
 
@@ -21,7 +21,7 @@ def _short_axes(n: Node, x: Node) -> Node | None:
 
 def _reduce_chain(n: Node, x: Node, inner: Node) -> Node | None:
     """f16 and bf16 stay in two steps for sums and products, because the first step rounds."""
-    rounds = n.dtype in HALVES and n["kind"] in ("sum", "prod")
+    rounds = n.dtype in NARROW and n["kind"] in ("sum", "prod")
     if n["kind"] != inner["kind"] or rounds:
         return None
     return g.reduce(n["kind"], x, sorted({*n["axes"], *inner["axes"]}))

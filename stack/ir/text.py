@@ -14,8 +14,8 @@ from typing import Any
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type, toposort
-from stack.ir.build import make
-from stack.ir.error import GraphError
+from stack.ops import make
+from stack.ops.error import GraphError
 
 _LINE = re.compile(r"(%\d+) = (\w+)\((.*)\): (\w+)(?:\[([\d,]*)\])?")
 _PART = re.compile(r"(?:\([^()]*\)|[^,()])+")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hal.tile.node import Node, Type, toposort
-from stack.ir.error import GraphError
-from stack.ir.numeric import canonical
-from stack.ir.types import infer
+from stack.ops import infer
+from stack.ops.error import GraphError
+from stack.ops.numeric import canonical
 
 
 def verify(outputs: Iterable[Node]) -> None:

@@ -1,28 +1,21 @@
-"""Every graph operation's record: element types, meaning, numpy reference, gradient, lowering."""
+"""The graph's operators: each one row of the table `OPS`, beside the function that makes its nodes.
 
-from __future__ import annotations
+Constructors raise GraphError. Operands of an elementwise operator have one shape and element type:
+expand and cast are explicit. Axes may be negative and count from the end. A movement, cast or
+reduction that changes nothing gives its operand itself.
+"""
 
-from collections.abc import Mapping
-
-from stack.ir.record import OpRecord
-from stack.ops.binary import ARITHMETIC, BITWISE, CHOICE
-from stack.ops.contract import CONTRACT
-from stack.ops.convert import CONVERT
-from stack.ops.division import DIVISION
-from stack.ops.exchange import EXCHANGE
-from stack.ops.index import INDEX
-from stack.ops.leaves import LEAVES
-from stack.ops.movement import MOVEMENT
-from stack.ops.philox import PHILOX
-from stack.ops.reduce import REDUCE
-from stack.ops.scan import SCAN
-from stack.ops.unary import UNARY
-
-_RECORDS = (
-    *LEAVES,
-    *(*UNARY, *ARITHMETIC, *DIVISION, *BITWISE, *CHOICE, *CONVERT, *PHILOX),
-    *(*MOVEMENT, *REDUCE, *SCAN, *CONTRACT, *INDEX, *EXCHANGE),
-)
-
-OPS: Mapping[str, OpRecord] = {r.name: r for r in _RECORDS}
-"""The records by operation name."""
+from stack.ops.attention import *
+from stack.ops.binary import *
+from stack.ops.convert import *
+from stack.ops.division import *
+from stack.ops.exchange import *
+from stack.ops.index import *
+from stack.ops.leaves import *
+from stack.ops.movement import *
+from stack.ops.products import *
+from stack.ops.random import *
+from stack.ops.reductions import *
+from stack.ops.scans import *
+from stack.ops.table import *
+from stack.ops.unary import *

@@ -1,14 +1,28 @@
-"""Elementwise operations of two operands, comparisons, and choice."""
+"""Elementwise operators of two operands, comparisons, and choice."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from hal.core.dtypes import DType
 from hal.tile import build as tile
-from hal.tile.node import Node
-from stack.ir import build as g
-from stack.ir.record import OpRecord
-from stack.ops.table import by, elementwise, exactly
+from hal.tile.node import Node, Type
+from stack import ops as g
+from stack.ops.operator import Attrs, OpKind
+from stack.ops.rules import alike, need
+from stack.ops.table import (
+    ALL,
+    FLOATS,
+    INTS,
+    NUMBERS,
+    binary,
+    by,
+    comparison,
+    define,
+    exactly,
+)
 
 Pair = tuple[Node, Node]
 
@@ -60,30 +74,52 @@ def _where(n: Node, d: Node) -> tuple[None, Node, Node]:
     return None, g.where(n.srcs[0], d, zero), g.where(n.srcs[0], zero, d)
 
 
+def _chosen(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    alike(srcs, attrs, asked)
+    need(srcs[0].dtype is DType.BOOL, "the condition must be bool")
+    return srcs[1]
+
+
 def _lower_where(n: Node, xs: tuple[Node, ...]) -> Node:
     return tile.where(*xs)
 
 
-ARITHMETIC: tuple[OpRecord, ...] = (
-    elementwise("add", "a + b; integers wrap", by(np.add), _add),
-    elementwise("sub", "a - b; integers wrap", by(np.subtract), _sub),
-    elementwise("mul", "a * b; integers wrap", by(np.multiply), _mul),
-    elementwise("div", "a / b", by(np.true_divide), _div),
-    elementwise("pow", "a to the b, as C's pow", exactly(np.power), _pow),
-    elementwise("min", "the lesser; NaN if one is NaN", by(np.minimum), _min),
-    elementwise("max", "the greater; NaN if one is NaN", by(np.maximum), _max),
+_BITS = INTS | {DType.BOOL}
+_BASE, _DIVISOR = ((0.5, 2.0), None), (None, (0.5, 2.0))
+
+add = binary("add", NUMBERS, "a + b; integers wrap", by(np.add), _add)
+sub = binary("sub", NUMBERS, "a - b; integers wrap", by(np.subtract), _sub)
+mul = binary("mul", NUMBERS, "a * b; integers wrap", by(np.multiply), _mul)
+div = binary("div", FLOATS, "a / b", by(np.true_divide), _div, smooth=_DIVISOR)
+pow = binary(
+    "pow",
+    FLOATS,
+    "a to the b, as C's pow",
+    exactly(np.power),
+    _pow,
+    expensive=True,
+    smooth=_BASE,
 )
-BITWISE: tuple[OpRecord, ...] = (
-    elementwise("and", "bits set in both", by(np.bitwise_and)),
-    elementwise("or", "bits set in either", by(np.bitwise_or)),
-    elementwise("xor", "bits set in one", by(np.bitwise_xor)),
-    elementwise("shl", "a shifted b bits up; 0 from the width on", by(np.left_shift)),
-    elementwise("shr", "a shifted b bits down, with its sign", by(np.right_shift)),
-)
-CHOICE: tuple[OpRecord, ...] = (
-    elementwise("eq", "a == b, as bool", by(np.equal)),
-    elementwise("ne", "a != b, as bool", by(np.not_equal)),
-    elementwise("lt", "a < b, as bool", by(np.less)),
-    elementwise("le", "a <= b, as bool", by(np.less_equal)),
-    elementwise("where", "a where the condition holds, else b", by(np.where), _where, _lower_where),
+minimum = binary("min", NUMBERS, "the lesser; NaN if one is NaN", by(np.minimum), _min)
+maximum = binary("max", NUMBERS, "the greater; NaN if one is NaN", by(np.maximum), _max)
+and_ = binary("and", _BITS, "bits set in both", by(np.bitwise_and))
+or_ = binary("or", _BITS, "bits set in either", by(np.bitwise_or))
+xor = binary("xor", _BITS, "bits set in one", by(np.bitwise_xor))
+shl = binary("shl", INTS, "a shifted b bits up; 0 from the width on", by(np.left_shift))
+shr = binary("shr", INTS, "a shifted b bits down, with its sign", by(np.right_shift))
+eq = comparison("eq", ALL, "a == b, as bool", by(np.equal))
+ne = comparison("ne", ALL, "a != b, as bool", by(np.not_equal))
+lt = comparison("lt", NUMBERS, "a < b, as bool", by(np.less))
+le = comparison("le", NUMBERS, "a <= b, as bool", by(np.less_equal))
+where = define(
+    "where",
+    OpKind.ELEMENTWISE,
+    ALL,
+    "a where the condition holds, else b",
+    3,
+    _chosen,
+    by(np.where),
+    _where,
+    lower=_lower_where,
+    data=(1, 2),
 )

@@ -1,17 +1,19 @@
-"""Operations that change the element type."""
+"""Operators that change the element type."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile import build as tile
-from hal.tile.node import Node
-from hal.tile.numeric import NUMPY, bounds
-from stack.ir import build as g
-from stack.ir.claims import HALVES
-from stack.ir.record import NDArray, OpRecord
-from stack.ops.table import doubled, elementwise, rounded, widened
+from hal.tile.node import Node, Type
+from hal.tile.numeric import NARROW, NUMPY, bounds
+from stack.ops.error import GraphError
+from stack.ops.operator import Attrs, NDArray, OpKind
+from stack.ops.rules import need_asked
+from stack.ops.table import ALL, NUMBERS, define, doubled, rounded, widened
 
 
 def _cast(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
@@ -36,13 +38,13 @@ def _saturated(x: NDArray, dtype: DType) -> NDArray:
 
 def _cast_gradient(n: Node, d: Node) -> tuple[Node | None]:
     (x,) = n.srcs
-    return (g.cast(d, x.dtype) if x.dtype.is_float and n.dtype.is_float else None,)
+    return (cast(d, x.dtype) if x.dtype.is_float and n.dtype.is_float else None,)
 
 
 def _lower_cast(n: Node, xs: tuple[Node, ...]) -> Node:
     """A cast to f16 or bf16 rounds even where the value stays in f32."""
     narrow = tile.cast(xs[0], n.dtype)
-    return tile.cast(narrow, DType.F32) if n.dtype in HALVES else narrow
+    return tile.cast(narrow, DType.F32) if n.dtype in NARROW else narrow
 
 
 def _bitcast(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
@@ -51,19 +53,49 @@ def _bitcast(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
 
 def _lower_bitcast(n: Node, xs: tuple[Node, ...]) -> Node:
     bits = tile.bitcast(tile.cast(xs[0], n.srcs[0].dtype), n.dtype)
-    return tile.cast(bits, DType.F32) if n.dtype in HALVES else bits
+    return tile.cast(bits, DType.F32) if n.dtype in NARROW else bits
 
 
-CONVERT: tuple[OpRecord, ...] = (
-    elementwise(
-        "cast",
-        "x in another element type: floats to integers truncate and saturate, NaN gives 0; "
-        "integers wrap; to bool is x != 0; to a narrower float rounds to nearest even",
-        _cast,
-        _cast_gradient,
-        _lower_cast,
-    ),
-    elementwise(
-        "bitcast", "x's bits as another type of the same width", _bitcast, None, _lower_bitcast
-    ),
+def _as_asked(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    return srcs[0].with_dtype(need_asked(asked).dtype)
+
+
+def _as_bits(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    dtype = need_asked(asked).dtype
+    if dtype.bits != srcs[0].dtype.bits or dtype not in NUMBERS:
+        raise GraphError(f"cannot read {srcs[0].dtype.bits} bits as {dtype.short}")
+    return srcs[0].with_dtype(dtype)
+
+
+_CAST = define(
+    "cast",
+    OpKind.ELEMENTWISE,
+    ALL,
+    "x in another element type: floats to integers truncate and saturate, NaN gives 0; integers "
+    "wrap; to bool is x != 0; to a narrower float rounds to nearest even",
+    1,
+    _as_asked,
+    _cast,
+    _cast_gradient,
+    lower=_lower_cast,
 )
+_BITCAST = define(
+    "bitcast",
+    OpKind.ELEMENTWISE,
+    NUMBERS,
+    "x's bits as another type of the same width",
+    1,
+    _as_bits,
+    _bitcast,
+    lower=_lower_bitcast,
+)
+
+
+def cast(x: Node, dtype: DType) -> Node:
+    """x converted to another element type."""
+    return x if x.dtype is dtype else _CAST(x, asked=x.type.with_dtype(dtype))
+
+
+def bitcast(x: Node, dtype: DType) -> Node:
+    """x's bits read as another element type of the same width."""
+    return x if x.dtype is dtype else _BITCAST(x, asked=x.type.with_dtype(dtype))

@@ -6,9 +6,9 @@ import numpy as np
 
 from hal.tile import build as tile
 from hal.tile.node import Node
-from stack.ir import build as g
-from stack.ir.record import NDArray, OpRecord
-from stack.ops.table import by, elementwise
+from stack import ops as g
+from stack.ops.operator import NDArray
+from stack.ops.table import NUMBERS, binary, by
 
 
 def _negative(x: Node) -> Node:
@@ -62,20 +62,23 @@ def _mod_gradient(n: Node, d: Node) -> tuple[Node, Node]:
     return d, g.neg(g.mul(d, g.floordiv(a, b)))
 
 
-DIVISION: tuple[OpRecord, ...] = (
-    elementwise(
-        "floordiv",
-        "the quotient rounded down; integers by zero give 0, floats by zero a / b",
-        by(_floordiv),
-        None,
-        _lower_floordiv,
-    ),
-    elementwise(
-        "mod",
-        "a - b * floor(a / b), with b's sign; integers by zero give 0, floats by zero NaN; the "
-        "sign of a zero is open",
-        by(_mod),
-        _mod_gradient,
-        _lower_mod,
-    ),
+_DIVISOR = (None, (0.5, 2.0))
+
+floordiv = binary(
+    "floordiv",
+    NUMBERS,
+    "the quotient rounded down; integers by zero give 0, floats by zero a / b",
+    by(_floordiv),
+    lower=_lower_floordiv,
+    smooth=_DIVISOR,
+)
+mod = binary(
+    "mod",
+    NUMBERS,
+    "a - b * floor(a / b), with b's sign; integers by zero give 0, floats by zero NaN; the sign of "
+    "a zero is open",
+    by(_mod),
+    _mod_gradient,
+    lower=_lower_mod,
+    smooth=_DIVISOR,
 )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from hal.tile.node import Node
-from stack.ir import build as g
-from stack.ir.record import NDArray, OpKind, OpRecord
-from stack.ops.table import doubled, record, rounded
+from hal.tile.node import Node, Type
+from stack import ops as g
+from stack.ops.error import GraphError
+from stack.ops.operator import Attrs, NDArray, OpKind
+from stack.ops.rules import axis_of, need, need_axis
+from stack.ops.table import ALL, INDEX, NUMBERS, define, doubled, rounded
 
 
 def _gather(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
@@ -40,27 +43,63 @@ def _scatter_add(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
 
 def _gather_gradient(n: Node, d: Node) -> tuple[Node, None]:
     x, index = n.srcs
-    return g.scatter_add(g.full_like(x, 0), index, d, n["axis"]), None
+    return scatter_add(g.full_like(x, 0), index, d, n["axis"]), None
 
 
 def _scatter_gradient(n: Node, d: Node) -> tuple[Node, None, Node]:
-    return d, None, g.gather(d, n.srcs[1], n["axis"])
+    return d, None, gather(d, n.srcs[1], n["axis"])
 
 
-INDEX: tuple[OpRecord, ...] = (
-    record(
-        "gather",
-        OpKind.INDEX,
-        "x's slices at `index` along an axis; out of range, negative included, gives 0",
-        _gather,
-        _gather_gradient,
-    ),
-    record(
-        "scatter_add",
-        OpKind.INDEX,
-        "base with updates added at `index` along an axis; out of range is ignored; f16 and bf16 "
-        "accumulate in f32",
-        _scatter_add,
-        _scatter_gradient,
-    ),
+def _taken(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    x, index, axis = srcs[0], srcs[1], attrs["axis"]
+    need_axis(axis, len(x.shape))
+    need(index.dtype in INDEX, "the index must be i32 or i64")
+    return x.with_shape(x.shape[:axis] + index.shape + x.shape[axis + 1 :])
+
+
+def _added(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    expected = _taken(srcs, attrs, asked).shape
+    if srcs[2].shape != expected:
+        raise GraphError(f"updates need shape {expected}")
+    return srcs[0]
+
+
+_GATHER = define(
+    "gather",
+    OpKind.INDEX,
+    ALL,
+    "x's slices at `index` along an axis; out of range, negative included, gives 0",
+    2,
+    _taken,
+    _gather,
+    _gather_gradient,
+    attrs=frozenset({"axis"}),
+    data=(0,),
 )
+_SCATTER_ADD = define(
+    "scatter_add",
+    OpKind.INDEX,
+    NUMBERS,
+    "base with updates added at `index` along an axis; out of range is ignored; f16 and bf16 "
+    "accumulate in f32",
+    3,
+    _added,
+    _scatter_add,
+    _scatter_gradient,
+    attrs=frozenset({"axis"}),
+    data=(0, 2),
+)
+
+
+def gather(x: Node, index: Node, axis: int) -> Node:
+    """x's slices at i32 or i64 positions along an axis; a position out of range, negative ones
+    included, gives 0.
+
+    The shape is x.shape[:axis] + index.shape + x.shape[axis+1:].
+    """
+    return _GATHER(x, index, axis=axis_of(axis, len(x.shape)))
+
+
+def scatter_add(base: Node, index: Node, updates: Node, axis: int) -> Node:
+    """base with updates, of the shape that gather gives, added at `index`; others are ignored."""
+    return _SCATTER_ADD(base, index, updates, axis=axis_of(axis, len(base.shape)))

@@ -1,13 +1,40 @@
-"""Operations without operands."""
+"""Operators without operands, and constants of a shape."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from hal.tile.node import Node
+from hal.core.dtypes import DType
+from hal.tile.node import Node, Type
 from hal.tile.numeric import NUMPY
-from stack.ir.record import NDArray, OpKind, OpRecord
-from stack.ops.table import record, rounded
+from stack import ops as g
+from stack.ops.numeric import canonical
+from stack.ops.operator import Attrs, NDArray, OpKind
+from stack.ops.rules import need, need_asked
+from stack.ops.table import ALL, NUMBERS, define, rounded
+
+Number = float | int | bool
+
+
+def _given(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    return need_asked(asked)
+
+
+def _scalar(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    result = need_asked(asked)
+    need(result.shape == (), "a constant has no axes; expand it")
+    kind = float if result.dtype.is_float else int if result.dtype.is_int else bool
+    need(type(attrs["value"]) is kind, f"the value of a {result.dtype.short} is a {kind.__name__}")
+    return result
+
+
+def _line(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    result = need_asked(asked)
+    need(len(result.shape) == 1, "has exactly one axis")
+    need(result.dtype in NUMBERS, "counts in a number type")
+    return result
 
 
 def _input(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
@@ -22,8 +49,57 @@ def _arange(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
     return rounded(np.arange(n.shape[0], dtype=np.int64), n.dtype)
 
 
-LEAVES: tuple[OpRecord, ...] = (
-    record("input", OpKind.LEAF, "argument number `slot` of the graph", _input),
-    record("const", OpKind.LEAF, "the scalar `value`", _const),
-    record("arange", OpKind.LEAF, "0, 1, ..., n-1 as i64, cast to the element type", _arange),
+_INPUT = define(
+    "input",
+    OpKind.LEAF,
+    ALL,
+    "argument number `slot` of the graph",
+    0,
+    _given,
+    _input,
+    attrs=frozenset({"slot"}),
 )
+_CONST = define(
+    "const",
+    OpKind.LEAF,
+    ALL,
+    "the scalar `value`",
+    0,
+    _scalar,
+    _const,
+    attrs=frozenset({"value"}),
+)
+_ARANGE = define(
+    "arange",
+    OpKind.LEAF,
+    NUMBERS,
+    "0, 1, ..., n-1 as i64, cast to the element type",
+    0,
+    _line,
+    _arange,
+)
+
+
+def input(slot: int, type: Type) -> Node:
+    """The argument number `slot` of the graph."""
+    return _INPUT(asked=type, slot=slot)
+
+
+def const(value: Number, dtype: DType) -> Node:
+    """A scalar, rounded to the element type."""
+    return _CONST(asked=Type((), dtype), value=canonical(value, dtype))
+
+
+def arange(n: int, dtype: DType = DType.I64) -> Node:
+    """0, 1, ..., n-1 converted to the element type."""
+    return _ARANGE(asked=Type((n,), dtype))
+
+
+def full(shape: Sequence[int], value: Number, dtype: DType) -> Node:
+    """A constant repeated to a shape."""
+    return g.broadcast(const(value, dtype), shape)
+
+
+def full_like(x: Node, value: Number) -> Node:
+    """A constant of x's shape and element type."""
+    return full(x.shape, value, x.dtype)

@@ -1,16 +1,22 @@
-"""Operations that only move elements. The compiler's loop nest lowers them as index arithmetic."""
+"""Operators that only move elements. The compiler's loop nest lowers them as index arithmetic."""
 
 from __future__ import annotations
 
+import builtins
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
 
-from hal.tile.node import Node
-from hal.tile.numeric import NUMPY
-from stack.ir import build as g
-from stack.ir.record import Gradient, NDArray, OpKind, OpRecord, Reference
-from stack.ops.table import doubled, record, rounded
+from hal.core.dtypes import DType
+from hal.tile.node import Node, Type
+from hal.tile.numeric import NARROW, NUMPY
+from stack import ops as g
+from stack.ops.error import GraphError
+from stack.ops.numeric import canonical
+from stack.ops.operator import Attrs, Gradient, NDArray, Operator, OpKind, Reference, Rule
+from stack.ops.rules import axes_of, axis_of, need, need_asked, need_axes, need_axis, same
+from stack.ops.table import ALL, NUMBERS, define, doubled, rounded
 
 Arrays = tuple[NDArray, ...]
 
@@ -29,7 +35,7 @@ def _expand(n: Node, xs: Arrays) -> NDArray:
 
 def _slice(n: Node, xs: Arrays) -> NDArray:
     bounds = zip(n["start"], n["stop"], n["step"], strict=True)
-    return xs[0][tuple(slice(*b) for b in bounds)]
+    return xs[0][tuple(builtins.slice(*b) for b in bounds)]
 
 
 def _flip(n: Node, xs: Arrays) -> NDArray:
@@ -39,7 +45,7 @@ def _flip(n: Node, xs: Arrays) -> NDArray:
 def _pad(n: Node, xs: Arrays) -> NDArray:
     result = np.full(n.shape, n["value"], NUMPY[n.dtype])
     inner = zip(n["lo"], xs[0].shape, strict=True)
-    result[tuple(slice(lo, lo + size) for lo, size in inner)] = xs[0]
+    result[tuple(builtins.slice(lo, lo + size) for lo, size in inner)] = xs[0]
     return result
 
 
@@ -71,11 +77,11 @@ def _contiguous(n: Node, xs: Arrays) -> NDArray:
 
 
 def _unreshape(n: Node, d: Node) -> tuple[Node]:
-    return (g.reshape(d, n.srcs[0].shape),)
+    return (reshape(d, n.srcs[0].shape),)
 
 
 def _unpermute(n: Node, d: Node) -> tuple[Node]:
-    return (g.permute(d, np.argsort(n["perm"]).tolist()),)
+    return (permute(d, np.argsort(n["perm"]).tolist()),)
 
 
 def _unexpand(n: Node, d: Node) -> tuple[Node]:
@@ -89,64 +95,349 @@ def _unslice(n: Node, d: Node) -> tuple[Node]:
     if 0 in n.shape:
         return (g.full_like(x, 0),)
     for axis, step in enumerate(n["step"]):
-        d = g.dilate(d, axis, step)
+        d = dilate(d, axis, step)
     hi = [size - lo - m for size, lo, m in zip(x.shape, n["start"], d.shape, strict=True)]
-    return (g.pad(d, n["start"], hi),)
+    return (pad(d, n["start"], hi),)
 
 
 def _unflip(n: Node, d: Node) -> tuple[Node]:
-    return (g.flip(d, n["axes"]),)
+    return (flip(d, n["axes"]),)
 
 
 def _unpad(n: Node, d: Node) -> tuple[Node]:
     lo = n["lo"]
-    return (g.slice(d, lo, [a + m for a, m in zip(lo, n.srcs[0].shape, strict=True)]),)
+    return (slice(d, lo, [a + m for a, m in zip(lo, n.srcs[0].shape, strict=True)]),)
 
 
 def _unwindow(n: Node, d: Node) -> tuple[Node]:
     axis: int = n["axis"]
-    return (g.overlap_add(d, axis, n.srcs[0].shape[axis], n["stride"], n["dilation"]),)
+    return (overlap_add(d, axis, n.srcs[0].shape[axis], n["stride"], n["dilation"]),)
 
 
 def _windows_again(n: Node, d: Node) -> tuple[Node]:
     size = n.srcs[0].shape[n["axis"] + 1]
-    return (g.window(d, n["axis"], size, n["stride"], n["dilation"]),)
+    return (window(d, n["axis"], size, n["stride"], n["dilation"]),)
 
 
 def _unconcat(n: Node, d: Node) -> tuple[Node, ...]:
     axis = n["axis"]
     ends = accumulate((s.shape[axis] for s in n.srcs), initial=0)
-    return tuple(g.slice_axis(d, axis, lo, hi) for lo, hi in pairwise(ends))
+    return tuple(slice_axis(d, axis, lo, hi) for lo, hi in pairwise(ends))
 
 
 def _uncontiguous(n: Node, d: Node) -> tuple[Node]:
     return (d,)
 
 
-def _moves(name: str, meaning: str, reference: Reference, gradient: Gradient) -> OpRecord:
-    return record(name, OpKind.MOVEMENT, meaning, reference, gradient)
+# type rules
 
 
-MOVEMENT: tuple[OpRecord, ...] = (
-    _moves("reshape", "the elements in row-major order under another shape", _reshape, _unreshape),
-    _moves("permute", "axis i of the result is axis perm[i] of x", _permute, _unpermute),
-    _moves("expand", "axes of size 1 repeated", _expand, _unexpand),
-    _moves("slice", "x[start:stop:step] on every axis", _slice, _unslice),
-    _moves("flip", "x with axes reversed", _flip, _unflip),
-    _moves("pad", "x surrounded by `value`", _pad, _unpad),
-    _moves(
+def _refilled(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    (x,), result = srcs, need_asked(asked)
+    if x.size != result.size or min(result.shape, default=0) < 0:
+        raise GraphError(f"{x.size} elements do not fill shape {result.shape}")
+    return x.with_shape(result.shape)
+
+
+def _grown(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    (x,), shape = srcs, need_asked(asked).shape
+    if len(shape) != len(x.shape):
+        raise GraphError(f"shape {shape} has another rank; reshape first")
+    for a, b in zip(x.shape, shape, strict=True):
+        if b < 0 or a not in (1, b):
+            raise GraphError(f"cannot repeat to shape {shape}: only axes of size 1 can grow")
+    return x.with_shape(shape)
+
+
+def _permuted(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    (x,), perm = srcs, attrs["perm"]
+    if sorted(perm) != list(range(len(x.shape))):
+        raise GraphError(f"perm {perm} is not a permutation of {len(x.shape)} axes")
+    return x.with_shape(x.shape[p] for p in perm)
+
+
+def _sliced(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    (x,), start, stop, step = srcs, attrs["start"], attrs["stop"], attrs["step"]
+    if not len(x.shape) == len(start) == len(stop) == len(step):
+        raise GraphError("start, stop and step need one entry for each axis")
+    for n, lo, hi, by in zip(x.shape, start, stop, step, strict=True):
+        if not (0 <= lo <= hi <= n and by > 0):
+            raise GraphError(f"need 0 <= start <= stop <= {n} and step > 0; got {lo}:{hi}:{by}")
+    return x.with_shape(
+        (hi - lo + by - 1) // by for lo, hi, by in zip(start, stop, step, strict=True)
+    )
+
+
+def _flipped(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    need_axes(attrs["axes"], len(srcs[0].shape))
+    return srcs[0]
+
+
+def _padded(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    (x,), lo, hi = srcs, attrs["lo"], attrs["hi"]
+    if not (len(x.shape) == len(lo) == len(hi) and min((*lo, *hi), default=0) >= 0):
+        raise GraphError(f"lo {lo} and hi {hi} need one non-negative entry for each axis")
+    return x.with_shape(n + a + b for n, a, b in zip(x.shape, lo, hi, strict=True))
+
+
+def _windows(size: int, attrs: Attrs) -> int:
+    """How many windows an axis of so many elements has. Raises GraphError where it has none."""
+    wide, stride, dilation = (int(attrs[name]) for name in ("size", "stride", "dilation"))
+    need(min(wide, stride, dilation) > 0, "size, stride and dilation must be positive")
+    span = (wide - 1) * dilation + 1
+    if span > size:
+        raise GraphError(f"a window of {span} elements does not fit into an axis of {size}")
+    return (size - span) // stride + 1
+
+
+def _windowed(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    (x,), axis = srcs, attrs["axis"]
+    need_axis(axis, len(x.shape))
+    pair = (_windows(x.shape[axis], attrs), attrs["size"])
+    return x.with_shape((*x.shape[:axis], *pair, *x.shape[axis + 1 :]))
+
+
+def _overlapped(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    (x,), axis, length = srcs, attrs["axis"], attrs["length"]
+    need_axis(axis, len(x.shape) - 1)
+    pair = (_windows(length, {**attrs, "size": x.shape[axis + 1]}), x.shape[axis + 1])
+    if x.shape[axis : axis + 2] != pair:
+        raise GraphError(f"an axis of {length} has {pair[0]} such windows, not {x.shape[axis]}")
+    return x.with_shape((*x.shape[:axis], length, *x.shape[axis + 2 :]))
+
+
+def _joined(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    axis = attrs["axis"]
+    need(len(srcs) > 0, "needs at least one operand")
+    first = srcs[0]
+    need_axis(axis, len(first.shape))
+    rest = {s.shape[:axis] + s.shape[axis + 1 :] for s in srcs if len(s.shape) == len(first.shape)}
+    if len(rest) != 1 or len({len(s.shape) for s in srcs}) != 1:
+        raise GraphError(f"shapes differ outside axis {axis}")
+    total = sum(s.shape[axis] for s in srcs)
+    return first.with_shape((*first.shape[:axis], total, *first.shape[axis + 1 :]))
+
+
+# rows
+
+
+_SHIFTS = 16
+"""Elements of a window up to which windows are added as shifted copies."""
+
+
+def _shifted_or_scattered(n: Node) -> Node:
+    """Few elements of a window are shifted copies that are added; many are updates of zeros."""
+    (x,), axis, size = n.srcs, n["axis"], n.srcs[0].shape[n["axis"] + 1]
+    wide = g.cast(x, DType.F32) if n.dtype in NARROW else x
+    zeros = g.full(n.shape, 0, wide.dtype)
+    if size <= _SHIFTS:
+        total = zeros
+        for k in range(size):
+            one = slice_axis(wide, axis + 1, k, k + 1)
+            one = reshape(one, (*x.shape[: axis + 1], *x.shape[axis + 2 :]))
+            one = dilate(one, axis, n["stride"])
+            before = k * n["dilation"]
+            after = n["length"] - before - one.shape[axis]
+            lo, hi = (
+                tuple(edge if i == axis else 0 for i in range(len(n.shape)))
+                for edge in (before, after)
+            )
+            total = g.add(total, pad(one, lo, hi))
+    else:
+        shape = x.shape[axis : axis + 2]
+        first = g.mul(g.arange(shape[0]), g.full(shape[:1], n["stride"], DType.I64))
+        then = g.mul(g.arange(shape[1]), g.full(shape[1:], n["dilation"], DType.I64))
+        at = g.add(
+            expand(reshape(first, (shape[0], 1)), shape),
+            expand(reshape(then, (1, shape[1])), shape),
+        )
+        total = g.scatter_add(zeros, at, wide, axis)
+    return g.cast(total, n.dtype)
+
+
+def _moves(
+    name: str,
+    meaning: str,
+    rule: Rule,
+    reference: Reference,
+    gradient: Gradient,
+    *attrs: str,
+    arity: int | None = 1,
+) -> Operator:
+    names, kind = frozenset(attrs), OpKind.MOVEMENT
+    marks = frozenset({"tag"} if name == "contiguous" else ())
+    return define(
+        name, kind, ALL, meaning, arity, rule, reference, gradient, attrs=names, marks=marks
+    )
+
+
+_RESHAPE = _moves(
+    "reshape",
+    "the elements in row-major order under another shape",
+    _refilled,
+    _reshape,
+    _unreshape,
+)
+_PERMUTE = _moves(
+    "permute",
+    "axis i of the result is axis perm[i] of x",
+    _permuted,
+    _permute,
+    _unpermute,
+    "perm",
+)
+_EXPAND = _moves("expand", "axes of size 1 repeated", _grown, _expand, _unexpand)
+_SLICE = _moves(
+    "slice",
+    "x[start:stop:step] on every axis",
+    _sliced,
+    _slice,
+    _unslice,
+    "start",
+    "stop",
+    "step",
+)
+_FLIP = _moves("flip", "x with axes reversed", _flipped, _flip, _unflip, "axes")
+_PAD = _moves("pad", "x surrounded by `value`", _padded, _pad, _unpad, "lo", "hi", "value")
+_WINDOW = _moves(
+    *(
         "window",
         "along an axis windows of size elements `dilation` apart, one beginning each stride",
-        _window,
-        _unwindow,
     ),
-    record(
-        "overlap_add",
-        OpKind.CONTRACT,
-        "windows, as `window` gives them, added up where they came from; f16 and bf16 in f32",
-        _overlap_add,
-        _windows_again,
-    ),
-    _moves("concat", "the operands one after the other along an axis", _concat, _unconcat),
-    _moves("contiguous", "x as a buffer of its own", _contiguous, _uncontiguous),
+    _windowed,
+    _window,
+    _unwindow,
+    "axis",
+    "size",
+    "stride",
+    "dilation",
 )
+_CONCAT = _moves(
+    "concat",
+    "the operands one after the other along an axis",
+    _joined,
+    _concat,
+    _unconcat,
+    "axis",
+    arity=None,
+)
+_CONTIGUOUS = _moves("contiguous", "x as a buffer of its own", same, _contiguous, _uncontiguous)
+_OVERLAP_ADD = define(
+    "overlap_add",
+    OpKind.CONTRACT,
+    NUMBERS,
+    "windows, as `window` gives them, added up where they came from; f16 and bf16 in f32",
+    1,
+    _overlapped,
+    _overlap_add,
+    _windows_again,
+    attrs=frozenset({"axis", "length", "stride", "dilation"}),
+    decompose=_shifted_or_scattered,
+)
+
+
+# constructors
+
+
+def reshape(x: Node, shape: Sequence[int]) -> Node:
+    """x's elements in row-major order under another shape of the same size."""
+    wanted = tuple(shape)
+    return x if wanted == x.shape else _RESHAPE(x, asked=x.type.with_shape(wanted))
+
+
+def permute(x: Node, perm: Sequence[int]) -> Node:
+    """Axis i of the result is axis perm[i] of x."""
+    order = tuple(axis_of(p, len(x.shape)) for p in perm)
+    return x if order == tuple(range(len(x.shape))) else _PERMUTE(x, perm=order)
+
+
+def transpose(x: Node, a: int = -2, b: int = -1) -> Node:
+    """x with two axes exchanged."""
+    order = list(range(len(x.shape)))
+    i, j = axis_of(a, len(order)), axis_of(b, len(order))
+    order[i], order[j] = j, i
+    return permute(x, order)
+
+
+def expand(x: Node, shape: Sequence[int]) -> Node:
+    """x with axes of size 1 repeated; the shape has x's rank."""
+    wanted = tuple(shape)
+    return x if wanted == x.shape else _EXPAND(x, asked=x.type.with_shape(wanted))
+
+
+def broadcast(x: Node, shape: Sequence[int]) -> Node:
+    """x repeated to a shape by numpy's rules: a reshape that adds leading axes, then an expand."""
+    lead = len(shape) - len(x.shape)
+    if lead < 0:
+        raise GraphError(f"broadcast: {x.type} has more axes than {tuple(shape)}")
+    return expand(reshape(x, (1,) * lead + x.shape), shape)
+
+
+def slice(
+    x: Node, start: Sequence[int], stop: Sequence[int], step: Sequence[int] | None = None
+) -> Node:
+    """x[start:stop:step] on every axis; 0 <= start <= stop <= size, step > 0 (1 without one)."""
+    by = (1,) * len(x.shape) if step is None else tuple(step)
+    lo, hi = tuple(start), tuple(stop)
+    if lo == (0,) * len(x.shape) and hi == x.shape and by == (1,) * len(x.shape):
+        return x
+    return _SLICE(x, start=lo, stop=hi, step=by)
+
+
+def slice_axis(x: Node, axis: int, start: int, stop: int, step: int = 1) -> Node:
+    """A slice of one axis."""
+    a, ones = axis_of(axis, len(x.shape)), (1,) * len(x.shape)
+    lo = tuple(start if i == a else 0 for i in range(len(ones)))
+    hi = tuple(stop if i == a else n for i, n in enumerate(x.shape))
+    return slice(x, lo, hi, (*ones[:a], step, *ones[a + 1 :]))
+
+
+def flip(x: Node, axes: int | Sequence[int]) -> Node:
+    """x with these axes reversed."""
+    each = axes_of(axes, len(x.shape))
+    return _FLIP(x, axes=each) if each else x
+
+
+def pad(x: Node, lo: Sequence[int], hi: Sequence[int], value: float | int | bool = 0) -> Node:
+    """x surrounded by `value`: lo[i] elements before and hi[i] after on axis i."""
+    if not any((*lo, *hi)) and len(lo) == len(hi) == len(x.shape):
+        return x
+    return _PAD(x, lo=tuple(lo), hi=tuple(hi), value=canonical(value, x.dtype))
+
+
+def dilate(x: Node, axis: int, step: int) -> Node:
+    """x with step - 1 zeros between neighbours along the axis."""
+    a = axis_of(axis, len(x.shape))
+    if step == 1 or x.shape[a] == 1:
+        return x
+    before, size, after = x.shape[:a], x.shape[a], x.shape[a + 1 :]
+    apart = reshape(x, (*before, size, 1, *after))
+    zeros = tuple(step - 1 if i == a + 1 else 0 for i in range(len(apart.shape)))
+    joined = reshape(pad(apart, (0,) * len(zeros), zeros), (*before, size * step, *after))
+    return slice_axis(joined, a, 0, (size - 1) * step + 1)
+
+
+def window(x: Node, axis: int, size: int, stride: int = 1, dilation: int = 1) -> Node:
+    """The windows of an axis: in its place the number of a window, then `size` elements of it, each
+    `dilation` after the one before; a window begins `stride` after the one before."""
+    a = axis_of(axis, len(x.shape))
+    return _WINDOW(x, axis=a, size=size, stride=stride, dilation=dilation)
+
+
+def overlap_add(x: Node, axis: int, length: int, stride: int = 1, dilation: int = 1) -> Node:
+    """The adjoint of `window`: the windows that two neighbouring axes hold, the second one their
+    elements, added up where they came from in an axis of `length`."""
+    a = axis_of(axis, len(x.shape) - 1)
+    return _OVERLAP_ADD(x, axis=a, length=length, stride=stride, dilation=dilation)
+
+
+def concat(parts: Sequence[Node], axis: int) -> Node:
+    """The parts one after the other along an axis."""
+    if len(parts) == 1:
+        return parts[0]
+    return _CONCAT(*parts, axis=axis_of(axis, len(parts[0].shape)) if parts else axis)
+
+
+def contiguous(x: Node) -> Node:
+    """x, as a buffer of its own."""
+    return _CONTIGUOUS(x)

@@ -1,45 +1,92 @@
-"""How a record is written down, and how references treat element types."""
+"""The table of all operators, and how a row of it is written down."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile import build as tile
-from hal.tile.node import Node
-from hal.tile.numeric import NUMPY
-from stack.ir.claims import CLAIMS, HALVES
-from stack.ir.record import Gradient, Lower, NDArray, OpKind, OpRecord, Reference
+from hal.tile.node import Node, Type
+from hal.tile.numeric import NARROW, NUMPY
+from stack.ops.error import GraphError
+from stack.ops.operator import Attrs, Gradient, NDArray, Operator, OpKind, Reference, Rule
+from stack.ops.rules import alike, compared
 
-Function = Callable[..., Any]
-"""A numpy function of the operands."""
+FLOATS = frozenset(d for d in DType if d.is_float)
+INTS = frozenset(d for d in DType if d.is_int)
+NUMBERS = FLOATS | INTS
+ALL = frozenset(DType)
+INDEX = frozenset({DType.I32, DType.I64})
+"""Element types of positions along an axis."""
+
+OPS: dict[str, Operator] = {}
+"""Every operator by its name."""
 
 
-def record(
+def define(
     name: str,
     kind: OpKind,
+    dtypes: frozenset[DType],
     meaning: str,
-    reference: Reference,
+    arity: int | None,
+    rule: Rule,
+    reference: Reference | None,
     gradient: Gradient | None = None,
-    lower: Lower | None = None,
-) -> OpRecord:
-    """A record that claims the element types of the type rules."""
-    return OpRecord(name, kind, CLAIMS[name], meaning, reference, gradient, lower)
+    **more: Any,
+) -> Operator:
+    """A new row of the table. `more` are further fields of `Operator`."""
+    assert name not in OPS, f"there is already an operator {name!r}"
+    OPS[name] = Operator(name, kind, dtypes, meaning, arity, rule, reference, gradient, **more)
+    return OPS[name]
 
 
-def elementwise(
+def unary(
     name: str,
+    dtypes: frozenset[DType],
     meaning: str,
     reference: Reference,
     gradient: Gradient | None = None,
-    lower: Lower | None = None,
-) -> OpRecord:
-    """A record of an elementwise operation; without `lower` it is the tile operation of its
-    name."""
-    return record(name, OpKind.ELEMENTWISE, meaning, reference, gradient, lower or same_name)
+    **more: Any,
+) -> Operator:
+    """An elementwise operator of one operand; without `lower` or `decompose` it is the tile
+    operation of its name."""
+    return _elementwise(1, alike, name, dtypes, meaning, reference, gradient, more)
+
+
+def binary(
+    name: str,
+    dtypes: frozenset[DType],
+    meaning: str,
+    reference: Reference,
+    gradient: Gradient | None = None,
+    **more: Any,
+) -> Operator:
+    """As `unary`, of two operands."""
+    return _elementwise(2, alike, name, dtypes, meaning, reference, gradient, more)
+
+
+def comparison(name: str, dtypes: frozenset[DType], meaning: str, reference: Reference) -> Operator:
+    """An elementwise operator of two operands that gives bool."""
+    return _elementwise(2, compared, name, dtypes, meaning, reference, None, {})
+
+
+def _elementwise(
+    arity: int,
+    rule: Rule,
+    name: str,
+    dtypes: frozenset[DType],
+    meaning: str,
+    reference: Reference,
+    gradient: Gradient | None,
+    more: dict[str, Any],
+) -> Operator:
+    if "decompose" not in more:
+        more.setdefault("lower", same_name)
+    kind = OpKind.ELEMENTWISE
+    return define(name, kind, dtypes, meaning, arity, rule, reference, gradient, **more)
 
 
 def same_name(n: Node, xs: tuple[Node, ...]) -> Node:
@@ -47,9 +94,30 @@ def same_name(n: Node, xs: tuple[Node, ...]) -> Node:
     return tile.unary(n.op, *xs) if len(xs) == 1 else tile.binary(n.op, *xs)
 
 
+def operator_of(name: str) -> Operator:
+    """The operator of that name. Raises GraphError when there is none."""
+    found = OPS.get(name)
+    if found is None:
+        raise GraphError(f"there is no graph operation {name!r}")
+    return found
+
+
+def infer(name: str, srcs: Sequence[Type], attrs: Attrs, asked: Type | None = None) -> Type:
+    """`Operator.infer` by the operator's name. Raises GraphError when there is none."""
+    return operator_of(name).infer(srcs, attrs, asked)
+
+
+def make(name: str, srcs: Sequence[Node], asked: Type | None = None, **attrs: Any) -> Node:
+    """The result of an operator by its name, type-checked; `asked` as in `Operator.infer`."""
+    return operator_of(name)(*srcs, asked=asked, **attrs)
+
+
+# references
+
+
 def widened(x: NDArray) -> NDArray:
     """f16 and bf16 as f32; anything else as it is."""
-    return x.astype(np.float32) if x.dtype in _HALVES else x
+    return x.astype(np.float32) if x.dtype in _NARROW else x
 
 
 def doubled(x: NDArray) -> NDArray:
@@ -63,18 +131,18 @@ def rounded(y: Any, dtype: DType) -> NDArray:
         return np.asarray(y).astype(NUMPY[dtype])
 
 
-def by(function: Function) -> Reference:
+def by(function: Callable[..., Any]) -> Reference:
     """A numpy function as a reference; f16 and bf16 are computed in f32."""
     return _through(function, widened)
 
 
-def exactly(function: Function) -> Reference:
+def exactly(function: Callable[..., Any]) -> Reference:
     """A numpy function as a reference; every float is computed in f64, so that the result is nearly
     exact."""
     return _through(function, doubled)
 
 
-def _through(function: Function, convert: Callable[[NDArray], NDArray]) -> Reference:
+def _through(function: Callable[..., Any], convert: Callable[[NDArray], NDArray]) -> Reference:
     def reference(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
         with np.errstate(all="ignore"):
             return rounded(function(*map(convert, xs)), n.dtype)
@@ -82,4 +150,4 @@ def _through(function: Function, convert: Callable[[NDArray], NDArray]) -> Refer
     return reference
 
 
-_HALVES = frozenset(NUMPY[d] for d in HALVES)
+_NARROW = frozenset(NUMPY[d] for d in NARROW)

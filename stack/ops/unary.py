@@ -1,4 +1,4 @@
-"""Elementwise operations of one operand."""
+"""Elementwise operators of one operand."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
+from hal.core.dtypes import DType
 from hal.tile.node import Node
-from stack.ir import build as g
-from stack.ir.record import OpRecord
-from stack.ops.table import by, elementwise, exactly
+from stack import ops as g
+from stack.ops.table import FLOATS, INTS, NUMBERS, by, exactly, unary
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -61,20 +61,24 @@ def _recip(n: Node, d: Node) -> tuple[Node]:
     return (g.neg(g.mul(d, g.mul(n, n))),)
 
 
-UNARY: tuple[OpRecord, ...] = (
-    elementwise("neg", "-x; integers wrap", by(np.negative), _neg),
-    elementwise("abs", "|x|; integers wrap", by(np.abs), _abs),
-    elementwise("not", "every bit inverted", by(np.invert)),
-    elementwise("exp", "e to the x", exactly(np.exp), _exp),
-    elementwise("log", "natural logarithm", exactly(np.log), _log),
-    elementwise("sin", "sine of x radians", exactly(np.sin), _sin),
-    elementwise("cos", "cosine of x radians", exactly(np.cos), _cos),
-    elementwise("tanh", "hyperbolic tangent", exactly(np.tanh), _tanh),
-    elementwise("erf", "error function", exactly(_erf), _erf_gradient),
-    elementwise("sqrt", "square root", exactly(np.sqrt), _sqrt),
-    elementwise("rsqrt", "1 / sqrt(x)", exactly(lambda x: 1 / np.sqrt(x)), _rsqrt),
-    elementwise("recip", "1 / x", exactly(lambda x: 1 / x), _recip),
-    elementwise("floor", "the greatest whole number <= x", by(np.floor)),
-    elementwise("ceil", "the least whole number >= x", by(np.ceil)),
-    elementwise("round", "the nearest whole number, ties to even", by(np.rint)),
+_POSITIVE = ((0.5, 2.0),)
+
+neg = unary("neg", NUMBERS, "-x; integers wrap", by(np.negative), _neg)
+abs = unary("abs", NUMBERS, "|x|; integers wrap", by(np.abs), _abs)
+not_ = unary("not", INTS | {DType.BOOL}, "every bit inverted", by(np.invert))
+exp = unary("exp", FLOATS, "e to the x", exactly(np.exp), _exp, expensive=True)
+log = unary(
+    *("log", FLOATS, "natural logarithm", exactly(np.log), _log), expensive=True, smooth=_POSITIVE
 )
+sin = unary("sin", FLOATS, "sine of x radians", exactly(np.sin), _sin, expensive=True)
+cos = unary("cos", FLOATS, "cosine of x radians", exactly(np.cos), _cos, expensive=True)
+tanh = unary("tanh", FLOATS, "hyperbolic tangent", exactly(np.tanh), _tanh, expensive=True)
+erf = unary("erf", FLOATS, "error function", exactly(_erf), _erf_gradient, expensive=True)
+sqrt = unary("sqrt", FLOATS, "square root", exactly(np.sqrt), _sqrt, smooth=_POSITIVE)
+rsqrt = unary(
+    *("rsqrt", FLOATS, "1 / sqrt(x)", exactly(lambda x: 1 / np.sqrt(x)), _rsqrt), smooth=_POSITIVE
+)
+recip = unary("recip", FLOATS, "1 / x", exactly(lambda x: 1 / x), _recip, smooth=_POSITIVE)
+floor = unary("floor", FLOATS, "the greatest whole number <= x", by(np.floor))
+ceil = unary("ceil", FLOATS, "the least whole number >= x", by(np.ceil))
+round = unary("round", FLOATS, "the nearest whole number, ties to even", by(np.rint))

@@ -7,10 +7,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hal.tile.node import Node, toposort
+from stack import ops as g
 from stack.framework import Tensor
 from stack.framework.cell import traces
 from stack.framework.flat import Layout, homes
-from stack.ir import build as g
 from stack.parallel.order import begun, called
 from stack.parallel.rows import rows_of
 

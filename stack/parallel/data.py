@@ -11,13 +11,13 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from hal.core.errors import HalError, InvalidCall
+from stack import ops as g
 from stack.comm.device.group import DeviceGroup
 from stack.comm.group import Group
 from stack.framework import Tensor, default_generator, mode, tensor
 from stack.framework.device import engine
 from stack.framework.dtypes import NAMES
 from stack.framework.nn import Module
-from stack.ir import build as g
 from stack.parallel.agree import agree
 from stack.parallel.buckets import runs, share
 from stack.parallel.mesh import Mesh

@@ -15,7 +15,6 @@ from hal.core.values import OpenOptions
 from stack.compiler.compile import compile_graph
 from stack.compiler.program import CompiledGraph, GraphRequest
 from stack.compiler.templates.schedule import NO_CHOICES
-from stack.ops import OPS
 from stack.runtime.compile_cache import cached
 from stack.runtime.engine import TIMEOUT_S, Engine
 from stack.runtime.tuned import read_choices
@@ -38,7 +37,7 @@ def engine_of(
     choices = read_choices(cache_dir, device.info) if cache_dir else NO_CHOICES
 
     def compile(request: GraphRequest) -> CompiledGraph:
-        return compile_graph(request, device.info, OPS, choices)
+        return compile_graph(request, device.info, choices)
 
     kept = cached(compile, device.info, choices, cache_dir) if cache_dir else compile
 

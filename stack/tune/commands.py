@@ -12,9 +12,9 @@ import hal
 from hal.cache import cache_dir
 from hal.core.dtypes import DType
 from hal.tile.node import Type
+from stack import ops as build
 from stack.compiler.program import GraphRequest
 from stack.compiler.tune import Tunable
-from stack.ir import build
 from stack.runtime.tuned import Record
 from stack.tune.process import Process
 from stack.tune.report import Row, details, left_out, name_of, summary

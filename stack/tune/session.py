@@ -16,7 +16,6 @@ from stack.compiler.templates.blocking import MatmulShape
 from stack.compiler.templates.emit import TileCall
 from stack.compiler.templates.schedule import Problem, Schedule
 from stack.compiler.tune import Candidate, Tunable, candidates, cost_of, tunables
-from stack.ops import OPS
 from stack.runtime.tuned import Record, Result, read_record, records_of, write_record
 from stack.tune.orders import Extent, Trial
 from stack.tune.process import MeasureError
@@ -41,7 +40,7 @@ def problems_of(requests: Iterable[GraphRequest], info: DeviceInfo) -> tuple[Tun
     """The different problems of graphs, those that the model finds dearest in all first."""
     found: dict[Problem, Tunable] = {}
     for request in requests:
-        for tunable in tunables(request, info, OPS):
+        for tunable in tunables(request, info):
             before = found.get(tunable.problem)
             count = tunable.count + (before.count if before else 0)
             found[tunable.problem] = replace(before or tunable, count=count)

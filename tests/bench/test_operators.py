@@ -15,7 +15,6 @@ from stack.bench.clock import Time
 from stack.bench.operators import Result
 from stack.bench.roof import Roof
 from stack.ir.interpret import interpret
-from stack.ops import OPS
 
 SMALL = {case.name: case for case in cases(24, 16)}
 EMPTY = Roof({DType.F32: 100.0}, 10.0, "as declared")
@@ -55,7 +54,7 @@ def test_a_case_computes_what_its_name_says(name):
         rng.random(n.shape, np.float32) if n.dtype.is_float else rng.integers(0, 24, n.shape, "i4")
         for n in case.inputs
     ]
-    [found] = interpret([case.output], dict(zip(case.inputs, given, strict=True)), OPS)
+    [found] = interpret([case.output], dict(zip(case.inputs, given, strict=True)))
     assert np.allclose(found, TRUTH[name](*given), rtol=1e-3, atol=1e-5)
 
 

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
+from stack import ops as g
 from stack.compiler.program import GraphRequest
-from stack.ir import build as g
-from stack.ir.claims import CLAIMS
+from stack.ops import OPS
 from tests.compiler.growing import DTYPES, SIZES, SMOOTH, Growing
 
 
 def unary(d: Growing) -> Node:
     op = d.choice(("neg", "abs", "not", "floor", "ceil", "round"))
     rounds = op in ("floor", "ceil", "round")
-    return g.unary(op, d.pick(exact=rounds, op=op))
+    return OPS[op](d.pick(exact=rounds, op=op))
 
 
 def rough(d: Growing) -> Node:
@@ -30,29 +30,29 @@ def rough(d: Growing) -> Node:
         return g.div(x, below) if op == "div" else g.pow(below, g.full_like(x, -1))
     if op in ("log", "sqrt", "rsqrt", "recip"):
         x = g.add(g.abs(x), g.full_like(x, 1))
-    return g.unary(op, g.minimum(x, g.full_like(x, 2)) if op == "exp" else x)
+    return OPS[op](g.minimum(x, g.full_like(x, 2)) if op == "exp" else x)
 
 
 def binary(d: Growing) -> Node:
     op = d.choice(("add", "add", "sub", "mul", "mul", "min", "max", "and", "or", "xor"))
     x = d.pick(op=op)
-    return g.binary(op, *((x, d.peer(x)) if d.coin() else (d.peer(x), x)))
+    return OPS[op](*((x, d.peer(x)) if d.coin() else (d.peer(x), x)))
 
 
 def division(d: Growing) -> Node:
     op = d.choice(("floordiv", "mod"))
     x = d.pick(exact=True, op=op)
-    return g.binary(op, x, g.maximum(d.peer(x, exact=True), g.full_like(x, 1)))
+    return OPS[op](x, g.maximum(d.peer(x, exact=True), g.full_like(x, 1)))
 
 
 def shift(d: Growing) -> Node:
     x = d.pick(op="shl")
-    return g.binary(d.choice(("shl", "shr")), x, g.full_like(x, d.number(0, 3)))
+    return OPS[d.choice(("shl", "shr"))](x, g.full_like(x, d.number(0, 3)))
 
 
 def where(d: Growing) -> Node:
     x = d.pick(exact=True, op="lt")
-    test = g.binary(d.choice(("eq", "ne", "lt", "le")), x, d.peer(x, exact=True))
+    test = OPS[d.choice(("eq", "ne", "lt", "le"))](x, d.peer(x, exact=True))
     y = d.fitted(d.pick(), x.type.with_dtype(d.choice(DTYPES)))
     return d.choice((test, g.where(test, y, d.peer(y))))
 
@@ -70,7 +70,7 @@ def bitcast(d: Growing) -> Node:
 
 def leaf(d: Growing) -> Node:
     shape = d.shape()
-    dtype = d.choice(sorted(CLAIMS["arange"], key=str))
+    dtype = d.choice(sorted(OPS["arange"].dtypes, key=str))
     size = min(prod(shape), 60)
     return d.fitted(g.arange(size, dtype), Type(shape, dtype))
 

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type, rebuild, toposort
 from hal.tile.numeric import NUMPY
-from stack.ir import build as g
-from stack.ir.claims import CLAIMS
+from stack import ops as g
 from stack.ops import OPS
 
 SMOOTH = ("exp", "log", "sin", "cos", "tanh", "erf", "sqrt", "rsqrt", "recip")
@@ -78,12 +77,12 @@ class Growing:
         fits = [
             n
             for n in self.nodes
-            if not (exact and self.rough(n)) and (op is None or n.dtype in CLAIMS[op])
+            if not (exact and self.rough(n)) and (op is None or n.dtype in OPS[op].dtypes)
         ]
         late = fits[-4:] if self.coin() else fits
         if late:
             return self.choice(late)
-        return self.source(next(t for t in DTYPES if op is None or t in CLAIMS[op]))
+        return self.source(next(t for t in DTYPES if op is None or t in OPS[op].dtypes))
 
     # what is known of a node
 

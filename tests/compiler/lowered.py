@@ -22,7 +22,6 @@ from stack.compiler.program import GraphRequest
 from stack.compiler.targets import choose
 from stack.compiler.templates.schedule import NO_CHOICES, Choices
 from stack.ir.interpret import interpret
-from stack.ops import OPS
 
 SIMD = DeviceInfo(
     name="simd:0",
@@ -48,7 +47,7 @@ def lowered(
     request: GraphRequest, info: DeviceInfo = SIMD, choices: Choices = NO_CHOICES
 ) -> TileProgram:
     """The request's tile kernels for a device."""
-    return lower_graph(request, info, choose(info).templates, OPS, choices)
+    return lower_graph(request, info, choose(info).templates, choices)
 
 
 def run_lowered(
@@ -115,7 +114,7 @@ def check(
     rtol: float = 1e-4,
 ) -> TileProgram:
     """Assert that the kernels compute what the graph means; give the program."""
-    expected = interpret(list(outputs), dict(zip(inputs, arrays, strict=True)), OPS)
+    expected = interpret(list(outputs), dict(zip(inputs, arrays, strict=True)))
     found, program = run_lowered(outputs, inputs, arrays, updates)
     for k, (f, e) in enumerate(zip(found, expected, strict=True)):
         np.testing.assert_allclose(

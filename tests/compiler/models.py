@@ -7,7 +7,7 @@ import numpy as np
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
 from hal.tile.numeric import NUMPY
-from stack.ir import build as g
+from stack import ops as g
 
 F = DType.F32
 

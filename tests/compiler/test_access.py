@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
+from stack import ops as g
 from stack.compiler.graph.access import (
     Affine,
     Axis,
@@ -30,9 +31,7 @@ from stack.compiler.graph.access import (
 )
 from stack.compiler.graph.space import Space, solved
 from stack.compiler.graph.views import VIEWS, permute_forward
-from stack.ir import build as g
 from stack.ir.interpret import interpret
-from stack.ops import OPS
 
 SHAPES = st.lists(st.sampled_from((1, 2, 3, 4, 6)), max_size=4).map(tuple)
 few = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -200,7 +199,7 @@ def test_views_find_their_elements(made: tuple[Node, Node]) -> None:
         return
     space, (index, guards) = done
     numbers = np.arange(source.type.size).reshape(source.shape)
-    (expected,) = interpret([view], {source: numbers}, OPS)
+    (expected,) = interpret([view], {source: numbers})
     flat, found = index.flat(), []
     for at in points(space.axes):
         exists = all(x.lo <= value(x.value, at) < x.hi for x in guards)

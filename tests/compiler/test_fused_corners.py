@@ -9,7 +9,7 @@ import pytest
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
-from stack.ir import build as g
+from stack import ops as g
 from tests.compiler.lowered import check, run_lowered
 
 F, I64 = DType.F32, DType.I64

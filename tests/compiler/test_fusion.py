@@ -7,7 +7,7 @@ import pytest
 
 from hal.core.dtypes import DType
 from hal.tile.node import Type
-from stack.ir import build as g
+from stack import ops as g
 from tests.compiler.lowered import check
 from tests.compiler.models import arrays, attention, grown, layer_norm, softmax, source
 

@@ -13,10 +13,10 @@ import pytest
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from hal.tile.printer import print_kernel
+from stack import ops as g
 from stack.compiler.kernels import TileProgram
 from stack.compiler.program import GraphRequest
 from stack.compiler.templates.emit import TileCall
-from stack.ir import build as g
 from tests.compiler import models
 from tests.compiler.lowered import SIMD, check, lowered
 

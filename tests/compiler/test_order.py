@@ -9,6 +9,7 @@ from hypothesis import given
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
+from stack import ops as g
 from stack.compiler.graph.cluster import Cluster
 from stack.compiler.graph.fuse import Fusion
 from stack.compiler.graph.order import schedule, update_in_place
@@ -18,8 +19,6 @@ from stack.compiler.kernels import order_clusters
 from stack.compiler.program import GraphRequest
 from stack.compiler.targets import choose
 from stack.compiler.templates.schedule import NO_CHOICES
-from stack.ir import build as g
-from stack.ops import OPS
 from tests.compiler.graphs import requests
 from tests.compiler.growing import Growing
 from tests.compiler.lowered import SIMD
@@ -120,7 +119,7 @@ def test_extra_dependencies_that_make_a_cycle_leave_no_order() -> None:
 
 def exchanges(outputs: Sequence[Node], request: GraphRequest, info: DeviceInfo) -> list[str]:
     """The groups of a request's exchanges in the order in which they run."""
-    clusters = order_clusters(request, info, choose(info).templates, OPS, NO_CHOICES).clusters
+    clusters = order_clusters(request, info, choose(info).templates, NO_CHOICES).clusters
     return [c.roots[0]["group"] for c in clusters if c.kind == "exchange"]
 
 

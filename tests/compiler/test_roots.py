@@ -9,13 +9,13 @@ from hypothesis import given
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type, toposort
+from stack import ops as g
 from stack.compiler.graph.access import Affine, Store, Want, Wants, axis_index
 from stack.compiler.graph.prepare import prepare
 from stack.compiler.graph.roots import Home, base, choose_roots, place
 from stack.compiler.graph.solve import fuse
 from stack.compiler.graph.space import Space, solved
 from stack.compiler.program import GraphRequest
-from stack.ir import build as g
 from tests.compiler.graphs import requests
 from tests.compiler.growing import Growing
 from tests.compiler.test_random_graphs import budget

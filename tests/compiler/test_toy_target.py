@@ -12,9 +12,9 @@ from hal.tile.node import Type
 from hal_conformance.judge import Outcome, judge
 from hal_conformance.plan import Choice, chosen
 from hal_conformance.rig import Setting
+from stack import ops as g
 from stack.compiler.program import GraphRequest
 from stack.compiler.targets import table
-from stack.ir import build as g
 from stack.runtime import engine_of
 from tests.compiler.toy.target import TOY
 from tests.conformance.plugins import Site

@@ -15,7 +15,6 @@ from hal.tile.numeric import NUMPY
 from stack.compiler.program import GraphRequest
 from stack.framework import device, random
 from stack.ir.interpret import interpret
-from stack.ops import OPS
 
 torch.set_num_threads(1)  # tests share the machine; these tensors are small
 
@@ -38,7 +37,7 @@ class InterpretedPlan:
         request, self.engine.runs = self.request, self.engine.runs + 1
         self.engine.nodes_run.append(len(request.outputs))
         given = {n: a.data for n, a in zip(request.inputs, inputs, strict=True)}
-        values = interpret(request.outputs, given, OPS)
+        values = interpret(request.outputs, given)
         updates = dict(request.updates)
         results = []
         for i, value in enumerate(values):

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stack.framework as ht
+from stack import ops as g
 from stack.framework import nn, optim
 from stack.framework.flat import Layout
-from stack.ir import build as g
 
 CASES = {
     "sgd": ("SGD", {"lr": 0.1}),

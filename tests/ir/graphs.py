@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from hal.core.dtypes import DType
 from hal.tile.node import Type
 from hal.tile.numeric import NUMPY
-from stack.ir import build as g
+from stack import ops as g
+from stack.ops import OPS
 
 SHAPES = ((), (1,), (3,), (2, 3), (1, 3), (3, 2), (2, 1, 3), (0, 2))
 NUMBERS = (0, 1, -1, 2, -0.0, 0.5)
@@ -53,7 +54,7 @@ def _peer(draw, x, nodes):
 def _binary(draw, x, nodes):
     op = draw(st.sampled_from(("add", "sub", "mul", "min", "max")))
     pair = [x, _peer(draw, x, nodes)]
-    return _bounded(g.binary(op, *draw(st.permutations(pair))))
+    return _bounded(OPS[op](*draw(st.permutations(pair))))
 
 
 def _bounded(x):
@@ -63,12 +64,12 @@ def _bounded(x):
 
 
 def _unary(draw, x, nodes):
-    return g.unary(draw(st.sampled_from(("neg", "abs"))), x)
+    return OPS[draw(st.sampled_from(("neg", "abs")))](x)
 
 
 def _where(draw, x, nodes):
     a, b = _peer(draw, x, nodes), _peer(draw, x, nodes)
-    test = g.binary(draw(st.sampled_from(("eq", "ne", "lt", "le"))), x, a)
+    test = OPS[draw(st.sampled_from(("eq", "ne", "lt", "le")))](x, a)
     return g.where(g.not_(test) if draw(st.booleans()) else test, a, b)
 
 

@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hal.core.dtypes import DType
 from hal.tile.node import Type, toposort
 from hal.tile.numeric import NUMPY, bounds
-from stack.ir import build as g
+from stack import ops as g
 from stack.ir.interpret import interpret
 from stack.ir.simplify import simplify
 from stack.ir.simplify_arithmetic import keeps_values
 from stack.ir.verify import verify
-from stack.ops import OPS
 from tests.ir.graphs import graphs
 
 
@@ -35,7 +34,7 @@ def test_simplified_graphs_mean_the_same(graph):
     outputs, inputs = graph
     simple = simplify(outputs)
     verify(simple)
-    before, after = interpret(outputs, inputs, OPS), interpret(simple, inputs, OPS)
+    before, after = interpret(outputs, inputs), interpret(simple, inputs)
     for n, a, b in zip(outputs, before, after, strict=True):
         np.testing.assert_array_equal(a, b, err_msg=repr(n))
 
@@ -192,6 +191,6 @@ def probes(dtype):
 def test_keeps_values_is_true_of_exactly_the_casts_that_lose_nothing(source, into):
     values = np.array(probes(source), NUMPY[source])
     x = g.input(0, Type(values.shape, source))
-    (result,) = interpret([g.cast(x, into)], {x: values}, OPS)
+    (result,) = interpret([g.cast(x, into)], {x: values})
     kept = [float(v) if into.is_float else int(v) for v in result.tolist()]
     assert keeps_values(source, into) == (kept == probes(source))

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 
 from hal.core.dtypes import DType
 from hal.tile.node import Type
-from stack.ir import build as g
-from stack.ir.error import GraphError
+from stack import ops as g
 from stack.ir.simplify import simplify
 from stack.ir.text import parse_graph, print_graph
+from stack.ops.error import GraphError
 from tests.ir.graphs import graphs
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "ir"

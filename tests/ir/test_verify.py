@@ -5,9 +5,9 @@ from hypothesis import given, settings
 
 from hal.core.dtypes import DType
 from hal.tile.node import Type, node
-from stack.ir import build as g
-from stack.ir.error import GraphError
+from stack import ops as g
 from stack.ir.verify import verify
+from stack.ops.error import GraphError
 from tests.ir.graphs import graphs
 
 X = g.input(0, Type((2, 3), DType.F32))

@@ -12,8 +12,8 @@ import hal
 from hal.core.dtypes import DType
 from hal.core.spec import NOTICES, OPTIONAL, DeviceSpec, hooks
 from hal.tile.node import Type
+from stack import ops as g
 from stack.compiler.program import GraphRequest
-from stack.ir import build as g
 from stack.runtime import engine_of
 
 PLUGGY = str(Path(pluggy.__file__).parent)

@@ -1,4 +1,4 @@
-"""Random cases for every operation: shapes and layouts by hypothesis, values by a seeded generator.
+"""Random cases for every operator: shapes and layouts by hypothesis, values by a seeded generator.
 
 Shapes include scalars, axes of size 0 and 1, and axes longer than a vector register. Operands
 arrive through movement operations, so that they are broadcast, strided, reversed and permuted views
@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
-from stack.ir import build as g
-from stack.ir.claims import HALVES, INDEX, KINDS
-from stack.ops import OPS
+from hal.tile.numeric import NARROW
+from stack import ops as g
+from stack.ops import INDEX, OPS
+from stack.ops.operator import OpKind
+from stack.ops.rules import KINDS
 from tests.ops.values import awkward, smooth
 
 
@@ -99,36 +101,20 @@ LAYOUTS = {
 }
 
 
-def _elementwise(arity):
-    def make(m, op, dtype):
-        shape = m.shape()
-        return g.make(op, [m.operand(shape, dtype, special=True) for _ in range(arity)])
-
-    return make
+def _elementwise(m, op, dtype):
+    """Any operator on operands of one shape and type; gentle ones where it is smooth."""
+    row, shape = OPS[op], m.shape()
+    limits = row.smooth if m.gentle and row.smooth else [None] * row.arity
+    return row(
+        *(
+            m.within(shape, dtype, *limit) if limit else m.operand(shape, dtype, special=True)
+            for limit in limits
+        )
+    )
 
 
 def _periodic(m, op, dtype):
-    return g.make(op, [m.operand(m.shape(), dtype)])
-
-
-def _positive(m, op, dtype):
-    if not m.gentle:
-        return _elementwise(1)(m, op, dtype)
-    return g.make(op, [m.within(m.shape(), dtype, 0.5, 2)])
-
-
-def _divides(m, op, dtype):
-    if not m.gentle:
-        return _elementwise(2)(m, op, dtype)
-    shape = m.shape()
-    return g.make(op, [m.operand(shape, dtype), m.within(shape, dtype, 0.5, 2)])
-
-
-def _pow(m, op, dtype):
-    if not m.gentle:
-        return _elementwise(2)(m, op, dtype)
-    shape = m.shape()
-    return g.make(op, [m.within(shape, dtype, 0.5, 2), m.operand(shape, dtype)])
+    return OPS[op](m.operand(m.shape(), dtype))
 
 
 def _where(m, op, dtype):
@@ -253,7 +239,7 @@ def _scan(m, op, dtype):
 def _matmul(m, op, dtype):
     batch, rows, inner, columns = m.shape(0, 2), m.number(0, 4), m.number(0, 9), m.number(0, 4)
     a, b = m.operand((*batch, rows, inner), dtype), m.operand((*batch, inner, columns), dtype)
-    return g.matmul(a, b, m.pick([dtype, DType.F32]) if dtype in HALVES else None)
+    return g.matmul(a, b, m.pick([dtype, DType.F32]) if dtype in NARROW else None)
 
 
 def _indices(m, size):
@@ -277,21 +263,8 @@ def _scatter_add(m, op, dtype):
 
 
 CASES: dict[str, Callable[[Maker, str, DType], Node]] = {
-    **dict.fromkeys(
-        ["neg", "abs", "not", "exp", "tanh", "erf", "recip", "floor", "ceil", "round"],
-        _elementwise(1),
-    ),
-    **dict.fromkeys(
-        ["add", "sub", "mul", "min", "max", "and", "or", "xor", "shl", "shr", "philox"],
-        _elementwise(2),
-    ),
-    **dict.fromkeys(["eq", "ne", "lt", "le"], _elementwise(2)),
     **dict.fromkeys(("sin", "cos"), _periodic),
-    **dict.fromkeys(("log", "sqrt", "rsqrt"), _positive),
-    **dict.fromkeys(("div", "floordiv", "mod"), _divides),
     **dict.fromkeys(("argmax", "argmin"), _arg),
-    "recip": _positive,
-    "pow": _pow,
     "where": _where,
     "cast": _cast,
     "bitcast": _bitcast,
@@ -314,9 +287,18 @@ CASES: dict[str, Callable[[Maker, str, DType], Node]] = {
     "gather": _gather,
     "scatter_add": _scatter_add,
 }
-"""For each operation, how to draw a case of it."""
+"""How to draw a case of an operator whose operands are not simply of one shape and type."""
 
-EVERY = [(op, d) for op, r in OPS.items() if op in CASES for d in sorted(r.dtypes)]
-"""Every operation with every element type that it claims."""
+
+def drawn(m, op, dtype):
+    """A case of an operator on an element type."""
+    return CASES.get(op, _elementwise)(m, op, dtype)
+
+
+SAMPLED = [op for op, r in OPS.items() if op in CASES or r.kind is OpKind.ELEMENTWISE]
+"""Every operator of which cases are drawn."""
+
+EVERY = [(op, d) for op in SAMPLED for d in sorted(OPS[op].dtypes)]
+"""Each of them with every element type that it claims."""
 
 NAMES = [f"{op}-{d.short}" for op, d in EVERY]

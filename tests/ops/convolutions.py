@@ -18,11 +18,10 @@ import numpy as np
 import hal
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
+from stack import ops as g
 from stack.compiler.program import GraphRequest
 from stack.framework.autograd import gradients
-from stack.ir import build as g
 from stack.ir.interpret import interpret
-from stack.ops import OPS
 from stack.runtime import engine_of
 
 DEVICES = ("cpu:0", "opencl:0", "sunway:0")
@@ -160,7 +159,7 @@ def assert_agrees(c: Convolution, evaluate: Evaluate, rng: np.random.Generator) 
     """Assert that the outputs are those of the graph interpreter."""
     outputs, inputs = with_gradients(c)
     arrays = arrays_of(inputs, rng)
-    expected = interpret(outputs, arrays, OPS)
+    expected = interpret(outputs, arrays)
     terms = max(c.inner, c.outer, c.batch * prod(c.sizes)) * prod(c.taps)
     for number, (a, e) in enumerate(zip(evaluate(outputs, arrays), expected, strict=True)):
         np.testing.assert_allclose(a, e, 1e-4, RTOL * terms, err_msg=f"{c}, output {number}")

@@ -19,11 +19,10 @@ from stack.compiler.lower.simt import render_opencl as in_groups
 from stack.compiler.program import GraphRequest
 from stack.compiler.text.c import render_opencl as alone
 from stack.ir.interpret import interpret
-from stack.ops import OPS
 from tests.compiler.c.host import compiled
 from tests.compiler.lowered import SIMD, lowered
 from tests.compiler.simt.machine import groups_of
-from tests.ops.cases import CASES, EVERY, NAMES, Maker
+from tests.ops.cases import EVERY, NAMES, Maker, drawn
 from tests.ops.test_device import FEW
 from tests.ops.tolerance import assert_close
 
@@ -44,7 +43,7 @@ class Case:
 
 
 @cache
-def drawn(op, dtype):
+def case_of(op, dtype):
     """A node of the operation on an element type, and what its inputs are."""
     found = []
 
@@ -52,7 +51,7 @@ def drawn(op, dtype):
     @given(data=st.data())
     def draw(data):
         m = Maker(data.draw)
-        n = CASES[op](m, op, dtype)
+        n = drawn(m, op, dtype)
         assume(n.op == op or op in ("const", "input"))
         assume(max([n.type.size, *(x.size for x in m.inputs.values())]) > LEAST)
         found.append((n, m.inputs))
@@ -67,7 +66,7 @@ def machine(request, tmp_path_factory):
     info, render = LOWERINGS[request.param]
     sources, cases = [], {}
     for op, dtype in EVERY:
-        node, inputs = drawn(op, dtype)
+        node, inputs = case_of(op, dtype)
         program = lowered(GraphRequest((node,), tuple(inputs)), info)
         cases[op, dtype] = Case(node, inputs, program, len(sources))
         sources += [render(call.kernel, info) for call in program.calls]
@@ -80,7 +79,7 @@ def test_both_lowerings_compute_what_the_reference_says(machine, op, dtype):
     """And it does not matter in which order work-items run between barriers."""
     kernels, cases = machine
     case = cases[op, dtype]
-    (expected,) = interpret([case.node], case.inputs, OPS)
+    (expected,) = interpret([case.node], case.inputs)
     forward, backward = (run(kernels, case, order) for order in (False, True))
     assert forward.tobytes() == backward.tobytes()
     assert_close(forward.reshape(expected.shape), expected, case.node.dtype)

@@ -10,7 +10,6 @@ import torch
 
 from hal.tile.node import Node
 from stack.ir.interpret import interpret
-from stack.ops import OPS
 from tests.compiler.lowered import SIMD, run_lowered
 from tests.compiler.test_random_graphs import shared
 from tests.ops.convolutions import (
@@ -53,7 +52,7 @@ def test_windows_and_products_are_convolutions(seed: int) -> None:
     c = random_convolution(rng)
     (y, *_), inputs = with_gradients(c)
     arrays = arrays_of(inputs[:2], rng)
-    (found,) = interpret([y], arrays, OPS)
+    (found,) = interpret([y], arrays)
     np.testing.assert_allclose(found, torch_convolution(c, *arrays.values()), 1e-5, 1e-5)
 
 
@@ -84,7 +83,7 @@ def test_a_convolution_is_one_kernel(c: Convolution, info, number: int) -> None:
     outputs, inputs = with_gradients(c)
     arrays = arrays_of(inputs, np.random.default_rng(0))
     (found,), program = run_lowered([outputs[number]], inputs, list(arrays.values()), (), info)
-    (expected,) = interpret([outputs[number]], arrays, OPS)
+    (expected,) = interpret([outputs[number]], arrays)
     np.testing.assert_allclose(found, expected, 1e-4, 1e-4)
     assert len(program.calls) == 1
     assert program.temps == ()

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from hal.core.dtypes import DType
 from hal.tile.node import Type
-from stack.ir import build as g
+from stack import ops as g
 from stack.ir.interpret import interpret
 from stack.ir.verify import verify
 from stack.ops import OPS
-from tests.ops.cases import CASES, Maker
+from tests.ops.cases import SAMPLED, Maker, drawn
 
-SLOPED = sorted(name for name in CASES if OPS[name].gradient is not None)
+SLOPED = sorted(name for name in SAMPLED if OPS[name].gradient is not None)
+FLAT = [op for op in SAMPLED if op not in SLOPED and DType.F64 in OPS[op].dtypes]
 STEP = 1e-6
 settings.register_profile("exact", derandomize=True, deadline=None, database=None)
 settings.load_profile("exact")
@@ -35,7 +36,7 @@ def slope(n, d, inputs, direction):
 
     def loss(step):
         moved = {k: x + step * direction[k] if k in direction else x for k, x in inputs.items()}
-        value, weight = interpret([n, d], moved, OPS)
+        value, weight = interpret([n, d], moved)
         return float(np.sum(value * weight))
 
     return (loss(STEP) - loss(-STEP)) / (2 * STEP)
@@ -46,16 +47,27 @@ def slope(n, d, inputs, direction):
 @given(data=st.data())
 def test_gradient_agrees_with_central_differences(op, data):
     m = Maker(data.draw, views=False, gentle=True)
-    n = CASES[op](m, op, DType.F64)
+    n = drawn(m, op, DType.F64)
     assume(n.op == op and n.dtype is DType.F64)
     operands = [s for s in n.srcs if s in m.inputs and s.dtype is DType.F64]
     d = seeded(m, n)
     found = dict(zip(n.srcs, gradients(n, d), strict=True))
     assert all(found[s].type == s.type for s in operands)
-    arrays = interpret([found[s] for s in operands], m.inputs, OPS)
+    arrays = interpret([found[s] for s in operands], m.inputs)
     direction = {s: m.rng.uniform(-1, 1, s.shape) for s in operands}
     along = sum(float(np.sum(a * direction[s])) for a, s in zip(arrays, operands, strict=True))
     np.testing.assert_allclose(along, slope(n, d, m.inputs, direction), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("op", FLAT)
+@settings(max_examples=5)
+@given(data=st.data())
+def test_operators_without_a_gradient_are_flat_or_give_no_floats(op, data):
+    m = Maker(data.draw, views=False, gentle=True)
+    n = drawn(m, op, DType.F64)
+    moved = {s: m.rng.uniform(-1, 1, s.shape) for s in n.srcs if s.dtype is DType.F64}
+    if n.dtype.is_float and n.op == op and moved:
+        assert slope(n, g.full_like(n, 1), m.inputs, moved) == 0
 
 
 @pytest.mark.parametrize("dtype", sorted(d for d in DType if d.is_float))
@@ -64,7 +76,7 @@ def test_gradient_agrees_with_central_differences(op, data):
 @given(data=st.data())
 def test_gradients_have_the_operands_types_and_are_valid_graphs(op, dtype, data):
     m = Maker(data.draw)
-    n = CASES[op](m, op, dtype)
+    n = drawn(m, op, dtype)
     assume(n.op == op and n.dtype.is_float)
     found = gradients(n, g.full_like(n, 1))
     assert len(found) == len(n.srcs)
@@ -95,7 +107,7 @@ def both(function, build, *arrays):
     n = build(*inputs)
     d = of(n.shape, len(inputs))
     values = {**dict(zip(inputs, map(np.asarray, arrays), strict=True)), d: weight.reshape(n.shape)}
-    ours = interpret(gradients(n, d), values, OPS)
+    ours = interpret(gradients(n, d), values)
     return zip(ours, (t.grad.numpy() for t in tensors), strict=True)
 
 
@@ -136,7 +148,7 @@ def test_gradient_of_a_half_precision_maximum_counts_more_ties_than_the_type_can
     x = of((5000,), dtype=DType.F16)
     n = g.reduce("max", x)
     (d,) = gradients(n, g.full_like(n, 1))
-    (value,) = interpret([d], {x: np.ones(5000, np.float16)}, OPS)
+    (value,) = interpret([d], {x: np.ones(5000, np.float16)})
     assert np.all(value == np.float16(1 / 5000))
 
 

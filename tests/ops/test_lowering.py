@@ -8,17 +8,14 @@ from hypothesis import strategies as st
 from hal.core.dtypes import DType
 from hal.tile import build as tile
 from hal.tile.interpret import interpret as run_kernel
-from stack.ir.claims import HALVES
+from hal.tile.numeric import NARROW
 from stack.ir.interpret import interpret
-from stack.ir.record import OpKind
 from stack.ops import OPS
-from stack.ops.philox import block
-from tests.ops.cases import CASES, Maker
+from stack.ops.random import block
+from tests.ops.cases import Maker, drawn
 from tests.ops.tolerance import assert_close
 
-LOWERED = [
-    (op, d) for op, r in OPS.items() if r.kind is OpKind.ELEMENTWISE for d in sorted(r.dtypes)
-]
+LOWERED = [(op, d) for op, r in OPS.items() if r.lower for d in sorted(r.dtypes)]
 
 
 def lowered_kernel(n, size):
@@ -27,9 +24,9 @@ def lowered_kernel(n, size):
     buffers = [b.buffer(f"x{i}", s.dtype) for i, s in enumerate(n.srcs)]
     out = b.buffer("y", n.dtype, reads=False, writes=True)
     loaded = [b.load(x, 0, (size,), (1,)) for x in buffers]
-    computed = [tile.cast(x, DType.F32) if x.dtype in HALVES else x for x in loaded]
+    computed = [tile.cast(x, DType.F32) if x.dtype in NARROW else x for x in loaded]
     y = OPS[n.op].lower(n, tuple(computed))
-    assert y.dtype is (DType.F32 if n.dtype in HALVES else n.dtype)
+    assert y.dtype is (DType.F32 if n.dtype in NARROW else n.dtype)
     b.store(out, 0, tile.cast(y, n.dtype), (1,))
     return b.kernel()
 
@@ -39,12 +36,12 @@ def lowered_kernel(n, size):
 @given(data=st.data())
 def test_lowering_means_what_the_reference_says(op, dtype, data):
     m = Maker(data.draw, views=False)
-    n = CASES[op](m, op, dtype)
+    n = drawn(m, op, dtype)
     assume(n.op == op and n.type.size > 0)
     buffers = {f"x{i}": m.inputs[s].ravel() for i, s in enumerate(n.srcs)}
-    buffers["y"] = np.zeros(n.type.size, interpret([n], m.inputs, OPS)[0].dtype)
+    buffers["y"] = np.zeros(n.type.size, interpret([n], m.inputs)[0].dtype)
     run_kernel(lowered_kernel(n, n.type.size), (1,), buffers, {})
-    (expected,) = interpret([n], m.inputs, OPS)
+    (expected,) = interpret([n], m.inputs)
     assert_close(buffers["y"].reshape(n.shape), expected, n.dtype)
 
 

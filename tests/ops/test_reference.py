@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from hal.core.dtypes import DType
 from hal.tile.numeric import NUMPY
 from stack.ir.interpret import interpret
-from stack.ops import OPS
-from tests.ops.cases import CASES, EVERY, Maker
+from tests.ops.cases import EVERY, Maker, drawn
 from tests.ops.tolerance import assert_close
 from tests.ops.torch_truth import TORCH, TYPES, from_torch, to_torch
 
@@ -46,11 +45,11 @@ def _fits(x, dtype):
 @given(data=st.data())
 def test_reference_agrees_with_pytorch(op, dtype, data):
     m = Maker(data.draw)
-    n = CASES[op](m, op, dtype)
+    n = drawn(m, op, dtype)
     assume(n.op == op)
-    operands = interpret(n.srcs, m.inputs, OPS)
+    operands = interpret(n.srcs, m.inputs)
     assume(_comparable(n, operands))
     tensors = [to_torch(x, s.dtype) for x, s in zip(operands, n.srcs, strict=True)]
     expected = from_torch(TORCH[op](n, *tensors))
-    (actual,) = interpret([n], m.inputs, OPS)
+    (actual,) = interpret([n], m.inputs)
     assert_close(actual, expected.astype(NUMPY[n.dtype]), n.dtype)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import stack.framework as ht
 from hal.core.dtypes import DType
 from hal.tile.node import Type, toposort
+from stack import ops as g
 from stack.comm.device.group import DeviceGroup
 from stack.framework import nn, optim
-from stack.ir import build as g
 from stack.parallel.buckets import buckets, runs, share
 from stack.runtime import engine_for
 from tests.comm.engine.crew import crews

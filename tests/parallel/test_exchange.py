@@ -13,12 +13,12 @@ from hal.core.dtypes import DType
 from hal.core.errors import DeadlineExceeded, InvalidCall, OperationFailed
 from hal.core.values import ReduceKind
 from hal.tile.node import Type, toposort
+from stack import ops as g
 from stack.comm.device.group import DeviceGroup
 from stack.compiler.compile import compile_graph
 from stack.compiler.program import ExchangeCall, GraphRequest, KernelCall
 from stack.compiler.tune.tunable import tunables
 from stack.framework.autograd import gradients
-from stack.ir import build as g
 from stack.ops import OPS
 from stack.runtime import engine_of
 from stack.runtime.exchange import needs
@@ -159,7 +159,7 @@ def test_what_is_needed_first_is_combined_first_in_place_and_beside_the_rest(ran
         powers.append(g.matmul(powers[-1], w))
     pieces = [g.all_reduce("avg", g.neg(p), "data") for p in powers[:0:-1]]
     request = GraphRequest((g.concat(pieces, 0),), (w,))
-    calls = compile_graph(request, ranks.engines[0].device.info, OPS).calls
+    calls = compile_graph(request, ranks.engines[0].device.info).calls
     assert [type(c) for c in calls] == [KernelCall, ExchangeCall] * 4
     exchanges = [c for c in calls if isinstance(c, ExchangeCall)]
     assert {(c.group, c.reduce, c.buffer.kind) for c in exchanges} == {
@@ -239,5 +239,5 @@ def test_exchanges_have_no_schedule_to_measure(ranks):
     w = g.input(0, Type((64, 64), DType.F32))
     info = ranks.engines[0].device.info
     products = [g.matmul(w, w), g.all_reduce("sum", g.matmul(w, w), "data")]
-    plain, shared = (tunables(GraphRequest((p,), (w,)), info, OPS) for p in products)
+    plain, shared = (tunables(GraphRequest((p,), (w,)), info) for p in products)
     assert [t.problem for t in plain] == [t.problem for t in shared] != []

@@ -5,8 +5,8 @@ import pytest
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
 from hal.tile.node import Type
+from stack import ops as build
 from stack.compiler.program import GraphRequest
-from stack.ir import build
 from stack.runtime.canonical import renumbered, structure
 
 F = Type((2, 3), DType.F32)

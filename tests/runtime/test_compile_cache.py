@@ -17,12 +17,11 @@ from hal.cache import Cache, UntrustedCache
 from hal.core.dtypes import DType
 from hal.core.values import OpenOptions
 from hal.tile.node import Type
+from stack import ops as build
 from stack.compiler.compile import compile_graph
 from stack.compiler.program import GraphRequest
 from stack.compiler.program_text import from_text, to_text
 from stack.compiler.templates.schedule import NO_CHOICES
-from stack.ir import build
-from stack.ops import OPS
 from stack.runtime import target
 from stack.runtime.compile_cache import cached
 from stack.runtime.opening import engine_of
@@ -49,7 +48,7 @@ def compiled():
 def look_up(tmp_path, device, compiled):
     def compile(request):
         compiled.append(request)
-        return compile_graph(request, device.info, OPS, NO_CHOICES)
+        return compile_graph(request, device.info, NO_CHOICES)
 
     return cached(compile, device.info, NO_CHOICES, str(tmp_path))
 

@@ -28,8 +28,8 @@ from hal.core.errors import (
 from hal.core.values import Point
 from hal.tile.node import Type
 from hal.tile.numeric import NUMPY
+from stack import ops as build
 from stack.compiler.program import GraphRequest
-from stack.ir import build
 from stack.runtime.engine import Engine
 from stack.runtime.plan import Plan
 

@@ -10,8 +10,8 @@ import hal
 from hal.cache import cache_dir
 from hal.core.errors import InvalidCall, OutOfMemory, PluginError
 from hal.tile.node import Type
+from stack import ops as build
 from stack.compiler.program import GraphRequest
-from stack.ir import build
 from stack.runtime import opening
 from stack.runtime.opening import close_all, engine_for
 

@@ -13,6 +13,7 @@ import hal
 from hal.cache import Cache
 from hal.core.dtypes import DType
 from hal.tile.node import Type
+from stack import ops as build
 from stack.compiler.program import GraphRequest
 from stack.compiler.program_text import from_text
 from stack.compiler.templates.blocking import Blocks, MatmulShape, choose_blocks
@@ -21,7 +22,6 @@ from stack.compiler.templates.schedule import (
     LoopProblem,
     LoopSizes,
 )
-from stack.ir import build
 from stack.runtime import engine_of
 from stack.runtime.tuned import (
     Record,

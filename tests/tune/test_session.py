@@ -11,13 +11,13 @@ from hal.core.errors import HalError
 from hal.core.values import KernelSource, OpenOptions
 from hal.tile.node import Type
 from hal.tile.numeric import NUMPY
+from stack import ops as build
 from stack.compiler.program import GraphRequest
 from stack.compiler.targets import Target
 from stack.compiler.templates.blocking import MatmulShape
 from stack.compiler.templates.group_matmul import Block
 from stack.compiler.templates.schedule import LoopProblem
 from stack.compiler.tune import candidates
-from stack.ir import build
 from stack.runtime import engine_of
 from stack.runtime.tuned import read_record, records_of
 from stack.tune import session

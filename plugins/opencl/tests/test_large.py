@@ -9,11 +9,10 @@ import hal
 from hal.core.dtypes import DType
 from hal.core.values import OpenOptions
 from hal.tile.node import Node, Type
+from stack import ops as build
 from stack.compiler.compile import compile_graph
 from stack.compiler.program import GraphRequest
 from stack.compiler.text.c import streamed
-from stack.ir import build
-from stack.ops import OPS
 from stack.runtime import engine_of
 
 
@@ -29,7 +28,7 @@ def test_a_kernel_behind_one_that_writes_past_the_caches(shape: tuple[int, ...])
     host = np.arange(np.prod(shape), dtype=np.float32).reshape(shape) % 1000
     one = OpenOptions(settings={"lanes": "1"})
     with engine_of(hal.open("opencl:0", options=one)) as engine:
-        (call,) = compile_graph(request, engine.device.info, OPS).calls
+        (call,) = compile_graph(request, engine.device.info).calls
         assert host.nbytes >= streamed.least_nbytes(engine.device.info)
         assert "HAL_STREAM" in call.source.text
         plan, array = engine.plan(request), engine.put(host, DType.F32)

@@ -14,8 +14,8 @@ from hal.core.dtypes import DType
 from hal.core.errors import CompileError, Unsupported
 from hal.tile.node import Node, Type
 from plugins.opencl.tests.conftest import Bench, buffer, source
+from stack import ops as build
 from stack.compiler.program import GraphRequest
-from stack.ir import build
 from stack.runtime import Engine, engine_of
 
 

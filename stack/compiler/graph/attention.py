@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from hal.core.dtypes import DType
-from hal.tile.node import Node, node, toposort
+from hal.tile.node import Node, toposort
 from hal.tile.rewrite import substitute
+from stack import ops as g
 from stack.compiler.graph.access import Axis, Store, Want
 from stack.compiler.graph.cluster import Cluster, Nest
 from stack.compiler.graph.expr import Expr, Walk
@@ -80,9 +81,8 @@ def _attention(n: Node, users: Mapping[Node, int]) -> Node | None:
     q, k = scores.srcs
     if max(q.shape[-1], n.shape[-1]) > MOST_COLUMNS or not scores.dtype.is_float:
         return None
-    leaf = node("scores", scores.type)
-    (made,) = substitute((exponent,), {scores: leaf})
-    return node("attention", n.type, (q, k, v, made))
+    (made,) = substitute((exponent,), {scores: g.scores(scores.type)})
+    return g.attention(q, k, v, made, n.dtype)
 
 
 def _softmax(n: Node, users: Mapping[Node, int]) -> Node | None:

@@ -14,10 +14,10 @@ from math import prod
 from hal.core.dtypes import DType
 from hal.tile.node import Node, toposort
 from hal.tile.rewrite import substitute
+from stack import ops as build
 from stack.compiler.graph.access import Axis, Index, axis_index, regroup
 from stack.compiler.graph.space import Group
 from stack.compiler.graph.views import VIEWS
-from stack.ir import build
 
 _ROUNDED = frozenset({DType.F16, DType.BF16})
 """Types whose sums are of rounded products, because the program says so."""

@@ -9,14 +9,15 @@ from math import isqrt, prod
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, node, rebuild, toposort
+from stack import ops as build
 from stack.compiler.graph.contract import fold_sums
 from stack.compiler.graph.roots import base
 from stack.compiler.graph.turns import numbered
 from stack.compiler.pairs import SERIAL
 from stack.compiler.program import GraphRequest
-from stack.ir import build
-from stack.ir.numeric import identity
 from stack.ir.simplify import simplify
+from stack.ops import OPS
+from stack.ops.numeric import identity
 
 LOW_PRECISION = frozenset({DType.F16, DType.BF16})
 FEW = 512
@@ -26,26 +27,8 @@ LONG = 1 << 14
 """Elements from which on two steps pay."""
 DEEP = 256
 """Elements of one result from which on two steps pay."""
-SHIFTS = 16
-"""Elements of a window up to which windows are added as shifted copies."""
 PART = SERIAL
 """Elements that the first step combines at least."""
-
-
-def _argument(n: Node) -> Node | None:
-    """argmax as the least position whose value is the maximum (or NaN)."""
-    (x,) = n.srcs
-    axis: int = n["axis"]
-    best = build.expand(build.reduce(n.op[3:], x, (axis,)), x.shape)
-    size = x.shape[axis]
-    shape = tuple(size if i == axis else 1 for i in range(len(x.shape)))
-    position = build.expand(build.reshape(build.arange(size), shape), x.shape)
-    hit = build.eq(x, best)
-    if x.dtype.is_float:
-        hit = build.or_(hit, build.ne(x, x))
-    return build.reduce(
-        "min", build.where(hit, position, build.full(x.shape, size, DType.I64)), (axis,)
-    )
 
 
 def _reduce(n: Node) -> Node | None:
@@ -138,36 +121,6 @@ def _scan(n: Node) -> Node | None:
     return None
 
 
-def _overlap_add(n: Node) -> Node | None:
-    """Few elements of a window are shifted copies that are added; many are updates of zeros."""
-    (x,), axis, size = n.srcs, n["axis"], n.srcs[0].shape[n["axis"] + 1]
-    wide = build.cast(x, DType.F32) if n.dtype in LOW_PRECISION else x
-    zeros = build.full(n.shape, 0, wide.dtype)
-    if size <= SHIFTS:
-        total = zeros
-        for k in range(size):
-            one = build.slice_axis(wide, axis + 1, k, k + 1)
-            one = build.reshape(one, (*x.shape[: axis + 1], *x.shape[axis + 2 :]))
-            one = build.dilate(one, axis, n["stride"])
-            before = k * n["dilation"]
-            after = n["length"] - before - one.shape[axis]
-            lo, hi = (
-                tuple(edge if i == axis else 0 for i in range(len(n.shape)))
-                for edge in (before, after)
-            )
-            total = build.add(total, build.pad(one, lo, hi))
-    else:
-        shape = x.shape[axis : axis + 2]
-        first = build.mul(build.arange(shape[0]), build.full(shape[:1], n["stride"], DType.I64))
-        then = build.mul(build.arange(shape[1]), build.full(shape[1:], n["dilation"], DType.I64))
-        at = build.add(
-            build.expand(build.reshape(first, (shape[0], 1)), shape),
-            build.expand(build.reshape(then, (1, shape[1])), shape),
-        )
-        total = build.scatter_add(zeros, at, wide, axis)
-    return build.cast(total, n.dtype)
-
-
 def _add(n: Node) -> Node | None:
     """Zero-padded neighbours added up are a concatenation: the gradient of a split."""
     a, b = n.srcs
@@ -198,8 +151,6 @@ def _pieces(n: Node, axis: int) -> tuple[Node, ...]:
 
 
 _ROWS: dict[str, Callable[[Node], Node | None]] = {
-    "argmax": _argument,
-    "argmin": _argument,
     "reduce": _reduce,
     "matmul": _matmul,
     "concat": _concat,
@@ -208,7 +159,6 @@ _ROWS: dict[str, Callable[[Node], Node | None]] = {
     "scatter_add": _scatter_add,
     "scan": _scan,
     "add": _add,
-    "overlap_add": _overlap_add,
 }
 
 
@@ -229,7 +179,7 @@ def _rewrite(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
                 done[n] = result(rebuild(n, tuple(done[s] for s in n.srcs)))
 
     def result(n: Node) -> Node:
-        row = _ROWS.get(n.op)
+        row = _ROWS.get(n.op) or OPS[n.op].decompose
         changed = row(n) if row and n.type.size else None
         if changed is not None:
             # Below it is settled already, but for the few nodes that the row made.

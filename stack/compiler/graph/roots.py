@@ -15,8 +15,8 @@ from hal.tile.node import Node, toposort
 from stack.compiler.graph.access import Affine, Index, Regroup, regrouped
 from stack.compiler.graph.expr import MOVEMENT
 from stack.compiler.program import BufferKind, GraphRequest
+from stack.ops import OPS
 
-EXPENSIVE = frozenset({"exp", "log", "sin", "cos", "tanh", "erf", "pow", "philox"})
 OWN_KERNEL = frozenset({"matmul", "attention", "reduce", "scan", "scatter_add", "all_reduce"})
 INLINE_LIMIT = 100
 """Operations that one expression may hold; a longer chain is stored half-way."""
@@ -103,7 +103,7 @@ class Inline:
         return Inline(
             stored.union(*(b.reads for b in below)),
             (n.op not in MOVEMENT) + sum(b.cost for b in below),
-            n.op in EXPENSIVE or any(b.expensive for b in below),
+            OPS[n.op].expensive or any(b.expensive for b in below),
             1 + max((b.nesting for b in below), default=0),
         )
 

@@ -14,7 +14,6 @@ from stack.compiler.graph.access import Affine, Axis
 from stack.compiler.graph.cluster import Nest
 from stack.compiler.graph.roots import Home
 from stack.compiler.templates.schedule import LoopStyle
-from stack.ir.record import OpRecord
 
 
 def compute_dtype(dtype: DType) -> DType:
@@ -58,7 +57,6 @@ class Emission:
     memory: Callable[[Home, Affine], tuple[Memory, int]]
     """The memory of a root for accesses at these offsets, and the offset at which it begins."""
     homes: Mapping[Node, Home]
-    records: Mapping[str, OpRecord]
     own: frozenset[Node]
     """The roots that this kernel computes: not to be read before they are."""
     info: DeviceInfo

@@ -37,7 +37,6 @@ from stack.compiler.templates.schedule import (
 )
 from stack.compiler.templates.scratch import read_again, with_scratch
 from stack.compiler.templates.signature import Place, Signature, place
-from stack.ir.record import OpRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,6 @@ class Emitter:
     buffers: Buffers
     info: DeviceInfo
     templates: Templates
-    records: Mapping[str, OpRecord]
     choices: Choices = NO_CHOICES
     _made: dict[Hashable, tuple[Kernel, Grid, tuple[int, ...]]] = field(
         default_factory=dict, init=False
@@ -167,7 +165,6 @@ class Emitter:
             b,
             memories.memory,
             job.homes,
-            self.records,
             job.roots,
             self.info,
             self.templates.loops,

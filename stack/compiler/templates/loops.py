@@ -25,7 +25,7 @@ from stack.compiler.templates.emission import Emission, TileAxis, Work, compute_
 from stack.compiler.templates.instances import decompose, instance, instance_by_rows
 from stack.compiler.templates.schedule import LoopSizes
 from stack.compiler.templates.tiles import Tiles
-from stack.ir.numeric import identity
+from stack.ops.numeric import identity
 
 I64 = DType.I64
 

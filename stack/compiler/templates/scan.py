@@ -14,7 +14,7 @@ from stack.compiler.templates.emission import Emission, TileAxis, compute_dtype
 from stack.compiler.templates.lanes import blocks, carry_over
 from stack.compiler.templates.loops import COMBINE
 from stack.compiler.templates.tiles import Tiles
-from stack.ir.numeric import identity
+from stack.ops.numeric import identity
 
 I64 = DType.I64
 

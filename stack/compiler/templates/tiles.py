@@ -28,6 +28,7 @@ from stack.compiler.graph.access import Affine, Axis, Guard
 from stack.compiler.graph.expr import Apply, Constant, Expr, Iota, Read, Select, below, reads
 from stack.compiler.templates.emission import Emission, Position, TileAxis, Work, compute_dtype
 from stack.compiler.templates.instances import decompose
+from stack.ops import OPS
 
 I64 = DType.I64
 I32 = DType.I32
@@ -103,7 +104,7 @@ class Tiles:
                 kept = self.tile(e.value)
                 return where(self.mask(e.guards), kept, const(e.fill, kept.dtype))
             case Apply():
-                lower = self.emission.records[e.node.op].lower
+                lower = OPS[e.node.op].lower
                 if lower is None:
                     raise AssertionError(f"{e.node.op} has no elementwise lowering")
                 return lower(e.node, tuple(self.tile(a) for a in e.args))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hal.core.description import DeviceInfo
@@ -13,7 +13,6 @@ from stack.compiler.program import GraphRequest
 from stack.compiler.targets import choose
 from stack.compiler.templates.emit import Emitter, TileCall
 from stack.compiler.templates.schedule import NO_CHOICES, Choices, Problem, Schedule
-from stack.ir.record import OpRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +25,9 @@ class Tunable:
     kernel: Callable[[Schedule], TileCall]
 
 
-def tunables(
-    request: GraphRequest, info: DeviceInfo, records: Mapping[str, OpRecord]
-) -> tuple[Tunable, ...]:
+def tunables(request: GraphRequest, info: DeviceInfo) -> tuple[Tunable, ...]:
     """The different problems of a graph in the order in which they are met."""
-    ready = order_clusters(request, info, choose(info).templates, records, NO_CHOICES)
+    ready = order_clusters(request, info, choose(info).templates, NO_CHOICES)
     first: dict[Problem, Cluster] = {}
     counts: Counter[Problem] = Counter()
     for cluster in ready.clusters:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import as_float
-from stack.ir import build as g
 
 
 def rounded_once(function: Callable[[Node], Node], x: Node) -> Node:

@@ -6,13 +6,13 @@ import math
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.contract import product_operands
 from stack.framework.expr.movement import lower
 from stack.framework.expr.operand import broadcast_shape, text
 from stack.framework.expr.reduce import softmax
-from stack.ir import build as g
 
 
 def attention_weights(

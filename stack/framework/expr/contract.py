@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from stack import ops as g
 from stack.framework.dtypes import wider
 from stack.framework.errors import TensorError
 from stack.framework.expr.operand import Operand, broadcast_shape, text
 from stack.framework.mode import autocast_dtype
-from stack.ir import build as g
 
 
 def matmul(x: Operand, y: Operand) -> Node:

@@ -6,9 +6,9 @@ import math
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
-from stack.ir import build as g
 
 
 def arange(start: float, end: float, step: float, dtype: DType) -> Node:

@@ -6,9 +6,9 @@ import math
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr.operand import Number, Operand, as_float, common_dtype, meet
-from stack.ir import build as g
 
 
 def add(x: Operand, y: Operand) -> Node:

@@ -6,11 +6,11 @@ from typing import Any
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import as_node, axis, real_axis, text
-from stack.ir import build as g
-from stack.ir.claims import INDEX
+from stack.ops import INDEX
 
 BASIC = "index with ints, slices, None, ... and at most one integer tensor"
 

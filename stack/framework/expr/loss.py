@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
 from stack.framework.expr.operand import as_float, text
 from stack.framework.mode import autocast_dtype
 from stack.framework.store import barrier
-from stack.ir import build as g
 
 
 def cross_entropy(

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 from hal.tile.node import Node
+from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import Number, axes, axis, common_dtype, real_axis, text
-from stack.ir import build as g
 
 
 def reshape(x: Node, shape: Sequence[int]) -> Node:

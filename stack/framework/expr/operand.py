@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from stack import ops as g
 from stack.framework.dtypes import NAMES, promote
 from stack.framework.errors import TensorError
-from stack.ir import build as g
 
 Number = float | int | bool
 Operand = Node | Number

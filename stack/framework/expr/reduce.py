@@ -6,12 +6,12 @@ import math
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import Dims, Number, as_float, axes, axis
 from stack.framework.mode import autocast_dtype
 from stack.framework.store import barrier
-from stack.ir import build as g
 
 
 def _fold(kind: str, x: Node, dim: Dims, keepdim: bool) -> Node:

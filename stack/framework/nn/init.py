@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 
+from stack import ops as g
 from stack.framework.cell import rebind
 from stack.framework.errors import TensorError, where_called
 from stack.framework.expr import elementwise as e
 from stack.framework.random import normal_node, uniform_node
 from stack.framework.tensor import Tensor
-from stack.ir import build as g
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:

@@ -10,12 +10,12 @@ import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from stack import ops as g
 from stack.framework.cell import rebind
 from stack.framework.create import tensor
 from stack.framework.expr import elementwise as e
 from stack.framework.optim.optimizer import Optimizer, Shard
 from stack.framework.tensor import Tensor
-from stack.ir import build as g
 
 
 class Adam(Optimizer):

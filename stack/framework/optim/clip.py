@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from stack import ops as g
 from stack.framework.device import default_device
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
 from stack.framework.flat import Layout, home_of
 from stack.framework.tensor import Tensor
-from stack.ir import build as g
 
 
 def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float) -> Tensor:

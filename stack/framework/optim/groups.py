@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from stack import ops as g
 from stack.framework.expr.operand import Operand, as_node
 from stack.framework.flat import Layout
 from stack.framework.tensor import Tensor
-from stack.ir import build as g
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from stack import ops as g
 from stack.framework import store
 from stack.framework.cell import become, rebind, traces
 from stack.framework.create import tensor
@@ -22,7 +23,6 @@ from stack.framework.mode import no_grad
 from stack.framework.optim.groups import Spread, mask, view
 from stack.framework.realize import refuse_in_trace
 from stack.framework.tensor import Tensor
-from stack.ir import build as g
 
 Group = dict[str, Any]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from hal.tile.node import Node
+from stack import ops as g
 from stack.framework.expr import elementwise as e
 from stack.framework.optim.optimizer import Optimizer, Shard
-from stack.ir import build as g
 
 
 class SGD(Optimizer):

@@ -9,8 +9,8 @@ from hal.core.dtypes import DType
 from hal.tile.build import Builder, add, dot, mul
 from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
+from stack import ops as g
 from stack.compiler.program import GraphRequest
-from stack.ir import build as g
 from tests.compiler import models
 from tests.compiler.c.agreement import agree
 from tests.compiler.c.machine import run

@@ -14,9 +14,9 @@ from hal.tile.build import Builder, add, const, mul, program_id, reduce
 from hal.tile.kernel import Kernel
 from hal.tile.node import Node, Type
 from hal.tile.numeric import NUMPY
+from stack import ops as g
 from stack.compiler.program import GraphRequest
 from stack.compiler.text.c import render_opencl, streamed
-from stack.ir import build as g
 from tests.compiler.c.agreement import agree
 from tests.compiler.lowered import SIMD
 from tests.compiler.lowered import lowered as lowered_to_kernels

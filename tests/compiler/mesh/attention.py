@@ -6,8 +6,8 @@ import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
+from stack import ops as g
 from stack.framework.expr.movement import lower
-from stack.ir import build as g
 
 
 def attention(

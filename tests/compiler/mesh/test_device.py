@@ -8,9 +8,9 @@ import pytest
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
 from hal.tile.numeric import NUMPY
+from stack import ops as g
 from stack.compiler.program import GraphRequest
 from stack.compiler.templates.mesh_block import MeshBlock
-from stack.ir import build as g
 from stack.runtime.engine import Engine
 from tests.compiler.mesh.attention import attention, attention_of
 

@@ -11,12 +11,12 @@ from hal.tile.interpret import interpret
 from hal.tile.kernel import Kernel
 from hal.tile.node import Node, Type
 from hal.tile.numeric import NUMPY
+from stack import ops as g
 from stack.compiler.lower.mesh.loop import products
 from stack.compiler.lower.mesh.render import render_together
 from stack.compiler.lower.mesh.stream import streams
 from stack.compiler.program import GraphRequest
 from stack.compiler.templates.mesh_block import MeshBlock
-from stack.ir import build as g
 from stack.runtime.engine import Engine
 from tests.compiler.lowered import lowered
 from tests.compiler.mesh.attention import attention

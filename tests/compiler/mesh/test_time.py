@@ -14,8 +14,8 @@ from hal.core.dtypes import DType
 from hal.core.values import OpenOptions
 from hal.tile.node import Node, Type
 from hal.tile.numeric import NUMPY
+from stack import ops as g
 from stack.compiler.program import GraphRequest
-from stack.ir import build as g
 from stack.runtime import engine_of
 from tests.compiler.mesh.attention import attention
 

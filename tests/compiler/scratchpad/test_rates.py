@@ -13,9 +13,9 @@ from hal.core.errors import CompileError
 from hal.core.values import OpenOptions
 from hal.tile.build import Builder, add, reduce, transpose
 from hal.tile.node import Type
+from stack import ops as ir
 from stack.compiler.lower.scratchpad import render_athread
 from stack.compiler.program import GraphRequest
-from stack.ir import build as ir
 from stack.runtime import engine_of
 
 SHAPE = (1024, 512)

@@ -7,7 +7,7 @@ import pytest
 
 from hal.core.dtypes import DType
 from hal.tile.node import Type
-from stack.ir import build as g
+from stack import ops as g
 from tests.compiler.lowered import run_lowered
 from tests.compiler.simt.machine import groups_of
 from tests.compiler.test_random_graphs import small_thresholds

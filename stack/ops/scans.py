@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from hal.core.dtypes import DType
-from hal.tile.node import Node
-from stack.ir import build as g
-from stack.ir.record import NDArray, OpKind, OpRecord
-from stack.ops.table import doubled, record, rounded
+from hal.tile.node import Node, Type
+from stack import ops as g
+from stack.ops.operator import Attrs, NDArray, OpKind
+from stack.ops.rules import axis_of, need_axis, need_kind
+from stack.ops.table import NUMBERS, define, doubled, rounded
 
 _NUMPY = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
 
@@ -23,7 +26,7 @@ def _scan(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
 def _gradient(n: Node, d: Node) -> tuple[Node]:
     kind, axis = n["kind"], n["axis"]
     if kind == "sum":
-        return (g.flip(g.scan("sum", g.flip(d, axis), axis), axis),)
+        return (g.flip(scan("sum", g.flip(d, axis), axis), axis),)
     return (_prod(n, d) if kind == "prod" else _extreme(n, d),)
 
 
@@ -35,7 +38,7 @@ def _prod(n: Node, d: Node) -> Node:
     square = (*x.shape[:axis], size, size, *x.shape[axis + 1 :])
     along = g.expand(g.reshape(x, (*x.shape[:axis], 1, *x.shape[axis:])), square)
     i, j = _position(square, axis), _position(square, axis + 1)
-    products = g.scan("prod", g.where(g.eq(i, j), g.full_like(along, 1), along), axis + 1)
+    products = scan("prod", g.where(g.eq(i, j), g.full_like(along, 1), along), axis + 1)
     weight = g.expand(g.reshape(d, (*x.shape[:axis], 1, *x.shape[axis:])), square)
     parts = g.where(g.le(i, j), g.mul(products, weight), g.full_like(along, 0))
     return g.reshape(g.reduce("sum", parts, axis + 1), x.shape)
@@ -45,7 +48,7 @@ def _extreme(n: Node, d: Node) -> Node:
     """Each result came from the last element up to it that equals its own prefix's extreme."""
     (x,), axis = n.srcs, n["axis"]
     here = _position(x.shape, axis)
-    source = g.scan("max", g.where(g.eq(x, n), here, g.full_like(here, 0)), axis)
+    source = scan("max", g.where(g.eq(x, n), here, g.full_like(here, 0)), axis)
     stride = g.full_like(here, int(np.prod(x.shape[axis + 1 :], dtype=np.int64)))
     flat = g.reshape(g.arange(x.type.size), x.shape)
     target = g.sub(flat, g.mul(g.sub(here, source), stride))
@@ -61,12 +64,25 @@ def _position(shape: tuple[int, ...], axis: int) -> Node:
     return g.expand(g.reshape(g.arange(shape[axis], DType.I64), line), shape)
 
 
-SCAN: tuple[OpRecord, ...] = (
-    record(
-        "scan",
-        OpKind.SCAN,
-        "inclusive prefix sum, prod, min or max; f16 and bf16 accumulate in f32, integers wrap",
-        _scan,
-        _gradient,
-    ),
+def _type(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    need_kind(attrs["kind"])
+    need_axis(attrs["axis"], len(srcs[0].shape))
+    return srcs[0]
+
+
+_SCAN = define(
+    "scan",
+    OpKind.SCAN,
+    NUMBERS,
+    "inclusive prefix sum, prod, min or max; f16 and bf16 accumulate in f32, integers wrap",
+    1,
+    _type,
+    _scan,
+    _gradient,
+    attrs=frozenset({"kind", "axis"}),
 )
+
+
+def scan(kind: str, x: Node, axis: int) -> Node:
+    """Inclusive prefix sum, prod, min or max along an axis."""
+    return _SCAN(x, kind=kind, axis=axis_of(axis, len(x.shape)))

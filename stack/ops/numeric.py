@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hal.core.dtypes import DType
 from hal.tile.numeric import NUMPY, bounds, constant, quiet
-from stack.ir.error import GraphError
+from stack.ops.error import GraphError
 
 __all__ = ["NUMPY", "canonical", "highest", "identity", "lowest"]
 

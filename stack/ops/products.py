@@ -1,0 +1,61 @@
+"""Matrix products. The compiler's templates lower them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node, Type
+from hal.tile.numeric import NARROW
+from stack import ops as g
+from stack.ops.error import GraphError
+from stack.ops.operator import Attrs, NDArray, OpKind
+from stack.ops.rules import need
+from stack.ops.table import FLOATS, INDEX, define, doubled, rounded
+
+
+def _matmul(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
+    a, b = xs
+    with np.errstate(all="ignore"):
+        return rounded(np.matmul(doubled(a), doubled(b)), n.dtype)
+
+
+def _gradient(n: Node, d: Node) -> tuple[Node, Node]:
+    """Both products run in the operands' element type, as the forward one did."""
+    a, b = n.srcs
+    narrow = g.cast(d, a.dtype)
+    return g.matmul(narrow, g.transpose(b)), g.matmul(g.transpose(a), narrow)
+
+
+def _type(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
+    a, b = srcs
+    need(
+        len(a.shape) == len(b.shape) >= 2,
+        "operands need one rank, at least 2; reshape or expand them",
+    )
+    need(a.shape[:-2] == b.shape[:-2], "batch axes differ; expand them first")
+    if a.shape[-1] != b.shape[-2]:
+        raise GraphError(f"inner sizes {a.shape[-1]} and {b.shape[-2]} differ")
+    dtype = a.dtype if asked is None else asked.dtype
+    wider = a.dtype in NARROW and dtype is DType.F32
+    need(dtype is a.dtype or wider, f"the result cannot be {dtype.short}; cast it afterwards")
+    return Type((*a.shape[:-1], b.shape[-1]), dtype)
+
+
+_MATMUL = define(
+    "matmul",
+    OpKind.CONTRACT,
+    FLOATS | INDEX,
+    "a[*B,M,K] @ b[*B,K,N]; f16 and bf16 accumulate in f32, rounded once to the result's type",
+    2,
+    _type,
+    _matmul,
+    _gradient,
+)
+
+
+def matmul(a: Node, b: Node, dtype: DType | None = None) -> Node:
+    """a[*B,M,K] @ b[*B,K,N]; f16 and bf16 accumulate in f32 and may give f32 with `dtype`."""
+    return _MATMUL(a, b, asked=None if dtype is None else Type((), dtype))
