@@ -61,10 +61,10 @@ def order_clusters(
     choices: Choices,
 ) -> OrderedClusters:
     """Everything that comes before kernels are emitted."""
-    prepared = prepare(request, templates.product.anywhere)
+    prepared = prepare(request)
     if templates.attention is not None:
         prepared = fold(prepared)
-    fusion, temps = fuse(prepared, templates.product.anywhere)
+    fusion, temps = fuse(prepared)
     order, copied = update_in_place(prepared, fusion)
     copies = [_beside(prepared, pair, fusion.homes, temps) for pair in copied]
     buffers = _buffers(prepared, fusion.homes, temps)

@@ -11,6 +11,7 @@ import torch
 from hal.tile.node import Node
 from stack.ir.interpret import interpret
 from tests.compiler.lowered import SIMD, run_lowered
+from tests.compiler.mesh.machine import meshed
 from tests.compiler.test_random_graphs import shared
 from tests.ops.convolutions import (
     Convolution,
@@ -21,6 +22,7 @@ from tests.ops.convolutions import (
     with_gradients,
 )
 
+TARGETS = {"simd": SIMD, "simt": shared(64), "mesh": meshed(2, 2), "scratchpad": meshed(1, 1)}
 COUNTS = {"cpu:0": 8, "opencl:0": 2, "sunway:0": 2}
 PLAIN = Convolution(2, 1, 3, 5, (4, 4), (3, 3), (1, 1), (1, 1), (1, 1), last=True)
 FIRST = Convolution(2, 1, 3, 5, (4, 4), (3, 3), (1, 1), (1, 1), (1, 1), last=False)
@@ -56,7 +58,7 @@ def test_windows_and_products_are_convolutions(seed: int) -> None:
     np.testing.assert_allclose(found, torch_convolution(c, *arrays.values()), 1e-5, 1e-5)
 
 
-@pytest.mark.parametrize("info", [SIMD, shared(64)], ids=["simd", "simt"])
+@pytest.mark.parametrize("info", TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize("seed", range(4))
 def test_kernels_agree_with_the_interpreter(seed: int, info) -> None:
     rng = np.random.default_rng(seed)
@@ -77,7 +79,7 @@ def test_devices_agree_with_the_interpreter(name: str) -> None:
 
 
 @pytest.mark.parametrize("number", range(3), ids=["forward", "by the images", "by the weights"])
-@pytest.mark.parametrize("info", [SIMD, shared(64)], ids=["simd", "simt"])
+@pytest.mark.parametrize("info", TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize("c", [PLAIN, FIRST], ids=["channels last", "channels first"])
 def test_a_convolution_is_one_kernel(c: Convolution, info, number: int) -> None:
     outputs, inputs = with_gradients(c)

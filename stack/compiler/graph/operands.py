@@ -1,8 +1,7 @@
 """What a product multiplies, as expressions.
 
 Rows, columns and depth of a product may each be several loop axes: an operand that is looked at
-through windows, edges, crops or another order of axes is read where it lies, if the target reads
-elements at any places.
+through windows, edges, crops or another order of axes is read where it lies.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ class Operands:
     b: Expr
 
 
-def read_operands(cluster: Cluster, homes: Homes, anywhere: bool) -> Operands | Store:
+def read_operands(cluster: Cluster, homes: Homes) -> Operands | Store:
     """The operands of a product's cluster, whose axes are split as they need, or the operand that
-    needs a buffer to be read. Unless elements are read `anywhere`, only batch axes are split."""
+    needs a buffer to be read."""
     product = cluster.roots[0]
     left, right = product.srcs
     nest = cluster.nest.space
-    free = [anywhere and not is_reordered(x, homes) for x in (left, right)]
+    free = [not is_reordered(x, homes) for x in (left, right)]
 
     def read(space: Space) -> tuple[Nest, Operands] | Want:
         batch, m, n, k = space.groups

@@ -253,11 +253,7 @@ def _is_awkward(piece: Node, strided: bool, users: Counter[Node]) -> bool:
     return strided and (users[below] > 1 or (below.op == "matmul" and below is not piece))
 
 
-def prepare(request: GraphRequest, anywhere: bool = True) -> GraphRequest:
-    """The same computation in the form that the lowering takes. `anywhere` says that products read
-    elements at any places."""
-    outputs = simplify(request.outputs)
-    if anywhere:
-        outputs = fold_sums(outputs)
-    outputs = numbered(_rewrite(outputs))
+def prepare(request: GraphRequest) -> GraphRequest:
+    """The same computation in the form that the lowering takes."""
+    outputs = numbered(_rewrite(fold_sums(simplify(request.outputs))))
     return _own_buffers(replace(request, outputs=outputs))

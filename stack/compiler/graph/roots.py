@@ -60,15 +60,15 @@ def below_views(n: Node, roots: Mapping[Node, object]) -> Node:
     return n
 
 
-def _matmul_operand(n: Node, roots: Mapping[Node, object], anywhere: bool) -> Node:
+def _matmul_operand(n: Node, roots: Mapping[Node, object]) -> Node:
     """The node that a product's operand is packed from: below views and casts, of which edges
     (`pad`) take reads that leave elements out."""
-    while n not in roots and (n.op in MOVEMENT or n.op == "cast") and (anywhere or n.op != "pad"):
+    while n not in roots and (n.op in MOVEMENT or n.op == "cast"):
         n = n.srcs[0]
     return n
 
 
-def _forced(order: Sequence[Node], request: GraphRequest, anywhere: bool) -> dict[Node, None]:
+def _forced(order: Sequence[Node], request: GraphRequest) -> dict[Node, None]:
     roots: dict[Node, None] = dict.fromkeys(base(o) for o in request.outputs)
     for n in order:
         if n.op == "input" or n.op in OWN_KERNEL or n.op in ("concat", "contiguous"):
@@ -79,7 +79,7 @@ def _forced(order: Sequence[Node], request: GraphRequest, anywhere: bool) -> dic
             roots[base(n.srcs[0])] = None
     for n in order:
         if n.op in ("matmul", "attention"):
-            operands = (_matmul_operand(s, roots, anywhere) for s in n.srcs[:3])
+            operands = (_matmul_operand(s, roots) for s in n.srcs[:3])
             roots.update(dict.fromkeys(operands))
         elif n.op == "gather":
             roots[below_views(n.srcs[0], roots)] = None
@@ -113,13 +113,11 @@ class Inline:
         return big <= 1 and not self.expensive and self.cost <= CHEAP
 
 
-def choose_roots(
-    request: GraphRequest, extra: Iterable[Node] = (), anywhere: bool = True
-) -> dict[Node, None]:
+def choose_roots(request: GraphRequest, extra: Iterable[Node] = ()) -> dict[Node, None]:
     """Every node that gets a buffer, in topological order, inputs included; `extra` are further
-    ones that must. `anywhere` says that products read elements at any places."""
+    ones that must."""
     order = list(toposort(request.outputs))
-    roots = _forced(order, request, anywhere)
+    roots = _forced(order, request)
     roots.update(dict.fromkeys(extra))
     users = _users(order, roots)
     known: dict[Node, Inline] = {}

@@ -15,17 +15,16 @@ from stack.compiler.graph.roots import OWN_KERNEL, Home, base, choose_roots, pla
 from stack.compiler.program import GraphRequest
 
 
-def fuse(request: GraphRequest, anywhere: bool = True) -> tuple[Fusion, list[int]]:
+def fuse(request: GraphRequest) -> tuple[Fusion, list[int]]:
     """Clusters whose every view can be expressed, and the sizes in bytes of the temporaries.
 
-    What cannot be expressed gets a buffer, and the choice of roots starts again. `anywhere` says
-    that products read elements at any places.
+    What cannot be expressed gets a buffer, and the choice of roots starts again.
     """
     extra: set[Node] = set()
     while True:
-        roots = choose_roots(request, extra, anywhere)
+        roots = choose_roots(request, extra)
         homes, temps = place(request, roots)
-        alone = _each_alone(roots, homes, anywhere)
+        alone = _each_alone(roots, homes)
         if isinstance(alone, dict):
             return Fusion(alone, root_needs(roots), homes), temps
         assert not alone <= extra, f"views that cannot be read even from buffers: {alone}"
@@ -33,7 +32,7 @@ def fuse(request: GraphRequest, anywhere: bool = True) -> tuple[Fusion, list[int
 
 
 def _each_alone(
-    roots: Mapping[Node, None], homes: Mapping[Node, Home], anywhere: bool
+    roots: Mapping[Node, None], homes: Mapping[Node, Home]
 ) -> dict[Node, Cluster] | set[Node]:
     """A cluster for each root that is computed, or the nodes without whose buffers some have none.
 
@@ -45,7 +44,7 @@ def _each_alone(
         wanted: set[Node] = set()
         for number, root in enumerate(computed):
             if (root.op in OWN_KERNEL) is own_kernel:
-                found = _alone(number, root, homes, anywhere)
+                found = _alone(number, root, homes)
                 if isinstance(found, Cluster):
                     alone[root] = found
                 else:
@@ -63,14 +62,14 @@ def _to_store(root: Node, want: Store) -> set[Node]:
     return {s for s in root.srcs[:3] if s.op not in ("const", "arange")}
 
 
-def _alone(number: int, root: Node, homes: Mapping[Node, Home], anywhere: bool) -> Cluster | Store:
+def _alone(number: int, root: Node, homes: Mapping[Node, Home]) -> Cluster | Store:
     cluster = Cluster.of(number, root, homes)
     if isinstance(cluster, Store):
         return cluster
     found: object = None
     match cluster.kind:
         case "matmul":
-            found = read_operands(cluster, homes, anywhere)
+            found = read_operands(cluster, homes)
         case "attention":
             found = read_attention(cluster, homes)
         case "scan" | "scatter_add":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 from hal.core.description import DeviceInfo, SpaceKind
@@ -55,13 +54,13 @@ SIMT = Target(
 MESH = Target(
     "cores that pass tiles along a mesh",
     lambda info: prod(info.limits.mesh) > 1,
-    Templates(ProductTemplate(mesh_matmul, anywhere=False), _BY_TRANSFERS, emit_attention),
+    Templates(ProductTemplate(mesh_matmul), _BY_TRANSFERS, emit_attention),
     {ATHREAD_C: mesh.render_athread, HAL_TILE: tile.render},
 )
 SCRATCHPAD = Target(
     "cores with scratchpads",
     _has_dma,
-    Templates(replace(_PACKED, anywhere=False), _BY_TRANSFERS),
+    Templates(_PACKED, _BY_TRANSFERS),
     {ATHREAD_C: scratchpad.render_athread, HAL_TILE: tile.render},
 )
 SIMD = Target(

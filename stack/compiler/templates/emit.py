@@ -199,7 +199,7 @@ class Emitter:
         return _Job(name, problem, signature, frozenset(nest.own), homes, rows, emit)
 
     def _product(self, cluster: Cluster) -> _Job:
-        operands = read_operands(cluster, self.homes, self.templates.product.anywhere)
+        operands = read_operands(cluster, self.homes)
         assert isinstance(operands, Operands), f"read before: {operands}"
         work = Work(cluster.nest, self.stored)
         template = self.templates.product

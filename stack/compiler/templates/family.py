@@ -37,9 +37,6 @@ class ProductTemplate(Generic[S]):
     empty."""
     search: Search[S] | None = None
     """None where the rules alone decide."""
-    anywhere: bool = True
-    """Whether operands are read element by element where they do not lie evenly; else they are
-    stored evenly first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ from hal.tile.build import Builder, add, cast, const, dot, index, mul, program_i
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from stack.compiler.templates.blocking import ceil_div
-from stack.compiler.templates.edges import left_of
+from stack.compiler.templates.edges import Limits, left_of
 from stack.compiler.templates.mesh_block import MeshBlock, choose_block
-from stack.compiler.templates.product import Product, divided
+from stack.compiler.templates.product import ByPieces, LoadTile, Product, divided
 
 
 def mesh_matmul(b: Builder, p: Product, info: DeviceInfo, block: MeshBlock | None = None) -> Grid:
@@ -78,10 +78,32 @@ def _sum(
     rows = _left(shape.m, m0, t.rows, mesh[0])
     columns = _left(shape.n, n0, t.columns, mesh[1])
 
+    def panel(name: str, pieces: ByPieces | None, size: int) -> Memory | None:
+        return None if pieces is None else b.alloc(name, pieces.dtype, size)
+
+    def operand(
+        load: LoadTile,
+        pieces: ByPieces | None,
+        panel: Memory | None,
+        starts: tuple[Node, Node],
+        shape: tuple[int, int],
+        limits: Limits,
+    ) -> Node:
+        if pieces is None or panel is None:
+            return load(b, batch, *starts, shape, limits)
+        return pieces.tile(panel, batch, starts, shape, limits)
+
+    panels = (
+        panel("panel_a", p.pieces_a, t.rows * t.depth),
+        panel("panel_b", p.pieces_b, t.depth * t.columns),
+    )
+
     def step(k0: Node) -> None:
         depth = left_of(shape.k, k0, t.depth)
-        left = p.load_a(b, batch, m0, k0, (t.rows, t.depth), (rows, depth))
-        right = p.load_b(b, batch, k0, n0, (t.depth, t.columns), (depth, columns))
+        left = operand(p.load_a, p.pieces_a, panels[0], (m0, k0), (t.rows, t.depth), (rows, depth))
+        right = operand(
+            p.load_b, p.pieces_b, panels[1], (k0, n0), (t.depth, t.columns), (depth, columns)
+        )
         a, c = (cast(x, shape.accumulate) for x in (left, right))
         before = b.load(sums, 0, tile, (t.columns, 1))
         b.store(sums, 0, dot(a, c, before), (t.columns, 1))

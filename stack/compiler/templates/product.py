@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from hal.core.dtypes import DType
 from hal.tile.build import Builder, binary, index
+from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from stack.compiler.templates.blocking import MatmulShape
 from stack.compiler.templates.edges import Limits
@@ -32,6 +34,25 @@ class Elements:
     """Tiles that the epilogue reads and computes."""
 
 
+class ByPieces(Protocol):
+    """An operand that lies unevenly, whose tiles are copied piece by piece."""
+
+    @property
+    def dtype(self) -> DType:
+        """The type of an element in memory."""
+
+    def tile(
+        self,
+        panel: Memory,
+        batch: Node,
+        starts: tuple[Node, Node],
+        shape: tuple[int, int],
+        limits: Limits,
+    ) -> Node:
+        """The tile at (row, column) by way of a panel of its size in scratch memory; zero from the
+        limits on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Product:
     """C = A @ B, to be emitted. The epilogue is called for tiles that cover C once."""
@@ -48,6 +69,10 @@ class Product:
     they are better loaded one by one."""
     b_uneven: bool = False
     """Whether rows of B do."""
+    pieces_a: ByPieces | None = None
+    """How tiles of A come where they are no blocks of its memory."""
+    pieces_b: ByPieces | None = None
+    """How tiles of B do."""
 
 
 def divided(i: Node, n: int) -> tuple[Node, Node]:

@@ -19,6 +19,7 @@ from stack.compiler.templates.edges import Limits
 from stack.compiler.templates.emission import Emission, TileAxis, Work, compute_dtype
 from stack.compiler.templates.family import ProductTemplate
 from stack.compiler.templates.instances import decompose
+from stack.compiler.templates.pieces import Pieces
 from stack.compiler.templates.product import Elements, LoadTile, Product
 from stack.compiler.templates.schedule import Choices
 from stack.compiler.templates.tiles import Tiles, is_even
@@ -80,6 +81,11 @@ def emit_product(
         )
         return Tiles(emission, decompose(batch, ops.batch), axes)
 
+    def pieces(e: Expr, rows: Group, cols: Group, along: int) -> Pieces | None:
+        if not (_is_uneven(e, rows) or _is_uneven(e, cols)):
+            return None
+        return Pieces.of(emission, e, ops.batch, (rows, cols), along)
+
     product = Product(
         shape,
         _elements(ops, work),
@@ -88,6 +94,8 @@ def emit_product(
         epilogue,
         _is_uneven(ops.a, ops.k if shape.a_contiguous == "m" else ops.m),
         bool(shape.n_run) or _is_uneven(ops.b, ops.k),
+        pieces(ops.a, ops.m, ops.k, "mk".index(shape.a_contiguous)),
+        pieces(ops.b, ops.k, ops.n, "kn".index(shape.b_contiguous)),
     )
     chosen = choices.get(shape, template.search.schedule) if template.search else None
     return template.emit(emission.b, product, emission.info, chosen)

@@ -16,6 +16,7 @@ from hal.core.dtypes import DType
 from hal.tile.build import binary, program_id
 from hal.tile.kernel import GLOBAL, SCRATCHPAD, Access, For, Kernel, Load, Memory, Statement, Store
 from hal.tile.node import Node, toposort
+from hal.tile.walk import reads, statements
 
 
 def same_block(cores: int) -> str:
@@ -33,6 +34,9 @@ class Operand:
     depth: int
     run: int
     casts: tuple[DType, ...]
+    packing: tuple[Statement, ...] = ()
+    """What fills the scratch memory that it is loaded from, by copies; none for a tile that is a
+    block of main memory."""
 
     @property
     def other(self) -> int:
@@ -70,21 +74,22 @@ def products(kernel: Kernel, info: DeviceInfo) -> dict[int, Product]:
 
 def product(s: Statement, info: DeviceInfo) -> Product | None:
     """The product that a statement is, if it is one and nothing else."""
-    if not isinstance(s, For) or s.carried or len(s.body) != 4:
+    if not isinstance(s, For) or s.carried:
         return None
     if any(n.op != "const" for n in (s.start, s.stop, s.step)) or s.start["value"] != 0:
         return None
-    *loads, store = s.body
+    *first, store = s.body
     if not isinstance(store, Store) or store.value.op != "dot":
         return None
-    by_result = {x.result: x for x in loads if isinstance(x, Load)}
+    loads = _loads(first)
     left, right, before = store.value.srcs
-    if not _adds(by_result.get(before), store):
+    if loads is None or len(loads) != 3 or not _adds(loads.get(before), store):
         return None
-    a, b = _operand(left, by_result, 1), _operand(right, by_result, 0)
+    a, b = _operand(left, loads, 1), _operand(right, loads, 0)
     if a is None or b is None or s.step["value"] != left.shape[1]:
         return None
-    if a.load.source.limits[1] is not b.load.source.limits[0] or not _fixed(a, b, s.index):
+    ends = {x.load.source.limits[x.depth] for x in (a, b) if not x.packing}
+    if len(ends) > 1 or not _fixed(a, b, s.index):
         return None
     mesh = info.limits.mesh
     shared = _shared(a, b, s.index, mesh)
@@ -94,9 +99,27 @@ def product(s: Statement, info: DeviceInfo) -> Product | None:
     return Product(a, b, s.index, stop, step, store.target.memory, rows, columns, together)
 
 
-def _adds(before: Load | None, store: Store) -> bool:
+Loads = dict[Node, tuple[Load, tuple[Statement, ...]]]
+"""Loads by what they give, each with the statements that stand between the one before and it."""
+
+
+def _loads(block: Sequence[Statement]) -> Loads | None:
+    """The loads of a block that ends with one."""
+    found: Loads = {}
+    packing: list[Statement] = []
+    for s in block:
+        if not isinstance(s, Load):
+            packing.append(s)
+            continue
+        found[s.result] = (s, tuple(packing))
+        packing = []
+    return None if packing else found
+
+
+def _adds(found: tuple[Load, tuple[Statement, ...]] | None, store: Store) -> bool:
     """Whether a store puts a whole tile where a load took it, row after row from the start."""
-    if before is None or before.source != store.target:
+    before, packing = found or (None, ())
+    if before is None or packing or before.source != store.target:
         return False
     target = store.target
     steps = [n["value"] if n.op == "const" else None for n in target.strides]
@@ -105,19 +128,20 @@ def _adds(before: Load | None, store: Store) -> bool:
     return dense and at_start and target.memory.space == SCRATCHPAD
 
 
-def _operand(n: Node, loads: dict[Node, Load], depth: int) -> Operand | None:
+def _operand(n: Node, loads: Loads, depth: int) -> Operand | None:
     casts: list[DType] = []
     while n.op == "cast":
         casts.append(n.dtype)
         n = n.srcs[0]
-    load = loads.get(n)
-    if load is None or load.source.memory.space != GLOBAL or load.other is not None:
+    load, packing = loads.get(n, (None, ()))
+    space = SCRATCHPAD if packing else GLOBAL
+    if load is None or load.source.memory.space != space or load.other is not None:
         return None
     steps = [s["value"] if s.op == "const" else 0 for s in load.source.strides]
     if 1 not in steps or min(steps) < 1:
         return None
     run = 1 if steps[1] == 1 else 0
-    return Operand(load, depth, run, tuple(reversed(casts)))
+    return Operand(load, depth, run, tuple(reversed(casts)), packing)
 
 
 def _fixed(a: Operand, b: Operand, index: Node) -> bool:
@@ -133,7 +157,15 @@ def _shared(a: Operand, b: Operand, index: Node, mesh: tuple[int, int]) -> bool:
     row = binary("div", number, columns)
     column, block = binary("rem", number, columns), binary("div", row, rows)
     at_row, at_column = {index, row}, {index, column, block}
-    return not depends_on(a.load.source, at_row) and not depends_on(b.load.source, at_column)
+    return not _varies(a, at_row) and not _varies(b, at_column)
+
+
+def _varies(x: Operand, known: set[Node]) -> bool:
+    """Whether where a tile comes from depends on more than known values."""
+    inside = [x.load, *statements(x.packing)]
+    known = known | {s.index for s in inside if isinstance(s, For)}
+    above = _above([n for s in inside for n in reads(s)], known)
+    return any(not n.srcs and n.op not in ("const", "scalar") for n in above)
 
 
 def depends_on(access: Access, known: Collection[Node], on: Collection[Node] = ()) -> bool:

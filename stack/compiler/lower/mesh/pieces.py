@@ -6,9 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hal.core.dtypes import DType
+from hal.tile.kernel import Wait
 from stack.compiler.lower.mesh.kernel import define_convert, define_turn, is_converted
 from stack.compiler.lower.mesh.loop import Operand, Product
 from stack.compiler.lower.scratchpad.transfer import mover
+from stack.compiler.text.c import control
 from stack.compiler.text.c.memory import pointer, scalar
 from stack.compiler.text.c.scope import Scope
 from stack.compiler.text.c.types import memory, register, wide
@@ -47,6 +49,16 @@ class Pieces:
     def dtype(self) -> DType:
         """The type of an element in memory."""
         return self.x.load.result.dtype
+
+    @property
+    def count(self) -> str:
+        """The rows or columns that pieces lie in: all of them where they were packed."""
+        return str(self.extent) if self.x.packing else self.n
+
+    @property
+    def depth(self) -> str:
+        """What pieces have along k."""
+        return str(self.p.step) if self.x.packing else "depth"
 
     @property
     def turned(self) -> bool:
@@ -105,6 +117,11 @@ class Pieces:
     def fetch(self, scope: Scope, slot: str, came: str) -> None:
         """Start the DMA of the piece of step `k`, whose rows come to lie without gaps."""
         out, access, nbytes = scope.out, self.x.load.source, self.dtype.nbytes
+        if self.x.packing:
+            kind, panel = memory(out.dialect, self.dtype), pointer(access.memory)
+            out.do(f"{kind} *const {panel} = {self.array('in', slot)};")
+            control.block(scope, [s for s in self.x.packing if not isinstance(s, Wait)])
+            return
         run, lines = ("depth", self.n) if self.x.run == self.x.depth else (self.n, "depth")
         apart, offset = scalar(scope, access.strides[1 - self.x.run]), scalar(scope, access.offset)
         to, start = self.array("in", slot), f"from_{self.n}"
@@ -125,11 +142,12 @@ class Pieces:
         """Turn the piece that came, if that must be."""
         if self.turned:
             own, source = self.array("own", "0"), self.array("in", slot)
-            out.do(f"hal_turn_{self.tag}({own}, {source}, depth, {self.n});")
+            out.do(f"hal_turn_{self.tag}({own}, {source}, {self.depth}, {self.count});")
 
     def give(self, out: Writer, slot: str, to: str, sent: str) -> None:
         """Pass the core's own piece on to all of its row or column, itself among them."""
-        nbytes = f"({self.n} * depth * {self.dtype.nbytes} + {WORD_NBYTES - 1}) & -{WORD_NBYTES}"
+        size = f"{self.count} * {self.depth} * {self.dtype.nbytes}"
+        nbytes = f"({size} + {WORD_NBYTES - 1}) & -{WORD_NBYTES}"
         call = f"athread_rma_{self.along}_ibcast"
         places = f"{self.array('got', to)}, {self.mine(slot)}"
         out.do(f"{call}({places}, {nbytes}, &{sent}, &{self.came}[{to}]), given++;")
@@ -139,5 +157,5 @@ class Pieces:
         if not is_converted(self.x, self.p.dtype):
             return place
         to = self.array("wide", "0")
-        out.do(f"hal_convert_{self.tag}({to}, {place}, {self.n} * depth);")
+        out.do(f"hal_convert_{self.tag}({to}, {place}, {self.count} * {self.depth});")
         return to

@@ -9,7 +9,7 @@ from typing import Any
 from hal.core.description import DeviceInfo
 from hal.core.errors import CompileError
 from hal.core.values import KernelSource
-from hal.tile.kernel import Kernel
+from hal.tile.kernel import Alloc, Kernel
 from stack.compiler.lower import scratchpad
 from stack.compiler.lower.mesh import dot, stream
 from stack.compiler.lower.mesh.loop import Product, products
@@ -84,7 +84,14 @@ def _written(kernel: Kernel, info: DeviceInfo, room_nbytes: int) -> tuple[Kernel
         parameter(scope, number, p)
     scope.scalars[stream.ONCE] = "0L"
     found = _found(kernel, info, room_nbytes)
-    body: list[Any] = [found.get(i, s) for i, s in enumerate(kernel.body)]
+    panels = {
+        x.load.source.memory for p in found.values() if isinstance(p, Product) for x in (p.a, p.b)
+    }
+    body: list[Any] = [
+        found.get(i, s)
+        for i, s in enumerate(kernel.body)
+        if not (isinstance(s, Alloc) and s.memory in panels)
+    ]
     control.block(scope, stream.moved(tuple(body), "all", room_nbytes))
     needed = out.fixed_nbytes + out.most_nbytes + FRAME_NBYTES
     dealt = _DEALT.replace("$cores", str(prod(info.limits.mesh)))

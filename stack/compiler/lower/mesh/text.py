@@ -18,6 +18,7 @@ from math import prod
 from stack.compiler.lower.mesh.kernel import define_multiply, sums_of
 from stack.compiler.lower.mesh.loop import Product, same_block
 from stack.compiler.lower.mesh.pieces import Pieces
+from stack.compiler.lower.scratchpad.transfer import arrive
 from stack.compiler.text.c.memory import pointer
 from stack.compiler.text.c.scope import Scope
 
@@ -69,9 +70,19 @@ class Text:
             for x in self.sides
         )
         a, b = (x.multiplied(self.out, at) for x, at in zip(self.sides, places, strict=True))
-        down, along = ("depth", "1") if self.p.a.run == self.p.a.depth else ("1", "na")
+        left, right = self.sides
+        down, along = (left.depth, "1") if left.x.run == left.x.depth else ("1", left.count)
         sums = pointer(self.p.sums)
-        self.out.do(f"{self.multiply}({sums}, {a}, {down}, {along}, {b}, nb, na, nb, depth);")
+        self.out.do(
+            f"{self.multiply}({sums}, {a}, {down}, {along}, {b}, {right.count}, na, nb, depth);"
+        )
+
+    def _arrive(self) -> None:
+        """Wait for the pieces that were asked for a step ago."""
+        with self.out.block("if (s >= 0)"):
+            self.out.do(f"athread_dma_wait_value(&{self.came}, asked);")
+            if any(side.x.packing for side in self.sides):
+                arrive(self.scope, "get")
 
     # each core for itself
 
@@ -80,7 +91,7 @@ class Text:
         steps = -(-self.p.stop // step)
         out.do(f"{self.came} = 0;")
         with out.block(f"for (long s = -1; na > 0 && nb > 0 && s < {steps}; ++s)"):
-            out.do(f"if (s >= 0) athread_dma_wait_value(&{self.came}, asked);")
+            self._arrive()
             with self._at(f"(s + 1) * {step}", f"s + 1 < {steps}") as inner:
                 for side in self.sides:
                     side.fetch(inner, "(s + 1) % 2", self.came)
@@ -96,7 +107,7 @@ class Text:
         steps = -(-self.p.stop // (self.p.step * turns))
         out.do(f"{self.came} = {self.sent} = 0;")
         with out.block(f"for (long s = -1; s < {steps}; ++s)"):
-            out.do(f"if (s >= 0) athread_dma_wait_value(&{self.came}, asked);")
+            self._arrive()
             for side in self.sides:
                 if side.turned:
                     with self._mine(side, "s", turns, "s >= 0 && "):

@@ -7,6 +7,7 @@ from math import prod
 
 from hal.tile.kernel import (
     GLOBAL,
+    SCRATCHPAD,
     Access,
     Atomic,
     Copy,
@@ -16,9 +17,10 @@ from hal.tile.kernel import (
     Scatter,
     Statement,
     Store,
+    Wait,
 )
 from hal.tile.walk import accesses
-from stack.compiler.lower.scratchpad import masked
+from stack.compiler.lower.scratchpad import masked, transfer
 from stack.compiler.text.c import casts, memory
 from stack.compiler.text.c.scope import Array, Position, Scope
 
@@ -80,9 +82,25 @@ def atomic(scope: Scope, s: Atomic) -> None:
 
 
 def copy(scope: Scope, s: Copy) -> None:
-    """As in other languages."""
+    """A transfer into the scratchpad, where rows of an array lie side by side; else as in other
+    languages."""
+    if _comes(s):
+        transfer.start_copy(scope, s)
+        return
     _one_by_one(scope, s, prod(s.shape))
     memory.copy(scope, s)
+
+
+def _comes(s: Copy) -> bool:
+    to, source = s.target, s.source
+    known = len(s.shape) == 2 and all(n.op == "const" for n in (*source.strides, *to.strides))
+    spaces = (source.memory.space, to.memory.space)
+    return known and spaces == (GLOBAL, SCRATCHPAD) and to.strides[-1]["value"] == 1
+
+
+def wait(scope: Scope, s: Wait) -> None:
+    """Wait for transfers into the scratchpad."""
+    transfer.arrive(scope, "get")
 
 
 def _one_by_one(scope: Scope, s: Statement, count: int) -> None:

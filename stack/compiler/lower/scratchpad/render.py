@@ -17,6 +17,7 @@ from hal.tile.kernel import (
     Memory,
     Scatter,
     Store,
+    Wait,
 )
 from hal.tile.node import Type, node
 from hal.tile.walk import statements
@@ -43,6 +44,7 @@ STATEMENTS: Mapping[type, StatementRule] = {
     Scatter: near.scatter,
     Atomic: near.atomic,
     Copy: near.copy,
+    Wait: near.wait,
 }
 """What this lowering writes its own way."""
 

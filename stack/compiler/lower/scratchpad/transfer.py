@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 from string import Template
 
-from hal.tile.build import Operand, index
-from hal.tile.kernel import Memory
+from hal.tile.build import Operand, binary, index
+from hal.tile.kernel import Copy, Memory
 from hal.tile.node import Node
 from stack.compiler.lower.scratchpad.footprint import Run
 from stack.compiler.text.c import memory
@@ -110,6 +111,41 @@ def start(scope: Scope, transfers: Sequence[Transfer]) -> None:
     """Write the calls that start transfers, for which the program is to wait."""
     for t in transfers:
         _call(scope, t, waits=False)
+
+
+def start_copy(scope: Scope, s: Copy) -> None:
+    """Write the calls that start a copy of rows into the scratchpad, where a row's elements lie
+    side by side: all rows at once where the copy has no gaps and rows do not overlap."""
+    out, nbytes = scope.out, s.source.memory.dtype.nbytes
+    call = mover(scope, "get", waits=False)
+    near, far = (out.name("p") for _ in range(2))
+    for name, a in ((near, s.target), (far, s.source)):
+        start = f"{pointer(a.memory)} + {memory.scalar(scope, a.offset)}"
+        out.do(f"char *const {name} = (char *)({start});")
+    counts = []
+    for size, *limits in zip(s.shape, s.target.limits, s.source.limits, strict=True):
+        least = reduce(partial(binary, "min"), (x for x in limits if x is not None), index(size))
+        counts.append(out.name("n"))
+        out.do(f"const long {counts[-1]} = {memory.scalar(scope, least)};")
+    rows, columns = counts
+    down, across = (int(n["value"]) * nbytes for n in s.source.strides)
+    pitch, otherwise = int(s.target.strides[0]["value"]), ""
+    if across == nbytes and down >= pitch * nbytes:
+        dense = f"{call}({near}, {far}, {columns} * {nbytes}, {rows}, {down}L);"
+        out.do(f"if ({columns} == {pitch}) {dense}")
+        otherwise = "else "
+    i, j = out.name("n"), out.name("n")
+    there = f"{near} + {i} * {pitch * nbytes}L"
+    from_ = f"{far} + {i} * {down}L"
+    loops = f"{otherwise}for (long {i} = 0; {i} < {rows}; {i}++) "
+    if across == nbytes:
+        out.do(f"{loops}{call}({there}, {from_}, {columns} * {nbytes}, 1, 0);")
+    elif across > nbytes:
+        out.do(f"{loops}{call}({there}, {from_}, {nbytes}, {columns}, {across}L);")
+    else:
+        each = f"for (long {j} = 0; {j} < {columns}; {j}++) "
+        one = f"{there} + {j} * {nbytes}, {from_} + {j} * {across}L, {nbytes}, 1, 0"
+        out.do(f"{loops}{each}{call}({one});")
 
 
 def arrive(scope: Scope, verb: str) -> None:
