@@ -33,7 +33,7 @@ def _output(code: str, environment: Mapping[str, str] | None, given: Mapping[str
     # Files, not pipes: a child that the code left behind would keep a pipe open.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
-            [sys.executable, "-c", text],
+            [sys.executable, "-P", "-c", text],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,

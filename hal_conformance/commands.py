@@ -35,6 +35,7 @@ def run(
     seeds: str | None,
     settings: Sequence[str],
     no_timed: bool,
+    sample: int,
     caps: bool,
     others: str,
     json_file: str | None,
@@ -44,7 +45,7 @@ def run(
     groups = tuple(name.upper() for name in _names(group))
     if others:
         groups = _only_mixed(groups)
-    choice = Choice(level_named(level), groups, tuple(texts), not no_timed)
+    choice = Choice(level_named(level), groups, tuple(texts), not no_timed, sample=sample)
     some = seeds_named(seeds) if seeds else (seed,)
     request = Request(device, choice, some, seeds is not None, _settings(settings), _names(others))
     _check_folders(json_file, html_file)

@@ -48,7 +48,7 @@ def conform(request: Request) -> Iterator[GroupRun]:
     Raises what `hal.open` raises for a device that is not there, InvalidCall when no case is
     chosen, PluginError for a wrong `hal-conformance.toml`.
     """
-    cases = chosen(request.choice)
+    cases = chosen(request.choice, request.seeds[0])
     rest = tuple(case for case in cases if case.id not in look.FIRST)
     for other in request.others:
         look.plugin_of(other)  # a name that is wrong is told now, not by the cases that need it

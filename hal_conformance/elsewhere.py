@@ -36,7 +36,7 @@ class Elsewhere:
         self, device: str, settings: Mapping[str, str], registry: Callable[[], Any]
     ) -> None:
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "hal_conformance.elsewhere"],
+            [sys.executable, "-P", "-m", "hal_conformance.elsewhere"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -14,13 +15,14 @@ from hal_conformance.catalog import GROUPS, catalog
 class Choice:
     """Cases up to `level`, of these groups (none: all), whose id has one of these texts (none:
     any) and is one of these `ids` (none: any), without those that wall-clock time decides unless
-    `timed`."""
+    `timed`; `sample` of them, drawn at random (0: all)."""
 
     level: Level = Level.DECLARED
     groups: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     timed: bool = True
     ids: frozenset[str] = frozenset()
+    sample: int = 0
 
     def only(self, ids: frozenset[str]) -> Choice:
         """The same choice among these ids."""
@@ -29,7 +31,9 @@ class Choice:
     def __str__(self) -> str:
         groups = f"groups {', '.join(self.groups)}" if self.groups else "all groups"
         texts = f", ids with {' or '.join(self.texts)}" if self.texts else ""
-        return f"up to {self.level}, {groups}{texts}{'' if self.timed else ', without timed cases'}"
+        timed = "" if self.timed else ", without timed cases"
+        some = f"{self.sample} cases " if self.sample else ""
+        return f"{some}up to {self.level}, {groups}{texts}{timed}"
 
     def takes(self, case: Case) -> bool:
         """Whether the case is one of them."""
@@ -42,15 +46,19 @@ class Choice:
         )
 
 
-def chosen(choice: Choice) -> tuple[Case, ...]:
-    """The cases of a choice. Raises InvalidCall for a group that is none, and for no case."""
+def chosen(choice: Choice, seed: int = 0) -> tuple[Case, ...]:
+    """The cases of a choice; the seed draws a sample. Raises InvalidCall for a group that is none,
+    and for no case."""
     if unknown := sorted(set(choice.groups) - set(GROUPS)):
         known = ", ".join(f"{key} ({text})" for key, text in GROUPS.items())
         raise InvalidCall(f"there is no group {', '.join(unknown)}; there are {known}")
     cases = tuple(case for case in catalog() if choice.takes(case))
     if not cases:
         raise InvalidCall(f"no case is chosen, {choice}; `--case` takes a part of an id")
-    return cases
+    if not choice.sample:
+        return cases
+    drawn = random.Random(seed).sample(range(len(cases)), min(choice.sample, len(cases)))
+    return tuple(cases[i] for i in sorted(drawn))
 
 
 def by_group(cases: Iterable[Case]) -> dict[str, tuple[Case, ...]]:

@@ -40,7 +40,7 @@ class Child:
     def __init__(self, job: str, environment: Mapping[str, str]) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by __exit__
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "hal_conformance.worker"],
+            [sys.executable, "-P", "-m", "hal_conformance.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -131,6 +131,7 @@ def doctor(plugin: str, as_json: bool) -> None:
 @click.option("--group", default="", help='The cases of these groups alone: "C,F".')
 @click.option("--case", "texts", multiple=True, help="The cases whose id has this text.")
 @click.option("--with", "others", default="", metavar="DEVICES", help=_WITH)
+@click.option("--sample", default=0, metavar="N", help="N of these cases, drawn by --seed.")
 @click.option("--seed", default=0, help="The seed of everything random in the cases.")
 @click.option("--seeds", help='"0:200": once for each, also as the device\'s setting "seed".')
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A device setting.")

@@ -40,7 +40,7 @@ class Look:
 
 @cache
 def _listed(look: Look, environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    command = [sys.executable, "-m", look.module]
+    command = [sys.executable, "-P", "-m", look.module]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_DEADLINE_S, check=False)
     except subprocess.TimeoutExpired as error:

@@ -96,7 +96,7 @@ def _meeting(rig: Rig) -> list[str]:
 
 @contextlib.contextmanager
 def _child(job: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "hal_conformance.elsewhere_group", json.dumps(job)]
+    command = [sys.executable, "-P", "-m", "hal_conformance.elsewhere_group", json.dumps(job)]
     child = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )

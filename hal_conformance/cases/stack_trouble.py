@@ -139,7 +139,7 @@ def _(rig: Rig) -> None:
         "rounds": ROUNDS,
     }
     engine, turn, end = engine_on(rig), 0, time.monotonic() + CHILD_S
-    command = [sys.executable, "-m", "hal_conformance.elsewhere_engine", json.dumps(job)]
+    command = [sys.executable, "-P", "-m", "hal_conformance.elsewhere_engine", json.dumps(job)]
     around = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=around) as child:
         try:

@@ -1,6 +1,7 @@
 """What docs/vendors.md tells a vendor to type and to write exists."""
 
 import os
+import random
 import re
 import shlex
 import shutil
@@ -15,13 +16,16 @@ from hal.core.wrappers.named import wrapper
 from hal_conformance.case import Level
 from hal_conformance.expected import parse_expected
 from hal_tools.cli import main
-from hal_tools.new.project import PLACES
+from hal_tools.new.project import PLACES, write_project
 from stack.compiler.text.math import ULP
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/vendors.md").read_text()
 FORMATS = (ROOT / "docs/formats.md").read_text()
 FRESH_S = 600.0
+FEW_CASES = 150
+MOST_LINES = (120, 220)
+"""What a fresh project and one that computes may cost."""
 
 
 def blocks(language):
@@ -93,7 +97,8 @@ def test_its_toml_is_what_the_suite_reads():
 
 def test_its_python_runs(capsys):
     for block in blocks("python"):
-        exec(block, {})
+        if not block.startswith("# src/"):
+            exec(block, {})
     shown = capsys.readouterr().out
     assert "reference:0: out-of-memory in alloc" in shown
     assert "out-of-memory at alloc nth 2 device reference:0" in shown
@@ -113,9 +118,46 @@ def test_the_facts_that_the_compiler_reads_are_all_named():
     assert read <= named
 
 
+def commands_of(section):
+    text = GUIDE.partition(f"## {section}.")[2].partition("\n## ")[0]
+    return text.partition("```sh\n")[2].partition("```")[0]
+
+
+def files_of_the_example():
+    """The files that section 2 shows, by their place in the project."""
+    shown = [block.partition("\n") for block in blocks("python") if block.startswith("# src/")]
+    return {place.removeprefix("# "): text for place, _, text in shown}
+
+
+def lines_said():
+    return [
+        int(n) for n in re.search(r"project has (\d+) and .* example has (\d+),", GUIDE).groups()
+    ]
+
+
+def test_the_lines_are_as_many_as_it_says(tmp_path):
+    folder = write_project("mychip", tmp_path, ())
+    said_fresh, said_filled = lines_said()
+    assert code_lines(folder) == said_fresh <= MOST_LINES[0]
+    for place, text in files_of_the_example().items():
+        (folder / place).write_text(text)
+    assert code_lines(folder) == said_filled <= MOST_LINES[1]
+
+
+def code_lines(folder):
+    lines = [
+        line.strip()
+        for path in folder.glob("src/hal_plugin_mychip/*.py")
+        for line in path.read_text().splitlines()
+    ]
+    return sum(1 for line in lines if line and not line.startswith("#"))
+
+
 @pytest.mark.slow
-def test_the_first_section_works_in_a_fresh_environment(tmp_path):
-    """Its commands, as they are written, in a shell that knows none of this environment."""
+def test_the_first_sections_work_in_a_fresh_environment(tmp_path):
+    """Their commands, as they are written, in a shell that knows none of this environment: the
+    fresh project, then the example in it. $HAL_VENDOR_CASES sets how many cases the example has to
+    pass of all up to L1, which are drawn anew in each run; "all" also trains."""
     checkout = tmp_path / "hal"
     tracked = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
@@ -124,19 +166,32 @@ def test_the_first_section_works_in_a_fresh_environment(tmp_path):
         if (ROOT / name).is_file():
             (checkout / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, checkout / name)
-    commands = GUIDE.partition("## 1.")[2].partition("```sh\n")[2].partition("```")[0]
+    fresh = in_a_fresh_shell(tmp_path, checkout, commands_of(1))
+    assert "green" in fresh
+    for place, text in files_of_the_example().items():
+        (tmp_path / "hal-plugin-mychip" / place).write_text(text)
+    count = os.environ.get("HAL_VENDOR_CASES", str(FEW_CASES))
+    filling = commands_of(2)
+    if count != "all":
+        some = f"--level L1 --no-timed --sample {count} --seed {random.randrange(1 << 30)}"
+        filling = filling.replace("--level L1", some).partition("python ")[0]
+    filled = in_a_fresh_shell(tmp_path, checkout, f". .venv/bin/activate\n{filling}")
+    assert "level L1 reached" in filled
+
+
+def in_a_fresh_shell(folder, checkout, commands):
     dropped = ("PYTHON", "VIRTUAL_ENV", "HAL", "COV", "PYTEST")
     fresh = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
-    fresh |= {"HAL": str(checkout), "PIP_QUIET": "1", "HAL_CACHE_DIR": str(tmp_path / "cache")}
+    fresh |= {"HAL": str(checkout), "PIP_QUIET": "1", "HAL_CACHE_DIR": str(folder / "cache")}
     fresh["PATH"] = os.pathsep.join([os.path.dirname(sys._base_executable), os.defpath])
     done = subprocess.run(
         ["bash", "-e", "-c", commands],
-        cwd=tmp_path,
+        cwd=folder,
         env=fresh,
         capture_output=True,
         text=True,
         timeout=FRESH_S,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert "level L0 reached" in done.stdout
+    assert done.returncode == 0, commands + done.stdout[-4000:] + done.stderr[-2000:]
+    return done.stdout

@@ -97,7 +97,7 @@ def survey(plugins: Sequence[Found], opens: bool = False) -> dict[str, Look]:
 
 
 def _ask(order: dict[str, Any]) -> dict[str, Any]:
-    command = [sys.executable, "-c", _START]
+    command = [sys.executable, "-P", "-c", _START]
     limit_s = order["deadline_s"] + _GRACE_S
     # numpy, which most plugins import, would start threads that are not the plugin's.
     quiet = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}

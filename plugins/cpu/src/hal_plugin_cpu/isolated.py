@@ -25,7 +25,7 @@ def compile_isolated(text: str, entry: str) -> bytes:
     """
     request = json.dumps([text, entry]).encode()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", __name__]
+    command = [sys.executable, "-P", "-m", __name__]
     try:
         done = subprocess.run(
             command, input=request, env=environment, capture_output=True, timeout=DEADLINE_S,
