@@ -24,14 +24,16 @@ from stack.storage.boxes import TensorShard, lengths_of
 from stack.storage.errors import Mismatch, NoCheckpoint, StorageError
 from stack.storage.layout import DTYPES, FileLayout, code_of
 from stack.storage.manifest import COPY, MANIFEST, Manifest, decoded
-from stack.storage.memory import Bytes, together
+from stack.storage.memory import Bytes, Scratch, together
 from stack.storage.moving import bytes_of, read_blocks, write_blocks
 from stack.storage.plan import TransferPlan
 from stack.storage.probe import probe
 from stack.storage.ranks import StorageRanks, raise_of, text_of
+from stack.storage.staging import Staging, staging_of
 from stack.storage.steps import Listing, StepFolder
 from stack.storage.store import BlobStore, Destination, WriteLease
 from stack.storage.stores import opened
+from stack.storage.threads import give_way
 from stack.storage.verified import Copies
 
 Array = NDArray[Any]
@@ -77,7 +79,8 @@ class Checkpoints:
         self._plans = Plans(self._ranks, self._limits)
         self._keep, self._parity, self._deadline_s = keep, parity, deadline_s
         self._leases: list[WriteLease] = []
-        self._arena: list[Array] = []
+        self._scratch = Scratch()
+        self._staging: Staging | None = None
         self._background = Background(deadline_s)
         self.skipped = 0
         """How many saves were skipped since one was under way."""
@@ -112,13 +115,16 @@ class Checkpoints:
 
         def work() -> None:
             try:
-                arrays = {} if was_busy else self._ready(shards, background)
-                saving.staged.set()
                 if busy == "skip" and any(self._ranks.tell(was_busy)):
                     self.skipped += 1
                     saving.done.set_result(False)
                     return
-                folder, manifest = self._write(step, arrays, state)
+                plan, sources, error = self._staged(shards, background)
+                saving.staged.set()
+                if background:
+                    give_way()
+                self._ranks.agree(error, "copying the state")
+                folder, manifest = self._write(step, plan, sources, state)
                 saving.done.set_result(True)
             except BaseException as error:
                 saving.done.set_exception(error)
@@ -154,7 +160,9 @@ class Checkpoints:
         arrays = {key: _array(shard) for key, shard in shards.items()}
         copies = Copies(stores, folder, manifest)
         targets = [bytes_of(a) for a in arrays.values()]
-        failed = read_blocks(plan, self._ranks, targets, copies.read, self._deadline_s)
+        failed = read_blocks(
+            plan, self._ranks, targets, copies.read, self._scratch, self._deadline_s
+        )
         self._ranks.agree(failed, f"loading {folder.name}")
         tensors: dict[str, dict[str, Array]] = {}
         for (group, name), array in arrays.items():
@@ -192,25 +200,29 @@ class Checkpoints:
     ) -> None:
         self.close()
 
-    def _ready(self, shards: Shards, copied: bool) -> Shards:
-        """Parts in arrays; copied to memory that stays for the next save."""
-        if not copied:
-            return {
-                key: TensorShard(_array(s), s.shape, s.dtype, s.part) for key, s in shards.items()
-            }
-        wanted = [(lengths_of(s.part), s.dtype) for s in shards.values()]
-        if wanted != [(a.shape, a.dtype) for a in self._arena]:
-            self._arena = []  # first, so that there are not two
-            self._arena = together(wanted)
-        for target, shard in zip(self._arena, shards.values(), strict=True):
-            np.copyto(target, _array(shard))
-        return {
-            key: TensorShard(array, shard.shape, shard.dtype, shard.part)
-            for array, (key, shard) in zip(self._arena, shards.items(), strict=True)
-        }
-
-    def _write(self, step: int, shards: Shards, state: Any) -> tuple[StepFolder, Manifest]:
+    def _staged(
+        self, shards: Shards, copied: bool
+    ) -> tuple[TransferPlan, list[Bytes], Exception | None]:
+        """The plan of a save and the memory that it takes bytes from: the arrays', or where it is
+        `copied`, or comes from a device, that of an arena; and what went wrong on this rank."""
         plan = self._plans.for_save(shards)
+        if self._staging is None or self._staging.source is not plan:
+            self._staging = staging_of(plan, len(shards))
+        staging = self._staging
+        try:
+            if not copied and not any(callable(s.array) for s in shards.values()):
+                return plan, [_contiguous(s) for s in shards.values()], None
+            arena = self._scratch.memory("arena", staging.nbytes)
+            for i, shard in enumerate(shards.values()):
+                if staging.copies[i]:  # else other ranks write it
+                    staging.fill(arena, i, _contiguous(shard))
+        except Exception as error:  # noqa: BLE001  (all ranks raise it)
+            return plan, [], error
+        return staging.plan, [arena], None
+
+    def _write(
+        self, step: int, plan: TransferPlan, sources: list[Bytes], state: Any
+    ) -> tuple[StepFolder, Manifest]:
         store = self._stores[0]
         sizes = {f.name: f.size for f in plan.layout.files}
         folder = StepFolder(step, 0)
@@ -226,7 +238,7 @@ class Checkpoints:
             number, attempt, tokens = self._first(begin)
             folder = StepFolder(number, attempt)
             destinations = _destinations(folder, sizes, tokens)
-            return folder, self._filled(folder, plan, destinations, shards, state)
+            return folder, self._filled(folder, plan, destinations, sources, state)
         except BaseException:
             if self._ranks.rank == 0:
                 with suppress(StorageError):  # the error that is raised says more
@@ -258,7 +270,7 @@ class Checkpoints:
         folder: StepFolder,
         plan: TransferPlan,
         destinations: dict[str, Destination],
-        shards: Shards,
+        sources: list[Bytes],
         state: Any,
     ) -> Manifest:
         store, layout, ranks = self._stores[0], plan.layout, self._ranks
@@ -267,12 +279,12 @@ class Checkpoints:
         def write(block: int, memory: Bytes) -> None:
             file, offset = layout.place(block)
             nbytes = layout.nbytes(block)
-            head = file.header[offset : offset + nbytes]
-            memory[: len(head)] = np.frombuffer(head, np.uint8)
+            if offset < len(file.header):
+                head = file.header[offset : offset + nbytes]
+                memory[: len(head)] = np.frombuffer(head, np.uint8)
             wrote.put(store, file.name, offset, memory, nbytes)
 
-        sources = [bytes_of(np.ascontiguousarray(_array(s))) for s in shards.values()]
-        error = write_blocks(plan, ranks, sources, write, self._deadline_s)
+        error = write_blocks(plan, ranks, sources, write, self._scratch, self._deadline_s)
         whole = wrote.together(store, ranks, error, layout.block)
         manifest = Manifest(
             folder.step, state, layout, {f.name: whole.checksums[f.name] for f in layout.files}
@@ -399,6 +411,10 @@ def shards_of(tensors: Tensors) -> Shards:
         for group, members in tensors.items()
         for name, part in members.items()
     }
+
+
+def _contiguous(shard: TensorShard) -> Bytes:
+    return bytes_of(np.ascontiguousarray(_array(shard)))
 
 
 def _array(shard: TensorShard) -> Array:

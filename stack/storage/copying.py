@@ -9,7 +9,7 @@ from functools import partial
 from crc32c import crc32c
 
 from stack.storage import parity
-from stack.storage.layout import File
+from stack.storage.layout import File, rounded
 from stack.storage.manifest import Manifest, Parity
 from stack.storage.memory import Bytes, aligned
 from stack.storage.ranks import StorageRanks, raise_of, text_of
@@ -38,7 +38,8 @@ class Wrote:
 
     def put(self, store: BlobStore, file: str, offset: int, memory: Bytes, nbytes: int) -> None:
         """Write a block, with zeros behind it. May be called by several threads."""
-        memory[nbytes:] = 0
+        if nbytes < len(memory):
+            memory[nbytes : rounded(nbytes)] = 0
         checksum = crc32c(memory[:nbytes].data)
         receipt = store.put(self._destinations[file], offset, memory, nbytes)
         self._blocks.append((file, offset, checksum, receipt))

@@ -3,7 +3,9 @@ leaves follows from their order."""
 
 from __future__ import annotations
 
+import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from stack.storage.memory import Bytes
@@ -75,14 +77,16 @@ class Disk:
 
 
 def takes_direct(folder: Path) -> bool:
-    """Whether files in a folder can be read and written past the page cache."""
+    """Whether files in a folder can be read and written past the page cache; not where none can be
+    made, as on a file system that is mounted for reading alone."""
     path = folder / f".direct-{os.getpid()}"
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_DIRECT | os.O_CLOEXEC, 0o600))
     except OSError as error:
-        if error.errno == 22:  # EINVAL: the file system has no such files
+        if error.errno in (errno.EINVAL, errno.EROFS, errno.EACCES, errno.EPERM):
             return False
         raise
     finally:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            path.unlink()
     return True

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stack.storage.disk import Disk, takes_direct
 from stack.storage.errors import Occupied, StorageError
-from stack.storage.layout import ALIGN, BLOCK
+from stack.storage.layout import ALIGN, BLOCK, rounded
 from stack.storage.memory import Bytes, padded
 from stack.storage.store import NEW, BlobStore, Destination, WriteLease, Written
 
@@ -41,7 +41,7 @@ class Folder(BlobStore):
         self._spare_nbytes = 0  # no more is kept to be written over than a step has
 
     def take(self, name: str, size: int) -> Destination:
-        path, space = self._path(name), _rounded(size)
+        path, space = self._path(name), rounded(size)
         self._taken += space
         with self._told(f"take {size:,} bytes for {name}", size):
             self._disk.make_folder(path.parent)
@@ -70,7 +70,7 @@ class Folder(BlobStore):
     def put(self, destination: Destination, offset: int, data: Bytes, nbytes: int) -> str:
         with self._told(f"write {destination.name} at byte {offset:,}", nbytes):
             handle = self._handle(destination.name)
-            self._disk.write(handle, data[: _rounded(nbytes)], offset)
+            self._disk.write(handle, data[: rounded(nbytes)], offset)
             if offset + nbytes == destination.size:
                 self._disk.truncate(handle, destination.size)
         return ""
@@ -220,10 +220,6 @@ class Folder(BlobStore):
         if error.errno in (errno.EACCES, errno.EPERM):
             return "this user may not: change the permissions, or save elsewhere"
         return "look at the disk's own messages (`dmesg`), or save elsewhere"
-
-
-def _rounded(nbytes: int) -> int:
-    return -(-nbytes // ALIGN) * ALIGN
 
 
 class _FolderLease(WriteLease):

@@ -48,6 +48,11 @@ _CODES = {dtype: code for code, dtype in DTYPES.items()}
 _GROUP = re.compile(r"[A-Za-z0-9_]+\Z")
 
 
+def rounded(nbytes: int) -> int:
+    """Up to the next multiple of ALIGN."""
+    return -(-nbytes // ALIGN) * ALIGN
+
+
 def code_of(dtype: np.dtype[Any]) -> str:
     """The safetensors name of an element type. Raises StorageError for one that it lacks."""
     if dtype not in _CODES:

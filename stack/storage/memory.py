@@ -1,4 +1,4 @@
-"""Memory that direct I/O takes and that is fast to touch for the first time."""
+"""Memory that direct I/O takes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,28 @@ Array = NDArray[Any]
 
 
 def aligned(nbytes: int) -> Bytes:
-    """New zeros, at least so many bytes, rounded up to pages, that begin at a page. In large pages
-    where the system has them: touching 128 MiB of small ones took six times as long."""
+    """New zeros, at least so many bytes, rounded up to pages, that begin at a page."""
     size = max(1, -(-nbytes // mmap.PAGESIZE)) * mmap.PAGESIZE
-    memory = mmap.mmap(-1, size)
-    memory.madvise(mmap.MADV_HUGEPAGE)
+    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return np.frombuffer(memory, np.uint8)
+
+
+class Scratch:
+    """Aligned memory that stays from one use to the next: touching a page for the first time costs
+    as much as writing it to a disk does."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Bytes] = {}
+
+    def memory(self, use: str, nbytes: int) -> Bytes:
+        """So many bytes for a use, with anything in them. They are this use's until the next call
+        for it."""
+        kept = self._kept.get(use)
+        if kept is None or not nbytes <= len(kept) <= 2 * max(nbytes, mmap.PAGESIZE):
+            del kept
+            self._kept.pop(use, None)  # first, so that there are not two
+            self._kept[use] = aligned(nbytes)
+        return self._kept[use][:nbytes]
 
 
 def padded(data: bytes) -> Bytes:

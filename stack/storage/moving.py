@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stack.storage.memory import Bytes, aligned
+from stack.storage.layout import rounded
+from stack.storage.memory import Bytes, Scratch
 from stack.storage.plan import Piece, TransferPlan, Window
 from stack.storage.ranks import StorageRanks
+from stack.storage.staging import as_it_lies
 from stack.storage.threads import Threads
 
 THREADS = 6
@@ -38,14 +40,15 @@ def write_blocks(
     ranks: StorageRanks,
     sources: Sequence[Bytes],
     write: Write,
+    scratch: Scratch,
     deadline_s: float,
 ) -> Exception | None:
     """Bring together each block that this rank owns, and write it. Gives the first error of a
     write; what other ranks wait for goes on."""
     me = ranks.rank
-    sent = aligned(max((sum(w.counts[me]) for w in plan.windows), default=0))
-    rooms = [aligned(max((_taken(w.counts, me) for w in plan.windows), default=0)) for _ in "ab"]
-    with _Hands(plan.layout.block, deadline_s) as hands:
+    sent = scratch.memory("away", max((sum(w.counts[me]) for w in plan.windows), default=0))
+    rooms = _rooms(plan, me, scratch)
+    with _Hands(plan.layout.block, scratch, deadline_s) as hands:
         before: list[Future[None]] = []
         for i, window in enumerate(plan.windows):
             got = rooms[i % 2][: _taken(window.counts, me)]
@@ -55,12 +58,20 @@ def write_blocks(
                     sent[offset : offset + n] = sources[shard][local : local + n]
                 ranks.move(sent[: sum(window.counts[me])], window.counts, got)
             now = [
-                hands.give(_write_one, block, window, sources, got, write)
+                hands.give(
+                    _write_one, block, plan.layout.nbytes(block), window, sources, got, write
+                )
                 for block in window.blocks
             ]
             hands.wait(before)  # they are done with the memory of the next window
             before = now
         return hands.error()
+
+
+def _rooms(plan: TransferPlan, me: int, scratch: Scratch) -> list[Bytes]:
+    """Memory for what others have of this rank's blocks, in two windows."""
+    most = max((_taken(w.counts, me) for w in plan.windows), default=0)
+    return [scratch.memory(use, most) for use in ("this window", "the next window")]
 
 
 def _taken(counts: list[list[int]], me: int) -> int:
@@ -69,9 +80,19 @@ def _taken(counts: list[list[int]], me: int) -> int:
 
 
 def _write_one(
-    out: Bytes, block: int, window: Window, sources: Sequence[Bytes], got: Bytes, write: Write
+    out: Bytes,
+    block: int,
+    nbytes: int,
+    window: Window,
+    sources: Sequence[Bytes],
+    got: Bytes,
+    write: Write,
 ) -> None:
-    for piece in window.own.get(block, ()):
+    own = window.own.get(block, ())
+    if block not in window.home and (whole := as_it_lies(own, nbytes, sources)) is not None:
+        write(block, whole)
+        return
+    for piece in own:
         _, _, run, count, _, shard, local = piece
         _comb(out, piece)[...] = sources[shard][local : local + run * count].reshape(count, run)
     for piece in window.home.get(block, ()):
@@ -81,20 +102,26 @@ def _write_one(
 
 
 def read_blocks(
-    plan: TransferPlan, ranks: StorageRanks, targets: Sequence[Bytes], read: Read, deadline_s: float
+    plan: TransferPlan,
+    ranks: StorageRanks,
+    targets: Sequence[Bytes],
+    read: Read,
+    scratch: Scratch,
+    deadline_s: float,
 ) -> Exception | None:
     """Read each block that this rank owns and fill the targets of all ranks. Gives the first error
     of a read; other ranks get no bytes for it, but are not left waiting."""
     me = ranks.rank
-    rooms = [aligned(max((_taken(w.counts, me) for w in plan.windows), default=0)) for _ in "ab"]
-    got = aligned(max((sum(w.counts[me]) for w in plan.windows), default=0))
-    with _Hands(plan.layout.block, deadline_s) as hands:
+    rooms = _rooms(plan, me, scratch)
+    got = scratch.memory("away", max((sum(w.counts[me]) for w in plan.windows), default=0))
+    with _Hands(plan.layout.block, scratch, deadline_s) as hands:
 
         def begin(i: int) -> tuple[Bytes, list[Future[None]]]:
             window = plan.windows[i]
             sent = rooms[i % 2][: _taken(window.counts, me)]
             return sent, [
-                hands.give(_read_one, block, window, targets, sent, read) for block in window.blocks
+                hands.give(_read_one, block, plan.layout.nbytes(block), window, targets, sent, read)
+                for block in window.blocks
             ]
 
         begun = [begin(0)] if plan.windows else []
@@ -113,10 +140,20 @@ def read_blocks(
 
 
 def _read_one(
-    memory: Bytes, block: int, window: Window, targets: Sequence[Bytes], sent: Bytes, read: Read
+    memory: Bytes,
+    block: int,
+    nbytes: int,
+    window: Window,
+    targets: Sequence[Bytes],
+    sent: Bytes,
+    read: Read,
 ) -> None:
+    own = window.own.get(block, ())
+    if block not in window.home and (whole := as_it_lies(own, nbytes, targets)) is not None:
+        read(block, whole)
+        return
     read(block, memory)
-    for piece in window.own.get(block, ()):
+    for piece in own:
         _, _, run, count, _, shard, local = piece
         targets[shard][local : local + run * count].reshape(count, run)[...] = _comb(memory, piece)
     for piece in window.home.get(block, ()):
@@ -133,11 +170,13 @@ def _comb(block: Bytes, piece: Piece) -> Bytes:
 class _Hands:
     """A few threads, each with the memory of one block."""
 
-    def __init__(self, block: int, deadline_s: float) -> None:
+    def __init__(self, block: int, scratch: Scratch, deadline_s: float) -> None:
         self._deadline_s = deadline_s
         self._free: SimpleQueue[Bytes] = SimpleQueue()
-        for _ in range(THREADS):
-            self._free.put(aligned(block))
+        size = rounded(block)
+        memory = scratch.memory("blocks", THREADS * size)
+        for i in range(THREADS):
+            self._free.put(memory[i * size : (i + 1) * size])
         self._threads = Threads(THREADS)
         self._given: list[Future[None]] = []
         self._error: Exception | None = None

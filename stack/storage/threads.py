@@ -3,11 +3,23 @@ still comes to its end, where `concurrent.futures` takes nothing more."""
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
+
+LEAST = 19
+"""The nice value of what gives way to everything else; the kernel gives it 1/68 of the weight of a
+usual thread, and the lowest priority of disks' best-effort class."""
+
+
+def give_way() -> None:
+    """Let this thread, and those that it starts from now on, run where others leave a processor
+    idle, or nearly so. It lasts as long as they do."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LEAST)
 
 
 class Threads:

@@ -7,7 +7,6 @@ import select
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -268,22 +267,6 @@ def test_files_are_cut_where_a_tensor_ends(tmp_path):
         assert not differs(c.load().tensors, tensors)
     files = sorted(f.name for f in (tmp_path / STEP).glob("*.safetensors"))
     assert files == [f"model-{i:05}-of-00004.safetensors" for i in range(1, 5)]
-
-
-def test_a_full_disk_is_found_before_anything_is_harmed(tmp_path):
-    small = Path("/dev/shm")
-    free = os.statvfs(small).f_bavail * os.statvfs(small).f_frsize
-    folder = small / f"hal-test-{os.getpid()}"
-    huge = np.broadcast_to(np.float32(0), (free // 4 + (64 << 20),))
-    try:
-        with Checkpoints(folder) as c:
-            c.save(1, STATE)
-            with pytest.raises(StorageError, match=r"No space left.*bytes are free"):
-                c.save(2, {"model": {"w": TensorShard.whole(huge)}})
-            assert c.load().step == 1
-            assert [f.name for f in folder.glob("step-*")] == [STEP]
-    finally:
-        subprocess.run(["rm", "-rf", str(folder)], timeout=30, check=True)
 
 
 class CommitsAndFails(Wrapped):
