@@ -19,7 +19,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor import TensorShard as Rows
+from torch.distributed.tensor import Shard as Rows
 
 from stack.comm.group import Group
 from stack.comm.store import Store
