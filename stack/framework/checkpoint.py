@@ -1,31 +1,27 @@
-"""Checkpoints: tensors and plain Python state in one safetensors file, written whole or not at
-all.
+"""A training's state as one tree of tensors and plain Python values, in one safetensors file.
 
-The file is plain safetensors: tensors by their path in the tree, and the tree itself as JSON in the
-metadata, in which {"tensor:": path} stands for a tensor.
+The file has tensors by their path in the tree, and the tree itself as JSON in the metadata, in
+which {"tensor:": path} stands for a tensor. `stack.storage` writes it whole or not at all, with
+checksums.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes  # noqa: F401  (numpy learns bfloat16 from it)
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save as serialize
 
-from hal.files import clear_parts, write_whole
 from stack.framework.create import tensor
 from stack.framework.device import NDArray, engine
 from stack.framework.errors import CheckpointError, TensorError
 from stack.framework.realize import arrays_of
 from stack.framework.tensor import Tensor
+from stack.storage.errors import StorageError
+from stack.storage.layout import METADATA
+from stack.storage.single import read_file, write_file
 
 KEY = "state"
 """The metadata entry that holds the plain state as JSON."""
@@ -35,9 +31,6 @@ DEEPEST = 100
 
 _LARGEST_STATE_NBYTES = 40_000_000
 """Readers of safetensors refuse headers of more than 100 MB, in which each quote takes two."""
-
-_METADATA = "__metadata__"
-"""The one name that safetensors keeps for itself."""
 
 _PLAIN = (str, int, float, bool, type(None))
 """What comes back from JSON as it was: exactly these, and none of their subclasses."""
@@ -64,58 +57,22 @@ def save(path: str | Path, tree: Mapping[str, Any]) -> None:
             f"{_LARGEST_STATE_NBYTES:,}; put large data into tensors"
         )
     try:
-        data = serialize(arrays_in(tensors), {KEY: state})
-    except SafetensorError as error:
-        raise CheckpointError(f"cannot save {path}: {error}") from error
-    target = Path(os.path.realpath(path))
-    try:
-        _replace(target, data)
-    except OSError as error:
-        raise CheckpointError(
-            f"cannot write the checkpoint {path} ({len(data):,} bytes): {error.strerror}; "
-            f"{'the older file is unchanged' if target.exists() else 'no file was left'}"
-        ) from error
-
-
-def _replace(target: Path, data: bytes) -> None:
-    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        clear_parts(folder, target.name)
-        mode = _mode(folder, target.name)
-        if mode is None:
-            write_whole(folder, target.name, (data,), 0o666, durable=True)
-        else:
-            write_whole(folder, target.name, (data,), mode, exactly=True, durable=True)
-    finally:
-        os.close(folder)
-
-
-def _mode(folder: int, name: str) -> int | None:
-    """The mode of the file that is to be replaced, if there is one. Raises OSError for what is no
-    file."""
-    try:
-        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        number = errno.EISDIR if stat.S_ISDIR(status.st_mode) else errno.EINVAL
-        raise OSError(number, "the name is that of something else than a file")
-    return stat.S_IMODE(status.st_mode)
+        write_file(path, arrays_in(tensors), {KEY: state})
+    except StorageError as error:
+        raise CheckpointError(str(error)) from error
 
 
 def load(path: str | Path, device: str | None = None) -> dict[str, Any]:
-    """What `save` was given, with tensors on the device. Raises CheckpointError naming the file and
-    what is wrong."""
+    """What `save` was given, with tensors on the device. Every byte is verified; files of earlier
+    versions have no checksums. Raises CheckpointError naming the file and what is wrong."""
     file = Path(path)
-    if not file.is_file():
-        raise CheckpointError(f"there is no checkpoint {file}")
     try:
-        with safe_open(file, framework="numpy") as opened:
-            state = (opened.metadata() or {}).get(KEY)
-            arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    except (SafetensorError, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
-        # Foreign code: of element types that numpy lacks it speaks by errors of several kinds.
-        raise CheckpointError(_complaint(file, error)) from error
+        arrays, metadata = read_file(file)
+    except StorageError as error:
+        raise CheckpointError(str(error)) from error
+    state = metadata.pop(KEY, None)
+    if metadata:
+        raise CheckpointError(_foreign(file, f"it has the entries {list(metadata)}"))
     if state is None:
         raise CheckpointError(_foreign(file, "it has no state"))
     try:
@@ -130,13 +87,6 @@ def load(path: str | Path, device: str | None = None) -> dict[str, Any]:
 
 def _foreign(file: Path, why: str) -> str:
     return f"{file} is a safetensors file, but not a checkpoint written by `save`: {why}"
-
-
-def _complaint(file: Path, error: Exception) -> str:
-    return (
-        f"{file} ({file.stat().st_size:,} bytes) is not a whole safetensors checkpoint: {error}; "
-        "it was cut short or is a file of another kind"
-    )
 
 
 _TENSOR = "tensor:"
@@ -158,7 +108,7 @@ def taken_apart(value: Any, path: str, tensors: dict[str, Tensor], depth: int = 
         raise CheckpointError(f"cannot save {path[:80]}...: it is more than {DEEPEST} levels deep")
     if isinstance(value, Tensor):
         _check_text(path, path)
-        if path == _METADATA:
+        if path == METADATA:
             raise CheckpointError(f"cannot save a tensor under the name {path}: the format has it")
         if path in tensors:
             raise CheckpointError(f"cannot save two tensors under one name, {path}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -44,6 +44,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "F8_E8M0": np.dtype(ml_dtypes.float8_e8m0fnu),
 }
 """The element types of safetensors, by its names (safetensors 0.8, `Dtype`)."""
+METADATA = "__metadata__"
+"""The one name that safetensors keeps for itself."""
 _CODES = {dtype: code for code, dtype in DTYPES.items()}
 _GROUP = re.compile(r"[A-Za-z0-9_]+\Z")
 
@@ -176,7 +178,7 @@ def layout_of(
     for info in tensors:
         if info.key in seen:
             raise StorageError(f"the tensor {info} comes twice; each is saved under one name")
-        if info.name == "__metadata__":
+        if info.name == METADATA:
             raise StorageError(f"a tensor cannot be called {info}: safetensors keeps that name")
         seen.add(info.key)
         groups.setdefault(info.group, []).append(info)
@@ -195,7 +197,8 @@ def _group_files(group: str, members: list[TensorInfo], file_nbytes: int) -> lis
         names = [f"{group}.safetensors"]
     else:
         names = [f"{group}-{i + 1:05}-of-{len(parts):05}.safetensors" for i in range(len(parts))]
-    files = [_file(name, part) for name, part in zip(names, parts, strict=True)]
+    plain = {"format": "pt"}
+    files = [file_of(name, part, plain) for name, part in zip(names, parts, strict=True)]
     index = {
         "metadata": {"total_size": sum(info.nbytes for info in members)},
         "weight_map": {info.name: file.name for file in files for info in file.tensors},
@@ -216,8 +219,9 @@ def _parts(members: Sequence[TensorInfo], file_nbytes: int) -> list[tuple[Tensor
     return [tuple(part) for part in parts]
 
 
-def _file(name: str, tensors: tuple[TensorInfo, ...]) -> File:
-    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+def file_of(name: str, tensors: tuple[TensorInfo, ...], metadata: Mapping[str, str]) -> File:
+    """The safetensors file of tensors in this order; its metadata come first in the header."""
+    entries: dict[str, Any] = {METADATA: dict(metadata)}
     at, offsets = 0, []
     for info in tensors:
         end = at + info.nbytes

@@ -31,45 +31,46 @@ WORDS = (
 )  # fmt: skip
 
 
-def mutants(rng, count):
-    """That many files, each with bits, bytes, words or whole values changed."""
+def mutants(rng, count, whole=WHOLE):
+    """That many files, each with bits, bytes, words or whole values of one changed, which has no
+    checksums by default."""
     for _ in range(count):
-        yield rng.choice((_flipped, _cut, _spliced, _in_header, _in_state))(rng)
+        yield rng.choice((_flipped, _cut, _spliced, _in_header, _in_state))(rng, whole)
 
 
-def _flipped(rng):
-    data = bytearray(WHOLE)
+def _flipped(rng, whole):
+    data = bytearray(whole)
     begin = rng.choice((0, len(data) - 40))  # anywhere, or in the tensors
     for _ in range(rng.randint(1, 3)):
         data[rng.randrange(begin, len(data))] ^= 1 << rng.randrange(8)
     return bytes(data)
 
 
-def _cut(rng):
-    at = rng.randrange(len(WHOLE))
-    return WHOLE[:at] if rng.random() < 0.5 else WHOLE + rng.randbytes(rng.randint(1, 40))
+def _cut(rng, whole):
+    at = rng.randrange(len(whole))
+    return whole[:at] if rng.random() < 0.5 else whole + rng.randbytes(rng.randint(1, 40))
 
 
-def _spliced(rng):
-    at, end = sorted(rng.sample(range(len(WHOLE)), 2))
-    return WHOLE[:at] + rng.choice((b"", rng.randbytes(8), WHOLE[at:end] * 2)) + WHOLE[end:]
+def _spliced(rng, whole):
+    at, end = sorted(rng.sample(range(len(whole)), 2))
+    return whole[:at] + rng.choice((b"", rng.randbytes(8), whole[at:end] * 2)) + whole[end:]
 
 
-def _in_header(rng):
-    nbytes = int.from_bytes(WHOLE[:8], "little")
-    return _with_header(_changed(WHOLE[8 : 8 + nbytes].decode(), rng), nbytes)
+def _in_header(rng, whole):
+    nbytes = int.from_bytes(whole[:8], "little")
+    return _with_header(_changed(whole[8 : 8 + nbytes].decode(), rng), whole[8 + nbytes :])
 
 
-def _in_state(rng):
-    nbytes = int.from_bytes(WHOLE[:8], "little")
-    header = json.loads(WHOLE[8 : 8 + nbytes])
-    header["__metadata__"]["state"] = _changed(STATE, rng)
-    return _with_header(json.dumps(header), nbytes)
+def _in_state(rng, whole):
+    nbytes = int.from_bytes(whole[:8], "little")
+    header = json.loads(whole[8 : 8 + nbytes])
+    header["__metadata__"]["state"] = _changed(header["__metadata__"]["state"], rng)
+    return _with_header(json.dumps(header), whole[8 + nbytes :])
 
 
-def _with_header(text, nbytes):
+def _with_header(text, data):
     header = text.encode(errors="surrogatepass")
-    return len(header).to_bytes(8, "little") + header + WHOLE[8 + nbytes :]
+    return len(header).to_bytes(8, "little") + header + data
 
 
 def _changed(text, rng):

@@ -51,6 +51,57 @@ def test_the_file_is_plain_safetensors(tmp_path):
     assert load_file(tmp_path / "c")["model.w"].tolist() == [1, 1]
 
 
+def flipped_bits_are_found(path, places):
+    """Flip a bit at each place of a file, one after the other."""
+    choose = random.Random(5)
+    with path.open("r+b", buffering=0) as stream:
+        for at in places:
+            byte = os.pread(stream.fileno(), 1, at)[0]
+            os.pwrite(stream.fileno(), bytes([byte ^ 1 << choose.randrange(8)]), at)
+            with pytest.raises(ht.CheckpointError, match=str(path)):
+                checkpoint.load(path)
+            os.pwrite(stream.fileno(), bytes([byte]), at)
+
+
+def test_a_flipped_bit_at_any_place_is_found(tmp_path):
+    """At every byte of the header, and at places in each block of the data."""
+    path = tmp_path / "c"
+    small = checkpoint_of(path, {"step": 3, "w": ht.ones(2), "b": ht.tensor([1.5]).bfloat16()})
+    text = len(small[: 8 + int.from_bytes(small[:8], "little")].rstrip())
+    flipped_bits_are_found(path, [*range(text + 2), *range(4090, len(small))])
+    large = checkpoint_of(path, {"w": ht.arange(5 << 20).float()})
+    choose = random.Random(6)
+    places = [choose.randrange(4096, len(large)) for _ in range(12)]
+    flipped_bits_are_found(path, [*places, len(large) - 1])
+    assert checkpoint.load(path)["w"][-1].item() == (5 << 20) - 1
+
+
+def checkpoint_of(path, tree):
+    """The bytes of a file."""
+    checkpoint.save(path, tree)
+    return path.read_bytes()
+
+
+def test_damage_is_named_by_tensor_and_range(tmp_path):
+    path = tmp_path / "c"
+    checkpoint.save(path, {"model": {"a": ht.zeros(3 << 20), "b": ht.zeros(3 << 20)}})
+    data = bytearray(path.read_bytes())
+    data[4096 + (9 << 20)] ^= 1
+    path.write_bytes(data)
+    low, high = 4096 + (8 << 20), 4096 + (16 << 20)
+    with pytest.raises(
+        ht.CheckpointError, match=rf"bytes {low:,} to {high:,} \(model.a, model.b\) are not what"
+    ):
+        checkpoint.load(path)
+
+
+def test_files_of_earlier_versions_load(tmp_path):
+    state = '{"dict": [["w", {"tensor:": "w"}], ["n", {"list": [1]}]]}'
+    save_file({"w": np.arange(3, dtype=np.float32)}, tmp_path / "c", {"state": state})
+    back = checkpoint.load(tmp_path / "c")
+    assert (back["w"].tolist(), back["n"]) == ([0, 1, 2], [1])
+
+
 def test_a_training_goes_on_as_if_nothing_had_happened(tmp_path):
     def make():
         ht.manual_seed(1)
@@ -342,6 +393,9 @@ def test_mutated_files_are_refused_or_whole(tmp_path):
     """`python -m tests.framework.checkpoint_mutants 5000` looks at more of them."""
     outcomes = [refused_or_whole(tmp_path / "c", m) for m in mutants(random.Random(13), 250)]
     assert 20 < sum(outcomes) < 240, "some are refused, and some change a name or a value"
+    signed = checkpoint_of(tmp_path / "whole", {"model": {"w": ht.ones(2, 3)}, "step": 7})
+    changed = [m for m in mutants(random.Random(14), 150, signed) if m != signed]
+    assert all(refused_or_whole(tmp_path / "c", m) for m in changed)
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o666, 0o400])
