@@ -15,7 +15,8 @@ from stack.framework.dtypes import of_scalar, promote
 from stack.framework.errors import TensorError, where_called
 from stack.framework.expr import create
 from stack.framework.expr.operand import Number
-from stack.framework.tensor import Tensor, host_array
+from stack.framework.host import host_array
+from stack.framework.tensor import Tensor
 from stack.ops.error import GraphError
 
 

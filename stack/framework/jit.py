@@ -17,9 +17,10 @@ from stack.framework.capture import Argument, Captured, capture
 from stack.framework.cell import Cell, become, traces, unsettled
 from stack.framework.device import default_device, engine
 from stack.framework.errors import TensorError, where_called
+from stack.framework.host import host_array
 from stack.framework.realize import array_of, compute, isolate, realize
 from stack.framework.request import depends
-from stack.framework.tensor import Tensor, host_array
+from stack.framework.tensor import Tensor
 from stack.framework.tree import flatten, unflatten
 
 P = ParamSpec("P")

@@ -14,7 +14,6 @@ import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
-from hal.tile.numeric import NUMPY
 from stack import ops as g
 from stack.framework import dtypes, store
 from stack.framework.apply import common_device, evaluate
@@ -116,7 +115,7 @@ def _second(x: Node, source: Operand) -> Node:
 
 
 def _fill_where(x: Node, mask: Node, value: Operand) -> Node:
-    return e.where(mask, value, x)
+    return e.where(mask, value if isinstance(value, Node) else g.const(value, x.dtype), x)
 
 
 class Tensor(Cell):
@@ -381,8 +380,8 @@ class Tensor(Cell):
         return apply(e.where, condition, self, other)
 
     def masked_fill(self, mask: Tensor, value: Tensor | Scalar) -> Tensor:
-        """value where the mask holds, else self."""
-        return apply(e.where, mask, value, self).to(self.dtype)
+        """value where the mask holds, else self; its element type is that of self."""
+        return apply(_fill_where, self, mask, value).to(self.dtype)
 
     # reductions
 
@@ -575,28 +574,3 @@ def grad(
     found = gradients([(outputs.node, _seed(outputs, grad_outputs))], nodes.__contains__)
     totals = [found.get(x.node, g.full_like(x.node, 0)) for x in wanted]
     return tuple(Tensor(n, outputs.device, requires_grad=create_graph) for n in totals)
-
-
-def host_array(data: Any, dtype: DType | None) -> tuple[NDArray, DType]:
-    """Host data as an array of the asked element type, or of the one that PyTorch would choose."""
-    try:
-        array = np.asarray(data)
-        if dtype is not None:
-            return array.astype(NUMPY[dtype]), dtype
-    except (ValueError, TypeError, OverflowError) as error:
-        raise TensorError(
-            f"a tensor cannot be made of this {type(data).__name__}: {error}\n  "
-            f"called at {where_called()}"
-        ) from error
-    is_numpy = isinstance(data, np.ndarray | np.generic)
-    dtype = _BY_NUMPY.get(array.dtype) if is_numpy else _PLAIN.get(array.dtype.kind)
-    if dtype is None:
-        raise TensorError(
-            f"a tensor cannot hold {type(data).__name__} data of numpy's {array.dtype}\n  "
-            f"called at {where_called()}"
-        )
-    return array.astype(NUMPY[dtype]), dtype
-
-
-_BY_NUMPY = {v: k for k, v in NUMPY.items()}
-_PLAIN = {"b": DType.BOOL, "i": DType.I64, "f": DType.F32}

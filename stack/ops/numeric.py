@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Real
+
 from hal.core.dtypes import DType
 from hal.tile.numeric import NUMPY, bounds, constant, quiet
 from stack.ops.error import GraphError
@@ -27,13 +29,15 @@ def identity(kind: str, dtype: DType) -> float | int:
 def canonical(value: float | int | bool, dtype: DType) -> float | int | bool:
     """The Python number that equals `value` rounded to `dtype`: float, int or bool by its kind.
 
-    Raises GraphError for an integer out of range and for a float that is not whole where an integer
-    is due.
+    Raises GraphError for an integer out of range, for a float that is not whole where an integer is
+    due, and for what is no real number.
     """
+    if not isinstance(value, Real):
+        raise GraphError(f"{value!r} is not a number")
     if dtype is DType.BOOL:
         return bool(value)
     if dtype.is_float:
-        return _rounded(float(value), dtype)
+        return _rounded(value, dtype)
     whole = int(value) if value == value and abs(value) != float("inf") else None
     low, high = bounds(dtype)
     if whole is None or whole != value or not low <= whole <= high:
@@ -42,7 +46,11 @@ def canonical(value: float | int | bool, dtype: DType) -> float | int | bool:
 
 
 def _rounded(value: float, dtype: DType) -> float:
+    try:
+        double = float(value)
+    except OverflowError as error:
+        raise GraphError(f"{value!r} is not a value of {dtype.short}: {error}") from None
     if dtype is DType.F64:
-        return value
+        return double
     with quiet():
-        return float(constant(value, dtype))
+        return float(constant(double, dtype))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
@@ -107,16 +108,22 @@ def where(condition: Node, x: Operand, y: Operand) -> Node:
 
 
 def clamp(x: Node, min: Operand | None = None, max: Operand | None = None) -> Node:
-    """x limited to [min, max]; NaN stays."""
+    """x limited to [min, max]; NaN where x or a limit is NaN."""
     if min is None and max is None:
         raise TensorError("needs a min, a max or both")
     if min is not None:
-        a, low = meet(x, min)
-        x = g.where(g.lt(a, low), low, a)
+        x = _limited(x, min, g.lt)
     if max is not None:
-        a, high = meet(x, max)
-        x = g.where(g.lt(high, a), high, a)
+        x = _limited(x, max, lambda a, high: g.lt(high, a))
     return x
+
+
+def _limited(x: Node, limit: Operand, beyond: Callable[[Node, Node], Node]) -> Node:
+    a, b = meet(x, limit)
+    outside = beyond(a, b)
+    if b.dtype.is_float and (isinstance(limit, Node) or limit != limit):
+        outside = g.or_(outside, isnan(b))
+    return g.where(outside, b, a)
 
 
 def neg(x: Node) -> Node:
