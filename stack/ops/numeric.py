@@ -32,7 +32,8 @@ def canonical(value: float | int | bool, dtype: DType) -> float | int | bool:
     Raises GraphError for an integer out of range, for a float that is not whole where an integer is
     due, and for what is no real number.
     """
-    if not isinstance(value, Real):
+    given: object = value  # whatever a user wrote beside a tensor
+    if not isinstance(given, Real):
         raise GraphError(f"{value!r} is not a number")
     if dtype is DType.BOOL:
         return bool(value)
