@@ -40,7 +40,17 @@ def _pages() -> Iterator[str]:
     for title, module in _VALUES:
         yield f"## {title}"
         yield _doc(module)
-        yield from _definitions(_tree(module))
+        # The public classes and the assigned names that have a docstring, as the text has them
+        tree = _tree(module)
+        for node, after in zip(tree.body, [*tree.body[1:], ast.Pass()], strict=True):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield _class(node)
+            match node, after:
+                case (
+                    ast.Assign(targets=[ast.Name(name)]) | ast.AnnAssign(target=ast.Name(name)),
+                    ast.Expr(ast.Constant(str(text))),
+                ):
+                    yield f"### `{name}`\n\n{_code(ast.unparse(node))}\n\n{inspect.cleandoc(text)}"
 
 
 def _hooks() -> Iterator[str]:
@@ -70,19 +80,6 @@ def _hook(hook: ast.FunctionDef) -> str:
     assert hook.returns is not None, "every hook says what it returns"
     signature = f"{hook.name}({', '.join(parameters)}) -> {ast.unparse(hook.returns)}"
     return f"### `{hook.name}`\n\n{_code(signature)}\n\n{ast.get_docstring(hook)}"
-
-
-def _definitions(tree: ast.Module) -> Iterator[str]:
-    """The public classes and the assigned names that have a docstring, as the text has them."""
-    for node, after in zip(tree.body, [*tree.body[1:], ast.Pass()], strict=True):
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            yield _class(node)
-        match node, after:
-            case (
-                ast.Assign(targets=[ast.Name(name)]) | ast.AnnAssign(target=ast.Name(name)),
-                ast.Expr(ast.Constant(str(text))),
-            ):
-                yield f"### `{name}`\n\n{_code(ast.unparse(node))}\n\n{inspect.cleandoc(text)}"
 
 
 def _class(node: ast.ClassDef) -> str:

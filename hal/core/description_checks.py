@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from hal.core.description import (
     DeviceInfo,
@@ -53,7 +53,8 @@ def checked_info(device: str, found: object) -> DeviceInfo:
     for field, kind_of_field in _FIELDS.items():
         _check(device, field, getattr(found, field), kind_of_field)
     for field, kind_of_items in _ITEMS.items():
-        _check_items(device, field, getattr(found, field), kind_of_items)
+        for value in getattr(found, field):
+            _check(device, f"item of {field}", value, kind_of_items)
     return found
 
 
@@ -63,8 +64,3 @@ def _check(device: str, field: str, value: object, kind: type) -> None:
             f"{device}.describe returned a DeviceInfo whose {field} is {value!r}; it must be a "
             f"{kind.__name__}"
         )
-
-
-def _check_items(device: str, field: str, values: Iterable[object], kind: type) -> None:
-    for value in values:
-        _check(device, f"item of {field}", value, kind)

@@ -52,7 +52,10 @@ class Device(_Hooks):
         self._relay = relay(DeviceSpec, implementation, name, around)
         check_complete(self._relay, DeviceSpec, name, MANDATORY_DEVICE)
         self.info: DeviceInfo = checked_info(name, bound(self._relay, name, "describe")())
-        self._check_info()
+        if self.info.name != self.name:
+            raise PluginError(f"{self.name} describes itself as {self.info.name!r}")
+        declared = {hook for hook, feature in OPTIONAL.items() if feature in self.info.features}
+        check_complete(self._relay, DeviceSpec, self.name, declared)
         for hook in _BOUND:
             setattr(self, hook, self._binding(hook))
         self._close: Hook | None = bound(self._relay, name, "close")
@@ -82,12 +85,6 @@ class Device(_Hooks):
         raise InvalidCall(
             f"{self.name} cannot be pickled or copied; open it in the process that uses it"
         )
-
-    def _check_info(self) -> None:
-        if self.info.name != self.name:
-            raise PluginError(f"{self.name} describes itself as {self.info.name!r}")
-        declared = {hook for hook, feature in OPTIONAL.items() if feature in self.info.features}
-        check_complete(self._relay, DeviceSpec, self.name, declared)
 
     def _binding(self, hook: str) -> Hook:
         feature = OPTIONAL.get(hook)

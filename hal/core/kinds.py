@@ -38,7 +38,14 @@ def _misfit(what: str, value: object, hint: Any) -> str:
         return ""
     origin = get_origin(hint)
     if origin in (Union, UnionType):
-        return _misfit_of_all(what, value, get_args(hint))
+        hints = get_args(hint)
+        found = [_misfit(what, value, hint) for hint in hints]
+        if not all(found):
+            return ""
+        for hint, misfit in zip(hints, found, strict=True):
+            if isinstance(hint, type) and isinstance(value, hint):
+                return misfit  # it is of the right class, and something inside is wrong
+        return f"{what} must be {' or '.join(map(_named, hints))}, is {shown(value)}"
     if origin is not None:
         return _misfit_inside(what, value, origin, get_args(hint))
     if hint is int:
@@ -52,16 +59,6 @@ def _misfit(what: str, value: object, hint: Any) -> str:
     if not fits:
         return f"{what} must be {_named(hint)}, is {shown(value)}"
     return _misfit_of_fields(what, value) if is_dataclass(value) else ""
-
-
-def _misfit_of_all(what: str, value: object, hints: Sequence[Any]) -> str:
-    found = [_misfit(what, value, hint) for hint in hints]
-    if not all(found):
-        return ""
-    for hint, misfit in zip(hints, found, strict=True):
-        if isinstance(hint, type) and isinstance(value, hint):
-            return misfit  # it is of the right class, and something inside is wrong
-    return f"{what} must be {' or '.join(map(_named, hints))}, is {shown(value)}"
 
 
 def _misfit_inside(what: str, value: object, origin: Any, args: Sequence[Any]) -> str:

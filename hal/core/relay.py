@@ -37,7 +37,12 @@ def relay(
         _register(
             manager, wrappers[position], f"wrapper {position}: {type(wrappers[position]).__name__}"
         )
-    _check_wrappers(manager, name)
+    for hook, caller in vars(manager.hook).items():
+        for impl in caller.get_hookimpls():
+            if impl.plugin_name != name and not (impl.wrapper or impl.hookwrapper):
+                raise InvalidCall(
+                    f"{impl.plugin_name}.{hook} is not a wrapper; mark it @hookimpl(wrapper=True)"
+                )
     return manager
 
 
@@ -83,15 +88,6 @@ def _register(manager: pluggy.PluginManager, plugin: object, name: str) -> None:
         manager.check_pending()
     except pluggy.PluginValidationError as error:
         raise PluginError(f"{name} does not fit the hook specification: {error}") from error
-
-
-def _check_wrappers(manager: pluggy.PluginManager, name: str) -> None:
-    for hook, caller in vars(manager.hook).items():
-        for impl in caller.get_hookimpls():
-            if impl.plugin_name != name and not (impl.wrapper or impl.hookwrapper):
-                raise InvalidCall(
-                    f"{impl.plugin_name}.{hook} is not a wrapper; mark it @hookimpl(wrapper=True)"
-                )
 
 
 def _own(manager: pluggy.PluginManager, name: str, hook: str) -> pluggy.HookImpl | None:

@@ -55,7 +55,10 @@ class Bursts:
                 self._flight.hand_over(queue)
         elif pause_ns < _RAPID_NS and not self.away and self._flight.is_idle(queue):
             queue.held_ns = now_ns
-            self._begin(now_ns)
+            self._since_ns = now_ns
+            if self.unwatched:
+                self.unwatched = False
+                self._session.changed.notify_all()
         else:
             self._flight.hand_over(queue)
 
@@ -63,9 +66,3 @@ class Bursts:
         """How long the session's thread may sleep."""
         lingers = time.monotonic() - self._since_ns * 1e-9 < _LINGER_S
         return LOOK_S if lingers else math.inf
-
-    def _begin(self, now_ns: int) -> None:
-        self._since_ns = now_ns
-        if self.unwatched:
-            self.unwatched = False
-            self._session.changed.notify_all()

@@ -136,7 +136,9 @@ class HostedDevice:
             session.cause = session.cause or cause
             session.fail_all(cause)
             for _ in range(_PATIENCE_SLICES):
-                if not self._running():
+                self._session.flight.settle_all()
+                doing = any(op.uses or op.tasks or op.call for op in self._session.active)
+                if not (doing or self._session.flight.busy()):
                     break
                 session.changed.wait(SLICE_S)
             else:
@@ -155,11 +157,6 @@ class HostedDevice:
     @hookimpl
     def inject(self, fault: Fault) -> None:
         self._session.faults.add(fault)
-
-    def _running(self) -> bool:
-        self._session.flight.settle_all()
-        doing = any(op.uses or op.tasks or op.call for op in self._session.active)
-        return doing or self._session.flight.busy()
 
     def _end_epoch(self, cause: Failure) -> None:
         """Fail what is unreached, free everything, forget faults (with the lock held)."""

@@ -192,7 +192,15 @@ class Flight:
         for queue in self._session.queues:
             waited = queue.started and self._waited_ns(queue) > patience_ns
             if waited and self._is_sure(queue, patience_ns):
-                self._hang(queue.started[0])
+                op = queue.started[0]
+                at = next((i for i, m in enumerate(op.marks) if self._machine.state(m) > 0), 0)
+                text = f"no progress for {self._session.info.limits.progress_s:g} s"
+                name = self._session.name
+                self._session.lose(
+                    Failure(FailureKind.HANG, Scope.DEVICE, name, op.operations[at], text)
+                )
+                self._machine.abandon([*self.orphans, *(q.stream for q in self._session.queues)])
+                self.orphans.clear()
                 return
 
     def _is_sure(self, queue: Queue, patience_ns: float) -> bool:
@@ -238,14 +246,6 @@ class Flight:
             queue.seen = (seen, now_ns)
         since_ns = queue.seen[1] if running else max(queue.seen[1], self._moved_ns)
         return now_ns - since_ns
-
-    def _hang(self, op: Started) -> None:
-        at = next((i for i, m in enumerate(op.marks) if self._machine.state(m) > 0), 0)
-        text = f"no progress for {self._session.info.limits.progress_s:g} s"
-        name = self._session.name
-        self._session.lose(Failure(FailureKind.HANG, Scope.DEVICE, name, op.operations[at], text))
-        self._machine.abandon([*self.orphans, *(q.stream for q in self._session.queues)])
-        self.orphans.clear()
 
     def _failure(self, op: Started) -> Failure | None:
         """Why an operation that is over failed: by its waits or by itself."""

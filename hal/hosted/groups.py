@@ -52,7 +52,15 @@ class Groups:
                 allocation.check("collective")
             fault = session.faults.take("collective")
             op = Operation(timeline.native, (), tuple(waits), uses, fault)
-            return self._join(member, op, call, Ends(dst, src), timeline)
+            ends = Ends(dst, src)
+            shared, disagreement = member.circle.join(member, call)
+            op.call = shared
+            shared.joined[member.spec.rank] = (op, ends)
+            member.calls.append(shared)
+            point = self._session.submit(op, timeline)
+            if disagreement:
+                member.circle.disagree(shared, disagreement)
+            return point
 
     @hookimpl
     def abort(self, group: Group, cause: Failure) -> None:
@@ -74,15 +82,3 @@ class Groups:
         member: Member = group.native
         self._session.members.remove(member)
         member.depart("it left the group")
-
-    def _join(
-        self, member: Member, op: Operation, call: Collective, ends: Ends, timeline: Timeline
-    ) -> Point:
-        shared, disagreement = member.circle.join(member, call)
-        op.call = shared
-        shared.joined[member.spec.rank] = (op, ends)
-        member.calls.append(shared)
-        point = self._session.submit(op, timeline)
-        if disagreement:
-            member.circle.disagree(shared, disagreement)
-        return point

@@ -104,7 +104,13 @@ class Scheduler:
             if op is None:
                 continue
             if op.apart:
-                self._work_apart(op)
+                # A host function may wait for other operations, so it has a thread of its own
+                name = f"{self._session.name} host call"
+                self._callers = [thread for thread in self._callers if thread.is_alive()]
+                self._callers.append(
+                    threading.Thread(target=self._work, args=(op,), name=name, daemon=True)
+                )
+                self._callers[-1].start()
             else:
                 self._work(op)
         if self._forgotten and self._watch is not None:
@@ -130,15 +136,13 @@ class Scheduler:
                 if self._begin(op):
                     return op
             else:
-                self._sleep(self._sleep_s(left_s if ready else self._idle_s))
+                at_most_s = self._sleep_s(left_s if ready else self._idle_s)
+                bursts = self._session.bursts
+                at_most_s = min(at_most_s, bursts.look_s())
+                bursts.unwatched = at_most_s > LOOK_S
+                self._session.changed.wait(at_most_s)
+                bursts.unwatched = False
         return None
-
-    def _sleep(self, at_most_s: float) -> None:
-        bursts = self._session.bursts
-        at_most_s = min(at_most_s, bursts.look_s())
-        bursts.unwatched = at_most_s > LOOK_S
-        self._session.changed.wait(at_most_s)
-        bursts.unwatched = False
 
     def _sleep_s(self, at_most_s: float) -> float:
         if any(self._is_driven(op) for op in self._heads()):
@@ -200,15 +204,6 @@ class Scheduler:
         op.stage = Stage.RUNNING
         self._session.active.add(op)
         return True
-
-    def _work_apart(self, op: Operation) -> None:
-        """A host function may wait for other operations, so it has a thread of its own."""
-        name = f"{self._session.name} host call"
-        self._callers = [thread for thread in self._callers if thread.is_alive()]
-        self._callers.append(
-            threading.Thread(target=self._work, args=(op,), name=name, daemon=True)
-        )
-        self._callers[-1].start()
 
     def _fail(self, op: Operation, failure: Failure) -> None:
         if takes_device(failure):

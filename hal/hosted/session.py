@@ -73,18 +73,17 @@ class Session:
                 try:
                     end(what)
                 except Exception as error:  # noqa: BLE001  foreign code: the device is broken
-                    self._broken(end, error)
+                    text = f"{end.__name__} raised {type(error).__name__}: {error}"
+                    with LOCK:
+                        self.lose(
+                            Failure(FailureKind.DEVICE_LOST, Scope.DEVICE, self.name, "free", text)
+                        )
 
     def from_driver(self, take: Callable[[], Made]) -> Made:
         """Memory of the driver, which has back before what was spent; call without the lock."""
         with self._driver:
             self.give_back()
             return take()
-
-    def _broken(self, end: Callable[[Any], None], error: Exception) -> None:
-        text = f"{end.__name__} raised {type(error).__name__}: {error}"
-        with LOCK:
-            self.lose(Failure(FailureKind.DEVICE_LOST, Scope.DEVICE, self.name, "free", text))
 
     def check_usable(self, where: str) -> None:
         """Raise DeviceLost on a failed device, StaleHandle on a closed one."""

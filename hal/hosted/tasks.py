@@ -26,7 +26,12 @@ class Agenda:
         self._behind_all = [i for i, task in enumerate(tasks) if task.after is None][::-1]
         for index, task in enumerate(tasks):
             if task.after is not None:
-                self._wait(index, set(task.after))
+                after = set(task.after)
+                self._unmet[index] = len(after)
+                for earlier in after:
+                    self._followers[earlier].append(index)
+                if not after:
+                    self.ready.append(index)
         self._open()
 
     def done(self, index: int) -> None:
@@ -38,13 +43,6 @@ class Agenda:
             if not self._unmet[follower]:
                 insort(self.ready, follower)
         self._open()
-
-    def _wait(self, index: int, after: set[int]) -> None:
-        self._unmet[index] = len(after)
-        for earlier in after:
-            self._followers[earlier].append(index)
-        if not after:
-            self.ready.append(index)
 
     def _open(self) -> None:
         while self._first < len(self._done) and self._done[self._first]:

@@ -147,24 +147,21 @@ class Work:
         others = [a.session.machine for a in uses if a.session is not self._session]
 
         def run(part: bool) -> float | None:
-            self._check_peers(uses)
+            # Fail a copy whose other device is lost
+            for allocation in uses:
+                cause = allocation.session.cause
+                if allocation.session is not self._session and cause is not None:
+                    name = self._session.name
+                    text = f"{allocation.session.name} is lost: {cause}"
+                    raise OperationFailed(
+                        Failure(FailureKind.PEER_LOST, Scope.PEER, name, "copy", text)
+                    )
             for at, count in _pieces(nbytes // 2 if part else nbytes):
                 write(at, read(at, count))
                 doing.steps += 1
             return machine.copy_ns(nbytes, others[0] if others else None)
 
         return Task("copy", "copy", run, uses)
-
-    def _check_peers(self, uses: Sequence[Allocation]) -> None:
-        """Fail a copy whose other device is lost."""
-        for allocation in uses:
-            cause = allocation.session.cause
-            if allocation.session is not self._session and cause is not None:
-                name = self._session.name
-                text = f"{allocation.session.name} is lost: {cause}"
-                raise OperationFailed(
-                    Failure(FailureKind.PEER_LOST, Scope.PEER, name, "copy", text)
-                )
 
     def _fill(self, dst: Region, pattern: bytes) -> Task:
         allocation: Allocation = dst.buffer.native

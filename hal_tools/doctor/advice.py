@@ -37,14 +37,10 @@ _OPENING = {
 def advice(check: str, found: Found, cause: str, device: str = "") -> str:
     """What the person who installs or writes the plugin, or opens its `device`, does next."""
     if device:
-        return _opening(device, cause)
+        look = _watch(cause, f"import hal; hal.open('{device}')", "")
+        told = (step for words, step in _OPENING.items() if re.search(words, cause))
+        return "; ".join([*list(told)[:1], look])
     return _ADVICE[check](found, cause)
-
-
-def _opening(device: str, cause: str) -> str:
-    look = _watch(cause, f"import hal; hal.open('{device}')", "")
-    told = (step for words, step in _OPENING.items() if re.search(words, cause))
-    return "; ".join([*list(told)[:1], look])
 
 
 def _entry_point(found: Found, cause: str) -> str:

@@ -64,7 +64,12 @@ def parse_manifest(text: str) -> Manifest:
     except tomllib.TOMLDecodeError as error:
         raise PluginError(f"{FILE} is not valid TOML: {error}") from error
     _check_keys(table)
-    features, unknown = _features(table["features"])
+    names = table["features"]
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise PluginError(f"{FILE}: features must be strings, found {wrong}")
+    known = {feature.value: feature for feature in Feature}
+    features = frozenset(known[name] for name in names if name in known)
+    unknown = tuple(name for name in names if name not in known)
     return Manifest(
         table["name"], _range(table["contract"]), features, table["description"], unknown
     )
@@ -140,12 +145,3 @@ def _range(value: list[object]) -> tuple[int, int]:
         case [int(low), int(high)] if 0 < low <= high:
             return low, high
     raise PluginError(f"{FILE}: contract must be [lowest, highest], is {value!r}")
-
-
-def _features(names: list[object]) -> tuple[frozenset[Feature], tuple[str, ...]]:
-    """The features that this package knows among the names, and the other names."""
-    if wrong := [name for name in names if not isinstance(name, str)]:
-        raise PluginError(f"{FILE}: features must be strings, found {wrong}")
-    known = {feature.value: feature for feature in Feature}
-    mine = frozenset(known[str(name)] for name in names if name in known)
-    return mine, tuple(str(name) for name in names if name not in known)

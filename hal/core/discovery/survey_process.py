@@ -133,22 +133,18 @@ def _run(
         os.write(notes, json.dumps([kind, value]).encode() + b"\n")
 
     try:
-        _set_apart(deadline_s, printed)
+        # A session of its own, so that its children end with it; an alarm if nobody ends it
+        os.setsid()
+        signal.setitimer(signal.ITIMER_REAL, deadline_s + 1.0)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        for ours, theirs in ((nothing, 0), (printed, 1), (printed, 2)):
+            os.dup2(ours, theirs)
         examine(name, module, opens, note)
     except HalError as error:
         note("cause", str(error))
     except BaseException as error:  # noqa: BLE001  foreign code: its last words are the finding
         note("cause", said(error))
     os._exit(0)
-
-
-def _set_apart(deadline_s: float, printed: int) -> None:
-    """A session of its own, so that its children end with it; an alarm if nobody ends it."""
-    os.setsid()
-    signal.setitimer(signal.ITIMER_REAL, deadline_s + 1.0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for ours, theirs in ((nothing, 0), (printed, 1), (printed, 2)):
-        os.dup2(ours, theirs)
 
 
 def _finish(fork: _Fork, ends: float, deadline_s: float) -> dict[str, Any]:

@@ -135,7 +135,12 @@ def check_copy(where: str, dst: Region | HostMemory, src: Region | HostMemory) -
     if to != of:
         raise InvalidCall(f"{where}: dst has {to} bytes, src has {of}; sizes must be equal")
     if isinstance(dst, Region) and isinstance(src, Region):
-        _check_apart(where, dst, src)
+        overlap = src.offset < dst.offset + dst.nbytes and dst.offset < src.offset + src.nbytes
+        if dst.buffer is src.buffer and overlap and dst.nbytes:
+            raise InvalidCall(
+                f"{where}: dst [{dst.offset}, {dst.offset + dst.nbytes}) overlaps "
+                f"src [{src.offset}, {src.offset + src.nbytes}) of the same buffer"
+            )
 
 
 def check_timeout(where: str, timeout_s: float) -> None:
@@ -213,15 +218,6 @@ def _side(where: str, side: Region | HostMemory, writable: bool) -> int:
         check_region(where, side)
         return side.nbytes
     return check_host_memory(where, side, writable)
-
-
-def _check_apart(where: str, dst: Region, src: Region) -> None:
-    overlap = src.offset < dst.offset + dst.nbytes and dst.offset < src.offset + src.nbytes
-    if dst.buffer is src.buffer and overlap and dst.nbytes:
-        raise InvalidCall(
-            f"{where}: dst [{dst.offset}, {dst.offset + dst.nbytes}) overlaps "
-            f"src [{src.offset}, {src.offset + src.nbytes}) of the same buffer"
-        )
 
 
 def shrunk(where: str, spec: GroupSpec, ranks: Sequence[int]) -> GroupSpec:

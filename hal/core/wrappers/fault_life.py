@@ -121,7 +121,12 @@ class Life:
                 return True
             if left == 0.0:
                 return False
-        return self._wait_lost(points, wait_all)
+        unreached = [p for p in points if p.value > self._frozen.get(id(p.timeline), 0)]
+        if not unreached or (not wait_all and len(unreached) < len(points)):
+            return True
+        self._device.wait(unreached, 0.0, wait_all)  # one that failed before the loss says so
+        assert self.lost is not None, "the device is lost"
+        raise error_for(self.lost)
 
     def health(self, found: Health) -> Health:
         """The device's health with what faults did to it."""
@@ -136,14 +141,6 @@ class Life:
     def _signal(self, gate: Point, failure: Failure | None) -> None:
         with suppress(HalError):  # it was signalled before, or the session has ended
             self._device.signal(gate.timeline, gate.value, failure)
-
-    def _wait_lost(self, points: Sequence[Point], wait_all: bool) -> bool:
-        unreached = [p for p in points if p.value > self._frozen.get(id(p.timeline), 0)]
-        if not unreached or (not wait_all and len(unreached) < len(points)):
-            return True
-        self._device.wait(unreached, 0.0, wait_all)  # one that failed before the loss says so
-        assert self.lost is not None, "the device is lost"
-        raise error_for(self.lost)
 
     def _are_over(self, points: Sequence[Point]) -> bool:
         try:

@@ -150,7 +150,10 @@ def _fault(kind: str, hook: str, rest: list[str]) -> PlannedFault:
         given.get("device", ""),
         float(given.get("seconds", "0.1")),
     )
-    _check_numbers(fault)
+    if not (fault.nth > 0 or fault.every > 0 or 0 < fault.probability <= 1):
+        raise ValueError("nth and every are 1 or more, probability is above 0 and at most 1")
+    if not 0 <= fault.seconds < 3600:
+        raise ValueError(f"seconds is {fault.seconds:g}; allowed are 0 to 3600")
     return fault
 
 
@@ -161,13 +164,6 @@ def _pairs(words: list[str]) -> dict[str, str]:
     if unknown := [key for key in pairs if key not in _KEYS]:
         raise ValueError(f"no key {unknown[0]!r}; there are {', '.join(_KEYS)}")
     return pairs
-
-
-def _check_numbers(fault: PlannedFault) -> None:
-    if not (fault.nth > 0 or fault.every > 0 or 0 < fault.probability <= 1):
-        raise ValueError("nth and every are 1 or more, probability is above 0 and at most 1")
-    if not 0 <= fault.seconds < 3600:
-        raise ValueError(f"seconds is {fault.seconds:g}; allowed are 0 to 3600")
 
 
 def failure_kind(fault: PlannedFault) -> FailureKind:

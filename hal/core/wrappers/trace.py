@@ -171,24 +171,21 @@ class _DeviceTrace:
         try:
             if not self._device.wait((submitted.point,), 0.0, True):
                 return False
-            self._add_spans(submitted)
+            spans = sorted(self._device.timestamps(submitted.point), key=lambda span: span.start_ns)
+            for span in spans:
+                if span.lane not in self._lanes:
+                    self._lanes.add(span.lane)
+                    self.tracer.add(thread(self.pid, span.lane, f"lane {span.lane}"))
+                self.tracer.add(operation(self.pid, span))
+            if spans:
+                flow = next(self._flows)
+                self.tracer.add(*arrow(flow, submitted.tid, submitted.start_ns, self.pid, spans[0]))
         except OperationFailed as error:
             now = time.monotonic_ns()
             self.tracer.add(failed(self.pid, submitted.name, now, str(error.failure)))
         except InvalidCall:
             return True  # its timeline was freed: the spans are gone
         return True
-
-    def _add_spans(self, submitted: _Submitted) -> None:
-        spans = sorted(self._device.timestamps(submitted.point), key=lambda span: span.start_ns)
-        for span in spans:
-            if span.lane not in self._lanes:
-                self._lanes.add(span.lane)
-                self.tracer.add(thread(self.pid, span.lane, f"lane {span.lane}"))
-            self.tracer.add(operation(self.pid, span))
-        if spans:
-            flow = next(self._flows)
-            self.tracer.add(*arrow(flow, submitted.tid, submitted.start_ns, self.pid, spans[0]))
 
 
 def _around(traced: _DeviceTrace, hook: str) -> Callable[..., Generator[None, Any, Any]]:

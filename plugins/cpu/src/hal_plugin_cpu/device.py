@@ -128,14 +128,10 @@ class CpuDevice:
         if takes_device(failure):
             self._session.lose(failure)
         for callback in tuple(self._subscribers):
-            _tell(callback, failure)
-
-
-def _tell(callback: Callable[[Failure], None], failure: Failure) -> None:
-    try:
-        callback(failure)
-    except Exception as error:  # noqa: BLE001  foreign code: the others must hear of it too
-        sys.excepthook(type(error), error, error.__traceback__)
+            try:
+                callback(failure)
+            except Exception as error:  # noqa: BLE001  foreign code: the others must hear of it too
+                sys.excepthook(type(error), error, error.__traceback__)
 
 
 _STATES: dict[int, HealthState] = {

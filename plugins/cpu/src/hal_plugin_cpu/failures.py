@@ -57,9 +57,7 @@ class Failures:
     def value(self, number: int) -> Failure:
         """The failure with that number."""
         if number >= lib.HC_HANGS:
-            return self._hang(self._names.operation(number - lib.HC_HANGS + lib.HC_FIRST_NAME))
+            operation = self._names.operation(number - lib.HC_HANGS + lib.HC_FIRST_NAME)
+            text = f"no progress for {self._progress_s:g} s"
+            return Failure(FailureKind.HANG, Scope.QUEUE, self._device, operation, text)
         return self._values[number - 1]
-
-    def _hang(self, operation: str) -> Failure:
-        text = f"no progress for {self._progress_s:g} s"
-        return Failure(FailureKind.HANG, Scope.QUEUE, self._device, operation, text)

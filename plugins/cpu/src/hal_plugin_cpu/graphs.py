@@ -103,13 +103,10 @@ class _Slots:
         self.count = 0
         for index, command in enumerate(commands):
             if isinstance(command, LaunchCommand):
-                self._add(index, command)
-
-    def _add(self, index: int, command: LaunchCommand) -> None:
-        for position, slot in command.launchable.native.slots:
-            param = command.launchable.program.params[position]
-            self.patches.append((index, position, self._native_slot(slot, param)))
-            self.count = max(self.count, slot + 1)
+                for position, slot in command.launchable.native.slots:
+                    param = command.launchable.program.params[position]
+                    self.patches.append((index, position, self._native_slot(slot, param)))
+                    self.count = max(self.count, slot + 1)
 
     def _native_slot(self, slot: int, param: Param) -> int:
         for number, (other, known) in enumerate(self.natives):

@@ -22,7 +22,11 @@ _NO_PLATFORM = -1001
 
 def devices() -> list[cl.Device]:
     """Every device, by the names of platform and device; equal ones as the driver lists them."""
-    found = [device for platform in _platforms() for device in _of_platform(platform)]
+    found = [
+        device
+        for platform in _platforms()
+        for device in _listed(platform.get_devices, cl.status_code.DEVICE_NOT_FOUND)
+    ]
     return sorted(found, key=lambda device: (device.platform.name, device.name))
 
 
@@ -53,10 +57,6 @@ def summary(device: cl.Device) -> str:
 
 def _platforms() -> list[cl.Platform]:
     return _listed(cl.get_platforms, _NO_PLATFORM)
-
-
-def _of_platform(platform: cl.Platform) -> list[cl.Device]:
-    return _listed(platform.get_devices, cl.status_code.DEVICE_NOT_FOUND)
 
 
 def _listed(listing: Callable[[], Iterable[Found]], none: int) -> list[Found]:

@@ -130,7 +130,11 @@ class CoreGroup:
             words = self._line().split()
             if words[0] == "ok":
                 return words[1:]
-            text = self._take(int(words[3])).decode(errors="replace")
+            nbytes = int(words[3])
+            while len(self._rest) < nbytes:
+                self._rest += self._receive()
+            taken, self._rest = self._rest[:nbytes], self._rest[nbytes:]
+            text = taken.decode(errors="replace")
         if lost := words[0] == "last":
             self._process.wait(_END_S)
         text, line = _placed(text, int(words[2]), loaded)
@@ -149,12 +153,6 @@ class CoreGroup:
             self._rest += self._receive()
         line, _, self._rest = self._rest.partition(b"\n")
         return line.decode()
-
-    def _take(self, nbytes: int) -> bytes:
-        while len(self._rest) < nbytes:
-            self._rest += self._receive()
-        taken, self._rest = self._rest[:nbytes], self._rest[nbytes:]
-        return taken
 
     def _receive(self) -> bytes:
         """More of the answer. The process itself ends what hangs; here its end is noticed, after

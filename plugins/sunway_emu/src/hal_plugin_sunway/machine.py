@@ -147,7 +147,12 @@ class SunwayMachine(Machine):
             try:
                 loaded = self._load(path)
             except CoreGroupFailure:
-                self._discard_kept(path)
+                # Let a program go that cannot be loaded, as the kept one may be of no use; so may
+                # the process's own program, if it has ended
+                toolchain.discard(path, self._cache)
+                if self._process.group is None or not self._process.group.alive():
+                    self._end()
+                    toolchain.discard(toolchain.worker(self._cache), self._cache)
                 toolchain.program(source.text, folder, source.entry, cache=self._cache)
                 loaded = self._load_new(path)
             self._check(compiled, loaded)
@@ -210,14 +215,6 @@ class SunwayMachine(Machine):
                 text = f"the core group's process does not start: {error}"
                 raise CoreGroupFailure("lost", 0, text, lost=True) from error
         return process.group
-
-    def _discard_kept(self, path: Path) -> None:
-        """Let a program go that cannot be loaded, as the kept one may be of no use; so may the
-        process's own program, if it has ended."""
-        toolchain.discard(path, self._cache)
-        if self._process.group is None or not self._process.group.alive():
-            self._end()
-            toolchain.discard(toolchain.worker(self._cache), self._cache)
 
     def _end(self) -> None:
         self._process.end()

@@ -73,29 +73,23 @@ def _moving(chip: Chip, remedies: Remedies, moves: Sequence[Move], places: Seque
 
     def simulated(share: float) -> float:
         whole = [max(int(n * share), 1) if n else 0 for n in lines]
-        traffic = _traffic(chip.count("core_groups"), moves, whole, places, line)
-        return flow(chip, traffic, remedies).cycles
+        # The lines that each core group asks for: of its moves by turns, as they go on at once,
+        # in runs that a controller can merge
+        groups = chip.count("core_groups")
+        asked: list[list[Request]] = [[] for _ in range(groups)]
+        left, run = whole, 4
+        while any(left):
+            for index, move in enumerate(moves):
+                here, there = places[move.reader], places[move.owner]
+                asked[here] += [Request(here, there, line)] * min(left[index], run)
+                left[index] -= min(left[index], run)
+        return flow(chip, asked, remedies).cycles
 
     if sum(lines) <= MOST_REQUESTS:
         return simulated(1.0)
     share = MOST_REQUESTS / sum(lines)
     less, more = simulated(share * 2 / 3), simulated(share)
     return more + (more - less) * (1 - share) / (share / 3)
-
-
-def _traffic(
-    groups: int, moves: Sequence[Move], lines: Sequence[int], places: Sequence[int], line: int
-) -> list[list[Request]]:
-    """The lines that each core group asks for: of its moves by turns, as they go on at once, in
-    runs that a controller can merge."""
-    asked: list[list[Request]] = [[] for _ in range(groups)]
-    left, run = list(lines), 4
-    while any(left):
-        for index, move in enumerate(moves):
-            here, there = places[move.reader], places[move.owner]
-            asked[here] += [Request(here, there, line)] * min(left[index], run)
-            left[index] -= min(left[index], run)
-    return asked
 
 
 def _neighbours(size: int, nbytes: int, added: int = 0) -> list[Phase]:
