@@ -309,6 +309,11 @@ class Collective:
     `counts` is for ALL_TO_ALL_V alone and equal on all ranks: row i has the elements that rank i
     sends to each rank. `src` of rank i has sum(counts[i]) elements, `dst` the sum of column i;
     `count` is 0.
+
+    `parts` are the elements of each rank's part where they differ, equal on all ranks, of
+    ALL_GATHER, GATHER, REDUCE_SCATTER and SCATTER; `count` is 0 then. A group that knows equal
+    parts alone refuses them with Unsupported. `name` is what all ranks call the call, for messages:
+    no group has to compare names.
     """
 
     kind: CollectiveKind
@@ -317,6 +322,40 @@ class Collective:
     reduce: ReduceKind = ReduceKind.SUM
     root: int = 0
     counts: tuple[tuple[int, ...], ...] = ()
+    parts: tuple[int, ...] = ()
+    name: str = ""
+
+    def __str__(self) -> str:
+        name = f" ({self.name})" if self.name else ""
+        return f"{self.kind.value} of {self.count} {self.dtype.short}{name}"
+
+    def elements(self, rank: int, size: int) -> tuple[int | None, int | None]:
+        """The elements of `dst` and `src` on a rank of `size`; None for one that it does not use.
+        Raises IndexError for counts or parts of another number of ranks."""
+        one = self.parts[rank] if self.parts else self.count
+        whole = sum(self.parts) if self.parts else size * self.count
+        root = rank == self.root
+        match self.kind:
+            case CollectiveKind.ALL_REDUCE:
+                return one, one
+            case CollectiveKind.REDUCE:
+                return one if root else None, one
+            case CollectiveKind.BROADCAST:
+                return one, one if root else None
+            case CollectiveKind.ALL_GATHER:
+                return whole, one
+            case CollectiveKind.GATHER:
+                return whole if root else None, one
+            case CollectiveKind.REDUCE_SCATTER:
+                return one, whole
+            case CollectiveKind.SCATTER:
+                return one, whole if root else None
+            case CollectiveKind.ALL_TO_ALL:
+                return whole, whole
+            case CollectiveKind.ALL_TO_ALL_V:
+                return sum(row[rank] for row in self.counts), sum(self.counts[rank])
+            case CollectiveKind.BARRIER:
+                return None, None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hal.core.dtypes import DType
-from hal.core.errors import InvalidCall
+from hal.core.errors import InvalidCall, Unsupported
 from hal.core.values import Collective, CollectiveKind, ReduceKind, Region
 
 Array = NDArray[Any]
@@ -49,53 +49,31 @@ class Ends:
         allocation.session.machine.write(allocation.memory, self.dst.offset, data)
 
 
-def needs(call: Collective, rank: int, size: int) -> tuple[int | None, int | None]:
-    """The bytes of a rank's destination and source; None for one that it does not use."""
-    one = call.count * call.dtype.nbytes
-    root = rank == call.root
-    match call.kind:
-        case Kind.ALL_REDUCE:
-            return one, one
-        case Kind.REDUCE:
-            return one if root else None, one
-        case Kind.BROADCAST:
-            return one, one if root else None
-        case Kind.ALL_GATHER:
-            return size * one, one
-        case Kind.GATHER:
-            return size * one if root else None, one
-        case Kind.REDUCE_SCATTER:
-            return one, size * one
-        case Kind.SCATTER:
-            return one, size * one if root else None
-        case Kind.ALL_TO_ALL:
-            return size * one, size * one
-        case Kind.ALL_TO_ALL_V:
-            column = sum(row[rank] for row in call.counts)
-            return column * call.dtype.nbytes, sum(call.counts[rank]) * call.dtype.nbytes
-    return None, None
-
-
 def check_fits(where: str, call: Collective, ends: Ends, rank: int, size: int) -> None:
     """Raise InvalidCall for a call whose parts do not fit together."""
     if call.kind is Kind.ALL_TO_ALL_V and [len(row) for row in call.counts] != [size] * size:
         raise InvalidCall(f"{where}: counts has {size} rows of {size} numbers, is {call.counts}")
     if call.dtype is DType.BOOL and call.reduce is ReduceKind.AVG:
         raise InvalidCall(f"{where}: bool has no average")
-    wanted = needs(call, rank, size)
-    for side, region, nbytes in zip(("dst", "src"), (ends.dst, ends.src), wanted, strict=True):
-        if nbytes is not None and region.nbytes != nbytes:
+    if call.parts:
+        raise Unsupported(f"{where}: {call} in unequal parts {call.parts}; it has equal ones alone")
+    wanted = call.elements(rank, size)
+    for side, region, count in zip(("dst", "src"), (ends.dst, ends.src), wanted, strict=True):
+        if count is not None and region.nbytes != count * call.dtype.nbytes:
             raise InvalidCall(
-                f"{where}: {call.kind.value} of {call.count} {call.dtype.short} among {size} needs "
-                f"{nbytes} bytes of {side} on rank {rank}, got {region.nbytes}"
+                f"{where}: {call} among {size} needs {count * call.dtype.nbytes} bytes of {side} "
+                f"on rank {rank}, got {region.nbytes}"
             )
 
 
 def combine(call: Collective, ends: Sequence[Ends]) -> None:
     """Do the call: everything is read before anything is written, so that it works in place."""
     size = len(ends)
-    wanted = [needs(call, rank, size) for rank in range(size)]
-    sources = [e.read(src) if src else b"" for e, (_, src) in zip(ends, wanted, strict=True)]
+    wanted = [call.elements(rank, size) for rank in range(size)]
+    sources = [
+        e.read(src * call.dtype.nbytes) if src else b""
+        for e, (_, src) in zip(ends, wanted, strict=True)
+    ]
     results = _results(call, sources)
     for end, result, (dst, _) in zip(ends, results, wanted, strict=True):
         if dst:

@@ -26,9 +26,9 @@ from hal_conformance.kernels import need
 from hal_conformance.rig import Rig
 from hal_conformance.seat import RELATIVE, NumpyArray, NumpyEngine, NumpyPlan, seat
 from stack.compiler.kernels import lower_graph
-from stack.compiler.program import GraphRequest
+from stack.compiler.program import BufferRef, GraphRequest
 from stack.compiler.targets import choose
-from stack.compiler.templates.emit import Part, TileCall
+from stack.compiler.templates.emit import TileCall
 from stack.framework import nn, optim
 
 stack_step = Cases("J", Level.RESILIENT)
@@ -143,10 +143,10 @@ class Memory:
         for i, nbytes in enumerate(temps):
             self._bytes["temp", i] = np.zeros(nbytes, np.uint8)
 
-    def array(self, part: Part, dtype: DType) -> NDArray[Any]:
+    def array(self, part: BufferRef, dtype: DType) -> NDArray[Any]:
         """The elements of a part."""
         whole = self._bytes[part.kind, part.index]
-        return whole[part.offset : part.offset + part.nbytes].view(NUMPY[dtype])
+        return whole[part.offset_nbytes :][: part.nbytes].view(NUMPY[dtype])
 
     def arguments(self, call: TileCall) -> dict[str, NDArray[Any]]:
         """The buffers of a call, by the names of its parameters."""

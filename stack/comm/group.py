@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from hal.core.errors import HalError, InvalidCall
 from hal.core.values import CollectiveKind, ReduceKind
 from stack.comm.engine.base import Engine, Work
-from stack.comm.engine.call import Call, call_of
+from stack.comm.engine.call import NativeCall, call_of
 from stack.comm.engine.choice import joined
 from stack.comm.engine.codes import KINDS, REDUCES, Reduce
 from stack.comm.engine.collectives import Collectives, code_of
@@ -170,7 +170,7 @@ class Group(Collectives[Array]):
     ) -> None:
         self.close()
 
-    def _do(self, call: Call, dst: Array, src: Array) -> Array:
+    def _do(self, call: NativeCall, dst: Array, src: Array) -> Array:
         return self._member.run(call, dst, src)
 
     def _do_message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Array:
@@ -181,7 +181,7 @@ class Later(Collectives[Work]):
     """The operations of a group, begun and left to its thread; collectives run in the order of
     the calls, messages side by side. Each gives a `Work`, whose `wait` gives the result."""
 
-    def _do(self, call: Call, dst: Array, src: Array) -> Work:
+    def _do(self, call: NativeCall, dst: Array, src: Array) -> Work:
         return self._member.start(call, dst, src)
 
     def _do_message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Work:

@@ -21,7 +21,6 @@ from stack.compiler.program import (
 )
 from stack.compiler.targets import choose
 from stack.compiler.targets.target import Writer
-from stack.compiler.templates.emit import Part, TileExchange
 from stack.compiler.templates.schedule import NO_CHOICES, Choices
 
 
@@ -56,13 +55,12 @@ def _rendered(program: TileProgram, write: Writer, info: DeviceInfo) -> Iterator
     """The calls of a program, with a source for each kernel, however often it is called."""
     sources: dict[Kernel, KernelSource] = {}
     for call in program.calls:
-        if isinstance(call, TileExchange):
-            (part,) = call.buffers
-            yield ExchangeCall(call.group, call.name, call.reduce, call.dtype, _ref(part))
+        if isinstance(call, ExchangeCall):
+            yield call
             continue
         if call.kernel not in sources:
             sources[call.kernel] = write(call.kernel, info)
-        yield KernelCall(sources[call.kernel], call.grid, tuple(map(_ref, call.buffers)))
+        yield KernelCall(sources[call.kernel], call.grid, call.buffers)
 
 
 def _check_types(request: GraphRequest, info: DeviceInfo) -> None:
@@ -73,7 +71,3 @@ def _check_types(request: GraphRequest, info: DeviceInfo) -> None:
                 f"{info.name} does not compute in {n.dtype.short}, which {n.op} of the graph is; "
                 f"cast to a type that it has ({has}) or take another device"
             )
-
-
-def _ref(part: Part) -> BufferRef:
-    return BufferRef(part.kind, part.index, part.offset, part.nbytes)

@@ -13,8 +13,8 @@ from stack.compiler.graph.order import update_in_place
 from stack.compiler.graph.prepare import prepare
 from stack.compiler.graph.roots import Home, base
 from stack.compiler.graph.solve import fuse, stored_roots
-from stack.compiler.program import GraphRequest
-from stack.compiler.templates.emit import Buffers, Emitter, Part, TileCall, TileExchange
+from stack.compiler.program import BufferRef, ExchangeCall, GraphRequest
+from stack.compiler.templates.emit import Buffers, Emitter, TileCall
 from stack.compiler.templates.family import Templates
 from stack.compiler.templates.schedule import NO_CHOICES, Choices
 
@@ -23,7 +23,7 @@ from stack.compiler.templates.schedule import NO_CHOICES, Choices
 class TileProgram:
     """A compiled graph whose kernels are still tile IR."""
 
-    calls: tuple[TileCall | TileExchange, ...]
+    calls: tuple[TileCall | ExchangeCall, ...]
     copies: tuple[tuple[int, int, int], ...]
     """(input, temporary, nbytes) to copy at the end, for updates that could not be in place."""
     temps: tuple[int, ...]
@@ -50,7 +50,7 @@ def lower_graph(
     return _renumbered([_call(ready.emitter, c) for c in ready.clusters], ready.copies, ready.temps)
 
 
-def _call(emitter: Emitter, cluster: Cluster) -> TileCall | TileExchange:
+def _call(emitter: Emitter, cluster: Cluster) -> TileCall | ExchangeCall:
     return emitter.exchange(cluster) if cluster.kind == "exchange" else emitter.call(cluster)
 
 
@@ -94,7 +94,7 @@ def _buffers(request: GraphRequest, homes: Mapping[Node, Home], temps: Sequence[
 
 
 def _renumbered(
-    calls: Sequence[TileCall | TileExchange],
+    calls: Sequence[TileCall | ExchangeCall],
     copies: Sequence[tuple[int, int, int]],
     temps: Sequence[int],
 ) -> TileProgram:
@@ -104,9 +104,14 @@ def _renumbered(
     def number(i: int) -> int:
         return used.setdefault(i, len(used))
 
-    def renamed(part: Part) -> Part:
-        return replace(part, index=number(part.index)) if part.kind == "temp" else part
+    def named(ref: BufferRef) -> BufferRef:
+        return replace(ref, index=number(ref.index)) if ref.kind == "temp" else ref
 
-    done = tuple(replace(c, buffers=tuple(map(renamed, c.buffers))) for c in calls)
+    done = tuple(
+        c.renamed(named)
+        if isinstance(c, ExchangeCall)
+        else replace(c, buffers=tuple(map(named, c.buffers)))
+        for c in calls
+    )
     moved = tuple((target, number(i), nbytes) for target, i, nbytes in copies)
     return TileProgram(done, moved, tuple(temps[i] for i in used))

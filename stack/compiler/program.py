@@ -6,12 +6,13 @@ meaning; the runtime may overlap those that touch no common bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from hal.core.dtypes import DType
-from hal.core.values import Grid, KernelSource, ReduceKind
+from hal.core.values import Grid, KernelSource
 from hal.tile.node import Node, Type
+from stack.comm.messages import RankCall
 
 BufferKind = Literal["input", "output", "temp"]
 
@@ -48,14 +49,27 @@ class CopyCall:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeCall:
-    """Combine elements with those of the other ranks of a group, in place. Every rank of the group
-    makes the same exchanges with it in the same order: `name` is what all of them call this one."""
+    """Make a call with the other ranks of a group, in place where `dst` is `src`. What the call
+    does not write of `dst` on this rank is 0 afterwards.
+
+    Every rank of the group makes the same collectives with it in the same order. `elements` is
+    what of each part travels, where that is data: i64, for an all-to-all.
+    """
 
     group: str
-    name: str
-    reduce: ReduceKind
-    dtype: DType
-    buffer: BufferRef
+    call: RankCall
+    dst: BufferRef
+    src: BufferRef
+    elements: BufferRef | None = None
+
+    @property
+    def sources(self) -> tuple[BufferRef, ...]:
+        """What it reads."""
+        return (self.src,) if self.elements is None else (self.src, self.elements)
+
+    def renamed(self, name: Callable[[BufferRef], BufferRef]) -> ExchangeCall:
+        """The same call on other buffers."""
+        return ExchangeCall(self.group, self.call, name(self.dst), *map(name, self.sources))
 
 
 Call = KernelCall | CopyCall | ExchangeCall

@@ -2,7 +2,7 @@
 
 It is read without trust. The line is
 
-    {"form": 1,
+    {"form": 2,
      "inputs": [["f32", [2, 3]], ...], "outputs": [...], "updates": [[output, input], ...],
      "temps": [nbytes, ...],
      "programs": [{"format": ..., "nbytes": ..., "entry": ...,
@@ -10,12 +10,14 @@ It is read without trust. The line is
                    "options": [[name, value], ...]}, ...],
      "calls": [["kernel", program, [x, y, z], [argument, ...]],
                ["copy", buffer, buffer],
-               ["exchange", group, name, reduce, dtype, buffer], ...]}
+               ["exchange", group, call, buffer, buffer(, buffer)], ...]}
 
 where a program's text has `nbytes`, and they follow in the order of the programs, with nothing
 between them. A buffer is ["input" | "output" | "temp", index, offset_nbytes, nbytes]; an argument
-is one, or a number. What is read refers only to what is there, and to bytes within it. The text of
-a program is code all the same: who may write such a file may run what he likes.
+is one, or a number. The call of an exchange is [kind, dtype, count, reduce, root, name] of a
+collective, or ["messages", dtype, count, [[from, to], ...], name]. What is read refers only to what
+is there, and to bytes within it. The text of a program is code all the same: who may write such a
+file may run what he likes.
 """
 
 from __future__ import annotations
@@ -25,8 +27,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from hal.core.dtypes import DType
-from hal.core.values import KernelSource, Param, ParamKind, ReduceKind
+from hal.core.values import (
+    Collective,
+    CollectiveKind,
+    KernelSource,
+    Param,
+    ParamKind,
+    ReduceKind,
+)
 from hal.tile.node import Type
+from stack.comm.messages import Messages, RankCall
 from stack.compiler.program import (
     BufferKind,
     BufferRef,
@@ -37,7 +47,7 @@ from stack.compiler.program import (
     KernelCall,
 )
 
-FORM = 1
+FORM = 2
 """Changes with the form of the text."""
 
 _LARGEST = (1 << 63) - 1
@@ -112,10 +122,44 @@ def _call_facts(call: Call, numbers: dict[KernelSource, int]) -> list[Any]:
     if isinstance(call, CopyCall):
         return ["copy", _ref_facts(call.dst), _ref_facts(call.src)]
     if isinstance(call, ExchangeCall):
-        where = _ref_facts(call.buffer)
-        return ["exchange", call.group, call.name, call.reduce.value, call.dtype.short, where]
+        sides = (_ref_facts(ref) for ref in (call.dst, *call.sources))
+        return ["exchange", call.group, _rank_call_facts(call.call), *sides]
     number = numbers.setdefault(call.source, len(numbers))
     return ["kernel", number, call.grid, [_argument_facts(arg) for arg in call.args]]
+
+
+def _rank_call_facts(call: RankCall) -> list[Any]:
+    if isinstance(call, Messages):
+        return ["messages", call.dtype.short, call.count, call.pairs, call.name]
+    assert not call.counts, "sizes that differ are data of a graph"
+    assert not call.parts, "sizes that differ are data of a graph"
+    of = (call.kind.value, call.dtype.short, call.count, call.reduce.value, call.root, call.name)
+    return list(of)
+
+
+def _rank_call(facts: Any) -> RankCall:
+    if isinstance(facts, list) and facts[:1] == ["messages"]:
+        _, dtype, count, pairs, name = _items(facts, 5, "messages")
+        return Messages(
+            _one_of(_DTYPES, dtype, "an element type"),
+            _size(count),
+            _all(pairs, _pair, "pairs of ranks"),
+            _word(name),
+        )
+    kind, dtype, count, reduce, root, name = _items(facts, 6, "a collective")
+    return Collective(
+        _one_of(_COLLECTIVES, kind, "a kind of collective"),
+        _one_of(_DTYPES, dtype, "an element type"),
+        _size(count),
+        _one_of(_REDUCES, reduce, "a reduction"),
+        _size(root),
+        name=_word(name),
+    )
+
+
+def _pair(facts: Any) -> tuple[int, int]:
+    sender, receiver = _items(facts, 2, "a pair of ranks")
+    return _size(sender), _size(receiver)
 
 
 def _ref_facts(ref: BufferRef) -> list[Any]:
@@ -176,6 +220,7 @@ def _one_of(known: Mapping[str, T], fact: Any, what: str) -> T:
 _DTYPES = {dtype.short: dtype for dtype in DType}
 _PARAMS = {kind.value: kind for kind in ParamKind}
 _REDUCES = {kind.value: kind for kind in ReduceKind}
+_COLLECTIVES = {kind.value: kind for kind in CollectiveKind}
 _BUFFERS: Mapping[str, BufferKind] = {"input": "input", "output": "output", "temp": "temp"}
 
 
@@ -300,17 +345,13 @@ class _Calls:
         return call
 
     def _exchange(self, facts: Any) -> ExchangeCall:
-        _, group, name, reduce, dtype, buffer = _items(facts, 6, "an exchange")
-        call = ExchangeCall(
-            _word(group),
-            _word(name),
-            _one_of(_REDUCES, reduce, "a reduction"),
-            _one_of(_DTYPES, dtype, "an element type"),
-            self._ref(buffer),
-        )
-        if call.buffer.nbytes % call.dtype.nbytes:
+        if len(facts) not in (5, 6):
+            raise ProgramTextError("an exchange is a group, a call and two or three buffers")
+        _, group, call, *sides = facts
+        found = ExchangeCall(_word(group), _rank_call(call), *map(self._ref, sides))
+        if any(ref.nbytes % found.call.dtype.nbytes for ref in (found.dst, found.src)):
             raise ProgramTextError("an exchange of a part of an element")
-        return call
+        return found
 
     def _ref(self, facts: Any) -> BufferRef:
         kind, index, offset, nbytes = _items(facts, 4, "a buffer")

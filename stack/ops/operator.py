@@ -11,6 +11,7 @@ import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type, node
+from stack.comm.messages import RankCall
 from stack.ops.error import GraphError
 
 NDArray = np.ndarray[Any, Any]
@@ -33,6 +34,24 @@ bf16 come as f32 tiles and the result is f32 again; operands may have any shapes
 
 Decompose = Callable[[Node], Node]
 """The node as nodes of other operators, of the same type."""
+
+
+RankValues = Sequence[tuple[NDArray, ...] | None]
+"""Each rank's operands, None for a rank that has no part in it."""
+
+Together = Callable[[Node, RankValues], list[NDArray]]
+"""The node's value on each rank for the operands' values of all."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exchange:
+    """How ranks compute an operator together."""
+
+    together: Together
+    call: Callable[[Node], RankCall]
+    """What the group's engine is asked for."""
+    in_place: bool = False
+    """Whether its value may lie where its operand lay."""
 
 
 class OpKind(Enum):
@@ -75,6 +94,8 @@ class Operator:
     """Attributes that compiler passes may add; they do not change what a node means."""
     data: tuple[int, ...] = ()
     """Which operands share one of `dtypes`; () for all."""
+    exchange: Exchange | None = field(default=None, repr=False)
+    """Of operators that several ranks compute."""
     expensive: bool = False
     """Whether storing a value is better than computing it twice."""
     smooth: tuple[tuple[float, float] | None, ...] = ()

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from hal.core.errors import InvalidCall
-from hal.core.values import Collective, CollectiveKind, Point, Region, Waits
+from hal.core.values import Point, Region, Waits
 from stack.comm.engine.names import learn
+from stack.comm.messages import RankCall
 from stack.compiler.program import ExchangeCall
 from stack.runtime.hazards import Access, dependencies
 from stack.runtime.placement import Place
@@ -18,37 +19,53 @@ from stack.runtime.stream import Stream
 class RankGroup(Protocol):
     """What a plan needs of a group of ranks; see `stack.comm.device`."""
 
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
     def start(
-        self, collective: Collective, dst: Region, src: Region, waits: Waits, *, name: str
+        self, call: RankCall, dst: Region, src: Region, waits: Waits, elements: Region | None
     ) -> Point: ...
 
 
 class Exchange:
-    """Elements that the ranks of a group combine in place, behind everything submitted before.
+    """A call of the ranks of a group, behind everything submitted before.
 
     It runs beside what comes next: whoever needs its result waits for the point that it gives.
     """
 
     def __init__(
-        self, groups: Mapping[str, RankGroup], call: ExchangeCall, buffer: Place | Region
+        self, groups: Mapping[str, RankGroup], call: ExchangeCall, *sides: Place | Region
     ) -> None:
+        """`sides` are where destination, source and numbers of elements are."""
         self._groups = groups
-        self._group, self._name = call.group, call.name
-        learn(call.name)  # another rank may begin it first
-        self._buffer = buffer
-        count = call.buffer.nbytes // call.dtype.nbytes
-        self._call = Collective(CollectiveKind.ALL_REDUCE, call.dtype, count, call.reduce)
+        self._group, self._call = call.group, call.call
+        self._sides = sides
+        self._is_partial = call.elements is not None
+        learn(self._call.name)  # another rank may begin it first
 
     def start(self, stream: Stream, regions: Regions, waits: Waits) -> Point:
         """Raises InvalidCall for a group that the engine is not in."""
         group = self._groups.get(self._group)
         if group is None:
             raise InvalidCall(
-                f"{stream.device.name}: a plan combines values with the ranks of "
-                f"{self._group!r}, a group that this engine has not joined or has left"
+                f"{stream.device.name}: a plan makes a call with the ranks of {self._group!r}, a "
+                "group that this engine has not joined or has left"
             )
-        at = region_of(self._buffer, regions) if isinstance(self._buffer, Place) else self._buffer
-        return group.start(self._call, at, at, (*stream.newest, *waits), name=self._name)
+        dst, src, *elements = (
+            region_of(side, regions) if isinstance(side, Place) else side for side in self._sides
+        )
+        gives, takes = self._call.elements(group.rank, group.size)
+        if self._is_partial or gives is None:
+            zeros = stream.device.fill(dst, b"\0", stream.timeline, waits)
+            stream.submitted(zeros)
+            if gives is None and takes is None:
+                return zeros
+        return group.start(
+            self._call, dst, src, (*stream.newest, *waits), elements[0] if elements else None
+        )
 
 
 def joined(accesses: Sequence[Access]) -> Access:

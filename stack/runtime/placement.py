@@ -45,7 +45,7 @@ class Placement:
         if isinstance(call, CopyCall):
             return Access((self._span(call.src),), (self._span(call.dst),))
         if isinstance(call, ExchangeCall):
-            return Access((), (self._span(call.buffer),))
+            return Access(tuple(map(self._span, call.sources)), (self._span(call.dst),))
         reads, writes = [], []
         for param, arg in zip(call.source.params, call.args, strict=True):
             if isinstance(arg, BufferRef):
@@ -65,7 +65,7 @@ def refs(call: Call) -> Sequence[BufferRef]:
     if isinstance(call, CopyCall):
         return (call.dst, call.src)
     if isinstance(call, ExchangeCall):
-        return (call.buffer,)
+        return (call.dst, *call.sources)
     return [arg for arg in call.args if isinstance(arg, BufferRef)]
 
 

@@ -127,7 +127,7 @@ class Recording:
 
     def _single(self, call: Call) -> Segment | Exchange:
         if isinstance(call, ExchangeCall):
-            return Exchange(self._groups, call, self._side(call.buffer))
+            return Exchange(self._groups, call, *map(self._side, refs(call)))
         if isinstance(call, CopyCall):
             return Copy(self._side(call.dst), self._side(call.src))
         args = [self._resolved(arg) for arg in call.args]

@@ -97,7 +97,7 @@ def _run(
         bound = {}
         for param, part in zip(call.kernel.params, call.buffers, strict=True):
             whole = {**memory, **temps}[part.kind, part.index]
-            cut = whole.view(np.uint8)[part.offset : part.offset + part.nbytes]
+            cut = whole.view(np.uint8)[part.offset_nbytes :][: part.nbytes]
             assert cut.size == part.nbytes, f"{param.name} of {call.kernel.name} ends beyond {part}"
             bound[param.name] = cut.view(NUMPY[param.dtype])
         interpret_kernel(call.kernel, call.grid, bound, {}, seed)

@@ -67,7 +67,7 @@ GRAPHS = {
 def described(call: TileCall) -> str:
     """A kernel with its grid and buffers."""
     places = ", ".join(
-        f"b{i}={p.kind}{p.index}[{p.offset}:{p.offset + p.nbytes}]"
+        f"b{i}={p.kind}{p.index}[{p.offset_nbytes}:{p.offset_nbytes + p.nbytes}]"
         for i, p in enumerate(call.buffers)
     )
     return f"# grid {call.grid}, {places}\n{print_kernel(call.kernel)}"

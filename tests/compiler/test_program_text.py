@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal.core.dtypes import DType
-from hal.core.values import KernelSource, Param, ParamKind, ReduceKind
+from hal.core.values import Collective, CollectiveKind, KernelSource, Param, ParamKind, ReduceKind
 from hal.tile.node import Type
+from stack.comm.messages import Messages
 from stack.compiler.program import (
     BufferRef,
     CompiledGraph,
@@ -69,11 +70,17 @@ def graphs(draw):
         return CopyCall(replace(dst, nbytes=size), src)
 
     def exchange():
-        found = ref()
-        whole = replace(found, nbytes=found.nbytes // 4 * 4)
-        return ExchangeCall(
-            draw(WORDS), draw(WORDS), draw(st.sampled_from(ReduceKind)), DType.F32, whole
+        whole = [replace(r, nbytes=r.nbytes // 4 * 4) for r in (ref(), ref(), ref())]
+        kind, reduce = draw(st.sampled_from(CollectiveKind)), draw(st.sampled_from(ReduceKind))
+        call = draw(
+            st.sampled_from(
+                (
+                    Collective(kind, DType.F32, draw(SIZES), reduce, draw(SIZES), name=draw(WORDS)),
+                    Messages(DType.F32, draw(SIZES), ((0, draw(SIZES)),), draw(WORDS)),
+                )
+            )
         )
+        return ExchangeCall(draw(WORDS), call, *whole[: draw(st.integers(2, 3))])
 
     made = [
         draw(st.sampled_from((kernel, copied, exchange)))() for _ in range(draw(st.integers(0, 4)))
@@ -109,7 +116,19 @@ GRAPH = CompiledGraph(
             SOURCE, (2, 1, 1), (BufferRef("input", 0, 0, 32), BufferRef("temp", 0, 16, 48), 7, -0.0)
         ),
         CopyCall(BufferRef("output", 0, 0, 16), BufferRef("input", 0, 16, 16)),
-        ExchangeCall("mesh", "sum 1", ReduceKind.AVG, F32, BufferRef("output", 1, 0, 16)),
+        ExchangeCall(
+            "mesh",
+            Collective(CollectiveKind.REDUCE, F32, 4, ReduceKind.MAX, 1, name="sum 1"),
+            BufferRef("output", 1, 0, 16),
+            BufferRef("temp", 0, 0, 16),
+            BufferRef("temp", 0, 16, 16),
+        ),
+        ExchangeCall(
+            "mesh",
+            Messages(F32, 4, ((0, 1), (1, 0)), "on"),
+            BufferRef("output", 1, 0, 16),
+            BufferRef("temp", 0, 0, 16),
+        ),
     ),
 )
 
@@ -133,14 +152,16 @@ def test_a_number_of_another_library_is_refused():
 
 def test_the_text_has_every_field():
     """Who adds a field to one of these adds it to the text, and raises FORM."""
-    assert FORM == 1
+    assert FORM == 2
     known = {
         Param: "name kind dtype reads writes",
         KernelSource: "format text entry params options",
         BufferRef: "kind index offset_nbytes nbytes",
         KernelCall: "source grid args",
         CopyCall: "dst src",
-        ExchangeCall: "group name reduce dtype buffer",
+        ExchangeCall: "group call dst src elements",
+        Collective: "kind dtype count reduce root counts parts name",
+        Messages: "dtype count pairs name",
         CompiledGraph: "inputs outputs updates temps calls",
         Type: "shape dtype",
     }
@@ -222,8 +243,16 @@ WRONG = {
     "copy-of-unequal": changed("calls", 1, 2, 3, to=8),
     "copy-onto-itself": changed("calls", 1, 2, 2, to=8),
     "copy-shorter": changed("calls", 1, to=["copy", ["input", 0, 0, 0]]),
-    "reduction": changed("calls", 2, 3, to="xor"),
-    "exchange-of-a-part": changed("calls", 2, 5, 3, to=15),
+    "reduction": changed("calls", 2, 2, 3, to="xor"),
+    "collective": changed("calls", 2, 2, 0, to="gossip"),
+    "collective-of-messages": changed("calls", 2, 2, 0, to="messages"),
+    "negative-root": changed("calls", 2, 2, 4, to=-1),
+    "collective-of-nothing": changed("calls", 2, 2, to=[]),
+    "collective-of-no-list": changed("calls", 2, 2, to="messages"),
+    "pair-of-three": changed("calls", 3, 2, 3, 0, to=[0, 1, 2]),
+    "pair-of-words": changed("calls", 3, 2, 3, 0, to=["0", "1"]),
+    "exchange-of-a-part": changed("calls", 2, 3, 3, to=15),
+    "exchange-without-a-source": changed("calls", 3, to=["exchange", "mesh"]),
 }
 
 
@@ -286,4 +315,4 @@ def check(graph):
 def vars_of(call):
     if isinstance(call, KernelCall):
         return [arg for arg in call.args if isinstance(arg, BufferRef)]
-    return [call.dst, call.src] if isinstance(call, CopyCall) else [call.buffer]
+    return [call.dst, call.src] if isinstance(call, CopyCall) else [call.dst, *call.sources]

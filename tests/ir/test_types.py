@@ -19,6 +19,8 @@ def t(dtype, *shape):
 F, H, I, B = DType.F32, DType.BF16, DType.I64, DType.BOOL
 SHARED = {"kind": "avg", "group": "data", "name": ""}
 
+CALLED = {"group": "data", "name": ""}
+
 W3 = {"axis": 1, "size": 3, "stride": 2, "dilation": 2}
 ADDED = {"axis": 1, "stride": 2, "dilation": 2}
 
@@ -45,6 +47,11 @@ GOOD = [
     ("matmul", [t(H, 2, 3), t(H, 3, 4)], {}, t(F), t(F, 2, 4)),
     ("gather", [t(F, 5, 6, 7), t(I, 2, 3)], {"axis": 1}, None, t(F, 5, 2, 3, 7)),
     ("scatter_add", [t(F, 5, 6), t(I, 2), t(F, 5, 2)], {"axis": 1}, None, t(F, 5, 6)),
+    ("all_gather", [t(F, 5)], {**CALLED, "size": 3}, None, t(F, 3, 5)),
+    ("all_gather", [t(F)], {**CALLED, "size": 3}, None, t(F, 3)),
+    ("reduce_scatter", [t(F, 3, 5)], SHARED, None, t(F, 5)),
+    ("all_to_all_v", [t(F, 3, 4), t(I, 3)], CALLED, None, t(F, 3, 4)),
+    ("send_receive", [t(B, 3)], {**CALLED, "pairs": ((0, 1), (1, 2))}, None, t(B, 3)),
 ]
 
 
@@ -93,6 +100,16 @@ BAD = [
     ("all_reduce", [t(F, 5)], SHARED | {"kind": "mean"}, None, "sum, prod, min, max, avg"),
     ("all_reduce", [t(F, 5)], SHARED | {"group": ""}, None, "the group is a name"),
     ("all_reduce", [t(F, 5)], SHARED | {"name": 1}, None, "what it is called is a text"),
+    ("reduce_to", [t(F, 5)], SHARED | {"root": 0}, None, "sum, prod, min, max"),
+    ("broadcast_from", [t(F, 5)], {**CALLED, "root": -1}, None, "the number of a rank"),
+    ("all_gather", [t(F, 5)], {**CALLED, "size": 0}, None, "at least 1"),
+    ("reduce_scatter", [t(F)], SHARED, None, "a part for each rank"),
+    ("all_to_all", [t(F, 0, 3)], CALLED, None, "a part for each rank"),
+    ("all_to_all_v", [t(F, 2, 3), t(I, 3)], CALLED, None, "of each part are i64[2]"),
+    ("all_to_all_v", [t(F, 2, 3), t(DType.I32, 2)], CALLED, None, "of each part are i64[2]"),
+    ("send_receive", [t(F)], {**CALLED, "pairs": ((0, 1), (0, 2))}, None, "at most one message"),
+    ("send_receive", [t(F)], {**CALLED, "pairs": ((0, 1), (2, 1))}, None, "at most one message"),
+    ("send_receive", [t(F)], {**CALLED, "pairs": ((0, -1),)}, None, "rank that receives"),
 ]
 
 
@@ -109,11 +126,12 @@ def test_an_operation_takes_exactly_the_element_types_that_it_claims(op, dtype):
     srcs = [t(dtype, 2, 2)] * (row.arity or 1)
     if op == "where":
         srcs[0] = t(B, 2, 2)
-    if op in ("gather", "scatter_add"):
+    if op in ("gather", "scatter_add", "all_to_all_v"):
         srcs[1] = index
     good = {"perm": (1, 0), "start": (0, 0), "stop": (2, 2), "step": (1, 1), "axis": 0, "value": 0}
     good |= {"size": 2, "stride": 1, "dilation": 1, "length": 3}
     good |= {"lo": (0, 0), "hi": (0, 0), "axes": (1,), "kind": "max", "group": "data", "name": ""}
+    good |= {"root": 1, "pairs": ((0, 1), (1, 0))}
     attrs = {k: good[k] for k in row.attrs}
     same_bits = next(d for d in DType if d.bits == dtype.bits and d is not B)
     asked = t(same_bits, 2, 2) if op == "bitcast" else t(dtype, 2, 2)

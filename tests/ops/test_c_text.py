@@ -94,6 +94,6 @@ def run(kernels, case, backward):
     memory["output", 0] = np.full(case.node.type.size * dtype.itemsize, 0xFF, np.uint8)
     memory |= {("temp", i): np.full(n, 0xFF, np.uint8) for i, n in enumerate(case.program.temps)}
     for number, call in enumerate(case.program.calls, case.first):
-        parts = [memory[p.kind, p.index][p.offset : p.offset + p.nbytes] for p in call.buffers]
+        parts = [memory[p.kind, p.index][p.offset_nbytes :][: p.nbytes] for p in call.buffers]
         kernels.run(number, call.grid, parts, backward)
     return memory["output", 0].view(dtype)

@@ -7,7 +7,7 @@ from stack.ops.operator import OpKind
 from tests.ops.cases import SAMPLED
 from tests.ops.torch_truth import TORCH
 
-ELSEWHERE = {"all_reduce", "attention", "scores"}
+ELSEWHERE = {r.name for r in OPS.values() if r.kind is OpKind.EXCHANGE} | {"attention", "scores"}
 """Operators that take several ranks (tests/parallel has their cases), and those that only the
 compiler makes (tests/compiler/test_passes.py)."""
 

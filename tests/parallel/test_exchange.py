@@ -162,10 +162,11 @@ def test_what_is_needed_first_is_combined_first_in_place_and_beside_the_rest(ran
     calls = compile_graph(request, ranks.engines[0].device.info).calls
     assert [type(c) for c in calls] == [KernelCall, ExchangeCall] * 4
     exchanges = [c for c in calls if isinstance(c, ExchangeCall)]
-    assert {(c.group, c.reduce, c.buffer.kind) for c in exchanges} == {
+    assert {(c.group, c.call.reduce, c.dst.kind) for c in exchanges} == {
         ("data", ReduceKind.AVG, "output")
     }
-    assert [c.buffer.offset_nbytes // 1024 for c in exchanges] == [3, 2, 1, 0]
+    assert [c.dst == c.src for c in exchanges] == [True] * 4
+    assert [c.dst.offset_nbytes // 1024 for c in exchanges] == [3, 2, 1, 0]
 
 
 def test_each_exchange_is_waited_for_once_and_only_by_what_touches_its_bytes():

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind, ReduceKind
-from stack.comm.choose.chooser import Call, Chooser
+from stack.comm.choose.chooser import Chooser, Demand
 from stack.comm.choose.measure import measure
 from stack.comm.choose.measured import Row
 from stack.comm.choose.network import network_of_hosts
@@ -154,12 +154,12 @@ def rows_between_hosts(group: Group, kind: CollectiveKind, sizes: Iterable[int])
     if len(set(group.hosts)) == 1:
         return ()
     in_place = kind in (Kind.ALL_REDUCE, Kind.BROADCAST)  # as the engine follows them
-    calls = [Call(kind, nbytes, FLOAT, in_place=in_place) for nbytes in sizes]
+    calls = [Demand(kind, nbytes, FLOAT, in_place=in_place) for nbytes in sizes]
     chooser = Chooser(network_of_hosts(group.hosts))
     return measure(chooser, calls, lambda program, call: _followed(group, program, call), ROUNDS)
 
 
-def _followed(group: Group, program: Program, call: Call) -> float:
+def _followed(group: Group, program: Program, call: Demand) -> float:
     """Seconds of a program once, on zeros."""
     ranks, places = range(group.size), (Place.INPUT, Place.OUTPUT)
     most = max(len(extents(program, rank, place)) for rank in ranks for place in places)

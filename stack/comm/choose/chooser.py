@@ -39,7 +39,7 @@ long to make, and in the others the overhead of a step is more than the time of 
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Demand:
     """What has to be chosen for. `nbytes` is the longest vector that a rank gives or takes;
     `element` the bytes of an element and of its accumulator."""
 
@@ -82,12 +82,12 @@ class Chooser:
         self._rows = tuple(rows)
         self._rules = tuple(r for r in rules if r.algorithm not in (DEVICE, ENGINE))
         self._programs: dict[tuple[str, Request], Program] = {}
-        self._seconds: dict[tuple[str, Call], float] = {}
-        self._chosen: dict[Call, str] = {}
+        self._seconds: dict[tuple[str, Demand], float] = {}
+        self._chosen: dict[Demand, str] = {}
         self._proofs: dict[int, Proof] = {}  # by id of programs that are kept
         self._orders: dict[int, Order] = {}
 
-    def choose(self, call: Call) -> Program:
+    def choose(self, call: Demand) -> Program:
         """The program for a call, proved. Raises PlanError for a rule that does not fit it."""
         rule = self._rule(call)
         if rule is not None:
@@ -97,12 +97,12 @@ class Chooser:
             self._chosen[known] = self.options(known)[0].algorithm
         return self.program(self._chosen[known], call)
 
-    def algorithm(self, call: Call) -> str:
+    def algorithm(self, call: Demand) -> str:
         """The name of what `choose` takes."""
         rule = self._rule(call)
         return rule.algorithm if rule is not None else self.options(call)[0].algorithm
 
-    def options(self, call: Call) -> list[Option]:
+    def options(self, call: Demand) -> list[Option]:
         """What there is for a call, the fastest first."""
         call = _rounded(call)
         ratios = {name: self._ratio(name, call) for name in self._candidates(call)}
@@ -115,10 +115,10 @@ class Chooser:
         ]
         return sorted(found, key=lambda o: (o.seconds, o.algorithm))
 
-    def _rule(self, call: Call) -> Rule | None:
+    def _rule(self, call: Demand) -> Rule | None:
         return next((r for r in self._rules if r.holds(call.kind, call.nbytes)), None)
 
-    def _candidates(self, call: Call) -> list[str]:
+    def _candidates(self, call: Demand) -> list[str]:
         flat = self._network.levels == 0
         names = [n for n in ALGORITHMS[call.kind] if not (flat and n == HIERARCHICAL)]
         coarse = self._cut([n for n in names if (call.kind, n) in CUTTING], CUTS[1], call)
@@ -127,7 +127,7 @@ class Chooser:
         known = {r.algorithm for r in self._rows if r.kind is call.kind}
         return list(dict.fromkeys([*names, *coarse, *fine, *sorted(known)]))
 
-    def _cut(self, names: Sequence[str], cut: int, call: Call) -> list[str]:
+    def _cut(self, names: Sequence[str], cut: int, call: Demand) -> list[str]:
         """Those that may be cut so, and are still of few steps and of parts worth a message."""
         found = []
         for name in names:
@@ -136,7 +136,7 @@ class Chooser:
                 found.append(f"{name}/{cut}")
         return found
 
-    def _ratio(self, name: str, call: Call) -> float | None:
+    def _ratio(self, name: str, call: Demand) -> float | None:
         """Measured over predicted time, between the sizes that were measured; None without any."""
         rows = sorted(
             (r for r in self._rows if (r.kind, r.algorithm) == (call.kind, name)),
@@ -148,7 +148,7 @@ class Chooser:
         ]
         return _between(at, call.nbytes) if at else None
 
-    def _predicted(self, name: str, call: Call) -> float:
+    def _predicted(self, name: str, call: Demand) -> float:
         key = name, call
         if key not in self._seconds:
             program = self._program(name, call)
@@ -164,7 +164,7 @@ class Chooser:
             self._orders[id(program)] = order_of(program, self._go_on)
         return self._orders[id(program)]
 
-    def program(self, name: str, call: Call) -> Program:
+    def program(self, name: str, call: Demand) -> Program:
         """The program of an option, or of a file of the user, proved.
 
         Raises PlanError if it is wrong or for other calls, or if it rounds sums too soon.
@@ -179,7 +179,7 @@ class Chooser:
             )
         return program
 
-    def _program(self, name: str, call: Call) -> Program:
+    def _program(self, name: str, call: Demand) -> Program:
         network = self._network
         wide = _is_wide(call)
         algorithm, _, cut = name.partition("/")
@@ -195,11 +195,11 @@ class Chooser:
         return self._programs[name, request]
 
 
-def _is_wide(call: Call) -> bool:
+def _is_wide(call: Demand) -> bool:
     return call.element.wide_nbytes != call.element.nbytes
 
 
-def _rounded(call: Call) -> Call:
+def _rounded(call: Demand) -> Demand:
     """The call with its bytes rounded down to a power of two, or 0."""
     return replace(call, nbytes=1 << (call.nbytes.bit_length() - 1) if call.nbytes else 0)
 
@@ -215,7 +215,7 @@ def _between(points: Sequence[tuple[int, float]], nbytes: int) -> float:
     return low + (high - low) * share
 
 
-def _lengths(program: Program, call: Call) -> tuple[int, ...]:
+def _lengths(program: Program, call: Demand) -> tuple[int, ...]:
     """Equal extents, so that the longest place of a rank has the call's bytes."""
     ranks, places = range(program.size), (Place.INPUT, Place.OUTPUT)
     most = max(len(extents(program, r, p)) for r in ranks for p in places)

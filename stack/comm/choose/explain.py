@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stack.comm.choose.chooser import Call, Chooser, Option
+from stack.comm.choose.chooser import Chooser, Demand, Option
 from stack.comm.choose.predict import Element
 from stack.comm.plan.program import PlanKind
 
@@ -19,7 +19,7 @@ def explain(
     A star marks what was measured, or corrected by a measurement at another size; the rest is
     predicted. What runs is not the fastest where a rule of the user says so.
     """
-    calls = [Call(kind, nbytes, element) for nbytes in sizes]
+    calls = [Demand(kind, nbytes, element) for nbytes in sizes]
     tables = [_best(chooser.options(call)) for call in calls]
     names = sorted(tables[0])
     lines = [["bytes", "runs", *names]]

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from statistics import median
 
-from stack.comm.choose.chooser import Call, Chooser
+from stack.comm.choose.chooser import Chooser, Demand
 from stack.comm.choose.measured import Row
 from stack.comm.plan.program import Program
 
-Run = Callable[[Program, Call], float]
+Run = Callable[[Program, Demand], float]
 """Runs a program once and gives its seconds, the same number on all ranks (such as the longest)."""
 
 
 def measure(
-    chooser: Chooser, calls: Iterable[Call], run: Run, tries: int = 9, candidates: int = 4
+    chooser: Chooser, calls: Iterable[Demand], run: Run, tries: int = 9, candidates: int = 4
 ) -> tuple[Row, ...]:
     """The median times of the options of each call that the model holds for the fastest.
 

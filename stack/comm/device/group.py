@@ -11,15 +11,29 @@ import numpy as np
 
 from hal.core.description import Feature
 from hal.core.device import Device
+from hal.core.dtypes import DType
 from hal.core.errors import Failure, FailureKind, InvalidCall, Scope
-from hal.core.values import AllocOptions, Buffer, Collective, Point, Region, Waits
+from hal.core.values import (
+    AllocOptions,
+    Buffer,
+    Collective,
+    CollectiveKind,
+    Point,
+    ReduceKind,
+    Region,
+    Waits,
+)
 from stack.comm.choose.override import DEVICE, Rule, parse_override
-from stack.comm.device.call import Call
 from stack.comm.device.line import Line
 from stack.comm.device.meeting import meet
 from stack.comm.device.memory import is_open
 from stack.comm.device.own import Own, own_of, prefers_own
 from stack.comm.group import Group
+from stack.comm.messages import Messages, RankCall
+
+Kind = CollectiveKind
+UNEVEN = (Kind.ALL_GATHER, Kind.GATHER, Kind.REDUCE_SCATTER, Kind.SCATTER)
+"""Kinds whose parts may differ in size."""
 
 
 class DeviceGroup:
@@ -46,6 +60,7 @@ class DeviceGroup:
         needed = self._prefers_own or any(rule.algorithm == DEVICE for rule in self._rules)
         self._own = own_of(group, device, self.peers) if needed else None
         self._line = Line(group, device, any(not peer.mapped for peer in self.peers))
+        self._messages: Line | None = None
         self._lock = threading.Lock()
         self._newest: tuple[Own | Line, Point] | None = None
         self._named: set[str] = set()
@@ -62,7 +77,8 @@ class DeviceGroup:
     def failure(self) -> Failure | None:
         """The first failure of a call; None while all is well. Does not block. What has ended the
         group on all ranks, with the rank that caused it, is `group.failure`."""
-        return self._line.failure or (self._own.failure if self._own else None)
+        others = (part.failure for part in (self._messages, self._own) if part is not None)
+        return self._line.failure or next(filter(None, others), None)
 
     @property
     def way(self) -> str:
@@ -84,55 +100,90 @@ class DeviceGroup:
 
     def start(
         self,
-        collective: Collective,
+        call: RankCall,
         dst: Region,
         src: Region,
         waits: Waits = (),
-        parts: Sequence[int] | None = None,
-        *,
-        name: str = "",
+        elements: Region | None = None,
     ) -> Point:
         """Begin a collective behind the points in `waits`; gives the point at which it is done on
-        this rank. Does not block.
+        this rank. Does not block. Messages are begun beside the collectives, in an order of their
+        own, and by the ranks alone that have a part in them.
 
         `dst` equal to `src` means in place. Regions that the rank does not use may be empty. The
-        buffers stay alive until the point. `parts` are the elements of each rank's part where they
-        differ (all_gather, gather, reduce_scatter, scatter), equal on all ranks; the collective's
-        count does not count then. `name` is what all ranks call an all-reduce: where two names
-        meet, the group fails with both. Raises InvalidCall for regions that do not fit, and after
-        `leave`.
+        buffers stay alive until the point. Where two names of calls meet, the group fails with
+        both. `elements` is for an all-to-all: an i64 for each rank, how many elements of its part
+        travel, read once the points are reached; the rest of the parts of `dst` stays as it is.
+        Raises InvalidCall for regions that do not fit, and after `leave`.
         """
-        call = self.check(collective, dst, src, parts, name)
+        self.check(call, dst, src, elements)
         with self._lock:
-            way = self._way(call)
+            if isinstance(call, Messages):
+                return self._message_line().start(call, dst, src, waits)
+            way = self._line if elements is not None else self._way(call)
             if self._newest is not None and self._newest[0] is not way:
                 waits = (*waits, self._newest[1])
-            point = way.start(call, dst, src, waits)
+            if isinstance(way, Line):
+                point = way.start(call, dst, src, waits, elements)
+            else:
+                point = way.start(call, dst, src, waits)
             self._newest = way, point
             return point
 
-    def check(
-        self,
-        collective: Collective,
-        dst: Region,
-        src: Region,
-        parts: Sequence[int] | None = None,
-        name: str = "",
-    ) -> Call:
-        """The call that `start` would begin. Raises InvalidCall for what does not fit."""
-        call = Call(collective, None if parts is None else tuple(parts), name)
-        where = f"{self.device.name} in group {self.group.key!r}"
-        call.check(where, self.rank, self.size, dst, src)
-        return call
+    def _message_line(self) -> Line:
+        """With the lock held: messages and collectives do not wait for each other."""
+        if self._messages is None:
+            self._line.check_here()
+            self._messages = Line(self.group, self.device, staged=False)
+        return self._messages
 
-    def _way(self, call: Call) -> Own | Line:
-        """Who runs a call: the same on all ranks. A plugin's group compares no names, so the first
-        call of each goes by the engine; a plan that begins calls in another order is found out in
-        its first run."""
-        if self._own is None or call.parts is not None or self._is_new(call.name):
+    def check(
+        self, call: RankCall, dst: Region, src: Region, elements: Region | None = None
+    ) -> None:
+        """Raise InvalidCall for what `start` would refuse."""
+        where, size = f"{self.device.name} in group {self.group.key!r}", self.size
+        if isinstance(call, Messages):
+            if any(not 0 <= rank < size for pair in call.pairs for rank in pair):
+                raise InvalidCall(f"{where}: {call} are not among {size} ranks")
+        else:
+            self._check_collective(where, call)
+        if elements is not None:
+            partial = isinstance(call, Collective) and call.kind is Kind.ALL_TO_ALL
+            if not partial or elements.nbytes != size * DType.I64.nbytes or dst == src:
+                raise InvalidCall(
+                    f"{where}: {call} takes no {elements.nbytes} bytes of numbers of elements: an "
+                    f"all-to-all that is not in place takes {size} of i64"
+                )
+        sides = zip(("dst", "src"), (dst, src), call.elements(self.rank, size), strict=True)
+        for side, region, count in sides:
+            if count is not None and region.nbytes != count * call.dtype.nbytes:
+                raise InvalidCall(
+                    f"{where}: {call} needs {count * call.dtype.nbytes} bytes of {side} on rank "
+                    f"{self.rank} of {size}, not {region.nbytes}"
+                )
+
+    def _check_collective(self, where: str, call: Collective) -> None:
+        size, parts = self.size, call.parts
+        if call.kind is Kind.ALL_TO_ALL_V and [len(row) for row in call.counts] != [size] * size:
+            raise InvalidCall(f"{where}: counts is not {size} rows of {size}: {call.counts}")
+        if parts and (call.kind not in UNEVEN or len(parts) != size or min(parts) < 0):
+            raise InvalidCall(
+                f"{where}: {call} among {size} has no parts of {list(parts)} elements"
+            )
+        if not 0 <= call.root < size:
+            raise InvalidCall(f"{where}: root {call.root} is no rank of a group of {size}")
+        if call.dtype is DType.BOOL and call.reduce is ReduceKind.AVG:
+            raise InvalidCall(f"{where}: there is no average of bools")
+
+    def _way(self, call: Collective) -> Own | Line:
+        """Who runs a call: the same on all ranks. A plugin's group need not compare names, so the
+        first call of each goes by the engine; a plan that begins calls in another order is found
+        out in its first run."""
+        if self._own is None or call.parts or self._is_new(call.name):
             return self._line
-        nbytes = call.nbytes(self.size)
-        rule = next((r for r in self._rules if r.holds(call.collective.kind, nbytes)), None)
+        elements = [n or 0 for rank in range(self.size) for n in call.elements(rank, self.size)]
+        nbytes = max(elements) * call.dtype.nbytes
+        rule = next((r for r in self._rules if r.holds(call.kind, nbytes)), None)
         own = self._prefers_own if rule is None else rule.algorithm == DEVICE
         return self._own if own else self._line
 
@@ -148,7 +199,8 @@ class DeviceGroup:
         is no Failure."""
         if not isinstance(cause, Failure):
             raise InvalidCall(f"group {self.group.key!r}: the cause is {cause!r}, not a Failure")
-        self._line.fail(cause)
+        for line in self._lines:
+            line.fail(cause)
         if self._own is not None:
             self._own.abort(cause)
 
@@ -158,18 +210,26 @@ class DeviceGroup:
             own, self._own = self._own, None
         if own is not None:
             own.leave()
-        self._line.leave(last)
+        if self._messages is None:
+            self._line.leave(last)
+        else:
+            self._messages.leave(lambda: self._line.leave(last))
+
+    @property
+    def _lines(self) -> list[Line]:
+        """In the order in which they end."""
+        return [line for line in (self._messages, self._line) if line is not None]
 
     def close(self) -> None:
         """End the calls that are begun, and give back what this has of the device. Those that are
         not done within the group's deadline are aborted. The group stays open."""
         self.leave(lambda: None)
-        if not self._line.join(self.group.deadline_s):
-            text = "calls did not end within the group's deadline"
-            self._line.fail(
-                Failure(FailureKind.ABORTED, Scope.PEER, self.device.name, "close", text)
-            )
-            self._line.join(self.group.deadline_s)
+        text = "calls did not end within the group's deadline"
+        late = Failure(FailureKind.ABORTED, Scope.PEER, self.device.name, "close", text)
+        for line in self._lines:
+            if not line.join(self.group.deadline_s):
+                line.fail(late)
+                line.join(self.group.deadline_s)
 
     def __enter__(self) -> Self:
         return self

@@ -21,10 +21,10 @@ from hal.core.errors import (
     Scope,
 )
 from hal.core.values import Point, Region, Waits
-from stack.comm.device.call import Call
 from stack.comm.device.through import Through
 from stack.comm.engine.failures import CallMismatch
 from stack.comm.group import Group
+from stack.comm.messages import RankCall
 
 SLICE_S = 0.05
 """How long a wait for the device does not look whether the group has failed."""
@@ -56,14 +56,20 @@ class Line:
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
-    def start(self, call: Call, dst: Region, src: Region, waits: Waits) -> Point:
+    def start(
+        self, call: RankCall, dst: Region, src: Region, waits: Waits, elements: Region | None = None
+    ) -> Point:
         """Begin a call; gives its point. Does not block. Raises InvalidCall after `leave`."""
         with self._lock:
-            if self._last is not None:
-                where = f"{self._device.name} in group {self._group.key!r}"
-                raise InvalidCall(f"{where}: the device has left it")
-            value = self._push(_Task(self._begun + 1, call, dst, src, tuple(waits)))
+            self.check_here()
+            value = self._push(_Task(self._begun + 1, call, dst, src, elements, tuple(waits)))
             return Point(self._points, value)
+
+    def check_here(self) -> None:
+        """Raise InvalidCall after `leave`."""
+        if self._last is not None:
+            where = f"{self._device.name} in group {self._group.key!r}"
+            raise InvalidCall(f"{where}: the device has left it")
 
     def fail(self, failure: Failure) -> None:
         """Fail every call that is not done, and end the group on all ranks. Does not block. Only
@@ -127,7 +133,7 @@ class Line:
     def _do(self, task: _Task) -> None:
         try:
             self._await(task.waits)
-            self._through.run(task.call, task.dst, task.src)
+            self._through.run(task.call, task.dst, task.src, task.elements)
         except OperationFailed as error:
             self.fail(self._own(error.failure, task))
         except OutOfMemory as error:
@@ -194,7 +200,8 @@ class Line:
 
 class _Task(NamedTuple):
     value: int
-    call: Call
+    call: RankCall
     dst: Region
     src: Region
+    elements: Region | None
     waits: tuple[Point, ...]

@@ -9,8 +9,7 @@ import numpy as np
 from hal.core import values
 from hal.core.device import Device
 from hal.core.errors import Failure, HalError
-from hal.core.values import GroupSpec, Point, Region, Waits
-from stack.comm.device.call import Call
+from hal.core.values import Collective, GroupSpec, Point, Region, Waits
 from stack.comm.device.meeting import Peer
 from stack.comm.group import Group
 
@@ -23,11 +22,9 @@ class Own:
         self._group = group
         self._timeline = device.create_timeline(False)
 
-    def start(self, call: Call, dst: Region, src: Region, waits: Waits) -> Point:
+    def start(self, call: Collective, dst: Region, src: Region, waits: Waits) -> Point:
         """Begin a call; gives its point. Does not block."""
-        return self._device.collective(
-            self._group, call.collective, dst, src, self._timeline, waits
-        )
+        return self._device.collective(self._group, call, dst, src, self._timeline, waits)
 
     @property
     def failure(self) -> Failure | None:

@@ -7,8 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from hal.core.values import Point, Region
-from stack.comm.device.call import Call
+from hal.core.values import Collective, Point, Region
 from stack.comm.device.memory import Staging
 
 Array = NDArray[Any]
@@ -18,15 +17,13 @@ SLOTS = 3
 """Pieces that are on their way at once: one comes, one is worked on, one goes."""
 
 
-def pieces_of(call: Call) -> list[tuple[int, Call]]:
+def pieces_of(call: Collective) -> list[tuple[int, Collective]]:
     """An elementwise call as calls of pieces, each with its first element; at least one."""
-    whole = call.collective
-    unit = PIECE_NBYTES // whole.dtype.nbytes
-    pieces = [
-        (begin, replace(whole, count=min(unit, whole.count - begin)))
-        for begin in range(0, max(whole.count, 1), unit)
+    unit = PIECE_NBYTES // call.dtype.nbytes
+    return [
+        (begin, replace(call, count=min(unit, call.count - begin)))
+        for begin in range(0, max(call.count, 1), unit)
     ]
-    return [(begin, replace(call, collective=piece)) for begin, piece in pieces]
 
 
 class Pipeline:
@@ -38,14 +35,14 @@ class Pipeline:
     """
 
     def __init__(
-        self, staging: Staging, call: Call, dst: Region | None, src: Region | None
+        self, staging: Staging, call: Collective, dst: Region | None, src: Region | None
     ) -> None:
         self.pieces = pieces_of(call)
         self._staging = staging
         self._dst, self._src = dst, src
-        self._nbytes = call.collective.dtype.nbytes
-        self._unit = self.pieces[0][1].collective.count
-        self._room = staging.room("pieces", SLOTS * self._unit, call.collective.dtype)
+        self._nbytes = call.dtype.nbytes
+        self._unit = self.pieces[0][1].count
+        self._room = staging.room("pieces", SLOTS * self._unit, call.dtype)
         self._busy: list[Point | None] = [None] * SLOTS
 
     def fetch(self, k: int) -> None:
@@ -77,9 +74,9 @@ class Pipeline:
 
     def _slot(self, k: int) -> Array:
         begin = (k % SLOTS) * self._unit
-        return self._room[begin : begin + self.pieces[k][1].collective.count]
+        return self._room[begin : begin + self.pieces[k][1].count]
 
     def _part(self, region: Region, k: int) -> Region:
         begin, piece = self.pieces[k]
         at = region.offset + begin * self._nbytes
-        return Region(region.buffer, at, piece.collective.count * self._nbytes)
+        return Region(region.buffer, at, piece.count * self._nbytes)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hal.core.errors import HalError
-from stack.comm.engine.call import Call
+from stack.comm.engine.call import NativeCall
 from stack.comm.engine.library import lib
 from stack.comm.engine.routes import Route
 
@@ -53,12 +53,12 @@ class Engine(ABC):
     timeout_s: float
 
     @abstractmethod
-    def run(self, call: Call, dst: Array, src: Array, route: Route | None = None) -> Array:
+    def run(self, call: NativeCall, dst: Array, src: Array, route: Route | None = None) -> Array:
         """Block until the call is done on this rank; gives `dst`. With a `route` its steps are what
         is done. Raises what ended the group."""
 
     @abstractmethod
-    def start(self, call: Call, dst: Array, src: Array, route: Route | None = None) -> Work:
+    def start(self, call: NativeCall, dst: Array, src: Array, route: Route | None = None) -> Work:
         """As `run`, in the background, behind the calls that were started before."""
 
     @abstractmethod

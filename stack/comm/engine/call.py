@@ -1,4 +1,4 @@
-"""A collective call as one value: what all ranks of a group must agree about."""
+"""A collective call as the native engine takes it: what all ranks of a group must agree about."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from hal.core.values import Collective, CollectiveKind
+from stack.comm.engine.codes import DTYPES, KINDS, REDUCES, REDUCING
 from stack.comm.engine.library import ffi, lib
 from stack.comm.engine.names import learn
 
@@ -15,7 +17,7 @@ _KEPT = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class NativeCall:
     """A call without its arrays. `kind`, `dtype` and `reduce` are the numbers of
     `stack.comm.engine.codes`; `count`, `root` and `counts`, flat, are as in
     `stack.comm.group.Group`, and `count` is 0 where there are `counts` or a chunk program tells the
@@ -51,21 +53,43 @@ class Call:
         object.__setattr__(self, "numbers", numbers)
 
 
-call_of = lru_cache(_KEPT)(Call)
-"""As `Call`, made once for equal arguments: a short call takes no longer than making one."""
+call_of = lru_cache(_KEPT)(NativeCall)
+"""As `NativeCall`, made once for equal arguments: a short call takes no longer than making one."""
+
+_ROOTED = {
+    CollectiveKind.REDUCE,
+    CollectiveKind.BROADCAST,
+    CollectiveKind.GATHER,
+    CollectiveKind.SCATTER,
+}
 
 
-class Sums(dict[int, Call]):
+@lru_cache(_KEPT)
+def native_of(call: Collective) -> NativeCall:
+    """A collective of the contract, made once."""
+    counts = call.parts or tuple(n for row in call.counts for n in row)
+    return call_of(
+        KINDS[call.kind],
+        DTYPES[call.dtype],
+        0 if counts else call.count,
+        call.root if call.kind in _ROOTED else -1,
+        REDUCES[call.reduce] if call.kind in REDUCING else 0,
+        counts or None,
+        call.name,
+    )
+
+
+class Sums(dict[int, NativeCall]):
     """The all-reduces by sum of an element type, by their count: `call_of` for the shortest way."""
 
     def __init__(self, dtype: int) -> None:
         super().__init__()
         self._dtype = dtype
 
-    def __missing__(self, count: int) -> Call:
+    def __missing__(self, count: int) -> NativeCall:
         if len(self) >= _KEPT:
             self.clear()
-        self[count] = made = Call(lib.HE_ALL_REDUCE, self._dtype, count, reduce=lib.HE_SUM)
+        self[count] = made = NativeCall(lib.HE_ALL_REDUCE, self._dtype, count, reduce=lib.HE_SUM)
         return made
 
 

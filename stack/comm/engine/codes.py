@@ -47,7 +47,7 @@ NUMPY_CODES: dict[np.dtype[Any], int] = {dtype: DTYPES[NUMPY[dtype]] for dtype i
 KIND_OF = {code: kind for kind, code in KINDS.items()}
 REDUCE_OF = {code: reduce for reduce, code in REDUCES.items()}
 _DTYPE_OF = {code: dtype for dtype, code in DTYPES.items()}
-_REDUCING = {CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.REDUCE_SCATTER}
+REDUCING = {CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.REDUCE_SCATTER}
 
 
 def call_in_words(call: Any) -> str:
@@ -59,7 +59,7 @@ def call_in_words(call: Any) -> str:
     if call.kind == lib.HE_RECV:
         return f"message {call.sequence} from any rank of {_elements(call)}{tag}"
     kind = KIND_OF[call.kind]
-    how = f" ({REDUCE_OF[call.reduce].value})" if kind in _REDUCING else ""
+    how = f" ({REDUCE_OF[call.reduce].value})" if kind in REDUCING else ""
     root = f", root {call.root}" if call.root >= 0 else ""
     digest = f", digest {call.digest:#x}" if call.digest else ""
     of = "" if kind is CollectiveKind.BARRIER else f" of {_elements(call)}"

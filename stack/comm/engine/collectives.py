@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hal.core.errors import InvalidCall
-from hal.core.values import ReduceKind
+from hal.core.values import Collective, CollectiveKind, ReduceKind
 from stack.comm.engine.base import ANYBODY, Engine
-from stack.comm.engine.call import Call, Sums, call_of
-from stack.comm.engine.codes import NUMPY_CODES, REDUCES, BitReduce, Reduce
+from stack.comm.engine.call import NativeCall, Sums, call_of, native_of
+from stack.comm.engine.codes import NUMPY, NUMPY_CODES, REDUCES, BitReduce, Reduce
 from stack.comm.engine.library import lib
 
 Array = NDArray[Any]
@@ -48,12 +48,33 @@ class Collectives(ABC, Generic[Result]):
         return self._member.size
 
     @abstractmethod
-    def _do(self, call: Call, dst: Array, src: Array) -> Result:
+    def _do(self, call: NativeCall, dst: Array, src: Array) -> Result:
         """Run a call, or begin it; its result is `dst`."""
 
     @abstractmethod
     def _do_message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Result:
         """Move a message, or begin to; its result is `array`."""
+
+    def run(self, call: Collective, dst: Array, src: Array) -> Result:
+        """Any collective of the contract. `dst` and `src` are one array where it runs in place; one
+        that this rank does not use may be empty."""
+        for what, array, wanted in zip(
+            ("destination", "source"), (dst, src), call.elements(self.rank, self.size), strict=True
+        ):
+            if wanted is not None and (array.size, NUMPY.get(array.dtype)) != (wanted, call.dtype):
+                given = f"{array.size} of {array.dtype}"
+                raise InvalidCall(f"{call}: its {what} has {wanted} elements here, not {given}")
+        code_of(src, src, call.reduce)
+        at_root = self.rank == call.root
+        if call.kind is CollectiveKind.BROADCAST:
+            if at_root and dst is not src:
+                dst[...] = src.reshape(dst.shape)
+            src = dst
+        elif call.kind is CollectiveKind.REDUCE and not at_root:
+            dst = src
+        elif call.kind is CollectiveKind.ALL_TO_ALL_V and np.may_share_memory(src, dst):
+            src = src.copy()
+        return self._do(native_of(call), dst, src)
 
     def send(self, array: Array, to: int, tag: int = 0) -> Result:
         """Send to a rank, which receives as many elements of the same type. Messages of two ranks
@@ -231,7 +252,7 @@ class Collectives(ABC, Generic[Result]):
 
 def _in_parts(
     kind: int, dtype: int, count: int, counts: Counts | None, root: int = -1, reduce: int = 0
-) -> Call:
+) -> NativeCall:
     """A call whose parts have `count` elements each, or `counts`."""
     if counts is None:
         return call_of(kind, dtype, count, root, reduce)

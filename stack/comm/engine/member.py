@@ -18,7 +18,7 @@ from hal.core.errors import DeadlineExceeded, HalError, OutOfMemory, PluginError
 from stack.comm.choose.predict import Element
 from stack.comm.engine.base import Array, Engine, Work
 from stack.comm.engine.buffers import readable, writable
-from stack.comm.engine.call import Call
+from stack.comm.engine.call import NativeCall
 from stack.comm.engine.codes import KIND_OF
 from stack.comm.engine.failures import Words
 from stack.comm.engine.library import ffi, lib
@@ -89,7 +89,7 @@ class Member(Engine):
         self._words = replace(self._words, timeout_s=timeout_s)
         self._timeout_ns = int(timeout_s * NS)
 
-    def run(self, call: Call, dst: Array, src: Array, route: Route | None = None) -> Array:
+    def run(self, call: NativeCall, dst: Array, src: Array, route: Route | None = None) -> Array:
         """Block until the call is done on this rank; gives `dst`. Raises what ended the group."""
         if self._routes is not None:
             src, route = self._routed(call, dst, src, route)
@@ -101,7 +101,9 @@ class Member(Engine):
             self._settle(code, (call, at, of, route), dst)
         return dst
 
-    def start(self, call: Call, dst: Array, src: Array, route: Route | None = None) -> Running:
+    def start(
+        self, call: NativeCall, dst: Array, src: Array, route: Route | None = None
+    ) -> Running:
         """Leave the call to the group's thread."""
         if self._routes is not None:
             src, route = self._routed(call, dst, src, route)
@@ -131,7 +133,7 @@ class Member(Engine):
         return route.native
 
     def _routed(
-        self, call: Call, dst: Array, src: Array, route: Route | None
+        self, call: NativeCall, dst: Array, src: Array, route: Route | None
     ) -> tuple[Array, Route]:
         """Source and steps of a call among several hosts; those that are given, if any. Programs
         run in place where that is simplest, and else want memory that nobody writes: the source is

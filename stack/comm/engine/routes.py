@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind
 from stack.comm.choose.choices import Choices
-from stack.comm.choose.chooser import Call, Chooser
+from stack.comm.choose.chooser import Chooser, Demand
 from stack.comm.choose.network import network_of_hosts
 from stack.comm.choose.predict import Element
 from stack.comm.engine.library import ffi
@@ -105,7 +105,7 @@ class Routes:
     ) -> Route:
         rows = zip(*[iter(lengths)] * self._size, strict=True) if kind in EXCHANGING else [lengths]
         nbytes = max(map(sum, rows)) * of.nbytes
-        call = Call(kind, nbytes, of, root, in_place=kind in IN_PLACE)
+        call = Demand(kind, nbytes, of, root, in_place=kind in IN_PLACE)
         return route_of(self._chooser.choose(call), self._rank, lengths, self._go_on)
 
 

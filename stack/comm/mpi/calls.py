@@ -19,7 +19,7 @@ import numpy as np
 from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind, ReduceKind
 from stack.comm.engine.base import Array
-from stack.comm.engine.call import Call
+from stack.comm.engine.call import NativeCall
 from stack.comm.engine.codes import KIND_OF, REDUCE_OF, BitReduce, Reduce
 from stack.comm.engine.failures import CallMismatch
 from stack.comm.mpi.library import mpi
@@ -39,7 +39,7 @@ class Said:
     """What a rank says of a call: its number in the group, and the element type in words."""
 
     sequence: int
-    call: Call
+    call: NativeCall
     dtype: str
 
     @property

@@ -12,7 +12,7 @@ import numpy as np
 
 from hal.core.errors import DeadlineExceeded, Failure, FailureKind, HalError, InvalidCall, Scope
 from stack.comm.engine.base import ANYBODY, Array, Engine, Work
-from stack.comm.engine.call import Call
+from stack.comm.engine.call import NativeCall
 from stack.comm.engine.failures import GroupAborted, LateRank
 from stack.comm.engine.library import lib
 from stack.comm.engine.routes import Route
@@ -121,7 +121,7 @@ class MpiMember(Engine):
     def way(self) -> str:
         return "mpi" if self._sequence else ""
 
-    def run(self, call: Call, dst: Array, src: Array, route: Route | None = None) -> Array:
+    def run(self, call: NativeCall, dst: Array, src: Array, route: Route | None = None) -> Array:
         with self._changed:
             work = self._work(call, dst, src, route)
             if self._lanes.get(_COLLECTIVES):
@@ -130,7 +130,9 @@ class MpiMember(Engine):
                 self._spin(work)
         return work.finish()
 
-    def start(self, call: Call, dst: Array, src: Array, route: Route | None = None) -> MpiWork:
+    def start(
+        self, call: NativeCall, dst: Array, src: Array, route: Route | None = None
+    ) -> MpiWork:
         with self._changed:
             work = self._work(call, dst, src, route)
             self._queue(_COLLECTIVES, work)
@@ -188,7 +190,7 @@ class MpiMember(Engine):
     def lost(self) -> set[int]:
         return set()
 
-    def _work(self, call: Call, dst: Array, src: Array, route: Route | None) -> MpiWork:
+    def _work(self, call: NativeCall, dst: Array, src: Array, route: Route | None) -> MpiWork:
         if route is not None:
             raise InvalidCall(
                 "the MPI engine follows no chunk programs; HAL_COMM_ENGINE=native does"

@@ -12,6 +12,8 @@ from stack.compiler.graph.expr import Expr, Read, Walk, reads
 from stack.compiler.graph.roots import Home
 from stack.compiler.graph.space import Domain, Space, domain_of, solved
 from stack.compiler.graph.views import permute_forward
+from stack.ops import OPS
+from stack.ops.operator import OpKind
 
 Kind = Literal["loops", "matmul", "attention", "scan", "scatter_add", "exchange"]
 
@@ -20,7 +22,7 @@ _KINDS: Mapping[str, Kind] = {
     "attention": "attention",
     "scan": "scan",
     "scatter_add": "scatter_add",
-    "all_reduce": "exchange",
+    **{r.name: "exchange" for r in OPS.values() if r.kind is OpKind.EXCHANGE},
 }
 Homes = Mapping[Node, Home]
 

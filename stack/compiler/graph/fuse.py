@@ -15,6 +15,7 @@ from stack.compiler.graph.cluster import Cluster, Nest, settle
 from stack.compiler.graph.roots import OWN_KERNEL, Home
 from stack.compiler.graph.space import Domain, domain_of, elements, rows
 from stack.compiler.graph.turns import in_turns
+from stack.ops import is_exchange
 
 MOST_ROOTS = 24
 SERIAL = 1 << 14
@@ -71,7 +72,7 @@ class Fusion:
         for need in self.needs[root]:
             self._readers.setdefault(need, []).append(cluster)
             self._after[cluster] |= self.producers(need) - {cluster}
-        if root.op == "all_reduce":
+        if is_exchange(root):
             # In the order of their turns: no kernel for one may need a later one.
             self._after[cluster].update(self._exchanges[-1:])
             self._exchanges.append(cluster)

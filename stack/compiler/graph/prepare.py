@@ -16,7 +16,7 @@ from stack.compiler.graph.turns import numbered
 from stack.compiler.pairs import SERIAL
 from stack.compiler.program import GraphRequest
 from stack.ir.simplify import simplify
-from stack.ops import OPS
+from stack.ops import OPS, exchange_of, is_exchange
 from stack.ops.numeric import identity
 
 LOW_PRECISION = frozenset({DType.F16, DType.BF16})
@@ -203,7 +203,7 @@ def _own_buffers(request: GraphRequest) -> GraphRequest:
         srcs = tuple(done[s] for s in n.srcs)
         if n.op == "concat":
             srcs = places.pieces(n, srcs, users)
-        elif n.op == "all_reduce":
+        elif is_exchange(n) and exchange_of(n).in_place:
             shared = users[base(n.srcs[0])] > 1 or base(n.srcs[0]) in asked
             srcs = (places.combined(srcs[0], shared),)
         done[n] = rebuild(n, srcs)
@@ -239,7 +239,8 @@ class _Places:
     def combined(self, source: Node, shared: bool) -> Node:
         """An operand that ranks combine in place, or a copy of it if others read it, too."""
         self._exchanges += 1
-        awkward = shared or base(source).op in ("all_reduce", "scan", "scatter_add")
+        below = base(source)
+        awkward = shared or is_exchange(below) or below.op in ("scan", "scatter_add")
         return self.claim(source, f"exchange{self._exchanges}", awkward)
 
 
@@ -248,7 +249,7 @@ def _is_awkward(piece: Node, strided: bool, users: Counter[Node]) -> bool:
     below = base(piece)
     if below.op in ("concat", "scan", "scatter_add"):
         return True
-    if strided and below.op == "all_reduce":
+    if strided and is_exchange(below):
         return True
     return strided and (users[below] > 1 or (below.op == "matmul" and below is not piece))
 

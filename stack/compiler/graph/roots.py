@@ -15,9 +15,12 @@ from hal.tile.node import Node, toposort
 from stack.compiler.graph.access import Affine, Index, Regroup, regrouped
 from stack.compiler.graph.expr import MOVEMENT
 from stack.compiler.program import BufferKind, GraphRequest
-from stack.ops import OPS
+from stack.ops import OPS, exchange_of, is_exchange
+from stack.ops.operator import OpKind
 
-OWN_KERNEL = frozenset({"matmul", "attention", "reduce", "scan", "scatter_add", "all_reduce"})
+OWN_KERNEL = frozenset({"matmul", "attention", "reduce", "scan", "scatter_add"}) | {
+    row.name for row in OPS.values() if row.kind is OpKind.EXCHANGE
+}
 INLINE_LIMIT = 100
 """Operations that one expression may hold; a longer chain is stored half-way."""
 CHEAP = 24
@@ -75,8 +78,8 @@ def _forced(order: Sequence[Node], request: GraphRequest) -> dict[Node, None]:
             roots[n] = None
         if n.op == "concat":
             roots.update(dict.fromkeys(map(base, n.srcs)))
-        if n.op == "all_reduce":
-            roots[base(n.srcs[0])] = None
+        if is_exchange(n):
+            roots.update(dict.fromkeys(map(base, n.srcs)))
     for n in order:
         if n.op in ("matmul", "attention"):
             operands = (_matmul_operand(s, roots) for s in n.srcs[:3])
@@ -152,8 +155,8 @@ def _pays(n: Node, users: int, inline: Inline) -> bool:
 def place(request: GraphRequest, roots: Mapping[Node, None]) -> tuple[dict[Node, Home], list[int]]:
     """A home for each root, and the sizes in bytes of the temporaries.
 
-    Pieces of a concatenation live inside it, so that it costs no copy. What ranks combine is
-    combined where it is.
+    Pieces of a concatenation live inside it, so that it costs no copy. What ranks combine element
+    by element is combined where it is.
     """
     homes: dict[Node, Home] = {}
     temps: list[int] = []
@@ -167,7 +170,7 @@ def place(request: GraphRequest, roots: Mapping[Node, None]) -> tuple[dict[Node,
             temps.append(n.type.size * n.dtype.nbytes)
         if n.op == "concat":
             _place_pieces(n, homes)
-        if n.op == "all_reduce":
+        if is_exchange(n) and exchange_of(n).in_place:
             homes[base(n.srcs[0])] = homes[n]
     return homes, temps
 

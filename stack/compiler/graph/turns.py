@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hal.tile.node import Node, node, rebuild, toposort
+from stack.ops import is_exchange
 
 
 def numbered(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -18,7 +19,7 @@ def numbered(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
     depth: dict[Node, int] = {}
     for n in order:
         depth[n] = 1 + max((depth[s] for s in n.srcs), default=0)
-    exchanges = sorted((n for n in order if n.op == "all_reduce"), key=depth.__getitem__)
+    exchanges = sorted(filter(is_exchange, order), key=depth.__getitem__)
     turn = {n: number for number, n in enumerate(exchanges)}
     done: dict[Node, Node] = {}
     for n in order:
@@ -34,7 +35,7 @@ def _with_turn(n: Node, srcs: tuple[Node, ...], turn: int) -> Node:
 def in_turns(roots: Sequence[Node]) -> list[Node]:
     """Nodes that are in topological order, in another such order: first what the first exchange
     waits for and that exchange, then so for the second one, then all others."""
-    exchanges = sorted((n for n in roots if n.op == "all_reduce"), key=lambda n: int(n["turn"]))
+    exchanges = sorted(filter(is_exchange, roots), key=lambda n: int(n["turn"]))
     found: dict[Node, None] = {}
     for exchange in exchanges:
         below = set(toposort((exchange,)))

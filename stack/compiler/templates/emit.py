@@ -9,7 +9,7 @@ from math import prod
 
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
-from hal.core.values import Grid, Param, ParamKind, ReduceKind
+from hal.core.values import Grid, Param, ParamKind
 from hal.tile.build import Builder
 from hal.tile.kernel import Kernel, Memory
 from hal.tile.node import Node
@@ -19,9 +19,9 @@ from stack.compiler.graph.attention import Attention, read_attention, with_score
 from stack.compiler.graph.cluster import Cluster, Homes
 from stack.compiler.graph.operands import Operands, read_operands
 from stack.compiler.graph.ordered import Ordered, read_ordered
-from stack.compiler.graph.roots import Home
+from stack.compiler.graph.roots import Home, base
 from stack.compiler.graph.space import Space
-from stack.compiler.program import BufferKind
+from stack.compiler.program import BufferRef, ExchangeCall
 from stack.compiler.templates.emission import Emission, Work
 from stack.compiler.templates.family import Templates
 from stack.compiler.templates.loops import emit_loops
@@ -37,16 +37,7 @@ from stack.compiler.templates.schedule import (
 )
 from stack.compiler.templates.scratch import read_again, with_scratch
 from stack.compiler.templates.signature import Place, Signature, place
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Bytes of a buffer: `kind` is "input", "output" or "temp"."""
-
-    kind: BufferKind
-    index: int
-    offset: int
-    nbytes: int
+from stack.ops import exchange_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +46,7 @@ class TileCall:
 
     kernel: Kernel
     grid: Grid
-    buffers: tuple[Part, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TileExchange:
-    """Elements that the ranks of a group combine in place, and what all of them call it."""
-
-    group: str
-    name: str
-    reduce: ReduceKind
-    dtype: DType
-    buffers: tuple[Part, ...]
+    buffers: tuple[BufferRef, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +56,12 @@ class Buffers:
     dtypes: Mapping[tuple[str, int], DType]
     sizes: Mapping[tuple[str, int], int]
 
-    def part(self, at: Place, end: int) -> Part:
+    def part(self, at: Place, end: int) -> BufferRef:
         """The bytes of a place up to an element, never beyond the buffer's end."""
         kind, index, start = at
         width = self.dtypes[kind, index].nbytes
         stop = min(end * width, self.sizes[kind, index])
-        return Part(kind, index, start * width, stop - start * width)
+        return BufferRef(kind, index, start * width, stop - start * width)
 
 
 class _Memories:
@@ -142,15 +122,17 @@ class Emitter:
         places = list(job.signature.places.items())
         return TileCall(kernel, grid, tuple(self.buffers.part(*places[i]) for i in numbers))
 
-    def exchange(self, cluster: Cluster) -> TileExchange:
+    def exchange(self, cluster: Cluster) -> ExchangeCall:
         """What ranks do together in a cluster of kind "exchange"."""
         (root,) = cluster.roots
-        home = self.homes[root]
+        dst, src, *elements = (self._whole(base(n)) for n in (root, *root.srcs))
+        return ExchangeCall(root["group"], exchange_of(root).call(root), dst, src, *elements)
+
+    def _whole(self, n: Node) -> BufferRef:
+        home = self.homes[n]
         assert home.kind != "scratch", "scratch memory is one kernel's own"
-        part = self.buffers.part((home.kind, home.index, home.base), home.base + root.type.size)
-        return TileExchange(
-            root["group"], root["name"], ReduceKind(root["kind"]), root.dtype, (part,)
-        )
+        assert home.run == home.stride, f"{n} lies in pieces"
+        return self.buffers.part((home.kind, home.index, home.base), home.base + n.type.size)
 
     def problem(self, cluster: Cluster) -> Problem | None:
         """What a schedule of the cluster's kernel is chosen for; None where there is no choice."""

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hal.core.values import CollectiveKind as Kind
-from stack.comm.choose.chooser import Call, Chooser
+from stack.comm.choose.chooser import Chooser, Demand
 from stack.comm.choose.explain import explain
 from stack.comm.choose.measured import Row
 from stack.comm.choose.network import Wire
@@ -22,7 +22,7 @@ SMALL, LARGE = 64, 1 << 20
 
 
 def call(kind=Kind.ALL_REDUCE, nbytes=LARGE, **wishes):
-    return Call(kind, nbytes, wishes.pop("element", FLOAT), **wishes)
+    return Demand(kind, nbytes, wishes.pop("element", FLOAT), **wishes)
 
 
 def test_few_turns_for_few_bytes_and_few_bytes_for_many():

@@ -3,7 +3,7 @@
 import pytest
 
 from hal.core.values import CollectiveKind as Kind
-from stack.comm.choose.chooser import Call, Chooser
+from stack.comm.choose.chooser import Chooser, Demand
 from stack.comm.choose.measure import measure
 from stack.comm.choose.predict import predict
 from stack.comm.plan.check_order import order_of
@@ -23,7 +23,7 @@ def run(program, call):
 
 
 def test_what_was_measured_is_what_is_chosen():
-    call = Call(Kind.ALL_REDUCE, 1 << 16, FLOAT)
+    call = Demand(Kind.ALL_REDUCE, 1 << 16, FLOAT)
     model = Chooser(BELIEVED)
     best = min(model.options(call), key=lambda o: run(model.program(o.algorithm, call), call))
     assert best.algorithm != model.algorithm(call)
@@ -33,7 +33,7 @@ def test_what_was_measured_is_what_is_chosen():
 
 
 def test_tries_take_turns_and_the_first_does_not_count():
-    call, ran = Call(Kind.BROADCAST, 1 << 10, FLOAT), []
+    call, ran = Demand(Kind.BROADCAST, 1 << 10, FLOAT), []
     seconds = iter([9.0, 9.0, 1.0, 10.0, 3.0, 30.0, 2.0, 20.0])
 
     def clock(program, _):
@@ -53,4 +53,4 @@ def test_a_program_that_fails_is_not_hidden():
         raise OSError(f"{program.name} of {call.nbytes} bytes")
 
     with pytest.raises(OSError, match="of 8 bytes"):
-        measure(Chooser(BELIEVED), [Call(Kind.ALL_REDUCE, 8, FLOAT)], fail)
+        measure(Chooser(BELIEVED), [Demand(Kind.ALL_REDUCE, 8, FLOAT)], fail)

@@ -16,7 +16,7 @@ from hal.core.dtypes import DType
 from hal.core.values import Collective, CollectiveKind, ReduceKind, Region
 from hal.tile.numeric import NUMPY
 from stack.comm.device import pipeline
-from stack.comm.device.call import UNEVEN, Call
+from stack.comm.device.group import UNEVEN
 from stack.comm.world import World
 from tests.comm.device.devices import mixed
 from tests.comm.device.seats import seated, seated_as
@@ -37,7 +37,7 @@ class Operation:
     elements."""
 
     group: tuple[int, ...]
-    call: Call
+    call: Collective
     dst: tuple[int, ...]
     src: tuple[int, ...]
 
@@ -50,14 +50,14 @@ def operation(random, groups):
     if dtype is DType.BOOL and how is ReduceKind.AVG:
         how = ReduceKind.MAX
     most = random.choice([1, 8, 100, HALF // size // size])
-    count, counts, parts = int(random.integers(0, most + 1)), (), None
+    count, counts, parts = int(random.integers(0, most + 1)), (), ()
     if kind is Kind.ALL_TO_ALL_V:
         rows = random.integers(0, most + 1, (size, size)).tolist()
         count, counts = 0, tuple(map(tuple, rows))
     if kind in UNEVEN and random.random() < 0.5:
         count, parts = 0, tuple(random.integers(0, most + 1, size).tolist())
     root = int(random.integers(size))
-    call = Call(Collective(kind, dtype, count, how, root, counts), parts)
+    call = Collective(kind, dtype, count, how, root, counts, parts)
     src = [int(random.integers(0, 9)) for _ in group]
     dst = [HALF + int(random.integers(0, 9)) for _ in group]
     if kind in IN_PLACE and random.random() < 0.5:
@@ -67,16 +67,15 @@ def operation(random, groups):
 
 def without_rounding(one):
     """The operation, with what is the same in any order in the place of a sum of floats."""
-    of = one.call.collective
-    if of.dtype.is_float:
-        of = replace(of, reduce=ReduceKind.MAX)
-    return replace(one, call=replace(one.call, collective=of))
+    if one.call.dtype.is_float:
+        return replace(one, call=replace(one.call, reduce=ReduceKind.MAX))
+    return one
 
 
-def results(call, sources):
+def results(of, sources):
     """What every destination becomes; None where a rank has none."""
-    of, size, ranks = call.collective, len(sources), range(len(sources))
-    parts = call.parts or (of.count,) * size
+    size, ranks = len(sources), range(len(sources))
+    parts = of.parts or (of.count,) * size
     match of.kind:
         case Kind.ALL_REDUCE:
             return [reduced(sources, of.reduce, in_pairs)] * size
@@ -118,8 +117,8 @@ class Shadow:
 
     def run(self, one):
         """Begin the operation on every member's device, and do it in the model."""
-        of, size = one.call.collective, len(one.group)
-        needs = [one.call.needs(i, size) for i in range(size)]
+        of, size = one.call, len(one.group)
+        needs = [of.elements(i, size) for i in range(size)]
         for i, rank in enumerate(one.group):
             if rank not in self.seats:
                 continue
@@ -129,7 +128,7 @@ class Shadow:
                 for at, n in zip((one.dst, one.src), needs[i], strict=True)
             )
             part, waits = self.seats[rank].parts[one.group], (self.last[rank],)
-            self.last[rank] = part.start(of, dst, src, waits, one.call.parts)
+            self.last[rank] = part.start(of, dst, src, waits)
         sources = [
             self.model[rank, of.dtype][one.src[i] :][: needs[i][1] or 0].copy()
             for i, rank in enumerate(one.group)

@@ -21,7 +21,6 @@ from hal.core.errors import (
 from hal.core.values import AllocOptions, Collective, CollectiveKind, Fault, Point, ReduceKind
 from hal.core.wrappers.fallbacks import Fallbacks
 from stack.comm.choose.override import parse_override
-from stack.comm.device.call import Call
 from stack.comm.device.group import DeviceGroup
 from stack.comm.device.through import COPIED
 from stack.comm.plan.error import PlanError
@@ -182,24 +181,23 @@ def test_a_rank_that_does_not_come_is_named_at_the_deadline():
 
 
 @pytest.mark.parametrize(
-    ("call", "parts", "text"),
+    ("call", "text"),
     [
-        (Collective(CollectiveKind.ALL_REDUCE, DType.I32, N + 1), None, "404 bytes of dst"),
-        (Collective(CollectiveKind.BROADCAST, DType.I32, N, root=2), None, "root 2 is no rank"),
-        (Collective(CollectiveKind.ALL_TO_ALL_V, DType.I32, 0), None, "not 2 rows of 2"),
-        (Collective(CollectiveKind.ALL_GATHER, DType.I32, 0), [1, 2, 3], "no parts of"),
-        (Collective(CollectiveKind.ALL_REDUCE, DType.I32, 0), [50, 50], "no parts of"),
+        (Collective(CollectiveKind.ALL_REDUCE, DType.I32, N + 1), "404 bytes of dst"),
+        (Collective(CollectiveKind.BROADCAST, DType.I32, N, root=2), "root 2 is no rank"),
+        (Collective(CollectiveKind.ALL_TO_ALL_V, DType.I32, 0), "not 2 rows of 2"),
+        (Collective(CollectiveKind.ALL_GATHER, DType.I32, 0, parts=(1, 2, 3)), "no parts of"),
+        (Collective(CollectiveKind.ALL_REDUCE, DType.I32, 0, parts=(50, 50)), "no parts of"),
         (
             Collective(CollectiveKind.ALL_REDUCE, DType.BOOL, 4 * N, ReduceKind.AVG),
-            None,
             "no average of bools",
         ),
     ],
 )
-def test_wrong_calls_are_refused_before_they_begin(pair, call, parts, text):
+def test_wrong_calls_are_refused_before_they_begin(pair, call, text):
     (one, a), (two, b) = pair
     with pytest.raises(InvalidCall, match=text):
-        one.parts[0, 1].start(call, a.region(), a.region(), (), parts)
+        one.parts[0, 1].start(call, a.region(), a.region())
     begin(two, b)
     assert one.get(a, I32, begin(one, a))[0] == 3
 
@@ -236,7 +234,7 @@ def outputs(seats, call, count):
     """What the call makes of a destination of zeros on each rank, as bytes."""
     begun = []
     for rank, seat in enumerate(seats):
-        sizes = (4 * (n or 0) for n in Call(call).needs(rank, len(seats)))
+        sizes = (4 * (n or 0) for n in call.elements(rank, len(seats)))
         src, _ = seat.put(numbers(5, rank, count, F32))
         dst, there = seat.put(np.zeros(count, F32))
         to, of = (buffer.region(0, n) for buffer, n in zip((dst, src), sizes, strict=True))

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal.core.description import SpaceKind
-from stack.compiler.program import GraphRequest
-from stack.compiler.templates.emit import Part, TileCall
+from stack.compiler.program import BufferRef, GraphRequest
+from stack.compiler.templates.emit import TileCall
 from tests.compiler.graphs import requests
 from tests.compiler.lowered import SIMD, lowered
 from tests.compiler.test_random_graphs import budget, small_thresholds
@@ -32,12 +32,13 @@ def overlaps(call: TileCall, updates: dict[int, int]) -> Iterator[str]:
     pairs = zip(call.kernel.params, call.buffers, strict=True)
     for (a, x), (b, y) in permutations(pairs, 2):
         same = buffer(x, updates) == buffer(y, updates)
-        meet = x.offset < y.offset + y.nbytes and y.offset < x.offset + x.nbytes
+        a0, b0 = x.offset_nbytes, y.offset_nbytes
+        meet = a0 < b0 + y.nbytes and b0 < a0 + x.nbytes
         if a.writes and b.reads and same and meet:
             yield f"{call.kernel.name}: {a.name} and {b.name}"
 
 
-def buffer(part: Part, updates: dict[int, int]) -> tuple[str, int]:
+def buffer(part: BufferRef, updates: dict[int, int]) -> tuple[str, int]:
     """The buffer that a part is of: an output that updates an input is that input."""
     if part.kind == "output" and part.index in updates:
         return "input", updates[part.index]

@@ -4,7 +4,7 @@ empty."""
 from __future__ import annotations
 
 from hal.core.dtypes import DType
-from hal.core.errors import InvalidCall
+from hal.core.errors import InvalidCall, Unsupported
 from hal.core.values import Collective, CollectiveKind, ReduceKind, Region
 from hal_plugin_cpu.arguments import check_bounds
 
@@ -30,6 +30,10 @@ def check(call: Collective, dst: Region, src: Region, rank: int, size: int) -> N
 
 
 def _check_counts(call: Collective, size: int) -> None:
+    if call.parts:
+        raise Unsupported(
+            f"collective: {call} in unequal parts {call.parts}; it has equal ones alone"
+        )
     if call.kind is not _K.ALL_TO_ALL_V:
         if call.counts:
             raise InvalidCall(f"collective: counts are for all-to-all-v, not {call.kind.value}")
