@@ -21,17 +21,22 @@ def interpret(outputs: Sequence[Node], inputs: Mapping[Node, NDArray]) -> list[N
     outputs depend on. Raises GraphError for an input that is missing or of another type.
     """
     values: dict[Node, NDArray] = {}
-    expanded = _expanded(outputs)
-    for n in toposort(expanded):
-        operands = (_given(n, inputs),) if n.op == "input" else tuple(values[s] for s in n.srcs)
-        reference = OPS[n.op].reference
-        if reference is None:
-            raise GraphError(f"{n.op} has no value of its own; it {OPS[n.op].meaning}")
-        values[n] = _checked(n, reference(n, operands))
-    return [values[n] for n in expanded]
+    whole = expanded(outputs)
+    for n in toposort(whole):
+        values[n] = evaluated(n, values, inputs)
+    return [values[n] for n in whole]
 
 
-def _expanded(outputs: Sequence[Node]) -> list[Node]:
+def evaluated(n: Node, values: Mapping[Node, NDArray], inputs: Mapping[Node, NDArray]) -> NDArray:
+    """The value of a node by those of its operands; raises as `interpret`."""
+    operands = (_given(n, inputs),) if n.op == "input" else tuple(values[s] for s in n.srcs)
+    reference = OPS[n.op].reference
+    if reference is None:
+        raise GraphError(f"{n.op} has no value of its own; it {OPS[n.op].meaning}")
+    return checked(n, reference(n, operands))
+
+
+def expanded(outputs: Sequence[Node]) -> list[Node]:
     """The outputs with operators without a reference decomposed."""
     done: dict[Node, Node] = {}
     for n in toposort(outputs):
@@ -50,7 +55,8 @@ def _given(n: Node, inputs: Mapping[Node, NDArray]) -> NDArray:
     return array
 
 
-def _checked(n: Node, value: Any) -> NDArray:
+def checked(n: Node, value: Any) -> NDArray:
+    """The value that a reference gave, which has the type of its node."""
     result = np.asarray(value)
     assert result.shape == n.shape, f"the reference of {n} gave shape {result.shape}"
     assert result.dtype == NUMPY[n.dtype], f"the reference of {n} gave {result.dtype}"

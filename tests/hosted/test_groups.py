@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from hal.core.dtypes import DType
-from hal.core.errors import DeadlineExceeded, Failure, FailureKind, OperationFailed, Scope
+from hal.core.errors import (
+    DeadlineExceeded,
+    Failure,
+    FailureKind,
+    OperationFailed,
+    Scope,
+    Unsupported,
+)
 from hal.core.values import Collective, CollectiveKind, Fault, GroupSpec, Point, ReduceKind
 
 SUM = Collective(CollectiveKind.ALL_REDUCE, DType.F32, 16)
@@ -146,3 +153,11 @@ def test_calls_that_wait_on_one_timeline_fail_together_where_a_member_gives_up(b
     late = [submit(bench, group, SUM) for _ in range(3)]
     assert cause(bench, late[-1]) == lost
     write(bench, np.zeros(16, np.float32))  # the session's thread is well
+
+
+def test_unequal_parts_are_refused_and_not_taken_for_equal_ones(benches):
+    pair = benches[:2]
+    groups = join(pair, "parts")
+    call = Collective(CollectiveKind.ALL_GATHER, DType.F32, 0, parts=(0, 16))
+    with pytest.raises(Unsupported, match=r"in unequal parts \(0, 16\)"):
+        submit(pair[0], groups[0], call)

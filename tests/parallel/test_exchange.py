@@ -12,14 +12,14 @@ import hal
 from hal.core.dtypes import DType
 from hal.core.errors import DeadlineExceeded, InvalidCall, OperationFailed
 from hal.core.values import ReduceKind
-from hal.tile.node import Type, toposort
+from hal.tile.node import Type
 from stack import ops as g
 from stack.comm.device.group import DeviceGroup
 from stack.compiler.compile import compile_graph
 from stack.compiler.program import ExchangeCall, GraphRequest, KernelCall
 from stack.compiler.tune.tunable import tunables
 from stack.framework.autograd import gradients
-from stack.ops import OPS
+from stack.ir.world import Program, interpret_world
 from stack.runtime import engine_of
 from stack.runtime.exchange import needs
 from stack.runtime.hazards import Access, Span
@@ -27,7 +27,6 @@ from tests.comm.engine.crew import crews
 
 N = 12
 X, Y = (g.input(i, Type((N,), DType.F64)) for i in range(2))
-COMBINE = {"sum": np.sum, "max": np.max, "avg": lambda xs, axis: np.sum(xs, axis) / len(xs)}
 DEVICES = ("cpu:0", "reference:0")
 
 
@@ -63,16 +62,9 @@ def ranks():
 
 
 def together(outputs, values):
-    """The outputs of every rank, all ranks node by node."""
-    known = {n: [row[i] for row in values] for i, n in enumerate((X, Y))}
-    for n in toposort(outputs):
-        if n.op == "all_reduce":
-            combined = COMBINE[n["kind"]](np.array(known[n.srcs[0]]), axis=0)
-            known[n] = [combined] * len(values)
-        elif n.op != "input":
-            rows = zip(*(known[s] for s in n.srcs), strict=True) if n.srcs else [()] * len(values)
-            known[n] = [OPS[n.op].reference(n, row) for row in rows]
-    return [[known[n][rank] for n in outputs] for rank in range(len(values))]
+    """The outputs of every rank, by the interpreter."""
+    programs = [Program(outputs, dict(zip((X, Y), row, strict=True))) for row in values]
+    return interpret_world(programs, {"data": [range(len(values))]})
 
 
 def total(x):
