@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -21,24 +22,16 @@ from stack.framework.autograd import gradient_leaf, gradients
 from stack.framework.cell import Cell, follow, rebind, traces
 from stack.framework.device import NDArray, engine
 from stack.framework.errors import GradientError, TensorError, where_called
-from stack.framework.expr import activation, contract, index, movement
 from stack.framework.expr import elementwise as e
-from stack.framework.expr import reduce as r
+from stack.framework.expr import index, movement
 from stack.framework.expr.operand import Operand
+from stack.framework.expr.public import METHODS, ONE, TWO, Public
 from stack.framework.mode import grad_enabled, share_gradients
+from stack.framework.operators import Operators
 from stack.framework.realize import array_of, refuse_in_trace
 
-P = ParamSpec("P")
-M = TypeVar("M", bound=Callable[..., Any])
 Scalar = float | int | bool
 Shape = int | Sequence[int]
-
-
-class Extreme(NamedTuple):
-    """What max and min along an axis give: the values and where they are."""
-
-    values: Tensor
-    indices: Tensor
 
 
 def apply(function: Callable[..., Node], *args: Any, **kwargs: Any) -> Tensor:
@@ -46,63 +39,6 @@ def apply(function: Callable[..., Node], *args: Any, **kwargs: Any) -> Tensor:
     operands."""
     node, device, tracked = evaluate(function, args, kwargs)
     return Tensor(node, device, requires_grad=tracked and node.dtype.is_float)
-
-
-def apply_many(
-    function: Callable[..., list[Node]], *args: Any, **kwargs: Any
-) -> tuple[Tensor, ...]:
-    """`apply` for an expression with several results."""
-    nodes, device, tracked = evaluate(function, args, kwargs)
-    return tuple(Tensor(n, device, requires_grad=tracked and n.dtype.is_float) for n in nodes)
-
-
-def _method(
-    function: Callable[Concatenate[Node, P], Node],
-) -> Callable[Concatenate[Tensor, P], Tensor]:
-    def method(self: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
-        return apply(function, self, *args, **kwargs)
-
-    return _named(method, function)
-
-
-def _binary(function: Callable[[Operand, Operand], Node]) -> Callable[[Tensor, Any], Tensor]:
-    def method(self: Tensor, other: Any) -> Tensor:
-        return apply(function, self, other) if _is_operand(other) else NotImplemented
-
-    return _named(method, function)
-
-
-def _reflected(function: Callable[[Operand, Operand], Node]) -> Callable[[Tensor, Any], Tensor]:
-    def method(self: Tensor, other: Any) -> Tensor:
-        return apply(function, other, self) if _is_operand(other) else NotImplemented
-
-    return _named(method, function)
-
-
-def _inplace(function: Callable[..., Node]) -> Callable[..., Tensor]:
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return self._change(function, *args, **kwargs)
-
-    return _named(method, function)
-
-
-def _variadic(function: Callable[[Node, Sequence[int]], Node]) -> Callable[..., Tensor]:
-    """A method that takes sizes or axes one by one or as one sequence."""
-
-    def method(self: Tensor, *sizes: Shape) -> Tensor:
-        first = sizes[0] if len(sizes) == 1 else sizes
-        return apply(function, self, (first,) if isinstance(first, int) else tuple(first))
-
-    return _named(method, function)
-
-
-def _named(method: M, function: Callable[..., Any]) -> M:
-    method.__name__, method.__doc__ = function.__name__.strip("_"), function.__doc__
-    return method
-
-
-def _is_operand(value: Any) -> bool:
-    return isinstance(value, Tensor | float | int | np.generic)
 
 
 def _same(x: Node) -> Node:
@@ -114,11 +50,7 @@ def _second(x: Node, source: Operand) -> Node:
     return source if isinstance(source, Node) else g.const(source, x.dtype)
 
 
-def _fill_where(x: Node, mask: Node, value: Operand) -> Node:
-    return e.where(mask, value if isinstance(value, Node) else g.const(value, x.dtype), x)
-
-
-class Tensor(Cell):
+class Tensor(Cell, Operators):
     """An array of one element type on one device, computed when its values are asked for.
 
     Make tensors with `tensor`, `zeros`, `arange` and the like, not with this constructor, which
@@ -314,124 +246,7 @@ class Tensor(Cell):
     def bool(self) -> Tensor:
         return self.to(DType.BOOL)
 
-    # arithmetic
-
-    add = __add__ = __radd__ = _binary(e.add)
-    mul = __mul__ = __rmul__ = _binary(e.mul)
-    sub = __sub__ = _binary(e.sub)
-    div = true_divide = __truediv__ = _binary(e.div)
-    floor_divide = __floordiv__ = _binary(e.floor_divide)
-    remainder = __mod__ = _binary(e.remainder)
-    pow = __pow__ = _binary(e.pow)
-    __rsub__ = _reflected(e.sub)
-    __rtruediv__ = _reflected(e.div)
-    __rfloordiv__ = _reflected(e.floor_divide)
-    __rmod__ = _reflected(e.remainder)
-    __rpow__ = _reflected(e.pow)
-    matmul = mm = bmm = __matmul__ = _binary(contract.matmul)
-    minimum = _binary(e.minimum)
-    maximum = _binary(e.maximum)
-    eq = _binary(e.eq)
-    ne = _binary(e.ne)
-    __eq__ = _binary(e.eq)  # type: ignore[assignment]
-    __ne__ = _binary(e.ne)  # type: ignore[assignment]
-    lt = __lt__ = _binary(e.lt)
-    le = __le__ = _binary(e.le)
-    gt = __gt__ = _binary(e.gt)
-    ge = __ge__ = _binary(e.ge)
-    bitwise_and = __and__ = __rand__ = _binary(e.bitwise_and)
-    bitwise_or = __or__ = __ror__ = _binary(e.bitwise_or)
-    bitwise_xor = __xor__ = __rxor__ = _binary(e.bitwise_xor)
-    __lshift__ = _binary(e.shift_left)
-    __rshift__ = _binary(e.shift_right)
-    logical_and = _binary(e.logical_and)
-    logical_or = _binary(e.logical_or)
-
-    neg = __neg__ = _method(e.neg)
-    abs = __abs__ = _method(e.abs_)
-    __invert__ = _method(e.bitwise_not)
-    logical_not = _method(e.logical_not)
-    sign = _method(e.sign)
-    exp = _method(e.exp)
-    log = _method(e.log)
-    log2 = _method(e.log2)
-    log10 = _method(e.log10)
-    sin = _method(e.sin)
-    cos = _method(e.cos)
-    tan = _method(e.tan)
-    tanh = _method(e.tanh)
-    sigmoid = _method(e.sigmoid)
-    erf = _method(e.erf)
-    sqrt = _method(e.sqrt)
-    rsqrt = _method(e.rsqrt)
-    reciprocal = _method(e.reciprocal)
-    floor = _method(e.floor)
-    ceil = _method(e.ceil)
-    round = _method(e.round)
-    square = _method(e.square)
-    isnan = _method(e.isnan)
-    isinf = _method(e.isinf)
-    isfinite = _method(e.isfinite)
-    clamp = clip = _method(e.clamp)
-    relu = _method(activation.relu)
-
-    def where(self, condition: Tensor, other: Tensor | Scalar) -> Tensor:
-        """self where the condition holds, else other."""
-        return apply(e.where, condition, self, other)
-
-    def masked_fill(self, mask: Tensor, value: Tensor | Scalar) -> Tensor:
-        """value where the mask holds, else self; its element type is that of self."""
-        return apply(_fill_where, self, mask, value).to(self.dtype)
-
-    # reductions
-
-    sum = _method(r.sum)
-    mean = _method(r.mean)
-    prod = _method(r.prod)
-    amax = _method(r.max)
-    amin = _method(r.min)
-    argmax = _method(r.argmax)
-    argmin = _method(r.argmin)
-    any = _method(r.any_)
-    all = _method(r.all_)
-    var = _method(r.var)
-    std = _method(r.std)
-    norm = _method(r.norm)
-    logsumexp = _method(r.logsumexp)
-    softmax = _method(r.softmax)
-    log_softmax = _method(r.log_softmax)
-    cumsum = _method(r.cumsum)
-    cumprod = _method(r.cumprod)
-
-    def max(self, dim: Any = None, keepdim: builtins.bool = False) -> Any:
-        """The greatest element; with an axis (values, indices) along it; with a tensor
-        `maximum`."""
-        return self._extreme(r.max, r.argmax, e.maximum, dim, keepdim)
-
-    def min(self, dim: Any = None, keepdim: builtins.bool = False) -> Any:
-        """The least element; with an axis (values, indices) along it; with a tensor `minimum`."""
-        return self._extreme(r.min, r.argmin, e.minimum, dim, keepdim)
-
-    def _extreme(self, value: Any, place: Any, pair: Any, dim: Any, keepdim: builtins.bool) -> Any:
-        if isinstance(dim, Tensor):
-            return apply(pair, self, dim)
-        if dim is None:
-            return apply(value, self)
-        return Extreme(apply(value, self, dim, keepdim), apply(place, self, dim, keepdim))
-
-    # movement
-
-    reshape = view = _variadic(movement.reshape)
-    permute = _variadic(movement.permute)
-    expand = _variadic(movement.expand)
-    flip = _variadic(movement.flip)
-    transpose = swapaxes = _method(movement.transpose)
-    t = _method(movement.t)
-    flatten = _method(movement.flatten)
-    squeeze = _method(movement.squeeze)
-    unsqueeze = _method(movement.unsqueeze)
-    tril = _method(movement.tril)
-    triu = _method(movement.triu)
+    # views
 
     def expand_as(self, other: Tensor) -> Tensor:
         return self.expand(other.shape)
@@ -452,16 +267,6 @@ class Tensor(Cell):
         """The last two axes exchanged."""
         return self.transpose(-2, -1)
 
-    def split(
-        self, size: builtins.int | Sequence[builtins.int], dim: builtins.int = 0
-    ) -> tuple[Tensor, ...]:
-        """Pieces along an axis: of `size` each (the last may be less), or of the sizes given."""
-        return apply_many(movement.split, self, size, dim)
-
-    def chunk(self, chunks: builtins.int, dim: builtins.int = 0) -> tuple[Tensor, ...]:
-        """At most `chunks` pieces of one size along an axis; the last may be smaller."""
-        return apply_many(movement.chunk, self, chunks, dim)
-
     def unbind(self, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """The slices along an axis, without it."""
         return tuple(piece.squeeze(dim) for piece in self.split(1, dim))
@@ -469,27 +274,18 @@ class Tensor(Cell):
     def __getitem__(self, place: Any) -> Tensor:
         return apply(index.getitem, self, place)
 
-    def index_select(self, dim: builtins.int, places: Tensor) -> Tensor:
-        """The slices at these positions of an axis."""
-        return apply(index.take, self, places, dim)
-
-    gather = _method(index.gather)
-
     # in place
 
     def __setitem__(self, place: Any, value: Tensor | Scalar) -> None:
         self._change(index.setitem, place, value)
 
-    add_ = __iadd__ = _inplace(e.add)
-    sub_ = __isub__ = _inplace(e.sub)
-    mul_ = __imul__ = _inplace(e.mul)
-    div_ = __itruediv__ = _inplace(e.div)
-    clamp_ = clip_ = _inplace(e.clamp)
-    copy_ = _inplace(_second)
-    fill_ = _inplace(_second)
-    neg_ = _inplace(e.neg)
-    exp_ = _inplace(e.exp)
-    sqrt_ = _inplace(e.sqrt)
+    def copy_(self, source: Tensor | Scalar) -> Tensor:
+        """Take the values of another tensor, which broadcast, or a number."""
+        return self._change(_second, source)
+
+    def fill_(self, value: Tensor | Scalar) -> Tensor:
+        """Make every element this number."""
+        return self._change(_second, value)
 
     def zero_(self) -> Tensor:
         """Make every element 0."""
@@ -497,7 +293,7 @@ class Tensor(Cell):
 
     def masked_fill_(self, mask: Tensor, value: Tensor | Scalar) -> Tensor:
         """Make the elements where the mask holds `value`."""
-        return self._change(_fill_where, mask, value)
+        return self._change(e.fill_where, mask, value)
 
     def _change(self, function: Callable[..., Node], *args: Any, **kwargs: Any) -> Tensor:
         """Give this tensor the function's result, in its own shape and element type."""
@@ -574,3 +370,81 @@ def grad(
     found = gradients([(outputs.node, _seed(outputs, grad_outputs))], nodes.__contains__)
     totals = [found.get(x.node, g.full_like(x.node, 0)) for x in wanted]
     return tuple(Tensor(n, outputs.device, requires_grad=create_graph) for n in totals)
+
+
+def equal(x: Tensor, y: Tensor) -> bool:
+    """Whether both have one shape and equal elements."""
+    return x.shape == y.shape and bool((x == y).all().item())
+
+
+# operators
+
+
+def call(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`apply` for an expression that may give several nodes, in a list or a named tuple."""
+    result, device, tracked = evaluate(expression, args, kwargs)
+    if isinstance(result, Node):
+        return Tensor(result, device, requires_grad=tracked and result.dtype.is_float)
+    parts = [Tensor(n, device, requires_grad=tracked and n.dtype.is_float) for n in result]
+    return type(result)(*parts) if isinstance(result, tuple) else tuple(parts)
+
+
+@cache
+def function_of(public: Public) -> Callable[..., Any]:
+    """The operator as a function of tensors."""
+    expression, sizes = public.expression, public.face.sizes
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if sizes and len(args) > 1:
+            first = args[1] if len(args) == 2 else args[1:]
+            args = (args[0], (first,) if isinstance(first, int) else tuple(first))
+        return call(expression, *args, **kwargs)
+
+    return _like(public, function)
+
+
+def expose(public: Public) -> None:
+    """Make the operator a method of tensors, under all of its names and its symbol."""
+    face, expression = public.face, public.expression
+    plain = function_of(public)
+    for name in public.names:
+        setattr(Operators, name, plain)
+
+    def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return self._change(expression, *args, **kwargs)
+
+    if face.in_place:
+        for name in public.names:
+            setattr(Operators, f"{name}_", _like(public, change))
+    if face.symbol in ONE:
+        setattr(Operators, f"__{ONE[face.symbol]}__", plain)
+    elif face.symbol:
+        name, is_reflected = TWO[face.symbol]
+
+        def forward(self: Tensor, other: Any) -> Any:
+            return call(expression, self, other) if _is_operand(other) else NotImplemented
+
+        def reflected(self: Tensor, other: Any) -> Any:
+            return call(expression, other, self) if _is_operand(other) else NotImplemented
+
+        setattr(Operators, f"__{name}__", _like(public, forward))
+        if is_reflected:
+            setattr(Operators, f"__r{name}__", _like(public, reflected))
+        if face.in_place:
+            setattr(Operators, f"__i{name}__", _like(public, change))
+
+
+def _like(public: Public, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with the expression's documentation and signature."""
+    function.__name__ = function.__qualname__ = public.face.name
+    function.__doc__ = public.expression.__doc__
+    vars(function)["__wrapped__"] = public.expression
+    return function
+
+
+def _is_operand(value: Any) -> bool:
+    return isinstance(value, Tensor | float | int | np.generic)
+
+
+for _public in dict.fromkeys(METHODS.values()):
+    expose(_public)

@@ -67,6 +67,28 @@ class OpKind(Enum):
     EXCHANGE = "exchange"
 
 
+@dataclass(frozen=True, slots=True)
+class Face:
+    """How users of tensors meet an operator, and what others call it."""
+
+    name: str = ""
+    """Of the function and the method; "" for the operator's own name."""
+    aliases: tuple[str, ...] = ()
+    """Other names of both."""
+    symbol: str = ""
+    """Python's, of one operand ("-x") or of two ("+")."""
+    in_place: bool = False
+    """Whether there is a method `name_`, and `+=` for a symbol."""
+    function: bool = True
+    method: bool = True
+    layer: bool = False
+    """Whether it is in the namespace of layers, `functional`, too."""
+    sizes: bool = False
+    """Whether its second parameter may be given as several arguments."""
+    aten: str = ""
+    onnx: str = ""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Operator:
     """One operator. Called with nodes, it gives the node of its result, type-checked."""
@@ -96,6 +118,8 @@ class Operator:
     """Which operands share one of `dtypes`; () for all."""
     exchange: Exchange | None = field(default=None, repr=False)
     """Of operators that several ranks compute."""
+    face: Face | None = None
+    """None where users do not meet it by this row."""
     expensive: bool = False
     """Whether storing a value is better than computing it twice."""
     smooth: tuple[tuple[float, float] | None, ...] = ()

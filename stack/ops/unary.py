@@ -9,6 +9,7 @@ import numpy as np
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
+from stack.ops.operator import Face
 from stack.ops.table import FLOATS, INTS, NUMBERS, by, exactly, unary
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -63,22 +64,105 @@ def _recip(n: Node, d: Node) -> tuple[Node]:
 
 _POSITIVE = ((0.5, 2.0),)
 
-neg = unary("neg", NUMBERS, "-x; integers wrap", by(np.negative), _neg)
-abs = unary("abs", NUMBERS, "|x|; integers wrap", by(np.abs), _abs)
+neg = unary(
+    "neg",
+    NUMBERS,
+    "-x; integers wrap",
+    by(np.negative),
+    _neg,
+    face=Face(symbol="-x", in_place=True, aten="neg", onnx="Neg"),
+)
+abs = unary(
+    "abs",
+    NUMBERS,
+    "|x|; integers wrap",
+    by(np.abs),
+    _abs,
+    face=Face(symbol="abs(x)", aten="abs", onnx="Abs"),
+)
 not_ = unary("not", INTS | {DType.BOOL}, "every bit inverted", by(np.invert))
-exp = unary("exp", FLOATS, "e to the x", exactly(np.exp), _exp, expensive=True)
+exp = unary(
+    "exp",
+    FLOATS,
+    "e to the x",
+    exactly(np.exp),
+    _exp,
+    expensive=True,
+    face=Face(in_place=True, aten="exp", onnx="Exp"),
+)
 log = unary(
-    *("log", FLOATS, "natural logarithm", exactly(np.log), _log), expensive=True, smooth=_POSITIVE
+    "log",
+    FLOATS,
+    "the natural logarithm of x",
+    exactly(np.log),
+    _log,
+    expensive=True,
+    smooth=_POSITIVE,
+    face=Face(aten="log", onnx="Log"),
 )
-sin = unary("sin", FLOATS, "sine of x radians", exactly(np.sin), _sin, expensive=True)
-cos = unary("cos", FLOATS, "cosine of x radians", exactly(np.cos), _cos, expensive=True)
-tanh = unary("tanh", FLOATS, "hyperbolic tangent", exactly(np.tanh), _tanh, expensive=True)
-erf = unary("erf", FLOATS, "error function", exactly(_erf), _erf_gradient, expensive=True)
-sqrt = unary("sqrt", FLOATS, "square root", exactly(np.sqrt), _sqrt, smooth=_POSITIVE)
+sin = unary(
+    "sin",
+    FLOATS,
+    "the sine of x radians",
+    exactly(np.sin),
+    _sin,
+    expensive=True,
+    face=Face(aten="sin", onnx="Sin"),
+)
+cos = unary(
+    "cos",
+    FLOATS,
+    "the cosine of x radians",
+    exactly(np.cos),
+    _cos,
+    expensive=True,
+    face=Face(aten="cos", onnx="Cos"),
+)
+tanh = unary(
+    "tanh",
+    FLOATS,
+    "the hyperbolic tangent of x",
+    exactly(np.tanh),
+    _tanh,
+    expensive=True,
+    face=Face(layer=True, aten="tanh", onnx="Tanh"),
+)
+erf = unary(
+    "erf",
+    FLOATS,
+    "the error function of x",
+    exactly(_erf),
+    _erf_gradient,
+    expensive=True,
+    face=Face(aten="erf", onnx="Erf"),
+)
+sqrt = unary(
+    "sqrt",
+    FLOATS,
+    "the square root of x",
+    exactly(np.sqrt),
+    _sqrt,
+    smooth=_POSITIVE,
+    face=Face(in_place=True, aten="sqrt", onnx="Sqrt"),
+)
 rsqrt = unary(
-    *("rsqrt", FLOATS, "1 / sqrt(x)", exactly(lambda x: 1 / np.sqrt(x)), _rsqrt), smooth=_POSITIVE
+    "rsqrt",
+    FLOATS,
+    "1 / sqrt(x)",
+    exactly(lambda x: 1 / np.sqrt(x)),
+    _rsqrt,
+    smooth=_POSITIVE,
+    face=Face(aten="rsqrt"),
 )
-recip = unary("recip", FLOATS, "1 / x", exactly(lambda x: 1 / x), _recip, smooth=_POSITIVE)
+recip = unary(
+    "recip",
+    FLOATS,
+    "1 / x",
+    exactly(lambda x: 1 / x),
+    _recip,
+    smooth=_POSITIVE,
+    face=Face("reciprocal", aten="reciprocal", onnx="Reciprocal"),
+)
 floor = unary("floor", FLOATS, "the greatest whole number <= x", by(np.floor))
 ceil = unary("ceil", FLOATS, "the least whole number >= x", by(np.ceil))
 round = unary("round", FLOATS, "the nearest whole number, ties to even", by(np.rint))

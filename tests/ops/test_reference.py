@@ -10,9 +10,9 @@ from hal.tile.numeric import NUMPY
 from stack.ir.interpret import interpret
 from tests.ops.cases import EVERY, Maker, drawn
 from tests.ops.tolerance import assert_close
-from tests.ops.torch_truth import TORCH, TYPES, from_torch, to_torch
+from tests.ops.torch_truth import TYPES, from_torch, to_torch, truth_of
 
-KNOWN = [(op, d) for op, d in EVERY if d in TYPES and op in TORCH]
+KNOWN = [(op, d) for op, d in EVERY if d in TYPES and truth_of(op)]
 
 
 def _comparable(n, operands):
@@ -50,6 +50,6 @@ def test_reference_agrees_with_pytorch(op, dtype, data):
     operands = interpret(n.srcs, m.inputs)
     assume(_comparable(n, operands))
     tensors = [to_torch(x, s.dtype) for x, s in zip(operands, n.srcs, strict=True)]
-    expected = from_torch(TORCH[op](n, *tensors))
+    expected = from_torch(truth_of(op)(n, *tensors))
     (actual,) = interpret([n], m.inputs)
     assert_close(actual, expected.astype(NUMPY[n.dtype]), n.dtype)

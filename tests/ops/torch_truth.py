@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from hal.core.dtypes import DType
+from stack.ops import OPS
 
 TYPES = {
     DType.F64: torch.float64,
@@ -135,28 +136,8 @@ def _overlap_add(n, x):
 
 
 TORCH = {
-    **{
-        op: _named(op)
-        for op in [
-            "neg",
-            "abs",
-            "exp",
-            "log",
-            "sin",
-            "cos",
-            "tanh",
-            "erf",
-            "sqrt",
-            "rsqrt",
-            "floor",
-            "ceil",
-        ]
-    },
-    **{
-        op: _named(op)
-        for op in ["round", "add", "sub", "mul", "div", "pow", "eq", "ne", "lt", "le", "where"]
-    },
-    "recip": _named("reciprocal"),
+    **{op: _named(op) for op in ("floor", "ceil", "round", "add", "sub", "mul", "div", "pow")},
+    **{op: _named(op) for op in ("eq", "ne", "lt", "le", "where")},
     "not": _named("bitwise_not"),
     "min": _named("minimum"),
     "max": _named("maximum"),
@@ -188,4 +169,11 @@ TORCH = {
     "gather": _gather,
     "scatter_add": _scatter_add,
 }
-"""operation: (its node, operands as tensors) -> tensor."""
+"""Operator: (its node, operands as tensors) -> tensor."""
+
+
+def truth_of(op):
+    """What to compare an operator with, or None: its row in TORCH, or the ATen operator that its
+    face names."""
+    face = OPS[op].face
+    return TORCH.get(op) or (face and face.aten and _named(face.aten)) or None

@@ -11,6 +11,7 @@ from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import as_float
+from stack.framework.expr.public import operator
 
 
 def rounded_once(function: Callable[[Node], Node], x: Node) -> Node:
@@ -20,22 +21,26 @@ def rounded_once(function: Callable[[Node], Node], x: Node) -> Node:
     return g.cast(function(wide), v.dtype)
 
 
+@operator(layer=True, aten="relu", onnx="Relu")
 def relu(x: Node) -> Node:
     """x where it is positive, else 0; NaN stays. The gradient at 0 is 0."""
     zero = g.full_like(x, 0)
     return g.where(g.le(x, zero), zero, x)
 
 
+@operator(function=False, method=False, layer=True, aten="leaky_relu", onnx="LeakyRelu")
 def leaky_relu(x: Node, negative_slope: float = 0.01) -> Node:
     """x where it is positive, else negative_slope * x."""
     return e.where(e.gt(x, 0), x, e.mul(x, negative_slope))
 
 
+@operator(function=False, method=False, layer=True, aten="silu")
 def silu(x: Node) -> Node:
     """x * sigmoid(x)."""
     return rounded_once(lambda v: g.mul(v, e.sigmoid(v)), x)
 
 
+@operator(function=False, method=False, layer=True, aten="softplus", onnx="Softplus")
 def softplus(x: Node) -> Node:
     """log(1 + exp(x)), without overflow."""
     return rounded_once(_softplus, x)
@@ -46,6 +51,7 @@ def _softplus(x: Node) -> Node:
     return g.add(relu(x), tail)
 
 
+@operator(function=False, method=False, layer=True, aten="gelu", onnx="Gelu")
 def gelu(x: Node, approximate: str = "none") -> Node:
     """x * Phi(x) for the normal distribution's Phi; "tanh" approximates it."""
     if approximate not in ("none", "tanh"):

@@ -8,9 +8,11 @@ from stack import ops as g
 from stack.framework.dtypes import wider
 from stack.framework.errors import TensorError
 from stack.framework.expr.operand import Operand, broadcast_shape, text
+from stack.framework.expr.public import operator
 from stack.framework.mode import autocast_dtype
 
 
+@operator(aliases=("mm", "bmm"), symbol="@", aten="matmul", onnx="MatMul")
 def matmul(x: Operand, y: Operand) -> Node:
     """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
     element type."""
@@ -58,6 +60,7 @@ def _batched(a: Node, b: Node) -> Node:
     )
 
 
+@operator(function=False, method=False, layer=True, aten="linear", onnx="Gemm")
 def linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
     """x @ weight.T + bias; weight is [out, in]. Under autocast the result has its element type."""
     if len(weight.shape) != 2 or not x.shape or x.shape[-1] != weight.shape[1]:

@@ -9,6 +9,7 @@ from hal.tile.node import Node
 from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
+from stack.framework.expr.public import operator
 
 
 def arange(start: float, end: float, step: float, dtype: DType) -> Node:
@@ -39,9 +40,10 @@ def eye(n: int, m: int, dtype: DType) -> Node:
     return g.cast(e.eq(rows, g.arange(m)), dtype)
 
 
-def one_hot(index: Node, classes: int) -> Node:
+@operator(method=False, layer=True, aten="one_hot", onnx="OneHot")
+def one_hot(index: Node, num_classes: int) -> Node:
     """int64: 1 at the position that each entry names along a new last axis, 0 elsewhere."""
     if not index.dtype.is_int:
         raise TensorError("one_hot takes an integer tensor; convert it with .long()")
     places = g.reshape(index, (*index.shape, 1))
-    return g.cast(e.eq(places, g.arange(classes, DType.I64)), DType.I64)
+    return g.cast(e.eq(places, g.arange(num_classes, DType.I64)), DType.I64)

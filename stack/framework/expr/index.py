@@ -10,6 +10,7 @@ from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import as_node, axis, real_axis, text
+from stack.framework.expr.public import operator
 from stack.ops import INDEX
 
 BASIC = "index with ints, slices, None, ... and at most one integer tensor"
@@ -105,13 +106,22 @@ def take(x: Node, index: Node, dim: int) -> Node:
     return g.gather(x, wrapped, a)
 
 
-def embedding(weight: Node, index: Node) -> Node:
-    """weight's rows at `index`, which has no negative entries. Out of range gives 0."""
+@operator(aten="index_select", onnx="Gather")
+def index_select(x: Node, dim: int, index: Node) -> Node:
+    """The slices at these positions of an axis."""
+    return take(x, index, dim)
+
+
+@operator(function=False, method=False, layer=True, aten="embedding")
+def embedding(x: Node, weight: Node) -> Node:
+    """weight's rows at the integers x, which must be in range (others give 0)."""
+    index = x
     if not index.dtype.is_int:
         raise TensorError(f"an embedding is looked up by integers, got {text(index)}")
     return g.gather(weight, index if index.dtype in INDEX else g.cast(index, DType.I64), 0)
 
 
+@operator(aten="gather", onnx="GatherElements")
 def gather(x: Node, dim: int, index: Node) -> Node:
     """y[i][j] = x[i][index[i][j]] for dim 1, and so on: by comparison with each position, for short
     axes."""

@@ -9,10 +9,18 @@ from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
 from stack.framework.expr.operand import as_float, text
+from stack.framework.expr.public import operator
 from stack.framework.mode import autocast_dtype
 from stack.framework.store import barrier
 
 
+@operator(
+    function=False,
+    method=False,
+    layer=True,
+    aten="cross_entropy_loss",
+    onnx="SoftmaxCrossEntropyLoss",
+)
 def cross_entropy(
     input: Node,
     target: Node,
@@ -70,14 +78,16 @@ def _reduced(loss: Node, reduction: str, counts: Node | None = None) -> Node:
     return e.mul(r.sum(loss), g.recip(r.sum(g.cast(counts, loss.dtype))))
 
 
+@operator(function=False, method=False, layer=True, aten="mse_loss")
 def mse_loss(input: Node, target: Node, reduction: str = "mean") -> Node:
     """The squares of the differences."""
     return _elementwise(e.square, input, target, reduction)
 
 
+@operator(function=False, method=False, layer=True, aten="l1_loss")
 def l1_loss(input: Node, target: Node, reduction: str = "mean") -> Node:
     """The absolute differences."""
-    return _elementwise(e.abs_, input, target, reduction)
+    return _elementwise(g.abs, input, target, reduction)
 
 
 def _elementwise(function: object, input: Node, target: Node, reduction: str) -> Node:
@@ -89,6 +99,7 @@ def _elementwise(function: object, input: Node, target: Node, reduction: str) ->
     return _reduced(function(wide), reduction)
 
 
+@operator(function=False, method=False, layer=True, aten="binary_cross_entropy_with_logits")
 def binary_cross_entropy_with_logits(input: Node, target: Node, reduction: str = "mean") -> Node:
     """-(target * log sigmoid(input) + (1 - target) * log sigmoid(-input)), without overflow."""
     if input.shape != target.shape:

@@ -10,8 +10,11 @@ from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import Number, axes, axis, common_dtype, real_axis, text
+from stack.framework.expr.public import operator
 
 
+@operator("view", function=False, sizes=True)
+@operator(sizes=True, aten="reshape", onnx="Reshape")
 def reshape(x: Node, shape: Sequence[int]) -> Node:
     """x's elements in row-major order under another shape; one -1 stands for what remains."""
     known = math.prod(n for n in shape if n != -1)
@@ -22,6 +25,7 @@ def reshape(x: Node, shape: Sequence[int]) -> Node:
     return g.reshape(x, tuple(shape))
 
 
+@operator(sizes=True, aten="permute", onnx="Transpose")
 def permute(x: Node, dims: Sequence[int]) -> Node:
     """Axis i of the result is axis dims[i] of x."""
     order = [axis(d, len(x.shape)) for d in dims]
@@ -30,6 +34,7 @@ def permute(x: Node, dims: Sequence[int]) -> Node:
     return g.permute(x, order)
 
 
+@operator(aliases=("swapaxes",), aten="transpose")
 def transpose(x: Node, dim0: int, dim1: int) -> Node:
     """x with two axes exchanged."""
     rank = len(x.shape)
@@ -37,6 +42,7 @@ def transpose(x: Node, dim0: int, dim1: int) -> Node:
     return g.transpose(x, i, j) if rank else x
 
 
+@operator(aten="t")
 def t(x: Node) -> Node:
     """x of at most two axes, transposed."""
     if len(x.shape) > 2:
@@ -44,6 +50,7 @@ def t(x: Node) -> Node:
     return transpose(x, 0, 1) if len(x.shape) == 2 else x
 
 
+@operator(aten="flatten", onnx="Flatten")
 def flatten(x: Node, start_dim: int = 0, end_dim: int = -1) -> Node:
     """x with the axes from start_dim to end_dim made one."""
     rank = len(x.shape)
@@ -53,18 +60,21 @@ def flatten(x: Node, start_dim: int = 0, end_dim: int = -1) -> Node:
     return g.reshape(x, (*x.shape[:a], math.prod(x.shape[a : b + 1]), *x.shape[b + 1 :]))
 
 
+@operator(aten="squeeze", onnx="Squeeze")
 def squeeze(x: Node, dim: int | Sequence[int] | None = None) -> Node:
     """x without axes of size 1: all of them, or those among `dim`."""
     gone = axes(dim, len(x.shape))
     return g.reshape(x, [n for i, n in enumerate(x.shape) if i not in gone or n != 1])
 
 
+@operator(aten="unsqueeze", onnx="Unsqueeze")
 def unsqueeze(x: Node, dim: int) -> Node:
     """x with a new axis of size 1 at `dim`."""
     a = axis(dim, len(x.shape) + 1)
     return g.reshape(x, (*x.shape[:a], 1, *x.shape[a:]))
 
 
+@operator(function=False, sizes=True, aten="expand", onnx="Expand")
 def expand(x: Node, shape: Sequence[int]) -> Node:
     """x with axes of size 1 repeated, and new leading axes; -1 keeps an axis."""
     lead = len(shape) - len(x.shape)
@@ -77,11 +87,13 @@ def expand(x: Node, shape: Sequence[int]) -> Node:
     return g.broadcast(x, wanted)
 
 
+@operator(sizes=True, aten="flip")
 def flip(x: Node, dims: int | Sequence[int]) -> Node:
     """x with these axes reversed."""
     return g.flip(x, axes(dims, len(x.shape))) if x.shape and dims != () else x
 
 
+@operator(method=False, aten="cat", onnx="Concat")
 def cat(parts: Sequence[Node], dim: int = 0) -> Node:
     """The parts one after the other along an axis, in their common element type."""
     if not parts:
@@ -98,6 +110,7 @@ def _without(x: Node, a: int) -> tuple[int, ...]:
     return (len(x.shape), *x.shape[:a], *x.shape[a + 1 :])
 
 
+@operator(method=False, aten="stack")
 def stack(parts: Sequence[Node], dim: int = 0) -> Node:
     """The parts, all of one shape, one after the other along a new axis."""
     if any(p.shape != parts[0].shape for p in parts):
@@ -107,6 +120,7 @@ def stack(parts: Sequence[Node], dim: int = 0) -> Node:
     )
 
 
+@operator(aten="split", onnx="Split")
 def split(x: Node, size: int | Sequence[int], dim: int = 0) -> list[Node]:
     """Pieces of x along an axis: of `size` each (the last may be less), or of the sizes given."""
     a = real_axis(dim, x, "split")
@@ -121,6 +135,7 @@ def split(x: Node, size: int | Sequence[int], dim: int = 0) -> list[Node]:
     return [g.slice_axis(x, a, end - s, end) for s, end in zip(size, ends, strict=True)]
 
 
+@operator(aten="chunk")
 def chunk(x: Node, chunks: int, dim: int = 0) -> list[Node]:
     """x in at most `chunks` pieces of one size along an axis; the last may be smaller."""
     if chunks < 1:
@@ -128,31 +143,34 @@ def chunk(x: Node, chunks: int, dim: int = 0) -> list[Node]:
     return split(x, max(1, -(-x.shape[real_axis(dim, x, "split")] // chunks)), dim)
 
 
-def pad(x: Node, padding: Sequence[int], value: Number = 0) -> Node:
-    """x with `value` around it: padding is (before, after) of the last axis, then of the one before
+@operator(function=False, method=False, layer=True, aten="pad", onnx="Pad")
+def pad(x: Node, pad: Sequence[int], value: Number = 0) -> Node:
+    """x with `value` around it: `pad` is (before, after) of the last axis, then of the one before
     it, ...
 
     Negative padding cuts off.
     """
     rank = len(x.shape)
-    if len(padding) % 2 or len(padding) > 2 * rank:
-        raise TensorError(f"padding {list(padding)} must hold a pair for at most {rank} axes")
-    pairs = [(0, 0)] * (rank - len(padding) // 2)
-    pairs += [(padding[i], padding[i + 1]) for i in range(len(padding) - 2, -1, -2)]
+    if len(pad) % 2 or len(pad) > 2 * rank:
+        raise TensorError(f"padding {list(pad)} must hold a pair for at most {rank} axes")
+    pairs = [(0, 0)] * (rank - len(pad) // 2)
+    pairs += [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
     sizes = zip(x.shape, pairs, strict=True)
     if any(n + min(lo, 0) + min(hi, 0) < 0 for n, (lo, hi) in sizes):
-        raise TensorError(f"padding {list(padding)} cuts off more than {text(x)} has")
+        raise TensorError(f"padding {list(pad)} cuts off more than {text(x)} has")
     start = [max(-lo, 0) for lo, _ in pairs]
     stop = [n - max(-hi, 0) for n, (_, hi) in zip(x.shape, pairs, strict=True)]
     lows, highs = [max(lo, 0) for lo, _ in pairs], [max(hi, 0) for _, hi in pairs]
     return g.pad(g.slice(x, start, stop), lows, highs, value)
 
 
+@operator(aten="tril", onnx="Trilu")
 def tril(x: Node, diagonal: int = 0) -> Node:
     """x with 0 above the diagonal of its last two axes."""
     return e.where(_below(x, diagonal), x, 0)
 
 
+@operator(aten="triu", onnx="Trilu")
 def triu(x: Node, diagonal: int = 0) -> Node:
     """x with 0 below the diagonal of its last two axes."""
     return e.where(g.not_(_below(x, diagonal - 1)), x, 0)

@@ -11,9 +11,11 @@ from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
 from stack.framework.expr.operand import as_float, text
+from stack.framework.expr.public import operator
 from stack.framework.mode import autocast_dtype
 
 
+@operator(function=False, method=False, layer=True, aten="layer_norm", onnx="LayerNormalization")
 def layer_norm(
     x: Node,
     normalized_shape: Sequence[int],
@@ -30,6 +32,7 @@ def layer_norm(
     return _affine(x, e.mul(centred, g.rsqrt(e.add(variance, eps))), weight, bias)
 
 
+@operator(function=False, method=False, layer=True, aten="rms_norm", onnx="RMSNormalization")
 def rms_norm(
     x: Node, normalized_shape: Sequence[int], weight: Node | None = None, eps: float | None = None
 ) -> Node:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
@@ -10,6 +11,7 @@ from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import Dims, Number, as_float, axes, axis
+from stack.framework.expr.public import operator
 from stack.framework.mode import autocast_dtype
 from stack.framework.store import barrier
 
@@ -29,17 +31,20 @@ def _count(x: Node, dim: Dims) -> int:
     return math.prod(x.shape[a] for a in axes(dim, len(x.shape)))
 
 
+@operator(aten="sum", onnx="ReduceSum")
 def sum(x: Node, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Node:
     """The sum over axes (all without any); bool and integers are added as int64."""
     wide = DType.I64 if not x.dtype.is_float else x.dtype
     return _fold("sum", g.cast(x, dtype or wide), dim, keepdim)
 
 
+@operator(aten="prod", onnx="ReduceProd")
 def prod(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
     """The product over axes (all without any); bool and integers are multiplied as int64."""
     return _fold("prod", g.cast(x, x.dtype if x.dtype.is_float else DType.I64), dim, keepdim)
 
 
+@operator(aten="mean", onnx="ReduceMean")
 def mean(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
     """The mean over axes (all without any). Raises TensorError for integers."""
     if not x.dtype.is_float:
@@ -48,28 +53,57 @@ def mean(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
     return e.mul(total, 1 / n if n else math.nan)
 
 
-def max(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
+@operator(aten="amax", onnx="ReduceMax")
+def amax(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
     """The greatest element over axes (all without any); NaN where there is one."""
-    return _extreme("max", x, dim, keepdim)
+    return _fold_some("max", x, dim, keepdim)
 
 
-def min(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
+@operator(aten="amin", onnx="ReduceMin")
+def amin(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
     """The least element over axes (all without any); NaN where there is one."""
-    return _extreme("min", x, dim, keepdim)
+    return _fold_some("min", x, dim, keepdim)
 
 
-def _extreme(kind: str, x: Node, dim: Dims, keepdim: bool) -> Node:
+def _fold_some(kind: str, x: Node, dim: Dims, keepdim: bool) -> Node:
     if _count(x, dim) == 0:
         raise TensorError(f"no element to choose from in {list(x.shape)} over dim {dim}")
     return _fold(kind, x, dim, keepdim)
 
 
+class Extreme(NamedTuple):
+    """What max and min along an axis give."""
+
+    values: Any
+    """The greatest or least elements."""
+    indices: Any
+    """int64: their positions along the axis."""
+
+
+@operator(aten="max", onnx="ReduceMax")
+def max(x: Node, dim: Any = None, keepdim: bool = False) -> Any:
+    """The greatest element; with an axis (values, indices) along it; with a tensor `maximum`."""
+    if isinstance(dim, Node):
+        return e.maximum(x, dim)
+    return amax(x) if dim is None else Extreme(amax(x, dim, keepdim), argmax(x, dim, keepdim))
+
+
+@operator(aten="min", onnx="ReduceMin")
+def min(x: Node, dim: Any = None, keepdim: bool = False) -> Any:
+    """The least element; with an axis (values, indices) along it; with a tensor `minimum`."""
+    if isinstance(dim, Node):
+        return e.minimum(x, dim)
+    return amin(x) if dim is None else Extreme(amin(x, dim, keepdim), argmin(x, dim, keepdim))
+
+
+@operator(aten="argmax", onnx="ArgMax")
 def argmax(x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
     """The int64 position of the first greatest element along an axis (of the flattened tensor
     without one)."""
     return _arg(g.argmax, x, dim, keepdim)
 
 
+@operator(aten="argmin", onnx="ArgMin")
 def argmin(x: Node, dim: int | None = None, keepdim: bool = False) -> Node:
     """The int64 position of the first least element along an axis (of the flattened tensor without
     one)."""
@@ -86,16 +120,19 @@ def _arg(op: object, x: Node, dim: int | None, keepdim: bool) -> Node:
     return _dropped(found, a, keepdim)
 
 
+@operator(aten="any")
 def any_(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
     """Whether some element is not 0."""
     return _fold("max", g.cast(x, DType.BOOL), dim, keepdim)
 
 
+@operator(aten="all")
 def all_(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
     """Whether no element is 0."""
     return _fold("min", g.cast(x, DType.BOOL), dim, keepdim)
 
 
+@operator(aten="var")
 def var(x: Node, dim: Dims = None, keepdim: bool = False, correction: Number = 1) -> Node:
     """The variance over axes: squares of deviations from the mean, divided by n - correction (NaN
     at 0)."""
@@ -104,11 +141,13 @@ def var(x: Node, dim: Dims = None, keepdim: bool = False, correction: Number = 1
     return e.mul(sum(e.square(deviation), dim, keepdim), 1 / free if free > 0 else math.nan)
 
 
+@operator(aten="std")
 def std(x: Node, dim: Dims = None, keepdim: bool = False, correction: Number = 1) -> Node:
     """The square root of var."""
     return g.sqrt(var(x, dim, keepdim, correction))
 
 
+@operator(aten="norm", onnx="ReduceL2")
 def norm(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
     """The square root of the sum of squares."""
     return g.sqrt(sum(e.square(as_float(x)), dim, keepdim))
@@ -127,6 +166,7 @@ def _shifted(x: Node, dim: Dims) -> tuple[Node, Node]:
     return e.sub(x, top), top
 
 
+@operator(layer=True, aten="softmax", onnx="Softmax")
 def softmax(x: Node, dim: int) -> Node:
     """exp(x) / sum(exp(x)) along an axis, without overflow."""
     v = _wide(x)
@@ -136,6 +176,7 @@ def softmax(x: Node, dim: int) -> Node:
     return e.mul(power, g.recip(sum(power, dim, keepdim=True)))
 
 
+@operator(layer=True, aten="log_softmax", onnx="LogSoftmax")
 def log_softmax(x: Node, dim: int) -> Node:
     """The logarithm of softmax, exact where softmax underflows."""
     v = _wide(x)
@@ -145,6 +186,7 @@ def log_softmax(x: Node, dim: int) -> Node:
     return e.sub(shifted, g.log(sum(g.exp(shifted), dim, keepdim=True)))
 
 
+@operator(layer=True, aten="logsumexp", onnx="ReduceLogSumExp")
 def logsumexp(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
     """log(sum(exp(x))) over axes, without overflow; -inf where all are -inf."""
     v = as_float(x)
@@ -154,12 +196,14 @@ def logsumexp(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
     return _dropped(e.add(g.log(total), base), dim, keepdim)
 
 
+@operator(aten="cumsum", onnx="CumSum")
 def cumsum(x: Node, dim: int) -> Node:
     """The sums of all elements up to each one along an axis; bool and integers as int64."""
     v = x if x.dtype.is_float else g.cast(x, DType.I64)
     return g.scan("sum", v, axis(dim, len(v.shape))) if v.shape else v
 
 
+@operator(aten="cumprod")
 def cumprod(x: Node, dim: int) -> Node:
     """The products of all elements up to each one along an axis; bool and integers as int64."""
     v = x if x.dtype.is_float else g.cast(x, DType.I64)

@@ -1,0 +1,96 @@
+"""The table of what users call: each operator's expression on nodes, with its names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from hal.tile.node import Node
+from stack.framework.expr.operand import as_float, meet
+from stack.ops.operator import Face, Operator
+from stack.ops.table import FLOATS
+
+ONE = {"-x": "neg", "~x": "invert", "abs(x)": "abs"}
+"""Python's special method of a symbol with one operand."""
+TWO = {
+    "+": ("add", True),
+    "-": ("sub", True),
+    "*": ("mul", True),
+    "@": ("matmul", True),
+    "/": ("truediv", True),
+    "//": ("floordiv", True),
+    "%": ("mod", True),
+    "**": ("pow", True),
+    "&": ("and", True),
+    "|": ("or", True),
+    "^": ("xor", True),
+    "<<": ("lshift", True),
+    ">>": ("rshift", True),
+    "==": ("eq", False),
+    "!=": ("ne", False),
+    "<": ("lt", False),
+    "<=": ("le", False),
+    ">": ("gt", False),
+    ">=": ("ge", False),
+}
+"""That of a symbol with two, and whether it has a reflected one."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FUNCTIONS: dict[str, Public] = {}
+METHODS: dict[str, Public] = {}
+LAYERS: dict[str, Public] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Public:
+    """An operator that users call. `expression` takes nodes where they give tensors, and gives
+    nodes, or a list or named tuple of them, where they get tensors."""
+
+    expression: Callable[..., Any]
+    face: Face
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.face.name, *self.face.aliases)
+
+
+def operator(name: str = "", **face: Any) -> Callable[[F], F]:
+    """The decorated expression is an operator that users call by this name, or by its own. `face`
+    are fields of `Face`."""
+
+    def decorate(expression: F) -> F:
+        publish(Public(expression, Face(name or expression.__name__.strip("_"), **face)))
+        return expression
+
+    return decorate
+
+
+def publish(public: Public) -> Public:
+    """Put the row into the tables where its face belongs."""
+    face = public.face
+    for wanted, table in ((face.function, FUNCTIONS), (face.method, METHODS), (face.layer, LAYERS)):
+        for name in public.names if wanted else ():
+            assert name not in table, f"there is already an operator {name!r}"
+            table[name] = public
+    return public
+
+
+def of_tensors(row: Operator, face: Face) -> Public:
+    """An elementwise operator of the graph as one of tensors: operands broadcast, and meet in their
+    common element type; integers become float32 where it takes floats."""
+    floats = row.dtypes <= FLOATS
+
+    def one(x: Node) -> Node:
+        return row(as_float(x) if floats else x)
+
+    def two(x: Node | float, y: Node | float) -> Node:
+        a, b = meet(x, y)
+        return row(as_float(a), as_float(b)) if floats else row(a, b)
+
+    expression = one if row.arity == 1 else two
+    expression.__name__ = face.name or row.name
+    types = "; integers and bool become float32" if floats else ""
+    expression.__doc__ = f"{row.meaning}, element by element{types}."
+    return Public(expression, replace(face, name=expression.__name__))

@@ -1,0 +1,15 @@
+"""The operators that are layers, as functions of tensors, from the table of operators. The types
+are generated."""
+
+from typing import Any
+
+from stack.framework.expr.public import LAYERS
+from stack.framework.tensor import function_of
+
+__all__ = sorted(LAYERS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LAYERS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return function_of(LAYERS[name])

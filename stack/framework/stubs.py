@@ -1,0 +1,112 @@
+"""The types of what the table of operators gives, as stub files beside the modules that look it up.
+
+`python -m stack.framework.stubs` writes them anew.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from textwrap import fill, indent
+
+from stack.framework.expr.public import FUNCTIONS, LAYERS, METHODS, ONE, TWO, Public
+
+HEAD = '''"""Generated from the table of operators by `python -m stack.framework.stubs`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hal.core.dtypes import DType
+from stack.framework.tensor import Tensor
+
+Scalar = float | int | bool
+'''
+_TYPES = {
+    "list[Node]": "tuple[Tensor, ...]",
+    "Node": "Tensor",
+    "Operand": "Tensor | Scalar",
+    "Number": "Scalar",
+    "Dims": "int | Sequence[int] | None",
+}
+"""What users see of the types of expressions."""
+
+
+def stubs() -> dict[str, str]:
+    """The text of each stub file by the name of its module."""
+    return {
+        "functions": _formatted(HEAD + _all(FUNCTIONS) + "".join(_functions(FUNCTIONS.items()))),
+        "layers": _formatted(HEAD + _all(LAYERS) + "".join(_functions(LAYERS.items()))),
+        "operators": _formatted(f"{HEAD}\nclass Operators:\n{indent(_methods(), '    ')}"),
+    }
+
+
+def _all(names: Iterable[str]) -> str:
+    return f"__all__ = {sorted(names)!r}\n"
+
+
+def _functions(rows: Iterable[tuple[str, Public]]) -> Iterator[str]:
+    for name, public in sorted(rows):
+        first, *rest = _parameters(public)
+        yield _definition(name, [first, *rest], public)
+
+
+def _methods() -> str:
+    parts = []
+    for name, public in sorted(METHODS.items()):
+        given = ["self", *_parameters(public)[1:]]
+        parts.append(_definition(name, given, public))
+        if public.face.in_place:
+            parts.append(_definition(f"{name}_", given, public, "Tensor"))
+    for public in dict.fromkeys(METHODS.values()):
+        symbol = public.face.symbol
+        if symbol in ONE:
+            parts.append(f"def __{ONE[symbol]}__(self) -> Tensor: ...\n")
+        elif symbol:
+            name, is_reflected = TWO[symbol]
+            forms = ["", *["r"] * is_reflected, *["i"] * public.face.in_place]
+            parts += [_special(f"__{form}{name}__") for form in forms]
+    return "".join(parts)
+
+
+def _special(name: str) -> str:
+    if name in ("__eq__", "__ne__"):
+        return f"def {name}(self, other: object) -> Tensor: ...  # type: ignore[override]\n"
+    return f"def {name}(self, other: Tensor | Scalar) -> Tensor: ...\n"
+
+
+def _definition(name: str, given: list[str], public: Public, gives: str = "") -> str:
+    gives = gives or _seen(inspect.signature(public.expression).return_annotation)
+    text = fill(" ".join((public.expression.__doc__ or "").split()), 88)
+    head = f"def {name}({', '.join(given)}) -> {gives}:"
+    return f'{head}\n    """{indent(text, "    ").lstrip()}"""\n'
+
+
+def _parameters(public: Public) -> list[str]:
+    found = []
+    for number, p in enumerate(inspect.signature(public.expression).parameters.values()):
+        if public.face.sizes and number == 1:
+            found.append(f"*{p.name}: int | Sequence[int]")
+            continue
+        default = "" if p.default is p.empty else f" = {p.default!r}"
+        found.append(f"{p.name}: {_seen(p.annotation)}{default}")
+    return found
+
+
+def _seen(annotation: str) -> str:
+    words = r"list\[Node\]|\b(?:Node|Operand|Number|Dims)\b"
+    return re.sub(words, lambda m: _TYPES[m[0]], annotation)
+
+
+def _formatted(text: str) -> str:
+    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", "x.pyi", "-"]
+    done = subprocess.run(command, input=text, text=True, capture_output=True, check=True)
+    return done.stdout
+
+
+if __name__ == "__main__":
+    for module, text in stubs().items():
+        Path(__file__).with_name(f"{module}.pyi").write_text(text)
