@@ -46,12 +46,13 @@ class Convolution:
     last: bool
     """Whether channels are the last axis, and not the one after the batch."""
     transposed: bool = False
+    dtype: DType = DType.F32
 
     def x(self) -> Node:
         """The images."""
         channels = self.groups * self.inner
         tail = (*self.sizes, channels) if self.last else (channels, *self.sizes)
-        return g.input(0, Type((self.batch, *tail), DType.F32))
+        return g.input(0, Type((self.batch, *tail), self.dtype))
 
     def w(self) -> Node:
         """The weights: groups, taps and inner channels as they are windowed, outer channels."""
@@ -61,7 +62,7 @@ class Convolution:
                 self.groups, k * self.inner, self.outer)  # fmt: skip
         else:
             shape = (self.groups, self.outer, self.inner * prod(self.taps))
-        return g.input(1, Type(shape, DType.F32))
+        return g.input(1, Type(shape, self.dtype))
 
     def of(self, x: Node, w: Node) -> Node:
         """The convolution."""

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
 import torch
 
+from hal.core.description import DeviceInfo
+from hal.core.dtypes import DType
 from hal.tile.node import Node
+from hal.tile.verify import verify
+from stack.compiler.kernels import TileProgram
+from stack.compiler.program import GraphRequest
 from stack.ir.interpret import interpret
-from tests.compiler.lowered import SIMD, run_lowered
+from tests.compiler.lowered import SIMD, lowered, run_lowered
 from tests.compiler.mesh.machine import meshed
 from tests.compiler.test_random_graphs import shared
 from tests.ops.convolutions import (
@@ -26,6 +33,17 @@ TARGETS = {"simd": SIMD, "simt": shared(64), "mesh": meshed(2, 2), "scratchpad":
 COUNTS = {"cpu:0": 8, "opencl:0": 2, "sunway:0": 2}
 PLAIN = Convolution(2, 1, 3, 5, (4, 4), (3, 3), (1, 1), (1, 1), (1, 1), last=True)
 FIRST = Convolution(2, 1, 3, 5, (4, 4), (3, 3), (1, 1), (1, 1), (1, 1), last=False)
+
+ONE_KERNEL = {
+    "channels last": PLAIN,
+    "channels first": FIRST,
+    "strided": replace(PLAIN, strides=(2, 3), sizes=(8, 8)),
+    "strided, channels first": replace(FIRST, strides=(2, 2), sizes=(7, 8)),
+    "dilated": replace(FIRST, dilations=(2, 1), sizes=(7, 5)),
+    "in groups": replace(PLAIN, groups=3),
+    "transposed": replace(PLAIN, strides=(2, 1), edges=(0, 0), transposed=True),
+    "of f16": replace(PLAIN, strides=(2, 1), dtype=DType.F16),
+}
 
 
 def torch_convolution(c: Convolution, x: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -78,14 +96,40 @@ def test_devices_agree_with_the_interpreter(name: str) -> None:
             assert_agrees(random_convolution(rng, 5), evaluate, rng)
 
 
+def lowered_of(c: Convolution, number: int, info: DeviceInfo) -> TileProgram:
+    """The kernels of the convolution (0) or of a derivative, each of which is checked."""
+    outputs, inputs = with_gradients(c)
+    program = lowered(GraphRequest((outputs[number],), tuple(inputs)), info)
+    for call in program.calls:
+        verify(call.kernel)
+    return program
+
+
 @pytest.mark.parametrize("number", range(3), ids=["forward", "by the images", "by the weights"])
 @pytest.mark.parametrize("info", TARGETS.values(), ids=TARGETS)
-@pytest.mark.parametrize("c", [PLAIN, FIRST], ids=["channels last", "channels first"])
-def test_a_convolution_is_one_kernel(c: Convolution, info, number: int) -> None:
-    outputs, inputs = with_gradients(c)
-    arrays = arrays_of(inputs, np.random.default_rng(0))
-    (found,), program = run_lowered([outputs[number]], inputs, list(arrays.values()), (), info)
-    (expected,) = interpret([outputs[number]], arrays)
-    np.testing.assert_allclose(found, expected, 1e-4, 1e-4)
-    assert len(program.calls) == 1
-    assert program.temps == ()
+@pytest.mark.parametrize("c", ONE_KERNEL.values(), ids=ONE_KERNEL)
+def test_a_convolution_is_one_kernel(c: Convolution, info: DeviceInfo, number: int) -> None:
+    program = lowered_of(c, number, info)
+    assert (len(program.calls), program.temps) == (1, ())
+
+
+@pytest.mark.parametrize("info", TARGETS.values(), ids=TARGETS)
+def test_strides_with_dilations_store_only_the_spread_weights(info: DeviceInfo) -> None:
+    c = replace(PLAIN, strides=(2, 3), dilations=(2, 2))
+    program = lowered_of(c, 1, info)
+    (nbytes,) = program.temps
+    assert len(program.calls) == 2
+    assert nbytes <= c.w().type.size * prod(c.dilations) * 4
+
+
+def test_sums_of_narrow_products_are_rounded_once() -> None:
+    """Whole numbers, which f16 has: their sums are exact."""
+    outputs, inputs = with_gradients(ONE_KERNEL["of f16"])
+    rng = np.random.default_rng(0)
+    arrays = {n: rng.integers(-2, 3, n.shape).astype(np.float16) for n in inputs}
+    for expected, found in zip(
+        interpret(outputs, arrays),
+        run_lowered(outputs, inputs, list(arrays.values()))[0],
+        strict=True,
+    ):
+        np.testing.assert_array_equal(found, expected)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from hal.tile.node import Node
-from stack.compiler.graph.access import Affine, Index, Regroup, Split, Store, Want, axis_index
-from stack.compiler.graph.expr import Expr, Read, Walk, reads
+from stack.compiler.graph.access import (
+    Affine,
+    Guard,
+    Index,
+    Regroup,
+    Split,
+    Store,
+    Want,
+    axis_index,
+)
+from stack.compiler.graph.expr import MOVEMENT, Expr, Read, Walk, reads
 from stack.compiler.graph.roots import Home
 from stack.compiler.graph.space import Domain, Space, domain_of, solved
-from stack.compiler.graph.views import permute_forward
+from stack.compiler.graph.views import forward
 from stack.ops import OPS
 from stack.ops.operator import OpKind
 
@@ -29,17 +38,20 @@ Homes = Mapping[Node, Home]
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A root that is another root of its cluster in another order: `views` lead to it."""
+    """A root that is another root of its cluster in another order, or a part of it: `views` lead to
+    it."""
 
     source: Node
     views: tuple[Node, ...]
 
-    def index(self, index: Index, regroup: Regroup) -> Index:
-        """The element of the root that is the source's element at `index`."""
+    def index(self, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guard, ...]]:
+        """The element of the root that is the source's element at `index`, and where there is
+        one."""
+        guards: tuple[Guard, ...] = ()
         for view in self.views:
-            if view.op == "permute":
-                index = permute_forward(view, index, regroup)
-        return index
+            index, more = forward(view, index, regroup)
+            guards += more
+        return index, guards
 
 
 class Nest:
@@ -56,6 +68,8 @@ class Nest:
         self.moved: dict[Node, Moved] = {}
         self.own: dict[Node, Affine] = {}
         """Each root's element of this iteration, in its home."""
+        self.kept: dict[Node, tuple[Guard, ...]] = {}
+        """Where a root that is a part of another one has an element of the iteration."""
 
     @staticmethod
     def of(kind: Kind, space: Space, roots: Iterable[Node], homes: Homes) -> Nest | Want:
@@ -66,7 +80,7 @@ class Nest:
         """The nest with one more root over the same axes, or what that wants."""
         more = Nest(self.kind, self.space, self._homes, self._walk)
         more.exprs, more.reads, more.moved = {**self.exprs}, {**self.reads}, {**self.moved}
-        more.own = {**self.own}
+        more.own, more.kept = {**self.own}, {**self.kept}
         return more._with((root,))
 
     def _with(self, roots: Iterable[Node]) -> Nest | Want:
@@ -82,22 +96,21 @@ class Nest:
         index = self.space.index(root)
         if moved:
             self.moved[root] = moved
-            index = moved.index(self.space.index(moved.source), self._walk.regroup)
+            index, guards = moved.index(self.space.index(moved.source), self._walk.regroup)
+            if guards:
+                self.kept[root] = guards
         elif root.op not in _KINDS:
             self.exprs[root] = self._expression(root, index)
             self.reads[root] = reads(self.exprs[root])
         self.own[root] = self._homes[root].offset(index, self._walk.regroup)
 
     def _moved(self, root: Node) -> Moved | None:
-        """How the root is another root in another order, if it is that and nothing else."""
-        views: list[Node] = []
-        n = root
-        while n.op in ("permute", "reshape", "contiguous") and not self._computes(n):
-            views.append(n)
-            n = n.srcs[0]
-        if not self._computes(n) or all(v.op != "permute" for v in views):
+        """How the root is another root in another order, if it is that and nothing else; of a
+        product it may be a part."""
+        source, views = moved_from(root, self._computes, self.kind)
+        if not self._computes(source) or all(v.op not in ("permute", "slice") for v in views):
             return None
-        return Moved(n, tuple(reversed(views)))
+        return Moved(source, views)
 
     def _computes(self, n: Node) -> bool:
         return n in self.own and n not in self.moved
@@ -127,6 +140,22 @@ class Nest:
         return level
 
 
+def moved_from(
+    root: Node, computes: Callable[[Node], bool], kind: Kind
+) -> tuple[Node, tuple[Node, ...]]:
+    """What a root is the same elements of in another order, or of a product some of them, and the
+    views that lead from there to the root."""
+    views: list[Node] = []
+    n = root
+    while not computes(n) and (
+        n.op in ("permute", "reshape", "contiguous")
+        or (kind == "matmul" and n.op == "slice" and set(n["step"]) <= {1})
+    ):
+        views.append(n)
+        n = n.srcs[0]
+    return n, tuple(reversed(views))
+
+
 def same(a: Affine, b: Affine) -> bool:
     """Whether two affine values are equal whatever the order of their terms."""
     return a.const == b.const and dict(a.terms) == dict(b.terms)
@@ -139,11 +168,21 @@ def settle(kind: Kind, domain: Domain, roots: Sequence[Node], homes: Homes) -> N
 
 def nest_over(kind: Kind, space: Space, roots: Sequence[Node], homes: Homes) -> Nest | Want:
     """The roots over the axes of a space. Only the batch of a product is loops that can be split:
-    what follows it is computed for tiles of its rows and columns."""
+    what follows it is computed for tiles of its rows and columns, but for products of windows,
+    whose tiles are in pieces anyway."""
     found = Nest.of(kind, space, roots, homes)
     if kind in ("matmul", "attention") and isinstance(found, Split):
-        return found if found.axis in space.groups[0] else Store()
+        can = found.axis in space.groups[0] or any(map(_has_windows, roots[0].srcs[:2]))
+        return found if can else Store()
     return found
+
+
+def _has_windows(x: Node) -> bool:
+    while x.op in MOVEMENT or x.op == "cast":
+        if x.op == "window":
+            return True
+        x = x.srcs[0]
+    return False
 
 
 @dataclass(eq=False, slots=True)

@@ -11,16 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from hal.core.dtypes import DType
 from hal.tile.node import Node, toposort
 from hal.tile.rewrite import substitute
 from stack import ops as build
 from stack.compiler.graph.access import Axis, Index, axis_index, regroup
 from stack.compiler.graph.space import Group
 from stack.compiler.graph.views import VIEWS
-
-_ROUNDED = frozenset({DType.F16, DType.BF16})
-"""Types whose sums are of rounded products, because the program says so."""
 
 
 def fold_sums(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -33,7 +29,7 @@ def fold_sums(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
     found: dict[Node, Node] = {}
     inside: set[Node] = set()
     for n in reversed(order):
-        if n.dtype in _ROUNDED or n in inside or not n.type.size:
+        if n in inside or not n.type.size:
             continue
         folded = None
         if n.op == "reduce" and n["kind"] == "sum":
@@ -67,14 +63,15 @@ def _over_batch(n: Node, users: Counter[Node]) -> Node | None:
 
 @dataclass(frozen=True, slots=True)
 class _Overlap:
-    """Windows that are added up: the axes of their numbers and of their elements, and how."""
+    """Windows that are added up: the axes of their numbers and of their elements, and how they
+    lie. Wanted of the sum is what is from `start` to `stop`."""
 
     number: Axis
     element: Axis
-    node: Node
+    stride: int
+    dilation: int
     start: int
     stop: int
-    """The part of the result that is wanted."""
 
 
 def _over_windows(n: Node, users: Counter[Node]) -> Node | None:
@@ -86,8 +83,6 @@ def _over_windows(n: Node, users: Counter[Node]) -> Node | None:
     chain = [top]
     while chain[-1].srcs[0].op == "overlap_add" and users[chain[-1].srcs[0]] == 1:
         chain.append(chain[-1].srcs[0])
-    if any(c["stride"] != 1 for c in chain):
-        return None
     view = chain[-1].srcs[0]
     dims = [Axis(size) for size in view.shape]
     overlaps, order = [], list(dims)
@@ -109,7 +104,10 @@ def _over_windows(n: Node, users: Counter[Node]) -> Node | None:
     parts = _parts(product, index, dims)
     if parts is None:
         return None
-    each = [_Overlap(*o, *wanted[order.index(o[0])]) for o in overlaps]
+    each = [
+        _Overlap(number, element, c["stride"], c["dilation"], *wanted[order.index(number)])
+        for number, element, c in overlaps
+    ]
     return _folded(n, product, parts, each, order)
 
 
@@ -166,62 +164,125 @@ def _folded(
     overlaps: Sequence[_Overlap],
     order: Sequence[Axis],
 ) -> Node | None:
+    """The sum `n` of a product with these batch, rows and columns as a product whose result has the
+    axes `order`."""
     batch, rows, columns = parts
-    numbers = [o.number for o in overlaps if o.number.size > 1]
-    elements = [o.element for o in overlaps if o.element.size > 1]
-    if set(numbers) <= set(rows) and set(elements) <= set(columns):
-        windowed, other = rows, columns
-    elif set(numbers) <= set(columns) and set(elements) <= set(rows):
-        windowed, other = columns, rows
+    numbers = {o.number for o in overlaps if o.number.size > 1}
+    elements = {o.element for o in overlaps if o.element.size > 1}
+    if numbers <= set(rows) and elements <= set(columns):
+        swapped, windowed, other = False, rows, columns
+    elif numbers <= set(columns) and elements <= set(rows):
+        swapped, windowed, other = True, columns, rows
     else:
         return None
-    swapped = windowed is columns
     left, right = product.srcs
-    seen, weights = (right, left) if swapped else (left, right)
-    if swapped:
-        seen, weights = build.transpose(seen), build.transpose(weights)
     depth = Axis(left.shape[-1])
-    # The operand with the windows, over (batch, its axes, depth), and the other one over (batch,
-    # depth, its axes).
-    seen = build.reshape(seen, [a.size for a in (*batch, *windowed, depth)])
-    weights = build.reshape(weights, [a.size for a in (*batch, depth, *other)])
-    have, held = [*batch, *windowed, depth], [*batch, depth, *other]
-    lengths = {a: a.size for a in (*batch, *windowed, *other)}
-    taps: list[Axis] = []
-    for o in overlaps:
-        lengths[o.number] = o.stop - o.start
-        if o.number not in have:  # a single window
-            have.insert(len(batch), o.number)
-            seen = build.reshape(seen, (*seen.shape[: len(batch)], 1, *seen.shape[len(batch) :]))
-        if o.element not in held:
-            held.append(o.element)
-            weights = build.reshape(weights, (*weights.shape, 1))
-        at = have.index(o.number)
-        reach = (o.element.size - 1) * o.node["dilation"]
-        edge = [reach if i == at else 0 for i in range(len(have))]
-        after = [o.node["length"] - have[at].size if i == at else 0 for i in range(len(have))]
-        seen = build.pad(seen, edge, after)
-        seen = build.window(seen, at, o.element.size, 1, o.node["dilation"])
-        seen = build.slice_axis(seen, at, o.start, o.stop)
-        have.insert(at + 1, o.element)
-        weights = build.flip(weights, held.index(o.element))
-        taps.append(o.element)
-    kept = [a for a in have if a not in (*batch, *taps, depth)]
-    left_over = [a for a in held if a not in (*batch, *taps, depth)]
-    inner = [*taps, depth]
-    seen = build.permute(seen, [have.index(a) for a in (*batch, *kept, *inner)])
-    weights = build.permute(weights, [held.index(a) for a in (*batch, *inner, *left_over)])
-    count, total = prod(a.size for a in batch), prod(a.size for a in inner)
-    many, few = (prod(lengths.get(a, a.size) for a in axes) for axes in (kept, left_over))
-    seen = build.reshape(seen, (count, many, total))
-    weights = build.reshape(weights, (count, total, few))
     if swapped:
-        made = build.matmul(build.transpose(weights), build.transpose(seen), n.dtype)
+        left, right = build.transpose(right), build.transpose(left)
+    seen = _Named.of(left, [*batch, *windowed, depth])
+    weights = _Named.of(right, [*batch, depth, *other])
+    taps, size = [depth], {a: a.size for a in (*batch, *windowed, *other)}
+    phases: dict[Axis, Axis] = {}
+    for o in overlaps:
+        if o.number not in seen.axes:  # a single window
+            seen.insert(o.number, len(batch))
+        if o.element not in weights.axes:
+            weights.insert(o.element, len(weights.axes))
+        if o.stride > 1:
+            weights.dilate(o.element, o.dilation)
+    for o in overlaps:
+        # Where the wanted part begins a window shall begin: those before have fewer elements.
+        shift = -o.start % o.stride
+        span = (o.element.size - 1) * o.dilation + 1 if o.stride > 1 else o.element.size
+        tap = Axis(-(-(shift + span) // o.stride))
+        weights.cut(o.element, 0, span)
+        if o.stride > 1:
+            # What windows give to element number * stride + phase of the sum is what they have at
+            # tap * stride + phase: phases are further axes of the other operand.
+            phase = phases[o.number] = Axis(o.stride)
+            weights.pad(o.element, shift, tap.size * o.stride - shift - span)
+            weights.split(o.element, tap, phase)
+            size[phase] = o.stride
+        else:
+            weights.split(o.element, tap)
+        weights.value = build.flip(weights.value, weights.axes.index(tap))
+        first = (o.start + shift) // o.stride
+        size[o.number] = -(-(o.stop - o.start) // o.stride)
+        step = 1 if o.stride > 1 else o.dilation
+        after = max(0, first + size[o.number] - o.number.size)
+        seen.pad(o.number, (tap.size - 1) * step, after)
+        seen.window(o.number, tap, step)
+        seen.cut(o.number, first, first + size[o.number])
+        taps.insert(-1, tap)
+    kept = [a for a in seen.axes if a not in (*batch, *taps)]
+    left_over = [a for a in weights.axes if a not in (*batch, *taps)]
+    first_operand, second = seen.joined(batch, kept, taps), weights.joined(batch, taps, left_over)
+    result = [*batch, *kept, *left_over]
+    if swapped:
+        first_operand, second = build.transpose(second), build.transpose(first_operand)
         result = [*batch, *left_over, *kept]
-    else:
-        made = build.matmul(seen, weights, n.dtype)
-        result = [*batch, *kept, *left_over]
-    made = build.reshape(made, [lengths.get(a, a.size) for a in result])
+    made = build.matmul(first_operand, second, n.dtype)
+    made = build.reshape(made, [size[a] for a in result])
     present = [a for a in order if a in result]
-    made = build.permute(made, [result.index(a) for a in present])
+    apart = [b for a in present for b in ((a, phases[a]) if a in phases else (a,))]
+    made = build.permute(made, [result.index(a) for a in apart])
+    made = build.reshape(made, [size[a] * (size[phases[a]] if a in phases else 1) for a in present])
+    for o in overlaps:
+        if o.number in phases:
+            made = build.slice_axis(made, present.index(o.number), 0, o.stop - o.start)
     return build.reshape(made, n.shape)
+
+
+@dataclass(slots=True)
+class _Named:
+    """A value whose axes have names."""
+
+    value: Node
+    axes: list[Axis]
+
+    @staticmethod
+    def of(value: Node, axes: list[Axis]) -> _Named:
+        return _Named(build.reshape(value, [a.size for a in axes]), axes)
+
+    def insert(self, axis: Axis, at: int) -> None:
+        """One more axis, of one element."""
+        self.value = build.reshape(self.value, (*self.value.shape[:at], 1, *self.value.shape[at:]))
+        self.axes.insert(at, axis)
+
+    def pad(self, axis: Axis, before: int, after: int) -> None:
+        """Zeros at the ends of an axis."""
+        lo, hi = ([n if a is axis else 0 for a in self.axes] for n in (before, after))
+        self.value = build.pad(self.value, lo, hi)
+
+    def cut(self, axis: Axis, start: int, stop: int) -> None:
+        """A part of an axis."""
+        self.value = build.slice_axis(self.value, self.axes.index(axis), start, stop)
+
+    def window(self, axis: Axis, element: Axis, dilation: int) -> None:
+        """Windows along an axis, with their elements as the next one."""
+        at = self.axes.index(axis)
+        self.value = build.window(self.value, at, element.size, 1, dilation)
+        self.axes.insert(at + 1, element)
+
+    def split(self, axis: Axis, *by: Axis) -> None:
+        """Other axes for one."""
+        at, shape = self.axes.index(axis), self.value.shape
+        self.value = build.reshape(
+            self.value, (*shape[:at], *(a.size for a in by), *shape[at + 1 :])
+        )
+        self.axes[at : at + 1] = by
+
+    def dilate(self, axis: Axis, step: int) -> None:
+        """Zeros after each element of an axis, step - 1 of them."""
+        at, shape = self.axes.index(axis), self.value.shape
+        apart = build.reshape(self.value, (*shape[: at + 1], 1, *shape[at + 1 :]))
+        zeros = [step - 1 if i == at + 1 else 0 for i in range(len(shape) + 1)]
+        apart = build.pad(apart, [0] * len(zeros), zeros)
+        self.value = build.reshape(apart, (*shape[:at], shape[at] * step, *shape[at + 1 :]))
+
+    def joined(self, *groups: Sequence[Axis]) -> Node:
+        """The value with the axes of each group as one."""
+        shape = dict(zip(self.axes, self.value.shape, strict=True))
+        order = [self.axes.index(a) for group in groups for a in group]
+        sizes = [prod(shape[a] for a in group) for group in groups]
+        return build.reshape(build.permute(self.value, order), sizes)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from hal.tile.node import Node
 from stack.compiler.graph.access import Split, Store
-from stack.compiler.graph.cluster import Cluster, Nest, settle
+from stack.compiler.graph.cluster import Cluster, Nest, moved_from, settle
 from stack.compiler.graph.roots import OWN_KERNEL, Home
 from stack.compiler.graph.space import Domain, domain_of, elements, rows
 from stack.compiler.graph.turns import in_turns
@@ -181,7 +181,11 @@ def common_domain(root: Node, cluster: Cluster) -> Domain | None:
     """The domain of the cluster with the root in it, None if there is none."""
     domain, total = cluster.domain, elements(cluster.domain)
     if cluster.kind == "matmul":
-        return domain if root.op != "reduce" and root.type.size == total else None
+        own = (
+            root.type.size == total
+            or moved_from(root, set(cluster.roots).__contains__, "matmul")[0] in cluster.roots
+        )
+        return domain if root.op != "reduce" and own else None
     if cluster.kind != "loops":
         return None
     if root.op == "reduce":

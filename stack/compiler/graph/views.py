@@ -143,8 +143,35 @@ VIEWS: Mapping[str, View] = {
 }
 
 
-def permute_forward(n: Node, index: Index, regroup: Regroup) -> Index:
-    """The element of a permute's result that comes from the source element `index`."""
+def forward(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guard, ...]]:
+    """The element of the result of a reshape, permute or slice without steps that comes from the
+    source element `index`, and where there is one."""
+    match n.op:
+        case "permute":
+            return _permute_forward(n, index, regroup), ()
+        case "slice":
+            return _slice_forward(n, index, regroup)
+    return index, ()
+
+
+def _slice_forward(n: Node, index: Index, regroup: Regroup) -> tuple[Index, tuple[Guard, ...]]:
+    source = n.srcs[0].shape
+    cut = [n.shape[i] != source[i] for i in range(len(source))]
+    groups = runs(len(source), lambda i: not cut[i] and not cut[i - 1])
+    found: list[Run] = []
+    guards = []
+    for g, run in zip(groups, _split(index, _merged(source, groups), regroup), strict=True):
+        i = g[0]
+        if not cut[i]:
+            found.append(run)
+            continue
+        moved = _position(run).shift(-n["start"][i])
+        guards.append(Guard(moved, 0, n.shape[i]))
+        found.append([(n.shape[i], moved)])
+    return _joined(found), tuple(g for g in guards if not g.always())
+
+
+def _permute_forward(n: Node, index: Index, regroup: Regroup) -> Index:
     perm: tuple[int, ...] = n["perm"]
     position = {p: i for i, p in enumerate(perm)}
     groups = runs(len(perm), lambda s: position[s] == position[s - 1] + 1)

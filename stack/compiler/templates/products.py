@@ -82,7 +82,7 @@ def emit_product(
         return Tiles(emission, decompose(batch, ops.batch), axes)
 
     def pieces(e: Expr, rows: Group, cols: Group, along: int) -> Pieces | None:
-        if not (_is_uneven(e, rows) or _is_uneven(e, cols)):
+        if not (_is_uneven(e, rows) or _is_uneven(e, cols) or _overlaps(e, rows, cols)):
             return None
         return Pieces.of(emission, e, ops.batch, (rows, cols), along)
 
@@ -107,6 +107,16 @@ def _is_uneven(e: Expr, group: Group) -> bool:
     steps = ([r.offset.coefficient(a) for a in group] for r in found)
     guards = (g.value.coefficient(a) for r in found for g in r.guards for a in group)
     return any(guards) or not all(is_even(factors, group) for factors in steps)
+
+
+def _overlaps(e: Expr, rows: Group, cols: Group) -> bool:
+    """Whether rows that are read begin before the ones before them end, as windows do."""
+    for r in reads(e):
+        lines = [(abs(r.offset.coefficient(g[-1])), prod(a.size for a in g)) for g in (rows, cols)]
+        (step, size), (apart, _) = sorted(lines)
+        if 0 < apart < step * size:
+            return True
+    return False
 
 
 def _elements(ops: Operands, work: Work) -> Elements:

@@ -70,6 +70,7 @@ class Signature:
                 self._own[moved.source] if moved else None,
                 self.expr(expr) if expr else None,
                 self._access(root, offset) if root in stored else None,
+                *self._guards(nest.kept.get(root, ())),
             )
 
     def operands(self, ops: Operands) -> None:

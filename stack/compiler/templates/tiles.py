@@ -118,7 +118,8 @@ class Tiles:
     def keep(self, root: Node, work: Work) -> None:
         """Write the root's value of this scope to its home if something reads it there."""
         if root in work.stored:
-            self.store(root, work.nest.own[root], self.local[root])
+            kept = work.nest.kept.get(root, ())
+            self.store(root, work.nest.own[root], self.local[root], kept)
 
     def stored(self, root: Node, offset: Affine) -> Node:
         """The scope's elements of a root as they are in its home now."""
@@ -127,17 +128,24 @@ class Tiles:
         limits = tuple(t.limit for t in self.tile_axes)
         return self.b.load(memory, at.scalar, self.shape, at.steps, limits)
 
-    def store(self, root: Node, offset: Affine, value: Node) -> None:
-        """Write the scope's elements of a root to its home."""
+    def store(
+        self, root: Node, offset: Affine, value: Node, guards: tuple[Guard, ...] = ()
+    ) -> None:
+        """Write the scope's elements of a root to its home, where the guards hold."""
         memory, start = self.emission.memory(self.emission.homes[root], offset)
         at = self.position(offset.shift(-start))
         stored = broadcast(cast(value, root.dtype), self.shape)
-        if at.dynamic is None:
-            limits = tuple(t.limit for t in self.tile_axes)
+        held = None if not guards else self.mask(guards)
+        if at.dynamic is None and (held is None or not held.shape):
+            limits = [t.limit for t in self.tile_axes]
+            if held is not None:
+                first = limits[0] or const(self.tile_axes[0].width, I64)
+                limits[0] = where(held, first, 0)
             self.b.store(memory, at.scalar, stored, at.steps, limits)
             return
         index = broadcast(self._spread(at), self.shape)
-        self.b.scatter(memory, index, stored, broadcast(self._all_valid(), self.shape))
+        valid = self._all_valid() if held is None else binary("and", self._all_valid(), held)
+        self.b.scatter(memory, index, stored, broadcast(valid, self.shape))
 
     # index arithmetic
 
