@@ -63,7 +63,7 @@ def order_clusters(
     """Everything that comes before kernels are emitted."""
     prepared = prepare(request)
     if templates.attention is not None:
-        prepared = fold(prepared)
+        prepared = replace(prepared, outputs=fold(prepared.outputs))
     fusion, temps = fuse(prepared)
     order, copied = update_in_place(prepared, fusion)
     copies = [_beside(prepared, pair, fusion.homes, temps) for pair in copied]

@@ -17,11 +17,14 @@ from hal.tile.interpret import interpret as interpret_kernel
 from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
 from hal.tile.verify import verify
+from stack.compiler.graph.attention import fold
+from stack.compiler.graph.prepare import PASSES
 from stack.compiler.kernels import TileProgram, lower_graph
 from stack.compiler.program import GraphRequest
 from stack.compiler.targets import choose
 from stack.compiler.templates.schedule import NO_CHOICES, Choices
 from stack.ir.interpret import interpret
+from stack.ir.verify import verify as verify_graph
 
 SIMD = DeviceInfo(
     name="simd:0",
@@ -46,7 +49,11 @@ POISONS = (0xAB, 0xFF)
 def lowered(
     request: GraphRequest, info: DeviceInfo = SIMD, choices: Choices = NO_CHOICES
 ) -> TileProgram:
-    """The request's tile kernels for a device."""
+    """The request's tile kernels for a device; the graph is verified after each pass."""
+    outputs = request.outputs
+    for run in (*PASSES, fold):
+        outputs = run(outputs)
+        verify_graph(outputs)
     return lower_graph(request, info, choose(info).templates, choices)
 
 

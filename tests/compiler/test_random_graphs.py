@@ -77,7 +77,7 @@ def agrees(request: GraphRequest, d: Growing, info: DeviceInfo) -> None:
     with mock.patch.object(Signature, "value", side_effect=object):
         assert program == lowered(request, info), "unequal work shares a kernel"
     for i, (n, actual) in enumerate(zip(request.outputs, found, strict=True)):
-        expected, near = d.values[n], _tolerance(n) if d.rough(n) else 0
+        expected, near = d.values[n], tolerance(n) if d.rough(n) else 0
         assert actual.dtype == expected.dtype
         np.testing.assert_allclose(
             actual.astype(np.float64),
@@ -88,7 +88,7 @@ def agrees(request: GraphRequest, d: Growing, info: DeviceInfo) -> None:
         )
 
 
-def _tolerance(n: Node) -> float:
+def tolerance(n: Node) -> float:
     """That of the coarsest type on the way: a kernel may round to it, or keep what it has."""
     return max(TOLERANCE[m.dtype] for m in toposort([n]) if m.dtype.is_float)
 

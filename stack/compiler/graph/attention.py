@@ -8,7 +8,7 @@ exponent of its weight, an expression over the leaf `scores`: a scale, masks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, toposort
@@ -20,7 +20,6 @@ from stack.compiler.graph.expr import Expr, Walk
 from stack.compiler.graph.operands import operand
 from stack.compiler.graph.roots import Home
 from stack.compiler.graph.space import Group, Space, solved
-from stack.compiler.program import GraphRequest
 
 MOST_COLUMNS = 128
 """Columns of q and of v up to which rows of them are kept in a scratchpad."""
@@ -47,25 +46,23 @@ class Attention:
     exponent: Expr
 
 
-def fold(request: GraphRequest) -> GraphRequest:
-    """The request with each product that is an attention as one node."""
-    users = _users(request)
+def fold(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The outputs with each product that is an attention as one node."""
+    users = _users(outputs)
     found = {
         n: folded
-        for n in toposort(request.outputs)
+        for n in toposort(outputs)
         if n.op == "matmul" and (folded := _attention(n, users)) is not None
     }
-    if not found:
-        return request
-    return replace(request, outputs=substitute(request.outputs, found))
+    return substitute(outputs, found) if found else outputs
 
 
-def _users(request: GraphRequest) -> Mapping[Node, int]:
+def _users(outputs: tuple[Node, ...]) -> Mapping[Node, int]:
     users: dict[Node, int] = {}
-    for n in toposort(request.outputs):
+    for n in toposort(outputs):
         for s in set(n.srcs):
             users[s] = users.get(s, 0) + 1
-    for n in request.outputs:
+    for n in outputs:
         users[n] = users.get(n, 0) + 1
     return users
 

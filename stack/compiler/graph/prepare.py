@@ -9,6 +9,8 @@ from math import isqrt, prod
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, node, rebuild, toposort
+from hal.tile.pattern import capture
+from hal.tile.rewrite import Rows, rewrite
 from stack import ops as build
 from stack.compiler.graph.contract import fold_sums
 from stack.compiler.graph.roots import base
@@ -162,41 +164,29 @@ _ROWS: dict[str, Callable[[Node], Node | None]] = {
 }
 
 
-def _rewrite(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Apply the rows bottom-up until none changes anything."""
-    done: dict[Node, Node] = {}
-
-    def settle(roots: tuple[Node, ...]) -> None:
-        stack = list(roots)
-        while stack:
-            n = stack[-1]
-            waiting = [s for s in n.srcs if s not in done]
-            if waiting and n not in done:
-                stack.extend(waiting)
-                continue
-            stack.pop()
-            if n not in done:
-                done[n] = result(rebuild(n, tuple(done[s] for s in n.srcs)))
-
-    def result(n: Node) -> Node:
-        row = _ROWS.get(n.op) or OPS[n.op].decompose
-        changed = row(n) if row and n.type.size else None
-        if changed is not None:
-            # Below it is settled already, but for the few nodes that the row made.
-            settle((changed,))
-            n = done[changed]
-        return done.setdefault(n, n)
-
-    settle(outputs)
-    return tuple(done[o] for o in outputs)
+def _is_left(n: Node) -> bool:
+    return n.type.size > 0 and (n.op in _ROWS or OPS[n.op].decompose is not None)
 
 
-def _own_buffers(request: GraphRequest) -> GraphRequest:
+def _replaced(n: Node) -> Node | None:
+    row = _ROWS.get(n.op) or OPS[n.op].decompose
+    return row(n) if row else None
+
+
+def lowerable(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The outputs without operators and cases that the lowering does not know."""
+    return rewrite(outputs, _LOWERABLE)
+
+
+_LOWERABLE: Rows = ((capture("n", when=_is_left), _replaced),)
+
+
+def own_buffers(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
     """Give a copy to every output and every piece of a concatenation that cannot be computed in its
     place, and to what ranks combine where others read it too."""
-    order = list(toposort(request.outputs))
+    order = list(toposort(outputs))
     users = Counter(base(s) for n in order for s in n.srcs if n.op != "reshape")
-    asked = {base(o) for o in request.outputs}
+    asked = {base(o) for o in outputs}
     places = _Places()
     done: dict[Node, Node] = {}
     for n in order:
@@ -207,8 +197,8 @@ def _own_buffers(request: GraphRequest) -> GraphRequest:
             shared = users[base(n.srcs[0])] > 1 or base(n.srcs[0]) in asked
             srcs = (places.combined(srcs[0], shared),)
         done[n] = rebuild(n, srcs)
-    owned = [places.claim(done[o], f"output{i}") for i, o in enumerate(request.outputs)]
-    return replace(request, outputs=tuple(owned))
+    owned = [places.claim(done[o], f"output{i}") for i, o in enumerate(outputs)]
+    return tuple(owned)
 
 
 class _Places:
@@ -254,7 +244,17 @@ def _is_awkward(piece: Node, strided: bool, users: Counter[Node]) -> bool:
     return strided and (users[below] > 1 or (below.op == "matmul" and below is not piece))
 
 
+Pass = Callable[[tuple[Node, ...]], tuple[Node, ...]]
+"""A rewrite of a whole graph, given as its outputs: a valid one to a valid one of the same
+meaning."""
+
+PASSES: tuple[Pass, ...] = (simplify, fold_sums, lowerable, numbered, own_buffers)
+"""What comes before fusion, in order."""
+
+
 def prepare(request: GraphRequest) -> GraphRequest:
     """The same computation in the form that the lowering takes."""
-    outputs = numbered(_rewrite(fold_sums(simplify(request.outputs))))
-    return _own_buffers(replace(request, outputs=outputs))
+    outputs = request.outputs
+    for run in PASSES:
+        outputs = run(outputs)
+    return replace(request, outputs=outputs)
