@@ -46,7 +46,6 @@ ALLOWED = [
     Allowed("hal_conformance/worker.py", "os.read(0, 1)", ORDERS),
     Allowed("hal_conformance/elsewhere.py", "for line in sys.stdin:", ORDERS),
     Allowed("hal_conformance/elsewhere_group.py", "sys.stdin.readline()", ORDERS),
-    Allowed("plugins/cpu/tests/test_memory.py", "sys.stdin.readline()", ORDERS),
     Allowed("tests/trial/hal_plugin_trial1/compiler.py", "for line in sys.stdin:", ORDERS),
     Allowed("benchmarks/comm_ranks.py", "for line in sys.stdin:", ORDERS),
     Allowed("benchmarks/worker.py", "for _ in sys.stdin:", ORDERS),

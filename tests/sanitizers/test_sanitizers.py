@@ -15,10 +15,15 @@ from tests.sanitizers.run import obstacle, run, start
 
 CPU, EMULATOR = "plugins/cpu/tests", "plugins/sunway_emu/tests"
 ENGINE = "tests/comm/engine"
+SUITE = ["--pyargs", "hal_conformance", "--hal-device", "cpu:0", "--hal-no-timed"]
 RUNS = {
     "the CPU plugin's memory": (
         Sanitizer.ADDRESS,
-        [f"{CPU}/test_{name}.py" for name in ("memory", "graphs", "timelines", "launch", "groups")],
+        [f"{CPU}/test_{name}.py" for name in ("memory", "graphs", "launch", "groups")],
+    ),
+    "the CPU plugin's memory, by the suite": (
+        Sanitizer.ADDRESS,
+        [*SUITE, "-k", "random or graph or copy-size-classes or result or partial-write"],
     ),
     "the engine's memory": (
         Sanitizer.ADDRESS,
@@ -34,7 +39,7 @@ RUNS = {
     ),
     "the CPU plugin's threads": (
         Sanitizer.THREAD,
-        [f"{CPU}/test_timelines.py", f"{CPU}/test_groups.py"],
+        [*SUITE, "-k", "random or threads or waiters or over-timelines or result"],
     ),
 }
 DEADLINE_S = 240.0

@@ -195,14 +195,6 @@ def texts() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def shared_rig() -> Iterator[Rig]:
-    """One device for all examples of a module's properties."""
-    device = open_device(0, OpenOptions(settings={"threads": "2"}))
-    yield Rig(device)
-    device.close()
-
-
-@pytest.fixture(scope="module")
 def four_rigs() -> Iterator[list[Rig]]:
     """Four CPU devices of one process, for a module's tests."""
     with pytest.MonkeyPatch.context() as patch:

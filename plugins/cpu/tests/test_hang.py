@@ -6,10 +6,9 @@ import threading
 
 import numpy as np
 import pytest
-from hal_plugin_cpu.plugin import open_device
 
-from hal.core.errors import DeviceLost, FailureKind, InvalidCall, OperationFailed, Scope
-from hal.core.values import AllocOptions, Fault, HealthState, LaunchCommand, OpenOptions, Point
+from hal.core.errors import FailureKind, InvalidCall, OperationFailed, Scope
+from hal.core.values import AllocOptions, HealthState, LaunchCommand
 
 PLAIN = AllocOptions()
 
@@ -72,46 +71,6 @@ def test_the_limit_is_declared_and_can_be_set(open_cpu, monkeypatch):
     for wrong in ("0", "-1", "soon", "nan"):
         with pytest.raises(InvalidCall, match="progress_s"):
             open_cpu(progress_s=wrong)
-
-
-@pytest.mark.parametrize("hook", ["launch", "copy", "fill", "replay", "host_call"])
-def test_an_injected_hang_fails_its_point_with_the_failure_as_given(quick, texts, failure, hook):
-    device = quick.device
-    cell, other = (quick.upload(np.zeros(4, np.int64)) for _ in range(2))
-    bound = device.bind(quick.load(texts["increment"], "increment", "bi"), (cell, 1))
-    graph = device.record([LaunchCommand(bound, (4, 1, 1))])
-    submit = {
-        "launch": lambda t: device.launch(bound, (4, 1, 1), t, ()),
-        "copy": lambda t: device.copy(other.region(), cell.region(), t, ()),
-        "fill": lambda t: device.fill(cell.region(), b"\0", t, ()),
-        "replay": lambda t: device.replay(graph, (), t, ()),
-        "host_call": lambda t: device.host_call(lambda: None, t, ()),
-    }[hook]
-    planted = failure(FailureKind.HANG, Scope.QUEUE)
-    device.inject(Fault(planted, hook))
-    point = submit(quick.timeline)
-    behind = device.fill(cell.region(), b"\0", quick.timeline, ())
-    elsewhere = device.create_timeline(False)
-    assert cause(quick, point) is planted
-    assert cause(quick, behind) is planted
-    assert (device.health().state, device.health().cause) == (HealthState.HANGING, planted)
-    assert device.wait((submit(elsewhere),), 10, True)
-
-
-@pytest.mark.parametrize(
-    ("scope", "state"),
-    [(Scope.DEVICE, HealthState.LOST), (Scope.RESET, HealthState.RESET_REQUIRED)],
-)
-def test_an_injected_hang_may_take_the_device_with_it(quick, failure, scope, state):
-    device, planted = quick.device, failure(FailureKind.HANG, scope)
-    buffer = device.alloc(8, PLAIN)
-    gate, other = device.create_timeline(True), device.create_timeline(False)
-    blocked = device.fill(buffer.region(), b"\0", other, (Point(gate, 1),))
-    device.inject(Fault(planted, "fill"))
-    device.fill(buffer.region(), b"\0", quick.timeline, ())
-    assert cause(quick, blocked, kind=DeviceLost) is planted
-    assert device.health().state is state
-    assert device.reset() == 1
 
 
 @pytest.mark.parametrize("instances", [1, 100])
@@ -177,15 +136,6 @@ def test_reset_brings_a_device_with_a_stuck_kernel_back(quick, texts):
         assert device.stats("").live_nbytes == 0
 
 
-def test_close_leaves_a_stuck_kernel_behind(quick):
-    flag = np.zeros(1, np.int64)
-    buffer = quick.device.import_host(flag.view(np.uint8).data)
-    stuck(quick, buffer)
-    quick.device.close()
-    assert quick.device.health().state is HealthState.CLOSED
-    flag[0] = 1
-
-
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_a_kernel_that_comes_on_is_no_hang(open_rig, texts, threads):
     # Each of the instances takes about a millisecond, all together more than the limit.
@@ -193,15 +143,6 @@ def test_a_kernel_that_comes_on_is_no_hang(open_rig, texts, threads):
     bound = rig.device.bind(rig.load(texts["spin"], "spin", "i"), (700_000,))
     point = rig.device.launch(bound, (600, 1, 1), rig.timeline, ())
     assert rig.device.wait((point,), 60, True)
-
-
-def test_a_host_call_that_takes_its_time_is_no_hang(quick):
-    device, gate = quick.device, threading.Event()
-    point = device.host_call(lambda: gate.wait(20), quick.timeline, ())
-    assert not device.wait((point,), 3 * device.describe().limits.progress_s, True)
-    assert device.health().state is HealthState.OK
-    gate.set()
-    assert device.wait((point,), 10, True)
 
 
 @pytest.mark.slow
@@ -223,8 +164,3 @@ device.launch(device.bind(program, (flag, 0)), (100, 1, 1), line, ())
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_options_are_refused_before_anything_opens():
-    with pytest.raises(InvalidCall):
-        open_device(0, OpenOptions(settings={"progress_s": "1 minute"}))

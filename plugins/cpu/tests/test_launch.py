@@ -17,7 +17,6 @@ from hal.core.values import (
     OpenOptions,
     Param,
     ParamKind,
-    Slot,
     Timeline,
 )
 
@@ -30,55 +29,6 @@ define void @echo(ptr %args, ptr %grid, i64 %begin, i64 %end) {
   ret void
 }
 """
-GRID = """
-define void @grid(ptr %args, ptr %grid, i64 %begin, i64 %end) {
-  %out = load ptr, ptr %args
-  call void @llvm.memcpy.p0.p0.i64(ptr %out, ptr %grid, i64 24, i1 false)
-  ret void
-}
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-"""
-
-
-def test_vector_add(rig, texts):
-    rng = np.random.default_rng(0)
-    a, b = rng.random((2, 100_003), np.float32)
-    c = rig.device.alloc(a.nbytes, AllocOptions())
-    program = rig.load(texts["add"], "add", "bbb")
-    bound = rig.device.bind(program, (rig.upload(a), rig.upload(b), c))
-    rig.wait(rig.device.launch(bound, (len(a), 1, 1), rig.timeline, ()))
-    assert np.array_equal(rig.download(c, np.float32), a + b)
-
-
-@pytest.mark.parametrize(
-    "grid",
-    [(1, 1, 1), (2, 1, 1), (7, 1, 1), (1000, 1, 1), (5, 7, 1), (3, 5, 11), (1, 1, 64), (64, 33, 9)],
-)
-def test_every_instance_runs_exactly_once(rig, texts, grid):
-    total = grid[0] * grid[1] * grid[2]
-    counts = rig.upload(np.zeros(total + 64, np.int32))
-    bound = rig.device.bind(rig.load(texts["count"], "count", "b"), (counts,))
-    for _ in range(5):
-        rig.device.launch(bound, grid, rig.timeline, ())
-    seen = rig.download(counts, np.int32)
-    assert (seen[:total] == 5).all()
-    assert (seen[total:] == 0).all()
-
-
-def test_grid_sizes_reach_the_program(rig):
-    out = rig.upload(np.zeros(3, np.int64))
-    bound = rig.device.bind(rig.load(GRID, "grid", "b"), (out,))
-    rig.device.launch(bound, (3, 2, 4), rig.timeline, ())
-    assert rig.download(out, np.int64).tolist() == [3, 2, 4]
-
-
-@pytest.mark.parametrize("axis", [0, 1, 2])
-def test_empty_grid_runs_nothing_and_reaches_its_point(rig, texts, axis):
-    counts = rig.upload(np.zeros(8, np.int32))
-    bound = rig.device.bind(rig.load(texts["count"], "count", "b"), (counts,))
-    grid = tuple(0 if i == axis else 4 for i in range(3))
-    rig.wait(rig.device.launch(bound, grid, rig.timeline, ()))
-    assert not rig.download(counts, np.int32).any()
 
 
 def test_grid_beyond_the_limit_is_refused(rig, texts):
@@ -91,16 +41,6 @@ def test_grid_beyond_the_limit_is_refused(rig, texts):
                 rig.device.launch(bound, grid, rig.timeline, ())
     with pytest.raises(InvalidCall):
         rig.device.launch(bound, (1, 1), rig.timeline, ())
-
-
-@pytest.mark.slow
-def test_grid_at_the_limit_runs(rig):
-    seen = rig.upload(np.zeros(3, np.int64))
-    bound = rig.device.bind(rig.load(GRID, "grid", "b"), (seen,))
-    x, y, z = rig.device.describe().limits.grid
-    for grid in ((x, 1, 1), (1, y, 1), (1, 1, z), (x, y, z)):
-        rig.device.launch(bound, grid, rig.timeline, ())
-        assert rig.download(seen, np.int64).tolist() == list(grid)
 
 
 _NUMPY = {d: np.dtype(d.short.replace("f", "float").replace("u", "uint")
@@ -190,21 +130,6 @@ def test_bind_refuses_wrong_arguments(rig, texts):
     ):
         with pytest.raises(InvalidCall):
             rig.device.bind(program, args)
-
-
-def test_region_arguments_start_at_their_offset(rig, texts):
-    values = rig.upload(np.zeros(8, np.int64))
-    program = rig.load(texts["increment"], "increment", "bi")
-    bound = rig.device.bind(program, (values.region(24, 16), 5))
-    rig.device.launch(bound, (2, 1, 1), rig.timeline, ())
-    assert rig.download(values, np.int64).tolist() == [0, 0, 0, 5, 5, 0, 0, 0]
-
-
-def test_a_launchable_with_slots_cannot_be_launched(rig, texts):
-    program = rig.load(texts["increment"], "increment", "bi")
-    bound = rig.device.bind(program, (Slot(0), 1))
-    with pytest.raises(InvalidCall, match="slots"):
-        rig.device.launch(bound, (1, 1, 1), rig.timeline, ())
 
 
 def test_freed_handles_are_stale(rig, texts):

@@ -106,13 +106,7 @@ def compile_here(text: str, entry: str) -> bytes:
         machine = _target_machine()
         module.triple = llvm.get_process_triple()
         module.data_layout = str(machine.target_data)
-        # Programs come vectorised and unrolled; to do more of it would only cost time.
-        options = llvm.create_pipeline_tuning_options(speed_level=3)
-        options.loop_vectorization = False
-        options.slp_vectorization = False
-        options.loop_unrolling = False
-        builder = llvm.create_pass_builder(machine, options)
-        builder.getModulePassManager().run(module, builder)
+        _optimise(module, machine)
         return bytes(machine.emit_object(module))
 
 
@@ -123,12 +117,13 @@ def _parsed(text: str, context: Any) -> Iterator[Any]:
         with llvm.parse_assembly(text, context) as module:
             yield module
     except RuntimeError as error:
-        log = str(error)
-        found = _LINE.search(log)
-        first = next((line for line in log.splitlines() if "error:" in line), log)
-        raise CompileError(
-            f"LLVM refused the program: {first}", log, int(found[1]) if found else 0
-        ) from error
+        raise _refusal(str(error)) from error
+
+
+def _refusal(log: str) -> CompileError:
+    found = _LINE.search(log)
+    first = next((line for line in log.splitlines() if "error:" in line), log)
+    return CompileError(f"LLVM refused the program: {first}", log, int(found[1]) if found else 0)
 
 
 def _check_entry(module: Any, entry: str) -> None:
@@ -151,6 +146,16 @@ def _check_symbols(module: Any) -> None:
             f"memmove and memset may be called"
         )
         raise CompileError(text, text)
+
+
+def _optimise(module: Any, machine: Any) -> None:
+    # Programs come vectorised and unrolled; to do more of it would only cost time.
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
 
 
 def cache_key(text: str, entry: str) -> str:
