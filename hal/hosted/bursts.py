@@ -26,7 +26,7 @@ _LINGER_S = 10e-3
 """How long the session's thread looks every `LOOK_S` after launches were held."""
 
 
-class Owner(Protocol):
+class BurstOwner(Protocol):
     """The session, as far as bursts need it."""
 
     flight: Flight
@@ -39,7 +39,7 @@ class Bursts:
     session's thread sleeps for longer than `LOOK_S`. `away`: it works on an operation, and looks
     after nothing. Methods are called with the lock held."""
 
-    def __init__(self, session: Owner) -> None:
+    def __init__(self, session: BurstOwner) -> None:
         self._session, self._flight = session, session.flight
         self._since_ns = 0
         self.unwatched = self.away = False

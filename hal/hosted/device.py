@@ -23,8 +23,8 @@ from hal.core.values import (
 from hal.hosted.faults import takes_device
 from hal.hosted.groups import Groups
 from hal.hosted.lock import LOCK, SLICE_S
-from hal.hosted.machine import Store
-from hal.hosted.memory import Memory
+from hal.hosted.machine import BaseMachine
+from hal.hosted.memory import Buffers
 from hal.hosted.order import Order
 from hal.hosted.programs import Programs
 from hal.hosted.queues import Stage
@@ -44,9 +44,9 @@ class HostedDevice:
     attributes; those below concern all parts. `order` decides among operations that may run. A
     device that is dropped without a `close` does what can run, and lets its machine go."""
 
-    def __init__(self, info: DeviceInfo, machine: Store, order: Order) -> None:
+    def __init__(self, info: DeviceInfo, machine: BaseMachine, order: Order) -> None:
         self._session = session = Session(info, machine, order)
-        self._memory, self._groups = Memory(session), Groups(session)
+        self._memory, self._groups = Buffers(session), Groups(session)
         self._programs = Programs(session)
         self._timelines = Timelines(session)
         self._work = (
@@ -60,7 +60,7 @@ class HostedDevice:
         weakref.finalize(self, self._scheduler.forget).atexit = False
 
     def _bind_parts(
-        self, memory: Memory, timelines: Timelines, work: Work | StreamWork, groups: Groups
+        self, memory: Buffers, timelines: Timelines, work: Work | StreamWork, groups: Groups
     ) -> None:
         self.alloc, self.map, self.stats = memory.alloc, memory.map, memory.stats
         self.import_host = memory.import_host

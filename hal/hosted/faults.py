@@ -11,7 +11,7 @@ SUBMITTED = frozenset({"launch", "copy", "fill", "replay", "collective", "host_c
 IMMEDIATE = frozenset({"alloc", "load", "health"})
 
 
-class Faults:
+class InjectedFaults:
     """The faults that wait for their call, in `waiting` by hook. It has a lock of its own, so that
     `health` asks it freely."""
 

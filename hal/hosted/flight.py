@@ -11,7 +11,7 @@ from hal.core.errors import Failure, FailureKind, OperationFailed, Scope
 from hal.core.values import Point, Span
 from hal.hosted.faults import takes_device
 from hal.hosted.lock import LOCK
-from hal.hosted.machine import Store
+from hal.hosted.machine import BaseMachine
 from hal.hosted.queues import Operation, Queue, Resource, Started, failure_of, reached
 from hal.hosted.streams import RUNNING, After, StreamMachine
 from hal.hosted.watch import waits_s
@@ -19,7 +19,7 @@ from hal.hosted.watch import waits_s
 _SPIN_S, _SHORTEST_S, _LONGEST_S = 30e-6, 20e-6, 1e-3
 
 
-class Owner(Protocol):
+class FlightOwner(Protocol):
     """The session, as far as its flight needs it."""
 
     info: DeviceInfo
@@ -38,7 +38,7 @@ class Flight:
     """What a session has given to its driver. Nobody is told when the driver ends something: who
     wants to know settles a queue. Methods are called with the lock held."""
 
-    def __init__(self, session: Owner, machine: Store) -> None:
+    def __init__(self, session: FlightOwner, machine: BaseMachine) -> None:
         self._session = session
         # Without streams there is nothing to start, and what never started is not asked for.
         self._machine = cast("StreamMachine", machine)

@@ -21,7 +21,7 @@ class Part:
     nbytes: int
 
 
-class Store(ABC):
+class BaseMachine(ABC):
     """Memory and programs of one device; every call does its work before it returns.
 
     Calls come from several threads, but never two for the same bytes unless the caller of the
@@ -67,7 +67,7 @@ class Store(ABC):
         come back, but for those of a call that hangs, which may be under way still. Called once,
         whether the device failed or not; what it raises is dropped if it did."""
 
-    def copy_ns(self, nbytes: int, peer: Store | None) -> float | None:
+    def copy_ns(self, nbytes: int, peer: BaseMachine | None) -> float | None:
         """How long a copy of so many bytes takes by the machine's own clock, if it has one (see
         `Span.device_ns`): within its memory, from or to the host, or from or to a `peer`'s."""
         return None
@@ -99,7 +99,7 @@ class Store(ABC):
         raise Unsupported("this machine shares no memory")
 
 
-class Machine(Store):
+class Machine(BaseMachine):
     """A store that runs programs at once."""
 
     @abstractmethod

@@ -87,7 +87,7 @@ class Account:
         self.held[allocation.label] -= allocation.nbytes
 
 
-class Memory:
+class Buffers:
     """The memory hooks."""
 
     def __init__(self, session: Session) -> None:

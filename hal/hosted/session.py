@@ -12,10 +12,10 @@ from hal.core.description import DeviceInfo
 from hal.core.errors import DeviceLost, Failure, FailureKind, Scope, StaleHandle, error_for
 from hal.core.values import HealthState, Point, Span, Timeline
 from hal.hosted.bursts import Bursts
-from hal.hosted.faults import Faults, needs_reset, takes_device
+from hal.hosted.faults import InjectedFaults, needs_reset, takes_device
 from hal.hosted.flight import Flight
 from hal.hosted.lock import LOCK
-from hal.hosted.machine import Store
+from hal.hosted.machine import BaseMachine
 from hal.hosted.order import Order
 from hal.hosted.queues import Operation, Queue, Resource, Stage, Task
 from hal.hosted.watch import Doing
@@ -37,11 +37,11 @@ class Session:
     """What the parts of a hosted device share. Methods are called with the lock held unless they
     say otherwise; `changed` tells threads to look again."""
 
-    def __init__(self, info: DeviceInfo, machine: Store, order: Order) -> None:
+    def __init__(self, info: DeviceInfo, machine: BaseMachine, order: Order) -> None:
         self.info, self.machine, self.order = info, machine, order
         self.name = info.name
         self.changed = threading.Condition(LOCK)
-        self.faults = Faults()
+        self.faults = InjectedFaults()
         self.epoch = 0
         self.state = HealthState.OK
         self.cause: Failure | None = None

@@ -54,7 +54,7 @@ class Bound:
 
 
 @dataclass(eq=False, slots=True)
-class Recorded(Keeper):
+class StreamGraph(Keeper):
     """A graph's payload. `users` are, by slot, the parameters that it is the argument of, `given`
     what they have now."""
 
@@ -131,14 +131,14 @@ class StreamWork:
         users: dict[int, list[tuple[Any, int]]] = {}
         steps = tuple(self._step(command, users) for command in commands)
         operations = tuple(_operation(command) for command in commands) or ("replay",)
-        recorded = Recorded(keeps, operations, steps or (self._machine.nothing,), users)
+        recorded = StreamGraph(keeps, operations, steps or (self._machine.nothing,), users)
         return self._graphs.graph(recorded, commands, users)
 
     @hookimpl
     def replay(
         self, graph: Graph, slots: Sequence[Argument], timeline: Timeline, waits: Waits
     ) -> Point:
-        recorded: Recorded = graph.native
+        recorded: StreamGraph = graph.native
         parts = [_part(arg) for arg in slots]
 
         def start(part: bool, stream: Any, after: After) -> Sequence[Any]:
@@ -192,7 +192,7 @@ class StreamWork:
         return native
 
     def _rebind(
-        self, recorded: Recorded, slots: Sequence[Argument], parts: Sequence[Part | float | Slot]
+        self, recorded: StreamGraph, slots: Sequence[Argument], parts: Sequence[Part | float | Slot]
     ) -> None:
         """Put the slots' arguments in place, where they are not those of the last time."""
         for slot, users in recorded.users.items():

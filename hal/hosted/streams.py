@@ -9,7 +9,7 @@ from typing import Any
 
 from hal.core.errors import Failure
 from hal.core.values import Grid, Slot
-from hal.hosted.machine import Part, Store
+from hal.hosted.machine import BaseMachine, Part
 
 RUNNING = 1
 """The state of a mark whose operation the device works on."""
@@ -18,7 +18,7 @@ After = Sequence[Any] | None
 """Marks of operations on other streams that come first."""
 
 
-class StreamMachine(Store):
+class StreamMachine(BaseMachine):
     """A store whose driver has streams: ordered queues that take work and do it later.
 
     What starts an operation gives its *mark* and does not wait. It is called with the lock held,

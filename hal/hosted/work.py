@@ -43,7 +43,7 @@ PIECE_NBYTES = 8 << 20
 
 
 @dataclass(eq=False, slots=True)
-class Recorded(Keeper):
+class TaskGraph(Keeper):
     """A graph's payload: its commands, and tasks for those without slots."""
 
     commands: tuple[Command, ...]
@@ -90,7 +90,7 @@ class Work:
     def record(self, commands: Sequence[Command]) -> Graph:
         keeps = self._graphs.kept(a for command in commands for a in _named(command))
         tasks = tuple(None if _slots(command) else self._task(command, ()) for command in commands)
-        recorded = Recorded(keeps, tuple(commands), tasks)
+        recorded = TaskGraph(keeps, tuple(commands), tasks)
         slots = (slot.index for command in commands for slot in _slots(command))
         return self._graphs.graph(recorded, commands, slots)
 
@@ -98,7 +98,7 @@ class Work:
     def replay(
         self, graph: Graph, slots: Sequence[Argument], timeline: Timeline, waits: Waits
     ) -> Point:
-        recorded: Recorded = graph.native
+        recorded: TaskGraph = graph.native
         tasks = tuple(
             task or self._task(command, slots)
             for task, command in zip(recorded.tasks, recorded.commands, strict=True)

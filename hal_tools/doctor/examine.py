@@ -9,7 +9,7 @@ from hal.core.description import Feature
 from hal.core.discovery.installed import entry_points
 from hal.core.discovery.manifest import GROUP, Found, manifest_path
 from hal.core.discovery.registry import Registry
-from hal.core.discovery.survey import STAGES, Look
+from hal.core.discovery.survey import STAGES, PluginLook
 from hal.core.errors import InvalidCall, PluginError
 from hal_tools.doctor.advice import advice
 from hal_tools.doctor.finding import BAD, NOTE, OK, Finding
@@ -41,7 +41,7 @@ def _around(every: tuple[Found, ...]) -> Iterator[Finding]:
         yield Finding("hal", "entry point", BAD, text, "pip install hal-plugin-cpu")
 
 
-def _of_plugin(found: Found, look: Look) -> Iterator[Finding]:
+def _of_plugin(found: Found, look: PluginLook) -> Iterator[Finding]:
     yield Finding(found.name, "entry point", OK, f"{found.module or 'in this program'}")
     if found.cause:
         check = _failed_check(found)
@@ -87,7 +87,7 @@ def _of_manifest(found: Found) -> Iterator[Finding]:
         )
 
 
-def _of_look(found: Found, look: Look) -> Iterator[Finding]:
+def _of_look(found: Found, look: PluginLook) -> Iterator[Finding]:
     """The stages that went well, and the one that did not; then each device."""
     reached = STAGES if look.stage == "done" else STAGES[: STAGES.index(look.stage)]
     for stage in reached:
@@ -113,7 +113,7 @@ def _of_look(found: Found, look: Look) -> Iterator[Finding]:
         yield Finding(found.name, "open", OK, names)
 
 
-def _of_features(found: Found, look: Look) -> Iterator[Finding]:
+def _of_features(found: Found, look: PluginLook) -> Iterator[Finding]:
     assert found.manifest is not None, "a plugin that was looked at has a manifest"
     promised = {feature.value for feature in found.manifest.features}
     for device in look.opened:

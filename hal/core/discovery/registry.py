@@ -16,7 +16,7 @@ from hal.core.description import CONTRACT_VERSION, Feature
 from hal.core.device import Device, Wrapper
 from hal.core.discovery.loading import Plugin, import_plugin, plugin_of, said
 from hal.core.discovery.manifest import Found, Manifest, discover
-from hal.core.discovery.survey import Look, survey
+from hal.core.discovery.survey import PluginLook, survey
 from hal.core.errors import HalError, InvalidCall, PluginError
 from hal.core.values import OpenOptions
 from hal.core.wrappers.named import DEFAULT_WRAPPERS, wrapper
@@ -100,14 +100,14 @@ class Registry:
             for found in self._found.values()
         )
 
-    def looks(self, opens: bool = False) -> dict[str, Look]:
+    def looks(self, opens: bool = False) -> dict[str, PluginLook]:
         """What the survey found out about each plugin; with `opens` it opened their devices too.
 
         A plugin that is blocked, or whose manifest does not fit, is not tried: its stage is "".
         """
         found = {f.name: f for f in self.found()}
         tried = [f for f in found.values() if not f.cause and f.name not in self._extra]
-        looks = {f.name: Look(f.name, "", f.cause) for f in found.values()}
+        looks = {f.name: PluginLook(f.name, "", f.cause) for f in found.values()}
         looks |= {name: self._look_here(name) for name in self._extra if not found[name].cause}
         return looks | survey(tried, opens)
 
@@ -184,13 +184,13 @@ class Registry:
         assert plugin is not None, "callers have looked at the plugin's cause"
         return plugin
 
-    def _look_here(self, name: str) -> Look:
+    def _look_here(self, name: str) -> PluginLook:
         """A look at a plugin object that the program added: it is in this process already."""
         try:
             devices = plugin_of(self._extra[name], name).devices()
         except HalError as error:
-            return Look(name, "enumerate", str(error))
-        return Look(name, "done", "", devices)
+            return PluginLook(name, "enumerate", str(error))
+        return PluginLook(name, "done", "", devices)
 
     def _load(self, name: str) -> _Loaded:
         with self._lock:
@@ -224,13 +224,13 @@ def _in_memory(name: str) -> Found:
     return Found(name, "", "", "", manifest, "")
 
 
-def _status(look: Look) -> str:
+def _status(look: PluginLook) -> str:
     if look.cause == _BLOCKED:
         return "blocked"
     return "broken" if look.cause else "ok"
 
 
-def _plugin_row(found: Found, look: Look) -> PluginRow:
+def _plugin_row(found: Found, look: PluginLook) -> PluginRow:
     """A plugin that only fails to enumerate is whole: the row of its devices has the cause."""
     contract = found.manifest.contract if found.manifest else None
     whole = look.stage in _AFTER_LOADING
@@ -238,7 +238,7 @@ def _plugin_row(found: Found, look: Look) -> PluginRow:
     return PluginRow(found.name, status, cause, found.distribution, found.version, contract)
 
 
-def _device_rows(found: Found, look: Look) -> list[DeviceRow]:
+def _device_rows(found: Found, look: PluginLook) -> list[DeviceRow]:
     name = found.name
     if look.cause:
         text = found.manifest.description if found.manifest else ""

@@ -58,7 +58,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PluginLook:
     """What a process of its own found out about a plugin.
 
     `cause` is "" when it lists its devices, else it says why it got no further than `stage`.
@@ -75,7 +75,7 @@ class Look:
     refused: tuple[Refused, ...] = ()
 
 
-def survey(plugins: Sequence[Found], opens: bool = False) -> dict[str, Look]:
+def survey(plugins: Sequence[Found], opens: bool = False) -> dict[str, PluginLook]:
     """Try each plugin, all at once; with `opens` also open, describe and close its devices, each in
     a process of its own.
 
@@ -131,8 +131,8 @@ def _deadline_s() -> float:
     return seconds
 
 
-def _look(name: str, answer: dict[str, Any]) -> Look:
-    return Look(
+def _look(name: str, answer: dict[str, Any]) -> PluginLook:
+    return PluginLook(
         name,
         answer["stage"],
         answer["cause"],

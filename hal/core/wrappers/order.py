@@ -37,7 +37,7 @@ class _Pending:
     needs: set[tuple[Key, int]]
 
 
-class Order:
+class HappensBefore:
     """The order of the events so far. An event's place is known once all it waits for is known.
 
     An event that waits for a failed point has no place: it does not run.

@@ -32,7 +32,7 @@ def race_of(first: str, before: Touch, second: str, touch: Touch) -> Race:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedGraph:
     """A graph's commands, what their launchables were bound to, and which of them are unordered.
 
     `checked` has the slot arguments for which these were compared already.
@@ -67,11 +67,11 @@ class Recorded:
         return f"{_name(self.commands[index])} (command {index} of a graph)"
 
 
-def recorded_of(commands: Sequence[Command], bound: Bound) -> Recorded:
+def recorded_of(commands: Sequence[Command], bound: Bound) -> RecordedGraph:
     """Commands that are recorded, whose launchables are bound to these arguments."""
     launches = [c.launchable for c in commands if isinstance(c, LaunchCommand)]
     kept = {id(launchable): bound[id(launchable)] for launchable in launches}
-    return Recorded(tuple(commands), kept, tuple(unordered(commands)), set())
+    return RecordedGraph(tuple(commands), kept, tuple(unordered(commands)), set())
 
 
 def _name(command: Command) -> str:

@@ -41,14 +41,14 @@ from hal.core.wrappers.footprint import (
     of_fill,
     of_launch,
 )
-from hal.core.wrappers.order import Event, Order
-from hal.core.wrappers.race import Race, Recorded, race_of, recorded_of
+from hal.core.wrappers.order import Event, HappensBefore
+from hal.core.wrappers.race import Race, RecordedGraph, race_of, recorded_of
 
 _followed = hookimpl(wrapper=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class PlacedOperation:
     """An operation: what it is called, where it stands, and what it touches."""
 
     name: str
@@ -205,13 +205,13 @@ class RaceDetection:
     # order
 
     def _forget(self) -> None:
-        self._order = Order()
+        self._order = HappensBefore()
         self._numbers: dict[int, int] = {}
         self._kept: dict[int, Handle] = {}
         self._bound: dict[int, tuple[Argument, ...]] = {}
-        self._graphs: dict[int, Recorded] = {}
-        self._waiting: dict[Event, Operation] = {}
-        self._touched: dict[int, list[tuple[Operation, Touch]]] = {}
+        self._graphs: dict[int, RecordedGraph] = {}
+        self._waiting: dict[Event, PlacedOperation] = {}
+        self._touched: dict[int, list[tuple[PlacedOperation, Touch]]] = {}
 
     def _number(self, timeline: Timeline) -> int:
         """Timelines count from 1 as they appear; one that is kept keeps its id to itself."""
@@ -221,7 +221,7 @@ class RaceDetection:
     def _submitted(self, name: str, touches: Footprint, point: Point, waits: Waits) -> Point:
         with self._lock:
             event = Event(self._number(point.timeline), point.value)
-            self._waiting[event] = Operation(name, event, touches)
+            self._waiting[event] = PlacedOperation(name, event, touches)
             # A timeline that another wrapper made for itself orders nothing that is seen here.
             known = [p for p in waits if id(p.timeline) in self._numbers]
             needs = [(self._number(p.timeline), p.value) for p in known]
@@ -242,7 +242,7 @@ class RaceDetection:
         """Compare operations whose place in the order is known now with those known before."""
         return [race for e in events for race in self._compare(self._waiting.pop(e))]
 
-    def _compare(self, new: Operation) -> list[Race]:
+    def _compare(self, new: PlacedOperation) -> list[Race]:
         found: dict[Event, Race] = {}
         for touch in new.touches:
             kept = self._touched.setdefault(id(touch.buffer), [])
@@ -254,7 +254,9 @@ class RaceDetection:
             kept.append((new, touch))
         return list(found.values())
 
-    def _is_covered(self, old: Operation, before: Touch, new: Operation, touch: Touch) -> bool:
+    def _is_covered(
+        self, old: PlacedOperation, before: Touch, new: PlacedOperation, touch: Touch
+    ) -> bool:
         """Whether any race with the old touch to come is a race with the new one as well."""
         if self._order.over(old.event):
             return True

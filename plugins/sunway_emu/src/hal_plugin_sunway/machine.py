@@ -24,7 +24,7 @@ from hal.core.errors import (
     Scope,
 )
 from hal.core.values import AllocOptions, Collective, Grid, KernelSource, Param, ParamKind
-from hal.hosted.machine import Machine, Part, Store
+from hal.hosted.machine import BaseMachine, Machine, Part
 from hal.tile.numeric import constant, quiet
 from hal_plugin_sunway import elf, toolchain
 from hal_plugin_sunway.allocation import allocation_cycles
@@ -158,7 +158,7 @@ class SunwayMachine(Machine):
             self._check(compiled, loaded)
         return compiled
 
-    def copy_ns(self, nbytes: int, peer: Store | None) -> float:
+    def copy_ns(self, nbytes: int, peer: BaseMachine | None) -> float:
         """The memory's controller reads and writes every byte; those of another core group come
         over the ring, as fast as its controller gives them."""
         if not isinstance(peer, SunwayMachine):
