@@ -30,7 +30,7 @@ from stack.compiler.graph.access import (
     regrouped,
 )
 from stack.compiler.graph.space import Space, solved
-from stack.compiler.graph.views import VIEWS, permute_forward
+from stack.compiler.graph.views import VIEWS, forward
 from stack.ir.interpret import interpret
 
 SHAPES = st.lists(st.sampled_from((1, 2, 3, 4, 6)), max_size=4).map(tuple)
@@ -207,25 +207,32 @@ def test_views_find_their_elements(made: tuple[Node, Node]) -> None:
     assert found == expected.reshape(-1).tolist()
 
 
+def _part(draw: Callable[[Any], Any], x: Node) -> Node:
+    start = [draw(st.integers(0, n - 1)) for n in x.shape]
+    return g.slice(
+        x, start, [draw(st.integers(a + 1, n)) for a, n in zip(start, x.shape, strict=True)]
+    )
+
+
 @few
-@given(SHAPES, st.randoms(use_true_random=False))
-def test_permute_forward_leads_back(shape: tuple[int, ...], random: Any) -> None:
-    view = g.make("permute", (g.input(0, Type(shape, DType.I64)),), perm=_shuffled(shape, random))
-
-    def there_and_back(index: Index, regroup: Regroup) -> Index:
-        return VIEWS["permute"](view, permute_forward(view, index, regroup), regroup)[0]
-
-    done = settled(prod(shape), there_and_back)
+@given(st.data())
+def test_each_element_goes_where_a_view_has_it(data: Any) -> None:
+    source = g.input(0, Type(data.draw(SHAPES), DType.I64))
+    view = data.draw(st.sampled_from((_permute, _part, _reshape)))(data.draw, source)
+    if view is source:
+        return
+    done = settled(source.type.size, lambda index, regroup: forward(view, index, regroup))
     assert not isinstance(done, Store)
-    space, back = done
-    for number, at in enumerate(points(space.axes)):
-        assert value(back.flat(), at) == number
-
-
-def _shuffled(shape: tuple[int, ...], random: Any) -> tuple[int, ...]:
-    perm = list(range(len(shape)))
-    random.shuffle(perm)
-    return tuple(perm)
+    space, (index, guards) = done
+    numbers = np.arange(source.type.size).reshape(source.shape)
+    (expected,) = interpret([view], {source: numbers})
+    found = {
+        value(index.flat(), at): number
+        for number, at in enumerate(points(space.axes))
+        if all(x.lo <= value(x.value, at) < x.hi for x in guards)
+    }
+    assert [found[i] for i in sorted(found)] == expected.reshape(-1).tolist()
+    assert sorted(found) == list(range(view.type.size))
 
 
 @few
