@@ -24,3 +24,12 @@ class Instrumented:
 
 
 sys.meta_path.insert(0, Instrumented(Path(os.environ["HAL_INSTRUMENTED"])))
+
+if "ASAN_OPTIONS" in os.environ:
+    # Its tables take 16 TiB of addresses: a process with a limit for them could do nothing.
+    import resource
+
+    _setrlimit = resource.setrlimit
+    resource.setrlimit = lambda what, limits: (
+        None if what == resource.RLIMIT_AS else _setrlimit(what, limits)
+    )
