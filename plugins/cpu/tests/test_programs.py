@@ -1,3 +1,5 @@
+import gc
+import os
 from math import erf, exp, tanh
 from pathlib import Path
 
@@ -265,3 +267,20 @@ def test_two_entries_in_one_text(rig, texts):
         bound = rig.device.bind(rig.load(text, entry, "bi"), (cell, 3))
         rig.device.launch(bound, (4, 1, 1), rig.timeline, ())
     assert (rig.download(cell, np.int64) == 24).all()
+
+
+def resident_nbytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.slow
+def test_a_compilation_leaks_nothing(texts):
+    def many(n):
+        for _ in range(n):
+            jit.compile_here(texts["increment"], "increment")
+        gc.collect()
+
+    many(30)
+    before = resident_nbytes()
+    many(200)
+    assert resident_nbytes() - before < 2 << 20  # it was 11 MiB
