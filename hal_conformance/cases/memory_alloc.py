@@ -8,11 +8,22 @@ from functools import partial
 import numpy as np
 
 from hal.core.description import Feature, MemorySpace, SpaceKind
+from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
-from hal.core.values import AllocOptions, Buffer
+from hal.core.values import (
+    ATHREAD_C,
+    LLVM_IR,
+    OPENCL_C,
+    AllocOptions,
+    Buffer,
+    KernelSource,
+    Param,
+    ParamKind,
+)
 from hal_conformance import expect
 from hal_conformance.case import Cases, Level
 from hal_conformance.crowd import together
+from hal_conformance.kernels import need
 from hal_conformance.rig import Rig
 
 memory_alloc = Cases("C", Level.CORE)
@@ -117,6 +128,55 @@ def _(rig: Rig) -> None:
         buffer = rig.device.alloc(nbytes, AllocOptions(space=space.name))
         remainder = address(rig, buffer) % space.granularity
         expect.equal(remainder, 0, f"the address of {nbytes} bytes modulo {space.granularity}")
+
+
+WHERE = {
+    LLVM_IR: """define void @where(ptr %args, ptr %grid, i64 %begin, i64 %end) {
+  %a = load ptr, ptr %args
+  %out_slot = getelementptr i64, ptr %args, i64 1
+  %out = load ptr, ptr %out_slot
+  %address = ptrtoint ptr %a to i64
+  store i64 %address, ptr %out
+  ret void
+}
+""",
+    OPENCL_C: """
+__kernel void where(__global uchar *a, ulong at, __global uchar *out, ulong out_at) {
+  *(__global ulong *)(out + out_at) = (ulong)(a + at);
+}
+""",
+    ATHREAD_C: """#include <slave.h>
+const char where_params[] = "buffer u8, buffer i64";
+struct args { long grid[3]; char *a; long *out; };
+__thread_local long address;
+void where(void *raw) {
+  struct args *p = raw;
+  if (_PEN) return;
+  address = (long)p->a;
+  athread_dma_put(p->out, &address, sizeof address);
+}
+""",
+}
+"""By format: a program that stores the address of its first argument. Others have no addresses."""
+
+
+@memory_alloc.case("alloc-aligned-in-programs", "alloc.apart")
+def _(rig: Rig) -> None:
+    """What a program sees of an allocation is aligned, also where the host sees nothing of it."""
+    need(rig, DType.U8, DType.I64)
+    known = [name for name in rig.info.formats if name in WHERE]
+    if not known:
+        raise expect.Unfit(f"no program in {', '.join(rig.info.formats)} sees an address")
+    out = Param("out", ParamKind.BUFFER, DType.I64, reads=False, writes=True)
+    params = (Param("a", ParamKind.BUFFER, DType.U8), out)
+    program = rig.device.load(KernelSource(known[0], WHERE[known[0]], "where", params))
+    for space, nbytes in itertools.product(allocatable(rig), (1, 3, 100, 1, 4097, 70000)):
+        buffer = rig.device.alloc(nbytes, AllocOptions(space=space.name))
+        place = rig.buffer(8)
+        rig.done(rig.launch(program, (buffer, place), (1, 1, 1)))
+        address = int.from_bytes(rig.read(place), "little")
+        what = f"the address of {nbytes} bytes in {space.name} modulo {space.granularity}"
+        expect.equal(address % space.granularity, 0, what)
 
 
 @memory_alloc.case("alloc-many-apart", "alloc.apart")

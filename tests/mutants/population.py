@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 import numpy as np
 
+from hal.core.description import Feature
 from hal.core.dtypes import DType
 from hal.core.errors import HalError
 from hal.core.spec import hookimpl
@@ -159,6 +160,18 @@ def _grid(change: Callable[[int], int], axis: int) -> Callable[[Any], None]:
         return real(launchable, tuple(sizes), *rest)
 
     return lambda device: around(device, "launch", wrong)
+
+
+def _misaligned(granularity: int) -> Callable[[Any], None]:
+    """A device that maps nothing declares an alignment that it does not keep."""
+
+    def plant(device: Any) -> None:
+        info = device.describe()
+        spaces = tuple(replace(s, granularity=granularity) for s in info.spaces)
+        told = replace(info, spaces=spaces, features=info.features - {Feature.MAP})
+        device.describe = hookimpl(lambda: told)
+
+    return plant
 
 
 def _zero_beyond(above: int) -> Callable[[Any], None]:
@@ -724,6 +737,16 @@ def _of_hooks(device: str) -> Iterator[Generated]:
                 grids,
                 ("instances", "ids"),
                 _grid(lambda n, m=1 << bits: min(n, m), axis),
+            )
+    if device == "cpu":  # programs of the other have no addresses
+        for granularity in (4 * KIB, 64 * KIB, 2 * MIB):
+            yield one(
+                "ignored",
+                "alloc granularity",
+                _text(granularity),
+                (".alloc-aligned",),
+                ("address", "aligned"),
+                _misaligned(granularity),
             )
     for above in _SIZES:
         yield one(

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.mutants.generated import EXPLAINED, KILLS, kill, page, read
+from tests.mutants.generated import EXPLAINED, KILLS, kill, page, read, wrong
 from tests.mutants.population import population
 from tests.mutants.table import PAGE
 
@@ -63,8 +63,7 @@ def killed_of(names, folder, most_s):
 
 
 def check(found, seed=None):
-    found = [k for k in found if not k.undecided]
-    lived = [k.fault for k in found if not k.case]
+    lived = wrong(found)
     vague = [(k.fault, k.case, k.detail) for k in found if k.case and not k.points]
     assert len(lived) <= (1 - LEAST) * len(found), f"seed {seed}: these lived: {lived}"
     assert len(vague) <= (1 - LEAST) * len(found), f"seed {seed}: vague messages: {vague}"
@@ -91,7 +90,7 @@ def test_a_blind_sample_is_killed(tmp_path, record_property):
 def test_every_fault_was_tried_and_what_lived_is_explained():
     kills = {k.fault: k for k in read()}
     assert set(kills) == set(BY_NAME), f"run: python -m tests.mutants.generated; {KILLS} is old"
-    assert [name for name, k in kills.items() if not k.case and unexplained(name)] == []
+    assert wrong(kills.values()) == []
 
 
 def test_the_page_has_the_generated_faults():
