@@ -1,12 +1,15 @@
 """Every operation and gradient compiled for a real device, against the records' references."""
 
+import zlib
+
 import numpy as np
 import pytest
-from hypothesis import Phase, assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 import hal
 from hal.core.dtypes import DType
+from hal.core.values import OpenOptions
 from hal.tile.node import Type
 from hal.tile.numeric import NUMPY
 from stack import ops as g
@@ -14,6 +17,7 @@ from stack.compiler.program import GraphRequest
 from stack.ir.interpret import interpret
 from stack.ir.simplify import simplify
 from stack.ops import OPS
+from stack.ops.operator import OpKind
 from stack.runtime import engine_of
 from tests.ir.graphs import graphs
 from tests.ops.cases import EVERY, NAMES, SAMPLED, Maker, drawn
@@ -50,6 +54,58 @@ def test_device_computes_what_the_reference_says(evaluate, op, dtype, data):
     (expected,) = interpret([n], m.inputs)
     (actual,) = evaluate([n], m.inputs)
     assert_close(actual, expected, n.dtype)
+
+
+LEAST = 8
+"""Elements of the largest array of a case: the first cases that are drawn are scalars."""
+
+TARGETS = {
+    "groups": ("opencl:0", "pyopencl", {"lanes": "64"}),
+    "alone": ("opencl:0", "pyopencl", {"lanes": "1"}),
+    "cores": ("sunway:0", "hal_plugin_sunway", {"memory_nbytes": str(256 << 20)}),
+}
+"""Devices whose compilers take long for each kernel: an instance as a group of work-items, as one
+alone, and as a core that DMA feeds. An operator has one case and one element type on each."""
+
+ONE_IN = {"groups": 1, "alone": 0, "cores": 3}
+"""Elementwise operators lower to the same loops, and `tests/compiler` has random kernels of them:
+of these one in so many has its turn; none at 0."""
+
+
+def has_turn(target, op):
+    one_in = ONE_IN[target]
+    turn = one_in and zlib.crc32(op.encode()) % one_in == 0
+    return OPS[op].kind is not OpKind.ELEMENTWISE or turn
+
+
+@pytest.fixture(scope="module")
+def engine(request):
+    device, needed, options = TARGETS[request.param]
+    pytest.importorskip(needed, reason=f"the tests on {device} need its plugin and a driver")
+    with engine_of(hal.open(device, options=OpenOptions(settings=options))) as engine:
+        yield engine
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("engine", "op"),
+    [(t, op) for t in TARGETS for op in SAMPLED if has_turn(t, op)],
+    indirect=["engine"],
+    scope="module",
+)
+@settings(FEW, max_examples=1, suppress_health_check=[HealthCheck.filter_too_much])
+@given(data=st.data())
+def test_other_devices_compute_what_the_reference_says(request, engine, op, data):
+    dtypes = sorted(OPS[op].dtypes)
+    dtype = dtypes[zlib.crc32(request.node.callspec.id.encode()) % len(dtypes)]
+    m = Maker(data.draw)
+    n = drawn(m, op, dtype)
+    assume(n.op == op or op in ("const", "input"))
+    assume(max([n.type.size, *(x.size for x in m.inputs.values())]) > LEAST)
+    (expected,) = interpret([n], m.inputs)
+    plan = engine.plan(GraphRequest((n,), tuple(m.inputs)))
+    (array,) = plan.run([engine.put(x, i.dtype) for i, x in m.inputs.items()])
+    assert_close(engine.get(array), expected, n.dtype)
 
 
 @pytest.mark.parametrize("op", SLOPED)
