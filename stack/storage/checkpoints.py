@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stack.comm.group import Group
 from stack.storage import copying, parity
 from stack.storage.agree import CheckpointLimits, Plans, Shards
 from stack.storage.background import Background, Saving
@@ -35,6 +34,9 @@ from stack.storage.store import BlobStore, Destination, WriteLease
 from stack.storage.stores import opened
 from stack.storage.threads import give_way
 from stack.storage.verified import Copies
+
+if TYPE_CHECKING:  # the engine's library is loaded by who has a group
+    from stack.comm.group import Group
 
 Array = NDArray[Any]
 Tensors = Mapping[str, Mapping[str, Array | TensorShard]]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stack.comm.group import Group
 from stack.storage.errors import StorageError
+
+if TYPE_CHECKING:  # the engine's library is loaded by who has a group
+    from stack.comm.group import Group
 
 Array = NDArray[Any]
 

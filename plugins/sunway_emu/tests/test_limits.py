@@ -1,5 +1,6 @@
 """Hosts with little room, and programs and settings that are beyond all bounds."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,7 @@ def test_too_few_descriptors_are_told_in_words(count):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="a sanitizer needs addresses of its own")
 def test_too_little_address_space_is_told_in_words():
     text = said("resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))")
     assert text.startswith("PluginError the host gives no main memory of 17179869184 bytes"), text
