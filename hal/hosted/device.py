@@ -137,8 +137,7 @@ class HostedDevice:
             session.fail_all(cause)
             for _ in range(_PATIENCE_SLICES):
                 self._session.flight.settle_all()
-                doing = any(op.uses or op.tasks or op.call for op in self._session.active)
-                if not (doing or self._session.flight.busy()):
+                if not (self._session.active or self._session.flight.busy()):
                     break
                 session.changed.wait(SLICE_S)
             else:

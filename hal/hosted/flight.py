@@ -12,7 +12,7 @@ from hal.core.values import Point, Span
 from hal.hosted.faults import takes_device
 from hal.hosted.lock import LOCK
 from hal.hosted.machine import BaseMachine
-from hal.hosted.queues import Operation, Queue, Resource, Started, failure_of, reached
+from hal.hosted.queues import Job, Operation, Queue, Resource, Started, failure_of, reached
 from hal.hosted.streams import RUNNING, After, StreamMachine
 from hal.hosted.watch import waits_s
 
@@ -53,8 +53,8 @@ class Flight:
 
     def start(self, op: Operation) -> None:
         """Hand the operation to the driver, which has all older ones of its queue."""
-        job, queue = op.job, op.queue
-        assert job is not None, "only jobs are for the driver"
+        job, queue = op.work, op.queue
+        assert isinstance(job, Job), "only jobs are for the driver"
         # The driver keeps the order of one stream itself.
         far = [p for p in op.waits if p.timeline.native is not queue and not reached(p)]
         after = [self._mark(p) for p in far] or None
@@ -128,9 +128,9 @@ class Flight:
     def start_part(self, op: Operation) -> None:
         """Let the driver do a part of an operation that an injected fault cuts off, and wait for it
         (without the lock)."""
-        assert op.job is not None, "only jobs are for the driver"
+        assert isinstance(op.work, Job), "only jobs are for the driver"
         with LOCK:
-            marks = op.job.start(True, op.queue.stream, None)
+            marks = op.work.start(True, op.queue.stream, None)
         until_s = time.monotonic() + self._session.info.limits.progress_s
         while self._machine.state(marks[-1]) > 0 and time.monotonic() < until_s:
             time.sleep(_LONGEST_S)

@@ -51,11 +51,9 @@ class Groups:
             for allocation in uses:
                 allocation.check("collective")
             fault = session.faults.take("collective")
-            op = Operation(timeline.native, (), tuple(waits), uses, fault)
-            ends = Ends(dst, src)
             shared, disagreement = member.circle.join(member, call)
-            op.call = shared
-            shared.joined[member.spec.rank] = (op, ends)
+            op = Operation(timeline.native, shared, tuple(waits), uses, fault)
+            shared.joined[member.spec.rank] = (op, Ends(dst, src))
             member.calls.append(shared)
             point = self._session.submit(op, timeline)
             if disagreement:

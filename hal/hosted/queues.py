@@ -71,6 +71,15 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
+class HostTasks:
+    """Work for the host: tasks, which the session's thread runs, or with `apart` a thread that they
+    have for themselves."""
+
+    tasks: tuple[Task, ...] = ()
+    apart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """Work for a driver's queue. `start(part, stream, after)` hands it over, behind the marks
     `after` (or a part of it), and gives a mark for each of `operations`, the last to end being the
@@ -132,17 +141,14 @@ class Stage(Enum):
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """A submitted operation: tasks, a part in a collective call, or a job for the driver. `fault`
-    is injected."""
+    """A submitted operation. `work` is one of three: what the host does, what the driver does, or a
+    part in a collective call. `fault` is injected."""
 
     queue: Queue
-    tasks: tuple[Task, ...]
+    work: HostTasks | Job | Together
     waits: tuple[Point, ...]
     uses: tuple[Resource, ...]
     fault: Failure | None = None
-    call: Together | None = None
-    job: Job | None = None
-    apart: bool = False
     value: int = 0
     number: int = 0
     stage: Stage = Stage.WAITING
@@ -151,7 +157,7 @@ class Operation:
     @property
     def is_for_driver(self) -> bool:
         """Whether it is handed over and left to the driver."""
-        return self.job is not None and self.fault is None
+        return isinstance(self.work, Job) and self.fault is None
 
 
 @dataclass(eq=False, slots=True)

@@ -8,10 +8,11 @@ import time
 from collections.abc import Iterator
 
 from hal.core.errors import Failure, FailureKind, Scope
+from hal.core.values import Span
 from hal.hosted.bursts import LOOK_S
 from hal.hosted.faults import takes_device
 from hal.hosted.lock import LOCK, SLICE_S
-from hal.hosted.queues import Operation, Stage, failure_of, reached
+from hal.hosted.queues import HostTasks, Job, Operation, Stage, failure_of, reached
 from hal.hosted.session import Session
 from hal.hosted.tasks import run_tasks
 from hal.hosted.watch import Doing, Watch
@@ -88,7 +89,7 @@ class Scheduler:
         if op.stage is Stage.HANGING:
             return bool(self._session.info.limits.progress_s)
         if op.stage is Stage.ARRIVED:
-            return op.call is not None and op.call.complete
+            return not isinstance(op.work, HostTasks | Job) and op.work.complete
         return all(reached(p) or failure_of(p) for p in op.waits)
 
     def _heads(self) -> Iterator[Operation]:
@@ -103,7 +104,7 @@ class Scheduler:
                 self._session.bursts.away = True
             if op is None:
                 continue
-            if op.apart:
+            if isinstance(op.work, HostTasks) and op.work.apart:
                 # A host function may wait for other operations, so it has a thread of its own
                 name = f"{self._session.name} host call"
                 self._callers = [thread for thread in self._callers if thread.is_alive()]
@@ -181,8 +182,8 @@ class Scheduler:
             if op.stage is Stage.HANGING and patience_s and now_s - op.since_s > patience_s:
                 assert op.fault is not None, "only a fault hangs"
                 self._fail(op, op.fault)
-            elif op.stage is Stage.ARRIVED and op.call is not None:
-                op.call.expire(op, now_s - op.since_s)
+            elif op.stage is Stage.ARRIVED and not isinstance(op.work, HostTasks | Job):
+                op.work.expire(op, now_s - op.since_s)
 
     def _begin(self, op: Operation) -> bool:
         """Take an operation on; False when there is nothing to work on now."""
@@ -196,11 +197,12 @@ class Scheduler:
             op.stage = Stage.HANGING
             self._session.active.add(op)
             return False
-        if fault is not None and (op.call or fault.kind is not FailureKind.PARTIAL_WRITE):
+        alone = isinstance(op.work, HostTasks | Job)
+        if fault is not None and not (alone and fault.kind is FailureKind.PARTIAL_WRITE):
             self._fail(op, fault)
             return False
-        if op.call is not None:
-            return op.call.arrive(op)
+        if not isinstance(op.work, HostTasks | Job):
+            return op.work.arrive(op)
         op.stage = Stage.RUNNING
         self._session.active.add(op)
         return True
@@ -211,15 +213,18 @@ class Scheduler:
         self._session.fail(op.queue, op.value, failure)
 
     def _work(self, op: Operation) -> None:
-        session = self._session
-        if op.call is not None:
-            op.call.work_for_all()
-            return
-        if op.job is not None:
-            session.flight.start_part(op)
-        doing = Doing() if op.apart else session.doing
-        spans, failure = run_tasks(session.name, session.order, op.tasks, op.fault, doing)
-        doing.operation = ""
+        session, failure = self._session, op.fault
+        spans: tuple[Span, ...] = ()
+        match op.work:
+            case HostTasks(tasks, apart):
+                doing = Doing() if apart else session.doing
+                spans, failure = run_tasks(session.name, session.order, tasks, op.fault, doing)
+                doing.operation = ""
+            case Job():
+                session.flight.start_part(op)
+            case call:
+                call.work_for_all()
+                return
         with LOCK:
             if failure is not None and op.stage is Stage.RUNNING:
                 self._fail(op, failure)

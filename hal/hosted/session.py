@@ -17,7 +17,7 @@ from hal.hosted.flight import Flight
 from hal.hosted.lock import LOCK
 from hal.hosted.machine import BaseMachine
 from hal.hosted.order import Order
-from hal.hosted.queues import Operation, Queue, Resource, Stage, Task
+from hal.hosted.queues import HostTasks, Job, Operation, Queue, Resource, Stage, Task
 from hal.hosted.watch import Doing
 
 Made = TypeVar("Made")
@@ -143,8 +143,8 @@ class Session:
             for resource in uses:
                 resource.check(hook)
             fault = self.faults.take(hook)
-            op = Operation(timeline.native, tasks, tuple(waits), uses, fault)
-            op.apart = hook == "host_call"
+            work = HostTasks(tasks, apart=hook == "host_call")
+            op = Operation(timeline.native, work, tuple(waits), uses, fault)
             return self.submit(op, timeline)
 
     def fail(self, queue: Queue, first: int, cause: Failure) -> None:
@@ -158,16 +158,17 @@ class Session:
         """An operation will not end well. One that runs is let go when it stops."""
         running, op.stage = op.stage is Stage.RUNNING, Stage.ENDED
         if not running:
+            work = op.work
             self.let_go(op)
-            if op.call is not None:
-                op.call.leave(op, cause)
+            if not isinstance(work, HostTasks | Job):
+                work.leave(op, cause)
 
     def let_go(self, op: Operation) -> None:
         """Give back what an operation holds."""
         self.active.discard(op)
         for resource in op.uses:
             resource.let_go()
-        op.uses, op.tasks, op.job = (), (), None
+        op.uses, op.work = (), HostTasks()
 
     def lose(self, failure: Failure) -> None:
         """The device is gone: everything unreached fails. The first cause stays."""

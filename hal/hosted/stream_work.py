@@ -159,7 +159,7 @@ class StreamWork:
             for resource in job.uses:
                 resource.check(hook)
             fault = session.faults.take(hook)
-            op = Operation(timeline.native, (), tuple(waits), job.uses, fault, job=job)
+            op = Operation(timeline.native, job, tuple(waits), job.uses, fault)
             return session.submit(op, timeline)
 
     def _bound(self, program: Program, args: Sequence[Argument]) -> Bound:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hal.core.errors import Failure, FailureKind, InvalidCall, OperationFailed, Scope
 from hal.core.values import Fault, HealthState
 from hal.hosted.lock import LOCK
-from hal.hosted.queues import Stage
+from hal.hosted.queues import HostTasks, Stage
 from tests.mutants.zoo import hook, mutant
 
 
@@ -122,7 +122,8 @@ def _(device):
     def expire():
         real()
         for op in list(scheduler._heads()):
-            if op.apart and op.stage is Stage.RUNNING and time.monotonic() - op.since_s > 0.12:
+            apart = isinstance(op.work, HostTasks) and op.work.apart
+            if apart and op.stage is Stage.RUNNING and time.monotonic() - op.since_s > 0.12:
                 hang = Failure(FailureKind.HANG, Scope.OPERATION, session.name, "", "no progress")
                 session.fail(op.queue, op.value, hang)
 

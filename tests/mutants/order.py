@@ -7,7 +7,7 @@ from dataclasses import replace
 from hal.core.errors import Failure, FailureKind, InvalidCall, Scope
 from hal.core.values import Buffer
 from hal.hosted.lock import LOCK
-from hal.hosted.queues import Stage, failure_of, reached
+from hal.hosted.queues import HostTasks, Job, Stage, failure_of, reached
 from tests.mutants.zoo import checked, hook, lax, mutant
 
 
@@ -106,7 +106,7 @@ def _(device):
     real = scheduler._work
 
     def work(op):
-        if op.call is None:
+        if isinstance(op.work, HostTasks | Job):
             with LOCK:
                 op.queue.value = op.value
                 device._session.changed.notify_all()
