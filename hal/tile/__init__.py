@@ -1,1 +1,1 @@
-"""The portable kernel format: tile IR, its text, verifier, interpreter and rewriting engine."""
+"""The portable kernel format: tile IR, its text, verifier and interpreter."""

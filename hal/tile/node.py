@@ -6,7 +6,7 @@ identity and common subexpressions are shared by construction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -112,3 +112,21 @@ def toposort(roots: Iterable[Node]) -> Iterator[Node]:
                 seen.add(current)
                 stack.append((current, True))
                 stack.extend((s, False) for s in reversed(current.srcs) if s not in seen)
+
+
+def substitute(roots: Iterable[Node], mapping: Mapping[Node, Node]) -> tuple[Node, ...]:
+    """The roots with each node that is a key replaced by its value; the values stay as they are."""
+    wanted = tuple(roots)
+    done: dict[Node, Node] = dict(mapping)
+    for root in wanted:
+        stack = [root]
+        while stack:
+            last = stack[-1]
+            pending = [s for s in last.srcs if s not in done] if last not in done else []
+            if pending:
+                stack += reversed(pending)
+                continue
+            stack.pop()
+            if last not in done:
+                done[last] = rebuild(last, tuple(done[s] for s in last.srcs))
+    return tuple(done[root] for root in wanted)

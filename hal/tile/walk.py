@@ -20,8 +20,7 @@ from hal.tile.kernel import (
     Statement,
     Store,
 )
-from hal.tile.node import Node, node
-from hal.tile.rewrite import substitute
+from hal.tile.node import Node, node, substitute
 
 Block = tuple[Statement, ...]
 Part = TypeVar("Part")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hal.tile.node import Node
-from hal.tile.rewrite import Rows, rewrite
+from stack.ir.rewrite import Rows, rewrite
 from stack.ir.simplify_arithmetic import CASTS, CHOICES, FOLDS, LAWS
 from stack.ir.simplify_movement import MOVES
 from stack.ir.simplify_reduce import REDUCTIONS

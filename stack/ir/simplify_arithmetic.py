@@ -15,9 +15,9 @@ from hal.core.dtypes import DType
 from hal.tile import numeric
 from hal.tile.node import Node
 from hal.tile.numeric import bounds
-from hal.tile.pattern import capture, constant, number_of, op
-from hal.tile.rewrite import Rows
 from stack import ops as g
+from stack.ir.pattern import capture, constant, number_of, op
+from stack.ir.rewrite import Rows
 from stack.ops import OPS, same_name
 
 X, A, B, C = (capture(name) for name in "xabc")

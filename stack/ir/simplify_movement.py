@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hal.tile.node import Node
-from hal.tile.pattern import capture, constant, number_of, op, same_number
-from hal.tile.rewrite import Rows
 from stack import ops as g
+from stack.ir.pattern import capture, constant, number_of, op, same_number
+from stack.ir.rewrite import Rows
 
 X = capture("x")
 

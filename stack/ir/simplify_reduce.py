@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hal.tile.node import Node
 from hal.tile.numeric import NARROW
-from hal.tile.pattern import capture, op
-from hal.tile.rewrite import Rows
 from stack import ops as g
+from stack.ir.pattern import capture, op
+from stack.ir.rewrite import Rows
 from stack.ops.error import GraphError
 from stack.ops.numeric import canonical
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hal.core.dtypes import DType
-from hal.tile.node import Node, toposort
-from hal.tile.rewrite import substitute
+from hal.tile.node import Node, substitute, toposort
 from stack import ops as g
 from stack.compiler.graph.access import Axis, Store, Want
 from stack.compiler.graph.cluster import Cluster, Nest

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from hal.tile.node import Node, toposort
-from hal.tile.rewrite import substitute
+from hal.tile.node import Node, substitute, toposort
 from stack import ops as build
 from stack.compiler.graph.access import Axis, Index, axis_index, regroup
 from stack.compiler.graph.space import Group

@@ -9,14 +9,14 @@ from math import isqrt, prod
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, node, rebuild, toposort
-from hal.tile.pattern import capture
-from hal.tile.rewrite import Rows, rewrite
 from stack import ops as build
 from stack.compiler.graph.contract import fold_sums
 from stack.compiler.graph.roots import base
 from stack.compiler.graph.turns import numbered
 from stack.compiler.pairs import SERIAL
 from stack.compiler.program import GraphRequest
+from stack.ir.pattern import capture
+from stack.ir.rewrite import Rows, rewrite
 from stack.ir.simplify import simplify
 from stack.ops import OPS, exchange_of, is_exchange
 from stack.ops.numeric import identity

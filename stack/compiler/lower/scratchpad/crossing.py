@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from hal.core.dtypes import DType
 from hal.tile.build import add, binary, sub
 from hal.tile.kernel import Access, For, Load, Memory
-from hal.tile.node import Node
-from hal.tile.rewrite import substitute
+from hal.tile.node import Node, substitute
 from stack.compiler.lower.scratchpad.footprint import Dim, Footprint, footprint
 from stack.compiler.lower.scratchpad.frames import Frames, Place, may_cross, memory_of
 from stack.compiler.lower.scratchpad.linear import Linear, linear, variables_of

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from hal.core.dtypes import DType
 from hal.tile.build import add, binary, const, program_id
 from hal.tile.kernel import For, Statement
-from hal.tile.node import Node, Type, node, toposort
-from hal.tile.rewrite import substitute
+from hal.tile.node import Node, Type, node, substitute, toposort
 from hal.tile.walk import map_nodes
 
 I64 = DType.I64

@@ -7,12 +7,12 @@ together; of two rows that match, the earlier one is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 from hal.core.errors import HalError
 from hal.tile.node import Node, rebuild, toposort
-from hal.tile.pattern import Captures, Pattern, match_ordered
+from stack.ir.pattern import Captures, Pattern, match_ordered
 
 Function = Callable[..., Node | None]
 Row = tuple[Pattern, Function]
@@ -170,21 +170,3 @@ def rewrite(roots: Iterable[Node], rows: Rows, *, limit: int | None = None) -> t
     wanted = tuple(roots)
     run = _Run(wanted, rows, limit)
     return tuple(run.normal_form(root) for root in wanted)
-
-
-def substitute(roots: Iterable[Node], mapping: Mapping[Node, Node]) -> tuple[Node, ...]:
-    """The roots with each node that is a key replaced by its value; the values stay as they are."""
-    wanted = tuple(roots)
-    done: dict[Node, Node] = dict(mapping)
-    for root in wanted:
-        stack = [root]
-        while stack:
-            node = stack[-1]
-            pending = [s for s in node.srcs if s not in done] if node not in done else []
-            if pending:
-                stack += reversed(pending)
-                continue
-            stack.pop()
-            if node not in done:
-                done[node] = rebuild(node, tuple(done[s] for s in node.srcs))
-    return tuple(done[root] for root in wanted)

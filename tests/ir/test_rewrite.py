@@ -13,9 +13,9 @@ from hal.core.dtypes import DType
 from hal.tile import build
 from hal.tile.build import const
 from hal.tile.evaluate import evaluate
-from hal.tile.node import Node, Type, node, toposort
-from hal.tile.pattern import capture, constant, match, number_of, op
-from hal.tile.rewrite import RewriteError, rewrite, substitute
+from hal.tile.node import Node, Type, node, substitute, toposort
+from stack.ir.pattern import capture, constant, match, number_of, op
+from stack.ir.rewrite import RewriteError, rewrite
 
 I32, F32, I64 = DType.I32, DType.F32, DType.I64
 X, Y, Z = (node("var", Type((4,), F32), id=i) for i in range(3))
