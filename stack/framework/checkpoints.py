@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from hal.tile.numeric import NUMPY
 from stack.comm.group import Group
-from stack.framework.checkpoint import StateTree, arrays_in, taken_apart
+from stack.framework.checkpoint import StateTree, taken_apart
+from stack.framework.device import engine
 from stack.framework.errors import CheckpointError
+from stack.framework.realize import arrays_of
 from stack.framework.tensor import Tensor
-from stack.storage import Checkpoints, Saving
+from stack.storage import Box, Checkpoints, Saving, TensorShard
 
 _ALONE = "tensors"
 """The group of tensors that stand at the top of a tree."""
@@ -29,10 +33,11 @@ class TreeCheckpoints:
         self._where = Path(where)
         self._stored = Checkpoints(where, group, **options)
 
-    def save(self, step: int, tree: Mapping[str, Any], *, background: bool = False) -> Saving:
-        """Commit a step: nested dicts, lists and tuples of tensors and plain values.
+    def save(self, step: int, tree: Mapping[str, Any], **options: Any) -> Saving:
+        """Commit a step: nested dicts, lists and tuples of tensors and plain values; the options
+        are those of `stack.storage.Checkpoints.save`.
 
-        In the background this returns once the values are copied to the host. Raises
+        With background=True this returns once this rank's part is copied to the host. Raises
         CheckpointError for what cannot be saved, StorageError for what a store does not do.
         """
         plain: dict[str, Any] = {}
@@ -44,8 +49,7 @@ class TreeCheckpoints:
                 plain[key] = taken_apart(value, key, found.setdefault(_ALONE, {}))
             else:
                 plain[key] = taken_apart(value, "", found.setdefault(key, {}))
-        arrays = {group: arrays_in(tensors) for group, tensors in found.items() if tensors}
-        return self._stored.save(step, arrays, plain, background=background)
+        return self._stored.save(step, _read_late(found), plain, **options)
 
     def load(self, step: int | None = None, device: str | None = None) -> tuple[int, Any]:
         """The newest whole step, or this one, and its tree with tensors on the device. Raises
@@ -79,3 +83,19 @@ class TreeCheckpoints:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _read_late(found: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, TensorShard]]:
+    """Shards that read a tensor from its device when, and if, this rank copies it."""
+    tensors = [t for members in found.values() for t in members.values()]
+    arrays = dict(zip(map(id, tensors), arrays_of(tensors), strict=True))
+
+    def shard(t: Tensor) -> TensorShard:
+        dtype, read = NUMPY[t.dtype], partial(engine(t.device).get, arrays[id(t)])
+        return TensorShard(read, t.shape, dtype, Box((0,) * len(t.shape), t.shape))
+
+    return {
+        group: {name: shard(t) for name, t in members.items()}
+        for group, members in found.items()
+        if members
+    }

@@ -20,7 +20,7 @@ from stack.storage import copying, parity
 from stack.storage.agree import CheckpointLimits, Plans, Shards
 from stack.storage.background import Background, Saving
 from stack.storage.boxes import TensorShard, lengths_of
-from stack.storage.errors import Mismatch, NoCheckpoint, StorageError
+from stack.storage.errors import Damaged, Mismatch, NoCheckpoint, StorageError
 from stack.storage.layout import DTYPES, FileLayout, code_of
 from stack.storage.manifest import COPY, MANIFEST, Manifest, decoded
 from stack.storage.memory import Bytes, Scratch, together
@@ -96,6 +96,7 @@ class Checkpoints:
         background: bool = False,
         staged: bool = True,
         busy: Literal["wait", "skip"] = "wait",
+        later: Literal["refuse", "remove"] = "refuse",
     ) -> Saving:
         """Commit a step: tensors, of which each rank gives its parts, and plain data, which is rank
         0's. Older steps stay as they are until the new one is whole.
@@ -103,8 +104,11 @@ class Checkpoints:
         In the background this returns when the arrays are copied, and writes meanwhile; with
         `staged=False` it returns at once, and `Saving.wait_staged` comes before any change of an
         array. While another save is under way this waits for it or, with busy="skip", is skipped on
-        all ranks and counted. Stores behind the nearest one are filled in the background. Raises
-        StorageError, also for what went wrong in the background since the last call.
+        all ranks and counted. Stores behind the nearest one are filled in the background.
+
+        Where later steps are there, this run went on from an older one or began anew: that is
+        refused, or with later="remove" those go once this one is whole. Raises StorageError, also
+        for what went wrong in the background since the last call.
         """
         shards = shards_of(tensors)
         if busy == "wait":
@@ -126,14 +130,14 @@ class Checkpoints:
                 if background:
                     give_way()
                 self._ranks.agree(error, "copying the state")
-                folder, manifest = self._write(step, plan, sources, state)
+                folder, manifest = self._write(step, plan, sources, state, later == "remove")
                 saving.done.set_result(True)
             except BaseException as error:
                 saving.done.set_exception(error)
                 raise
             finally:
                 saving.staged.set()
-            self._to_further(folder, manifest)
+            self._to_further(folder, manifest, later == "remove")
 
         self._background.begin(work)
         if not background:
@@ -146,11 +150,38 @@ class Checkpoints:
         """Read the newest whole step, or this one, into the arrays of `wanted`; without it every
         rank gets every whole tensor in a new array. Each block is read by one rank alone.
 
-        A group of which nothing is wanted is not read. Raises NoCheckpoint, Mismatch for other
-        tensors than the checkpoint's, Damaged for bytes that no copy has as they were written.
+        A group of which nothing is wanted is not read. Where the newest step is damaged beyond
+        repair, this warns and loads the one before. Raises NoCheckpoint, Mismatch for other tensors
+        than the checkpoint's, Damaged for bytes that no copy has as they were written. After an
+        error the arrays of `wanted` may have any values.
         """
         self._background.wait_idle()
-        folder, manifest, stores = self._found(step)
+        first: Damaged | None = None
+        before = None
+        while True:
+            try:
+                folder, manifest, stores = self._found(step, before)
+            except NoCheckpoint:
+                if first is not None:
+                    raise first from None
+                raise
+            if first is not None:
+                text = f"{first}; loading {folder.name}"
+                warnings.warn(text, RuntimeWarning, stacklevel=2)
+            try:
+                return self._loaded(wanted, folder, manifest, stores)
+            except Damaged as error:
+                if step is not None:
+                    raise
+                first, before = error, folder.step
+
+    def _loaded(
+        self,
+        wanted: Tensors | None,
+        folder: StepFolder,
+        manifest: Manifest,
+        stores: list[BlobStore],
+    ) -> Checkpoint:
         error, shards = None, {}
         try:
             asked = _new_arrays(manifest.layout) if wanted is None else shards_of(wanted)
@@ -165,6 +196,9 @@ class Checkpoints:
         failed = read_blocks(
             plan, self._ranks, targets, copies.read, self._scratch, self._deadline_s
         )
+        damages = [text for text in self._ranks.tell(_damage_in(failed)) if text]
+        if damages:
+            raise Damaged("; ".join(damages))
         self._ranks.agree(failed, f"loading {folder.name}")
         tensors: dict[str, dict[str, Array]] = {}
         for (group, name), array in arrays.items():
@@ -223,7 +257,7 @@ class Checkpoints:
         return staging.plan, [arena], None
 
     def _write(
-        self, step: int, plan: TransferPlan, sources: list[Bytes], state: Any
+        self, step: int, plan: TransferPlan, sources: list[Bytes], state: Any, anew: bool
     ) -> tuple[StepFolder, Manifest]:
         store = self._stores[0]
         sizes = {f.name: f.size for f in plan.layout.files}
@@ -233,14 +267,14 @@ class Checkpoints:
             nonlocal folder
             if self._parity:
                 parity.check(len(sizes), self._parity)
-            folder = self._made_ready(step)
+            folder = self._made_ready(step, anew)
             return [folder.step, folder.attempt, self._tokens(store, folder, sizes)]
 
         try:
             number, attempt, tokens = self._first(begin)
             folder = StepFolder(number, attempt)
             destinations = _destinations(folder, sizes, tokens)
-            return folder, self._filled(folder, plan, destinations, sources, state)
+            return folder, self._filled(folder, plan, destinations, sources, state, anew)
         except BaseException:
             if self._ranks.rank == 0:
                 with suppress(StorageError):  # the error that is raised says more
@@ -249,7 +283,7 @@ class Checkpoints:
                         store.delete(listing.names(folder))
             raise
 
-    def _made_ready(self, step: int) -> StepFolder:
+    def _made_ready(self, step: int, anew: bool) -> StepFolder:
         """On rank 0: nobody else writes to the stores, which keep their promises, and what former
         saves left is gone. Gives the folder for a step."""
         if not self._leases:
@@ -263,6 +297,12 @@ class Checkpoints:
         for store in self._stores:
             listing = Listing.of(store)
             store.delete(listing.left)
+            if not anew and listing.committed and listing.committed[0].step > step:
+                raise StorageError(
+                    f"{store.where} has step {listing.committed[0].step}, which is later than "
+                    f"{step}: save to another place, or with later='remove' where that run is "
+                    "given up"
+                )
             attempts = [f.attempt for f in listing.committed if f.step == step]
             attempt = max([attempt, *(a + 1 for a in attempts)])
         return StepFolder(step, attempt)
@@ -274,6 +314,7 @@ class Checkpoints:
         destinations: dict[str, Destination],
         sources: list[Bytes],
         state: Any,
+        anew: bool,
     ) -> Manifest:
         store, layout, ranks = self._stores[0], plan.layout, self._ranks
         wrote = copying.Wrote(destinations)
@@ -296,7 +337,7 @@ class Checkpoints:
             manifest = copying.with_parity(
                 store, ranks, folder, manifest, whole, self._parity, take, self._deadline_s
             )
-        self._first(lambda: self._commit(store, folder, manifest, whole))
+        self._first(lambda: self._commit(store, folder, manifest, whole, anew))
         return manifest
 
     def _tokens(self, store: BlobStore, folder: StepFolder, sizes: dict[str, int]) -> list[str]:
@@ -310,7 +351,12 @@ class Checkpoints:
         return _destinations(folder, sizes, tokens)
 
     def _commit(
-        self, store: BlobStore, folder: StepFolder, manifest: Manifest, whole: copying.Whole
+        self,
+        store: BlobStore,
+        folder: StepFolder,
+        manifest: Manifest,
+        whole: copying.Whole,
+        anew: bool,
     ) -> None:
         data = manifest.encoded()
         for lease in self._leases:
@@ -324,13 +370,15 @@ class Checkpoints:
                 "write here; give each a place of its own"
             )
         listing = Listing.of(store)
-        older = [f for f in listing.committed if f.step == folder.step and f != folder]
-        others = [f for f in listing.committed if f not in older]
-        for gone in (*older, *(others[self._keep :] if self._keep else ())):
+        replaced = [f for f in listing.committed if f.step == folder.step and f != folder]
+        if anew:
+            replaced += [f for f in listing.committed if f.step > folder.step]
+        others = [f for f in listing.committed if f not in replaced]
+        for gone in (*replaced, *(others[self._keep :] if self._keep else ())):
             store.delete(listing.names(gone)[:1])  # from here on it is no checkpoint
             store.delete(listing.names(gone)[1:])
 
-    def _to_further(self, folder: StepFolder, manifest: Manifest) -> None:
+    def _to_further(self, folder: StepFolder, manifest: Manifest, anew: bool) -> None:
         """Copy a committed step from the nearest store to the others."""
         for store in self._stores[1:]:
             sizes = {f.name: f.size for f in manifest.files}
@@ -338,15 +386,17 @@ class Checkpoints:
             wrote = copying.Wrote(self._taken(store, folder, sizes))
             error = copying.copied(copies, store, wrote, self._ranks, self._deadline_s)
             whole = wrote.together(store, self._ranks, error, manifest.layout.block)
-            self._first(partial(self._commit, store, folder, manifest, whole))
+            self._first(partial(self._commit, store, folder, manifest, whole, anew))
 
-    def _found(self, step: int | None) -> tuple[StepFolder, Manifest, list[BlobStore]]:
+    def _found(
+        self, step: int | None, before: int | None
+    ) -> tuple[StepFolder, Manifest, list[BlobStore]]:
         """The step to load, its manifest, and the stores that have it, on all ranks."""
         data = np.empty(0, np.uint8)
 
         def look() -> list[Any]:
             nonlocal data
-            folder, manifest, stores = newest(self._stores, step)
+            folder, manifest, stores = newest(self._stores, step, before)
             data = np.frombuffer(manifest.encoded(), np.uint8)
             return [folder.step, folder.attempt, [self._stores.index(s) for s in stores]]
 
@@ -378,16 +428,18 @@ def _destinations(
 
 
 def newest(
-    stores: list[BlobStore], step: int | None
+    stores: list[BlobStore], step: int | None, before: int | None = None
 ) -> tuple[StepFolder, Manifest, list[BlobStore]]:
-    """The newest step with a whole manifest, or this step; and who has it, the nearest first.
+    """The newest step (before another one) with a whole manifest, or this step; and who has it, the
+    nearest first.
 
     Warns of newer ones whose manifests are damaged in all stores. Raises NoCheckpoint.
     """
     listings = [Listing.of(store) for store in stores]
     folders = sorted({f for listing in listings for f in listing.committed}, reverse=True)
     causes = []
-    for folder in (f for f in folders if step in (None, f.step)):
+    asked = [f for f in folders if step in (None, f.step) and (before is None or f.step < before)]
+    for folder in asked:
         having = [(s, x) for s, x in zip(stores, listings, strict=True) if folder in x.committed]
         for store, listing in having:
             try:
@@ -413,6 +465,10 @@ def shards_of(tensors: Tensors) -> Shards:
         for group, members in tensors.items()
         for name, part in members.items()
     }
+
+
+def _damage_in(error: Exception | None) -> str:
+    return str(error) if isinstance(error, Damaged) else ""
 
 
 def _contiguous(shard: TensorShard) -> Bytes:

@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stack.storage.errors import StorageError
+from stack.storage.errors import (
+    Damaged,
+    Mismatch,
+    NoCheckpoint,
+    Occupied,
+    Refused,
+    StorageError,
+)
 
 if TYPE_CHECKING:  # the engine's library is loaded by who has a group
     from stack.comm.group import Group
 
 Array = NDArray[Any]
+KINDS = {k.__name__: k for k in (Damaged, Mismatch, NoCheckpoint, Occupied, Refused)}
+"""What callers tell apart, by the names that other ranks hear."""
 
 
 class StorageRanks:
@@ -64,9 +73,10 @@ def text_of(error: Exception | None) -> str:
 
 
 def raise_of(error: Exception | None, texts: Sequence[str], what: str) -> None:
-    """Raise this rank's error, else what the first other rank has told."""
+    """Raise this rank's error, else what the first other rank has told, of the same kind."""
     if error is not None:
         raise error
     for rank, text in enumerate(texts):
         if text:
-            raise StorageError(f"{what} has failed on rank {rank}: {text}")
+            kind = KINDS.get(text.partition(":")[0], StorageError)
+            raise kind(f"{what} has failed on rank {rank}: {text}")

@@ -17,6 +17,7 @@ from safetensors.numpy import load_file
 from stack.storage import (
     CheckpointLimits,
     Checkpoints,
+    Damaged,
     Mismatch,
     NoCheckpoint,
     Occupied,
@@ -72,13 +73,43 @@ def test_torch_reads_files_with_tensors_of_all_sizes(tmp_path):
 
 def test_a_step_saved_again_replaces_the_older_one(tmp_path):
     with checkpoints(tmp_path, keep=2) as c:
-        for number in range(3):
-            for step in (5, 6, 7):
+        for step in (5, 6, 7):
+            for number in range(3):
                 c.save(step, state(number), number)
         assert c.steps() == [7, 6]
         assert c.load(step=6).state == 2
         assert not differs(c.load().tensors, state(2))
     assert len(list(tmp_path.glob("step-*"))) == 2
+
+
+def test_later_steps_are_of_a_run_that_is_given_up_or_stay(tmp_path):
+    with checkpoints(tmp_path) as c:
+        for step in (5, 6, 7):
+            c.save(step, state(step), step)
+        with pytest.raises(
+            StorageError, match="has step 7, which is later than 6: save"
+        ):
+            c.save(6, state(1))
+        assert c.steps() == [7, 6, 5]
+        c.save(6, state(1), later="remove")
+        assert c.steps() == [6, 5]
+        assert not differs(c.load().tensors, state(1))
+
+
+def test_a_newest_step_that_is_damaged_beyond_repair_is_passed_over_with_a_warning(tmp_path):
+    with checkpoints(tmp_path) as c:
+        c.save(1, STATE)
+        c.save(2, STATE)
+        file = tmp_path / "step-000000000002/model.safetensors"
+        data = bytearray(file.read_bytes())
+        data[5000] ^= 1
+        file.write_bytes(data)
+        with pytest.warns(RuntimeWarning, match=r"000002/model.* loading step-000000000001"):
+            loaded = c.load()
+        assert loaded.step == 1
+        assert not differs(loaded.tensors, STATE)
+        with pytest.raises(Damaged, match="the checksum differs"):
+            c.load(step=2)
 
 
 def test_files_of_expired_steps_are_written_over(tmp_path):

@@ -199,3 +199,46 @@ def test_background_saves_of_ranks_are_skipped_by_all_or_none(tmp_path):
 
     with crews(2) as [crew]:
         assert crew.do(save) == [(True, False, True, 1, [4, 2, 1])] * 2
+
+
+def test_a_damaged_block_of_one_rank_lets_all_load_the_older_step(tmp_path):
+    def save(group):
+        with checkpoints(tmp_path, group) as c:
+            c.save(1, shards(STATE, "rows", group.rank, group.size))
+            c.save(2, shards(STATE, "rows", group.rank, group.size))
+
+    def load(group):
+        with checkpoints(tmp_path, group) as c:
+            loaded = c.load()
+        return loaded.step, differs(loaded.tensors, STATE)
+
+    with crews(3) as [crew]:
+        crew.do(save)
+        file = tmp_path / "step-000000000002/model.safetensors"
+        data = bytearray(file.read_bytes())
+        data[-1] ^= 1
+        file.write_bytes(data)
+        with pytest.warns(RuntimeWarning, match="loading step-000000000001"):
+            found = crew.do(load)
+    assert found == [(1, [])] * 3
+
+
+def test_what_one_rank_cannot_copy_all_ranks_are_told(tmp_path):
+    def lost():
+        raise OSError("the device is gone")
+
+    def save(group):
+        whole = shards(STATE, "rows", group.rank, group.size)
+        part = {"model": dict(whole["model"]), "optimizer": whole["optimizer"]}
+        with checkpoints(tmp_path, group) as c:
+            c.save(1, whole)
+            if group.rank == 1:
+                w = part["model"]["wide"]
+                part["model"]["wide"] = TensorShard(lost, w.shape, w.dtype, w.part)
+            with pytest.raises((OSError, StorageError), match="the device is gone"):
+                c.save(2, part, background=True).wait_committed()
+            assert c.steps() == [1]
+            c.save(3, whole)
+
+    with crews(2) as [crew]:
+        crew.do(save)
