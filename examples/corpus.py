@@ -1,8 +1,9 @@
-"""Byte corpora: real text in a training and a validation part, and batches that depend on the step
-alone."""
+"""Byte corpora: real text in a training part, which becomes a shard of tokens, and a validation
+part."""
 
 from __future__ import annotations
 
+import hashlib
 import sysconfig
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,8 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
+from stack.storage.data import add_tokens, shards_in
+
 VALIDATION_EVERY = 10
 """Each tenth file is for validation; of a single file, its last tenth."""
+
+SHARD = "tokens.bin"
 
 
 class CorpusError(Exception):
@@ -77,14 +82,21 @@ def _read(path: Path) -> bytes:
         raise CorpusError(f"cannot read text from {path}: {error.strerror}") from None
 
 
-def batch(
-    data: np.ndarray, seed: int, step: int, rows: int, context: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and targets (rows, context), int64: random windows, fixed by seed and step."""
-    rng = np.random.default_rng((seed, step))
-    starts = rng.integers(0, len(data) - context, rows)
-    windows = np.stack([data[s : s + context + 1] for s in starts]).astype(np.int64)
-    return windows[:, :-1], windows[:, 1:]
+def shard_of(tokens: np.ndarray, folder: Path, make: bool) -> Path:
+    """The folder, below this one, whose one shard these tokens (uint8) are; its name follows from
+    them. Where it is to be made, it is there afterwards."""
+    found = folder / hashlib.blake2b(tokens, digest_size=8).hexdigest()
+    if make and not shards_in(found):
+        found.mkdir(parents=True, exist_ok=True)
+        tokens.tofile(found / SHARD)
+        add_tokens(found, SHARD, "uint8")
+    return found
+
+
+def pairs(windows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and targets (rows, context), int64, of windows of context + 1 tokens."""
+    tokens = np.stack(windows).astype(np.int64)
+    return tokens[:, :-1], tokens[:, 1:]
 
 
 def validation_batches(

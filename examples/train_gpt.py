@@ -3,13 +3,14 @@
     python examples/train_gpt.py --device cpu:0 --steps 500 --out runs/gpt
 
 The script knows nothing of the device but its name. Without --text it reads the source of the
-running interpreter's standard library. DIR gets a checkpoint (every --save-every steps, at the end,
-and at Ctrl-C; --resume goes on from it), the loss curve and a sample of what the model writes.
+running interpreter's standard library. DIR gets checkpoints (every --save-every steps in the
+background, at the end, and at Ctrl-C; --resume goes on from the newest), the training data as a
+shard of tokens, the loss curve and a sample of what the model writes.
 
     hal run -n 2 --devices cpu:0 --restarts 3 examples/train_gpt.py --steps 500 --out runs/gpt
 
-trains the same model on two ranks: each takes half of every batch, and rank 0 writes. After a
-failure it goes on from the newest whole checkpoint.
+trains the same model on two ranks: each takes half of every batch, and both write. After a failure
+it goes on from the newest whole checkpoint. Any number of ranks goes on from what any has saved.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from corpus import Corpus, CorpusError, batch, load, validation_batches
+from corpus import Corpus, CorpusError, load, pairs, shard_of, validation_batches
 from gpt import GPT, GPTConfig, decay_groups
 from interrupt import interruptible
 from report import Curve, Show, announce, show_bytes, show_error, step_progress
@@ -34,9 +35,12 @@ import hal
 import stack.framework as ht
 from stack.comm.world import World
 from stack.framework import nn, optim
+from stack.framework.checkpoints import TreeCheckpoints
 from stack.launch.progress import kept
 from stack.parallel import Mesh, data_parallel
 from stack.runtime import close_all, engine_for
+from stack.storage import NoCheckpoint, Saving
+from stack.storage.data import Samples
 
 MODEL = GPTConfig(layers=4, width=192, heads=6, context=128)
 BATCH = 16
@@ -51,7 +55,9 @@ SAMPLE_BYTES = 400
 TEMPERATURE = 0.7
 DTYPES = {"float32": None, "bfloat16": ht.bfloat16}
 """What matrix products are cast to; parameters and the optimizer stay in float32."""
-CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINTS = "checkpoints"
+KEPT = 2
+"""How many of the newest checkpoints stay."""
 RESUME = ALWAYS, AUTO, NEVER = "always", "auto", "never"
 INTERRUPTED = 130
 """The exit code of a program that Ctrl-C ended."""
@@ -119,11 +125,11 @@ def arguments() -> Run:
 
 class Training:
     """A model with its optimizer and its place in the schedule, on one rank or (`parallel`) on all
-    ranks of a job."""
+    ranks of a job. All ranks read `samples` alike, and each takes its rows."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, samples: Samples) -> None:
         ht.manual_seed(run.seed)
-        self.run = run
+        self.run, self.samples = run, samples
         self.model = GPT(MODEL)
         self.parallel = data_parallel(self.model, Mesh.of(None))
         self.optimizer = optim.AdamW(
@@ -157,9 +163,9 @@ class Training:
     def _evaluate_step(self, tokens: ht.Tensor, targets: ht.Tensor) -> ht.Tensor:
         return self.parallel.mean(self._loss(tokens, targets))
 
-    def advance(self, corpus: Corpus) -> float:
+    def advance(self) -> float:
         """One step; gives its loss."""
-        pair = batch(corpus.train, self.run.seed, self.step, BATCH, MODEL.context)
+        pair = pairs(self.samples.batch(BATCH))
         loss = self._train(*map(self.parallel.part, pair)).item()
         self.schedule.step()
         self.step += 1
@@ -172,43 +178,38 @@ class Training:
             losses = [self._evaluate(*map(self.parallel.part, pair)).item() for pair in batches]
         return float(np.mean(losses))
 
-    def save(self, path: Path) -> None:
-        """Write all that `restore` needs, for any number of ranks; an older checkpoint stays until
-        the new one is whole."""
-        if self.parallel.rank:
-            return
-        state = {
+    def state(self) -> dict[str, Any]:
+        """All that `restore` needs, for any number of ranks."""
+        return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
             "step": self.step,
             "random": ht.default_generator().get_state(),
+            "data": self.samples.position.as_json(),
+            "text": self.samples.folder.name,
             "config": asdict(MODEL),
             "losses": self.curve.as_json(),
         }
-        ht.save(path, state)
-        kept(self.step)
 
-    def resume(self) -> None:
-        """Go on from the newest whole checkpoint as the command line asks. Raises CheckpointError
-        where there has to be one and is none."""
-        out = self.run.out
-        if self.run.resume == ALWAYS:
-            self.restore(out / CHECKPOINT, ht.load(out / CHECKPOINT))
-        elif self.run.resume == AUTO and (found := ht.load_newest(out)):
-            self.restore(*found)
-
-    def restore(self, path: Path, state: dict[str, Any]) -> None:
-        """Go on where `save` was called. Raises CheckpointError for another model's checkpoint."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where `state` was taken. Raises CheckpointError for that of another model or
+        text."""
         if state.get("config") != asdict(MODEL):
             raise ht.CheckpointError(
-                f"{path} holds another model: {state.get('config')}, not {asdict(MODEL)}"
+                f"the checkpoint holds another model: {state.get('config')}, not {asdict(MODEL)}"
+            )
+        if state.get("text") != self.samples.folder.name:
+            raise ht.CheckpointError(
+                "the checkpoint is of a training on another text: give that one with --text, or "
+                "begin anew in another folder with --out"
             )
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
         self.step = state["step"]
         ht.default_generator().set_state(*state["random"])
+        self.samples.go_to(state["data"])
         self.curve = Curve.from_json(state["losses"])
 
     def sample(self, prompt: bytes, count: int) -> Iterator[bytes]:
@@ -227,7 +228,56 @@ class Training:
             yield bytes(text[-1:])
 
 
-def train(training: Training, corpus: Corpus, log: Log, stop: Callable[[], bool]) -> bool:
+class Saves:
+    """The checkpoints of a training, one of which may be written while the next steps go on."""
+
+    def __init__(self, training: Training, checkpoints: TreeCheckpoints) -> None:
+        self._training, self._checkpoints = training, checkpoints
+        self._last: tuple[int, Saving] | None = None
+
+    def begin(self) -> None:
+        """Begin to write one; returns when the state is copied. Raises what went wrong before."""
+        step = self._training.step
+        if self._last is None or self._last[0] != step:
+            # Later steps in DIR are of a run that this one replaces.
+            options = {"background": True, "later": "remove"}
+            self._last = step, self._checkpoints.save(step, self._training.state(), **options)
+
+    def note(self) -> None:
+        """Tell the launcher, if one was committed. Raises what went wrong."""
+        if self._last is not None and self._last[1].done.done():
+            self._last[1].wait_committed()
+            if self._training.parallel.rank == 0:
+                kept(self._last[0])
+
+    def finish(self) -> None:
+        """Write the last one, if there was a step, and wait for it. Raises what went wrong."""
+        if self._training.step:
+            self.begin()
+        self._checkpoints.wait_idle()
+        self.note()
+
+    def resume(self) -> None:
+        """Go on from the newest whole one as the command line asks. Raises NoCheckpoint where there
+        has to be one and is none, CheckpointError for one of another training."""
+        if self._training.run.resume == NEVER:
+            return
+        try:
+            step, state = self._checkpoints.load()
+        except NoCheckpoint:
+            if self._training.run.resume == ALWAYS:
+                raise
+            return
+        try:
+            self._training.restore(state)
+        except ht.CheckpointError as error:
+            where = self._training.run.out / CHECKPOINTS
+            raise ht.CheckpointError(f"step {step} of {where}: {error}") from error
+
+
+def train(
+    training: Training, saves: Saves, corpus: Corpus, log: Log, stop: Callable[[], bool]
+) -> bool:
     """Steps to the end of the run or until `stop()` on a rank, with validations and checkpoints in
     between. Gives whether it was stopped, equally on all ranks."""
     tokens = BATCH * MODEL.context
@@ -236,14 +286,15 @@ def train(training: Training, corpus: Corpus, log: Log, stop: Callable[[], bool]
             if training.step >= training.run.steps:
                 break
             began = time.perf_counter()
-            loss = training.advance(corpus)
+            loss = training.advance()
             rate = tokens / (time.perf_counter() - began)
             training.curve.train.append((training.step, loss))
             log(step=training.step, loss=loss, tokens_per_s=round(rate, 1))
             if training.step % VALIDATE_EVERY == 0:
                 training.curve.validation.append((training.step, training.validate(corpus)))
+            saves.note()
             if training.step % training.run.save_every == 0:
-                training.save(training.run.out / CHECKPOINT)
+                saves.begin()
             show(training.curve, rate)
     return stopped
 
@@ -289,20 +340,25 @@ def run_training(run: Run) -> int:
     traced = run.trace is not None and mesh.rank == 0
     engine_for(run.device, [f"trace:{run.trace}"] if traced else None)
     ht.set_default_device(run.device)
-    training = Training(run)
-    training.resume()
-    with data_parallel(training.model, mesh) as training.parallel:
-        stopped = run_steps(training, corpus)
+    with ExitStack() as stack:
+        # Saves go on beside the steps, so they have a group of ranks of their own.
+        group = stack.enter_context(mesh.join("data")) if mesh.size("data") > 1 else None
+        tokens = shard_of(corpus.train, run.out / "data", make=mesh.rank == 0)
+        if group is not None:
+            group.barrier()  # the shard is there
+        training = Training(run, Samples(tokens, MODEL.context, run.seed))
+        checkpoints = TreeCheckpoints(run.out / CHECKPOINTS, group, keep=KEPT)
+        saves = Saves(training, stack.enter_context(checkpoints))
+        saves.resume()
+        with data_parallel(training.model, mesh) as training.parallel:
+            stopped = run_steps(training, saves, corpus)
     close_all()  # here, so that a trace that cannot be written is an error of the run
     return INTERRUPTED if stopped else 0
 
 
-def run_steps(training: Training, corpus: Corpus) -> bool:
+def run_steps(training: Training, saves: Saves, corpus: Corpus) -> bool:
     """Train, save and finish; gives whether the run was interrupted."""
     run, rank = training.run, training.parallel.rank
-    checkpoint = run.out / CHECKPOINT
-    if rank == 0:
-        run.out.mkdir(parents=True, exist_ok=True)
     with json_lines(run, rank, training.step > 0) as log:
         with interruptible() as stop:
             if rank == 0:
@@ -310,25 +366,24 @@ def run_steps(training: Training, corpus: Corpus) -> bool:
                 announce(run.device, corpus, parameters, training.parallel.size)
                 if training.step:
                     print(f"goes on after step {training.step}", flush=True)
-            stopped = train(training, corpus, log, stop)
-            if training.step:
-                training.save(checkpoint)
-            training.parallel.any(stopped)  # nobody ends before the checkpoint is whole
+            stopped = train(training, saves, corpus, log, stop)
+            saves.finish()
         if stopped:
-            say_interrupted(training, checkpoint)
+            say_interrupted(training)
         else:
             finish(training, corpus, log)
     return stopped
 
 
-def say_interrupted(training: Training, checkpoint: Path) -> None:
+def say_interrupted(training: Training) -> None:
     """What the run leaves, on rank 0."""
     if training.parallel.rank:
         return
     if not training.step:
         print("interrupted before the first step; there is nothing to save")
     else:
-        print(f"interrupted at step {training.step}; saved {checkpoint}; go on with --resume")
+        where = training.run.out / CHECKPOINTS
+        print(f"interrupted at step {training.step}; saved {where}; go on with --resume")
 
 
 def main() -> int:

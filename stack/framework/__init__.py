@@ -68,7 +68,6 @@ from stack.framework.mode import (
     no_grad,
     set_grad_enabled,
 )
-from stack.framework.newest import load_newest
 from stack.framework.random import (
     Generator,
     bernoulli,
@@ -128,7 +127,6 @@ __all__ = [
     "jit",
     "linspace",
     "load",
-    "load_newest",
     "long",
     "manual_seed",
     "nn",

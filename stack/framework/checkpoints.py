@@ -69,6 +69,10 @@ class TreeCheckpoints:
         steps = self._stored.steps()
         return steps[0] if steps else None
 
+    def wait_idle(self) -> None:
+        """Until no save is under way. Raises what went wrong in the background."""
+        self._stored.wait_idle()
+
     def close(self) -> None:
         """Wait for what is under way. Raises what went wrong in the background."""
         self._stored.close()

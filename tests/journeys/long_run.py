@@ -8,6 +8,7 @@ import gc
 import json
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import tiny
@@ -50,12 +51,15 @@ def resident_nbytes():
 def main():
     shown = {int(n) for n in sys.argv[1:]}
     run = train_gpt.Run("cpu:0", 10**6, "float32", (), Path(), "never", 10**9, None, None, seed=1)
-    training = train_gpt.Training(run)
-    corpus = train_gpt.load([str(Path(json.__file__).parent)], train_gpt.MODEL.context)
-    for step in range(1, max(shown) + 1):
-        assert np.isfinite(training.advance(corpus))
-        if step in shown:
-            sys.stdout.write(json.dumps(counts(step)) + "\n")
+    context = train_gpt.MODEL.context
+    corpus = train_gpt.load([str(Path(json.__file__).parent)], context)
+    with TemporaryDirectory() as folder:
+        tokens = train_gpt.shard_of(corpus.train, Path(folder), make=True)
+        training = train_gpt.Training(run, train_gpt.Samples(tokens, context, run.seed))
+        for step in range(1, max(shown) + 1):
+            assert np.isfinite(training.advance())
+            if step in shown:
+                sys.stdout.write(json.dumps(counts(step)) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,12 +2,14 @@
 
 import re
 import resource
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 import stack.framework as ht
+from stack.framework.checkpoints import TreeCheckpoints
 from tests.journeys.conftest import TEXT, Commands
 
 FULL_NBYTES = 40_000
@@ -25,11 +27,13 @@ def trained(tmp_path_factory, environment):
 
 @pytest.fixture
 def checkpoint(trained, tmp_path):
-    """A copy of that checkpoint where the test's own commands look for it."""
-    (tmp_path / "out").mkdir()
-    path = tmp_path / "out" / "checkpoint.safetensors"
-    path.write_bytes((trained / path.name).read_bytes())
-    return path
+    """The folder of that checkpoint, copied to where the test's own commands look for it."""
+    shutil.copytree(trained, tmp_path / "out")
+    return tmp_path / "out" / "checkpoints" / "step-000000000002"
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.slow
@@ -75,34 +79,36 @@ def test_the_folder_of_the_trace_is_missing(commands):
 @pytest.mark.slow
 def test_there_is_no_checkpoint_to_resume(commands):
     ended = commands.train("--resume")
-    ended.assert_clear_error("there is no checkpoint out/checkpoint.safetensors")
+    ended.assert_clear_error("there is no whole checkpoint in file:", "out/checkpoints", "none")
 
 
 @pytest.mark.slow
 def test_the_checkpoint_to_resume_is_cut_short(commands, checkpoint):
-    whole = checkpoint.read_bytes()
-    cut = whole[: len(whole) // 2]
-    checkpoint.write_bytes(cut)
+    file = checkpoint / "model.safetensors"
+    cut = file.read_bytes()[:5000]
+    file.write_bytes(cut)
     ended = commands.train("--resume")
-    ended.assert_clear_error("out/checkpoint.safetensors", f"{len(cut):,} bytes", "cut short")
-    assert checkpoint.read_bytes() == cut
+    ended.assert_clear_error("step-000000000002/model.safetensors", "bytes are cut off")
+    assert file.read_bytes() == cut
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["text", "safetensors", "another model"])
+@pytest.mark.parametrize("kind", ["foreign manifest", "another model", "another text"])
 def test_the_checkpoint_to_resume_is_foreign(commands, checkpoint, kind):
-    if kind == "text":
-        checkpoint.write_text("these are not the weights that you are looking for")
-        words = ("is not a whole safetensors checkpoint",)
-    elif kind == "safetensors":
-        checkpoint.write_bytes(b"\x02\0\0\0\0\0\0\0{}")
-        words = ("not a checkpoint written by `save`",)
+    more = {}
+    if kind == "foreign manifest":
+        (checkpoint / "manifest.json").write_text("these are not the weights you are looking for")
+        words = ("manifest.json is not what was written",)
+    elif kind == "another model":
+        with TreeCheckpoints(checkpoint.parent) as checkpoints:
+            checkpoints.save(3, {"config": {"width": 7}})
+        words = ("step 3 of out/checkpoints", "another model", "'width': 7", "'width': 16")
     else:
-        ht.save(checkpoint, {"config": {"width": 7}})
-        words = ("holds another model", "'width': 7", "'width': 16")
-    before = checkpoint.read_bytes()
-    commands.train("--resume").assert_clear_error("out/checkpoint.safetensors", *words)
-    assert checkpoint.read_bytes() == before
+        more["text"] = str(Path(shutil.__file__))
+        words = ("step 2 of out/checkpoints", "a training on another text", "--out")
+    before = contents(checkpoint)
+    commands.train("--resume", **more).assert_clear_error(*words)
+    assert contents(checkpoint) == before
 
 
 def limit_file_size():
@@ -111,17 +117,14 @@ def limit_file_size():
 
 @pytest.mark.slow
 def test_the_disk_is_full_when_a_checkpoint_is_written(commands, checkpoint):
-    before = checkpoint.read_bytes()
-    assert len(before) > FULL_NBYTES
+    before = contents(checkpoint)
+    assert len(before["model.safetensors"]) > FULL_NBYTES
     ended = commands.train("--resume", "--steps", 3, preexec_fn=limit_file_size)
     ended.assert_clear_error(
-        "cannot write the checkpoint out/checkpoint.safetensors",
-        "File too large",
-        "the older file is unchanged",
+        "step-000000000003/model.safetensors", "File too large", "older checkpoints are unchanged"
     )
-    assert checkpoint.read_bytes() == before
-    assert [path.name for path in checkpoint.parent.iterdir()] == [checkpoint.name]
-    assert ht.load(checkpoint)["step"] == 2
+    assert contents(checkpoint) == before
+    assert [path.name for path in checkpoint.parent.glob("step-*")] == [checkpoint.name]
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stack.storage.data import Samples
 from tests.journeys.tiny import corpus
 
 
@@ -25,12 +26,22 @@ def assert_windows(tokens, targets, data, rows, context):
     assert targets.max() < len(data)
 
 
-@given(cases(), st.integers(0, 100), st.integers(0, 100))
-def test_a_batch_depends_on_seed_and_step_alone(case, seed, step):
+@given(cases())
+def test_pairs_of_windows_are_inputs_and_what_follows(case):
     data, rows, context = case
-    first, second = (corpus.batch(data, seed, step, rows, context) for _ in range(2))
-    assert_windows(*first, *case)
-    np.testing.assert_array_equal(first, second)
+    starts = np.arange(rows) % (len(data) - context)
+    assert_windows(*corpus.pairs([data[s : s + context + 1] for s in starts]), *case)
+
+
+def test_a_text_has_a_shard_of_its_own_which_is_made_once(tmp_path):
+    first, other = np.arange(99, dtype=np.uint8), np.arange(1, 100, dtype=np.uint8)
+    assert not corpus.shard_of(first, tmp_path, make=False).exists()
+    folder = corpus.shard_of(first, tmp_path, make=True)
+    assert [w.tolist() for w in Samples(folder, 98).batch(1)] == [list(range(99))]
+    before = (folder / corpus.SHARD).stat()
+    assert corpus.shard_of(first, tmp_path, make=True) == folder
+    assert (folder / corpus.SHARD).stat() == before
+    assert corpus.shard_of(other, tmp_path, make=True) != folder
 
 
 @given(cases(), st.integers(1, 6))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-import stack.framework as ht
+from stack.framework.checkpoints import TreeCheckpoints
 from tests.journeys.conftest import Commands, read_until, wait_until
 
 pytestmark = pytest.mark.slow
@@ -59,8 +59,9 @@ def test_the_loss_curve_is_an_image_with_curves_in_it(finished):
 
 
 def test_the_checkpoint_has_the_model_and_its_place_in_the_run(finished):
-    state = ht.load(finished[0] / "out" / "checkpoint.safetensors")
-    assert state["step"] == STEPS
+    with TreeCheckpoints(finished[0] / "out" / "checkpoints") as checkpoints:
+        step, state = checkpoints.load()
+    assert step == state["step"] == STEPS
     assert state["config"]["width"] == 16
     assert [step for step, _ in state["losses"]["train"]] == list(range(1, STEPS + 1))
     assert state["model"]["token.weight"].shape == (256, 16)
@@ -112,8 +113,8 @@ def test_an_interrupted_run_saves_and_goes_on_as_if_nothing_had_happened(command
     assert ended.code == 130
     assert "Traceback" not in ended.err
     log = lines(tmp_path / "log.json")
-    assert f"interrupted at step {len(log)}; saved out/checkpoint.safetensors" in ended.out
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["checkpoint.safetensors"]
+    assert f"interrupted at step {len(log)}; saved out/checkpoints; go on" in ended.out
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["checkpoints", "data"]
     assert interrupted(commands, len(log) + 3, "--resume").code == 130
     resumed = lines(tmp_path / "log.json")
     (tmp_path / "log.json").unlink()
@@ -127,10 +128,12 @@ def test_an_interrupted_run_saves_and_goes_on_as_if_nothing_had_happened(command
 def test_a_killed_run_leaves_the_checkpoint_of_its_last_validation(commands, tmp_path):
     log = tmp_path / "log.json"
     process = commands.start_training("--steps", 10**6, "--json", log)
-    wait_until(process, lambda: log.exists() and len(lines(log)) >= 6)
+    committed = (tmp_path / "out" / "checkpoints").glob
+    wait_until(process, lambda: log.exists() and [*committed("step-*/manifest.json")])
     process.kill()
     assert commands.ended(process).code == -signal.SIGKILL
-    step = ht.load(tmp_path / "out" / "checkpoint.safetensors")["step"]
+    with TreeCheckpoints(tmp_path / "out" / "checkpoints") as checkpoints:
+        step = checkpoints.newest()
     assert step % 4 == 0
     assert 4 <= step <= len(lines(log))
     assert commands.train("--resume", "--steps", step + 1).code == 0
@@ -152,7 +155,8 @@ def test_ctrl_c_during_the_first_compile_ends_without_a_traceback(commands, tmp_
 
 def test_a_second_ctrl_c_ends_at_once_and_keeps_the_older_checkpoint(commands, tmp_path):
     assert commands.train("--steps", 1).code == 0
-    before = (tmp_path / "out" / "checkpoint.safetensors").read_bytes()
+    checkpoints = tmp_path / "out" / "checkpoints"
+    before = (checkpoints / "step-000000000001" / "manifest.json").read_bytes()
     env = {"HAL_CACHE_DIR": str(tmp_path / "empty")}
     process = commands.start_training("--steps", 10**6, "--resume", env=env)
     read_until(process.stdout, b"parameters on cpu:0")
@@ -163,4 +167,4 @@ def test_a_second_ctrl_c_ends_at_once_and_keeps_the_older_checkpoint(commands, t
     assert ended.code == 130
     assert "Traceback" not in ended.err
     assert "checkpoints written before are whole" in ended.err
-    assert (tmp_path / "out" / "checkpoint.safetensors").read_bytes() == before
+    assert (checkpoints / "step-000000000001" / "manifest.json").read_bytes() == before

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,12 @@ import torch
 
 from benchmarks import gpt, peer_gpt
 from benchmarks.machine import ROOT
+from stack.storage.data import Samples
 
 sys.path.insert(0, str(ROOT / "examples"))
 
 import train_gpt
-from corpus import Corpus, batch, load
+from corpus import load, pairs, shard_of
 from gpt import GPTConfig
 
 SIZES = {"LAYERS": "layers", "WIDTH": "width", "HEADS": "heads", "CONTEXT": "context"}
@@ -62,9 +64,11 @@ def compare(config: GPTConfig, rows: int, steps: int, dtype: str, text: tuple[st
         corpus = load(text, config.context)
         # Both sides' threads in one process wait for each other's by turning in circles.
         torch.set_num_threads(1)
-        ours = train_gpt.Training(run)
-        theirs = Twin(ours)
-        losses = [(ours.advance(corpus), theirs.advance(corpus)) for _ in range(steps)]
+        with TemporaryDirectory() as folder:
+            tokens = shard_of(corpus.train, Path(folder), make=True)
+            ours = train_gpt.Training(run, Samples(tokens, config.context, run.seed))
+            theirs = Twin(ours, Samples(tokens, config.context, run.seed))
+            losses = [(ours.advance(), theirs.advance()) for _ in range(steps)]
         mine, peers = zip(*losses, strict=True)
         apart = max(abs(a - b) / b for a, b in losses)
         return Apart(apart, theirs.distance(ours), (mine, peers))
@@ -73,8 +77,8 @@ def compare(config: GPTConfig, rows: int, steps: int, dtype: str, text: tuple[st
 class Twin:
     """The training in PyTorch: same weights, rates, groups, clipping."""
 
-    def __init__(self, ours: train_gpt.Training) -> None:
-        self.run, self.step = ours.run, 0
+    def __init__(self, ours: train_gpt.Training, samples: Samples) -> None:
+        self.run, self.samples = ours.run, samples
         self.model = peer_gpt.GPT()
         self.model.load_state_dict(
             {
@@ -91,10 +95,9 @@ class Twin:
         self.optimizer = torch.optim.AdamW(groups, lr=train_gpt.RATE, betas=(0.9, 0.95))
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, ours._rate)
 
-    def advance(self, corpus: Corpus) -> float:
+    def advance(self) -> float:
         """One step; gives its loss."""
-        rows, context = train_gpt.BATCH, train_gpt.MODEL.context
-        arrays = batch(corpus.train, self.run.seed, self.step, rows, context)
+        arrays = pairs(self.samples.batch(train_gpt.BATCH))
         tokens, targets = (torch.from_numpy(np.ascontiguousarray(a)) for a in arrays)
         self.optimizer.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=self.run.dtype == "bfloat16"):
@@ -103,7 +106,6 @@ class Twin:
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), train_gpt.CLIP)
         self.optimizer.step()
         self.schedule.step()
-        self.step += 1
         return float(loss.item())
 
     def distance(self, ours: train_gpt.Training) -> float:

@@ -86,9 +86,7 @@ def test_later_steps_are_of_a_run_that_is_given_up_or_stay(tmp_path):
     with checkpoints(tmp_path) as c:
         for step in (5, 6, 7):
             c.save(step, state(step), step)
-        with pytest.raises(
-            StorageError, match="has step 7, which is later than 6: save"
-        ):
+        with pytest.raises(StorageError, match="has step 7, which is later than 6: save"):
             c.save(6, state(1))
         assert c.steps() == [7, 6, 5]
         c.save(6, state(1), later="remove")

@@ -49,7 +49,7 @@ class Samples:
     ) -> None:
         if length < 0:
             raise StorageError(f"a window of {length} tokens is none; give a length from 1 on")
-        self._folder, self._length, self._seed = Path(folder), length, seed
+        self.folder, self._length, self._seed = Path(folder), length, seed
         self._ranks = StorageRanks(group)
         self._open: list[OpenShard] = []
         self._epoch = self._position = 0
@@ -77,11 +77,16 @@ class Samples:
             )
         if at.shards > self._there():
             raise Mismatch(
-                f"the position is in an epoch of {at.shards} shards; {self._folder} has only "
+                f"the position is in an epoch of {at.shards} shards; {self.folder} has only "
                 f"{self._there()}: the index was changed, not only appended to"
             )
         self._epoch, self._position = at.epoch, at.position
         self._use(at.shards)
+        if not 0 <= at.position < self.count:
+            raise Mismatch(
+                f"the position is {at.position} in an epoch of {self.count} samples: it was taken "
+                "in other data"
+            )
 
     def batch(self, size: int) -> list[Any]:
         """This rank's samples of the next `size` ones, which move the position. Raises Damaged."""
@@ -119,20 +124,20 @@ class Samples:
 
     def _there(self) -> int:
         """How many shards rank 0 sees."""
-        return int(self._ranks.tell(len(shards_in(self._folder)))[0])
+        return int(self._ranks.tell(len(shards_in(self.folder)))[0])
 
     def _use(self, shards: int) -> None:
-        lines = shards_in(self._folder)[:shards]
+        lines = shards_in(self.folder)[:shards]
         kind = "tokens" if self._length else "tar"
         other = [shard.file for shard in lines if shard.kind != kind]
         if other:
-            raise StorageError(f"{self._folder} has {other[0]} among shards of {kind}")
+            raise StorageError(f"{self.folder} has {other[0]} among shards of {kind}")
         kept = {shard.shard: shard for shard in self._open}
-        self._open = [kept.get(line) or OpenShard(self._folder, line) for line in lines]
+        self._open = [kept.get(line) or OpenShard(self.folder, line) for line in lines]
         counts = [self._windows(line.count) if self._length else line.count for line in lines]
         self._ends: NDArray[np.int64] = np.cumsum([*counts], dtype=np.int64)
         if not sum(counts):
-            raise StorageError(f"{self._folder} has no sample; add shards to it first")
+            raise StorageError(f"{self.folder} has no sample; add shards to it first")
 
     def _windows(self, tokens: int) -> int:
         return max(0, tokens - 1) // self._length
