@@ -7,18 +7,20 @@ from collections.abc import Callable, Iterable
 from hal.tile.node import Node, toposort
 from stack import ops as g
 from stack.framework.cell import Cell, owners
-from stack.ops import OPS
+from stack.ops import OPS, is_exchange
 
 
 def gradients(
-    outputs: Iterable[tuple[Node, Node]], wanted: Callable[[Node], bool]
+    outputs: Iterable[tuple[Node, Node]],
+    wanted: Callable[[Node], bool],
+    exchanges: list[Node] | None = None,
 ) -> dict[Node, Node]:
     """The derivatives by every wanted node, given (output, derivative by it) pairs; in the outputs'
     order.
 
     Zero for a wanted node that is only reached through operations without a derivative. Nothing
     flows through leaves, so detached values end the walk. The sum's order depends on the
-    graph alone.
+    graph alone. `exchanges` gets what is computed with other ranks, in the order of the walk.
     """
     total: dict[Node, Node] = {}
     for n, d in outputs:
@@ -27,7 +29,9 @@ def gradients(
     leads = _leading(order, wanted)
     for n in reversed(order):
         if n in total and leads[n]:
-            _flow(n, total, leads)
+            flowed = _flow(n, total, leads)
+            if exchanges is not None and is_exchange(n):
+                exchanges += flowed
     return {n: total[n] if n in total else g.full_like(n, 0) for n in order if wanted(n)}
 
 
@@ -39,13 +43,17 @@ def _leading(order: list[Node], wanted: Callable[[Node], bool]) -> dict[Node, bo
     return leads
 
 
-def _flow(n: Node, total: dict[Node, Node], leads: dict[Node, bool]) -> None:
+def _flow(n: Node, total: dict[Node, Node], leads: dict[Node, bool]) -> list[Node]:
+    """What flows to the operands."""
     gradient = OPS[n.op].gradient
     if gradient is None or not any(leads[s] for s in n.srcs):
-        return
+        return []
+    flowed = []
     for source, d in zip(n.srcs, gradient(n, total[n]), strict=True):
         if d is not None and leads[source] and source.dtype.is_float:
             _accumulate(total, source, d)
+            flowed.append(d)
+    return flowed
 
 
 def _accumulate(total: dict[Node, Node], n: Node, d: Node) -> None:

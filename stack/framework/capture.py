@@ -27,7 +27,7 @@ constant."""
 @dataclass(frozen=True, slots=True)
 class Captured:
     """A traced function as a plan. Its outputs are the function's tensors, then the states' new
-    values.
+    values, then what it computes for other ranks alone.
 
     `states` are the cells that the function changes; their arrays are updated in place. `flags` is
     what must hold of leaves from outside.
@@ -110,6 +110,7 @@ def _captured(trace: Trace, nodes: list[Node], given: list[Tensor], result: Any)
             updates.append((len(outputs), inline.inputs.index(old)))
             outputs.append(new)
             states.append(cell)
+    outputs += [_lowered(inline, effect.node, trace) for effect in trace.effects]
     sources = tuple(_source(leaf, nodes, trace) for leaf in inline.inputs)
     cells = [*given, *(s for s in sources if isinstance(s, Cell)), *tensors]
     device = common_device(cells) if cells else default_device()

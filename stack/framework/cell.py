@@ -35,7 +35,7 @@ class Cell:
     its age.
 
     `requires_grad` without `owns` marks a value that was computed from others which require a
-    gradient. `changes` counts how often one was changed.
+    gradient. `changes` counts how often something changed that traces read.
     """
 
     __slots__ = ("__weakref__", "_requires_grad", "device", "node", "owns", "serial")
@@ -57,7 +57,7 @@ class Cell:
         """Whether gradients are gathered here, or flow through here. What a trace reads is a
         condition of its plan."""
         if traces:
-            traces[-1].note_flag(self)
+            traces[-1].note_flag(self, "_requires_grad")
         return self._requires_grad
 
     @requires_grad.setter
@@ -65,7 +65,7 @@ class Cell:
         if required == self._requires_grad:
             return
         if traces:
-            traces[-1].note_flag(self)
+            traces[-1].note_flag(self, "_requires_grad")
         self._requires_grad = required
         Cell.changes += 1
 
@@ -85,20 +85,27 @@ class Trace:
     """The tracing of a function. Cells older than `born` were there before it.
 
     `old` has what each of these was before the function changed it. `numbers` tell apart what the
-    function does more than once, by its place in the program. `flags` has of each older leaf at
-    which it was looked whether it required a gradient.
+    function does more than once, by its place in the program. `flags` has what was read of other
+    objects, by the object and the attribute. `effects` are values that the function computes for
+    others, whether it returns them or not.
     """
 
     function: str
     born: int = field(default_factory=lambda: next(_serials))
     old: dict[Cell, Before] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=count)
-    flags: dict[Cell, bool] = field(default_factory=dict)
+    flags: dict[tuple[object, str], object] = field(default_factory=dict)
+    effects: list[Cell] = field(default_factory=list)
 
-    def note_flag(self, cell: Cell) -> None:
-        """Remember whether an older leaf required a gradient before the function changed that."""
+    def note_flag(self, cell: Cell, name: str) -> None:
+        """Remember an attribute of an older leaf before the function changes that."""
         if cell.serial < self.born and cell.owns:
-            self.flags.setdefault(cell, cell._requires_grad)
+            self.note(cell, name)
+
+    def note(self, holder: object, name: str) -> None:
+        """The plan is right as long as this attribute is what it is now; whoever changes it adds
+        to `Cell.changes`."""
+        self.flags.setdefault((holder, name), getattr(holder, name))
 
     def began_as(self, cell: Cell) -> Node:
         """The node that an older cell had at the beginning."""

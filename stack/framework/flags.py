@@ -1,5 +1,5 @@
-"""Which leaves required a gradient when a function was traced: its plan is right as long as they
-do."""
+"""What a function read of objects outside of it when it was traced: its plan is right as long as it
+is so."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from stack.framework.cell import Cell
 
 
 class Flags:
-    """What a trace has read of older leaves. They may be gone since: a plan keeps alive what it
-    needs."""
+    """What a trace has read: attributes of older leaves and of other objects. They may be gone
+    since: a plan keeps alive what it needs."""
 
-    def __init__(self, read: Mapping[Cell, bool]) -> None:
-        self._read = [(weakref.ref(cell), required) for cell, required in read.items()]
+    def __init__(self, read: Mapping[tuple[object, str], object]) -> None:
+        self._read = [(weakref.ref(of), name, value) for (of, name), value in read.items()]
         self._seen = -1
 
     def hold(self) -> bool:
-        """Whether a trace would read the same now. It looks at the leaves only after some cell has
-        changed."""
+        """Whether a trace would read the same now. It looks only after something has changed."""
         if self._seen == Cell.changes:
             return True
-        seen, held = Cell.changes, all(_is(cell(), required) for cell, required in self._read)
+        seen, held = Cell.changes, all(_is(of(), name, value) for of, name, value in self._read)
         self._seen = seen if held else -1
         return held
 
 
-def _is(cell: Cell | None, required: bool) -> bool:
-    return cell is None or cell.requires_grad == required
+def _is(holder: object | None, name: str, value: object) -> bool:
+    return holder is None or getattr(holder, name) == value

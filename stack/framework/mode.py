@@ -1,5 +1,5 @@
 """What surrounds an operation: whether gradients are recorded, autocast's element type, which
-modules evaluate, and who shares gradients with other ranks.
+modules evaluate, and whether gradients are for this rank alone.
 
 All of it is part of the key under which `jit` keeps a captured plan.
 """
@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from contextlib import ContextDecorator, contextmanager
 from contextvars import ContextVar, Token
-from itertools import count
-from typing import Protocol
 from weakref import WeakSet
 
 from hal.core.dtypes import DType
@@ -24,34 +22,9 @@ evaluating: WeakSet[object] = WeakSet()
 """The modules that were put into evaluation mode."""
 
 
-class Sharer(Protocol):
-    """Shares gradients with other ranks: `share` is called after every `backward` that does not run
-    within `local_gradients`."""
-
-    def share(self) -> None: ...
-
-
-_numbers = count()
-sharers: dict[int, Sharer] = {}
-"""In the order in which they came, which is the same on all ranks of a program."""
-
-
-def add_sharer(sharer: Sharer) -> None:
-    """Let it share gradients until `drop_sharer`."""
-    sharers[next(_numbers)] = sharer
-
-
-def drop_sharer(sharer: Sharer) -> None:
-    """Share no gradients any more. Idempotent."""
-    for number in [n for n, s in sharers.items() if s is sharer]:
-        del sharers[number]
-
-
-def share_gradients() -> None:
-    """A `backward` has ended: let all ranks have the gradients that it is for."""
-    if not _local.get():
-        for sharer in list(sharers.values()):
-            sharer.share()
+def gradients_are_local() -> bool:
+    """Whether `backward` leaves the rules of gradients alone; see `local_gradients`."""
+    return _local.get()
 
 
 @contextmanager
@@ -114,4 +87,4 @@ def autocast(dtype: DType | None = DType.BF16) -> Iterator[None]:
 
 def key() -> Hashable:
     """A value that is equal whenever a traced function would be traced in the same way."""
-    return _grad.get(), _cast.get(), frozenset(map(id, evaluating)), _local.get(), tuple(sharers)
+    return _grad.get(), _cast.get(), frozenset(map(id, evaluating)), _local.get()

@@ -14,16 +14,18 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
 from hal.core.dtypes import DType
+from hal.core.errors import InvalidCall
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework import store
 from stack.framework.apply import evaluate
-from stack.framework.cell import become, outlive_traces, rebind
+from stack.framework.cell import Cell, become, outlive_traces, rebind, traces
 from stack.framework.create import tensor
 from stack.framework.device import default_device, engine
 from stack.framework.errors import TensorError, where_called
@@ -37,12 +39,15 @@ class Generator:
     """A stream of random numbers on a device. `key` and `offset` are 0-d uint64 tensors.
 
     `part` is (rank, size): a draw here is this rank's part of a draw that `size` ranks make
-    together, rank after rank, so that what is drawn for a whole batch is the same for any size.
+    together, rank after rank, so that what is drawn for a whole batch is the same for any size. It
+    follows from the axes of ranks along which draws are divided, the first one varying slowest.
     """
 
     def __init__(self, device: str, seed: int) -> None:
         self.device = device
-        self._part = (0, 1)
+        self._shares: dict[str, tuple[int, int]] = {}
+        self._claims: Counter[str] = Counter()
+        self._size = 1
         self.key = tensor(np.uint64(seed % 2**64), device=device)
         self.offset = tensor(np.uint64(0), device=device)
         self._rank = tensor(np.uint64(0), device=device)
@@ -51,13 +56,34 @@ class Generator:
 
     @property
     def part(self) -> tuple[int, int]:
-        return self._part
+        rank, size = 0, 1
+        for own, count in self._shares.values():
+            rank, size = rank * count + own, size * count
+        return rank, size
 
-    @part.setter
-    def part(self, part: tuple[int, int]) -> None:
-        self._part = part
-        if part[1] > 1:
-            self._set(self._rank, part[0])
+    def divide(self, axis: str, rank: int, size: int) -> None:
+        """Divide draws among `size` ranks along an axis, where this one is `rank`, until as many
+        calls of `unite`. Raises InvalidCall where the axis is divided otherwise."""
+        if self._shares.setdefault(axis, (rank, size)) != (rank, size):
+            raise InvalidCall(
+                f"{self.device}: draws along {axis!r} are those of rank {self._shares[axis][0]} of "
+                f"{self._shares[axis][1]}, not of rank {rank} of {size}; name the axis otherwise"
+            )
+        self._claims[axis] += 1
+        self._redivided()
+
+    def unite(self, axis: str) -> None:
+        """Divide draws along the axis for one user less."""
+        self._claims[axis] -= 1
+        if not self._claims[axis]:
+            del self._claims[axis], self._shares[axis]
+            self._redivided()
+
+    def _redivided(self) -> None:
+        rank, self._size = self.part
+        Cell.changes += 1
+        if self._size > 1:
+            self._set(self._rank, rank)
 
     def manual_seed(self, seed: int) -> None:
         """Begin the seed's stream."""
@@ -74,7 +100,9 @@ class Generator:
 
     def words(self, n: int) -> Node:
         """u32[n], the next words of the stream."""
-        start, size = self.offset.node, self.part[1]
+        start, size = self.offset.node, self._size
+        if traces:
+            traces[-1].note(self, "_size")
         own = start
         if size > 1:  # no constant: all ranks have one graph, and so one order of exchanges
             own = g.add(start, g.mul(self._rank.node, g.const(n, U64)))

@@ -26,9 +26,9 @@ from stack.framework.expr import elementwise as e
 from stack.framework.expr import index, movement
 from stack.framework.expr.operand import Operand
 from stack.framework.expr.public import METHODS, ONE, TWO, Public
-from stack.framework.mode import grad_enabled, share_gradients
+from stack.framework.mode import grad_enabled, gradients_are_local
 from stack.framework.operators import Operators
-from stack.framework.realize import array_of, refuse_in_trace
+from stack.framework.realize import array_of, realize, refuse_in_trace
 
 Scalar = float | int | bool
 Shape = int | Sequence[int]
@@ -50,6 +50,9 @@ def _second(x: Node, source: Operand) -> Node:
     return source if isinstance(source, Node) else g.const(source, x.dtype)
 
 
+GradRule = Callable[[], None]
+
+
 class Tensor(Cell, Operators):
     """An array of one element type on one device, computed when its values are asked for.
 
@@ -57,7 +60,7 @@ class Tensor(Cell, Operators):
     takes a graph node.
     """
 
-    __slots__ = ("grad",)
+    __slots__ = ("_grad_rules", "grad")
     __hash__ = object.__hash__
     __array_ufunc__ = None
 
@@ -73,6 +76,21 @@ class Tensor(Cell, Operators):
     ) -> None:
         super().__init__(node, device, owns, requires_grad)
         self.grad = None
+        self._grad_rules: tuple[GradRule, ...] = ()
+
+    @property
+    def grad_rules(self) -> tuple[GradRule, ...]:
+        """What a `backward` ends with that has gathered a gradient here, such as sharing it with
+        other ranks; a rule of several leaves is called once. Not within
+        `mode.local_gradients()`."""
+        if traces:
+            traces[-1].note_flag(self, "_grad_rules")
+        return self._grad_rules
+
+    @grad_rules.setter
+    def grad_rules(self, rules: tuple[GradRule, ...]) -> None:
+        self._grad_rules = rules
+        Cell.changes += 1
 
     # facts
 
@@ -165,15 +183,24 @@ class Tensor(Cell, Operators):
         A value of more than one element takes the derivative of the loss by it as `gradient`.
         """
         d = _seed(self, gradient)
-        found = gradients([(self.node, d)], lambda n: gradient_leaf(n) is not None)
+        exchanges: list[Node] = []
+        found = gradients([(self.node, d)], lambda n: gradient_leaf(n) is not None, exchanges)
+        leaves: list[Tensor] = []
         for n, total in found.items():
             leaf = gradient_leaf(n)
             assert isinstance(leaf, Tensor), "only tensors require gradients"
+            leaves.append(leaf)
             if leaf.grad is None:
                 leaf.grad = Tensor(total, leaf.device)
             else:
                 rebind(leaf.grad, g.add(leaf.grad.node, total))
-        share_gradients()
+        if exchanges and traces:
+            traces[-1].effects += [Tensor(n, self.device) for n in exchanges if g.is_message(n)]
+        elif exchanges:  # now, on all ranks, whoever looks at a gradient
+            realize(*(leaf.grad for leaf in leaves if leaf.grad is not None))
+        if not gradients_are_local():
+            for rule in dict.fromkeys(rule for leaf in leaves for rule in leaf.grad_rules):
+                rule()
 
     def detach(self) -> Tensor:
         """The same values, through which no gradient flows."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from hal.tile.node import Node, toposort
 from stack.ir.interpret import checked, evaluated, expanded
-from stack.ops import exchange_of, is_exchange
+from stack.ops import exchange_of, is_exchange, is_message
 from stack.ops.error import GraphError
 from stack.ops.operator import NDArray
 
@@ -97,7 +97,7 @@ def _met(
 def _parties(n: Node, line: Sequence[int]) -> list[list[int]]:
     """The ranks that compute a node of a group together: all, but for messages those of pairs that
     have a rank in common."""
-    if n.op != "send_receive":
+    if not is_message(n):
         return [list(line)]
     parties = [{rank} for rank in range(len(line))]
     for pair in n["pairs"]:

@@ -11,6 +11,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 
 from hal.core.device import Device
 from hal.core.errors import OutOfMemory
@@ -54,7 +55,7 @@ class Pool:
     def __init__(self, device: Device, alignment: int, reclaim: Callable[[], None]) -> None:
         self.device = device
         self._reclaim = reclaim
-        self._source: Source = self._raw
+        self._sources: list[tuple[int, Source]] = []
         self._lock = threading.Lock()
         self._small: Slabs[Buffer] = Slabs(alignment)
         self._large: Slabs[Buffer] = Slabs(alignment)
@@ -83,10 +84,15 @@ class Pool:
         except OutOfMemory as error:
             raise self._out_of_memory(nbytes, label, error) from error
 
-    def draw_from(self, source: Source | None) -> None:
-        """Take the slabs to come from there, such as memory that other processes map; None: from
-        the device, as at first. It raises OutOfMemory like the device."""
-        self._source = source or self._raw
+    def draw_from(self, source: Source, processes: int) -> None:
+        """Take the slabs to come from there: memory that so many processes map. Of several sources
+        that of the most processes counts, of equal ones the first, whoever comes last; without one
+        slabs are the device's. It raises OutOfMemory like the device."""
+        self._sources.append((processes, source))
+
+    def draw_no_more(self, source: Source) -> None:
+        """Take slabs to come from there no more. What is drawn stays."""
+        self._sources = [(n, other) for n, other in self._sources if other != source]
 
     def release(self, block: PoolBlock) -> None:
         """Give a block back. Never blocks, so it may be called from a finalizer."""
@@ -164,7 +170,8 @@ class Pool:
         return self._grow(wanted, wanted, label)
 
     def _grow(self, size: int, wanted: int, label: str) -> PoolBlock:
-        buffer = self._source(size, label)
+        sources = self._sources or [(1, self._raw)]
+        buffer = max(sources, key=itemgetter(0))[1](size, label)
         with self._lock:
             self._reserved += size
             self._raw_allocations += 1

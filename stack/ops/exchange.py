@@ -46,6 +46,7 @@ __all__ = [
     "broadcast_from",
     "exchange_of",
     "is_exchange",
+    "is_message",
     "reduce_scatter",
     "reduce_to",
     "send_receive",
@@ -62,6 +63,12 @@ def exchange_of(n: Node) -> Exchange:
     found = OPS[n.op].exchange
     assert found is not None, f"{n.op} is no exchange"
     return found
+
+
+def is_message(n: Node) -> bool:
+    """Whether the node is for single other ranks, which wait for it: not all of a group compute
+    it."""
+    return is_exchange(n) and isinstance(exchange_of(n).call(n), Messages)
 
 
 # what nodes are of

@@ -2,5 +2,6 @@
 
 from stack.parallel.data import DataParallel, data_parallel
 from stack.parallel.mesh import Mesh
+from stack.parallel.ranks import Ranks
 
-__all__ = ["DataParallel", "Mesh", "data_parallel"]
+__all__ = ["DataParallel", "Mesh", "Ranks", "data_parallel"]

@@ -166,12 +166,15 @@ def test_what_reclaiming_frees_within_a_slab_in_use_is_taken():
 
 
 def test_slabs_come_from_elsewhere_for_as_long_as_is_said():
-    memory, other = Memory(), Memory()
-    pool = Pool(memory, 64, nothing)
-    first = pool.allocate(SLAB_NBYTES, "first")
-    pool.draw_from(lambda nbytes, label: other.alloc(nbytes, None))
-    second = pool.allocate(SLAB_NBYTES, "second")
-    pool.draw_from(None)
-    third = pool.allocate(SLAB_NBYTES, "third")
-    assert {first.slab, third.slab} == set(memory.live)
-    assert {second.slab} == set(other.live)
+    memories = [Memory() for _ in range(4)]
+    pool = Pool(memories[0], 64, nothing)
+    _own, pair, four, late = (lambda n, label, m=m: m.alloc(n, None) for m in memories)
+    found = [pool.allocate(SLAB_NBYTES, "first")]
+    for source, processes in ((pair, 2), (four, 4), (late, 4)):
+        pool.draw_from(source, processes)
+        found.append(pool.allocate(SLAB_NBYTES, "drawn"))
+    for source in (four, late, pair):
+        pool.draw_no_more(source)
+        found.append(pool.allocate(SLAB_NBYTES, "left"))
+    where = [next(i for i, m in enumerate(memories) if b.slab in m.live) for b in found]
+    assert where == [0, 1, 2, 2, 3, 1, 0]
