@@ -202,6 +202,13 @@ def _of_reduce_scatter(n: Node, d: Node) -> tuple[Node]:
     return (mul(gathered, full_like(gathered, 1 / size)) if n["kind"] == "avg" else gathered,)
 
 
+def _of_send_receive(n: Node, d: Node) -> tuple[Node | None, ...]:
+    """What comes back waits for what was sent: else a plan could ask for it first, and the other
+    rank, which cannot have it yet, would wait, too."""
+    back = [pair[::-1] for pair in n["pairs"]]
+    return (send_receive(d, back, **_by(n), after=(n,)), *[None] * (len(n.srcs) - 1))
+
+
 def _of_all_to_all_v(n: Node, d: Node) -> tuple[Node, None]:
     """As much goes back to each rank as has come from it."""
     came = all_to_all(n.srcs[1], n["group"], f"elements of the {_by(n)['name']}")
@@ -230,6 +237,8 @@ def _row(
     gradient: Gradient,
     call: Callable[[Node], RankCall] | CollectiveKind,
     in_place: bool = False,
+    arity: int | None = 1,
+    reads: int = 1,
     **more: Any,
 ) -> Operator:
     def called(srcs: Sequence[Type], given: Attrs, asked: Type | None) -> Type:
@@ -248,13 +257,13 @@ def _row(
         OpKind.EXCHANGE,
         NUMBERS if "kind" in attrs else ALL,
         meaning,
-        len(more.get("data", ())) + 1,
+        arity,
         called,
         alone,
         gradient,
         attrs=frozenset({"group", "name", *attrs.split()}),
         marks=frozenset({"turn"}),
-        exchange=Exchange(together, call, in_place),
+        exchange=Exchange(together, call, in_place, reads),
         **more,
     )
 
@@ -324,16 +333,21 @@ _ALL_TO_ALL_V = _row(
     _partly_transposed,
     _of_all_to_all_v,
     CollectiveKind.ALL_TO_ALL,
+    arity=2,
+    reads=2,
     data=(0,),
 )
 _SEND_RECEIVE = _row(
     "send_receive",
     "pairs",
-    "the value of the rank that sends to this one, of `pairs` (from, to); 0 where none does",
+    "the first operand of the rank that sends to this one, of `pairs` (from, to); 0 where none "
+    "does; it comes after the other operands",
     _message_type,
     _delivered,
-    lambda n, d: (send_receive(d, [pair[::-1] for pair in n["pairs"]], **_by(n)),),
+    _of_send_receive,
     lambda n: Messages(n.dtype, n.type.size, n["pairs"], n["name"]),
+    arity=None,
+    data=(0,),
 )
 
 
@@ -376,7 +390,14 @@ def all_to_all_v(x: Node, elements: Node, group: str, name: str = "") -> Node:
     return _ALL_TO_ALL_V(x, elements, group=group, name=name)
 
 
-def send_receive(x: Node, pairs: Sequence[tuple[int, int]], group: str, name: str = "") -> Node:
+def send_receive(
+    x: Node,
+    pairs: Sequence[tuple[int, int]],
+    group: str,
+    name: str = "",
+    after: Sequence[Node] = (),
+) -> Node:
     """The x of the rank that sends to this one, of the pairs (from, to); zeros where none does.
-    Only the ranks in pairs compute it; two ranks compute those between them in one order."""
-    return _SEND_RECEIVE(x, pairs=tuple(pairs), group=group, name=name)
+    Only the ranks in pairs compute it; two ranks compute those between them in one order. It begins
+    when the nodes in `after` are there."""
+    return _SEND_RECEIVE(x, *after, pairs=tuple(pairs), group=group, name=name)

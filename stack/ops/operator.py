@@ -52,6 +52,8 @@ class Exchange:
     """What the group's engine is asked for."""
     in_place: bool = False
     """Whether its value may lie where its operand lay."""
+    reads: int = 1
+    """How many operands the call reads; others are waited for alone."""
 
 
 class OpKind(Enum):

@@ -92,7 +92,8 @@ class DataParallel:
         return mode.local_gradients()
 
     def __call__(self) -> None:
-        """Replace the gradients that this rank has gathered by their averages over the ranks."""
+        """The rule of the parameters' gradients: replace those that this rank has gathered by their
+        averages over the ranks."""
         learned = [(name, p) for name, p in self._parameters if p.requires_grad]
         names = {p.serial: name for name, p in learned}
         for run in runs([p for _, p in learned]):

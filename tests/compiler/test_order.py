@@ -151,3 +151,19 @@ def test_exchanges_keep_their_order_when_an_input_could_be_written_in_place() ->
     wanted = (g.all_reduce("sum", g.neg(new), "last"), read, new)
     request = GraphRequest(wanted, (x, y), ((2, 0),))
     assert exchanges(wanted, request, SIMD) == ["early", "last", "late"]
+
+
+def test_a_number_of_a_ranks_own_does_not_change_the_order_of_exchanges() -> None:
+    """Times 1 and plus 0 are simplified away, on the rank whose number that is."""
+    x = g.input(0, Type((8,), F))
+    orders = set()
+    for number in (0, 1, 2):
+        one, two = (
+            g.add(g.mul(x, g.full_like(x, n)), g.full_like(x, m))
+            for n, m in ((number, 0), (1, number))
+        )
+        first, then = g.all_reduce("sum", g.neg(one), "first"), g.all_reduce("sum", two, "then")
+        outputs = (first, then, g.all_reduce("sum", x, "early"))
+        request = GraphRequest(outputs, (x,))
+        orders.add(tuple(exchanges(outputs, request, SIMD)))
+    assert orders == {("early", "then", "first")}

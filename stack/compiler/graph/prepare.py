@@ -248,7 +248,7 @@ Pass = Callable[[tuple[Node, ...]], tuple[Node, ...]]
 """A rewrite of a whole graph, given as its outputs: a valid one to a valid one of the same
 meaning."""
 
-PASSES: tuple[Pass, ...] = (simplify, fold_sums, lowerable, numbered, own_buffers)
+PASSES: tuple[Pass, ...] = (numbered, simplify, fold_sums, lowerable, own_buffers)
 """What comes before fusion, in order."""
 
 

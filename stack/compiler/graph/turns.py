@@ -14,6 +14,8 @@ def numbered(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
 
     Exchanges are numbered by the longest way to them, so that what can be sent early is: in a
     backward pass the gradients of the last layers. So each comes after those that it depends on.
+    They are numbered before anything is simplified: a number of a rank's own that is 0 or 1 would
+    shorten the way on that rank alone, or make one of two exchanges.
     """
     order = list(toposort(outputs))
     depth: dict[Node, int] = {}

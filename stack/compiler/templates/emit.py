@@ -125,8 +125,11 @@ class Emitter:
     def exchange(self, cluster: Cluster) -> ExchangeCall:
         """What ranks do together in a cluster of kind "exchange"."""
         (root,) = cluster.roots
-        dst, src, *elements = (self._whole(base(n)) for n in (root, *root.srcs))
-        return ExchangeCall(root["group"], exchange_of(root).call(root), dst, src, *elements)
+        exchange = exchange_of(root)
+        sides = (root, *root.srcs[: exchange.reads])
+        return ExchangeCall(
+            root["group"], exchange.call(root), *(self._whole(base(n)) for n in sides)
+        )
 
     def _whole(self, n: Node) -> BufferRef:
         home = self.homes[n]

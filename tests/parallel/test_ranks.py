@@ -1,0 +1,79 @@
+"""Exchanges on tensors between processes, eager and captured, against one process that exchanges
+nothing."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hal
+import stack.framework as ht
+from hal.core.errors import InvalidCall
+from stack.parallel import Mesh, Ranks
+from tests.launch.running import Folder
+from tests.parallel import spread
+
+SCRIPT = Path(spread.__file__)
+
+
+def devices():
+    """Those of three plugins, where they are installed."""
+    listed = [d.name for d in hal.registry().devices()]
+    known = [n for n in ("cpu:0", "opencl:0", "sunway:0") if n in listed]
+    return [known[i % len(known)] for i in range(spread.SIZE)]
+
+
+@pytest.fixture(scope="module")
+def worked(tmp_path_factory):
+    """What each rank has written."""
+    folder = Folder(tmp_path_factory.mktemp("spread"))
+    done = folder.run("-n", spread.SIZE, "--devices", ",".join(devices()), SCRIPT)
+    assert (done.code, done.err) == (0, [])
+    return [dict(np.load(folder.path / f"rank{r}.npz")) for r in range(spread.SIZE)]
+
+
+@pytest.mark.slow
+def test_values_and_gradients_are_those_of_one_process(worked):
+    for found, wanted in zip(worked, spread.alone(), strict=True):
+        for way in range(3):
+            for i, value in enumerate(wanted):
+                scale = max(np.abs(value).max(), 1e-6)
+                np.testing.assert_allclose(found[f"{way}.{i}"] / scale, value / scale, atol=2e-6)
+
+
+@pytest.mark.slow
+def test_stages_of_a_pipeline_train_as_one_process_does(worked):
+    for found, wanted in zip(worked, spread.whole_steps(), strict=True):
+        for way in ("eager", "jit"):
+            for i, p in enumerate(wanted):
+                np.testing.assert_allclose(found[f"{way}.{i}"], p, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_what_does_not_fit_is_refused_before_it_begins(worked):
+    for rank, found in enumerate(worked):
+        shapes, axis, root, itself, rows = found["refused"]
+        assert "axis 0 of a tensor of shape [4, 2] cannot be divided among the 3 ranks" in shapes
+        assert axis == "axis 2 is none of a tensor of shape [4, 2]"
+        assert root == "rank 3 is none of the 3 along 'data'"
+        assert itself == f"rank {rank} along 'data' sends nothing to itself"
+        assert "takes (3, most rows, ...), not [4, 2]" in rows
+
+
+def test_a_line_of_one_rank_gives_its_own_values_and_gradients_back():
+    ranks = Ranks.join(Mesh.of(None), "data", "cpu:0")
+    x = ht.tensor(np.arange(6.0).reshape(1, 3, 2), requires_grad=True)
+    outputs = [
+        *(ranks.all_reduce(x), ranks.all_reduce(x, "avg"), ranks.reduce(x, 0)),
+        *(ranks.broadcast(x, 0), ranks.all_gather(x, 1), ranks.reduce_scatter(x, 2)),
+        *(ranks.all_to_all(x, 1, 2), ranks.shift(x)),
+    ]
+    for y in outputs:
+        np.testing.assert_array_equal(y.numpy(), x.numpy())
+    kept = ranks.all_to_all_v(x, ht.tensor(np.array([2])))
+    np.testing.assert_array_equal(kept.numpy(), [[[0, 1], [2, 3], [0, 0]]])
+    (sum(y.sum() for y in outputs) + kept.sum()).backward()
+    np.testing.assert_array_equal(x.grad.numpy(), [[[9, 9], [9, 9], [8, 8]]])
+    with pytest.raises(InvalidCall, match="rank 1 is none of the 1 along 'data'"):
+        ranks.send(x, 1)
+    ranks.leave()
