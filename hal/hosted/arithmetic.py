@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall, Unsupported
 from hal.core.values import Collective, CollectiveKind, ReduceKind, Region
+from hal.hosted.work import pieces
 
 Array = NDArray[Any]
 Kind = CollectiveKind
@@ -37,16 +39,22 @@ class Ends:
     dst: Region
     src: Region
 
-    def read(self, nbytes: int) -> bytes:
-        """The first bytes of the source."""
-        allocation = self.src.buffer.native
-        data: bytes = allocation.session.machine.read(allocation.memory, self.src.offset, nbytes)
-        return data
+    def read(self, nbytes: int, goes_on: Callable[[], None]) -> bytes:
+        """The first bytes of the source, in pieces; `goes_on` is called before each."""
+        allocation, parts = self.src.buffer.native, []
+        for at, size in pieces(nbytes):
+            goes_on()
+            read = allocation.session.machine.read
+            parts.append(read(allocation.memory, self.src.offset + at, size))
+        return b"".join(parts) if parts[1:] else bytes(parts[0])
 
-    def write(self, data: bytes) -> None:
-        """Overwrite the destination."""
-        allocation = self.dst.buffer.native
-        allocation.session.machine.write(allocation.memory, self.dst.offset, data)
+    def write(self, data: bytes, goes_on: Callable[[], None]) -> None:
+        """Overwrite the destination, in pieces; `goes_on` is called before each."""
+        allocation, whole = self.dst.buffer.native, memoryview(data)
+        for at, size in pieces(len(data)):
+            goes_on()
+            write = allocation.session.machine.write
+            write(allocation.memory, self.dst.offset + at, whole[at : at + size])
 
 
 def check_fits(where: str, call: Collective, ends: Ends, rank: int, size: int) -> None:
@@ -66,18 +74,19 @@ def check_fits(where: str, call: Collective, ends: Ends, rank: int, size: int) -
             )
 
 
-def combine(call: Collective, ends: Sequence[Ends]) -> None:
-    """Do the call: everything is read before anything is written, so that it works in place."""
+def combine(call: Collective, ends: Sequence[Ends], goes_on: Callable[[int], None]) -> None:
+    """Do the call: everything is read before anything is written, so that it works in place.
+    `goes_on` is called, with a rank, before each piece that its machine reads or writes."""
     size = len(ends)
     wanted = [call.elements(rank, size) for rank in range(size)]
     sources = [
-        e.read(src * call.dtype.nbytes) if src else b""
-        for e, (_, src) in zip(ends, wanted, strict=True)
+        end.read(src * call.dtype.nbytes, partial(goes_on, rank)) if src else b""
+        for rank, (end, (_, src)) in enumerate(zip(ends, wanted, strict=True))
     ]
     results = _results(call, sources)
-    for end, result, (dst, _) in zip(ends, results, wanted, strict=True):
+    for rank, (end, result, (dst, _)) in enumerate(zip(ends, results, wanted, strict=True)):
         if dst:
-            end.write(result)
+            end.write(result, partial(goes_on, rank))
 
 
 def _results(call: Collective, sources: Sequence[bytes]) -> list[bytes]:

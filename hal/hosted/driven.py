@@ -14,6 +14,7 @@ from hal.core.values import AllocOptions, SharedHandle, Slot
 from hal.hosted.machine import Part
 from hal.hosted.slab import Slab, Slabs
 from hal.hosted.streams import StreamMachine
+from hal.hosted.watch import waits_s
 
 COMPILE_S = 60.0
 """How long a driver may take to generate code at a first launch."""
@@ -156,11 +157,19 @@ class DrivenMachine(StreamMachine):
         return Failure(kind, scope, self.name, operation, text)
 
     def finish(self, operation: str, mark: Any, more_s: float = 0.0) -> None:
-        """Wait for an operation on the own stream, at most `more_s` longer than it may take. Raises
-        OperationFailed."""
+        """Wait for an operation on the own stream, at most `more_s` longer than it may take, and
+        than a thread of this process waits for a processor. Raises OperationFailed."""
         ends, pause_s = time.monotonic() + self._progress_s + more_s, _FIRST_PAUSE_S
+        before: dict[int, float] = {}
+        late_s = 0.0
         while (state := self.state(mark)) > 0:
-            if time.monotonic() > ends:
+            if not before and pause_s == _LONGEST_PAUSE_S:
+                before = waits_s()
+            if time.monotonic() > ends + late_s:
+                starved_s = max(s - before.get(thread, s) for thread, s in waits_s().items())
+                if starved_s > late_s:
+                    late_s = starved_s
+                    continue
                 self.abandon([mark])
                 text = f"it did not end in {self._progress_s + more_s:g} s"
                 raise OperationFailed(

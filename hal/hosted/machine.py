@@ -38,6 +38,10 @@ class BaseMachine(ABC):
     """Whether calls that make no progress end by themselves in less than twice
     `Limits.progress_s`, with an OperationFailed of FailureKind.HANG."""
 
+    compile_s: ClassVar[float] = 60.0
+    """How long `compile` may take without growing `beats`: then it hangs, and the device is
+    lost."""
+
     @abstractmethod
     def allocate(self, nbytes: int, options: AllocOptions) -> Any:
         """New memory, zero where `options.zero` asks. Raises MemoryError when there is none."""

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from hal.core.errors import DeadlineExceeded, Failure, FailureKind, InvalidCall, Scope
+from hal.core.errors import (
+    DeadlineExceeded,
+    Failure,
+    FailureKind,
+    InvalidCall,
+    OperationFailed,
+    Scope,
+)
 from hal.core.values import Collective, GroupSpec, Span
 from hal.hosted.arithmetic import Ends, combine
+from hal.hosted.faults import takes_device
 from hal.hosted.lock import LOCK, SLICE_S
 from hal.hosted.queues import Operation, Stage
 from hal.hosted.session import Session
+from hal.hosted.watch import Doing
 
 
 @dataclass(eq=False, slots=True)
 class SharedCall:
     """One call of a circle: who joined it (by rank) and has not given up, and who ever arrived, its
-    waits being over."""
+    waits being over. The machine of the rank `at` reads or writes."""
 
     circle: Circle
     number: int
     call: Collective
     joined: dict[int, tuple[Operation, Ends]] = field(default_factory=dict)
     arrived: set[int] = field(default_factory=set)
+    at: int = 0
 
     @property
     def name(self) -> str:
@@ -53,15 +63,19 @@ class SharedCall:
             one.stage = Stage.RUNNING
         return True
 
-    def work_for_all(self) -> None:
-        """Do what the call says with the memory of all members, and end every part of it."""
+    def work_for_all(self, doing: Doing) -> None:
+        """Do what the call says with the memory of all members, and end every part of it. `doing`
+        says meanwhile how far it is."""
         start_ns = time.monotonic_ns()
-        failure = self._work()
+        failure = self._work(doing)
+        doing.operation = ""
         end_ns = max(time.monotonic_ns(), start_ns + 1)
         machine = self.circle.members[0].session.machine
         own_ns = machine.collective_ns(self.call, self.circle.peers)
         span = Span(self.name, start_ns, end_ns, device_ns=own_ns)
         with LOCK:
+            if failure is not None and takes_device(failure):
+                self.lose(failure)
             for rank, (op, _) in list(self.joined.items()):
                 member = self.circle.members[rank]
                 if failure is not None and op.stage is Stage.RUNNING:
@@ -70,15 +84,34 @@ class SharedCall:
                     member.calls.remove(self)
                 member.session.finish(op, (span,))
 
-    def _work(self) -> Failure | None:
+    def _work(self, doing: Doing) -> Failure | None:
         ends = [self.joined[rank][1] for rank in range(len(self.circle.peers))]
+
+        def goes_on(rank: int) -> None:
+            self.at = rank
+            doing.step(self.name)
+
         try:
-            combine(self.call, ends)
+            doing.step(self.name)
+            combine(self.call, ends, goes_on)
+        except OperationFailed as error:
+            return error.failure
         except Exception as error:  # noqa: BLE001  foreign code: a machine's read or write
             text = f"{type(error).__name__}: {error}"
             where = self.circle.peers[0]
             return Failure(FailureKind.LAUNCH_FAULT, Scope.OPERATION, where, self.name, text)
         return None
+
+    def lose(self, failure: Failure) -> None:
+        """The machine of the rank `at` does not return, or says that it is gone: its device is
+        lost, and no part of the call ends any more (with the lock held)."""
+        rank, session = self.at, self.circle.members[self.at].session
+        session.lose(replace(failure, device=session.name))
+        for op, _ in list(self.joined.values()):
+            member = self.circle.members[self._rank(op)]
+            lost = _peer_lost(member, f"rank {rank} ({session.name}) is lost: {failure.message}")
+            member.fail(lost, self.number)
+            member.session.fail(op.queue, op.value, lost)
 
     def expire(self, op: Operation, waited_s: float) -> None:
         """Fail the call on a member that waited for longer than the group allows."""

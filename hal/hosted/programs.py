@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakSet
 
-from hal.core.errors import CompileError, FailureKind
+from hal.core.errors import CompileError, DeviceLost, Failure, FailureKind, Scope
 from hal.core.spec import hookimpl
 from hal.core.values import KernelSource, Launchable, Program
 from hal.hosted.lock import LOCK
 from hal.hosted.session import Session
+from hal.hosted.watch import NoProgress, watched
 
 
 @dataclass(eq=False)
@@ -74,10 +75,28 @@ class Programs:
             session.check_usable("load")
             epoch = session.epoch
         session.give_back()
-        loaded = Loaded(session, session.machine.compile(source))
+        loaded = Loaded(session, self._compiled(source))
         with LOCK:
             self._live.add(loaded)
         return Program(session.name, epoch, loaded, source.entry, source.params)
+
+    def _compiled(self, source: KernelSource) -> Any:
+        """The machine's program. A compiler that does not return loses the device."""
+        session = self._session
+        machine, limit_s = session.machine, session.info.limits.progress_s
+        if not limit_s or machine.ends_hangs:
+            return machine.compile(source)
+        limit_s = max(limit_s, machine.compile_s)
+        name = f"{session.name} load {source.entry}"
+        try:
+            return watched(name, limit_s, lambda: machine.beats, lambda: machine.compile(source))
+        except NoProgress as error:
+            failure = Failure(
+                FailureKind.HANG, Scope.DEVICE, session.name, f"load {source.entry}", str(error)
+            )
+            with LOCK:
+                session.lose(failure)
+            raise DeviceLost(failure) from None
 
     def launchable(self, program: Program, payload: object) -> Launchable:
         """A launchable with its payload, which keeps the program."""

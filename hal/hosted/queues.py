@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from hal.core.errors import Failure, FailureKind
 from hal.core.values import Grid, Point, Span
+from hal.hosted.watch import Doing
 
 KEPT_SPANS = 1024
 KEPT_MARKS = 8192
@@ -42,8 +43,11 @@ class Together(Protocol):
         """An operation's turn has come; True for the last one, which then works for all."""
         ...
 
-    def work_for_all(self) -> None:
-        """Do the work and end every operation (without the lock)."""
+    def work_for_all(self, doing: Doing) -> None:
+        """Do the work and end every operation (without the lock); `doing` says how far it is."""
+
+    def lose(self, failure: Failure) -> None:
+        """A device is lost in the work, which does not come to its end (with the lock)."""
 
     def expire(self, op: Operation, waited_s: float) -> None:
         """An operation has waited for the others for so long."""

@@ -12,7 +12,7 @@ from hal.core.values import Span
 from hal.hosted.bursts import LOOK_S
 from hal.hosted.faults import takes_device
 from hal.hosted.lock import LOCK, SLICE_S
-from hal.hosted.queues import HostTasks, Job, Operation, Stage, failure_of, reached
+from hal.hosted.queues import HostTasks, Job, Operation, Stage, Together, failure_of, reached
 from hal.hosted.session import Session
 from hal.hosted.tasks import run_tasks
 from hal.hosted.watch import Doing, Watch
@@ -30,6 +30,7 @@ class Scheduler:
         self._session = session
         self._stopped = self._forgotten = False
         self._callers: list[threading.Thread] = []
+        self._shared: Together | None = None
         # An operation may begin to hang just after a look, and must have failed in twice the time.
         self._idle_s = min(IDLE_S, session.info.limits.progress_s / 8 or IDLE_S)
         self._thread = threading.Thread(
@@ -73,7 +74,10 @@ class Scheduler:
             if doing.operation and doing.steps == steps:
                 text = f"no progress for {session.info.limits.progress_s:g} s"
                 where = doing.operation
-                session.lose(Failure(FailureKind.HANG, Scope.DEVICE, session.name, where, text))
+                failure = Failure(FailureKind.HANG, Scope.DEVICE, session.name, where, text)
+                if self._shared is not None:
+                    self._shared.lose(failure)
+                session.lose(failure)
 
     def busy(self) -> bool:
         """Whether an operation runs, or may come to its end without anybody's call (with the
@@ -223,7 +227,9 @@ class Scheduler:
             case Job():
                 session.flight.start_part(op)
             case call:
-                call.work_for_all()
+                self._shared = call
+                call.work_for_all(session.doing)
+                self._shared = None
                 return
         with LOCK:
             if failure is not None and op.stage is Stage.RUNNING:

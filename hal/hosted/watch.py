@@ -6,9 +6,11 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 LOOKS = 8
 """How often the watch looks in the time after which an operation counts as hanging."""
@@ -71,6 +73,40 @@ class Watch:
     def _clock_s(self) -> float:
         """The monotonic clock without the time for which the worker waited for a processor."""
         return time.monotonic() - _waited_s(self._worker)
+
+
+Made = TypeVar("Made")
+
+
+class NoProgress(Exception):
+    """What was watched does not get on; the text says for how long."""
+
+
+def watched(name: str, limit_s: float, beats: Callable[[], int], work: Callable[[], Made]) -> Made:
+    """What `work` gives or raises; a thread of its own does it.
+
+    Raises NoProgress when it has shown none for `limit_s`: the `beats` are the same, and the thread
+    did not wait for a processor meanwhile. The thread is abandoned then.
+    """
+    made: Future[Made] = Future()
+
+    def do() -> None:
+        try:
+            made.set_result(work())
+        except BaseException as error:  # noqa: BLE001  foreign code: the caller hears it
+            made.set_exception(error)
+
+    worker = threading.Thread(target=do, name=name, daemon=True)
+    worker.start()
+    doing = worker.native_id or 0
+    seen, since_s = beats(), time.monotonic()
+    while not wait([made], timeout=limit_s / LOOKS).done:
+        now_s, before = time.monotonic() - _waited_s(doing), seen
+        if (seen := beats()) != before:
+            since_s = now_s
+        elif now_s - since_s >= limit_s:
+            raise NoProgress(f"no progress for {limit_s:g} s")
+    return made.result(timeout=0)
 
 
 def waits_s() -> dict[int, float]:

@@ -156,7 +156,7 @@ class Work:
                     raise OperationFailed(
                         Failure(FailureKind.PEER_LOST, Scope.PEER, name, "copy", text)
                     )
-            for at, count in _pieces(nbytes // 2 if part else nbytes):
+            for at, count in pieces(nbytes // 2 if part else nbytes):
                 write(at, read(at, count))
                 doing.steps += 1
             return machine.copy_ns(nbytes, others[0] if others else None)
@@ -169,7 +169,7 @@ class Work:
 
         def run(part: bool) -> float | None:
             count = dst.nbytes // len(pattern)
-            for at, nbytes in _pieces((count // 2 if part else count) * len(pattern)):
+            for at, nbytes in pieces((count // 2 if part else count) * len(pattern)):
                 write(at, pattern * (nbytes // len(pattern)))
                 doing.steps += 1
             return machine.fill_ns(dst.nbytes)
@@ -177,7 +177,7 @@ class Work:
         return Task("fill", "fill", run, (allocation,))
 
 
-def _pieces(nbytes: int) -> Iterator[tuple[int, int]]:
+def pieces(nbytes: int) -> Iterator[tuple[int, int]]:
     """A transfer in pieces, each of which is progress: where each begins, and its bytes. No bytes
     are one piece."""
     for at in range(0, max(nbytes, 1), PIECE_NBYTES):

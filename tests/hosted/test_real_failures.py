@@ -1,11 +1,12 @@
 """A machine that does not return, or is slow, or fails: what its device makes of it."""
 
 import threading
+import time
 
 import pytest
 
 from hal.core.dtypes import DType
-from hal.core.errors import DeviceLost, Failure, FailureKind, Scope
+from hal.core.errors import DeviceLost, Failure, FailureKind, OperationFailed, Scope
 from hal.core.values import (
     AllocOptions,
     Fault,
@@ -17,7 +18,9 @@ from hal.core.values import (
     ParamKind,
     Point,
 )
-from tests.hosted.conftest import PROGRAMS, Bench
+from hal.hosted.driven import DrivenMachine
+from tests.hosted.conftest import NAMES, PROGRAMS, Bench
+from tests.hosted.test_groups import SUM, join, submit
 
 PARAM = Param("x", ParamKind.BUFFER, DType.U8, writes=True)
 PLAIN = AllocOptions()
@@ -188,3 +191,106 @@ def test_a_fill_in_a_graph_keeps_its_pattern_over_pieces(slow, monkeypatch):
     graph = slow.device.record([FillCommand(slow.buffer.region(8, 48), b"abcd")])
     slow.wait(slow.device.replay(graph, (), slow.timeline(), ()))
     assert slow.content() == bytes(8) + b"abcd" * 12 + bytes(8)
+
+
+def test_a_compiler_that_does_not_return_loses_the_device(slow, event, monkeypatch):
+    monkeypatch.setattr(type(slow.machine), "compile_s", 0.1)
+    monkeypatch.setattr(slow.machine, "compile", lambda source: event.wait(20))
+    gate = slow.timeline(host_driven=True)
+    open_point = slow.fill(1, slow.timeline(), [Point(gate, 1)])
+    with pytest.raises(DeviceLost) as caught:
+        bound(slow)
+    failure = caught.value.failure
+    assert (failure.kind, failure.operation) == (FailureKind.HANG, "load stuck")
+    assert slow.device.health().state is HealthState.LOST
+    with pytest.raises(DeviceLost):
+        slow.wait(open_point)
+
+
+def test_a_compiler_that_gets_on_may_take_its_time(slow, monkeypatch):
+    monkeypatch.setattr(type(slow.machine), "compile_s", 0.1)
+
+    def compile(source):
+        for _ in range(10):
+            threading.Event().wait(0.05)
+            slow.machine.beats += 1
+        return PROGRAMS[source.text]
+
+    monkeypatch.setattr(slow.machine, "compile", compile)
+    bound(slow)
+    assert slow.device.health().state is HealthState.OK
+
+
+@pytest.mark.parametrize("hook", ["read", "write"])
+@pytest.mark.parametrize("stuck", [0, 1, 2])
+def test_a_collective_in_which_a_machine_does_not_return_is_lost_for_all(event, hook, stuck):
+    benches = [Bench(name) for name in NAMES]
+    monkey = benches[stuck].machine
+    right = getattr(monkey, hook)
+    groups = join(benches, f"hang {hook} {stuck}")
+    setattr(monkey, hook, lambda *given: event.wait(20) and right(*given))
+    points = [submit(b, g, SUM) for b, g in zip(benches, groups, strict=True)]
+    kinds = []
+    for bench, point in zip(benches, points, strict=True):
+        with pytest.raises(OperationFailed) as caught:
+            bench.wait(point)
+        kinds.append(caught.value.failure.kind)
+    assert kinds[stuck] is FailureKind.HANG
+    assert {*kinds} <= {FailureKind.HANG, FailureKind.PEER_LOST}
+    assert benches[stuck].device.health().cause.kind is FailureKind.HANG
+    event.set()
+    for bench in benches:
+        bench.device.close()
+
+
+def test_a_collective_that_gets_on_may_take_its_time(monkeypatch):
+    monkeypatch.setattr("hal.hosted.work.PIECE_NBYTES", 8)
+    benches = [Bench(name) for name in NAMES[:2]]
+    for bench in benches:
+        write = bench.machine.write
+        bench.machine.write = lambda *a, w=write: (threading.Event().wait(0.02), w(*a))
+    groups = join(benches, "slow")
+    points = [submit(b, g, SUM) for b, g in zip(benches, groups, strict=True)]
+    assert all(b.wait(p) for b, p in zip(benches, points, strict=True))
+    for bench in benches:
+        bench.device.close()
+
+
+class Late(DrivenMachine):
+    """A driver that ends its only operation at the last of some looks."""
+
+    def __init__(self, looks):
+        self.looks = looks
+        super().__init__("late:0", 0.05, None)
+
+    def state(self, mark):
+        self.looks -= mark == "slow"
+        return int(mark == "slow" and self.looks > 0)
+
+    def clock_ns(self, mark):
+        return 0, 0, 0
+
+    def open_stream(self):
+        return "stream"
+
+    def nothing(self, stream, after):
+        return "done"
+
+
+for name in Late.__abstractmethods__:
+    setattr(Late, name, None)
+Late.__abstractmethods__ = frozenset()
+
+
+@pytest.mark.parametrize("starved", [True, False])
+def test_a_driver_is_late_only_by_what_its_threads_could_run(monkeypatch, starved):
+    """Its threads wait for a processor all the time, or never."""
+    monkeypatch.setattr("hal.hosted.driven.waits_s", lambda: {1: starved * time.monotonic()})
+    machine = Late(looks=200)
+    if starved:
+        machine.finish("copy", "slow")
+        assert machine.looks == 0
+    else:
+        with pytest.raises(OperationFailed) as caught:
+            machine.finish("copy", "slow")
+        assert caught.value.failure.kind is FailureKind.HANG

@@ -64,9 +64,10 @@ def answer(order: dict[str, Any]) -> None:
     )
 
 
-def examine(name: str, module: str, opens: bool, note: Note) -> None:
+def examine(name: str, module: str, opens: bool, deadline_s: float, note: Note) -> None:
     """Go through the stages with a plugin. Raises at the first that fails; a device that cannot be
-    opened is noted, and the others are tried."""
+    opened in time is noted, and the others are tried."""
+    ends = time.monotonic() + deadline_s
     note("stage", "import")
     before = _running()
     imported = import_plugin(module)
@@ -80,7 +81,8 @@ def examine(name: str, module: str, opens: bool, note: Note) -> None:
     # Drivers may crash, hang and hold each other up: each device has a process of its own.
     children = {s.index: _open_apart(plugin, s.index, note) for s in summaries if opens}
     for index, (pid, printed) in children.items():
-        _, status = os.waitpid(pid, 0)
+        _has_ended(pid, ends)  # else whoever watches this process ends both
+        _, status = os.waitpid(pid, os.WNOHANG)
         if status:
             note("ended", [f"{name}:{index}", status, _last_words(printed)])
 
@@ -139,7 +141,7 @@ def _run(
         nothing = os.open(os.devnull, os.O_RDONLY)
         for ours, theirs in ((nothing, 0), (printed, 1), (printed, 2)):
             os.dup2(ours, theirs)
-        examine(name, module, opens, note)
+        examine(name, module, opens, deadline_s, note)
     except HalError as error:
         note("cause", str(error))
     except BaseException as error:  # noqa: BLE001  foreign code: its last words are the finding
