@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hal.core.dtypes import DType
 from hal.core.values import Collective, CollectiveKind, ReduceKind
-from hal.tile.numeric import NARROW, NUMPY, quiet
+from hal.tile.numeric import NUMPY, quiet
 from hal_conformance.rig import Rig
 
 Array = NDArray[Any]
@@ -91,9 +91,9 @@ def expected(call: Collective, sources: Sequence[Array]) -> list[Array]:
 
 
 def combined(call: Collective, sources: Sequence[Array]) -> Array:
-    """The reduction in rank order, f16 and bf16 in f32 and rounded once."""
+    """The reduction in rank order, in the type in which theirs is computed and rounded once."""
     dtype = call.dtype
-    wide = np.dtype(np.float32) if dtype in NARROW else NUMPY[dtype]
+    wide = NUMPY[dtype.computed_in]
     stack = [s.astype(wide) for s in sources]
     with quiet():
         total = stack[0]

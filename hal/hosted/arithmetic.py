@@ -20,9 +20,9 @@ Array = NDArray[Any]
 Kind = CollectiveKind
 
 _NUMPY: Mapping[DType, np.dtype[Any]] = {
-    d: np.dtype(d.kind + str(d.nbytes)) if d.kind != "b" else np.dtype(bool) for d in DType
-} | {DType.BF16: np.dtype(ml_dtypes.bfloat16)}
-_NARROW = (DType.F16, DType.BF16)
+    d: np.dtype(getattr(ml_dtypes, d.numpy, d.numpy)) for d in DType
+}
+_WIDE = {d: _NUMPY[d.computed_in] for d in DType}
 _FOLD: Mapping[ReduceKind, Callable[[Array, Array], Array]] = {
     ReduceKind.SUM: np.add,
     ReduceKind.AVG: np.add,
@@ -122,12 +122,11 @@ def _exchange(parts: Sequence[Sequence[bytes]]) -> list[bytes]:
 
 
 def _reduce(call: Collective, sources: Sequence[bytes]) -> bytes:
-    """The reduction, neighbouring ranks first; narrow floats are accumulated in float32 and rounded
-    once."""
+    """The reduction, neighbouring ranks first; narrow floats are accumulated in the type in which
+    they are computed and rounded once."""
     dtype = _NUMPY[call.dtype]
     arrays = [np.frombuffer(source, dtype) for source in sources]
-    if call.dtype in _NARROW:
-        arrays = [array.astype(np.float32) for array in arrays]
+    arrays = [array.astype(_WIDE[call.dtype]) for array in arrays]
     with np.errstate(all="ignore"):
         total = _in_pairs(arrays, _FOLD[call.reduce])
         if call.reduce is ReduceKind.AVG:

@@ -26,10 +26,7 @@ FREE = frozenset(Feature) - {
 }
 """What `HostedDevice` does with any machine (docs/hosted.md)."""
 
-ACCUMULATE: Mapping[DType, DType] = {d: d for d in DType} | {
-    DType.F16: DType.F32,
-    DType.BF16: DType.F32,
-}
+ACCUMULATE: Mapping[DType, DType] = {d: d.computed_in for d in DType}
 """`NumericProfile.accumulate` of devices that add the products of narrow floats in float32."""
 
 

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hal.core.dtypes import DType
 from hal.tile.errors import TileError
 from hal.tile.node import Node
-from hal.tile.numeric import NARROW, NUMPY, Array, bitcast, constant, convert, elementwise, quiet
+from hal.tile.numeric import DTYPES, Array, bitcast, constant, convert, elementwise, quiet
 from hal.tile.ops import COMBINE
 
 Pending = tuple[Array, Array, Array, Array]
@@ -87,17 +86,14 @@ _LEAF: Mapping[str, Callable[[Instance, Node], Array]] = {
 
 
 def _combine(kind: str, x: Array, axis: int) -> Iterator[Array]:
-    """The combination of the first 1, 2, 3, ... slices along the axis, in f32 for narrow floats."""
-    dtype = x.dtype
-    slices = np.moveaxis(x.astype(np.float32) if dtype in _NARROW_NUMPY else x, axis, 0)
+    """The combination of the first 1, 2, 3, ... slices along the axis, in the type in
+    which theirs is computed."""
+    slices = np.moveaxis(convert(x, DTYPES[x.dtype].computed_in), axis, 0)
     total = slices[0]
     yield total
     for one in slices[1:]:
         total = elementwise(COMBINE[kind], total, one)
         yield total
-
-
-_NARROW_NUMPY = frozenset(NUMPY[d] for d in NARROW)
 
 
 def _reduce(node: Node, x: Array) -> Array:
@@ -113,8 +109,7 @@ def _scan(node: Node, x: Array) -> Array:
 
 
 def _dot(node: Node, a: Array, b: Array, acc: Array) -> Array:
-    wide = DType.F32 if node.dtype in NARROW else node.dtype
-    total, left, right = (convert(x, wide) for x in (acc, a, b))
+    total, left, right = (convert(x, node.dtype.computed_in) for x in (acc, a, b))
     for k in range(left.shape[1]):
         total = total + left[:, k, None] * right[None, k, :]
     return convert(total, node.dtype)

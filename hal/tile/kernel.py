@@ -23,9 +23,11 @@ A shift by the width or more (the amount read as unsigned) gives 0 (-1 for a neg
 dividend's sign. `min` and `max` give NaN if an operand is NaN; of zeros with two signs either one;
 of bools they are `and` and `or`, false being less than true. `round` is to nearest even. Casts:
 float to integer truncates and saturates, NaN gives 0; integers wrap; to bool is `!= 0`; to a
-narrower float rounds to nearest even, to f16 and bf16 from any type by way of f32. Arithmetic on
-f16 and bf16, a whole `reduce` or `dot` and each prefix of a `scan` included, is done in f32 and
-rounded once. The order in which floats are combined by `reduce`, `scan` and `dot` is free.
+narrower float rounds to nearest even; what is too large is infinite, or NaN in a type without
+infinities. Types that are computed in another (`DType.computed_in`: narrow floats in f32) are cast
+from and to any type by way of that one, and arithmetic on them, a whole `reduce` or `dot` and each
+prefix of a `scan` included, is done in it and rounded once. The order in which floats are combined
+by `reduce`, `scan` and `dot` is free.
 """
 
 from __future__ import annotations

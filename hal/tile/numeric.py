@@ -21,22 +21,12 @@ from hal.core.dtypes import DType
 Array = NDArray[Any]
 
 NUMPY: Mapping[DType, np.dtype[Any]] = MappingProxyType(
-    {
-        d: np.dtype(
-            {DType.BF16: ml_dtypes.bfloat16, DType.BOOL: np.bool_}.get(
-                d, d.short[0] + str(d.nbytes)
-            )
-        )
-        for d in DType
-    }
+    {d: np.dtype(getattr(ml_dtypes, d.numpy, d.numpy)) for d in DType}
 )
 """The numpy element type of each DType."""
 
 DTYPES: Mapping[np.dtype[Any], DType] = MappingProxyType({n: d for d, n in NUMPY.items()})
 """The DType of each numpy element type that has one."""
-
-NARROW = frozenset({DType.F16, DType.BF16})
-"""Types whose arithmetic is done in f32."""
 
 _F32, _F64 = NUMPY[DType.F32], NUMPY[DType.F64]
 
@@ -69,8 +59,7 @@ def convert(x: Array, dtype: DType) -> Array:
     if dtype is DType.BOOL:
         return np.asarray(x != 0)
     if dtype.is_float:
-        wide = x if dtype not in NARROW else x.astype(_F32)
-        return wide.astype(NUMPY[dtype])
+        return x.astype(NUMPY[dtype.computed_in]).astype(NUMPY[dtype])
     return _saturated(x.astype(_F64), dtype) if source.is_float else x.astype(NUMPY[dtype])
 
 
@@ -196,7 +185,7 @@ _PLAIN: Mapping[str, Callable[..., Any]] = {
     "le": np.less_equal,
     "fma": _fma,
 }
-"""Functions computed in the operands' own type (f32 for narrow floats)."""
+"""Functions computed in the operands' own type (narrow floats: see `DType.computed_in`)."""
 
 
 def elementwise(op: str, *operands: Array) -> Array:
@@ -204,6 +193,6 @@ def elementwise(op: str, *operands: Array) -> Array:
     dtype = DTYPES[operands[0].dtype]
     if op in _IN_F64:
         return convert(np.asarray(_IN_F64[op](*(x.astype(_F64) for x in operands))), dtype)
-    wide = [x.astype(_F32) for x in operands] if dtype in NARROW else list(operands)
+    wide = [x.astype(NUMPY[dtype.computed_in], copy=False) for x in operands]
     result = np.asarray(_PLAIN[op](*wide))
     return result if result.dtype == np.bool_ else convert(result, dtype)

@@ -25,8 +25,6 @@ ONE, ZERO = constant(1), constant(0)
 INTS, FLOATS, EXACT = "iu", "f", "iub"
 
 _NEVER_MINUS_ZERO = ("abs", "exp")
-_MANTISSA = {DType.F64: 53, DType.F32: 24, DType.F16: 11, DType.BF16: 8}
-_EXPONENT = {DType.F64: 11, DType.F32: 8, DType.F16: 5, DType.BF16: 8}
 
 
 def _x(x: Node) -> Node:
@@ -43,9 +41,10 @@ def _never_minus_zero(x: Node) -> bool:
 
 
 def _power_of_two(n: Node, x: Node, c: Node) -> Node | None:
-    """x / c is exactly x * (1 / c) if 1 / c has no rounding and no denormal."""
+    """x / c is exactly x * (1 / c) if 1 / c has no rounding and is a normal number."""
     value = float(_number(c))
-    if value == 0 or abs(frexp(value)[0]) != 0.5 or not 2**-14 <= abs(value) <= 2**14:
+    most = 2.0 ** min(14, n.dtype.bias - 1)
+    if value == 0 or abs(frexp(value)[0]) != 0.5 or not 1 / most <= abs(value) <= most:
         return None
     return g.mul(x, g.full_like(x, 1 / value))
 
@@ -121,10 +120,11 @@ def keeps_values(source: DType, into: DType) -> bool:
     if into is DType.BOOL or (source.is_float and not into.is_float):
         return False
     if source.is_float:
-        return _MANTISSA[source] <= _MANTISSA[into] and _EXPONENT[source] <= _EXPONENT[into]
+        return source.mantissa <= into.mantissa and source.exponent <= into.exponent
     low, high = bounds(source)
     if into.is_float:
-        return -low <= 1 << _MANTISSA[into] and high < 1 << _MANTISSA[into]
+        exact = 2 << into.mantissa
+        return -low <= exact and high < exact
     return bounds(into)[0] <= low and high <= bounds(into)[1]
 
 
@@ -162,7 +162,7 @@ def _values(n: Node) -> list[numeric.Array]:
 
 
 def _computed(n: Node, value: numeric.Array) -> Node:
-    return g.full_like(n, np.asarray(value).item() if n.dtype is not DType.BF16 else float(value))
+    return g.full_like(n, float(value) if n.dtype.is_narrow else np.asarray(value).item())
 
 
 def _fold(n: Node) -> Node:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hal.tile.node import Node
-from hal.tile.numeric import NARROW
 from stack import ops as g
 from stack.ir.pattern import capture, op
 from stack.ir.rewrite import Rows
@@ -20,8 +19,8 @@ def _short_axes(n: Node, x: Node) -> Node | None:
 
 
 def _reduce_chain(n: Node, x: Node, inner: Node) -> Node | None:
-    """f16 and bf16 stay in two steps for sums and products, because the first step rounds."""
-    rounds = n.dtype in NARROW and n["kind"] in ("sum", "prod")
+    """Narrow floats stay in two steps for sums and products, because the first step rounds."""
+    rounds = n.dtype.is_narrow and n["kind"] in ("sum", "prod")
     if n["kind"] != inner["kind"] or rounds:
         return None
     return g.reduce(n["kind"], x, sorted({*n["axes"], *inner["axes"]}))

@@ -9,7 +9,7 @@ import numpy as np
 from hal.core.dtypes import DType
 from hal.tile import build as tile
 from hal.tile.node import Node, Type
-from hal.tile.numeric import NARROW, NUMPY, bounds
+from hal.tile.numeric import NUMPY, bounds
 from stack.ops.error import GraphError
 from stack.ops.operator import Attrs, NDArray, OpKind
 from stack.ops.rules import need_asked
@@ -42,9 +42,8 @@ def _cast_gradient(n: Node, d: Node) -> tuple[Node | None]:
 
 
 def _lower_cast(n: Node, xs: tuple[Node, ...]) -> Node:
-    """A cast to f16 or bf16 rounds even where the value stays in f32."""
-    narrow = tile.cast(xs[0], n.dtype)
-    return tile.cast(narrow, DType.F32) if n.dtype in NARROW else narrow
+    """A cast to a narrow float rounds even where the value stays wide."""
+    return tile.cast(tile.cast(xs[0], n.dtype), n.dtype.computed_in)
 
 
 def _bitcast(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
@@ -53,7 +52,7 @@ def _bitcast(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
 
 def _lower_bitcast(n: Node, xs: tuple[Node, ...]) -> Node:
     bits = tile.bitcast(tile.cast(xs[0], n.srcs[0].dtype), n.dtype)
-    return tile.cast(bits, DType.F32) if n.dtype in NARROW else bits
+    return tile.cast(bits, n.dtype.computed_in)
 
 
 def _as_asked(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:

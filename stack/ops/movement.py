@@ -10,7 +10,7 @@ import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
-from hal.tile.numeric import NARROW, NUMPY
+from hal.tile.numeric import NUMPY
 from stack import ops as g
 from stack.ops.error import GraphError
 from stack.ops.numeric import canonical
@@ -228,7 +228,7 @@ _SHIFTS = 16
 def _shifted_or_scattered(n: Node) -> Node:
     """Few elements of a window are shifted copies that are added; many are updates of zeros."""
     (x,), axis, size = n.srcs, n["axis"], n.srcs[0].shape[n["axis"] + 1]
-    wide = g.cast(x, DType.F32) if n.dtype in NARROW else x
+    wide = g.cast(x, n.dtype.computed_in)
     zeros = g.full(n.shape, 0, wide.dtype)
     if size <= _SHIFTS:
         total = zeros

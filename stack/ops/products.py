@@ -8,7 +8,6 @@ import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
-from hal.tile.numeric import NARROW
 from stack import ops as g
 from stack.ops.error import GraphError
 from stack.ops.operator import Attrs, NDArray, OpKind
@@ -39,7 +38,7 @@ def _type(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     if a.shape[-1] != b.shape[-2]:
         raise GraphError(f"inner sizes {a.shape[-1]} and {b.shape[-2]} differ")
     dtype = a.dtype if asked is None else asked.dtype
-    wider = a.dtype in NARROW and dtype is DType.F32
+    wider = dtype is a.dtype.computed_in
     need(dtype is a.dtype or wider, f"the result cannot be {dtype.short}; cast it afterwards")
     return Type((*a.shape[:-1], b.shape[-1]), dtype)
 

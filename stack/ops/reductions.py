@@ -9,7 +9,6 @@ import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
-from hal.tile.numeric import NARROW
 from stack import ops as g
 from stack.ops.numeric import identity
 from stack.ops.operator import Attrs, NDArray, OpKind
@@ -35,9 +34,9 @@ def _gradient(n: Node, d: Node) -> tuple[Node]:
 
 
 def _extreme(n: Node, d: Node) -> Node:
-    """Equal extremes share alike. They are counted in f32 because f16 counts only to 2048."""
+    """Equal extremes share alike. They are counted in a wider type: f16 counts only to 2048."""
     (x,) = n.srcs
-    wide = DType.F32 if x.dtype in NARROW else x.dtype
+    wide = x.dtype.computed_in
     chosen = g.cast(g.eq(x, g.expand(n, x.shape)), wide)
     share = g.div(g.cast(d, wide), reduce("sum", chosen, n["axes"]))
     return g.cast(g.mul(chosen, g.expand(share, x.shape)), x.dtype)

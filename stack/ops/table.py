@@ -10,7 +10,7 @@ import numpy as np
 from hal.core.dtypes import DType
 from hal.tile import build as tile
 from hal.tile.node import Node, Type
-from hal.tile.numeric import NARROW, NUMPY
+from hal.tile.numeric import DTYPES, NUMPY
 from stack.ops.error import GraphError
 from stack.ops.operator import Attrs, Gradient, NDArray, Operator, OpKind, Reference, Rule
 from stack.ops.rules import alike, compared
@@ -116,8 +116,8 @@ def make(name: str, srcs: Sequence[Node], asked: Type | None = None, **attrs: An
 
 
 def widened(x: NDArray) -> NDArray:
-    """f16 and bf16 as f32; anything else as it is."""
-    return x.astype(np.float32) if x.dtype in _NARROW else x
+    """In the type in which theirs is computed."""
+    return x.astype(NUMPY[DTYPES[x.dtype].computed_in], copy=False)
 
 
 def doubled(x: NDArray) -> NDArray:
@@ -126,13 +126,13 @@ def doubled(x: NDArray) -> NDArray:
 
 
 def rounded(y: Any, dtype: DType) -> NDArray:
-    """A result in its element type; f16 and bf16 round once."""
+    """A result in its element type; narrow floats are rounded once."""
     with np.errstate(all="ignore"):
         return np.asarray(y).astype(NUMPY[dtype])
 
 
 def by(function: Callable[..., Any]) -> Reference:
-    """A numpy function as a reference; f16 and bf16 are computed in f32."""
+    """A numpy function as a reference; narrow floats are computed in a wider type."""
     return _through(function, widened)
 
 
@@ -148,6 +148,3 @@ def _through(function: Callable[..., Any], convert: Callable[[NDArray], NDArray]
             return rounded(function(*map(convert, xs)), n.dtype)
 
     return reference
-
-
-_NARROW = frozenset(NUMPY[d] for d in NARROW)

@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from hal.core.dtypes import DType
 
-EPSILON = {DType.F64: 2.0**-52, DType.F32: 2.0**-23, DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
-ROUNDINGS = {DType.F64: 1024, DType.F32: 1024, DType.F16: 4, DType.BF16: 4}
+ROUNDINGS, OF_NARROW = 1024, 4
 """How many roundings of its largest number a result may be off: sums in another order differ by
 more of them than the one at the end of a sum in a wider type."""
 
@@ -27,6 +26,7 @@ def difference(found: npt.NDArray[Any], expected: npt.NDArray[Any], dtype: DType
     finite = np.isfinite(b)
     scale = float(np.abs(b[finite]).max(initial=0.0))
     error = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
-    if error <= ROUNDINGS[dtype] * EPSILON[dtype] * scale:
+    roundings = OF_NARROW if dtype.is_narrow else ROUNDINGS
+    if error <= roundings * 2.0**-dtype.mantissa * scale:
         return ""
     return f"{dtype.short} elements are up to {error:.3g} off, where the largest is {scale:.3g}"

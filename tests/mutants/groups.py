@@ -120,7 +120,7 @@ def _():
     "collective.accumulate",
 )
 def _():
-    return patch.object(arithmetic, "_NARROW", ())
+    return patch.object(arithmetic, "_WIDE", arithmetic._NUMPY)
 
 
 @world(

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
-from hal.tile.numeric import NARROW
 from stack import ops as g
 from stack.ops import INDEX, OPS
 from stack.ops.operator import OpKind
@@ -239,7 +238,7 @@ def _scan(m, op, dtype):
 def _matmul(m, op, dtype):
     batch, rows, inner, columns = m.shape(0, 2), m.number(0, 4), m.number(0, 9), m.number(0, 4)
     a, b = m.operand((*batch, rows, inner), dtype), m.operand((*batch, inner, columns), dtype)
-    return g.matmul(a, b, m.pick([dtype, DType.F32]) if dtype in NARROW else None)
+    return g.matmul(a, b, m.pick([dtype, dtype.computed_in]) if dtype.is_narrow else None)
 
 
 def _indices(m, size):

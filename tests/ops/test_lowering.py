@@ -5,10 +5,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from hal.core.dtypes import DType
 from hal.tile import build as tile
 from hal.tile.interpret import interpret as run_kernel
-from hal.tile.numeric import NARROW
 from stack.ir.interpret import interpret
 from stack.ops import OPS
 from stack.ops.random import block
@@ -24,9 +22,9 @@ def lowered_kernel(n, size):
     buffers = [b.buffer(f"x{i}", s.dtype) for i, s in enumerate(n.srcs)]
     out = b.buffer("y", n.dtype, reads=False, writes=True)
     loaded = [b.load(x, 0, (size,), (1,)) for x in buffers]
-    computed = [tile.cast(x, DType.F32) if x.dtype in NARROW else x for x in loaded]
+    computed = [tile.cast(x, x.dtype.computed_in) for x in loaded]
     y = OPS[n.op].lower(n, tuple(computed))
-    assert y.dtype is (DType.F32 if n.dtype in NARROW else n.dtype)
+    assert y.dtype is n.dtype.computed_in
     b.store(out, 0, tile.cast(y, n.dtype), (1,))
     return b.kernel()
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -27,12 +26,6 @@ from hal.core.values import (
 )
 
 PATTERN_NBYTES = (1, 2, 4, 8)
-_LARGEST = {
-    DType.F16: 65504.0,
-    DType.BF16: (2 - 2**-7) * 2.0**127,
-    DType.F32: (2 - 2**-23) * 2.0**127,
-    DType.F64: sys.float_info.max,
-}
 
 
 def check_count(where: str, what: str, value: object, least: int = 0) -> None:
@@ -207,7 +200,7 @@ def _check_scalar(where: str, param: Param, arg: Argument) -> None:
 
 def _bounds(dtype: DType) -> tuple[float, float]:
     if dtype.is_float:
-        return -_LARGEST[dtype], _LARGEST[dtype]
+        return -dtype.largest, dtype.largest
     if dtype.kind == "i":
         return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
     return 0, 1 if dtype is DType.BOOL else 2**dtype.bits - 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hal.core.dtypes import DType
 from hal.tile.node import Node, substitute, toposort
 from stack import ops as g
 from stack.compiler.graph.access import Axis, Store, Want
@@ -83,7 +82,7 @@ def _attention(n: Node, users: Mapping[Node, int]) -> Node | None:
 
 def _softmax(n: Node, users: Mapping[Node, int]) -> Node | None:
     """What a softmax along the last axis is of, if nothing else uses its parts."""
-    if n.op != "mul" or users[n] != 1 or n.dtype in (DType.F16, DType.BF16):
+    if n.op != "mul" or users[n] != 1 or n.dtype.is_narrow:
         return None
     for power, over in (n.srcs, n.srcs[::-1]):
         total = _alone(over, ("expand", "recip", "reduce"), users)

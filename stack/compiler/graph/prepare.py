@@ -21,7 +21,6 @@ from stack.ir.simplify import simplify
 from stack.ops import OPS, exchange_of, is_exchange
 from stack.ops.numeric import identity
 
-LOW_PRECISION = frozenset({DType.F16, DType.BF16})
 FEW = 512
 """A long reduction to fewer results than this is done in two steps, the first with more parallel
 work."""
@@ -56,7 +55,7 @@ def _two_steps(n: Node, x: Node, axes: tuple[int, ...]) -> Node | None:
     parts = _parts(x.shape[axis], FEW if n.type.size == 1 else max(2, 8 * FEW // n.type.size))
     if parts < 2:
         return None
-    wide = build.cast(x, DType.F32) if x.dtype in LOW_PRECISION else x
+    wide = build.cast(x, x.dtype.computed_in)
     split = build.reshape(
         wide, (*x.shape[:axis], parts, x.shape[axis] // parts, *x.shape[axis + 1 :])
     )
@@ -108,9 +107,10 @@ def _scatter_add(n: Node) -> Node | None:
     to, where, updates = n.srcs
     if updates.type.size == 0:
         return to
-    if n.dtype in LOW_PRECISION:
+    if n.dtype.is_narrow:
+        wide_type = n.dtype.computed_in
         wide = build.scatter_add(
-            build.cast(to, DType.F32), where, build.cast(updates, DType.F32), n["axis"]
+            build.cast(to, wide_type), where, build.cast(updates, wide_type), n["axis"]
         )
         return build.cast(wide, n.dtype)
     return None
@@ -118,8 +118,9 @@ def _scatter_add(n: Node) -> Node | None:
 
 def _scan(n: Node) -> Node | None:
     (x,) = n.srcs
-    if n.dtype in LOW_PRECISION:
-        return build.cast(build.scan(n["kind"], build.cast(x, DType.F32), n["axis"]), n.dtype)
+    if n.dtype.is_narrow:
+        wide = build.cast(x, n.dtype.computed_in)
+        return build.cast(build.scan(n["kind"], wide, n["axis"]), n.dtype)
     return None
 
 

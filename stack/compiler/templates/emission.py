@@ -18,7 +18,7 @@ from stack.compiler.templates.schedule import LoopStyle
 
 def compute_dtype(dtype: DType) -> DType:
     """The type in which a kernel holds values of an element type."""
-    return DType.F32 if dtype in (DType.F16, DType.BF16) else dtype
+    return dtype.computed_in
 
 
 @dataclass(frozen=True, slots=True)

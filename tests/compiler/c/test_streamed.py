@@ -85,7 +85,6 @@ def test_only_whole_rows_that_are_written_once(soon: None) -> None:
     assert streamed.found(rows(f32, 64), SIMD)
     others = {
         "read by the kernel": rows(f32, 64, reads=True),
-        "kept as bits": rows(DType.BF16, 64),
         "no vectors": rows(DType.BOOL, 64),
     }
     b = Builder("again")

@@ -15,7 +15,7 @@ from hal.hosted.order import AdversarialOrder
 from hal.reference.describe import describe
 from hal.reference.machine import ReferenceMachine
 from hal.tile.errors import TileError
-from hal.tile.numeric import NARROW, NUMPY, bitcast, constant, convert, elementwise, quiet
+from hal.tile.numeric import NUMPY, bitcast, constant, convert, elementwise, quiet
 from hal.tile.ops import ATOMICS, COMBINE
 from tests.compiler.toy.text import FORMAT
 
@@ -94,8 +94,7 @@ def apply(op, given, *srcs):
     if op in ("reduce", "scan"):
         return combined(op, given, dtype, *srcs)
     if op == "dot":
-        wide = DType.F32 if dtype in NARROW else dtype
-        a, b, total = (convert(x, wide) for x in srcs)
+        a, b, total = (convert(x, dtype.computed_in) for x in srcs)
         for i in range(a.shape[1]):
             total = total + a[:, i, None] * b[None, i, :]
         return convert(total, dtype)
@@ -103,7 +102,7 @@ def apply(op, given, *srcs):
 
 
 def combined(op, given, dtype, x):
-    wide = convert(x, DType.F32) if dtype in NARROW else x
+    wide = convert(x, dtype.computed_in)
     slices = list(np.moveaxis(wide, given["axis"], 0))
     for i in range(1, len(slices)):
         slices[i] = elementwise(COMBINE[given["kind"]], slices[i - 1], slices[i])

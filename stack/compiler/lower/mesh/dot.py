@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from hal.tile.node import Node
-from hal.tile.numeric import NARROW
 from stack.compiler.lower.mesh.kernel import Sums, define_multiply
 from stack.compiler.text.c import control
 from stack.compiler.text.c.contraction import LOOPS
@@ -19,14 +18,19 @@ def rule(vector_nbytes: int) -> Rule:
 
 def tile_of(x: Node) -> Node:
     """The tile that a product's operand is, but for how it lies and for becoming wide."""
-    while x.op == "transpose" or (x.op == "cast" and x.srcs[0].dtype in NARROW):
+    while x.op == "transpose" or is_widened(x):
         x = x.srcs[0]
     return x
 
 
+def is_widened(x: Node) -> bool:
+    """Whether a tile is what a narrow one equals in the type that it is computed in."""
+    return x.op == "cast" and x.srcs[0].dtype.is_narrow
+
+
 def _dot(vector_nbytes: int, scope: Scope, n: Node) -> Array:
     a, b, acc = n.srcs
-    if n.dtype in NARROW or any(x.dtype is not n.dtype for x in (a, b)) or n.shape[1] % 4:
+    if n.shape[1] % 4:
         return LOOPS["dot"](scope, n)
     rows, columns = n.shape
     depth = a.shape[1]
@@ -48,7 +52,7 @@ def _dot(vector_nbytes: int, scope: Scope, n: Node) -> Array:
 
 def _array(scope: Scope, n: Node) -> Array:
     """A tile row by row in an array."""
-    found = scope.arrays.get(n if n.op == "transpose" else tile_of(n))
+    found = scope.arrays.get(n)
     if found is not None and found.find is None and found.shape == n.shape:
         return found
     if n.op in scope.loops and n not in scope.arrays:

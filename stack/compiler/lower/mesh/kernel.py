@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from string import Template
 
 from hal.core.dtypes import DType
-from hal.tile.numeric import NARROW
 from stack.compiler.lower.mesh.loop import Operand, Product
 from stack.compiler.templates.mesh_block import ROWS, VECTORS
-from stack.compiler.text.c import casts
-from stack.compiler.text.c.types import memory, register, unsigned, wide
+from stack.compiler.text.c import arith, casts
+from stack.compiler.text.c.types import register, unsigned
 from stack.compiler.text.c.writer import Writer
 
 _VECTOR = """\
@@ -96,7 +95,7 @@ class Registers:
 def multiplied(p: Product) -> DType:
     """The type that the cores multiply: that of both operands before their last conversion."""
     a, b = (_before_last(x, p.dtype) for x in (p.a, p.b))
-    return a if a is b else wide(p.dtype)
+    return a if a is b else p.dtype
 
 
 def _before_last(x: Operand, dtype: DType) -> DType:
@@ -150,7 +149,7 @@ def define_multiply(out: Writer, name: str, s: Sums, vector_nbytes: int) -> str:
 def _wrapping(out: Writer, dtype: DType) -> str:
     """The C type of sums: of whole numbers the one whose overflow has a meaning."""
     if dtype.is_float:
-        return register(out.dialect, wide(dtype))
+        return register(out.dialect, dtype)
     return unsigned(out.dialect, dtype)
 
 
@@ -164,27 +163,24 @@ _WORK = {
 
 def is_converted(x: Operand, dtype: DType) -> bool:
     """Whether pieces of an operand are multiplied in another form than they have in memory."""
-    return x.load.result.dtype is not wide(dtype) or any(c is not dtype for c in x.casts)
+    return x.load.result.dtype is not dtype or any(c is not dtype for c in x.casts)
 
 
 def define_convert(out: Writer, name: str, x: Operand, p: Product) -> str:
     """Define the conversion of an operand's pieces. A core's unit takes narrow floats as they are:
     only what is rounded or changes its kind costs something."""
     source = x.load.result.dtype
-    value = casts.from_memory(out, "from[i]", source)
-    at = source
-    for target in x.casts:
-        value, at = casts.convert(out, value, at, target), target
-    free = source in NARROW and set(x.casts) <= {wide(p.dtype)}
+    value = arith.converted(out, casts.from_memory("from[i]", source), source, x.casts)
+    free = source.is_narrow and set(x.casts) <= {p.dtype}
     work = "" if free else f"athread_work_f32(n);\n    athread_work_ldm({source.nbytes + 4}.0 * n);"
     named = {
-        "name": name, "to": register(out.dialect, wide(p.dtype)), "value": value,
-        "from": memory(out.dialect, source), "work": work,
+        "name": name, "to": register(out.dialect, p.dtype), "value": value,
+        "from": register(out.dialect, source), "work": work,
     }  # fmt: skip
     return out.functions.define(name, _CONVERT.substitute(named))
 
 
 def define_turn(out: Writer, name: str, x: Operand) -> str:
     """Define the turning of pieces whose elements lie side by side along k."""
-    kind = memory(out.dialect, x.load.result.dtype)
+    kind = register(out.dialect, x.load.result.dtype)
     return out.functions.define(name, _TURN.substitute(name=name, kind=kind))

@@ -13,7 +13,7 @@ from stack.compiler.lower.scratchpad.transfer import mover
 from stack.compiler.text.c import control
 from stack.compiler.text.c.memory import pointer, scalar
 from stack.compiler.text.c.scope import Scope
-from stack.compiler.text.c.types import memory, register, wide
+from stack.compiler.text.c.types import register
 from stack.compiler.text.c.writer import Writer
 
 WORD_NBYTES = 4
@@ -83,7 +83,7 @@ class Pieces:
 
     def declare(self, out: Writer) -> None:
         """Define the arrays and functions."""
-        kind = memory(out.dialect, self.dtype)
+        kind = register(out.dialect, self.dtype)
         self._define(out, "in", kind, self.dtype, 2)
         if self.p.together:
             self._define(out, "got", kind, self.dtype, 2)
@@ -94,8 +94,7 @@ class Pieces:
             self._define(out, "own", kind, self.dtype, 1)
             define_turn(out, f"hal_turn_{self.tag}", self.x)
         if is_converted(self.x, self.p.dtype):
-            converted = wide(self.p.dtype)
-            self._define(out, "wide", register(out.dialect, converted), converted, 1)
+            self._define(out, "wide", register(out.dialect, self.p.dtype), self.p.dtype, 1)
             define_convert(out, f"hal_convert_{self.tag}", self.x, self.p)
 
     def _define(self, out: Writer, what: str, kind: str, dtype: DType, slots: int) -> None:
@@ -118,7 +117,7 @@ class Pieces:
         """Start the DMA of the piece of step `k`, whose rows come to lie without gaps."""
         out, access, nbytes = scope.out, self.x.load.source, self.dtype.nbytes
         if self.x.packing:
-            kind, panel = memory(out.dialect, self.dtype), pointer(access.memory)
+            kind, panel = register(out.dialect, self.dtype), pointer(access.memory)
             out.do(f"{kind} *const {panel} = {self.array('in', slot)};")
             control.block(scope, [s for s in self.x.packing if not isinstance(s, Wait)])
             return
@@ -126,7 +125,7 @@ class Pieces:
         apart, offset = scalar(scope, access.strides[1 - self.x.run]), scalar(scope, access.offset)
         to, start = self.array("in", slot), f"from_{self.n}"
         size, gap = f"{run} * {nbytes}", f"({apart} - {run}) * {nbytes}"
-        kind = memory(out.dialect, self.dtype)
+        kind = register(out.dialect, self.dtype)
         out.do(f"{kind} *const {start} = {pointer(access.memory)} + {offset};")
         blocks = f"{to}, {start}, {lines} * {size}, {size}, {gap}"
         asked = f"athread_dma_iget_stride({blocks}, &{came}), asked++;"

@@ -28,6 +28,7 @@ from stack.compiler.text.c.athread import ATHREAD
 from stack.compiler.text.c.contraction import LOOPS
 from stack.compiler.text.c.scope import Scope, StatementRule
 from stack.compiler.text.c.writer import Writer
+from stack.compiler.text.primitive import computed_in
 
 _DEALT = """\
     const long *hal_grid = hal_raw;
@@ -47,6 +48,7 @@ Together = Product | Stream
 def render_athread(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     """The kernel as slave-core C, program format athread-c/1: all cores at the same step at once
     where there is something in it that they do together. Raises CompileError as both ways do."""
+    kernel = computed_in(kernel)
     together = _found(kernel, info, 0)
     return render_together(kernel, info) if together else scratchpad.render_athread(kernel, info)
 

@@ -11,20 +11,19 @@ from typing import Any
 
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
-from hal.tile.build import binary, const, program_id
+from hal.tile.build import binary, cast, const, program_id
 from hal.tile.kernel import GLOBAL, Alloc, For, Kernel, Load, Memory, Statement
 from hal.tile.node import Node, Type, node, toposort
-from hal.tile.numeric import NARROW
 from hal.tile.walk import statements
 from stack.compiler.lower.mesh import dot
 from stack.compiler.lower.mesh.loop import depends_on, same_block
 from stack.compiler.lower.mesh.pieces import WORD_NBYTES
 from stack.compiler.lower.scratchpad.transfer import mover
 from stack.compiler.lower.scratchpad.windows import windowed
-from stack.compiler.text.c import casts, control
+from stack.compiler.text.c import arith, control
 from stack.compiler.text.c.memory import pointer, scalar
 from stack.compiler.text.c.scope import Array, Scope
-from stack.compiler.text.c.types import memory
+from stack.compiler.text.c.types import register
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ def _step(
             _fetch(inner, x, f"{place}[(s + 1) % 2]", came)
     with _at(scope, p, f"s * {p.step}", "s >= 0") as inner:
         for x, place in places.items():
-            inner.arrays[x.result] = _given(inner, x, f"{place}[s % 2]")
+            _give(inner, x.result, f"{place}[s % 2]")
         control.one_step(inner, p.loop, carried)
 
 
@@ -159,12 +158,15 @@ def _row_by_row(scope: Scope, p: Stream) -> None:
     for n in toposort(c.next for c in p.loop.carried):
         for x in n.srcs[:2] if n.op == "dot" else ():
             tile = dot.tile_of(x)
-            if tile in scope.arrays and scope.arrays[tile].find is not None:
+            held = x.srcs[0] if x.op == "transpose" else x
+            if tile in scope.arrays and dot.is_widened(held):
+                scope.arrays[held] = control.copied(scope, held)
+            elif tile in scope.arrays and scope.arrays[tile].find is not None:
                 scope.arrays[tile] = control.copied(scope, tile)
 
 
 def _place(scope: Scope, x: Load, name: str) -> str:
-    kind, size = memory(scope.out.dialect, x.result.dtype), x.result.type.size
+    kind, size = register(scope.out.dialect, x.result.dtype), x.result.type.size
     scope.out.fixed_nbytes += 2 * size * x.result.dtype.nbytes
     text = f"static __thread_local {kind} {name}[2][{size}] __attribute__((aligned(64)));\n"
     return scope.out.functions.define(name, text)
@@ -204,16 +206,18 @@ def _fetch(scope: Scope, x: Load, target: str, came: str) -> None:
         out.do(f"else {get}({places}, {nbytes}, {n}, {nbytes + gap});")
 
 
-def _given(scope: Scope, x: Load, place: str) -> Array:
-    """The tile that came, as an array of values that can be computed with."""
-    out, dtype, size = scope.out, x.result.dtype, x.result.type.size
-    name, kind = out.name("v"), memory(out.dialect, dtype)
-    if dtype not in NARROW:
-        out.do(f"const {kind} *const {name} = {place};")
-        return Array(name, x.result.shape)
-    array, came = scope.declare(x.result.type), f"{place}[i]"
-    value = casts.from_memory(out, came, dtype)
-    out.do(f"for (long i = 0; i < {size}; ++i) {array.name}[i] = {value};")
-    out.spend("f32", size)
-    out.spend("near", 6 * size)
-    return array
+def _give(scope: Scope, tile: Node, place: str) -> None:
+    """The tile that came, also as an array of values that can be computed with."""
+    out, dtype = scope.out, tile.dtype
+    name = out.name("v")
+    out.do(f"const {register(out.dialect, dtype)} *const {name} = {place};")
+    scope.arrays[tile] = Array(name, tile.shape)
+    if not dtype.is_narrow:
+        return
+    wide = cast(tile, dtype.computed_in)
+    array = scope.declare(wide.type)
+    value = arith.converted(out, f"{name}[i]", dtype, [wide.dtype])
+    out.do(f"for (long i = 0; i < {tile.type.size}; ++i) {array.name}[i] = {value};")
+    out.spend("f32", tile.type.size)
+    out.spend("near", 6 * tile.type.size)
+    scope.arrays[wide] = array

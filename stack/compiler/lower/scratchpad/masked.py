@@ -12,7 +12,7 @@ from stack.compiler.text.c import casts, memory
 from stack.compiler.text.c.memory import pointer
 from stack.compiler.text.c.nest import Nest
 from stack.compiler.text.c.scope import Array, Scope
-from stack.compiler.text.c.types import memory as memory_type
+from stack.compiler.text.c.types import register
 
 I64 = DType.I64
 
@@ -56,7 +56,7 @@ def gather(scope: Scope, s: Gather, first: Node, mask: Node) -> None:
     where.do(f"{wanted.at(where.position)} = {held};", DType.BOOL)
     where.emit()
     low, high = out.name("n"), out.name("n")
-    out.do(f"{memory_type(out.dialect, dtype)} {raw}[{count}] {out.dialect.aligned};")
+    out.do(f"{register(out.dialect, dtype)} {raw}[{count}] {out.dialect.aligned};")
     out.hold(count * dtype.nbytes)
     out.do(f"long {low} = 0, {high} = {count};")
     out.do(f"while ({low} < {high} && !{wanted.name}[{low}]) {low}++;")
@@ -73,7 +73,7 @@ def _chosen(scope: Scope, s: Gather, wanted: Array, raw: str) -> Array:
     other = "0"
     if s.other is not None:
         other = nest.element(broadcast(s.other, s.index.shape), nest.position)
-    value = casts.from_memory(scope.out, f"{raw}[{at}]", s.memory.dtype)
+    value = casts.from_memory(f"{raw}[{at}]", s.memory.dtype)
     held = wanted.at(nest.position)
     nest.do(f"{target.at(nest.position)} = {held} ? {value} : {other};", s.memory.dtype)
     nest.emit()

@@ -49,7 +49,7 @@ def load(scope: Scope, s: Load) -> None:
     access, dtype = s.source, s.result.dtype
 
     def element(at: Position) -> str:
-        return casts.from_memory(scope.out, memory.element(scope, access, at), dtype)
+        return casts.from_memory(memory.element(scope, access, at), dtype)
 
     scope.arrays[s.result] = Array(first, s.result.shape, element)
 

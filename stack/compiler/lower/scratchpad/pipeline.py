@@ -19,7 +19,7 @@ from stack.compiler.lower.scratchpad.windows import Windowed
 from stack.compiler.text.c import control
 from stack.compiler.text.c.memory import pointer
 from stack.compiler.text.c.scope import Scope
-from stack.compiler.text.c.types import memory
+from stack.compiler.text.c.types import register
 
 RUN = """\
     const long *hal_grid = hal_raw;
@@ -84,7 +84,7 @@ class Pipeline:
         for line in _lines(at, self.found.most, self.bounds):
             out.do(line)
         for m in _arrays(transfers):
-            kind = memory(out.dialect, m.dtype)
+            kind = register(out.dialect, m.dtype)
             out.do(f"{kind} *const {pointer(m)} = {m.name}_both[{half}];")
         inner = self.scope.inner()
         inner.scalars.update({FIRST: "hal_first", COUNT: "hal_count"})
@@ -100,7 +100,7 @@ class Pipeline:
     def _array(self, m: Memory, name: str, count: int) -> None:
         out, size = self.scope.out, -(-max(m.size, 1) // 64) * 64
         out.fixed_nbytes += count * size * m.dtype.nbytes
-        kind = memory(out.dialect, m.dtype)
+        kind = register(out.dialect, m.dtype)
         out.scratch.append(f"{kind} {name}[{size}] {out.dialect.aligned};")
 
 

@@ -31,8 +31,9 @@ from stack.compiler.text.c.athread import ATHREAD
 from stack.compiler.text.c.contraction import LOOPS
 from stack.compiler.text.c.memory import pointer
 from stack.compiler.text.c.scope import Scope, StatementRule
-from stack.compiler.text.c.types import memory, register
+from stack.compiler.text.c.types import register
 from stack.compiler.text.c.writer import Writer
+from stack.compiler.text.primitive import computed_in
 
 STATEMENTS: Mapping[type, StatementRule] = {
     Get: transfer,
@@ -61,7 +62,7 @@ def render_athread(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     Transfers take what its tiles leave of the scratchpad. Raises CompileError where these alone do
     not fit.
     """
-    most = scratchpad_nbytes(info)
+    kernel, most = computed_in(kernel), scratchpad_nbytes(info)
     room = _room(kernel, most)
     while True:
         source, needed = written(kernel, info, room)
@@ -121,10 +122,10 @@ def parameter(scope: Scope, number: int, p: Param) -> None:
     out = scope.out
     slot = f"hal_grid + {3 + number}"
     if p.kind is ParamKind.BUFFER:
-        kind = f"{memory(out.dialect, p.dtype)} *"
+        kind = f"{register(out.dialect, p.dtype)} *"
         out.do(f"{kind}{pointer(Memory(p.name, p.dtype))} = *({kind}const *)({slot});")
         return
     name, kind = out.name("t"), register(out.dialect, p.dtype)
-    raw = f"*(const {memory(out.dialect, p.dtype)} *)({slot})"
-    out.do(f"const {kind} {name} = {casts.from_memory(out, raw, p.dtype)};")
+    raw = f"*(const {register(out.dialect, p.dtype)} *)({slot})"
+    out.do(f"const {kind} {name} = {casts.from_memory(raw, p.dtype)};")
     scope.scalars[node("scalar", Type((), p.dtype), name=p.name)] = name

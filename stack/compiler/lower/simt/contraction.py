@@ -1,14 +1,10 @@
-"""Reductions and scans: what a lane holds first, then lane by lane through the staging area.
-
-Sums of narrow floats are kept in f32 and rounded at the end.
-"""
+"""Reductions and scans: what a lane holds first, then lane by lane through the staging area."""
 
 from __future__ import annotations
 
 from math import prod
 
 from hal.tile.node import Node
-from hal.tile.numeric import NARROW
 from stack.compiler.lower.simt.group import LANE, Group, cell
 from stack.compiler.lower.simt.layout import Layout, Spread, registers, without
 from stack.compiler.text.c.contraction import combined, identity
@@ -41,7 +37,6 @@ def reduce(group: Group, scope: Scope, n: Node) -> Array:
     nest.emit()
     if along.lanes > 1:
         _reduce_lanes(group, scope, n, total.name, layout)
-    rounded(group, scope, n, total, kept)
     return total
 
 
@@ -101,15 +96,6 @@ def _variable(scope: Scope, n: Node, value: str) -> str:
     return name
 
 
-def rounded(group: Group, scope: Scope, n: Node, array: Array, layout: Layout) -> None:
-    """Round a result to its type."""
-    if n.dtype in NARROW:
-        nest = group.nest(scope, layout)
-        at = array.at(nest.position)
-        nest.do(f"{at} = {scope.out.functions.rounded(n.dtype, at)};")
-        nest.emit()
-
-
 def scan(group: Group, scope: Scope, n: Node) -> Array:
     """The prefixes of each line: of a lane's run of neighbours, then with the runs before it."""
     (x,), axis = n.srcs, n["axis"]
@@ -127,7 +113,6 @@ def scan(group: Group, scope: Scope, n: Node) -> Array:
     nest.emit()
     if layout[axis].lanes > 1:
         _scan_lanes(group, scope, n, prefix.name, layout)
-    rounded(group, scope, n, prefix, layout)
     return prefix
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hal.tile.ops import TRANSCENDENTAL
 from stack.compiler.text.c.dialect import Dialect
 from stack.compiler.text.c.opencl import OPENCL
 
@@ -29,7 +30,7 @@ OPENCL_GROUPS = Groups(
         program="(long)get_group_id({})",
         grid="(long)get_num_groups({})",
         # The driver's others are as near, and made for the device.
-        written_out=frozenset({"pow", "rsqrt"}),
+        has=frozenset(TRANSCENDENTAL) - {"rsqrt"},
     ),
     kernel="__kernel __attribute__((reqd_work_group_size({}, 1, 1))) void",
     lane="(int)get_local_id(0)",

@@ -15,7 +15,7 @@ from stack.compiler.lower.simt.layout import Layout, Spread, bits, registers
 from stack.compiler.lower.simt.mapping import Mapping
 from stack.compiler.text.c.nest import Nest
 from stack.compiler.text.c.scope import ZERO, Array, Index, Position, Scope, flat
-from stack.compiler.text.c.types import register, wide
+from stack.compiler.text.c.types import register
 from stack.compiler.text.c.writer import Writer
 
 LANE = "lane"
@@ -132,7 +132,7 @@ class Group:
         if not self._top:
             self.fence.stage()
         start = -(-self._top // _ALIGNED) * _ALIGNED
-        self._top = start + count * wide(dtype).nbytes
+        self._top = start + count * dtype.nbytes
         self.staged_nbytes = max(self.staged_nbytes, self._top)
         name, space = self.out.name("s"), self.out.dialect.in_scratch
         kind = register(self.out.dialect, dtype)

@@ -18,7 +18,7 @@ def load(group: Group, scope: Scope, s: Load) -> None:
     target = group.declare(scope, s.result.type, layout)
     nest = group.nest(scope, layout)
     other = "0" if s.other is None else scalar(scope, s.other)
-    value = casts.from_memory(scope.out, element(scope, s.source, nest.position), dtype)
+    value = casts.from_memory(element(scope, s.source, nest.position), dtype)
     valid = group.within(layout, nest.position) + _limits(scope, s.source, nest)
     _read(group, nest, target.at(nest.position), valid, (value, other))
     group.fence.read(s.source.memory, pattern(s.source, layout, group.mapping.lanes))
@@ -44,7 +44,7 @@ def store(group: Group, scope: Scope, s: Store) -> None:
     """Write a tile."""
     layout = group.mapping.works[s]
     nest = group.nest(scope, layout)
-    value = casts.to_memory(scope.out, nest.element(s.value, nest.position), s.value.dtype)
+    value = nest.element(s.value, nest.position)
     target = element(scope, s.target, nest.position)
     valid = _limits(scope, s.target, nest) + _owned(group, nest, layout)
     nest.do(guarded(valid, f"{target} = {value};"))
@@ -77,7 +77,7 @@ def gather(group: Group, scope: Scope, s: Gather) -> None:
     layout, dtype = group.mapping.tiles[s.result], s.result.dtype
     target = group.declare(scope, s.result.type, layout)
     nest = group.nest(scope, layout)
-    value = casts.from_memory(scope.out, indexed(nest, s.memory, s.index), dtype)
+    value = casts.from_memory(indexed(nest, s.memory, s.index), dtype)
     other = "0" if s.other is None else scalar(scope, s.other)
     mask = masked(nest, s.mask, s.index.shape)
     valid = group.within(layout, nest.position) + ([] if mask is None else [mask])
@@ -91,7 +91,7 @@ def scatter(group: Group, scope: Scope, s: Scatter) -> None:
     """Write elements at indices."""
     layout = group.mapping.works[s]
     nest = group.nest(scope, layout)
-    value = casts.to_memory(scope.out, nest.element(s.value, nest.position), s.value.dtype)
+    value = nest.element(s.value, nest.position)
     _at_indices(group, nest, s, f"{indexed(nest, s.memory, s.index)} = {value};")
     group.fence.write(s.memory, None)
     nest.emit()

@@ -4,12 +4,11 @@ its block of sums, which it keeps in registers."""
 from __future__ import annotations
 
 from hal.tile.node import Node
-from stack.compiler.lower.simt.contraction import rounded
 from stack.compiler.lower.simt.group import Group, cell
 from stack.compiler.lower.simt.layout import Layout, Spread
-from stack.compiler.text.c import arith, casts
+from stack.compiler.text.c import arith
 from stack.compiler.text.c.scope import Array, Scope
-from stack.compiler.text.c.types import register, wide
+from stack.compiler.text.c.types import register
 
 _PAD = 4
 """Elements after each row of the staging area: lanes that write a column meet other banks."""
@@ -27,7 +26,6 @@ def dot(group: Group, scope: Scope, n: Node) -> Array:
     right = _staged(group, scope, n, b, operands[1], layout[1], depth=0)
     group.fence.barrier()
     _add(group, scope, n, total.name, layout, (left, right))
-    rounded(group, scope, n, total, layout)
     return total
 
 
@@ -42,7 +40,7 @@ def _staged(
     """Put an operand into the staging area, the summed axis outside."""
     target = group.room(n.dtype, x.shape[depth] * _pitch(across))
     nest = group.nest(scope, layout)
-    value = casts.widen(scope.out, nest.element(x, nest.position), x.dtype, n.dtype)
+    value = nest.element(x, nest.position)
     k, i = nest.position[depth], nest.position[1 - depth]
     group.put(nest, layout, f"{target}[{k.text} * {_pitch(across)} + {i.text}] = {value};")
     return target
@@ -76,5 +74,4 @@ def _add(
 
 
 def _sum(scope: Scope, n: Node, a: str, b: str, c: str) -> str:
-    dtype = wide(n.dtype)
-    return f"{a} * {b} + {c}" if dtype.is_float else arith.fma(scope.out, dtype, a, b, c)
+    return f"{a} * {b} + {c}" if n.dtype.is_float else arith.fma(scope.out, n.dtype, a, b, c)

@@ -18,6 +18,7 @@ from stack.compiler.lower.simt.statements import block
 from stack.compiler.text.c.render import arguments, headed, parameter
 from stack.compiler.text.c.scope import Scope
 from stack.compiler.text.c.writer import Writer
+from stack.compiler.text.primitive import computed_in
 
 
 def render_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
@@ -26,7 +27,7 @@ def render_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
 
 
 def _render(kernel: Kernel, groups: Groups, lanes: int) -> KernelSource:
-    out, dialect = Writer(groups.c), groups.c
+    kernel, out, dialect = computed_in(kernel), Writer(groups.c), groups.c
     written = {m for s in statements(kernel.body) for m, _, writes in accesses(s) if writes}
     group = Group(out, groups, map_kernel(kernel, lanes), Fence(out, groups, written))
     rules = {"reduce": reduce, "scan": scan, "dot": dot}

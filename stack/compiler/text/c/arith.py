@@ -1,179 +1,159 @@
-"""Elementwise operations: C expressions over operands that are names or constants."""
+"""Operations as C expressions over operands that are names or constants: how what is primitive is
+spelled, by the kind of its operands. What is not is a nested expression, or a C function where that
+would say something twice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
+from functools import cache
 
 from hal.core.dtypes import DType
-from hal.tile.node import Node
+from hal.tile.build import binary, cast
+from hal.tile.node import Node, Type, node, toposort
 from stack.compiler.text.c import casts
-from stack.compiler.text.c.types import SIGNED, is_literal, register, unsigned, wide
+from stack.compiler.text.c.types import literal, register, wide_word
 from stack.compiler.text.c.writer import Writer
+from stack.compiler.text.primitive import computed, definition
 
-Operation = Callable[[Writer, DType, str, str], str]
-
-
-def _wrapped(out: Writer, dtype: DType, text: Callable[[str], str]) -> str:
-    """An integer expression computed in an unsigned type of at least 32 bits."""
-    d = out.dialect
-    return f"({register(d, dtype)})({text(d.words[max(dtype.bits, 32)])})"
+_WRAPPED = {name: f"({{0}})(({{1}}){{2}} {sign} ({{1}}){{3}})" for name, sign in (
+    ("add", "+"), ("sub", "-"), ("mul", "*"), ("and", "&"), ("or", "|"), ("xor", "^"),
+)}  # fmt: skip
+"""Of whole numbers: computed in an unsigned type of at least 32 bits."""
 
 
-def _plain(sign: str, of_bool: str) -> Operation:
-    def operation(out: Writer, dtype: DType, a: str, b: str) -> str:
-        if dtype is DType.BOOL:
-            return f"({a} {of_bool} {b})"
-        if dtype.is_float:
-            return out.functions.rounded(dtype, f"({a} {sign} {b})")
-        return _wrapped(out, dtype, lambda u: f"({u}){a} {sign} ({u}){b}")
-
-    return operation
+def _whole(name: str, text: str) -> dict[str, str]:
+    return {"f": text, **dict.fromkeys("iu", _WRAPPED[name])}
 
 
-def _extreme(relation: str, of_bool: str) -> Operation:
-    def operation(out: Writer, dtype: DType, a: str, b: str) -> str:
-        if dtype is DType.BOOL:
-            return f"({a} {of_bool} {b})"
-        # `|`, not `||`: no branch keeps a loop from becoming vector code.
-        nan = f"{a} != {a} | " if dtype.is_float else ""
-        return f"({nan}{a} {relation} {b} ? {a} : {b})"
+_RELATIONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
 
-    return operation
-
-
-def _divide(sign: str, of_minus: str) -> Operation:
-    """`of_minus` is the result for the divisor -1, whose quotient may overflow."""
-
-    def operation(out: Writer, dtype: DType, a: str, b: str) -> str:
-        if dtype.is_float:
-            exact = f"({a} / {b})" if sign == "/" else f"fmod({a}, {b})"
-            return out.functions.rounded(dtype, exact)
-        kind = register(out.dialect, dtype)
-        result = f"({kind})({a} {sign} {b})"
-        if is_literal(b) and not b.startswith("(") and b.strip("UL") != "0":
-            return result
-        if dtype in SIGNED:
-            negated = unary(out, "neg", dtype, a) if of_minus == "neg" else of_minus
-            result = f"{b} == -1 ? {negated} : {result}"
-        return f"({b} == 0 ? ({kind})0 : {result})"
-
-    return operation
-
-
-def _shl(out: Writer, dtype: DType, a: str, b: str) -> str:
-    amount = f"({unsigned(out.dialect, dtype)}){b}"
-    shifted = _wrapped(out, dtype, lambda u: f"({u}){a} << {amount}")
-    return f"({amount} < {dtype.bits} ? {shifted} : ({register(out.dialect, dtype)})0)"
-
-
-def _shr(out: Writer, dtype: DType, a: str, b: str) -> str:
-    kind, amount = register(out.dialect, dtype), f"({unsigned(out.dialect, dtype)}){b}"
-    most = f"({kind})({a} >> {dtype.bits - 1})" if dtype in SIGNED else f"({kind})0"
-    return f"({amount} < {dtype.bits} ? ({kind})({a} >> {amount}) : {most})"
-
-
-def _pow(out: Writer, dtype: DType, a: str, b: str) -> str:
-    return out.functions.rounded(dtype, f"pow({a}, {b})")
-
-
-BINARY: Mapping[str, Operation] = {
-    "add": _plain("+", "|"),
-    "sub": _plain("-", "^"),
-    "mul": _plain("*", "&"),
-    "div": _divide("/", "neg"),
-    "rem": _divide("%", "0"),
-    "pow": _pow,
-    "min": _extreme("<", "&"),
-    "max": _extreme(">", "|"),
-    "and": _plain("&", "&"),
-    "or": _plain("|", "|"),
-    "xor": _plain("^", "^"),
-    "shl": _shl,
-    "shr": _shr,
+_TEXTS: Mapping[str, Mapping[str, str]] = {
+    "add": _whole("add", "({2} + {3})"),
+    "sub": _whole("sub", "({2} - {3})"),
+    "mul": _whole("mul", "({2} * {3})"),
+    "div": {"f": "({2} / {3})", **dict.fromkeys("iu", "({0})({2} / {3})")},
+    "rem": {"f": "fmod({2}, {3})", **dict.fromkeys("iu", "({0})({2} % {3})")},
+    "pow": {"f": "pow({2}, {3})"},
+    "and": {"b": "({2} & {3})", **_whole("and", "")},
+    "or": {"b": "({2} | {3})", **_whole("or", "")},
+    "xor": {"b": "({2} ^ {3})", **_whole("xor", "")},
+    "shl": dict.fromkeys("iu", "({0})(({1}){2} << {3})"),
+    "shr": dict.fromkeys("iu", "({0})({2} >> {3})"),
+    "min": dict.fromkeys("iu", "({2} < {3} ? {2} : {3})"),
+    "max": dict.fromkeys("iu", "({2} > {3} ? {2} : {3})"),
+    **{name: dict.fromkeys("fiub", f"({{2}} {sign} {{3}})") for name, sign in _RELATIONS.items()},
+    "where": dict.fromkeys("b", "({2} ? {3} : {4})"),
+    "neg": {"f": "-{2}", **dict.fromkeys("iu", "({0})(0U - ({1}){2})")},
+    "not": {"b": "(!{2})", **dict.fromkeys("iu", "({0})(~{2})")},
+    **{name: {"f": f"{name}({{2}})"} for name in ("exp", "log", "sin", "cos", "tanh", "erf")},
 }
-"""Operations of two operands of one type, by name."""
+"""By the operation and the kind of its first operand, of the type of the result, the unsigned type
+in which whole numbers are computed, and the operands."""
 
-_RELATION = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
-
-_FUNCTION = {
-    **{name: f"{name}({{}})" for name in ("exp", "log", "sin", "cos", "tanh", "erf")},
-    "rsqrt": "rsqrt({})",
-    "neg": "-{}",
-    "recip": "(1 / {})",
-}
 _EXACT = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "abs": "fabs"}
-_WHOLE = frozenset({"abs", "neg", "floor", "ceil", "round"})
-"""What gives a narrow float for a narrow float."""
-
-
-def unary(out: Writer, name: str, dtype: DType, a: str) -> str:
-    """An operation of one operand."""
-    if name == "not" and dtype is DType.BOOL:
-        return f"(!{a})"
-    if dtype.is_float:
-        result = _of_float(out, name, dtype, a)
-        return result if name in _WHOLE else out.functions.rounded(dtype, result)
-    if name == "not":
-        return f"({register(out.dialect, dtype)})(~{a})"
-    negated = _wrapped(out, dtype, lambda u: f"0U - ({u}){a}")
-    if name == "neg":
-        return negated
-    return f"({a} < 0 ? {negated} : {a})" if dtype in SIGNED else a
-
-
-def _of_float(out: Writer, name: str, dtype: DType, a: str) -> str:
-    if name in _EXACT:
-        return out.functions.exact(_EXACT[name], wide(dtype), a)
-    return _FUNCTION[name].format(a)
-
-
-def fma(out: Writer, dtype: DType, a: str, b: str, c: str) -> str:
-    """a * b + c, of floats rounded once."""
-    if dtype.is_float:
-        return out.functions.rounded(dtype, out.functions.fma(wide(dtype), a, b, c))
-    return _wrapped(out, dtype, lambda u: f"({u}){a} * ({u}){b} + ({u}){c}")
 
 
 def elementwise(out: Writer, n: Node, operands: list[str]) -> str:
     """The expression of an elementwise node."""
-    return _RULES[n.op](out, n, *operands)
+    simpler = definition(n, out.dialect.has)
+    if simpler is None:
+        return _primitive(out, n, operands)
+    known = dict(zip(n.srcs, operands, strict=True))
+    if _says_once(simpler, known):
+        return _nested(out, simpler, known)
+    return f"{_function(out, n)}({', '.join(operands)})"
 
 
-def _where(out: Writer, n: Node, c: str, a: str, b: str) -> str:
-    return f"({c} ? {a} : {b})"
+def _primitive(out: Writer, n: Node, operands: list[str]) -> str:
+    d, dtype = out.dialect, n.srcs[0].dtype
+    if n.op == "cast":
+        return f"({register(d, n.dtype)}){operands[0]}"
+    if n.op == "bitcast":
+        return casts.from_bits(out, casts.to_bits(out, operands[0], dtype), n.dtype)
+    if n.op == "fma":
+        return out.functions.fma(dtype, *operands)
+    if n.op in _EXACT:
+        return out.functions.exact(_EXACT[n.op], dtype, operands[0])
+    unsigned = wide_word(d, dtype) if dtype.is_int else ""
+    return _TEXTS[n.op][dtype.kind].format(register(d, n.dtype), unsigned, *operands)
 
 
-def _cast(out: Writer, n: Node, a: str) -> str:
-    return casts.convert(out, a, n.srcs[0].dtype, n.dtype)
+def _says_once(root: Node, known: Mapping[Node, str]) -> bool:
+    """Whether nothing but what is known, and constants, is used twice in an expression."""
+    uses: dict[Node, int] = {}
+    stack = [root]
+    while stack:
+        n = stack.pop()
+        uses[n] = uses.get(n, 0) + 1
+        if n in known or n.op in ("const", "broadcast"):
+            continue
+        if uses[n] > 1:
+            return False
+        stack += n.srcs
+    return True
 
 
-def _bitcast(out: Writer, n: Node, a: str) -> str:
-    return casts.from_bits(out, casts.to_bits(out, a, n.srcs[0].dtype), n.dtype)
+def _nested(out: Writer, n: Node, known: Mapping[Node, str]) -> str:
+    if n in known:
+        return known[n]
+    if n.op == "broadcast":
+        return _nested(out, n.srcs[0], known)
+    if n.op == "const":
+        return literal(n.dtype, n["value"])
+    return elementwise(out, n, [_nested(out, s, known) for s in n.srcs])
 
 
-def _fma(out: Writer, n: Node, a: str, b: str, c: str) -> str:
-    return fma(out, n.dtype, a, b, c)
+def _function(out: Writer, n: Node) -> str:
+    """The name of a C function that computes an operation of scalars."""
+    source, d = n.srcs[0].dtype, out.dialect
+    name = (
+        f"hal_{n.dtype.short}_of_{source.short}" if n.op == "cast" else f"hal_{n.op}_{source.short}"
+    )
+    if out.functions.has(name):
+        return name
+    given = [node("var", Type((), s.dtype), id=i) for i, s in enumerate(n.srcs)]
+    simpler = definition(
+        node(n.op, Type((), n.dtype), tuple(given), **dict(n.attrs)), out.dialect.has
+    )
+    assert simpler is not None
+    known = {x: "xyz"[i] for i, x in enumerate(given)}
+    lines: list[str] = []
+    for step in toposort((simpler,)):
+        if step not in known and step.op != "const":
+            value = elementwise(out, step, [_nested(out, s, known) for s in step.srcs])
+            known[step] = f"v{len(lines)}"
+            lines.append(f"    const {register(d, step.dtype)} {known[step]} = {value};\n")
+    head = ", ".join(f"{register(d, x.dtype)} {known[x]}" for x in given)
+    kind = register(d, n.dtype)
+    text = (
+        f"{d.function} {kind} {name}({head}) {{\n{''.join(lines)}    return {known[simpler]};\n}}\n"
+    )
+    return out.functions.define(name, text)
 
 
-def _unary(name: str, out: Writer, n: Node, a: str) -> str:
-    return unary(out, name, n.dtype, a)
+def combined(out: Writer, op: str, dtype: DType, a: str, b: str) -> str:
+    """An operation of two operands of one type."""
+    root, x, y = _of_two(op, dtype)
+    return _nested(out, root, {x: a, y: b})
 
 
-def _binary(operation: Operation, out: Writer, n: Node, a: str, b: str) -> str:
-    return operation(out, n.dtype, a, b)
+@cache
+def _of_two(op: str, dtype: DType) -> tuple[Node, Node, Node]:
+    """An operation and the two variables that are its operands."""
+    x, y = (node("var", Type((), dtype), id=i) for i in range(2))
+    return computed(binary(op, x, y)), x, y
 
 
-def _compare(relation: str, out: Writer, n: Node, a: str, b: str) -> str:
-    return f"({a} {relation} {b})"
+def converted(out: Writer, value: str, source: DType, targets: Iterable[DType]) -> str:
+    """A value cast to one type after the other."""
+    x = n = node("var", Type((), source), id=0)
+    for target in targets:
+        n = cast(n, target)
+    return _nested(out, n, {x: value})
 
 
-_RULES: Mapping[str, Callable[..., str]] = {
-    **{name: partial(_unary, name) for name in (*_FUNCTION, *_EXACT, "not")},
-    **{name: partial(_binary, operation) for name, operation in BINARY.items()},
-    **{name: partial(_compare, relation) for name, relation in _RELATION.items()},
-    "fma": _fma,
-    "where": _where,
-    "cast": _cast,
-    "bitcast": _bitcast,
-}
+def fma(out: Writer, dtype: DType, a: str, b: str, c: str) -> str:
+    """a * b + c, of floats rounded once."""
+    given = tuple(node("var", Type((), dtype), id=i) for i in range(3))
+    return elementwise(out, node("fma", given[0].type, given), [a, b, c])

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from hal.core.dtypes import DType
 from hal.core.values import ATHREAD_C
-from stack.compiler.text.c.dialect import REGISTERS, WORDS, WRITTEN_OUT, Dialect
+from stack.compiler.text.c.dialect import HAS, REGISTERS, WORDS, Dialect
 
 _HEADER = """\
 #include <slave.h>
@@ -39,7 +39,6 @@ HAL_BITS(ulong, double)
 #define as_double(x) as_double_of_ulong(x)
 #define as_ulong(x) as_ulong_of_double(x)
 #define fmod(x, y) _Generic((x), float: fmodf, default: fmod)(x, y)
-#define rsqrt(x) (1 / sqrt(x))
 #define sin(x) _Generic((x), float: sinf, default: sin)(x)
 #define cos(x) _Generic((x), float: cosf, default: cos)(x)"""
 """The last lines name the function of the argument's type, as the other languages do."""
@@ -85,7 +84,7 @@ ATHREAD = Dialect(
     exact=_EXACT,
     vectors=_VECTORS,
     splat="{1}",
-    written_out=WRITTEN_OUT,
+    has=HAS,
     work=MappingProxyType(
         {
             "f64": "athread_work_f64({});",

@@ -9,7 +9,7 @@ from hal.core.dtypes import DType
 from hal.tile.kernel import GLOBAL, Memory
 from hal.tile.ops import ATOMICS
 from stack.compiler.text.c import arith, casts
-from stack.compiler.text.c.types import memory, register, wide
+from stack.compiler.text.c.types import register
 from stack.compiler.text.c.writer import Writer
 
 _BUILTIN = {"add": "add", "min": "min", "max": "max", "exchange": "xchg"}
@@ -67,7 +67,7 @@ def _text(out: Writer, name: str, kind: str, target: Memory) -> str:
         "function": d.function,
         "name": name,
         "space": d.in_global if target.space == GLOBAL else d.in_scratch,
-        "element": memory(d, dtype),
+        "element": register(d, dtype),
         "value": register(d, dtype),
         "word": d.words[bits],
         "long": d.words[64],
@@ -87,12 +87,12 @@ def _text(out: Writer, name: str, kind: str, target: Memory) -> str:
 
 def _next(out: Writer, kind: str, dtype: DType) -> str:
     op = ATOMICS[kind]
-    return "x" if op is None else arith.BINARY[op](out, dtype, "a", "x")
+    return "x" if op is None else arith.combined(out, op, dtype, "a", "x")
 
 
 def _part(out: Writer, dtype: DType, common: dict[str, str]) -> str:
     part = out.dialect.words[dtype.bits]
     current = "raw != 0" if dtype is DType.BOOL else casts.from_bits(out, "raw", dtype)
-    raw = "b" if wide(dtype) is DType.BOOL else casts.to_bits(out, "b", dtype)
+    raw = "b" if dtype is DType.BOOL else casts.to_bits(out, "b", dtype)
     mask = f"0x{(1 << dtype.bits) - 1:X}U"
     return _PART.substitute(common, part=part, current=current, bits=raw, mask=mask)

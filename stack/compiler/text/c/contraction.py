@@ -1,7 +1,4 @@
-"""Tiles that take loops of their own: reductions, scans and matrix products, into arrays.
-
-Sums of narrow floats are kept in f32 and rounded at the end.
-"""
+"""Tiles that take loops of their own: reductions, scans and matrix products, into arrays."""
 
 from __future__ import annotations
 
@@ -10,18 +7,18 @@ from collections.abc import Mapping
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
-from hal.tile.numeric import NARROW, bounds
+from hal.tile.numeric import bounds
 from hal.tile.ops import COMBINE
-from stack.compiler.text.c import arith, casts
+from stack.compiler.text.c import arith
 from stack.compiler.text.c.nest import Nest
 from stack.compiler.text.c.scope import Array, Rule, Scope
 from stack.compiler.text.c.trigonometric import trigonometric
-from stack.compiler.text.c.types import literal, wide
+from stack.compiler.text.c.types import literal
 
 
 def combined(scope: Scope, n: Node, a: str, b: str) -> str:
     """Two parts of a reduction or scan as one."""
-    return arith.BINARY[COMBINE[n["kind"]]](scope.out, wide(n.dtype), a, b)
+    return arith.combined(scope.out, COMBINE[n["kind"]], n.dtype, a, b)
 
 
 def identity(kind: str, dtype: DType) -> str:
@@ -53,7 +50,6 @@ def _reduce(scope: Scope, n: Node) -> Array:
         nest.do(f"{cell} = {combined(scope, n, cell, nest.element(x, at))};", n.dtype)
         nest.spend(n.dtype, 1)
         nest.emit()
-    _round(scope, total, n.dtype)
     return total
 
 
@@ -90,28 +86,25 @@ def _scan(scope: Scope, n: Node) -> Array:
         nest.do(f"else {cell} = {combined(scope, n, before, value)};", n.dtype)
         nest.spend(n.dtype, 1)
     nest.emit()
-    _round(scope, prefix, n.dtype)
     return prefix
 
 
 def _dot(scope: Scope, n: Node) -> Array:
     """A row of b is added to a row of sums, times one element of a."""
     a, b, acc = n.srcs
-    total, dtype, out = scope.declare(n.type), wide(n.dtype), scope.out
+    total, dtype, out = scope.declare(n.type), n.dtype, scope.out
     start = Nest(scope, n.shape)
     first = start.element(acc, start.position)
     nest = Nest(scope, (n.shape[0], a.shape[1], n.shape[1]))
     row, depth, column = nest.position
-    left = casts.widen(out, nest.element(a, (row, depth)), a.dtype, dtype)
-    right = casts.widen(out, nest.element(b, (depth, column)), b.dtype, dtype)
+    left, right = nest.element(a, (row, depth)), nest.element(b, (depth, column))
     start.do(f"{total.at(start.position)} = {first};")
     start.emit()
     cell = total.at((row, column))
-    product = arith.BINARY["mul"](out, dtype, left, right)
-    nest.do(f"{cell} = {arith.BINARY['add'](out, dtype, cell, product)};", dtype)
+    product = arith.combined(out, "mul", dtype, left, right)
+    nest.do(f"{cell} = {arith.combined(out, 'add', dtype, cell, product)};", dtype)
     nest.spend(dtype, 2)
     nest.emit()
-    _round(scope, total, n.dtype)
     return total
 
 
@@ -119,14 +112,6 @@ def _fill(scope: Scope, array: Array, value: str) -> None:
     nest = Nest(scope, array.shape)
     nest.do(f"{array.at(nest.position)} = {value};")
     nest.emit()
-
-
-def _round(scope: Scope, array: Array, dtype: DType) -> None:
-    if dtype in NARROW:
-        nest = Nest(scope, array.shape)
-        cell = array.at(nest.position)
-        nest.do(f"{cell} = {scope.out.functions.rounded(dtype, cell)};")
-        nest.emit()
 
 
 LOOPS: Mapping[str, Rule] = {

@@ -24,7 +24,6 @@ from hal.tile.node import Node
 from stack.compiler.text.c import memory, products, shared
 from stack.compiler.text.c.nest import Nest
 from stack.compiler.text.c.scope import Array, Scope
-from stack.compiler.text.c.types import memory as memory_type
 from stack.compiler.text.c.types import register
 
 
@@ -124,8 +123,7 @@ def alloc(scope: Scope, s: Alloc) -> None:
     d, m = scope.out.dialect, s.memory
     scope.out.fixed_nbytes += max(m.size, 1) * m.dtype.nbytes
     scope.out.scratch.append(
-        f"{d.in_scratch} {memory_type(d, m.dtype)} "
-        f"{memory.pointer(m)}[{max(m.size, 1)}] {d.aligned};"
+        f"{d.in_scratch} {register(d, m.dtype)} {memory.pointer(m)}[{max(m.size, 1)}] {d.aligned};"
     )
 
 

@@ -13,7 +13,6 @@ from hal.core.dtypes import DType
 from hal.tile.build import broadcast, transpose
 from hal.tile.kernel import GLOBAL, Access, Atomic, Copy, Gather, Load, Memory, Scatter, Store
 from hal.tile.node import Node
-from hal.tile.numeric import NARROW
 from stack.compiler.text.c import atomics, casts
 from stack.compiler.text.c.nest import Nest
 from stack.compiler.text.c.scope import Array, Index, Position, Scope
@@ -96,7 +95,7 @@ def _vectors(
     step = access.strides[-1] if access.strides else None
     if columns % 2 or step is None or scalar(scope, step) != "1L":
         return None
-    if dtype is DType.BOOL or dtype in NARROW:
+    if dtype is DType.BOOL:
         return None
     nest, places = by_vectors(scope, array.shape)
     functions, kind = scope.out.functions, register(scope.out.dialect, dtype)
@@ -164,7 +163,7 @@ def _loaded(scope: Scope, s: Load, access: Access, shape: tuple[int, ...]) -> Ar
     other = "0" if s.other is None else scalar(scope, s.other)
 
     def body(nest: Nest, condition: str | None) -> None:
-        value = casts.from_memory(scope.out, element(scope, access, nest.position), dtype)
+        value = casts.from_memory(element(scope, access, nest.position), dtype)
         if condition is not None:
             value = f"{condition} ? {value} : {other}"
         nest.do(f"{target.at(nest.position)} = {value};", dtype)
@@ -178,7 +177,7 @@ def store(scope: Scope, s: Store) -> None:
     """Write a tile."""
 
     def body(nest: Nest, condition: str | None) -> None:
-        value = casts.to_memory(scope.out, nest.element(s.value, nest.position), s.value.dtype)
+        value = nest.element(s.value, nest.position)
         guard = "" if condition is None else f"if ({condition}) "
         nest.do(f"{guard}{element(scope, s.target, nest.position)} = {value};", s.value.dtype)
 
@@ -216,7 +215,7 @@ def gather(scope: Scope, s: Gather) -> None:
     """Read elements at indices."""
     target, shape, dtype = scope.declare(s.result.type), s.index.shape, s.result.dtype
     nest = Nest(scope, shape)
-    value = casts.from_memory(scope.out, indexed(nest, s.memory, s.index), dtype)
+    value = casts.from_memory(indexed(nest, s.memory, s.index), dtype)
     mask = masked(nest, s.mask, shape)
     if mask is not None:
         other = "0"
@@ -232,7 +231,7 @@ def scatter(scope: Scope, s: Scatter) -> None:
     """Write elements at indices, in order: the last of equal ones is kept."""
     nest = Nest(scope, s.index.shape)
     mask = masked(nest, s.mask, s.index.shape)
-    value = casts.to_memory(scope.out, nest.element(s.value, nest.position), s.value.dtype)
+    value = nest.element(s.value, nest.position)
     guard = "" if mask is None else f"if ({mask}) "
     nest.do(f"{guard}{indexed(nest, s.memory, s.index)} = {value};")
     nest.emit()

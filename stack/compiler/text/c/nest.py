@@ -16,9 +16,9 @@ from hal.tile.node import Node
 from hal.tile.ops import ELEMENTWISE
 from stack.compiler.text.c import arith
 from stack.compiler.text.c.scope import ZERO, Index, Position, Scope, flat
-from stack.compiler.text.c.types import literal, register, wide
+from stack.compiler.text.c.types import literal, register
 from stack.compiler.text.c.work import priced, work
-from stack.compiler.text.math import expand, is_expanded
+from stack.compiler.text.primitive import definition, is_written_out
 
 Place = tuple[Node, Position]
 
@@ -57,11 +57,11 @@ class Nest:
         """Append a line to the innermost body, which moves an element of a type, if any."""
         self._lines[-1].append(line)
         if dtype is not None:
-            self._spend(len(self._loops), "near", wide(dtype).nbytes)
+            self._spend(len(self._loops), "near", dtype.nbytes)
 
     def spend(self, dtype: DType, operations: float) -> None:
         """Count operations of the innermost body."""
-        self._spend(len(self._loops), *priced(wide(dtype), operations))
+        self._spend(len(self._loops), *priced(dtype, operations))
 
     def move(self, nbytes: int) -> None:
         """Count what the innermost body moves."""
@@ -126,12 +126,14 @@ class Nest:
         if n.op in _MOVED:
             yield n.srcs[0], _MOVED[n.op](self, n, at)
         elif self._is_written_out(n):
-            yield expand(n), at
+            simpler = definition(n, self.scope.out.dialect.has)
+            assert simpler is not None
+            yield simpler, at
         else:
             yield from ((s, at) for s in n.srcs)
 
     def _is_written_out(self, n: Node) -> bool:
-        return n.op in self.scope.out.dialect.written_out and is_expanded(n)
+        return is_written_out(n, self.scope.out.dialect.has)
 
     def _compute(self, n: Node, at: Position, operands: list[str]) -> None:
         level = max((i.level for i in at), default=0)
@@ -149,7 +151,7 @@ class Nest:
 
     def _price(self, n: Node, level: int) -> None:
         if n in self.scope.arrays and n.shape:
-            self._spend(level, "near", wide(n.dtype).nbytes)
+            self._spend(level, "near", n.dtype.nbytes)
         elif n.op in ELEMENTWISE and not self._is_written_out(n) and n not in self.scope.arrays:
             kind, amount = work(n)
             if n.shape:
@@ -183,7 +185,7 @@ class Nest:
             return literal(n.dtype, n["value"])
         if n.op == "arange":
             kind = register(out.dialect, n.dtype)
-            return out.functions.rounded(n.dtype, f"({kind})({at[0].text})")
+            return f"({kind})({at[0].text})"
         assert n.op in ("program_id", "num_programs"), f"{n} is not defined here"
         form = out.dialect.program if n.op == "program_id" else out.dialect.grid
         return form.format(n["axis"])

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from hal.core.dtypes import DType
 from hal.core.values import OPENCL_C
-from stack.compiler.text.c.dialect import REGISTERS, WORDS, WRITTEN_OUT, Dialect
+from stack.compiler.text.c.dialect import HAS, REGISTERS, WORDS, Dialect
 
 _INSTRUCTIONS = "defined(__clang__) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA))"
 """OpenCL's functions may be calls, which keep loops from becoming vector code; where the processor
@@ -83,7 +83,7 @@ OPENCL = Dialect(
     streamed=_STREAMED,
     streamed_end=_STREAMED_END,
     splat="({})({})",
-    written_out=WRITTEN_OUT,
+    has=HAS,
     work=MappingProxyType({}),
 )
 """OpenCL C 1.2. An instance is one work-item; with scratch memory, which is local memory, it is a

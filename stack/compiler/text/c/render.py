@@ -15,8 +15,9 @@ from stack.compiler.text.c.dialect import Dialect
 from stack.compiler.text.c.memory import pointer
 from stack.compiler.text.c.opencl import OPENCL
 from stack.compiler.text.c.scope import Scope
-from stack.compiler.text.c.types import memory, register
+from stack.compiler.text.c.types import register
 from stack.compiler.text.c.writer import Writer
+from stack.compiler.text.primitive import computed_in
 
 
 def render_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
@@ -25,7 +26,7 @@ def render_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
 
 
 def _render(kernel: Kernel, dialect: Dialect, info: DeviceInfo) -> KernelSource:
-    out = Writer(dialect)
+    kernel, out = computed_in(kernel), Writer(dialect)
     large = streamed.found(kernel, info)
     scope = Scope(out, LOOPS, streamed.rules(out, large, streamed.least_nbytes(info)))
     for p in kernel.params:
@@ -56,17 +57,17 @@ def arguments(dialect: Dialect, p: Param) -> Iterator[str]:
         yield f"{dialect.in_global} {dialect.words[8]} *{p.name}_base"
         yield f"{dialect.words[64]} {p.name}_offset"
     else:
-        yield f"{memory(dialect, p.dtype)} {p.name}_value"
+        yield f"{register(dialect, p.dtype)} {p.name}_value"
 
 
 def parameter(scope: Scope, p: Param) -> None:
     """The pointer or value of a parameter."""
     out = scope.out
     if p.kind is ParamKind.BUFFER:
-        kind = f"{out.dialect.in_global} {memory(out.dialect, p.dtype)} *"
+        kind = f"{out.dialect.in_global} {register(out.dialect, p.dtype)} *"
         name = pointer(Memory(p.name, p.dtype))
         out.do(f"{kind}{name} = ({kind})({p.name}_base + {p.name}_offset);")
         return
     name, kind = out.name("t"), register(out.dialect, p.dtype)
-    out.do(f"const {kind} {name} = {casts.from_memory(out, f'{p.name}_value', p.dtype)};")
+    out.do(f"const {kind} {name} = {casts.from_memory(f'{p.name}_value', p.dtype)};")
     scope.scalars[node("scalar", Type((), p.dtype), name=p.name)] = name

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hal.tile.node import Node, Type
-from stack.compiler.text.c.types import register, wide
+from stack.compiler.text.c.types import register
 from stack.compiler.text.c.writer import Writer
 
 
@@ -86,7 +86,7 @@ class Scope:
     def declare(self, type: Type) -> Array:
         """A new array."""
         kind = register(self.out.dialect, type.dtype)
-        self.out.hold(type.size * wide(type.dtype).nbytes)
+        self.out.hold(type.size * type.dtype.nbytes)
         array = Array(self.out.name("v"), type.shape)
         self.out.do(f"{kind} {array.name}{f'[{type.size}]' if type.shape else ''};")
         return array

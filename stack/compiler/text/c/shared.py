@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from hal.core.dtypes import DType
 from hal.tile.kernel import For, Statement
 from hal.tile.node import Node, toposort
-from hal.tile.numeric import NARROW
 from hal.tile.ops import ELEMENTWISE
 from hal.tile.walk import defines, reads
-from stack.compiler.text.math import is_expanded
+from stack.compiler.text.math import FUNCTIONS
 
 _WORTH = 8
 """The least cost of what is kept, in operations for each element."""
@@ -96,9 +96,9 @@ def _costs(order: Sequence[Node], loops: Collection[str]) -> Mapping[Node, int]:
 
 
 def _cost(n: Node) -> int:
-    if is_expanded(n):
+    if n.op in FUNCTIONS and n.dtype is not DType.F64:
         return _FUNCTION
-    return _COSTS.get(n.op, 1) + 3 * (n.dtype in NARROW)
+    return 4 if n.op == "cast" and n.dtype.is_narrow else _COSTS.get(n.op, 1)
 
 
 def is_pointwise(n: Node, x: Node, arrays: Collection[Node]) -> bool:

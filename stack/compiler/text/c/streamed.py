@@ -16,7 +16,6 @@ from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.tile.kernel import GLOBAL, For, Kernel, Statement, Store
 from hal.tile.node import Node, toposort
-from hal.tile.numeric import NARROW
 from stack.compiler.text.c import control, memory
 from stack.compiler.text.c.scope import ZERO, Scope, StatementRule
 from stack.compiler.text.c.types import register
@@ -126,7 +125,7 @@ def _is_row(s: Store) -> bool:
         return False
     one = access.strides[-1].op == "const" and access.strides[-1]["value"] == 1
     whole = shape[-1] * dtype.nbytes % _VECTOR_NBYTES == 0 and math.prod(shape[:-1]) == 1
-    return one and whole and dtype is not DType.BOOL and dtype not in NARROW
+    return one and whole and dtype is not DType.BOOL
 
 
 def _ever_new(s: Store, loops: Sequence[_Loop]) -> bool:

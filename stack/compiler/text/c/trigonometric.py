@@ -4,13 +4,12 @@ language's functions for the few arguments that are too large for that."""
 from __future__ import annotations
 
 from hal.core.dtypes import DType
-from hal.tile.build import cast
-from hal.tile.node import Node, node
+from hal.tile.node import Node
 from stack.compiler.text.c import arith
 from stack.compiler.text.c.nest import Nest
 from stack.compiler.text.c.scope import Array, Scope
-from stack.compiler.text.c.types import literal, wide
-from stack.compiler.text.math import TRIGONOMETRIC_LIMIT, expand
+from stack.compiler.text.c.types import literal
+from stack.compiler.text.math import FUNCTIONS, TRIGONOMETRIC_LIMIT
 
 
 def trigonometric(scope: Scope, n: Node) -> Array:
@@ -21,13 +20,12 @@ def trigonometric(scope: Scope, n: Node) -> Array:
         return array
     far = scope.declare(n.type.with_dtype(DType.I32).with_shape(()))
     scope.out.do(f"{far.name} = 0;")
-    x = cast(n.srcs[0], DType.F32)
+    (x,) = n.srcs
     nest = Nest(scope, n.shape)
-    value = nest.element(expand(node(n.op, x.type, (x,))), nest.position)
+    value = nest.element(FUNCTIONS[n.op](x), nest.position)
     size = scope.out.functions.exact("fabs", DType.F32, nest.element(x, nest.position))
     nest.do(f"{far.name} |= {_is_far(size)};")
-    rounded = scope.out.functions.rounded(n.dtype, value)
-    nest.do(f"{array.at(nest.position)} = {rounded};")
+    nest.do(f"{array.at(nest.position)} = {value};")
     nest.emit()
     with scope.out.block(f"if ({far.name})"):
         _by_function(scope.inner(), n, array, "fabs")
@@ -43,7 +41,7 @@ def _by_function(scope: Scope, n: Node, array: Array, size: str) -> None:
     """Compute all elements, or where `size` names a function those that are far."""
     nest, out = Nest(scope, n.shape), scope.out
     x = nest.element(n.srcs[0], nest.position)
-    value = arith.unary(out, n.op, n.dtype, x)
-    far = f"if ({_is_far(out.functions.exact(size, wide(n.dtype), x))}) " if size else ""
+    value = arith.elementwise(out, n, [x])
+    far = f"if ({_is_far(out.functions.exact(size, n.dtype, x))}) " if size else ""
     nest.do(f"{far}{array.at(nest.position)} = {value};")
     nest.emit()

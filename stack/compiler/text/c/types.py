@@ -5,25 +5,18 @@ from __future__ import annotations
 import math
 
 from hal.core.dtypes import DType
-from hal.tile.numeric import NARROW, bounds, constant, quiet
+from hal.tile.numeric import bounds, constant, quiet
 from stack.compiler.text.c.dialect import Dialect
-
-SIGNED = frozenset(d for d in DType if d.kind == "i")
-
-
-def wide(dtype: DType) -> DType:
-    """The type in which arithmetic is done."""
-    return DType.F32 if dtype in NARROW else dtype
 
 
 def register(dialect: Dialect, dtype: DType) -> str:
-    """The C type of a value that is computed with; a narrow float is kept rounded in an f32."""
-    return dialect.registers[dtype]
+    """The C type of a value, in a variable and in memory; a narrow float is its bits."""
+    return dialect.words[dtype.bits] if dtype.is_narrow else dialect.registers[dtype]
 
 
-def memory(dialect: Dialect, dtype: DType) -> str:
-    """The C type of an element in memory: narrow floats are their bits."""
-    return dialect.words[16] if dtype in NARROW else dialect.registers[dtype]
+def wide_word(dialect: Dialect, dtype: DType) -> str:
+    """The unsigned type in which integers of a width are computed."""
+    return dialect.words[max(dtype.bits, 32)]
 
 
 def unsigned(dialect: Dialect, dtype: DType) -> str:
@@ -35,7 +28,10 @@ def literal(dtype: DType, value: float) -> str:
     """A constant in a register."""
     if dtype.is_float:
         with quiet():
-            return _float(float(constant(value, dtype)), dtype)
+            rounded = constant(value, dtype)
+        if dtype.is_narrow:
+            return str(int.from_bytes(rounded.tobytes(), "little"))
+        return _float(float(rounded), dtype)
     if dtype is DType.BOOL:
         return "1" if value else "0"
     return _integer(int(value), dtype)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
-from hal.tile.numeric import NARROW
 from hal.tile.ops import ELEMENTWISE
 
 VECTOR_NBYTES = 64
@@ -23,7 +22,7 @@ _OPERATIONS = {
     "fma": 2,
 }
 _ROUNDED = 6
-"""Operations by which a narrow float is rounded."""
+"""Operations by which a narrow float is rounded; to become wide takes none."""
 _SIGNIFICANT = frozenset({*ELEMENTWISE} - {"bitcast"})
 
 
@@ -31,8 +30,8 @@ def work(n: Node) -> tuple[str, float]:
     """The kind of work and its amount for an element of an elementwise operation."""
     dtype = _computed(n)
     operations = float(_OPERATIONS.get(n.op, 1)) if n.op in _SIGNIFICANT else 0.0
-    if n.dtype in NARROW:
-        operations += _ROUNDED
+    if n.op == "cast" and (n.dtype.is_narrow or n.srcs[0].dtype.is_narrow):
+        operations = _ROUNDED if n.dtype.is_narrow else 0.0
     return priced(dtype, operations, bool(n.shape))
 
 

@@ -1,187 +1,169 @@
-"""Elementwise operations on operands: each function takes LLVM values of one width and writes the
-cheapest sequence with the meaning that `hal.tile.kernel` states.
-"""
+"""Primitive operations as LLVM instructions: how each is spelled, by the kind of its operands."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import cache
 
 from hal.core.dtypes import DType
-from stack.compiler.text.llvm.casts import round_to
-from stack.compiler.text.llvm.types import (
-    SIGNED,
-    constant,
-    is_constant,
-    register,
-    splat_constant,
-    vector,
-)
+from hal.tile.build import binary, cast
+from hal.tile.node import Node, Type, node
+from stack.compiler.text.llvm.types import constant, register, splat_constant, suffix, vector
 from stack.compiler.text.llvm.writer import Writer
+from stack.compiler.text.primitive import DEFINED, HALVES, SATURATION, computed, definition
 
-Operation = Callable[[Writer, DType, int, str, str], str]
+HAS = frozenset({SATURATION, HALVES, "sin", "cos"})
+"""Operations that have instructions or rules of their own."""
 
-_NANS = ("0x7FF8", "0xFFF8")
-
-
-def _plain(of_float: str, of_int: str, of_bool: str) -> Operation:
-    def operation(out: Writer, dtype: DType, width: int, a: str, b: str) -> str:
-        name = of_float if dtype.is_float else of_bool if dtype is DType.BOOL else of_int
-        result = out.put(f"{name} {vector(register(dtype), width)} {a}, {b}")
-        return round_to(out, result, dtype, width)
-
-    return operation
-
-
-def _extreme(name: str) -> Operation:
-    """min or max. The hardware's float form gives its second operand when unordered, so NaN needs
-    care only in the first one; a constant takes that place."""
-    relation = {"min": "olt", "max": "ogt"}[name]
-    of_bool = {"min": "and", "max": "or"}[name]
-
-    def operation(out: Writer, dtype: DType, width: int, a: str, b: str) -> str:
-        kind, mask = vector(register(dtype), width), vector("i1", width)
-        if dtype is DType.BOOL:
-            return out.put(f"{of_bool} {kind} {a}, {b}")
-        if not dtype.is_float:
-            sign = "s" if dtype in SIGNED else "u"
-            return out.elementwise(f"{sign}{name}", register(dtype), width, a, b)
-        if is_constant(b):
-            a, b = b, a
-        best = out.put(f"fcmp {relation} {kind} {a}, {b}")
-        best = out.put(f"select {mask} {best}, {kind} {a}, {kind} {b}")
-        if is_constant(a) and not any(nan in a for nan in _NANS):
-            return best
-        nan = out.put(f"fcmp uno {kind} {a}, zeroinitializer")
-        return out.put(f"select {mask} {nan}, {kind} {a}, {kind} {best}")
-
-    return operation
-
-
-def _divide(name: str) -> Operation:
-    def operation(out: Writer, dtype: DType, width: int, a: str, b: str) -> str:
-        kind = vector(register(dtype), width)
-        if dtype.is_float:
-            how = {"div": "fdiv", "rem": "frem"}[name]
-            return round_to(out, out.put(f"{how} {kind} {a}, {b}"), dtype, width)
-        if dtype in SIGNED:
-            return _divide_signed(out, name, dtype, width, a, b)
-        zero = out.put(f"icmp eq {kind} {b}, zeroinitializer")
-        safe = _select(out, kind, width, zero, _number(dtype, 1, width), b)
-        result = out.put(f"u{name} {kind} {a}, {safe}")
-        return _select(out, kind, width, zero, "zeroinitializer", result)
-
-    return operation
-
-
-def _divide_signed(out: Writer, name: str, dtype: DType, width: int, a: str, b: str) -> str:
-    """Divisors 0 and -1 (the one that overflows) are divided by 1 and mended."""
-    kind = vector(register(dtype), width)
-    zero = out.put(f"icmp eq {kind} {b}, zeroinitializer")
-    minus = out.put(f"icmp eq {kind} {b}, {_number(dtype, -1, width)}")
-    odd = out.put(f"or {vector('i1', width)} {zero}, {minus}")
-    safe = _select(out, kind, width, odd, _number(dtype, 1, width), b)
-    result = out.put(f"s{name} {kind} {a}, {safe}")
-    if name == "div":
-        negated = out.put(f"sub {kind} zeroinitializer, {a}")
-        result = _select(out, kind, width, minus, negated, result)
-    return _select(out, kind, width, zero, "zeroinitializer", result)
-
-
-def _shift(left: bool) -> Operation:
-    def operation(out: Writer, dtype: DType, width: int, a: str, b: str) -> str:
-        scalar = register(dtype)
-        kind = vector(scalar, width)
-        if not left and dtype in SIGNED:
-            most = _number(dtype, dtype.bits - 1, width)
-            amount = out.elementwise("umin", scalar, width, b, most)
-            return out.put(f"ashr {kind} {a}, {amount}")
-        inside = out.put(f"icmp ult {kind} {b}, {_number(dtype, dtype.bits, width)}")
-        shifted = out.put(f"{'shl' if left else 'lshr'} {kind} {a}, {b}")
-        return _select(out, kind, width, inside, shifted, "zeroinitializer")
-
-    return operation
-
-
-def _select(out: Writer, kind: str, width: int, mask: str, a: str, b: str) -> str:
-    return out.put(f"select {vector('i1', width)} {mask}, {kind} {a}, {kind} {b}")
-
-
-def _number(dtype: DType, value: int, width: int) -> str:
-    return splat_constant(register(dtype), constant(dtype, value), width)
-
-
-BINARY: Mapping[str, Operation] = {
-    "add": _plain("fadd", "add", "or"),
-    "sub": _plain("fsub", "sub", "xor"),
-    "mul": _plain("fmul", "mul", "and"),
-    "div": _divide("div"),
-    "rem": _divide("rem"),
-    "min": _extreme("min"),
-    "max": _extreme("max"),
-    "and": _plain("", "and", "and"),
-    "or": _plain("", "or", "or"),
-    "xor": _plain("", "xor", "xor"),
-    "shl": _shift(left=True),
-    "shr": _shift(left=False),
+_INSTRUCTIONS: Mapping[str, Mapping[str, str]] = {
+    "add": {"f": "fadd", "i": "add", "u": "add"},
+    "sub": {"f": "fsub", "i": "sub", "u": "sub"},
+    "mul": {"f": "fmul", "i": "mul", "u": "mul"},
+    "div": {"f": "fdiv", "i": "sdiv", "u": "udiv"},
+    "rem": {"f": "frem", "i": "srem", "u": "urem"},
+    "and": dict.fromkeys("iub", "and"),
+    "or": dict.fromkeys("iub", "or"),
+    "xor": dict.fromkeys("iub", "xor"),
+    "shl": dict.fromkeys("iu", "shl"),
+    "shr": {"i": "ashr", "u": "lshr"},
+    "eq": {"f": "fcmp oeq", **dict.fromkeys("iub", "icmp eq")},
+    "ne": {"f": "fcmp une", **dict.fromkeys("iub", "icmp ne")},
+    "lt": {"f": "fcmp olt", "i": "icmp slt", **dict.fromkeys("ub", "icmp ult")},
+    "le": {"f": "fcmp ole", "i": "icmp sle", **dict.fromkeys("ub", "icmp ule")},
+    "neg": {"f": "fneg", **dict.fromkeys("iu", "sub {} zeroinitializer,")},
+    "not": dict.fromkeys("iub", "xor"),
 }
-"""Operations of two operands of one type, by name."""
 
-_FLOAT_RELATION = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole"}
-_INT_RELATION = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le"}
-
-
-def compare(out: Writer, name: str, dtype: DType, width: int, a: str, b: str) -> str:
-    """A comparison; gives i1 lanes."""
-    kind = vector(register(dtype), width)
-    if dtype.is_float:
-        return out.put(f"fcmp {_FLOAT_RELATION[name]} {kind} {a}, {b}")
-    sign = "" if name in ("eq", "ne") else "s" if dtype in SIGNED else "u"
-    return out.put(f"icmp {sign}{_INT_RELATION[name]} {kind} {a}, {b}")
-
-
-_UNARY_INTRINSIC = {
-    "abs": "fabs",
-    "sqrt": "sqrt",
-    "floor": "floor",
-    "ceil": "ceil",
-    "round": "roundeven",
+_INTRINSICS: Mapping[str, Mapping[str, str]] = {
+    "min": {"i": "smin", "u": "umin"},
+    "max": {"i": "smax", "u": "umax"},
+    **{name: {"f": name} for name in ("sqrt", "floor", "ceil", "fma")},
+    **{name: {"f": name} for name in ("exp", "log", "sin", "cos", "tanh", "pow")},
+    "abs": {"f": "fabs"},
+    "round": {"f": "roundeven"},
 }
-_EXACT = frozenset({"abs", "neg", "floor", "ceil", "round"})
+
+_SOURCE = {"f": "f", "i": "s", "u": "u", "b": "u"}
 
 
-def unary(out: Writer, name: str, dtype: DType, width: int, a: str) -> str:
-    """neg, not, and the float functions that hardware has."""
-    scalar = register(dtype)
-    kind = vector(scalar, width)
-    if name == "not":
-        return out.put(f"xor {kind} {a}, {splat_constant(scalar, '-1', width)}")
-    if not dtype.is_float:
-        return _unary_int(out, name, dtype, width, a)
-    if name == "neg":
-        return out.put(f"fneg {kind} {a}")
-    if name == "recip":
-        one = splat_constant(scalar, constant(DType.F64, 1.0), width)
-        result = out.put(f"fdiv {kind} {one}, {a}")
+def instruction(out: Writer, n: Node, width: int, operands: list[str]) -> str:
+    """The value of a primitive node, of operands of so many lanes."""
+    dtype = n.srcs[0].type.dtype
+    if n.op in _INSTRUCTIONS:
+        return out.put(f"{_head(n.op, dtype, width)} {', '.join(operands)}")
+    if n.op in _INTRINSICS:
+        return out.elementwise(_INTRINSICS[n.op][dtype.kind], register(dtype), width, *operands)
+    if n.op == "where":
+        c, a, b = operands
+        kind = vector(register(n.dtype), width)
+        return out.put(f"select {vector('i1', width)} {c}, {kind} {a}, {kind} {b}")
+    return _converted(out, n, width, operands[0])
+
+
+@cache
+def _head(op: str, dtype: DType, width: int) -> str:
+    """An instruction up to its operands."""
+    kind = vector(register(dtype), width)
+    if op == "not":
+        return f"xor {kind} {splat_constant(register(dtype), '-1', width)},"
+    name = _INSTRUCTIONS[op][dtype.kind]
+    return name.format(kind) if "{}" in name else f"{name} {kind}"
+
+
+def _converted(out: Writer, n: Node, width: int, value: str) -> str:
+    source, target = n.srcs[0].dtype, n.dtype
+    a, b = register(source), register(target)
+    if a == b:
+        return value
+    if n.op == "bitcast":
+        how = "bitcast"
+    elif source.is_float and target.is_float:
+        how = "fpext" if source.bits < target.bits else "fptrunc"
+    elif source.is_float:
+        name = f"llvm.fpto{_SOURCE[target.kind]}i.sat.{suffix(b, width)}.{suffix(a, width)}"
+        return out.call(name, vector(b, width), (vector(a, width), value))
+    elif target.is_float:
+        how = f"{_SOURCE[source.kind]}itofp"
     else:
-        result = out.elementwise(_UNARY_INTRINSIC[name], scalar, width, a)
-    return result if name in _EXACT else round_to(out, result, dtype, width)
+        narrower = target.bits < source.bits
+        how = "trunc" if narrower else "sext" if source.kind == "i" else "zext"
+    return out.put(f"{how} {vector(a, width)} {value} to {vector(b, width)}")
 
 
-def _unary_int(out: Writer, name: str, dtype: DType, width: int, a: str) -> str:
-    kind = vector(register(dtype), width)
-    negated = out.put(f"sub {kind} zeroinitializer, {a}")
-    if name == "neg":
-        return negated
-    if dtype not in SIGNED:
-        return a
-    below = out.put(f"icmp slt {kind} {a}, zeroinitializer")
-    return _select(out, kind, width, below, negated, a)
+# definitions
+
+_Step = tuple[Node, tuple[int, ...]]
+"""A primitive node, and the places of its operands: first those of the operation, then those of the
+steps before."""
+
+
+def define(out: Writer, n: Node, width: int, operands: list[str]) -> str:
+    """The value of an operation, by its definition where it is not primitive."""
+    if n.op not in DEFINED:
+        return instruction(out, n, width, operands)
+    values = list(operands)
+    steps, last = _program(n.op, n.type.dtype, tuple(map(_operand, n.srcs)))
+    for step, places in steps:
+        if step.op == "const":
+            value = constant(step.dtype, step["value"])
+            values.append(splat_constant(register(step.dtype), value, width))
+        else:
+            values.append(instruction(out, step, width, [values[i] for i in places]))
+    return values[last]
+
+
+def _operand(x: Node) -> Node | DType:
+    """What the definition of an operation may depend on: a constant, or a type alone."""
+    while x.op == "broadcast":
+        x = x.srcs[0]
+    return x if x.op == "const" else x.type.dtype
+
+
+@cache
+def _program(
+    op: str, dtype: DType, operands: tuple[Node | DType, ...]
+) -> tuple[tuple[_Step, ...], int]:
+    """The steps of an operation, and the place of its value."""
+    given = [
+        x if isinstance(x, Node) else node("var", Type((), x), id=i) for i, x in enumerate(operands)
+    ]
+    places = {x: i for i, x in enumerate(given)}
+    steps: list[_Step] = []
+
+    def place(n: Node) -> int:
+        """Where a node's value is, after the steps that it takes."""
+        if n not in places:
+            simpler = definition(n, HAS)
+            if simpler is None:
+                steps.append((n, tuple(place(s) for s in n.srcs)))
+                places[n] = len(given) + len(steps) - 1
+            else:
+                places[n] = place(simpler)
+        return places[n]
+
+    last = place(computed(node(op, Type((), dtype), tuple(given))))
+    return tuple(steps), last
+
+
+def combine(out: Writer, op: str, dtype: DType, width: int, a: str, b: str) -> str:
+    """An operation of two operands of one type."""
+    return define(out, _of_two(op, dtype), width, [a, b])
+
+
+@cache
+def _of_two(op: str, dtype: DType) -> Node:
+    x, y = (node("var", Type((), dtype), id=i) for i in range(2))
+    return binary(op, x, y)
 
 
 def fma(out: Writer, dtype: DType, width: int, a: str, b: str, c: str) -> str:
-    """a * b + c, rounded once; of integers it wraps."""
+    """a * b + c, of floats rounded once."""
     if dtype.is_float:
-        return round_to(out, out.elementwise("fma", register(dtype), width, a, b, c), dtype, width)
-    kind = vector(register(dtype), width)
-    product = out.put(f"mul {kind} {a}, {b}")
-    return out.put(f"add {kind} {product}, {c}")
+        return out.elementwise("fma", register(dtype), width, a, b, c)
+    return combine(out, "add", dtype, width, combine(out, "mul", dtype, width, a, b), c)
+
+
+def convert(out: Writer, value: str, source: DType, target: DType, width: int) -> str:
+    """`cast` of a value."""
+    x = node("var", Type((), source), id=0)
+    return value if source is target else define(out, cast(x, target), width, [value])

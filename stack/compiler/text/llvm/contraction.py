@@ -10,24 +10,17 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from hal.tile.ops import COMBINE
 from stack.compiler.text.llvm import arith
-from stack.compiler.text.llvm.casts import convert, round_to
 from stack.compiler.text.llvm.shapes import from_elements, shuffle
 from stack.compiler.text.llvm.tiles import Rule, Tiles, columns, rows
-from stack.compiler.text.llvm.types import NARROW, SIGNED, constant, register, vector
+from stack.compiler.text.llvm.types import constant, register, vector
 
 Combine = Callable[[int, str, str], str]
 """Combines two operands of a width."""
 
 
-def _wide(dtype: DType) -> DType:
-    """The type in which elements are combined; a narrow float is an f32 in a register already."""
-    return DType.F32 if dtype in NARROW else dtype
-
-
 def _combine(t: Tiles, n: Node) -> Combine:
-    operation = arith.BINARY[COMBINE[n["kind"]]]
-    dtype = _wide(n.dtype)
-    return lambda width, a, b: operation(t.out, dtype, width, a, b)
+    op, dtype = COMBINE[n["kind"]], n.dtype
+    return lambda width, a, b: arith.combine(t.out, op, dtype, width, a, b)
 
 
 def _identity(kind: str, dtype: DType) -> str:
@@ -38,8 +31,8 @@ def _identity(kind: str, dtype: DType) -> str:
         return constant(dtype, kind == "min")
     if dtype.is_float:
         return constant(dtype, math.inf if kind == "min" else -math.inf)
-    top = (1 << (dtype.bits - (dtype in SIGNED))) - 1
-    return constant(dtype, top if kind == "min" else -top - 1 if dtype in SIGNED else 0)
+    top = (1 << (dtype.bits - (dtype.kind == "i"))) - 1
+    return constant(dtype, top if kind == "min" else -top - 1 if dtype.kind == "i" else 0)
 
 
 def _tree(combine: Combine, width: int, count: int, value: Callable[[int], str]) -> str:
@@ -93,8 +86,7 @@ def _reduce_rows(t: Tiles, n: Node, row: int, piece: int) -> str:
     width = t.widths(n)[piece]
     first = outer * x.shape[axis] * inner + within
     value = _ahead(t, x, [(first + i * inner, piece) for i in range(x.shape[axis])])
-    total = _tree(_combine(t, n), width, x.shape[axis], value)
-    return round_to(t.out, total, n.dtype, width)
+    return _tree(_combine(t, n), width, x.shape[axis], value)
 
 
 def _reduce_row(t: Tiles, n: Node, row: int) -> str:
@@ -105,15 +97,14 @@ def _reduce_row(t: Tiles, n: Node, row: int) -> str:
     widths = t.widths(x)
     scalar, count = register(x.dtype), len(widths)
     full = widths[0] if count > 1 else 1 << (widths[0] - 1).bit_length()
-    identity = _identity(n["kind"], _wide(x.dtype))
+    identity = _identity(n["kind"], x.dtype)
 
     value = _ahead(t, x, [(row, j) for j in range(count)])
 
     def padded(j: int) -> str:
         return _padded(t, scalar, value(j), widths[j], full, identity)
 
-    total = _fold(t, combine, scalar, _tree(combine, full, count, padded), full)
-    return round_to(t.out, total, n.dtype, 1)
+    return _fold(t, combine, scalar, _tree(combine, full, count, padded), full)
 
 
 def _padded(t: Tiles, scalar: str, value: str, old: int, new: int, identity: str) -> str:
@@ -151,15 +142,8 @@ def _lane(t: Tiles, kind: str, value: str, lane: int) -> str:
 
 
 def _scan(t: Tiles, n: Node, row: int, piece: int) -> str:
-    _, width = t.register(n, piece)
-    return round_to(t.out, _scan_wide(t, n, row, piece), n.dtype, width)
-
-
-def _scan_wide(t: Tiles, n: Node, row: int, piece: int) -> str:
-    """The prefix before it is rounded to a narrow float."""
-    if n["axis"] == len(n.shape) - 1:
-        return t.once(("scan", n, row, piece), lambda: _scan_row(t, n, row, piece))
-    return t.once(("scan", n, row, piece), lambda: _scan_rows(t, n, row, piece))
+    along = _scan_row if n["axis"] == len(n.shape) - 1 else _scan_rows
+    return along(t, n, row, piece)
 
 
 def _scan_rows(t: Tiles, n: Node, row: int, piece: int) -> str:
@@ -169,7 +153,7 @@ def _scan_rows(t: Tiles, n: Node, row: int, piece: int) -> str:
     here = t.piece(x, row, piece)
     if row // inner % n.shape[axis] == 0:
         return here
-    before = _scan_wide(t, n, row - inner, piece)
+    before = t.piece(n, row - inner, piece)
     return _combine(t, n)(t.widths(n)[piece], before, here)
 
 
@@ -179,7 +163,7 @@ def _scan_row(t: Tiles, n: Node, row: int, piece: int) -> str:
     combine = _combine(t, n)
     scalar, width = t.register(n, piece)
     kind, value = vector(scalar, width), t.piece(x, row, piece)
-    identity = t.splat(scalar, _identity(n["kind"], _wide(n.dtype)), width)
+    identity = t.splat(scalar, _identity(n["kind"], n.dtype), width)
     distance = 1
     while distance < width:
         lanes = [width if i < distance else i - distance for i in range(width)]
@@ -187,7 +171,7 @@ def _scan_row(t: Tiles, n: Node, row: int, piece: int) -> str:
         distance *= 2
     if piece == 0:
         return value
-    before = _scan_wide(t, n, row, piece - 1)
+    before = t.piece(n, row, piece - 1)
     last = _lane(t, vector(scalar, t.lanes), before, t.lanes - 1)
     return combine(width, t.splat(scalar, last, width), value)
 
@@ -205,18 +189,18 @@ def _dot(t: Tiles, n: Node, row: int, piece: int) -> str:
     for k in range(depth):
         _dot_step(t, n, a, b, k, sums)
     for r, j in product(range(len(sums)), range(count)):
-        t.define(n, r, j, round_to(t.out, sums[r][j], n.dtype, t.widths(n)[j]))
+        t.define(n, r, j, sums[r][j])
     return t.piece(n, row, piece)
 
 
 def _dot_step(t: Tiles, n: Node, a: Node, b: Node, k: int, sums: list[list[str]]) -> None:
-    wide = _wide(n.dtype)
-    scalar, widths = register(wide), t.widths(n)
-    right = [convert(t.out, t.piece(b, k, j), b.dtype, wide, w) for j, w in enumerate(widths)]
+    scalar, widths = register(n.dtype), t.widths(n)
+    right = [t.piece(b, k, j) for j in range(len(widths))]
     for r, line in enumerate(sums):
-        left = convert(t.out, t.element(a, r, k), a.dtype, wide, 1)
+        left = t.element(a, r, k)
         for j, w in enumerate(widths):
-            line[j] = arith.fma(t.out, wide, w, t.splat(scalar, left, w), right[j], line[j])
+            operands = [t.splat(scalar, left, w), right[j], line[j]]
+            line[j] = arith.fma(t.out, n.dtype, w, *operands)
 
 
 PIECES: Mapping[str, Rule] = {"reduce": _reduce, "scan": _scan, "dot": _dot}

@@ -1,5 +1,4 @@
-"""Rules for functions that hardware lacks: expansions, and the C library where they do not
-reach."""
+"""Rules for functions whose definitions do not reach everywhere: the C library is called there."""
 
 from __future__ import annotations
 
@@ -9,19 +8,7 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack.compiler.text.llvm.tiles import Rule, Tiles
 from stack.compiler.text.llvm.types import constant, splat_constant, vector
-from stack.compiler.text.math import TRIGONOMETRIC_LIMIT
-from stack.compiler.text.powers import rsqrt
-
-
-def _function(t: Tiles, n: Node, row: int, piece: int) -> str:
-    if n.dtype is not DType.F64:
-        return t.piece(t.expansion(n), row, piece)
-    if n.op == "rsqrt":
-        return t.piece(rsqrt(*n.srcs), row, piece)
-    if n.op == "erf":
-        return _library(t, n, row, piece)
-    scalar, width = t.register(n, piece)
-    return t.out.elementwise(n.op, scalar, width, *(t.piece(s, row, piece) for s in n.srcs))
+from stack.compiler.text.math import FUNCTIONS, TRIGONOMETRIC_LIMIT
 
 
 def _library(t: Tiles, n: Node, row: int, piece: int) -> str:
@@ -42,12 +29,12 @@ def _library(t: Tiles, n: Node, row: int, piece: int) -> str:
 
 
 def _trigonometric(t: Tiles, n: Node, row: int, piece: int) -> str:
-    """The expansion; the library where an argument is too large for it, which is rare."""
-    if n.dtype is not DType.F32:
+    """The definition; the library where an argument is too large for it, which is rare."""
+    if n.dtype is DType.F64:
         return _function(t, n, row, piece)
     scalar, width = t.register(n, piece)
     kind, mask = vector(scalar, width), vector("i1", width)
-    near = t.piece(t.expansion(n), row, piece)
+    near = t.piece(FUNCTIONS[n.op](*n.srcs), row, piece)
     size = t.out.elementwise("fabs", scalar, width, t.piece(n.srcs[0], row, piece))
     limit = splat_constant(scalar, constant(n.dtype, TRIGONOMETRIC_LIMIT), width)
     large = t.out.put(f"fcmp ogt {kind} {size}, {limit}")
@@ -63,8 +50,19 @@ def _trigonometric(t: Tiles, n: Node, row: int, piece: int) -> str:
     return t.out.put(f"phi {kind} [{near}, %{before}], [{called}, %{far}]")
 
 
+def _function(t: Tiles, n: Node, row: int, piece: int) -> str:
+    """Each step of the definition for itself; of f64 an instruction, or what has none a call."""
+    simpler = t.definition(n)
+    if simpler is not None:
+        return t.piece(simpler, row, piece)
+    if n.op == "erf":
+        return _library(t, n, row, piece)
+    scalar, width = t.register(n, piece)
+    return t.out.elementwise(n.op, scalar, width, *(t.piece(s, row, piece) for s in n.srcs))
+
+
 PIECES: Mapping[str, Rule] = {
-    **dict.fromkeys(("exp", "log", "tanh", "erf", "rsqrt", "pow"), _function),
+    **dict.fromkeys(FUNCTIONS, _function),
     **dict.fromkeys(("sin", "cos"), _trigonometric),
 }
 """Rules of pieces."""

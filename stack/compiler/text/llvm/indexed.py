@@ -9,18 +9,17 @@ from hal.core.dtypes import DType
 from hal.tile.build import broadcast
 from hal.tile.kernel import Access, Atomic, Copy, Gather, Memory, Scatter
 from hal.tile.node import Node
-from stack.compiler.text.llvm import casts
+from stack.compiler.text.llvm import arith, casts
 from stack.compiler.text.llvm.addresses import constant_of
-from stack.compiler.text.llvm.arith import BINARY
 from stack.compiler.text.llvm.guards import counted, guarded
 from stack.compiler.text.llvm.loads import SCRATCH_WASTE, guarded_load
 from stack.compiler.text.llvm.shapes import from_elements
 from stack.compiler.text.llvm.tiles import Tiles, columns, rows
-from stack.compiler.text.llvm.types import SIGNED, memory, register, suffix, vector
+from stack.compiler.text.llvm.types import memory, register, suffix, vector
 
 
 def _pointer(t: Tiles, target: Memory, index: Node, row: int, column: int) -> str:
-    place = casts.convert(t.out, t.element(index, row, column), index.dtype, DType.I64, 1)
+    place = arith.convert(t.out, t.element(index, row, column), index.dtype, DType.I64, 1)
     kind = memory(target.dtype)
     return t.out.put(f"getelementptr {kind}, ptr {t.env.pointers[target.name]}, i64 {place}")
 
@@ -57,7 +56,7 @@ def gather_piece(t: Tiles, s: Gather, row: int, piece: int) -> str:
 def _gather_vector(t: Tiles, s: Gather, row: int, piece: int) -> str:
     scalar, width = t.register(s.result, piece)
     kind, pointers = vector(scalar, width), vector("ptr", width)
-    wide = casts.convert(t.out, t.piece(s.index, row, piece), s.index.dtype, DType.I64, width)
+    wide = arith.convert(t.out, t.piece(s.index, row, piece), s.index.dtype, DType.I64, width)
     base = t.env.pointers[s.memory.name]
     places = t.out.put(f"getelementptr {scalar}, ptr {base}, {vector('i64', width)} {wide}")
     return t.out.call(
@@ -108,7 +107,7 @@ def _fetch_and(t: Tiles, kind: str, dtype: DType, pointer: str, value: str) -> N
     name = _RMW[kind]
     if kind == "add" and dtype.is_float:
         name = "fadd"
-    elif kind in ("min", "max") and dtype not in SIGNED:
+    elif kind in ("min", "max") and dtype.kind == "u":
         name = f"u{name}"
     raw = casts.to_memory(t.out, value, dtype, 1)
     t.out.put(
@@ -127,7 +126,7 @@ def _compare_and_swap(t: Tiles, kind: str, dtype: DType, pointer: str, value: st
     old, place = t.out.name(), t.out.hole()
     raw = old if raw_type == bits else t.out.put(f"bitcast {bits} {old} to {raw_type}")
     current = casts.from_memory(t.out, raw, dtype, 1)
-    combined = BINARY[kind](t.out, dtype, 1, current, value)
+    combined = arith.combine(t.out, kind, dtype, 1, current, value)
     new = casts.to_memory(t.out, combined, dtype, 1)
     new = new if raw_type == bits else t.out.put(f"bitcast {raw_type} {new} to {bits}")
     pair = t.out.put(

@@ -10,6 +10,7 @@ from hal.core.values import LLVM_IR, KernelSource, Param, ParamKind
 from hal.tile.kernel import For, Gather, If, Kernel, Load, Statement, Store
 from hal.tile.node import Node
 from stack.compiler.text.llvm import (
+    arith,
     casts,
     contraction,
     elementwise,
@@ -23,6 +24,7 @@ from stack.compiler.text.llvm.statements import Pending
 from stack.compiler.text.llvm.tiles import Rule, Tiles
 from stack.compiler.text.llvm.types import memory as memory_type
 from stack.compiler.text.llvm.writer import Writer
+from stack.compiler.text.primitive import computed_in
 
 
 def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
@@ -32,6 +34,7 @@ def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     """
     out = Writer()
     lanes = _lanes(kernel, info.limits.vector_nbytes)
+    kernel = computed_in(kernel)
     tiles = Tiles(out, lanes, max(info.limits.registers // 8, 1), _PIECES, _ELEMENTS)
     _parameters(tiles, kernel.params)
     _grid(tiles)
@@ -66,7 +69,7 @@ def _lanes(kernel: Kernel, vector_nbytes: int) -> int:
 
 
 def _lane_nbytes(dtype: DType) -> int:
-    return 4 if dtype.is_float and dtype.nbytes < 4 else dtype.nbytes
+    return dtype.computed_in.nbytes
 
 
 def _values(statements: tuple[Statement, ...]) -> Iterator[Node]:
@@ -148,7 +151,7 @@ def _scalar(t: Tiles, n: Node, row: int, piece: int) -> str:
 
 
 def _index_of(t: Tiles, n: Node, names: tuple[str, ...]) -> str:
-    return casts.convert(t.out, names[n["axis"]], DType.I64, n.dtype, 1)
+    return arith.convert(t.out, names[n["axis"]], DType.I64, n.dtype, 1)
 
 
 def _program_id(t: Tiles, n: Node, row: int, piece: int) -> str:

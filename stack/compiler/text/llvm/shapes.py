@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import product
 
+from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack.compiler.text.llvm.tiles import Rule, Tiles, columns, rows
 from stack.compiler.text.llvm.types import register, vector
@@ -144,20 +145,42 @@ def _transpose_element(t: Tiles, n: Node, row: int, column: int) -> str:
 
 def _transpose_block(t: Tiles, n: Node, row: int, piece: int) -> str:
     """Transpose the whole square block of lanes x lanes that the piece lies in, and define its
-    pieces."""
+    pieces. Narrow floats are turned as words, as which the casts around them leave them."""
     (x,) = n.srcs
-    lanes, scalar = t.lanes, register(n.dtype)
+    lanes, scalar = t.lanes, "i32" if n.dtype.is_narrow else register(n.dtype)
     block, width = row // lanes, t.widths(n)[piece]
     given = t.widths(x)[block]
     source = [
-        _resized(t, scalar, t.piece(x, piece * lanes + i, block), given, lanes)
+        _resized(
+            t, scalar, _word(t, n.dtype, t.piece(x, piece * lanes + i, block), given), given, lanes
+        )
         if i < width
         else "poison"
         for i in range(lanes)
     ]
     for i, value in enumerate(_square(t, scalar, source)[:given]):
-        t.define(n, block * lanes + i, piece, _resized(t, scalar, value, lanes, width))
+        cut = _resized(t, scalar, value, lanes, width)
+        t.define(n, block * lanes + i, piece, _of_word(t, n.dtype, cut, width))
     return t.piece(n, row, piece)
+
+
+def _word(t: Tiles, dtype: DType, value: str, width: int) -> str:
+    if not dtype.is_narrow:
+        return value
+    kind = register(dtype)
+    if dtype is DType.F16:
+        value = t.out.put(f"bitcast {vector(kind, width)} {value} to {vector('i16', width)}")
+    return t.out.put(f"zext {vector(f'i{dtype.bits}', width)} {value} to {vector('i32', width)}")
+
+
+def _of_word(t: Tiles, dtype: DType, value: str, width: int) -> str:
+    if not dtype.is_narrow:
+        return value
+    bits = vector(f"i{dtype.bits}", width)
+    value = t.out.put(f"trunc {vector('i32', width)} {value} to {bits}")
+    if dtype is DType.F16:
+        value = t.out.put(f"bitcast {bits} {value} to {vector('half', width)}")
+    return value
 
 
 def _resized(t: Tiles, scalar: str, value: str, old: int, new: int) -> str:

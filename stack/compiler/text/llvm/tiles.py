@@ -16,10 +16,12 @@ from functools import cache
 from hal.tile.kernel import Gather, Load
 from hal.tile.node import Node
 from hal.tile.ops import ELEMENTWISE
+from stack.compiler.text.llvm.arith import HAS
 from stack.compiler.text.llvm.bounds import Range
 from stack.compiler.text.llvm.types import is_constant, register, splat_constant, vector
 from stack.compiler.text.llvm.writer import Writer
-from stack.compiler.text.math import expand, is_expanded
+from stack.compiler.text.math import FUNCTIONS
+from stack.compiler.text.primitive import definition
 
 
 @cache
@@ -58,7 +60,7 @@ class Environment:
     assumed: dict[Node, int] = field(default_factory=dict)
 
 
-def _steps(root: Node, expansion: Callable[[Node], Node]) -> Iterator[Node]:
+def _steps(root: Node, definition: Callable[[Node], Node | None]) -> Iterator[Node]:
     """The elementwise operations of an expression, each after those that it needs."""
     stack, seen = [(root, False)], set()
     while stack:
@@ -68,7 +70,8 @@ def _steps(root: Node, expansion: Callable[[Node], Node]) -> Iterator[Node]:
         elif n.op in ELEMENTWISE and n not in seen:
             seen.add(n)
             stack.append((n, True))
-            below = (expansion(n),) if is_expanded(n) else n.srcs
+            simpler = definition(n)
+            below = n.srcs if simpler is None else (simpler,)
             stack.extend((s, False) for s in reversed(below))
 
 
@@ -102,7 +105,7 @@ class Tiles:
         self._pieces: dict[Node, dict[int, str]] = {}
         self._elements: dict[Node, dict[int, str]] = {}
         self._memo: dict[Hashable, str] = {}
-        self._expansions: dict[Node, Node] = {}
+        self._definitions: dict[Node, Node | None] = {}
         self._orders: dict[Node, tuple[Node, ...]] = {}
         self._trail: list[tuple[dict[int, str], int] | None] = []
         self._keys: list[Hashable] = []
@@ -166,18 +169,19 @@ class Tiles:
         """The operand of a scalar node."""
         return self.piece(n, 0, 0)
 
-    def expansion(self, n: Node) -> Node:
-        """The expression that a function is computed by."""
-        found = self._expansions.get(n)
-        if found is None:
-            found = self._expansions[n] = expand(n)
-        return found
+    def definition(self, n: Node) -> Node | None:
+        """The expression that a function is computed by, step by step; None for all else."""
+        if n.op not in FUNCTIONS:
+            return None
+        if n not in self._definitions:
+            self._definitions[n] = definition(n, HAS)
+        return self._definitions[n]
 
     def _order(self, root: Node) -> tuple[Node, ...]:
         """The elementwise operations that a piece of an expression takes, in order."""
         found = self._orders.get(root)
         if found is None:
-            found = self._orders[root] = tuple(_steps(root, self.expansion))
+            found = self._orders[root] = tuple(_steps(root, self.definition))
         return found
 
     def together(self, n: Node, places: Sequence[tuple[int, int]]) -> None:
