@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hal.core.dtypes import DType
-from hal.core.values import Param, ParamKind
+from hal.core.values import ParamKind
 from hal.tile.errors import TileError
 from hal.tile.evaluate import Instance, value_of
 from hal.tile.kernel import (
@@ -61,9 +61,11 @@ def interpret(
     with quiet():
         memories, values = _arguments(kernel, buffers, scalars)
         for program in programs:
-            _run_instance(
-                kernel, Instance(kernel.name, tuple(program), sizes, values, dict(memories))
-            )
+            instance = Instance(kernel.name, tuple(program), sizes, values, dict(memories))
+            _run_block(instance, kernel.body)
+            unfinished = [channel for channel, copies in instance.pending.items() if copies]
+            if unfinished:
+                raise instance.error(f"ends without a Wait for the copies of channels {unfinished}")
             ran()
 
 
@@ -102,7 +104,15 @@ def _arguments(
         if p.kind is ParamKind.BUFFER:
             memories[p.name] = _checked(kernel, p.name, p.dtype, buffers[p.name])
         else:
-            values[p.name] = _scalar(kernel, p, scalars[p.name])
+            value = scalars[p.name]
+            if not p.dtype.is_float:
+                low, high = bounds(p.dtype)
+                if not low <= value <= high or int(value) != value:
+                    raise TileError(
+                        f"kernel {kernel.name}, scalar {p.name}: {value} does not fit "
+                        f"{p.dtype.short}"
+                    )
+            values[p.name] = constant(value, p.dtype)
     return memories, values
 
 
@@ -113,23 +123,6 @@ def _checked(kernel: Kernel, name: str, dtype: DType, array: Array) -> Array:
             f"not {array.dtype} of shape {array.shape}"
         )
     return array
-
-
-def _scalar(kernel: Kernel, p: Param, value: float) -> Array:
-    if not p.dtype.is_float:
-        low, high = bounds(p.dtype)
-        if not low <= value <= high or int(value) != value:
-            raise TileError(
-                f"kernel {kernel.name}, scalar {p.name}: {value} does not fit {p.dtype.short}"
-            )
-    return constant(value, p.dtype)
-
-
-def _run_instance(kernel: Kernel, instance: Instance) -> None:
-    _run_block(instance, kernel.body)
-    unfinished = [channel for channel, copies in instance.pending.items() if copies]
-    if unfinished:
-        raise instance.error(f"ends without a Wait for the copies of channels {unfinished}")
 
 
 def _run_block(s: Instance, block: Sequence[Statement]) -> None:

@@ -62,7 +62,14 @@ class _Printer:
     def block(self, block: Block, prefix: Position, depth: int) -> None:
         for i, statement in enumerate(block):
             self._values((*prefix, i), depth)
-            self._statement(statement, (*prefix, i), depth)
+            at = (*prefix, i)
+            match statement:
+                case For():
+                    self._for(statement, at, depth)
+                case If():
+                    self._if(statement, at, depth)
+                case _:
+                    self._line(depth, self._simple(statement))
 
     def _line(self, depth: int, text: str) -> None:
         self.lines.append("  " * depth + text)
@@ -93,15 +100,6 @@ class _Printer:
 
     def _option(self, word: str, node: Node | None) -> str:
         return "" if node is None else f" {word}({self._use(node)})"
-
-    def _statement(self, statement: Statement, at: Position, depth: int) -> None:
-        match statement:
-            case For():
-                self._for(statement, at, depth)
-            case If():
-                self._if(statement, at, depth)
-            case _:
-                self._line(depth, self._simple(statement))
 
     def _simple(self, statement: Statement) -> str:
         match statement:

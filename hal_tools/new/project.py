@@ -33,7 +33,13 @@ def write_project(name: str, parent: Path, taken: Collection[str]) -> Path:
     Raises InvalidCall for a name that no plugin can have or that is among the `taken` ones, for a
     parent that does not exist and for a project folder that does.
     """
-    _check_name(name, taken)
+    if not _NAME.fullmatch(name):
+        raise InvalidCall(
+            f"{name!r} cannot be a plugin's name; it is 2 to 20 lower-case letters and digits, "
+            f"a letter first, such as 'mychip'"
+        )
+    if name in taken:
+        raise InvalidCall(f"a plugin {name!r} is installed already; choose another name")
     folder = parent / f"hal-plugin-{name}"
     if not parent.is_dir():
         raise InvalidCall(f"there is no folder {parent} for the project; make it first")
@@ -44,16 +50,6 @@ def write_project(name: str, parent: Path, taken: Collection[str]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return folder
-
-
-def _check_name(name: str, taken: Collection[str]) -> None:
-    if not _NAME.fullmatch(name):
-        raise InvalidCall(
-            f"{name!r} cannot be a plugin's name; it is 2 to 20 lower-case letters and digits, "
-            f"a letter first, such as 'mychip'"
-        )
-    if name in taken:
-        raise InvalidCall(f"a plugin {name!r} is installed already; choose another name")
 
 
 def _files(name: str) -> Iterator[tuple[str, str]]:

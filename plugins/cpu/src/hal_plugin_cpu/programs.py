@@ -7,7 +7,7 @@ import weakref
 from typing import Any
 
 from hal.cache import Cache
-from hal.core.errors import CompileError, Failure, FailureKind, InvalidCall, UnsupportedFormat
+from hal.core.errors import CompileError, FailureKind, InvalidCall, UnsupportedFormat
 from hal.core.spec import hookimpl
 from hal.core.values import LLVM_IR, KernelSource, Program
 from hal_plugin_cpu import blocking
@@ -44,10 +44,23 @@ class Programs:
             )
         if source.options:
             raise InvalidCall(f"load: {LLVM_IR} has no build options, got {dict(source.options)}")
-        self._strike(source)
-        self._check_usable()
+        failure = self._session.faults.take("load") if self._session.faults.pending else None
+        if failure is not None:
+            if failure.kind is FailureKind.COMPILE:
+                raise CompileError(f"{source.entry}: {failure.message}", failure.message)
+            strike_now(self._session, failure)
+        code = lib.hc_usable(self._session.native)
+        if code:
+            self._session.refuse(code, "load")
         library, address = self._linked(source)
-        native = self._program(address, source.entry)
+        entry = source.entry
+        with self._lock:
+            names = self._session.names.programs
+            number = self._numbers.setdefault(entry, len(names))
+            if number == len(names):
+                names.append(entry)
+        pointer = ffi.cast("void *", address)
+        native = self._session.own(lib.hc_program_new(self._session.native, pointer, number))
         with self._lock:
             self._loaded.append((native, library))
         self.release_freed()
@@ -76,25 +89,6 @@ class Programs:
         self._cache.put(key, code)
         return self._jit.link(code, source.entry)
 
-    def _program(self, address: int, entry: str) -> Any:
-        with self._lock:
-            names = self._session.names.programs
-            number = self._numbers.setdefault(entry, len(names))
-            if number == len(names):
-                names.append(entry)
-        pointer = ffi.cast("void *", address)
-        return self._session.own(lib.hc_program_new(self._session.native, pointer, number))
-
-    def _check_usable(self) -> None:
-        code = lib.hc_usable(self._session.native)
-        if code:
-            self._session.refuse(code, "load")
-
-    def _strike(self, source: KernelSource) -> None:
-        failure = self._session.faults.take("load") if self._session.faults.pending else None
-        if failure is not None:
-            _raise_load_fault(self._session, failure, source)
-
 
 def compile_object(text: str, entry: str) -> bytes:
     """Object code of a module in `llvm-ir/1`, whatever the text does to the compiler.
@@ -108,9 +102,3 @@ def _keep_running(native: Any, loaded: list[tuple[Any, Any]]) -> None:
     """The session is over; only threads that hang still use code of its programs."""
     blocking.shut(native, CLOSED)
     _ABANDONED.extend(entry for entry in loaded if lib.hc_in_use(entry[0]))
-
-
-def _raise_load_fault(session: Session, failure: Failure, source: KernelSource) -> None:
-    if failure.kind is FailureKind.COMPILE:
-        raise CompileError(f"{source.entry}: {failure.message}", failure.message)
-    strike_now(session, failure)

@@ -57,7 +57,10 @@ def meet(session: Session, spec: GroupSpec) -> Member:
             return member
         finally:
             if not gathering.over:
-                _go(gathering, spec)
+                # The member gives up; it may come again
+                del gathering.communicator.members[spec.rank]
+                if not gathering.communicator.members:
+                    del _gatherings[spec.key]
 
 
 def _come(gathering: Gathering, session: Session, spec: GroupSpec) -> Member:
@@ -71,13 +74,6 @@ def _come(gathering: Gathering, session: Session, spec: GroupSpec) -> Member:
         theirs = f"rank {spec.rank} names the peers {spec.peers}, others {communicator.peers}"
         gathering.disagreement = f"group {spec.key!r}: {theirs}"
     return member
-
-
-def _go(gathering: Gathering, spec: GroupSpec) -> None:
-    """The member gives up; it may come again."""
-    del gathering.communicator.members[spec.rank]
-    if not gathering.communicator.members:
-        del _gatherings[spec.key]
 
 
 def _forget_parent() -> None:

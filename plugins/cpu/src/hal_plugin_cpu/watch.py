@@ -40,7 +40,15 @@ class Watch:
     def _run(self) -> None:
         while members := self._next():
             for member in members:
-                self._look(member)
+                with member.communicator.changed:
+                    member.prune()
+                    failure = member.communicator.trouble(member)
+                    if failure is not None:
+                        member.fail(failure)
+                    if not member.outstanding:
+                        # Inside the other lock: a call that comes adds the member again.
+                        with self._news:
+                            self._members.discard(member)
 
     def _next(self) -> list[Member]:
         """Whom to look at, after the time between two looks; nobody when the thread shall end."""
@@ -48,16 +56,6 @@ class Watch:
         with self._news:
             self._running = self._news.wait_for(lambda: bool(self._members), _IDLE_S)
             return list(self._members)
-
-    def _look(self, member: Member) -> None:
-        with member.communicator.changed:
-            member.prune()
-            failure = member.communicator.trouble(member)
-            if failure is not None:
-                member.fail(failure)
-            if not member.outstanding:
-                with self._news:  # inside the other lock: a call that comes adds the member again
-                    self._members.discard(member)
 
 
 WATCH = Watch()
