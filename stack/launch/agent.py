@@ -58,16 +58,13 @@ class Agent:
             self._selector.register(
                 signals, selectors.EVENT_READ, lambda: self._end("it got a signal")
             )
-            self._serve()
+            self._selector.register(self._orders, selectors.EVENT_READ, self._hear)
+            self._selector.register(self._answers, selectors.EVENT_WRITE, self._write)
+            while not self._over:
+                turn(self._selector, BEAT_S)
+                self._look()
         kill_descendants(KILL_S)
         return self._why
-
-    def _serve(self) -> None:
-        self._selector.register(self._orders, selectors.EVENT_READ, self._hear)
-        self._selector.register(self._answers, selectors.EVENT_WRITE, self._write)
-        while not self._over:
-            turn(self._selector, BEAT_S)
-            self._look()
 
     def _end(self, why: str) -> None:
         self._over = True
@@ -98,7 +95,12 @@ class Agent:
                     self._meet(store, token, key)
                 case {"say": "start", "folder": folder, "ranks": ranks}:
                     os.chdir(folder)
-                    self._start(ranks)
+                    cpus = sorted(os.sched_getaffinity(0))
+                    for rank in ranks:
+                        given = {**_DEFAULTS, **os.environ, **rank["environment"]}
+                        world = World.from_environment(given)
+                        mine = share(cpus, world.local_rank, world.local_size)
+                        self._ranks.start(Order(world.rank, tuple(rank["command"]), given, mine))
                 case {"say": "signal", "number": number}:
                     self._ranks.signal(number)
                 case _:
@@ -117,14 +119,6 @@ class Agent:
                 text = f"{error}; `hal run --address` says how it reaches the launcher's host"
                 raise DeadlineExceeded(text) from error
         self._say({"say": "ready"})
-
-    def _start(self, ranks: list[dict[str, Any]]) -> None:
-        cpus = sorted(os.sched_getaffinity(0))
-        for rank in ranks:
-            given = {**_DEFAULTS, **os.environ, **rank["environment"]}
-            world = World.from_environment(given)
-            mine = share(cpus, world.local_rank, world.local_size)
-            self._ranks.start(Order(world.rank, tuple(rank["command"]), given, mine))
 
     def _wrote(self, rank: int, stream: str, data: bytes) -> None:
         self._say({"say": "wrote", "rank": rank, "stream": stream}, data)

@@ -135,45 +135,35 @@ class Job:
             return []
         match event:
             case Ready(host):
-                return self._ready(host)
+                self._unready.discard(host)
+                if self._unready or self.phase is not Phase.MEETING:
+                    return []
+                self.phase, self.alarm_s, self.began = Phase.RUNNING, None, True
+                self.running = {seat.rank for seat in self._seats}
+                return [Start()]
             case Exited(rank, status):
-                return self._exited(rank, status, now_s)
+                self.running.discard(rank)
+                self.statuses[rank] = status
+                if status and self.cause is None:
+                    text = f"rank {rank} failed: {ended(status)}"
+                    self.cause = Cause(text, 128 - status if status < 0 else status, rank)
+                return self._go_on(signal.SIGTERM, self._limits.failed_s, now_s)
             case Lost(host, why):
-                return self._lost(host, why, now_s)
+                self.running -= {seat.rank for seat in self._seats if seat.host == host}
+                if self.cause is None:
+                    self.cause = Cause(f"{self._hosts[host]} is lost: {why}", 1)
+                return self._go_on(signal.SIGTERM, self._limits.failed_s, now_s)
             case Asked(number):
-                return self._asked(number, now_s)
+                if self.cause is None:
+                    name = signal.Signals(number).name
+                    self.cause = Cause(
+                        f"the launcher was asked to end by {name}", 128 + number, asked=True
+                    )
+                elif self.phase is Phase.ENDING:
+                    return self._kill(now_s)
+                return self._go_on(number, self._limits.asked_s, now_s)
             case Alarm():
                 return self._late(now_s)
-
-    def _ready(self, host: int) -> list[Instruction]:
-        self._unready.discard(host)
-        if self._unready or self.phase is not Phase.MEETING:
-            return []
-        self.phase, self.alarm_s, self.began = Phase.RUNNING, None, True
-        self.running = {seat.rank for seat in self._seats}
-        return [Start()]
-
-    def _exited(self, rank: int, status: int, now_s: float) -> list[Instruction]:
-        self.running.discard(rank)
-        self.statuses[rank] = status
-        if status and self.cause is None:
-            text = f"rank {rank} failed: {ended(status)}"
-            self.cause = Cause(text, 128 - status if status < 0 else status, rank)
-        return self._go_on(signal.SIGTERM, self._limits.failed_s, now_s)
-
-    def _lost(self, host: int, why: str, now_s: float) -> list[Instruction]:
-        self.running -= {seat.rank for seat in self._seats if seat.host == host}
-        if self.cause is None:
-            self.cause = Cause(f"{self._hosts[host]} is lost: {why}", 1)
-        return self._go_on(signal.SIGTERM, self._limits.failed_s, now_s)
-
-    def _asked(self, number: int, now_s: float) -> list[Instruction]:
-        if self.cause is None:
-            name = signal.Signals(number).name
-            self.cause = Cause(f"the launcher was asked to end by {name}", 128 + number, asked=True)
-        elif self.phase is Phase.ENDING:
-            return self._kill(now_s)
-        return self._go_on(number, self._limits.asked_s, now_s)
 
     def _go_on(self, number: int, patience_s: float, now_s: float) -> list[Instruction]:
         """Finish when nothing runs; begin to end the ranks when there is a cause to."""

@@ -158,9 +158,17 @@ class Launcher:
         for instruction in self._job.handle(event, time.monotonic()):
             match instruction:
                 case SignalRanks(number):
-                    self._say({"say": "signal", "number": int(number)})
+                    words = {"say": "signal", "number": int(number)}
+                    for link in self._links.values():
+                        link.say(words)
                 case Finish():
-                    self._report()
+                    cause, plan = self._job.cause, self._plan
+                    if cause is not None:
+                        last = (
+                            [] if cause.rank is None else self._tails[cause.rank].lines(TAIL_LINES)
+                        )
+                        statuses = self._job.statuses
+                        self._screen.tell(report(cause, plan.hosts, plan.seats, statuses, last))
                 case _:
                     self._start()
 
@@ -174,7 +182,9 @@ class Launcher:
     def _hear(self, host: int, words: dict[str, Any], data: bytes) -> None:
         match words:
             case {"say": "wrote", "rank": rank, "stream": stream}:
-                self._wrote(rank, stream, data)
+                if stream == "stderr":
+                    self._tails[rank].add(data)
+                self._screen.wrote(rank, stream, data)
             case {"say": "exited", "rank": rank, "status": status}:
                 self._screen.ended(rank)
                 self._feed(Exited(rank, status))
@@ -182,15 +192,6 @@ class Launcher:
                 self._feed(Ready(host))
             case {"say": "refused", "why": why}:
                 self._feed(Lost(host, why))
-
-    def _wrote(self, rank: int, stream: str, data: bytes) -> None:
-        if stream == "stderr":
-            self._tails[rank].add(data)
-        self._screen.wrote(rank, stream, data)
-
-    def _say(self, words: dict[str, Any]) -> None:
-        for link in self._links.values():
-            link.say(words)
 
     def _start(self) -> None:
         for number, link in self._links.items():
@@ -224,16 +225,13 @@ class Launcher:
         store = f"store {usage.keys} keys, {usage.nbytes / (1 << 10):.0f} KiB"
         self._screen.progress(f"hal run: {self._job.phase.value}, {ranks}, {clock}, {store}")
         for sink in self._screen.sinks.values():
-            self._listen(sink)
-
-    def _listen(self, sink: Sink) -> None:
-        listening = sink.descriptor in self._selector.get_map()
-        if sink.outbox and not listening:
-            self._selector.register(
-                sink.descriptor, selectors.EVENT_WRITE, partial(self._flush, sink)
-            )
-        elif listening and not sink.outbox:
-            self._selector.unregister(sink.descriptor)
+            listening = sink.descriptor in self._selector.get_map()
+            if sink.outbox and not listening:
+                self._selector.register(
+                    sink.descriptor, selectors.EVENT_WRITE, partial(self._flush, sink)
+                )
+            elif listening and not sink.outbox:
+                self._selector.unregister(sink.descriptor)
 
     def _flush(self, sink: Sink) -> None:
         sink.flush()
@@ -247,13 +245,6 @@ class Launcher:
         for sink in self._screen.sinks.values():
             if sink.broken is not None and not isinstance(sink.broken, BrokenPipeError):
                 raise InvalidCall(f"the ranks' output cannot be shown: {sink.broken}")
-
-    def _report(self) -> None:
-        cause, plan = self._job.cause, self._plan
-        if cause is not None:
-            last = [] if cause.rank is None else self._tails[cause.rank].lines(TAIL_LINES)
-            statuses = self._job.statuses
-            self._screen.tell(report(cause, plan.hosts, plan.seats, statuses, last))
 
     def _close(self) -> None:
         """Let all agents go at once, and then wait for each."""

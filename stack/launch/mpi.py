@@ -44,7 +44,14 @@ def run_as_rank(
             _run(target, arguments, module)
         except BaseException as error:  # noqa: BLE001 - whatever the script raises ends the job
             _end_all(comm, error)
-        _await_all(comm, deadline_s)
+        # Others may still need the store, which ends with rank 0
+        request, until_s = comm.Ibarrier(), time.monotonic() + deadline_s
+        while not request.Test():
+            if time.monotonic() > until_s:
+                raise DeadlineExceeded(
+                    f"the other ranks have not ended {deadline_s:g} s after this one"
+                )
+            time.sleep(_LOOK_S)
     return 0
 
 
@@ -94,14 +101,3 @@ def _end_all(comm: Any, error: BaseException) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     comm.Abort(code)
-
-
-def _await_all(comm: Any, deadline_s: float) -> None:
-    """Others may still need the store, which ends with rank 0."""
-    request, until_s = comm.Ibarrier(), time.monotonic() + deadline_s
-    while not request.Test():
-        if time.monotonic() > until_s:
-            raise DeadlineExceeded(
-                f"the other ranks have not ended {deadline_s:g} s after this one"
-            )
-        time.sleep(_LOOK_S)

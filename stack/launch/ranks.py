@@ -112,14 +112,11 @@ class Ranks:
         if data:
             self._wrote(rank.number, name, data)
         elif data is not None:
-            self._close(pipe)
+            with suppress(KeyError):
+                self._selector.unregister(pipe)
+            self._reading.pop(pipe, None)
+            pipe.close()
         return bool(data)
-
-    def _close(self, pipe: FileIO) -> None:
-        with suppress(KeyError):
-            self._selector.unregister(pipe)
-        self._reading.pop(pipe, None)
-        pipe.close()
 
     def _end(self, rank: _Rank) -> None:
         """A rank's process has ended: first pass on what it wrote last."""

@@ -49,7 +49,12 @@ class Slabs(Generic[S]):
             return None
         block = self._free.pop(at)[2]
         if block.nbytes > nbytes:
-            self._put(self._cut(block, nbytes))
+            rest = self._block(block.slab, block.offset + nbytes, block.nbytes - nbytes)
+            rest.before, rest.after = block, block.after
+            if block.after is not None:
+                block.after.before = rest
+            block.after, block.nbytes = rest, nbytes
+            self._put(rest)
         block.free, block.label = False, label
         return block
 
@@ -92,14 +97,6 @@ class Slabs(Generic[S]):
     def _block(self, slab: S, offset: int, nbytes: int) -> Block[S]:
         self._serial += 1
         return Block(slab, offset, nbytes, self._serial)
-
-    def _cut(self, block: Block[S], nbytes: int) -> Block[S]:
-        rest = self._block(block.slab, block.offset + nbytes, block.nbytes - nbytes)
-        rest.before, rest.after = block, block.after
-        if block.after is not None:
-            block.after.before = rest
-        block.after, block.nbytes = rest, nbytes
-        return rest
 
     def _join(self, block: Block[S], after: Block[S]) -> None:
         block.nbytes += after.nbytes

@@ -25,7 +25,10 @@ def agree(group: Group, model: Module, device: str) -> None:
     named = [*model.named_parameters(), *model.named_buffers()]
     _compare(group, [(name, _described(t)) for name, t in named])
     _take_values(group, [t for _, t in named])
-    _take_random_state(group, device)
+    generator = default_generator(device)
+    state = np.array(generator.get_state(), np.uint64)
+    group.broadcast(state, 0)
+    generator.set_state(*state.tolist())
 
 
 def _described(t: Tensor) -> str:
@@ -70,10 +73,3 @@ def _take_values(group: Group, tensors: Sequence[Tensor]) -> None:
             values = np.frombuffer(data.tobytes(), own.dtype).reshape(own.shape)
             t.data = tensor(values, dtype=t.dtype, device=t.device)
     realize(*tensors)
-
-
-def _take_random_state(group: Group, device: str) -> None:
-    generator = default_generator(device)
-    state = np.array(generator.get_state(), np.uint64)
-    group.broadcast(state, 0)
-    generator.set_state(*state.tolist())
