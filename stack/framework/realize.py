@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Container, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from hal.core.errors import InvalidCall
-from hal.tile.node import Node, toposort
+from hal.tile.node import Node
 from stack.compiler.program import GraphRequest
 from stack.framework import store
 from stack.framework.cell import Cell, become, owners, traces, unsettled
@@ -30,21 +31,18 @@ def array_of(cell: Cell) -> Any:
 def arrays_of(cells: Sequence[Cell]) -> list[Any]:
     """`array_of` of many cells at once: views are computed by one request for each device."""
     refuse_in_trace("its value is needed")
-    found = [_known(c.node) for c in cells]
-    for device, group in by_device(
-        c for c, a in zip(cells, found, strict=True) if a is None
-    ).items():
-        pending = [c for c in group if store.root(c.node) not in store.arrays]
-        if pending:
-            _run_pending(device, pending)
-    found = [_known(c.node) for c in cells]
-    missing = [c for c, a in zip(cells, found, strict=True) if a is None]
-    computed = {
-        c: a
-        for device, group in by_device(missing).items()
-        for c, a in zip(group, compute([c.node for c in group], device), strict=True)
-    }
-    return [computed[c] if a is None else a for c, a in zip(cells, found, strict=True)]
+    missing = [c for c in cells if _known(c.node) is None]
+    if missing:
+        for device, group in by_device(missing).items():
+            pending = [c for c in group if store.root(c.node) not in store.arrays]
+            if pending:
+                _run_pending(device, pending)
+        missing = [c for c in missing if _known(c.node) is None]
+    computed: dict[Cell, Any] = {}
+    if missing:
+        for device, group in by_device(missing).items():
+            computed.update(zip(group, compute([c.node for c in group], device), strict=True))
+    return [computed[c] if c in computed else _known(c.node) for c in cells]
 
 
 def realize(*cells: Cell) -> None:
@@ -88,10 +86,9 @@ def compute(nodes: Sequence[Node], device: str) -> tuple[Any, ...]:
 
 
 def _run(device: str, outputs: Sequence[Node], inline: Inlining) -> tuple[Any, ...]:
-    inputs = tuple(inline(leaf) for leaf in inline.inputs)
-    request = GraphRequest(tuple(outputs), tuple(n for n in inputs if n is not None))
+    inputs = tuple([inline.add_input(leaf) for leaf in inline.inputs])
     arrays = [store.arrays[leaf] for leaf in inline.inputs]
-    return engine(device).plan(request).run(arrays)
+    return engine(device).plan(GraphRequest(tuple(outputs), inputs)).run(arrays)
 
 
 def _lowered(inline: Inlining, n: Node) -> Node:
@@ -133,23 +130,25 @@ def _run_pending(device: str, asked: Sequence[Cell]) -> None:
     store.settle()
     inline = Inlining()
     outputs: dict[Node, Node] = {}
-    pending = _pending(device)
+    cells = sorted([c for c in unsettled.values() if c.device == device], key=_AGE)
+    pending = dict.fromkeys([c.node for c in cells if _known(c.node) is None])
     for cell in asked:
         if _known(cell.node) is None and not _is_view(cell.node, pending):
             outputs[cell.node] = _lowered(inline, cell.node)
     for n in pending:
-        lowered = None if n in outputs or _is_view(n, pending) or _is_cheap(n) else inline(n)
+        if n in outputs or _is_view(n, pending) or store.root(n).op in _CHEAP:
+            continue
+        lowered = inline(n)
         if lowered is not None:
             outputs[n] = lowered
     if outputs:
         arrays = _run(device, list(outputs.values()), inline)
-        _publish(dict(zip(outputs, arrays, strict=True)), device)
+        _publish(dict(zip(outputs, arrays, strict=True)), device, inline)
 
 
-def _pending(device: str) -> dict[Node, None]:
-    """The nodes of cells whose value is not known, oldest cell first."""
-    cells = sorted((c for c in unsettled.values() if c.device == device), key=lambda c: c.serial)
-    return dict.fromkeys(c.node for c in cells if _known(c.node) is None)
+_AGE = attrgetter("serial")
+_CHEAP = ("const", "arange", "input")
+"""What needs no array before it is asked for: constants, lost arguments."""
 
 
 def _is_view(n: Node, pending: Container[Node]) -> bool:
@@ -161,12 +160,7 @@ def _is_view(n: Node, pending: Container[Node]) -> bool:
     return False
 
 
-def _is_cheap(n: Node) -> bool:
-    """Whether a value needs no array before it is asked for: a constant, or a lost argument."""
-    return store.root(n).op in ("const", "arange", "input")
-
-
-def _publish(values: dict[Node, Any], device: str) -> None:
+def _publish(values: dict[Node, Any], device: str, inline: Inlining) -> None:
     """Hang arrays on their nodes, and let cells that need no history forget how they were
     computed."""
     held: dict[Node, Node] = {}
@@ -176,21 +170,19 @@ def _publish(values: dict[Node, Any], device: str) -> None:
             continue
         held[n] = store.holding(array)
         # Without an input the node is no device's own: it may be pending on another one too.
-        if any(below.op == "input" for below in toposort([n])):
+        if n in inline.fed:
             store.leaves[n] = held[n]
-    for cell in [c for c in list(unsettled.values()) if c.device == device]:
-        _forget_history(cell, held)
-
-
-def _forget_history(cell: Cell, held: dict[Node, Node]) -> None:
-    if cell.owns and cell.node in store.arrays:
-        unsettled.pop(cell.serial, None)
-    elif cell.node in held and not cell.requires_grad and not cell.owns:
-        leaf = held[cell.node]
-        if leaf in owners:
-            cell.node = leaf
-        else:
-            become(cell, leaf)
+    for cell in list(unsettled.values()):
+        if cell.device != device:
+            continue
+        if cell.owns and cell.node in store.arrays:
+            unsettled.pop(cell.serial, None)
+        elif cell.node in held and not cell.requires_grad and not cell.owns:
+            leaf = held[cell.node]
+            if leaf in owners:
+                cell.node = leaf
+            else:
+                become(cell, leaf)
 
 
 def refuse_in_trace(what: str) -> None:

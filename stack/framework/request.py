@@ -14,12 +14,13 @@ class Inlining:
     it is met.
 
     Leaves that only have an origin are replaced by it. `inputs` holds the leaves in the order of
-    their numbers.
+    their numbers, `fed` every node that an input is below.
     """
 
     def __init__(self, kept: Container[Node] = ()) -> None:
         self.kept = kept
         self.inputs: list[Node] = []
+        self.fed: set[Node] = set()
         self._done: dict[Node, Node | None] = {}
 
     def add_input(self, leaf: Node) -> Node:
@@ -28,34 +29,39 @@ class Inlining:
         if done is None:
             done = self._done[leaf] = g.input(len(self.inputs), leaf.type)
             self.inputs.append(leaf)
+            self.fed.add(leaf)
         return done
 
     def __call__(self, root: Node) -> Node | None:
         """The rewritten node; None when it depends on an argument of a trace that is over."""
-        stack = [root]
+        stack, known = [root], self._done
         while stack:
             n = stack[-1]
-            below = [s for s in self._below(n) if s not in self._done]
-            if below and n not in self._done:
-                stack.extend(reversed(below))
+            if n in known:
+                stack.pop()
+                continue
+            below = self._below(n)
+            waiting = [s for s in below if s not in known]
+            if waiting:
+                stack.extend(reversed(waiting))
                 continue
             stack.pop()
-            if n not in self._done:
-                self._done[n] = self._rewritten(n)
-        return self._done[root]
+            known[n] = self._rewritten(n, below)
+        return known[root]
 
     def _below(self, n: Node) -> tuple[Node, ...]:
         if n.op == "input":
             return () if n in self.kept or n not in store.origins else (store.origins[n],)
         return (store.leaves[n],) if n in store.leaves else n.srcs
 
-    def _rewritten(self, n: Node) -> Node | None:
+    def _rewritten(self, n: Node, below: tuple[Node, ...]) -> Node | None:
         if n.op == "input" and (n in self.kept or n in store.arrays):
             return self.add_input(n)
-        below = [self._done[s] for s in self._below(n)]
+        if not self.fed.isdisjoint(below):
+            self.fed.add(n)
         if n.op == "input" or n in store.leaves:
-            return below[0] if below else None
-        srcs = [s for s in below if s is not None]
+            return self._done[below[0]] if below else None
+        srcs = [found for s in below if (found := self._done[s]) is not None]
         return rebuild(n, tuple(srcs)) if len(srcs) == len(below) else None
 
 

@@ -70,17 +70,31 @@ class Pool:
 
         Raises OutOfMemory saying how much was asked for, what is free and who holds the rest.
         """
-        wanted = self._rounded(nbytes)
+        step = self._small.alignment
+        wanted = max(-(-nbytes // step), 1) * step
         with self._lock:
-            block = self._take(wanted, label)
+            self._drain()
+            self._requests += 1
+            block = self._taken(wanted, label)
         if block is not None:
             return block
+        size = SLAB_NBYTES
+        if wanted >= SMALL_NBYTES:
+            # An eighth of what there is keeps both the number of slabs and the unused rest small.
+            growth = min(self._reserved // 8, LARGEST_GROWTH_NBYTES)
+            size = -(-max(wanted, growth) // SLAB_NBYTES) * SLAB_NBYTES
         try:
-            return self._grow(self._slab_nbytes(wanted), wanted, label)
+            return self._grow(size, wanted, label)
         except OutOfMemory:
             self._reclaim()
-        try:
-            return self._reclaimed(wanted, label)
+        with self._lock:
+            self._drain()
+            block = self._taken(wanted, label)
+        if block is not None:
+            return block
+        self.trim()
+        try:  # a slab for this block alone, where a larger one failed
+            return self._grow(wanted, wanted, label)
         except OutOfMemory as error:
             raise self._out_of_memory(nbytes, label, error) from error
 
@@ -134,19 +148,12 @@ class Pool:
     def _raw(self, nbytes: int, label: str) -> Buffer:
         return self.device.alloc(nbytes, AllocOptions(label=label))
 
-    def _rounded(self, nbytes: int) -> int:
-        step = self._small.alignment
-        return max(-(-nbytes // step), 1) * step
-
     def _slabs(self, wanted: int) -> Slabs[Buffer]:
         return self._small if wanted < SMALL_NBYTES else self._large
 
-    def _take(self, wanted: int, label: str) -> PoolBlock | None:
-        self._drain()
-        self._requests += 1
-        return self._charged(self._slabs(wanted).take(wanted, label))
-
-    def _charged(self, block: PoolBlock | None) -> PoolBlock | None:
+    def _taken(self, wanted: int, label: str) -> PoolBlock | None:
+        """A block that is free, counted as in use."""
+        block = self._slabs(wanted).take(wanted, label)
         if block is not None:
             self._allocated += block.nbytes
             self._peak = max(self._peak, self._allocated)
@@ -159,16 +166,6 @@ class Pool:
             # The size of a block is fixed while it is in use, so it still tells the class.
             self._slabs(block.nbytes).give(block)
 
-    def _reclaimed(self, wanted: int, label: str) -> PoolBlock:
-        """A block of what `reclaim` gave back, or a slab for it alone where a larger one failed."""
-        with self._lock:
-            self._drain()
-            block = self._charged(self._slabs(wanted).take(wanted, label))
-        if block is not None:
-            return block
-        self.trim()
-        return self._grow(wanted, wanted, label)
-
     def _grow(self, size: int, wanted: int, label: str) -> PoolBlock:
         sources = self._sources or [(1, self._raw)]
         buffer = max(sources, key=itemgetter(0))[1](size, label)
@@ -176,18 +173,10 @@ class Pool:
             self._reserved += size
             self._raw_allocations += 1
             self._misses += 1
-            slabs = self._slabs(wanted)
-            slabs.add(buffer, size)
-            block = self._charged(slabs.take(wanted, label))
+            self._slabs(wanted).add(buffer, size)
+            block = self._taken(wanted, label)
         assert block is not None, "the new slab holds what it was made for"
         return block
-
-    def _slab_nbytes(self, wanted: int) -> int:
-        if wanted < SMALL_NBYTES:
-            return SLAB_NBYTES
-        # An eighth of what there is keeps both the number of slabs and the unused rest small.
-        growth = min(self._reserved // 8, LARGEST_GROWTH_NBYTES)
-        return -(-max(wanted, growth) // SLAB_NBYTES) * SLAB_NBYTES
 
     def _out_of_memory(self, nbytes: int, label: str, cause: OutOfMemory) -> OutOfMemory:
         stats, held = self.stats(), self.holders()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hal.core.dtypes import DType
-from hal.tile.node import Node, Type
+from hal.tile.node import Node, Type, node
 from hal.tile.numeric import NUMPY
 from stack import ops as g
 from stack.ops.numeric import canonical
@@ -49,7 +49,7 @@ def _arange(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
     return rounded(np.arange(n.shape[0], dtype=np.int64), n.dtype)
 
 
-_INPUT = define(
+define(
     "input",
     OpKind.LEAF,
     ALL,
@@ -82,7 +82,7 @@ _ARANGE = define(
 
 def input(slot: int, type: Type) -> Node:
     """The argument number `slot` of the graph."""
-    return _INPUT(asked=type, slot=slot)
+    return node("input", type, slot=slot)  # of any type: there is nothing to check
 
 
 def const(value: Number, dtype: DType) -> Node:

@@ -151,10 +151,10 @@ class Operator:
             count = "any number of" if self.arity is None else self.arity
             names = f"attributes {', '.join(sorted(self.attrs))}" if self.attrs else "no attributes"
             raise GraphError(f"needs {count} operands and {names}")
-        dtypes = {srcs[i].dtype for i in self.data or range(len(srcs))}
-        if len(dtypes) > 1:
-            raise GraphError("operands have different element types; cast them first")
-        if not dtypes <= self.dtypes:
-            known = ", ".join(d.short for d in DType if d in self.dtypes)
-            raise GraphError(f"takes {known}; cast to one of them")
+        for i in self.data or range(len(srcs)):
+            if srcs[i].dtype is not srcs[self.data[0] if self.data else 0].dtype:
+                raise GraphError("operands have different element types; cast them first")
+            if srcs[i].dtype not in self.dtypes:
+                known = ", ".join(d.short for d in DType if d in self.dtypes)
+                raise GraphError(f"takes {known}; cast to one of them")
         return self.rule(srcs, attrs, asked)

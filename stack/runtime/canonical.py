@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from itertools import count
 
 from hal.core.errors import InvalidCall
 from hal.tile.node import Node, node, rebuild, toposort
@@ -14,11 +15,13 @@ def structure(request: GraphRequest) -> Hashable:
 
     Raises InvalidCall when the outputs depend on an input that `request.inputs` lacks.
     """
-    at: dict[Node, int] = {n: i for i, n in enumerate(request.inputs)}
+    at = dict(zip(request.inputs, count()))
     parts: list[Hashable] = [n.type for n in request.inputs]
     for n in toposort(request.outputs):
         if n.op == "input":
-            _check_known(n, at)
+            if n not in at:
+                what = f"the graph reads {n!r}, which is not among the request's inputs"
+                raise InvalidCall(what)
             continue
         # repr tells 0.0 from -0.0 and makes one NaN equal to another; == does neither.
         attrs = repr(n.attrs) if n.op == "const" else n.attrs
@@ -37,8 +40,3 @@ def renumbered(request: GraphRequest) -> GraphRequest:
             new[n] = rebuild(n, tuple([new[s] for s in n.srcs]))
     outputs = tuple(new[n] for n in request.outputs)
     return GraphRequest(outputs, tuple(new[n] for n in request.inputs), request.updates)
-
-
-def _check_known(leaf: Node, known: dict[Node, int]) -> None:
-    if leaf not in known:
-        raise InvalidCall(f"the graph reads {leaf!r}, which is not among the request's inputs")

@@ -45,7 +45,9 @@ class Plan:
         self._recorded = Feature.GRAPH in device.info.features
         self.launches = sum(isinstance(call, KernelCall) for call in graph.calls)
         self.arena_nbytes = placement.layout.arena_nbytes
-        self.live_nbytes = placement.layout.live_nbytes + _argument_nbytes(graph)
+        fresh = [t for i, t in enumerate(graph.outputs) if i not in self._updates]
+        arguments = sum(t.size * t.dtype.nbytes for t in (*graph.inputs, *fresh))
+        self.live_nbytes = placement.layout.live_nbytes + arguments
         weakref.finalize(self, programs.retire, self._recording.handles).atexit = False
 
     def run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
@@ -56,7 +58,11 @@ class Plan:
         OutOfMemory.
         """
         regions = self._regions(inputs)
-        outputs = self._new_outputs(inputs)
+        allocate, updates = self._resources.memory.allocate, self._updates
+        outputs = [
+            inputs[updates[i]] if i in updates else allocate(type, label)
+            for i, type, label in self._outputs
+        ]
         regions += [array.region for array in outputs]
         resources = self._resources
         if not self._recorded:
@@ -92,25 +98,17 @@ class Plan:
         self._inputs = types
         if [array.pool for array in inputs].count(self._pool) != len(types):
             other = next(array for array in inputs if array.pool is not self._pool)
-            raise refusal(other, f"the engine of this plan of {self._name}")
+            name = self._resources.device.name
+            raise refusal(other, f"the engine of this plan of {name}")
         if self._updates and len(set(map(id, inputs))) != len(types):
             self._refuse_aliases(inputs)
         try:
             return [array.region for array in inputs]
         except AttributeError:
-            self._refuse_failed(inputs)
+            for array in inputs:
+                if array.failure is not None:
+                    raise error_for(array.failure) from None
             raise
-
-    def _new_outputs(self, inputs: Sequence[Array]) -> list[Array]:
-        allocate, updates = self._resources.memory.allocate, self._updates
-        return [
-            inputs[updates[i]] if i in updates else allocate(type, label)
-            for i, type, label in self._outputs
-        ]
-
-    @property
-    def _name(self) -> str:
-        return self._resources.device.name
 
     def _refuse_types(self, types: Sequence[Type]) -> None:
         if len(types) != len(self._inputs):
@@ -123,14 +121,3 @@ class Plan:
         for i in self._updates.values():
             if sum(array is inputs[i] for array in inputs) > 1:
                 raise InvalidCall(f"argument {i} of the plan is updated, so it must be given once")
-
-    def _refuse_failed(self, inputs: Sequence[Array]) -> None:
-        for array in inputs:
-            if array.failure is not None:
-                raise error_for(array.failure)
-
-
-def _argument_nbytes(graph: CompiledGraph) -> int:
-    updated = dict(graph.updates)
-    fresh = [t for i, t in enumerate(graph.outputs) if i not in updated]
-    return sum(t.size * t.dtype.nbytes for t in (*graph.inputs, *fresh))
