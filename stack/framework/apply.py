@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-from hal.tile.node import Node
 from stack.framework import store
 from stack.framework.cell import Cell
 from stack.framework.errors import TensorError, where_called
@@ -15,13 +14,15 @@ from stack.framework.mode import grad_enabled
 from stack.ops.error import GraphError
 
 
-def cells_in(value: Any) -> list[Cell]:
-    """The cells in an argument, also within lists and tuples."""
-    if isinstance(value, Cell):
-        return [value]
-    if isinstance(value, list | tuple):
-        return [c for item in value for c in cells_in(item)]
-    return []
+def cells_in(values: Iterable[Any]) -> list[Cell]:
+    """The cells among arguments, also within lists and tuples."""
+    found: list[Cell] = []
+    for value in values:
+        if isinstance(value, Cell):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found += cells_in(value)
+    return found
 
 
 def evaluate(
@@ -31,10 +32,10 @@ def evaluate(
 
     Raises TensorError with the function's name and the caller's place.
     """
-    cells = cells_in([*args, *kwargs.values()])
+    cells = cells_in((*args, *kwargs.values()))
     if not cells:
         raise TensorError(f"{_name(function)}: needs a tensor\n  called at {where_called()}")
-    tracked = grad_enabled() and any(c.requires_grad for c in cells)
+    tracked = grad_enabled() and True in [c.requires_grad for c in cells]
     try:
         result = function(
             *[_node(a, tracked) for a in args], **{k: _node(v, tracked) for k, v in kwargs.items()}
@@ -62,17 +63,13 @@ def common_device(cells: list[Cell]) -> str:
 
 def _node(value: Any, tracked: bool) -> Any:
     if isinstance(value, Cell):
-        return _tracked_operand(value) if tracked else value.node
+        n = value.node
+        if not tracked or value.requires_grad or value.owns or n.op in ("const", "arange"):
+            return n
+        # A barrier keeps gradients from flowing to what the value was computed from.
+        return store.barrier(n)
     if isinstance(value, list | tuple):
         return type(value)(_node(v, tracked) for v in value)
     if isinstance(value, np.ndarray):
         raise TensorError("got a numpy array as an operand; make it a tensor with tensor(...)")
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _tracked_operand(cell: Cell) -> Node:
-    """The cell's node; behind a barrier when gradients must not flow to what it was computed
-    from."""
-    if cell.requires_grad or cell.owns or cell.node.op in ("const", "arange"):
-        return cell.node
-    return store.barrier(cell.node)

@@ -45,6 +45,11 @@ def as_node(x: Operand, dtype: DType) -> Node:
 
 def meet(*operands: Operand, dtype: DType | None = None) -> tuple[Node, ...]:
     """The operands with their common shape and element type (or `dtype`)."""
+    first = operands[0]
+    if isinstance(first, Node) and (dtype is None or dtype is first.dtype):
+        same = [x for x in operands if isinstance(x, Node) and x.type == first.type]
+        if len(same) == len(operands):
+            return tuple(same)
     wanted = common_dtype(*operands) if dtype is None else dtype
     nodes = [as_node(x, wanted) for x in operands]
     shape = broadcast_shape(n.shape for n in nodes)
