@@ -22,7 +22,7 @@ from hal.core.values import OpenOptions
 from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
 from stack.bench.cases import Case, cases
-from stack.bench.clock import Time, time_of
+from stack.bench.clock import DeviceTime, time_of
 from stack.bench.roof import Roof, roof_of
 from stack.runtime import Array, Engine, engine_of
 
@@ -30,11 +30,11 @@ PICTURE = "stack.bench.picture"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class OperatorTime:
     """What an operator took, or why it could not be measured."""
 
     case: Case
-    time: Time | None
+    time: DeviceTime | None
     why: str = ""
 
 
@@ -46,7 +46,7 @@ def run(device: str, roofline: bool, out: Path) -> int:
     if roofline and not out.resolve().parent.is_dir():
         raise click.UsageError(f"there is no folder for {out}; make it first")
     options = OpenOptions(cache_dir=str(cache_dir()))
-    console, results = Console(), list[Result]()
+    console, results = Console(), list[OperatorTime]()
     with (
         hal.open(device, (), options) as opened,
         engine_of(opened, cache_dir=options.cache_dir) as engine,
@@ -63,14 +63,14 @@ def run(device: str, roofline: bool, out: Path) -> int:
     return int(any(r.time is None for r in results))
 
 
-def measured(engine: Engine, case: Case) -> Result:
+def measured(engine: Engine, case: Case) -> OperatorTime:
     """One operator, on numbers between a half and one and a half and indices in any order."""
     try:
         plan = engine.plan(case.request)
         arrays = [_filled(engine, n, case) for n in case.inputs]
-        return Result(case, time_of(engine, lambda: plan.run(arrays)))
+        return OperatorTime(case, time_of(engine, lambda: plan.run(arrays)))
     except HalError as error:
-        return Result(case, None, str(error))
+        return OperatorTime(case, None, str(error))
 
 
 def _filled(engine: Engine, node: Node, case: Case) -> Array:
@@ -81,7 +81,7 @@ def _filled(engine: Engine, node: Node, case: Case) -> Array:
     return engine.put(rng.integers(0, most, node.shape).astype(NUMPY[node.dtype]), node.dtype)
 
 
-def _print(console: Console, name: str, roof: Roof, results: Sequence[Result]) -> None:
+def _print(console: Console, name: str, roof: Roof, results: Sequence[OperatorTime]) -> None:
     console.print(table(f"operators of {escape(name)}", roof, results))
     peaks = ", ".join(f"{d.short} {rate / 1e9:.4g}" for d, rate in roof.peaks.items())
     rates = f"Gop/s: {peaks}" if peaks else "the device knows no peak rate"
@@ -92,12 +92,12 @@ def _print(console: Console, name: str, roof: Roof, results: Sequence[Result]) -
         console.print(f"not measured: {names}: {why}", markup=False)
 
 
-def _clock(results: Iterable[Result]) -> str:
+def _clock(results: Iterable[OperatorTime]) -> str:
     emulated = any(r.time.emulated for r in results if r.time)
     return f"Times are those of {'the device, which is emulated' if emulated else 'the host'}."
 
 
-def table(title: str, roof: Roof, results: Iterable[Result]) -> Table:
+def table(title: str, roof: Roof, results: Iterable[OperatorTime]) -> Table:
     """A line for each operator that was measured: `of limit` is the least time that the roof allows
     over the time that it took; that of the memory alone where the element type's rate is not
     known."""
@@ -111,7 +111,7 @@ def table(title: str, roof: Roof, results: Iterable[Result]) -> Table:
     return made
 
 
-def _numbers(result: Result, roof: Roof) -> Iterator[str]:
+def _numbers(result: OperatorTime, roof: Roof) -> Iterator[str]:
     case, time = result.case, result.time
     assert time is not None, "only what was measured has numbers"
     yield f"{time.seconds * 1e6:.4g}"

@@ -9,14 +9,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from stack.bench.operators import Result
+from stack.bench.operators import OperatorTime
 from stack.bench.roof import Roof
 
 _LEAST = 2**-6
 """Of the intensities in the picture: what computes nothing stands at its edge."""
 
 
-def draw(title: str, roof: Roof, results: Sequence[Result], out: Path) -> None:
+def draw(title: str, roof: Roof, results: Sequence[OperatorTime], out: Path) -> None:
     """Write a PNG: operations/s over operations per byte, both logarithmic, a roof for each element
     type whose rate is known and a point for each operator that does any operation."""
     figure = Figure(figsize=(10, 6.5), layout="constrained")
@@ -39,7 +39,7 @@ def draw(title: str, roof: Roof, results: Sequence[Result], out: Path) -> None:
     figure.savefig(out, format="png", dpi=120)
 
 
-def _clock(results: Sequence[Result]) -> str:
+def _clock(results: Sequence[OperatorTime]) -> str:
     emulated = any(r.time.emulated for r in results if r.time)
     return "emulated time" if emulated else "measured"
 
@@ -58,7 +58,7 @@ def _roofs(axes: Axes, roof: Roof, most: float) -> None:
         axes.plot(grid, np.minimum(rate, grid * roof.bandwidth), f"k{line}", lw=1.4, label=label)
 
 
-def _point(axes: Axes, result: Result, number: int) -> None:
+def _point(axes: Axes, result: OperatorTime, number: int) -> None:
     case, time = result.case, result.time
     assert time is not None, "only what was measured is drawn"
     marker, color = "osD^vP"[number // 10 % 6], f"C{number % 10}"

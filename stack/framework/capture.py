@@ -11,13 +11,15 @@ from stack.compiler.program import GraphRequest
 from stack.framework import store
 from stack.framework.apply import common_device
 from stack.framework.cell import Cell, Trace, become, owners, rebind, traces, unsettled
-from stack.framework.device import Array, Plan, default_device, engine
+from stack.framework.device import default_device, engine
 from stack.framework.errors import TracingError
 from stack.framework.flags import Flags
 from stack.framework.flat import homes
 from stack.framework.request import Inlining
 from stack.framework.tensor import Tensor
 from stack.framework.tree import Spec, flatten
+from stack.runtime.array import Array
+from stack.runtime.plan import Plan
 
 Source = int | Cell | Array
 """Where an input of a captured plan comes from at each call: the argument of that number, a cell, a

@@ -2,47 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from hal.core.dtypes import DType
-from hal.tile.node import Type
 from stack.comm.world import World
-from stack.compiler.program import GraphRequest
+from stack.runtime.engine import Engine
 from stack.runtime.opening import engine_for
 
 NDArray = np.ndarray[Any, Any]
-
-
-class Array(Protocol):
-    """An array in an engine's memory."""
-
-    @property
-    def type(self) -> Type: ...
-
-
-class Plan(Protocol):
-    """A compiled request; see `stack.runtime`."""
-
-    @property
-    def launches(self) -> int: ...
-
-    def run(self, inputs: Sequence[Any]) -> tuple[Any, ...]: ...
-
-
-class Engine(Protocol):
-    """What the framework needs of a device's engine; see `stack.runtime`."""
-
-    def put(self, data: NDArray, dtype: DType) -> Any: ...
-
-    def get(self, array: Any) -> NDArray: ...
-
-    def plan(self, request: GraphRequest, keep: bool = ...) -> Plan: ...
-
-    def sync(self, timeout_s: float = ...) -> None: ...
 
 
 engines: dict[str, Engine] = {}

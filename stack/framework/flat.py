@@ -20,7 +20,7 @@ ALIGNMENT = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FlatLayout:
     """Where tensors of these shapes lie in a flat array of `size` elements; gaps hold 0."""
 
     shapes: tuple[tuple[int, ...], ...]
@@ -28,10 +28,10 @@ class Layout:
     size: int
 
     @staticmethod
-    def of(shapes: Sequence[tuple[int, ...]]) -> Layout:
+    def of(shapes: Sequence[tuple[int, ...]]) -> FlatLayout:
         ends = accumulate((-(-math.prod(s) // ALIGNMENT) * ALIGNMENT for s in shapes), initial=0)
         starts = tuple(ends)
-        return Layout(tuple(shapes), starts[:-1], starts[-1])
+        return FlatLayout(tuple(shapes), starts[:-1], starts[-1])
 
     def split(self, flat: Node) -> list[Node]:
         """The parts as views."""
@@ -67,7 +67,7 @@ def _base(n: Node) -> Node:
     return n
 
 
-class Flat:
+class FlatParameters:
     """The home of tensors of one element type and device: `cell` holds them all, they are views of
     it.
 
@@ -77,7 +77,7 @@ class Flat:
     def __init__(self, members: Sequence[Tensor]) -> None:
         refuse_in_trace("an optimizer was made")
         self.members = list(members)
-        self.layout = Layout.of([m.shape for m in members])
+        self.layout = FlatLayout.of([m.shape for m in members])
         joined = store.barrier(self.layout.join([m.node for m in members]))
         self.cell = Tensor(joined, members[0].device, owns=True)
         self._views: list[Node] = []
@@ -101,11 +101,11 @@ class Flat:
             place(m, view)
 
 
-homes: WeakValueDictionary[int, Flat] = WeakValueDictionary()
+homes: WeakValueDictionary[int, FlatParameters] = WeakValueDictionary()
 """The newest home of each tensor, by the tensor's serial number."""
 
 
-def home_of(cells: Sequence[Cell]) -> Flat | None:
+def home_of(cells: Sequence[Cell]) -> FlatParameters | None:
     """The flat array of which these are exactly the members."""
     home = homes.get(cells[0].serial) if cells else None
     if home is None or {m.serial for m in home.members} != {c.serial for c in cells}:

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from hal.tile.node import Node, Type
 from stack import ops as g
-from stack.framework.device import Array
+from stack.runtime.array import Array
 
 _slots = count(1 << 32)  # apart from the slots of requests, whose nodes live as long as plans
 

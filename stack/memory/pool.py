@@ -16,7 +16,7 @@ from operator import itemgetter
 from hal.core.device import Device
 from hal.core.errors import OutOfMemory
 from hal.core.values import AllocOptions, Buffer, Region
-from stack.memory.slabs import Block, Slabs
+from stack.memory.slabs import SlabBlock, Slabs
 
 SMALL_NBYTES = 1 << 20
 """Blocks below this come from slabs of their own, so that they do not pin large ones."""
@@ -27,7 +27,7 @@ SLAB_NBYTES = 1 << 21
 LARGEST_GROWTH_NBYTES = 1 << 26
 SHOWN_HOLDERS = 5
 
-PoolBlock = Block[Buffer]
+PoolBlock = SlabBlock[Buffer]
 Source = Callable[[int, str], Buffer]
 """Gives a buffer of so many bytes, labelled."""
 

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 S = TypeVar("S")
 
 
-class Block(Generic[S]):
+class SlabBlock(Generic[S]):
     """Bytes [offset, offset + nbytes) of a slab; `label` names the owner while it is in use."""
 
     __slots__ = ("after", "before", "free", "label", "nbytes", "offset", "serial", "slab")
@@ -23,8 +23,8 @@ class Block(Generic[S]):
         self.serial = serial
         self.label = ""
         self.free = True
-        self.before: Block[S] | None = None
-        self.after: Block[S] | None = None
+        self.before: SlabBlock[S] | None = None
+        self.after: SlabBlock[S] | None = None
 
 
 class Slabs(Generic[S]):
@@ -32,8 +32,8 @@ class Slabs(Generic[S]):
 
     def __init__(self, alignment: int) -> None:
         self.alignment = alignment
-        self._free: list[tuple[int, int, Block[S]]] = []  # by size, then age
-        self._first: dict[int, Block[S]] = {}  # the first block of each slab, by its serial
+        self._free: list[tuple[int, int, SlabBlock[S]]] = []  # by size, then age
+        self._first: dict[int, SlabBlock[S]] = {}  # the first block of each slab, by its serial
         self._serial = 0
 
     def add(self, slab: S, nbytes: int) -> None:
@@ -42,7 +42,7 @@ class Slabs(Generic[S]):
         self._first[block.serial] = block
         self._put(block)
 
-    def take(self, nbytes: int, label: str) -> Block[S] | None:
+    def take(self, nbytes: int, label: str) -> SlabBlock[S] | None:
         """The smallest free block that holds `nbytes`, cut to that size; None if there is none."""
         at = bisect_left(self._free, (nbytes,))
         if at == len(self._free):
@@ -58,7 +58,7 @@ class Slabs(Generic[S]):
         block.free, block.label = False, label
         return block
 
-    def give(self, block: Block[S]) -> None:
+    def give(self, block: SlabBlock[S]) -> None:
         """Take a block back and join it with its free neighbours."""
         assert not block.free, f"a block of {block.label!r} is given back twice"
         if block.after is not None and block.after.free:
@@ -77,16 +77,16 @@ class Slabs(Generic[S]):
             del self._first[block.serial]
         return [block.slab for block in unused]
 
-    def used(self) -> Iterator[Block[S]]:
+    def used(self) -> Iterator[SlabBlock[S]]:
         """Every block that is in use."""
         for block in self.blocks():
             if not block.free:
                 yield block
 
-    def blocks(self) -> Iterator[Block[S]]:
+    def blocks(self) -> Iterator[SlabBlock[S]]:
         """Every block, slab by slab, by offset."""
         for first in self._first.values():
-            block: Block[S] | None = first
+            block: SlabBlock[S] | None = first
             while block is not None:
                 yield block
                 block = block.after
@@ -94,20 +94,20 @@ class Slabs(Generic[S]):
     def largest_free(self) -> int:
         return self._free[-1][0] if self._free else 0
 
-    def _block(self, slab: S, offset: int, nbytes: int) -> Block[S]:
+    def _block(self, slab: S, offset: int, nbytes: int) -> SlabBlock[S]:
         self._serial += 1
-        return Block(slab, offset, nbytes, self._serial)
+        return SlabBlock(slab, offset, nbytes, self._serial)
 
-    def _join(self, block: Block[S], after: Block[S]) -> None:
+    def _join(self, block: SlabBlock[S], after: SlabBlock[S]) -> None:
         block.nbytes += after.nbytes
         block.after = after.after
         if after.after is not None:
             after.after.before = block
 
-    def _put(self, block: Block[S]) -> None:
+    def _put(self, block: SlabBlock[S]) -> None:
         block.free, block.label = True, ""
         insort(self._free, (block.nbytes, block.serial, block))
 
-    def _pop(self, block: Block[S]) -> Block[S]:
+    def _pop(self, block: SlabBlock[S]) -> SlabBlock[S]:
         del self._free[bisect_left(self._free, (block.nbytes, block.serial))]
         return block

@@ -10,7 +10,7 @@ from hal.tile.node import Node, toposort
 from stack import ops as g
 from stack.framework import Tensor
 from stack.framework.cell import traces
-from stack.framework.flat import Layout, homes
+from stack.framework.flat import FlatLayout, homes
 from stack.parallel.order import begun, called
 from stack.parallel.rows import rows_of
 
@@ -24,7 +24,7 @@ class Run:
     """Parameters that lie one after the other in a flat array of gradients."""
 
     members: Sequence[Tensor]
-    layout: Layout
+    layout: FlatLayout
 
 
 def runs(parameters: Sequence[Tensor]) -> list[Run]:
@@ -43,7 +43,7 @@ def _run(group: Sequence[Tensor]) -> Run:
     home = homes.get(group[0].serial)
     if home is not None and {m.serial for m in home.members} == {p.serial for p in group}:
         return Run(home.members, home.layout)
-    return Run(group, Layout.of([p.shape for p in group]))
+    return Run(group, FlatLayout.of([p.shape for p in group]))
 
 
 def share(run: Run, group: str, names: Mapping[int, str]) -> None:

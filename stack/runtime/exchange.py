@@ -11,7 +11,7 @@ from stack.comm.engine.names import learn
 from stack.comm.messages import RankCall
 from stack.compiler.program import ExchangeCall
 from stack.runtime.hazards import Access, dependencies
-from stack.runtime.placement import Place
+from stack.runtime.placement import BufferRange
 from stack.runtime.segments import Regions, region_of
 from stack.runtime.stream import Stream
 
@@ -37,7 +37,7 @@ class Exchange:
     """
 
     def __init__(
-        self, groups: Mapping[str, RankGroup], call: ExchangeCall, *sides: Place | Region
+        self, groups: Mapping[str, RankGroup], call: ExchangeCall, *sides: BufferRange | Region
     ) -> None:
         """`sides` are where destination, source and numbers of elements are."""
         self._groups = groups
@@ -55,7 +55,8 @@ class Exchange:
                 "group that this engine has not joined or has left"
             )
         dst, src, *elements = (
-            region_of(side, regions) if isinstance(side, Place) else side for side in self._sides
+            region_of(side, regions) if isinstance(side, BufferRange) else side
+            for side in self._sides
         )
         gives, takes = self._call.elements(group.rank, group.size)
         if self._is_partial or gives is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ByteRange:
     """Bytes [begin, end) of a memory."""
 
     memory: Hashable
@@ -21,8 +21,8 @@ class Span:
 class Access:
     """What a call reads and writes."""
 
-    reads: tuple[Span, ...]
-    writes: tuple[Span, ...]
+    reads: tuple[ByteRange, ...]
+    writes: tuple[ByteRange, ...]
 
 
 def dependencies(calls: Sequence[Access]) -> list[tuple[int, ...]]:
@@ -65,22 +65,22 @@ class _History:
         self._begins: list[int] = []
         self._pieces: list[_Piece] = []
 
-    def touched(self, span: Span) -> list[_Piece]:
+    def touched(self, span: ByteRange) -> list[_Piece]:
         low, high = self._range(span)
         return self._pieces[low:high]
 
-    def read(self, span: Span, index: int) -> None:
+    def read(self, span: ByteRange, index: int) -> None:
         if span.begin == span.end:
             return
         for piece in self._cut(span):
             piece.readers.append(index)
 
-    def write(self, span: Span, index: int) -> None:
+    def write(self, span: ByteRange, index: int) -> None:
         if span.begin < span.end:
             self._cut(span)
             self._replace(*self._range(span), [_Piece(span.begin, span.end, index)])
 
-    def _range(self, span: Span) -> tuple[int, int]:
+    def _range(self, span: ByteRange) -> tuple[int, int]:
         """The indices of the pieces that share a byte with the span."""
         if span.begin == span.end:
             return 0, 0
@@ -93,7 +93,7 @@ class _History:
         self._pieces[low:high] = new
         self._begins[low:high] = [p.begin for p in new]
 
-    def _cut(self, span: Span) -> list[_Piece]:
+    def _cut(self, span: ByteRange) -> list[_Piece]:
         """Cut pieces at the span's ends; give those that make up the span, filling its holes."""
         low, high = self._range(span)
         old = self._pieces[low:high]
@@ -105,7 +105,7 @@ class _History:
         return new[len(before) : len(new) - len(behind)]
 
 
-def _filled(inside: Sequence[_Piece], span: Span) -> list[_Piece]:
+def _filled(inside: Sequence[_Piece], span: ByteRange) -> list[_Piece]:
     pieces, at = [], span.begin
     for piece in inside:
         if piece.begin > at:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from hal.core.values import ParamKind
 from stack.compiler.program import BufferRef, Call, CompiledGraph, CopyCall, ExchangeCall
 from stack.memory.plan import Layout, Lifetime, plan
-from stack.runtime.hazards import Access, Span
+from stack.runtime.hazards import Access, ByteRange
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BufferRange:
     """Bytes of the arena (`argument` None) or of the array at that position in (*inputs, *outputs);
     `whole` tells that they are all bytes of that array."""
 
@@ -33,12 +33,12 @@ class Placement:
         self._outputs = [updated.get(i, count + i) for i in range(len(graph.outputs))]
         self._sizes = [t.size * t.dtype.nbytes for t in (*graph.inputs, *graph.outputs)]
 
-    def place(self, ref: BufferRef) -> Place:
+    def place(self, ref: BufferRef) -> BufferRange:
         if ref.kind == "temp":
-            return Place(None, self.layout.offsets[ref.index] + ref.offset_nbytes, ref.nbytes)
+            return BufferRange(None, self.layout.offsets[ref.index] + ref.offset_nbytes, ref.nbytes)
         argument = ref.index if ref.kind == "input" else self._outputs[ref.index]
         whole = ref.offset_nbytes == 0 and ref.nbytes == self._sizes[argument]
-        return Place(argument, ref.offset_nbytes, ref.nbytes, whole)
+        return BufferRange(argument, ref.offset_nbytes, ref.nbytes, whole)
 
     def access(self, call: Call) -> Access:
         """The bytes that a call reads and writes."""
@@ -55,9 +55,9 @@ class Placement:
                 writes += [span] * param.writes
         return Access(tuple(reads), tuple(writes))
 
-    def _span(self, ref: BufferRef) -> Span:
+    def _span(self, ref: BufferRef) -> ByteRange:
         place = self.place(ref)
-        return Span(place.argument, place.offset, place.offset + place.nbytes)
+        return ByteRange(place.argument, place.offset, place.offset + place.nbytes)
 
 
 def refs(call: Call) -> Sequence[BufferRef]:

@@ -28,13 +28,13 @@ from stack.compiler.program import (
 )
 from stack.runtime.exchange import Exchange, RankGroup, joined, needs
 from stack.runtime.hazards import dependencies
-from stack.runtime.placement import Place, Placement, refs
+from stack.runtime.placement import BufferRange, Placement, refs
 from stack.runtime.programs import Loaded, Programs
 from stack.runtime.segments import BindAndLaunch, Copy, Launch, Meet, Replay, Segment
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """A part of a plan, and the exchanges that it waits for: each by its number among them."""
 
     part: Segment | Exchange
@@ -62,23 +62,23 @@ class Recording:
         sources = dict.fromkeys(c.source for c in graph.calls if isinstance(c, KernelCall))
         self.loaded = programs.load(sources)
         try:
-            self.steps: list[Step] = self._steps(graph.calls)
+            self.steps: list[PlanStep] = self._steps(graph.calls)
         except BaseException:
             programs.retire(self.handles)
             raise
 
-    def _steps(self, calls: Sequence[Call]) -> list[Step]:
+    def _steps(self, calls: Sequence[Call]) -> list[PlanStep]:
         """At the end all exchanges have been waited for."""
         parts = list(self._parts(calls))
         exchanges = [isinstance(part, Exchange) for part, _ in parts]
         if not any(exchanges):
-            return [Step(part, ()) for part, _ in parts]
+            return [PlanStep(part, ()) for part, _ in parts]
         accesses = [joined([self._placement.access(c) for c in made_of]) for _, made_of in parts]
         waits = needs(accesses, exchanges)
-        steps = [Step(part, own) for (part, _), own in zip(parts, waits, strict=True)]
+        steps = [PlanStep(part, own) for (part, _), own in zip(parts, waits, strict=True)]
         met = {i for s in steps if not isinstance(s.part, Exchange) for i in s.needs}
         left = tuple(i for i in range(sum(exchanges)) if i not in met)
-        return [*steps, Step(Meet(self._arena), left)] if left else steps
+        return [*steps, PlanStep(Meet(self._arena), left)] if left else steps
 
     def _parts(self, calls: Sequence[Call]) -> Iterator[tuple[Segment | Exchange, Sequence[Call]]]:
         """The parts in order, each with the calls that it is made of."""
@@ -97,7 +97,7 @@ class Recording:
         return isinstance(call, KernelCall) or all(r.kind == "temp" for r in refs(call))
 
     def _replay(self, calls: Sequence[Call]) -> Segment:
-        slots: dict[Place, Slot] = {}
+        slots: dict[BufferRange, Slot] = {}
         after = dependencies([self._placement.access(call) for call in calls])
         commands = [
             self._command(c, slots, a)
@@ -109,7 +109,7 @@ class Recording:
         return Replay(graph, list(slots))
 
     def _command(
-        self, call: KernelCall | CopyCall, slots: dict[Place, Slot], after: tuple[int, ...]
+        self, call: KernelCall | CopyCall, slots: dict[BufferRange, Slot], after: tuple[int, ...]
     ) -> Command:
         if isinstance(call, CopyCall):
             dst, src = self._fixed(call.dst), self._fixed(call.src)
@@ -119,9 +119,9 @@ class Recording:
         self.handles.append(launchable)
         return LaunchCommand(launchable, call.grid, after)
 
-    def _slotted(self, arg: BufferRef | int | float, slots: dict[Place, Slot]) -> Argument:
+    def _slotted(self, arg: BufferRef | int | float, slots: dict[BufferRange, Slot]) -> Argument:
         found = self._resolved(arg)
-        if isinstance(found, Place):
+        if isinstance(found, BufferRange):
             return slots.setdefault(found, Slot(len(slots)))
         return found
 
@@ -131,7 +131,7 @@ class Recording:
         if isinstance(call, CopyCall):
             return Copy(self._side(call.dst), self._side(call.src))
         args = [self._resolved(arg) for arg in call.args]
-        fixed = [arg for arg in args if not isinstance(arg, Place)]
+        fixed = [arg for arg in args if not isinstance(arg, BufferRange)]
         if len(fixed) < len(args):
             return BindAndLaunch(self._program(call), args, call.grid)
         launchable = self._device.bind(self._program(call).program, fixed)
@@ -141,10 +141,10 @@ class Recording:
     def _program(self, call: KernelCall) -> Loaded:
         return self.loaded[call.source]
 
-    def _resolved(self, arg: BufferRef | int | float) -> int | float | Region | Place:
+    def _resolved(self, arg: BufferRef | int | float) -> int | float | Region | BufferRange:
         return self._side(arg) if isinstance(arg, BufferRef) else arg
 
-    def _side(self, ref: BufferRef) -> Region | Place:
+    def _side(self, ref: BufferRef) -> Region | BufferRange:
         return self._fixed(ref) if ref.kind == "temp" else self._placement.place(ref)
 
     def _fixed(self, ref: BufferRef) -> Region:

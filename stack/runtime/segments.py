@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import Protocol
 
 from hal.core.values import Argument, Graph, Grid, Launchable, Region, Waits
-from stack.runtime.placement import Place
+from stack.runtime.placement import BufferRange
 from stack.runtime.programs import Loaded
 from stack.runtime.stream import Stream
 
@@ -25,7 +25,7 @@ class Segment(Protocol):
 class Replay:
     """A recorded graph; slot i of it is the place `slots[i]`."""
 
-    def __init__(self, graph: Graph, slots: Sequence[Place]) -> None:
+    def __init__(self, graph: Graph, slots: Sequence[BufferRange]) -> None:
         self.graph = graph
         self._chosen = chosen(slots)
 
@@ -49,13 +49,13 @@ class Launch:
 class BindAndLaunch:
     """A launch that is bound at each run, since some of its arguments are arrays of that run."""
 
-    def __init__(self, loaded: Loaded, args: Sequence[Argument | Place], grid: Grid) -> None:
+    def __init__(self, loaded: Loaded, args: Sequence[Argument | BufferRange], grid: Grid) -> None:
         self._loaded = loaded
         self._args = args
         self._grid = grid
 
     def submit(self, stream: Stream, regions: Regions, waits: Waits) -> None:
-        args = [region_of(a, regions) if isinstance(a, Place) else a for a in self._args]
+        args = [region_of(a, regions) if isinstance(a, BufferRange) else a for a in self._args]
         launchable = stream.device.bind(self._loaded.program, args)
         try:
             point = stream.device.launch(launchable, self._grid, stream.timeline, waits)
@@ -67,13 +67,14 @@ class BindAndLaunch:
 class Copy:
     """A copy of which at least one side is an array of the run."""
 
-    def __init__(self, dst: Place | Region, src: Place | Region) -> None:
+    def __init__(self, dst: BufferRange | Region, src: BufferRange | Region) -> None:
         self._dst = dst
         self._src = src
 
     def submit(self, stream: Stream, regions: Regions, waits: Waits) -> None:
         dst, src = (
-            region_of(p, regions) if isinstance(p, Place) else p for p in (self._dst, self._src)
+            region_of(p, regions) if isinstance(p, BufferRange) else p
+            for p in (self._dst, self._src)
         )
         stream.copy(dst, src, waits=waits)
 
@@ -89,7 +90,7 @@ class Meet:
         stream.submitted(point)
 
 
-def region_of(place: Place, regions: Regions) -> Region:
+def region_of(place: BufferRange, regions: Regions) -> Region:
     """The bytes of a place that is not in the arena."""
     assert place.argument is not None, "places in the arena are resolved when the plan is made"
     whole = regions[place.argument]
@@ -98,7 +99,7 @@ def region_of(place: Place, regions: Regions) -> Region:
     return Region(whole.buffer, whole.offset + place.offset, place.nbytes)
 
 
-def chosen(places: Sequence[Place]) -> Callable[[Regions], Sequence[Region]]:
+def chosen(places: Sequence[BufferRange]) -> Callable[[Regions], Sequence[Region]]:
     """A function that gives the regions of the places; a quick one where all are whole arrays."""
     if len(places) > 1 and all(p.whole for p in places):
         return itemgetter(*[p.argument for p in places])

@@ -17,7 +17,7 @@ from stack.compiler.program import GraphRequest
 from stack.compiler.tune import Tunable
 from stack.runtime.tuned import Record
 from stack.tune.process import Process
-from stack.tune.report import Row, details, left_out, name_of, summary
+from stack.tune.report import ReportRow, details, left_out, name_of, summary
 from stack.tune.rig import Rig
 from stack.tune.script import graphs_of
 from stack.tune.session import problems_of, tune
@@ -46,7 +46,7 @@ def run(
         requests = graphs_of(script[0], script[1:], device)
     with hal.open(device) as opened:
         info = opened.info
-    console, rows, status = Console(), list[Row](), 0
+    console, rows, status = Console(), list[ReportRow](), 0
     problems = problems_of(requests, info)
     try:
         with Rig(lambda: Process(device), LIMIT_S) as rig, console.status("") as shown:
@@ -75,12 +75,12 @@ def product(text: str, dtype: str) -> GraphRequest:
 class Progress:
     """Keeps a row for each problem that is done, and shows which one is next."""
 
-    def __init__(self, rows: list[Row], problems: Sequence[Tunable], shown: Status) -> None:
+    def __init__(self, rows: list[ReportRow], problems: Sequence[Tunable], shown: Status) -> None:
         self._rows, self._problems, self._shown = rows, problems, shown
         self._show()
 
     def __call__(self, tunable: Tunable, record: Record | None, note: str) -> None:
-        self._rows.append(Row(tunable.problem, tunable.count, record, note))
+        self._rows.append(ReportRow(tunable.problem, tunable.count, record, note))
         self._show()
 
     def _show(self) -> None:
@@ -89,7 +89,7 @@ class Progress:
             self._shown.update(f"{done + 1} of {count}: {name_of(self._problems[done].problem)}")
 
 
-def _print(console: Console, device: str, rows: Sequence[Row], every: bool) -> None:
+def _print(console: Console, device: str, rows: Sequence[ReportRow], every: bool) -> None:
     if not rows:
         console.print(f"No kernel of {device} was measured.")
         return

@@ -69,7 +69,7 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
-class Time:
+class Repeat:
     """Run a prepared candidate `repeats` times, a few times over. Answered with the seconds of one
     run when it went fastest."""
 
@@ -77,5 +77,5 @@ class Time:
     repeats: int
 
 
-Order = Begin | Prepare | Time
+Order = Begin | Prepare | Repeat
 Answer = float | Refusal

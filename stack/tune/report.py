@@ -21,7 +21,7 @@ NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReportRow:
     """A problem with the number of its kernels, its record or None, and what else to say of it."""
 
     problem: Problem
@@ -30,7 +30,7 @@ class Row:
     note: str
 
 
-def summary(title: str, rows: Sequence[Row]) -> Table:
+def summary(title: str, rows: Sequence[ReportRow]) -> Table:
     """A line for each problem that has a record: what the rules' schedule takes, what the chosen
     one does."""
     table = _table(title, "problem", "kernels", "rules", "chosen", "gain", "tried", "refused", "")
@@ -43,7 +43,7 @@ def summary(title: str, rows: Sequence[Row]) -> Table:
     return table
 
 
-def left_out(rows: Sequence[Row]) -> Iterator[str]:
+def left_out(rows: Sequence[ReportRow]) -> Iterator[str]:
     """Why problems have no record, each cause with those that it keeps from having one."""
     causes: dict[str, list[str]] = {}
     for row in rows:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from stack.tune.orders import Answer, Begin, Extent, Order, Prepare, Refusal, Time, Trial
+from stack.tune.orders import Answer, Begin, Extent, Order, Prepare, Refusal, Repeat, Trial
 from stack.tune.process import LostError, MeasureError, Process
 
 
@@ -47,7 +47,7 @@ class Rig:
             again = self._prepared_again(number)
             if again is not None:
                 return again
-        return self._ask(Time(number, repeats))
+        return self._ask(Repeat(number, repeats))
 
     def close(self) -> None:
         """End the process. Idempotent."""

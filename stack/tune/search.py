@@ -46,7 +46,7 @@ class Measures(Protocol):
 
 
 @dataclass(slots=True)
-class Found:
+class SearchResult:
     """What a search found out: the seconds of candidate 0; for each candidate that worked its times
     over that of candidate 0, none for one whose first run was hopeless; why others were refused;
     and the chosen one. The first `reached` candidates were looked at; those whose program another
@@ -66,14 +66,14 @@ def search(
     rig: Measures,
     budget_s: float,
     clock: Clock = time.monotonic,
-) -> Found:
+) -> SearchResult:
     """Try candidates, 0 first. Nothing is found but a refusal when 0 is refused itself.
 
     May take longer than the budget by what the order takes that is under way at its end. Raises
     MeasureError when the device fails without a candidate.
     """
     began = clock()
-    contest = _Contest(rig, Found(), lambda part: clock() - began > budget_s * part)
+    contest = _Contest(rig, SearchResult(), lambda part: clock() - began > budget_s * part)
     contest.build(trials)
     contest.halve()
     contest.choose()
@@ -87,7 +87,7 @@ def surely_faster(ratios: Sequence[float]) -> bool:
 
 
 class _Contest:
-    def __init__(self, rig: Measures, found: Found, spent: Callable[[float], bool]) -> None:
+    def __init__(self, rig: Measures, found: SearchResult, spent: Callable[[float], bool]) -> None:
         self.found = found
         self._rig, self._spent = rig, spent
         self._first: dict[int, float] = {}

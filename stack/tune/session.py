@@ -20,7 +20,7 @@ from stack.runtime.tuned import Record, Result, read_record, records_of, write_r
 from stack.tune.orders import Extent, Trial
 from stack.tune.process import MeasureError
 from stack.tune.rig import Rig
-from stack.tune.search import Clock, Found, search
+from stack.tune.search import Clock, SearchResult, search
 
 LEAST_S = 2.0
 """A budget with less than this for a problem tells nothing."""
@@ -117,7 +117,7 @@ def measured(
     rig: Rig,
     budget_s: float,
     clock: Clock = monotonic,
-) -> Found:
+) -> SearchResult:
     """Search among the candidates of a problem. Raises MeasureError."""
     default = tunable.kernel(listed[0].schedule)
     numbers = {part: i for i, part in enumerate(dict.fromkeys(default.buffers))}
@@ -135,7 +135,7 @@ def measured(
     return search([render(c.schedule) for c in listed], rig, budget_s, clock)
 
 
-def recorded(problem: Problem, listed: Sequence[Candidate], found: Found) -> Record:
+def recorded(problem: Problem, listed: Sequence[Candidate], found: SearchResult) -> Record:
     """What was found as a record: the candidates that were tried, the rules' own first."""
     tried = [i for i in range(len(listed)) if i in found.ratios or i in found.refused]
     results = tuple(

@@ -11,8 +11,8 @@ from hal.core.values import Span
 from hal_tools.cli import main
 from stack.bench import clock, operators, roof
 from stack.bench.cases import cases
-from stack.bench.clock import Time
-from stack.bench.operators import Result
+from stack.bench.clock import DeviceTime
+from stack.bench.operators import OperatorTime
 from stack.bench.roof import Roof
 from stack.ir.interpret import interpret
 
@@ -74,19 +74,19 @@ def test_the_roof_is_the_memory_up_to_the_peak():
 
 def test_the_devices_own_clock_is_never_mixed_with_the_hosts():
     own = [Span("a", 0, 900, device_ns=20.0), Span("b", 900, 990, device_ns=0.0)]
-    assert clock._of(own) == Time(20e-9, True)
-    assert clock._of([Span("a", 5, 900), Span("b", 90, 990)]) == Time(985e-9, False)
+    assert clock._of(own) == DeviceTime(20e-9, True)
+    assert clock._of([Span("a", 5, 900), Span("b", 90, 990)]) == DeviceTime(985e-9, False)
     with pytest.raises(PluginError, match="others have none"):
         clock._of([*own, Span("c", 0, 1)])
 
 
 def test_the_table_tells_the_share_of_the_limit():
     case = SMALL["add"]
-    result = Result(case, Time(case.nbytes / 10.0 * 4, True))  # a quarter of 10 bytes/s
+    result = OperatorTime(case, DeviceTime(case.nbytes / 10.0 * 4, True))  # a quarter of 10 bytes/s
     console = Console(width=100, record=True)
     unknown = Roof({}, 10.0, "as declared")
     for roof_, share in ((EMPTY, " 25%"), (unknown, "memory's: 25%")):
-        console.print(operators.table("t", roof_, [result, Result(case, None, "why")]))
+        console.print(operators.table("t", roof_, [result, OperatorTime(case, None, "why")]))
         text = console.export_text()
         assert share in text
         assert text.count("24x16") == 1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import stack.framework as ht
 from stack import ops as g
 from stack.framework import nn, optim
-from stack.framework.flat import Layout
+from stack.framework.flat import FlatLayout
 
 CASES = {
     "sgd": ("SGD", {"lr": 0.1}),
@@ -300,7 +300,7 @@ def test_bad_parameters_are_refused():
 
 @given(st.lists(st.lists(st.integers(0, 20), max_size=2).map(tuple), min_size=1, max_size=5))
 def test_splitting_and_joining_are_inverse(shapes):
-    layout = Layout.of(shapes)
+    layout = FlatLayout.of(shapes)
     flat = g.input(0, g.full((layout.size,), 0, ht.float32).type)
     assert layout.join(layout.split(flat)) is flat
     assert all(start % 16 == 0 for start in layout.starts)

@@ -3,10 +3,10 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stack.runtime.hazards import Access, Span, dependencies
+from stack.runtime.hazards import Access, ByteRange, dependencies
 
 SPANS = st.builds(
-    lambda memory, begin, size: Span(memory, begin, begin + size),
+    lambda memory, begin, size: ByteRange(memory, begin, begin + size),
     st.sampled_from(["arena", "weights"]),
     st.integers(0, 12),
     st.integers(0, 6),
@@ -62,8 +62,8 @@ def test_no_dependency_follows_from_the_others(calls):
 
 
 def test_readers_of_one_value_run_at_once():
-    value = Span("arena", 0, 64)
-    results = [Span("arena", 64 * i, 64 * i + 64) for i in (1, 2)]
+    value = ByteRange("arena", 0, 64)
+    results = [ByteRange("arena", 64 * i, 64 * i + 64) for i in (1, 2)]
     calls = [
         Access((), (value,)),
         Access((value,), (results[0],)),

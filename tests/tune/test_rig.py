@@ -10,7 +10,7 @@ import pytest
 import hal
 from stack.tune import process
 from stack.tune.bench import Bench
-from stack.tune.orders import Begin, Prepare, Stage, Time
+from stack.tune.orders import Begin, Prepare, Repeat, Stage
 from stack.tune.process import LostError, MeasureError, Process
 from stack.tune.rig import Rig
 from stack.tune.search import search
@@ -140,7 +140,7 @@ def test_timed_runs_start_from_the_same_contents():
         assert bench.answer(Prepare(0, RIGHT), LIMIT_S) > 0
         assert bench.answer(Prepare(1, AS_RIGHT), LIMIT_S) > 0
         start = time.monotonic()
-        each = bench.answer(Time(1, 50), LIMIT_S)
+        each = bench.answer(Repeat(1, 50), LIMIT_S)
         assert 0 < 3 * 50 * each <= time.monotonic() - start
         assert bench.answer(Prepare(2, WRONG), LIMIT_S).stage is Stage.RESULT
         assert bench.answer(Begin(EXTENTS[:1]), LIMIT_S) == 0

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import hal
 from hal.core.errors import InvalidCall
-from stack.bench.comm.rank import Found, Wanted, found_by, found_in
+from stack.bench.comm.rank import RanksReport, Wanted, found_by, found_in
 from stack.bench.comm.shown import table_of
 from stack.bench.comm.sizes import sizes_in
 from stack.bench.comm.times import FLOAT, kind_of
@@ -78,7 +78,7 @@ def _hosts_in(layout: str) -> tuple[int, ...]:
     return tuple(rank // numbers[1] * numbers[1] for rank in range(numbers[0] * numbers[1]))
 
 
-def _show(found: Found, as_json: bool) -> None:
+def _show(found: RanksReport, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps([row.as_json() for row in found.times], indent=2) + "\n")
         return

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 from hal.core.values import CollectiveKind
 from stack.bench.comm.device import DeviceMemory
-from stack.bench.comm.times import HostMemory, Time, kind_of, rows_between_hosts, times
+from stack.bench.comm.times import CollectiveTime, HostMemory, kind_of, rows_between_hosts, times
 from stack.comm.choose.choices import keep
 from stack.comm.choose.network import network_of_hosts
 from stack.comm.group import Group
@@ -33,26 +33,26 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RanksReport:
     """What was measured among `size` ranks of `hosts` hosts. `table` is the file to which the times
     of programs were added; "" where none was measured."""
 
     size: int
     hosts: int
-    times: tuple[Time, ...]
+    times: tuple[CollectiveTime, ...]
     table: str
 
     def text(self) -> str:
         return json.dumps(asdict(self))
 
 
-def found_in(text: str) -> Found:
-    """What `Found.text` has written."""
+def found_in(text: str) -> RanksReport:
+    """What `RanksReport.text` has written."""
     given = json.loads(text)
-    return Found(**{**given, "times": tuple(Time(**row) for row in given["times"])})
+    return RanksReport(**{**given, "times": tuple(CollectiveTime(**row) for row in given["times"])})
 
 
-def found_by(world: World, wanted: Wanted) -> Found:
+def found_by(world: World, wanted: Wanted) -> RanksReport:
     """Measure as a rank of the job; all ranks get the same, but for `table`, which is rank 0's.
 
     Programs are measured first, and kept: the times are those of what is chosen from then on.
@@ -66,10 +66,12 @@ def found_by(world: World, wanted: Wanted) -> Found:
         group = group.grow(f"{world.job}/measured", group.size)
     with group:
         found = _times(world, group, kind, wanted)
-        return Found(world.size, len(set(group.hosts)), tuple(found), table)
+        return RanksReport(world.size, len(set(group.hosts)), tuple(found), table)
 
 
-def _times(world: World, group: Group, kind: CollectiveKind, wanted: Wanted) -> list[Time]:
+def _times(
+    world: World, group: Group, kind: CollectiveKind, wanted: Wanted
+) -> list[CollectiveTime]:
     if not wanted.on_devices:
         return times(group, HostMemory(group, wanted.shared), kind, wanted.sizes)
     with closing(Store.of(world)) as store:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from rich import box
 from rich.table import Table
 
-from stack.bench.comm.rank import Found
+from stack.bench.comm.rank import RanksReport
 from stack.bench.comm.sizes import size_text
 
 GB = 1e9
 
 
-def table_of(found: Found) -> Table:
+def table_of(found: RanksReport) -> Table:
     """A row for each size. Bandwidths are in 10^9 bytes/s."""
     kind, memory = found.times[0].kind, found.times[0].memory
     hosts = "one host" if found.hosts == 1 else f"{found.hosts} hosts"

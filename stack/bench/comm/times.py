@@ -46,7 +46,7 @@ receive, by those of the vector. It is what a link shows, whatever n is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Time:
+class CollectiveTime:
     """A collective of float32 whose longest vector of a rank has `nbytes` ran in `seconds`, the
     median over rounds of the slowest rank's mean. `way` is `Group.way`. `algorithm_bandwidth` and
     `bus_bandwidth` are in bytes/s."""
@@ -86,13 +86,15 @@ class Subject(Protocol):
         ...
 
 
-def times(clock: Group, subject: Subject, kind: CollectiveKind, sizes: Iterable[int]) -> list[Time]:
+def times(
+    clock: Group, subject: Subject, kind: CollectiveKind, sizes: Iterable[int]
+) -> list[CollectiveTime]:
     """A row for each size; all ranks call it and get the same. `clock` is a group of the ranks that
     may be used beside the calls."""
     return [_time(clock, subject, kind, nbytes) for nbytes in sizes]
 
 
-def _time(clock: Group, subject: Subject, kind: CollectiveKind, nbytes: int) -> Time:
+def _time(clock: Group, subject: Subject, kind: CollectiveKind, nbytes: int) -> CollectiveTime:
     call = subject.call(kind, nbytes)
     _slowest(clock, call, 1)  # touches the memory, and chooses a program
     repeats = min(max(int(ROUND_S / _slowest(clock, call, 1)), 1), MOST_REPEATS)
@@ -100,7 +102,7 @@ def _time(clock: Group, subject: Subject, kind: CollectiveKind, nbytes: int) -> 
     call()  # for its way
     rate = nbytes / seconds
     bus = rate * SHARES[kind](clock.size)
-    return Time(kind.value, nbytes, subject.memory, subject.way, seconds, rate, bus)
+    return CollectiveTime(kind.value, nbytes, subject.memory, subject.way, seconds, rate, bus)
 
 
 def _slowest(group: Group, call: Callable[[], object], repeats: int) -> float:

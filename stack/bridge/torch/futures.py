@@ -18,7 +18,7 @@ _IDLE_S = 1.0
 """How long a thread waits for the next future to complete."""
 
 
-class Pending(Protocol):
+class PendingWork(Protocol):
     """An operation that has begun."""
 
     @property
@@ -45,11 +45,11 @@ class Futures:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: list[tuple[Pending, Any]] = []
+        self._open: list[tuple[PendingWork, Any]] = []
         self._running = False
         self._completers = Completers()
 
-    def of(self, pending: Pending) -> Any:
+    def of(self, pending: PendingWork) -> Any:
         """A future that will have the operation's tensors, or its error."""
         future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
         with self._lock:
@@ -67,13 +67,13 @@ class Futures:
                 self._completers.take(pending, future)
             waiting.wait_a_moment(_SLICE_S)
 
-    def _first(self) -> Pending | None:
+    def _first(self) -> PendingWork | None:
         """The oldest operation that is open; without one the thread ends."""
         with self._lock:
             self._running = bool(self._open)
             return self._open[0][0] if self._open else None
 
-    def _ended(self) -> list[tuple[Pending, Any]]:
+    def _ended(self) -> list[tuple[PendingWork, Any]]:
         with self._lock:
             ended = [pair for pair in self._open if pair[0].over]
             self._open = [pair for pair in self._open if not any(pair is e for e in ended)]
@@ -86,10 +86,10 @@ class Completers:
 
     def __init__(self) -> None:
         self._some = threading.Condition()
-        self._ready: deque[tuple[Pending, Any]] = deque()
+        self._ready: deque[tuple[PendingWork, Any]] = deque()
         self._idle = 0
 
-    def take(self, pending: Pending, future: Any) -> None:
+    def take(self, pending: PendingWork, future: Any) -> None:
         """Complete the future of an operation that has ended. Does not block."""
         with self._some:
             self._ready.append((pending, future))
@@ -102,7 +102,7 @@ class Completers:
         for pending, future in iter(self._next, None):
             _complete(pending, future)
 
-    def _next(self) -> tuple[Pending, Any] | None:
+    def _next(self) -> tuple[PendingWork, Any] | None:
         with self._some:
             self._idle += 1
             self._some.wait_for(lambda: bool(self._ready), _IDLE_S)
@@ -110,7 +110,7 @@ class Completers:
             return self._ready.popleft() if self._ready else None
 
 
-def _complete(pending: Pending, future: Any) -> None:
+def _complete(pending: PendingWork, future: Any) -> None:
     try:
         pending.settle()
     except Exception as error:  # noqa: BLE001 - whoever waits for the future raises it

@@ -10,7 +10,7 @@ from stack import ops as g
 from stack.framework.device import default_device
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
-from stack.framework.flat import Layout, home_of
+from stack.framework.flat import FlatLayout, home_of
 from stack.framework.tensor import Tensor
 
 
@@ -45,10 +45,10 @@ def _by_dtype(params: Sequence[Tensor]) -> list[list[Tensor]]:
     return list(groups.values())
 
 
-def _flat_gradient(params: Sequence[Tensor]) -> tuple[Sequence[Tensor], Layout, Node]:
+def _flat_gradient(params: Sequence[Tensor]) -> tuple[Sequence[Tensor], FlatLayout, Node]:
     """The gradients one after the other, in the order of the optimizer's array where there is
     one."""
     home = home_of(params)
     members = params if home is None else home.members
-    layout = Layout.of([p.shape for p in members]) if home is None else home.layout
+    layout = FlatLayout.of([p.shape for p in members]) if home is None else home.layout
     return members, layout, layout.join([p.grad.node for p in members if p.grad is not None])

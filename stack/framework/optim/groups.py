@@ -9,12 +9,12 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework.expr.operand import Operand, as_node
-from stack.framework.flat import Layout
+from stack.framework.flat import FlatLayout
 from stack.framework.tensor import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class GroupSpread:
     """Which group each element of a flat array belongs to: group `groups[i]` begins at element
     `begins[i]`."""
 
@@ -24,11 +24,11 @@ class Spread:
     dtype: DType
 
     @staticmethod
-    def of(layout: Layout, groups: Sequence[int], dtype: DType) -> Spread:
+    def of(layout: FlatLayout, groups: Sequence[int], dtype: DType) -> GroupSpread:
         """The spread of parts that belong to these groups, which come in order."""
         firsts = dict(reversed(list(zip(groups, layout.starts, strict=True))))
         order = tuple(sorted(firsts))
-        return Spread(order, tuple(firsts[k] for k in order), layout.size, dtype)
+        return GroupSpread(order, tuple(firsts[k] for k in order), layout.size, dtype)
 
     def vector(self, values: Sequence[Operand]) -> Node:
         """Each element's value, given one for each group: one expression without memory of its
@@ -44,12 +44,12 @@ class Spread:
         return result
 
 
-def mask(layout: Layout, active: Sequence[bool]) -> Node:
+def mask(layout: FlatLayout, active: Sequence[bool]) -> Node:
     """bool over the flat array: whether the part that an element belongs to is active."""
     parts = [g.full(s, a, DType.BOOL) for s, a in zip(layout.shapes, active, strict=True)]
     return layout.join(parts)
 
 
-def view(flat: Tensor, layout: Layout, i: int) -> Tensor:
+def view(flat: Tensor, layout: FlatLayout, i: int) -> Tensor:
     """Part i of a flat tensor."""
     return Tensor(layout.split(flat.node)[i], flat.device)

@@ -18,9 +18,9 @@ from stack.framework.cell import become, rebind, traces
 from stack.framework.create import tensor
 from stack.framework.device import engine
 from stack.framework.errors import CheckpointError, TensorError, TracingError, where_called
-from stack.framework.flat import Flat
+from stack.framework.flat import FlatParameters
 from stack.framework.mode import no_grad
-from stack.framework.optim.groups import Spread, mask, view
+from stack.framework.optim.groups import GroupSpread, mask, view
 from stack.framework.realize import refuse_in_trace
 from stack.framework.tensor import Tensor
 
@@ -33,10 +33,10 @@ class Shard:
 
     def __init__(self, members: Sequence[tuple[int, int, Tensor]], names: Sequence[str]) -> None:
         self.indices = [i for i, _, _ in members]
-        self.flat = Flat([p for _, _, p in members])
+        self.flat = FlatParameters([p for _, _, p in members])
         self.layout = self.flat.layout
         cell = self.flat.cell
-        self.spread = Spread.of(self.layout, [group for _, group, _ in members], cell.dtype)
+        self.spread = GroupSpread.of(self.layout, [group for _, group, _ in members], cell.dtype)
         self.state = {name: _zeros(self.layout.size, cell) for name in names}
 
     def gradient(self) -> tuple[Node, list[bool]]:
