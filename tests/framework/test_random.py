@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import stack.framework as ht
 import stack.framework.functional as F
+from hal.core.errors import InvalidCall
 from stack.framework import nn
 
 
@@ -182,3 +183,38 @@ def test_equal_seeds_make_equal_models():
     for a, b in zip(*models, strict=True):
         np.testing.assert_array_equal(a, b)
     assert abs(models[0][0]).max() <= 1 / math.sqrt(5)
+
+
+def test_draws_are_divided_by_axis_whoever_comes_and_goes_first():
+    """A draw of 12 among 2 ranks along one axis and 3 along another one; the ranks' parts, one
+    after the other, are the whole, and users of one axis do not count twice."""
+    generator = ht.default_generator()
+    ht.manual_seed(5)
+    whole, parts = ht.rand(12).tolist(), []
+    for row in range(2):
+        for column in range(3):
+            generator.divide("row", row, 2)
+            generator.divide("column", column, 3)
+            generator.divide("row", row, 2)
+            generator.unite("row")
+            assert generator.part == (3 * row + column, 6)
+            ht.manual_seed(5)
+            parts += ht.rand(2).tolist()
+            generator.unite("row")
+            assert generator.part == (column, 3)
+            generator.unite("column")
+    assert parts == whole
+    assert generator.part == (0, 1)
+
+
+def test_an_axis_that_is_divided_in_two_ways_is_refused():
+    generator = ht.default_generator()
+    generator.divide("row", 0, 2)
+    try:
+        with pytest.raises(
+            InvalidCall, match="along 'row' are those of rank 0 of 2, not of rank 1"
+        ):
+            generator.divide("row", 1, 2)
+    finally:
+        generator.unite("row")
+    assert generator.part == (0, 1)

@@ -11,7 +11,7 @@ import stack.framework as ht
 from hal.core.errors import InvalidCall
 from stack.parallel import Mesh, Ranks
 from tests.launch.running import Folder
-from tests.parallel import spread
+from tests.parallel import grid, spread
 
 SCRIPT = Path(spread.__file__)
 
@@ -77,3 +77,20 @@ def test_a_line_of_one_rank_gives_its_own_values_and_gradients_back():
     with pytest.raises(InvalidCall, match="rank 1 is none of the 1 along 'data'"):
         ranks.send(x, 1)
     ranks.leave()
+
+
+@pytest.mark.slow
+def test_a_model_spread_along_two_axes_trains_as_one_process_does(tmp_path):
+    """Data parallel along one, parts of its hidden features along the other, with dropout."""
+    folder = Folder(tmp_path)
+    done = folder.run("-n", 4, "--devices", "cpu:0", Path(grid.__file__))
+    assert (done.code, done.err) == (0, [])
+    losses, (first, second) = grid.alone()
+    half = grid.HIDDEN // 2
+    for rank in range(4):
+        found = np.load(tmp_path / f"rank{rank}.npz")
+        own = slice(found["place"] * half, (found["place"] + 1) * half)
+        for way in ("False", "True"):
+            np.testing.assert_allclose(found[f"{way}.losses"], losses, rtol=2e-6)
+            for i, whole in enumerate((first, second)):
+                np.testing.assert_allclose(found[f"{way}.{i}"], whole[own], rtol=1e-5, atol=1e-6)
