@@ -257,7 +257,7 @@ def planned(
                 blocks[owner == me].tolist(),
                 _with_offsets(away[slice(*np.searchsorted(away_w, [w, w + 1]))]),
                 _by_block(_with_offsets(guests[slice(*np.searchsorted(guest_w, [w, w + 1]))])),
-                _by_block(own[slice(*np.searchsorted(own_w, [w, w + 1]))].tolist()),
+                _by_block(_tuples(own[slice(*np.searchsorted(own_w, [w, w + 1]))])),
                 counts.tolist(),
             )
         )
@@ -269,7 +269,12 @@ def _with_offsets(pieces: Ints) -> list[Piece]:
     sizes = nbytes_of(pieces)
     unsaid = np.zeros((len(pieces), LOCAL + 1 - pieces.shape[1]), np.int64)
     offsets = (np.cumsum(sizes) - sizes)[:, None]
-    return [tuple(p) for p in np.concatenate([pieces, unsaid, offsets], 1).tolist()]
+    return _tuples(np.concatenate([pieces, unsaid, offsets], 1))
+
+
+def _tuples(rows: Ints) -> list[Piece]:
+    """Rows as tuples, which the garbage collector does not look at for ever as it does at lists."""
+    return [*map(tuple, rows.tolist())]
 
 
 def _by_block(pieces: Sequence[Any]) -> dict[int, list[Piece]]:

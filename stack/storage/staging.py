@@ -74,7 +74,7 @@ class _Arena:
 
     def behind(self, pieces: list[Piece]) -> list[Piece]:
         """Pieces, one after the other."""
-        made = []
+        made: list[Piece] = []
         for block, address, run, count, stride, shard, local, *offset in pieces:
             self.copies[shard].append((self.end, run * count, 1, run * count, local))
             made.append((block, address, run, count, stride, ARENA, self.end, *offset))

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import io
 import tarfile
+from bisect import bisect_right
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stack.comm.group import Group
 from stack.storage.data.order import permuted
@@ -58,7 +59,7 @@ class Samples:
     @property
     def count(self) -> int:
         """The number of samples of this epoch."""
-        return int(self._ends[-1])
+        return self._ends[-1]
 
     @property
     def position(self) -> DataPosition:
@@ -109,9 +110,9 @@ class Samples:
 
     def sample(self, index: int) -> Any:
         """A sample by its number in the index: tokens, or a tar sample's bytes by their endings."""
-        which = int(np.searchsorted(self._ends, index, "right"))
+        which = bisect_right(self._ends, index)
         shard = self._open[which]
-        inside = index - (int(self._ends[which - 1]) if which else 0)
+        inside = index - (self._ends[which - 1] if which else 0)
         if shard.places is None:
             return shard.tokens(inside * self._length, self._length + 1)
         start, stop = shard.places[inside].tolist()
@@ -135,7 +136,7 @@ class Samples:
         kept = {shard.shard: shard for shard in self._open}
         self._open = [kept.get(line) or OpenShard(self.folder, line) for line in lines]
         counts = [self._windows(line.count) if self._length else line.count for line in lines]
-        self._ends: NDArray[np.int64] = np.cumsum([*counts], dtype=np.int64)
+        self._ends = list(accumulate(counts))
         if not sum(counts):
             raise StorageError(f"{self.folder} has no sample; add shards to it first")
 
