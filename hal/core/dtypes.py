@@ -92,6 +92,10 @@ class DType(Enum):
         top = (1 << self.exponent) - 1 - self.bias - (not self.finite_only)
         return (2.0 - steps * 2.0**-self.mantissa) * 2.0**top
 
+    # By identity, as members are compared: an enum's own hash takes a call of Python, and the
+    # compiler looks types up some hundred thousand times for a graph.
+    __hash__ = object.__hash__
+
     def __repr__(self) -> str:
         return self.short
 

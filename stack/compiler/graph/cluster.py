@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from hal.tile.node import Node
 from stack.compiler.graph.access import (
@@ -193,6 +193,8 @@ class Cluster:
     domain: Domain
     roots: list[Node]
     nest: Nest
+    read: tuple[Nest, Any] | None = None
+    """What a product's operands were found to be over a nest."""
 
     @staticmethod
     def of(number: int, root: Node, homes: Homes) -> Cluster | Store:

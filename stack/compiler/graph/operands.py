@@ -34,6 +34,9 @@ class Operands:
 def read_operands(cluster: Cluster, homes: Homes) -> Operands | Store:
     """The operands of a product's cluster, whose axes are split as they need, or the operand that
     needs a buffer to be read."""
+    if cluster.read is not None and cluster.read[0] is cluster.nest:
+        known: Operands = cluster.read[1]
+        return known
     product = cluster.roots[0]
     left, right = product.srcs
     nest = cluster.nest.space
@@ -53,8 +56,8 @@ def read_operands(cluster: Cluster, homes: Homes) -> Operands | Store:
     found = solved(Space.over((*nest.groups, (Axis(left.shape[-1]),))), read)
     if isinstance(found, Store):
         return found
-    cluster.nest = found[0]
-    return found[1]
+    cluster.nest, operands = cluster.read = found
+    return operands
 
 
 def operand(walk: Walk, x: Node, axes: Group, loops: Group) -> Expr:

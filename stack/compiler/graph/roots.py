@@ -40,6 +40,10 @@ class Home:
     run: int
     stride: int
 
+    def lies_like(self, other: Home) -> bool:
+        """Whether elements are at the same offsets as in another home, be it in another buffer."""
+        return (self.base, self.run, self.stride) == (other.base, other.run, other.stride)
+
     def offset(self, index: Index, regroup: Regroup = regrouped) -> Affine:
         """The buffer's element that holds the root's element at `index`."""
         flat = index.flat()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hal.tile.node import Node
 from stack.compiler.graph.access import Store
@@ -18,32 +18,48 @@ from stack.compiler.program import GraphRequest
 def fuse(request: GraphRequest) -> tuple[Fusion, list[int]]:
     """Clusters whose every view can be expressed, and the sizes in bytes of the temporaries.
 
-    What cannot be expressed gets a buffer, and the choice of roots starts again.
+    What cannot be expressed gets a buffer, and the choice of roots starts again; what does not see
+    the new buffers stays.
     """
     extra: set[Node] = set()
+    alone: dict[Node, Cluster] = {}
+    needs: dict[Node, list[Node]] = {}
+    homes: dict[Node, Home] = {}
     while True:
         roots = choose_roots(request, extra)
-        homes, temps = place(request, roots)
-        alone = _each_alone(roots, homes)
-        if isinstance(alone, dict):
-            return Fusion(alone, root_needs(roots), homes), temps
-        assert not alone <= extra, f"views that cannot be read even from buffers: {alone}"
-        extra |= alone
+        before, was_needed = dict(homes), needs
+        placed, temps = place(request, roots)
+        # Clusters look for the places of what they read here.
+        homes.clear()
+        homes.update(placed)
+        needs = root_needs(roots)
+        alone = {
+            root: cluster
+            for root, cluster in alone.items()
+            if needs.get(root) == was_needed[root]
+            and all(homes[n].lies_like(before[n]) for n in (root, *needs[root]))
+        }
+        computed = [r for r in roots if r.op not in ("input", "concat") and r.type.size]
+        wanted = _add_missing(alone, computed, homes)
+        if not wanted:
+            return Fusion({root: alone[root] for root in computed}, needs, homes), temps
+        assert not wanted <= extra, f"views that cannot be read even from buffers: {wanted}"
+        extra |= wanted
 
 
-def _each_alone(
-    roots: Mapping[Node, None], homes: Mapping[Node, Home]
-) -> dict[Node, Cluster] | set[Node]:
-    """A cluster for each root that is computed, or the nodes without whose buffers some have none.
+def _add_missing(
+    alone: dict[Node, Cluster], computed: Sequence[Node], homes: Mapping[Node, Home]
+) -> set[Node]:
+    """Add a cluster for each root that has none; the nodes without whose buffers some have none.
 
     Kernels of their own come first, because it is they that ask for buffers.
     """
-    computed = [r for r in roots if r.op not in ("input", "concat") and r.type.size]
-    alone: dict[Node, Cluster] = {}
     for own_kernel in (True, False):
         wanted: set[Node] = set()
         for number, root in enumerate(computed):
-            if (root.op in OWN_KERNEL) is own_kernel:
+            if root in alone:
+                alone[root].number = number
+            elif (root.op in OWN_KERNEL) is own_kernel:
                 found = _alone(number, root, homes)
                 if isinstance(found, Cluster):
                     alone[root] = found
@@ -51,7 +67,7 @@ def _each_alone(
                     wanted |= _to_store(root, found)
         if wanted:
             return wanted
-    return {root: alone[root] for root in computed}
+    return set()
 
 
 def _to_store(root: Node, want: Store) -> set[Node]:

@@ -65,3 +65,15 @@ def test_neighbours_that_a_mask_leaves(device, dtype) -> None:
     verify(kernel)
     assert "hal_get" in render_athread(kernel, device.info).text
     agree(device, kernel, (5,), buffers)
+
+
+def test_rows_of_nothing_are_not_touched(device) -> None:
+    """Rows that lie in each other, one element apart: of those beyond the buffer no part is."""
+    b = Builder("overlapping")
+    a, c = b.buffer("a", DType.F32), b.buffer("c", DType.F32, reads=False, writes=True)
+    start = mul(program_id(0), 4)
+    some = b.load(a, start, (4, 4), (1, 1), (None, sub(4, start)))
+    b.store(c, mul(start, 4), some, (4, 1))
+    kernel = b.kernel()
+    verify(kernel)
+    agree(device, kernel, (3,), {"a": np.arange(7, dtype=np.float32), "c": np.ones(48, np.float32)})

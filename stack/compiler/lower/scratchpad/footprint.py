@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from hal.core.dtypes import DType
-from hal.tile.build import Operand, add, binary, index, mul, sub
+from hal.tile.build import Operand, add, binary, index, mul, sub, where
 from hal.tile.node import Node
 
 I64 = DType.I64
@@ -103,7 +103,9 @@ def _longer(run: Run, d: Dim, over: int) -> Run:
     if d.length is None:
         return Run(run.stride, count, count)
     missing = mul(sub(d.count, d.length), over)
-    return Run(run.stride, count, binary("max", sub(count, missing), 0))
+    # No step touches nothing, not even what every step shares with the next.
+    some = where(binary("lt", index(0), d.length), sub(count, missing), 0)
+    return Run(run.stride, count, binary("max", some, 0))
 
 
 def _placed(
