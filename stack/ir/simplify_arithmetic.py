@@ -49,10 +49,6 @@ def _power_of_two(n: Node, x: Node, c: Node) -> Node | None:
     return g.mul(x, g.full_like(x, 1 / value))
 
 
-def _square(x: Node) -> Node:
-    return g.mul(x, x)
-
-
 def _all_bits(n: Node) -> bool:
     """A constant with every bit set: True, -1 or the greatest unsigned value."""
     value = number_of(n)
@@ -76,7 +72,7 @@ LAWS: Rows = (
     (op("mod", capture(), ONE, name="n", kinds=INTS), _zero),
     (op("div", X, constant(name="c"), name="n"), _power_of_two),
     (op("pow", capture(), ZERO, name="n"), lambda n: g.full_like(n, 1)),
-    (op("pow", X, constant(2)), _square),
+    (op("pow", X, constant(2)), lambda x: g.mul(x, x)),
     (op("pow", X, constant(-1)), lambda x: g.recip(x)),
     (op(("min", "max", "and", "or"), X, X), _x),
     (op(("shl", "shr"), X, ZERO), _x),
@@ -91,11 +87,7 @@ LAWS: Rows = (
 """What numbers obey."""
 
 
-def _exact(n: Node) -> bool:
-    return n.dtype.kind in EXACT
-
-
-SAME = capture("x", when=_exact)
+SAME = capture("x", when=lambda n: n.dtype.kind in EXACT)
 CHOICES: Rows = (
     (op(("eq", "le"), SAME, SAME, name="n"), lambda n, x: g.full_like(n, True)),
     (op("ne", SAME, SAME, name="n"), lambda n, x: g.full_like(n, False)),

@@ -26,26 +26,10 @@ def _plain_full(n: Node, c: Node) -> Node | None:
     return None if canonical is n else canonical
 
 
-def _reshape(n: Node, x: Node) -> Node:
-    return g.reshape(x, n.shape)
-
-
-def _expand(n: Node, x: Node) -> Node:
-    return g.expand(x, n.shape)
-
-
-def _permute_chain(n: Node, x: Node, inner: Node) -> Node:
-    return g.permute(x, [inner["perm"][p] for p in n["perm"]])
-
-
 def _permute(n: Node, x: Node) -> Node | None:
     """Moving axes of size 1 moves no element."""
     moved = [p for p in n["perm"] if x.shape[p] != 1]
     return g.reshape(x, n.shape) if moved == sorted(moved) else None
-
-
-def _flip_chain(n: Node, x: Node, inner: Node) -> Node:
-    return g.flip(x, sorted({*n["axes"]} ^ {*inner["axes"]}))
 
 
 def _flip(n: Node, x: Node) -> Node | None:
@@ -113,10 +97,6 @@ def _slice_of_expand(n: Node, x: Node) -> Node | None:
     return g.expand(g.slice(x, start, stop, step), n.shape)
 
 
-def _pad(n: Node, x: Node) -> Node | None:
-    return x if n.shape == x.shape else None
-
-
 def _pad_chain(n: Node, x: Node, inner: Node) -> Node | None:
     if not same_number(n["value"], inner["value"]):
         return None
@@ -170,19 +150,25 @@ MOVES: Rows = (
     (op(("reshape", "expand"), constant(name="c"), name="n"), _plain_full),
     (op(("permute", "slice", "flip"), constant(name="c"), name="n"), _full),
     (op("reshape", X, name="n", when=lambda n: n.shape == n.srcs[0].shape), lambda n, x: x),
-    (op("reshape", op("reshape", X), name="n"), _reshape),
+    (op("reshape", op("reshape", X), name="n"), lambda n, x: g.reshape(x, n.shape)),
     (op("expand", X, name="n", when=lambda n: n.shape == n.srcs[0].shape), lambda n, x: x),
-    (op("expand", op("expand", X), name="n"), _expand),
-    (op("permute", op("permute", X, name="inner"), name="n"), _permute_chain),
+    (op("expand", op("expand", X), name="n"), lambda n, x: g.expand(x, n.shape)),
+    (
+        op("permute", op("permute", X, name="inner"), name="n"),
+        lambda n, x, inner: g.permute(x, [inner["perm"][p] for p in n["perm"]]),
+    ),
     (op("permute", X, name="n"), _permute),
-    (op("flip", op("flip", X, name="inner"), name="n"), _flip_chain),
+    (
+        op("flip", op("flip", X, name="inner"), name="n"),
+        lambda n, x, inner: g.flip(x, sorted({*n["axes"]} ^ {*inner["axes"]})),
+    ),
     (op("flip", X, name="n"), _flip),
     (op("slice", X, name="n"), _slice),
     (op("slice", op("slice", X, name="inner"), name="n"), _slice_chain),
     (op("slice", op("pad", X, name="inner"), name="n"), _slice_of_pad),
     (op("slice", op("concat", name="inner"), name="n"), _slice_of_concat),
     (op("slice", op("expand", X), name="n"), _slice_of_expand),
-    (op("pad", X, name="n"), _pad),
+    (op("pad", X, name="n"), lambda n, x: x if n.shape == x.shape else None),
     (op("pad", constant(name="c"), name="n"), _pad_of_constant),
     (op("pad", op("pad", X, name="inner"), name="n"), _pad_chain),
     (op("concat", name="n"), _flat_concat),

@@ -12,10 +12,6 @@ from stack.ops.rules import need, need_asked
 from stack.ops.table import FLOATS, define
 
 
-def _leaf(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
-    return need_asked(asked)
-
-
 def _type(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     q, k, v, exponent = srcs
     batch, rank = q.shape[:-2], len(q.shape)
@@ -49,7 +45,7 @@ _SCORES = define(
     FLOATS,
     "stands for q @ k in the exponents of an attention",
     0,
-    _leaf,
+    lambda srcs, attrs, asked: need_asked(asked),
     None,
 )
 _ATTENTION = define(

@@ -10,7 +10,7 @@ from hal.core.dtypes import DType
 from hal.tile import build as tile
 from hal.tile.node import Node, Type
 from stack import ops as g
-from stack.ops.operator import Attrs, OpKind
+from stack.ops.operator import Attrs, Operator, OpKind
 from stack.ops.rules import alike, need
 from stack.ops.table import (
     ALL,
@@ -25,14 +25,6 @@ from stack.ops.table import (
 )
 
 Pair = tuple[Node, Node]
-
-
-def _add(n: Node, d: Node) -> Pair:
-    return d, d
-
-
-def _sub(n: Node, d: Node) -> Pair:
-    return d, g.neg(d)
 
 
 def _mul(n: Node, d: Node) -> Pair:
@@ -80,18 +72,16 @@ def _chosen(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     return srcs[1]
 
 
-def _lower_where(n: Node, xs: tuple[Node, ...]) -> Node:
-    return tile.where(*xs)
-
-
 _BITS = INTS | {DType.BOOL}
 _BASE, _DIVISOR = ((0.5, 2.0), None), (None, (0.5, 2.0))
 
-add = binary("add", NUMBERS, "a + b; integers wrap", by(np.add), _add)
-sub = binary("sub", NUMBERS, "a - b; integers wrap", by(np.subtract), _sub)
-mul = binary("mul", NUMBERS, "a * b; integers wrap", by(np.multiply), _mul)
-div = binary("div", FLOATS, "a / b", by(np.true_divide), _div, smooth=_DIVISOR)
-pow = binary(
+add: Operator = binary("add", NUMBERS, "a + b; integers wrap", by(np.add), lambda n, d: (d, d))
+sub: Operator = binary(
+    "sub", NUMBERS, "a - b; integers wrap", by(np.subtract), lambda n, d: (d, g.neg(d))
+)
+mul: Operator = binary("mul", NUMBERS, "a * b; integers wrap", by(np.multiply), _mul)
+div: Operator = binary("div", FLOATS, "a / b", by(np.true_divide), _div, smooth=_DIVISOR)
+pow: Operator = binary(
     "pow",
     FLOATS,
     "a to the b, as C's pow",
@@ -100,18 +90,18 @@ pow = binary(
     expensive=True,
     smooth=_BASE,
 )
-minimum = binary("min", NUMBERS, "the lesser; NaN if one is NaN", by(np.minimum), _min)
-maximum = binary("max", NUMBERS, "the greater; NaN if one is NaN", by(np.maximum), _max)
-and_ = binary("and", _BITS, "bits set in both", by(np.bitwise_and))
-or_ = binary("or", _BITS, "bits set in either", by(np.bitwise_or))
-xor = binary("xor", _BITS, "bits set in one", by(np.bitwise_xor))
-shl = binary("shl", INTS, "a shifted b bits up; 0 from the width on", by(np.left_shift))
-shr = binary("shr", INTS, "a shifted b bits down, with its sign", by(np.right_shift))
-eq = comparison("eq", ALL, "a == b, as bool", by(np.equal))
-ne = comparison("ne", ALL, "a != b, as bool", by(np.not_equal))
-lt = comparison("lt", NUMBERS, "a < b, as bool", by(np.less))
-le = comparison("le", NUMBERS, "a <= b, as bool", by(np.less_equal))
-where = define(
+minimum: Operator = binary("min", NUMBERS, "the lesser; NaN if one is NaN", by(np.minimum), _min)
+maximum: Operator = binary("max", NUMBERS, "the greater; NaN if one is NaN", by(np.maximum), _max)
+and_: Operator = binary("and", _BITS, "bits set in both", by(np.bitwise_and))
+or_: Operator = binary("or", _BITS, "bits set in either", by(np.bitwise_or))
+xor: Operator = binary("xor", _BITS, "bits set in one", by(np.bitwise_xor))
+shl: Operator = binary("shl", INTS, "a shifted b bits up; 0 from the width on", by(np.left_shift))
+shr: Operator = binary("shr", INTS, "a shifted b bits down, with its sign", by(np.right_shift))
+eq: Operator = comparison("eq", ALL, "a == b, as bool", by(np.equal))
+ne: Operator = comparison("ne", ALL, "a != b, as bool", by(np.not_equal))
+lt: Operator = comparison("lt", NUMBERS, "a < b, as bool", by(np.less))
+le: Operator = comparison("le", NUMBERS, "a <= b, as bool", by(np.less_equal))
+where: Operator = define(
     "where",
     OpKind.ELEMENTWISE,
     ALL,
@@ -120,6 +110,6 @@ where = define(
     _chosen,
     by(np.where),
     _where,
-    lower=_lower_where,
+    lower=lambda n, xs: tile.where(*xs),
     data=(1, 2),
 )

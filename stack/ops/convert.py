@@ -46,17 +46,9 @@ def _lower_cast(n: Node, xs: tuple[Node, ...]) -> Node:
     return tile.cast(tile.cast(xs[0], n.dtype), n.dtype.computed_in)
 
 
-def _bitcast(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
-    return np.ascontiguousarray(xs[0]).view(NUMPY[n.dtype]).reshape(n.shape)
-
-
 def _lower_bitcast(n: Node, xs: tuple[Node, ...]) -> Node:
     bits = tile.bitcast(tile.cast(xs[0], n.srcs[0].dtype), n.dtype)
     return tile.cast(bits, n.dtype.computed_in)
-
-
-def _as_asked(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
-    return srcs[0].with_dtype(need_asked(asked).dtype)
 
 
 def _as_bits(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
@@ -73,7 +65,7 @@ _CAST = define(
     "x in another element type: floats to integers truncate and saturate, NaN gives 0; integers "
     "wrap; to bool is x != 0; to a narrower float rounds to nearest even",
     1,
-    _as_asked,
+    lambda srcs, attrs, asked: srcs[0].with_dtype(need_asked(asked).dtype),
     _cast,
     _cast_gradient,
     lower=_lower_cast,
@@ -85,7 +77,7 @@ _BITCAST = define(
     "x's bits as another type of the same width",
     1,
     _as_bits,
-    _bitcast,
+    lambda n, xs: np.ascontiguousarray(xs[0]).view(NUMPY[n.dtype]).reshape(n.shape),
     lower=_lower_bitcast,
 )
 

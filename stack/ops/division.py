@@ -7,7 +7,7 @@ import numpy as np
 from hal.tile import build as tile
 from hal.tile.node import Node
 from stack import ops as g
-from stack.ops.operator import NDArray
+from stack.ops.operator import Operator
 from stack.ops.table import NUMBERS, binary, by
 
 
@@ -49,14 +49,6 @@ def _float_floordiv(a: Node, b: Node, r: Node) -> Node:
     return tile.where(tile.binary("eq", b, 0), tile.binary("div", a, b), whole)
 
 
-def _floordiv(a: NDArray, b: NDArray) -> NDArray:
-    return np.floor_divide(a, b)
-
-
-def _mod(a: NDArray, b: NDArray) -> NDArray:
-    return np.remainder(a, b)
-
-
 def _mod_gradient(n: Node, d: Node) -> tuple[Node, Node]:
     a, b = n.srcs
     return d, g.neg(g.mul(d, g.floordiv(a, b)))
@@ -64,20 +56,20 @@ def _mod_gradient(n: Node, d: Node) -> tuple[Node, Node]:
 
 _DIVISOR = (None, (0.5, 2.0))
 
-floordiv = binary(
+floordiv: Operator = binary(
     "floordiv",
     NUMBERS,
     "the quotient rounded down; integers by zero give 0, floats by zero a / b",
-    by(_floordiv),
+    by(np.floor_divide),
     lower=_lower_floordiv,
     smooth=_DIVISOR,
 )
-mod = binary(
+mod: Operator = binary(
     "mod",
     NUMBERS,
     "a - b * floor(a / b), with b's sign; integers by zero give 0, floats by zero NaN; the sign of "
     "a zero is open",
-    by(_mod),
+    by(np.remainder),
     _mod_gradient,
     lower=_lower_mod,
     smooth=_DIVISOR,

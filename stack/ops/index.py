@@ -46,10 +46,6 @@ def _gather_gradient(n: Node, d: Node) -> tuple[Node, None]:
     return scatter_add(g.full_like(x, 0), index, d, n["axis"]), None
 
 
-def _scatter_gradient(n: Node, d: Node) -> tuple[Node, None, Node]:
-    return d, None, gather(d, n.srcs[1], n["axis"])
-
-
 def _taken(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     x, index, axis = srcs[0], srcs[1], attrs["axis"]
     need_axis(axis, len(x.shape))
@@ -85,7 +81,7 @@ _SCATTER_ADD = define(
     3,
     _added,
     _scatter_add,
-    _scatter_gradient,
+    lambda n, d: (d, None, gather(d, n.srcs[1], n["axis"])),
     attrs=frozenset({"axis"}),
     data=(0, 2),
 )

@@ -11,15 +11,11 @@ from hal.tile.node import Node, Type, node
 from hal.tile.numeric import NUMPY
 from stack import ops as g
 from stack.ops.numeric import canonical
-from stack.ops.operator import Attrs, NDArray, OpKind
+from stack.ops.operator import Attrs, OpKind
 from stack.ops.rules import need, need_asked
 from stack.ops.table import ALL, NUMBERS, define, rounded
 
 Number = float | int | bool
-
-
-def _given(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
-    return need_asked(asked)
 
 
 def _scalar(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
@@ -37,26 +33,14 @@ def _line(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     return result
 
 
-def _input(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
-    return xs[0]
-
-
-def _const(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
-    return np.array(n["value"], NUMPY[n.dtype])
-
-
-def _arange(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
-    return rounded(np.arange(n.shape[0], dtype=np.int64), n.dtype)
-
-
 define(
     "input",
     OpKind.LEAF,
     ALL,
     "argument number `slot` of the graph",
     0,
-    _given,
-    _input,
+    lambda srcs, attrs, asked: need_asked(asked),
+    lambda n, xs: xs[0],
     attrs=frozenset({"slot"}),
 )
 _CONST = define(
@@ -66,7 +50,7 @@ _CONST = define(
     "the scalar `value`",
     0,
     _scalar,
-    _const,
+    lambda n, xs: np.array(n["value"], NUMPY[n.dtype]),
     attrs=frozenset({"value"}),
 )
 _ARANGE = define(
@@ -76,7 +60,7 @@ _ARANGE = define(
     "0, 1, ..., n-1 as i64, cast to the element type",
     0,
     _line,
-    _arange,
+    lambda n, xs: rounded(np.arange(n.shape[0], dtype=np.int64), n.dtype),
 )
 
 

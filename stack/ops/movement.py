@@ -21,25 +21,9 @@ from stack.ops.table import ALL, NUMBERS, define, doubled, rounded
 Arrays = tuple[NDArray, ...]
 
 
-def _reshape(n: Node, xs: Arrays) -> NDArray:
-    return xs[0].reshape(n.shape)
-
-
-def _permute(n: Node, xs: Arrays) -> NDArray:
-    return xs[0].transpose(n["perm"])
-
-
-def _expand(n: Node, xs: Arrays) -> NDArray:
-    return np.broadcast_to(xs[0], n.shape)
-
-
 def _slice(n: Node, xs: Arrays) -> NDArray:
     bounds = zip(n["start"], n["stop"], n["step"], strict=True)
     return xs[0][tuple(builtins.slice(*b) for b in bounds)]
-
-
-def _flip(n: Node, xs: Arrays) -> NDArray:
-    return np.flip(xs[0], n["axes"])
 
 
 def _pad(n: Node, xs: Arrays) -> NDArray:
@@ -68,22 +52,6 @@ def _overlap_add(n: Node, xs: Arrays) -> NDArray:
     return rounded(np.moveaxis(total, 0, axis), n.dtype)
 
 
-def _concat(n: Node, xs: Arrays) -> NDArray:
-    return np.concatenate(xs, n["axis"])
-
-
-def _contiguous(n: Node, xs: Arrays) -> NDArray:
-    return np.ascontiguousarray(xs[0]).reshape(n.shape)
-
-
-def _unreshape(n: Node, d: Node) -> tuple[Node]:
-    return (reshape(d, n.srcs[0].shape),)
-
-
-def _unpermute(n: Node, d: Node) -> tuple[Node]:
-    return (permute(d, np.argsort(n["perm"]).tolist()),)
-
-
 def _unexpand(n: Node, d: Node) -> tuple[Node]:
     grown = zip(n.srcs[0].shape, n.shape, strict=True)
     return (g.reduce("sum", d, [i for i, (a, b) in enumerate(grown) if a != b]),)
@@ -98,10 +66,6 @@ def _unslice(n: Node, d: Node) -> tuple[Node]:
         d = dilate(d, axis, step)
     hi = [size - lo - m for size, lo, m in zip(x.shape, n["start"], d.shape, strict=True)]
     return (pad(d, n["start"], hi),)
-
-
-def _unflip(n: Node, d: Node) -> tuple[Node]:
-    return (flip(d, n["axes"]),)
 
 
 def _unpad(n: Node, d: Node) -> tuple[Node]:
@@ -123,10 +87,6 @@ def _unconcat(n: Node, d: Node) -> tuple[Node, ...]:
     axis = n["axis"]
     ends = accumulate((s.shape[axis] for s in n.srcs), initial=0)
     return tuple(slice_axis(d, axis, lo, hi) for lo, hi in pairwise(ends))
-
-
-def _uncontiguous(n: Node, d: Node) -> tuple[Node]:
-    return (d,)
 
 
 # type rules
@@ -275,18 +235,24 @@ _RESHAPE = _moves(
     "reshape",
     "the elements in row-major order under another shape",
     _refilled,
-    _reshape,
-    _unreshape,
+    lambda n, xs: xs[0].reshape(n.shape),
+    lambda n, d: (reshape(d, n.srcs[0].shape),),
 )
 _PERMUTE = _moves(
     "permute",
     "axis i of the result is axis perm[i] of x",
     _permuted,
-    _permute,
-    _unpermute,
+    lambda n, xs: xs[0].transpose(n["perm"]),
+    lambda n, d: (permute(d, np.argsort(n["perm"]).tolist()),),
     "perm",
 )
-_EXPAND = _moves("expand", "axes of size 1 repeated", _grown, _expand, _unexpand)
+_EXPAND = _moves(
+    "expand",
+    "axes of size 1 repeated",
+    _grown,
+    lambda n, xs: np.broadcast_to(xs[0], n.shape),
+    _unexpand,
+)
 _SLICE = _moves(
     "slice",
     "x[start:stop:step] on every axis",
@@ -297,7 +263,14 @@ _SLICE = _moves(
     "stop",
     "step",
 )
-_FLIP = _moves("flip", "x with axes reversed", _flipped, _flip, _unflip, "axes")
+_FLIP = _moves(
+    "flip",
+    "x with axes reversed",
+    _flipped,
+    lambda n, xs: np.flip(xs[0], n["axes"]),
+    lambda n, d: (flip(d, n["axes"]),),
+    "axes",
+)
 _PAD = _moves("pad", "x surrounded by `value`", _padded, _pad, _unpad, "lo", "hi", "value")
 _WINDOW = _moves(
     *(
@@ -316,12 +289,18 @@ _CONCAT = _moves(
     "concat",
     "the operands one after the other along an axis",
     _joined,
-    _concat,
+    lambda n, xs: np.concatenate(xs, n["axis"]),
     _unconcat,
     "axis",
     arity=None,
 )
-_CONTIGUOUS = _moves("contiguous", "x as a buffer of its own", same, _contiguous, _uncontiguous)
+_CONTIGUOUS = _moves(
+    "contiguous",
+    "x as a buffer of its own",
+    same,
+    lambda n, xs: np.ascontiguousarray(xs[0]).reshape(n.shape),
+    lambda n, d: (d,),
+)
 _OVERLAP_ADD = define(
     "overlap_add",
     OpKind.CONTRACT,

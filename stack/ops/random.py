@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile import build as tile
-from hal.tile.node import Node, Type
-from stack.ops.operator import Attrs, NDArray, OpKind
+from hal.tile.node import Node
+from stack.ops.operator import NDArray, Operator, OpKind
 from stack.ops.rules import alike
 from stack.ops.table import define
 
@@ -75,17 +73,13 @@ def block(counter: int, key: int) -> tuple[int, int, int, int]:
     return c[0], c[1], c[2], c[3]
 
 
-def _words(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
-    return alike(srcs, attrs, asked).with_dtype(DType.U32)
-
-
-philox = define(
+philox: Operator = define(
     "philox",
     OpKind.ELEMENTWISE,
     frozenset({DType.U64}),
     "word (counter & 3) of Philox4x32-10 block (counter >> 2) under the 64-bit key",
     2,
-    _words,
+    lambda srcs, attrs, asked: alike(srcs, attrs, asked).with_dtype(DType.U32),
     _reference,
     lower=_lower,
     expensive=True,

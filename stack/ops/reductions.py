@@ -65,14 +65,6 @@ def _before(x: Node) -> Node:
     return g.scan("prod", shifted, -1)
 
 
-def _argmax(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
-    return np.asarray(np.argmax(widened(xs[0]), axis=n["axis"], keepdims=True))
-
-
-def _argmin(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
-    return np.asarray(np.argmin(widened(xs[0]), axis=n["axis"], keepdims=True))
-
-
 def _best(n: Node) -> Node:
     """The least position whose value is the extreme one, or NaN."""
     (x,), axis = n.srcs, n["axis"]
@@ -121,7 +113,7 @@ _ARGMAX = define(
     "i64 position of the first greatest element, NaN counting as greatest",
     1,
     _position,
-    _argmax,
+    lambda n, xs: np.asarray(np.argmax(widened(xs[0]), axis=n["axis"], keepdims=True)),
     attrs=frozenset({"axis"}),
     decompose=_best,
 )
@@ -132,7 +124,7 @@ _ARGMIN = define(
     "i64 position of the first least element, NaN counting as least",
     1,
     _position,
-    _argmin,
+    lambda n, xs: np.asarray(np.argmin(widened(xs[0]), axis=n["axis"], keepdims=True)),
     attrs=frozenset({"axis"}),
     decompose=_best,
 )

@@ -9,39 +9,15 @@ import numpy as np
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
-from stack.ops.operator import Face
+from stack.ops.operator import Face, Operator
 from stack.ops.table import FLOATS, INTS, NUMBERS, by, exactly, unary
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
-def _neg(n: Node, d: Node) -> tuple[Node]:
-    return (g.neg(d),)
-
-
 def _abs(n: Node, d: Node) -> tuple[Node]:
     (x,), zero = n.srcs, g.full_like(d, 0)
     return (g.where(g.lt(x, zero), g.neg(d), g.where(g.eq(x, zero), zero, d)),)
-
-
-def _exp(n: Node, d: Node) -> tuple[Node]:
-    return (g.mul(d, n),)
-
-
-def _log(n: Node, d: Node) -> tuple[Node]:
-    return (g.div(d, n.srcs[0]),)
-
-
-def _sin(n: Node, d: Node) -> tuple[Node]:
-    return (g.mul(d, g.cos(n.srcs[0])),)
-
-
-def _cos(n: Node, d: Node) -> tuple[Node]:
-    return (g.neg(g.mul(d, g.sin(n.srcs[0]))),)
-
-
-def _tanh(n: Node, d: Node) -> tuple[Node]:
-    return (g.mul(d, g.sub(g.full_like(n, 1), g.mul(n, n))),)
 
 
 def _erf_gradient(n: Node, d: Node) -> tuple[Node]:
@@ -50,29 +26,17 @@ def _erf_gradient(n: Node, d: Node) -> tuple[Node]:
     return (g.mul(d, bell),)
 
 
-def _sqrt(n: Node, d: Node) -> tuple[Node]:
-    return (g.div(d, g.add(n, n)),)
-
-
-def _rsqrt(n: Node, d: Node) -> tuple[Node]:
-    return (g.mul(g.mul(d, g.full_like(n, -0.5)), g.mul(n, g.mul(n, n))),)
-
-
-def _recip(n: Node, d: Node) -> tuple[Node]:
-    return (g.neg(g.mul(d, g.mul(n, n))),)
-
-
 _POSITIVE = ((0.5, 2.0),)
 
-neg = unary(
+neg: Operator = unary(
     "neg",
     NUMBERS,
     "-x; integers wrap",
     by(np.negative),
-    _neg,
+    lambda n, d: (g.neg(d),),
     face=Face(symbol="-x", in_place=True, aten="neg", onnx="Neg"),
 )
-abs = unary(
+abs: Operator = unary(
     "abs",
     NUMBERS,
     "|x|; integers wrap",
@@ -80,54 +44,54 @@ abs = unary(
     _abs,
     face=Face(symbol="abs(x)", aten="abs", onnx="Abs"),
 )
-not_ = unary("not", INTS | {DType.BOOL}, "every bit inverted", by(np.invert))
-exp = unary(
+not_: Operator = unary("not", INTS | {DType.BOOL}, "every bit inverted", by(np.invert))
+exp: Operator = unary(
     "exp",
     FLOATS,
     "e to the x",
     exactly(np.exp),
-    _exp,
+    lambda n, d: (g.mul(d, n),),
     expensive=True,
     face=Face(in_place=True, aten="exp", onnx="Exp"),
 )
-log = unary(
+log: Operator = unary(
     "log",
     FLOATS,
     "the natural logarithm of x",
     exactly(np.log),
-    _log,
+    lambda n, d: (g.div(d, n.srcs[0]),),
     expensive=True,
     smooth=_POSITIVE,
     face=Face(aten="log", onnx="Log"),
 )
-sin = unary(
+sin: Operator = unary(
     "sin",
     FLOATS,
     "the sine of x radians",
     exactly(np.sin),
-    _sin,
+    lambda n, d: (g.mul(d, g.cos(n.srcs[0])),),
     expensive=True,
     face=Face(aten="sin", onnx="Sin"),
 )
-cos = unary(
+cos: Operator = unary(
     "cos",
     FLOATS,
     "the cosine of x radians",
     exactly(np.cos),
-    _cos,
+    lambda n, d: (g.neg(g.mul(d, g.sin(n.srcs[0]))),),
     expensive=True,
     face=Face(aten="cos", onnx="Cos"),
 )
-tanh = unary(
+tanh: Operator = unary(
     "tanh",
     FLOATS,
     "the hyperbolic tangent of x",
     exactly(np.tanh),
-    _tanh,
+    lambda n, d: (g.mul(d, g.sub(g.full_like(n, 1), g.mul(n, n))),),
     expensive=True,
     face=Face(layer=True, aten="tanh", onnx="Tanh"),
 )
-erf = unary(
+erf: Operator = unary(
     "erf",
     FLOATS,
     "the error function of x",
@@ -136,33 +100,33 @@ erf = unary(
     expensive=True,
     face=Face(aten="erf", onnx="Erf"),
 )
-sqrt = unary(
+sqrt: Operator = unary(
     "sqrt",
     FLOATS,
     "the square root of x",
     exactly(np.sqrt),
-    _sqrt,
+    lambda n, d: (g.div(d, g.add(n, n)),),
     smooth=_POSITIVE,
     face=Face(in_place=True, aten="sqrt", onnx="Sqrt"),
 )
-rsqrt = unary(
+rsqrt: Operator = unary(
     "rsqrt",
     FLOATS,
     "1 / sqrt(x)",
     exactly(lambda x: 1 / np.sqrt(x)),
-    _rsqrt,
+    lambda n, d: (g.mul(g.mul(d, g.full_like(n, -0.5)), g.mul(n, g.mul(n, n))),),
     smooth=_POSITIVE,
     face=Face(aten="rsqrt"),
 )
-recip = unary(
+recip: Operator = unary(
     "recip",
     FLOATS,
     "1 / x",
     exactly(lambda x: 1 / x),
-    _recip,
+    lambda n, d: (g.neg(g.mul(d, g.mul(n, n))),),
     smooth=_POSITIVE,
     face=Face("reciprocal", aten="reciprocal", onnx="Reciprocal"),
 )
-floor = unary("floor", FLOATS, "the greatest whole number <= x", by(np.floor))
-ceil = unary("ceil", FLOATS, "the least whole number >= x", by(np.ceil))
-round = unary("round", FLOATS, "the nearest whole number, ties to even", by(np.rint))
+floor: Operator = unary("floor", FLOATS, "the greatest whole number <= x", by(np.floor))
+ceil: Operator = unary("ceil", FLOATS, "the least whole number >= x", by(np.ceil))
+round: Operator = unary("round", FLOATS, "the nearest whole number, ties to even", by(np.rint))
