@@ -78,14 +78,13 @@ def _slice_of_concat(n: Node, inner: Node) -> Node | None:
     for piece in inner.srcs:
         end = begin + piece.shape[axis]
         if begin <= n["start"][axis] < n["stop"][axis] <= end:
-            start, stop = (_shifted(n[k], axis, begin) for k in ("start", "stop"))
+            start, stop = (
+                tuple(b - begin if i == axis else b for i, b in enumerate(n[k]))
+                for k in ("start", "stop")
+            )
             return g.slice(piece, start, stop, n["step"])
         begin = end
     return None
-
-
-def _shifted(bounds: tuple[int, ...], axis: int, by: int) -> tuple[int, ...]:
-    return tuple(b - by if i == axis else b for i, b in enumerate(bounds))
 
 
 def _slice_of_expand(n: Node, x: Node) -> Node | None:

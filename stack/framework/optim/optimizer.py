@@ -167,7 +167,11 @@ class Optimizer(ABC):
                 state[i] = {"step": self.steps.detach(), **parts}
         groups, first = [], 0
         for group in self.param_groups:
-            plain = {k: _plain(v) for k, v in group.items() if k != "params"}
+            plain = {
+                k: (v.item() if isinstance(v, Tensor) else v)
+                for k, v in group.items()
+                if k != "params"
+            }
             groups.append({**plain, "params": list(range(first, first + len(group["params"])))})
             first += len(group["params"])
         return {"state": dict(sorted(state.items())), "param_groups": groups}
@@ -213,10 +217,6 @@ def _joined(shard: Shard, name: str, parts: Mapping[int, Mapping[str, Any]]) -> 
         value = part if isinstance(part, Tensor) else tensor(np.asarray(part), device=device)
         nodes.append(g.cast(value.to(device).node, shard.spread.dtype))
     return shard.layout.join(nodes)
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, Tensor) else value
 
 
 def _number(lr: Any) -> float:
