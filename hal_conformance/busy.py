@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 _SPIN_S = 1e-3
 _PAUSE_S = 4e-3
@@ -13,10 +15,26 @@ _LOOKS = 16
 
 
 class Crowd:
-    """How many times slower than alone a thread of this process gets on, 1 or more."""
+    """How many times slower than alone a thread of this process gets on, 1 or more; how late one
+    that sleeps was woken at worst, in `late_s`; and for how long one of this process or its
+    children had work and no processor, in `starved_s`."""
 
     def __init__(self) -> None:
         self._wall_s, self._own_s = 0.0, 0.0
+        self.late_s = self.starved_s = 0.0
+        self._waited_s = _waited_s()
+
+    def own_s(self, wall_s: float, wakes: int) -> float:
+        """What of a time this machine would have needed alone, if so many threads had to wake in it
+        one after the other."""
+        rest_s = max(0.0, wall_s - wakes * self.late_s)
+        return min(rest_s / self.factor(), max(0.0, rest_s - self.starved_s))
+
+    def count(self) -> None:
+        """See for how long threads have waited for a processor."""
+        for thread, waited_s in _waited_s().items():
+            before_s = self._waited_s.setdefault(thread, 0.0)
+            self.starved_s = max(self.starved_s, waited_s - before_s)
 
     def factor(self) -> float:
         """By all that was looked at since the beginning."""
@@ -45,8 +63,14 @@ def crowd() -> Iterator[Crowd]:
     found, end = Crowd(), threading.Event()
 
     def look() -> None:
+        slept_s, looks = time.monotonic(), 0
         while not end.wait(_PAUSE_S):
+            found.late_s = max(found.late_s, time.monotonic() - slept_s - _PAUSE_S)
             found.look()
+            looks += 1
+            if looks % _LOOKS == 0:
+                found.count()
+            slept_s = time.monotonic()
 
     thread = threading.Thread(target=look, name="how busy it is", daemon=True)
     found.look()
@@ -56,3 +80,17 @@ def crowd() -> Iterator[Crowd]:
     finally:
         end.set()
         thread.join(10)
+
+
+def _waited_s() -> dict[str, float]:
+    """For how long each thread of this process and of its children had work and no processor; none
+    on a system that does not say."""
+    found: dict[str, float] = {}
+    processes = [str(os.getpid())]
+    for process in processes:
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it may end at any time
+            for task in Path("/proc", process, "task").iterdir():
+                said = (task / "schedstat").read_text(encoding="ascii")
+                found[task.name] = int(said.split()[1]) * 1e-9
+                processes += (task / "children").read_text(encoding="ascii").split()
+    return found

@@ -45,6 +45,8 @@ I64, U32 = DType.I64, DType.U32
 LONGER = 5.0
 """How many times `Limits.progress_s` the program that does not get on runs."""
 FOUND_S = 20.0
+WAKES = 3
+"""Threads that wake in turn until a hang is known: who looks, whom that tells, and who waits."""
 _MOST_S = 2.0
 """A device that takes longer for a hang is not tried."""
 
@@ -107,7 +109,7 @@ class Spin:
                     reached = device.wait([point], FOUND_S, True)
             except OperationFailed as error:
                 expect.failure(error, FailureKind.HANG)
-                self.found_s = (time.monotonic() - begin_s) / besides.factor()
+                self.found_s = besides.own_s(time.monotonic() - begin_s, WAKES)
                 return error
             expect.that(reached, f"a launch without progress was still open after {FOUND_S} s")
         limit_s = progress_s(device)
