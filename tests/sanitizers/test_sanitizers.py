@@ -23,7 +23,11 @@ RUNS = {
     ),
     "the CPU plugin's memory, by the suite": (
         Sanitizer.ADDRESS,
-        [*SUITE, "-k", "random or graph or copy-size-classes or result or partial-write"],
+        [
+            *SUITE,
+            "-k",
+            "random-e or random-k or random-calls-0 or only-after or size-classes-across",
+        ],
     ),
     "the engine's memory": (
         Sanitizer.ADDRESS,
@@ -39,7 +43,7 @@ RUNS = {
     ),
     "the CPU plugin's threads": (
         Sanitizer.THREAD,
-        [*SUITE, "-k", "random or threads or waiters or over-timelines or result"],
+        [*SUITE, "-k", "random-everything or random-calls-0 or F.threads or waiters"],
     ),
 }
 DEADLINE_S = 240.0
