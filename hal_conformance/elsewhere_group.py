@@ -1,7 +1,7 @@
 """One member of a group in a process of its own:
 python -m hal_conformance.elsewhere_group JOB, a JSON object with peers (the members' devices),
 settings, key, rank, timeout_s, what to do ("sum", "vanish" or "stay"), and for groups that the
-stack makes the address and token of their store as meeting.
+stack makes the address and token of their store as rendezvous.
 
 Prints "joined" once the group stands, then one line: "sum" and the elements, or "failed" and the
 failure's scope and message.
@@ -49,10 +49,10 @@ def main(text: str) -> None:
 
 def _opened(job: dict[str, Any]) -> Device:
     name, options = job["peers"][job["rank"]], OpenOptions(settings=job["settings"])
-    if not job["meeting"]:
+    if not job["rendezvous"]:
         return hal.open(name, options=options)
     mixed = import_module("hal_conformance.mixed")
-    place = mixed.Meeting(*job["meeting"])
+    place = mixed.Rendezvous(*job["rendezvous"])
     device: Device = place.open(hal.registry(), name, hal.DEFAULT_WRAPPERS, options)
     return device
 

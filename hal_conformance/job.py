@@ -12,7 +12,7 @@ from hal_conformance.catalog import cases_of
 from hal_conformance.rig import Setting
 
 if TYPE_CHECKING:
-    from hal_conformance.mixed import Meeting
+    from hal_conformance.mixed import Rendezvous
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class Job:
         """The job without its next `count` turns."""
         return replace(self, skip=self.skip + count)
 
-    def setting(self, seed: int, meeting: Meeting | None) -> Setting:
-        """How the cases of one seed open devices; `meeting` is that of `others`."""
+    def setting(self, seed: int, rendezvous: Rendezvous | None) -> Setting:
+        """How the cases of one seed open devices; `rendezvous` is that of `others`."""
         settings = {**self.settings, "seed": str(seed)} if self.seeded else self.settings
         return Setting(
             self.device,
@@ -71,5 +71,5 @@ class Job:
             self.cache_dir,
             seed,
             floors=self.floors,
-            meeting=meeting,
+            rendezvous=rendezvous,
         )

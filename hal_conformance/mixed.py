@@ -20,7 +20,7 @@ STORE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class Rendezvous:
     """The store in which the members of mixed groups meet."""
 
     address: str
@@ -37,8 +37,8 @@ class Meeting:
 
 
 @contextmanager
-def meeting() -> Iterator[Meeting]:
+def rendezvous() -> Iterator[Rendezvous]:
     """A store for the members of mixed groups."""
     token = secrets.token_hex(16)
     with StoreServer(token) as server:
-        yield Meeting(f"127.0.0.1:{server.port}", token)
+        yield Rendezvous(f"127.0.0.1:{server.port}", token)

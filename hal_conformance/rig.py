@@ -41,7 +41,7 @@ from hal_conformance.expect import Unfit, Wrong
 from stack.compiler.targets import choose
 
 if TYPE_CHECKING:
-    from hal_conformance.mixed import Meeting
+    from hal_conformance.mixed import Rendezvous
 
 WAIT_S = 10.0
 """How long a rig waits for work that must finish: far beyond what any of it takes."""
@@ -51,7 +51,7 @@ WAIT_S = 10.0
 class Setting:
     """How a run opens devices: names of all devices of the plugin, their settings, where programs
     are kept, and the seed of everything random. `floors` are the figures of declared performance
-    that the plugin keeps to, whatever it declares. With a `meeting` the names are those of the
+    that the plugin keeps to, whatever it declares. With a `rendezvous` the names are those of the
     members of mixed groups."""
 
     name: str
@@ -61,7 +61,7 @@ class Setting:
     seed: int = 0
     registry: Callable[[], hal.Registry] = hal.registry
     floors: Mapping[str, float] = field(default_factory=dict)
-    meeting: Meeting | None = None
+    rendezvous: Rendezvous | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +143,9 @@ class Rig:
             device.close()
 
     def _device(self, name: str, wrappers: Sequence[Any], options: OpenOptions) -> Device:
-        registry, meeting = self.setting.registry(), self.setting.meeting
-        if meeting is not None:
-            return meeting.open(registry, name, wrappers, options)
+        registry, rendezvous = self.setting.registry(), self.setting.rendezvous
+        if rendezvous is not None:
+            return rendezvous.open(registry, name, wrappers, options)
         return registry.open(name, wrappers, options)
 
     # memory

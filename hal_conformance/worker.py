@@ -40,7 +40,7 @@ def work(job: Job) -> Iterator[dict[str, Any]]:
     if not job.peers:
         mixed = (job.device, *job.others)
         job = replace(job, peers=mixed if job.others else look.peers(job.device))
-    with _meeting(job) as place:
+    with _rendezvous(job) as place:
         for seed, case in job.turns():
             yield {"begin": case.id}
             result = judge(case, job.setting(seed, place))
@@ -49,11 +49,11 @@ def work(job: Job) -> Iterator[dict[str, Any]]:
         yield {"look": look.facts(job.device)}
 
 
-def _meeting(job: Job) -> AbstractContextManager[Any]:
+def _rendezvous(job: Job) -> AbstractContextManager[Any]:
     """Where mixed groups meet. What makes them is loaded for these alone: children start often."""
     if not job.others:
         return nullcontext()
-    place: AbstractContextManager[Any] = import_module("hal_conformance.mixed").meeting()
+    place: AbstractContextManager[Any] = import_module("hal_conformance.mixed").rendezvous()
     return place
 
 

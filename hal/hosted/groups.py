@@ -10,8 +10,8 @@ from hal.core.values import Collective, Group, GroupSpec, Point, Region, Timelin
 from hal.core.wrappers.checks import shrunk
 from hal.hosted.arithmetic import Ends, check_fits
 from hal.hosted.lock import LOCK
-from hal.hosted.meeting import Member, meet
 from hal.hosted.queues import Operation
+from hal.hosted.rendezvous import Member, meet
 from hal.hosted.session import Session
 
 
@@ -51,13 +51,13 @@ class Groups:
             for allocation in uses:
                 allocation.check("collective")
             fault = session.faults.take("collective")
-            shared, disagreement = member.circle.join(member, call)
+            shared, disagreement = member.communicator.join(member, call)
             op = Operation(timeline.native, shared, tuple(waits), uses, fault)
             shared.joined[member.spec.rank] = (op, Ends(dst, src))
             member.calls.append(shared)
             point = self._session.submit(op, timeline)
             if disagreement:
-                member.circle.disagree(shared, disagreement)
+                member.communicator.disagree(shared, disagreement)
             return point
 
     @hookimpl

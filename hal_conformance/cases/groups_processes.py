@@ -71,7 +71,7 @@ def _run(
 ) -> list[str]:
     """Run a member for each task; gives what each printed."""
     peers = _peers(rig, size or len(tasks))
-    job = {"peers": peers, "key": new_key(), "timeout_s": timeout_s, "meeting": _meeting(rig)}
+    job = {"peers": peers, "key": new_key(), "timeout_s": timeout_s, "rendezvous": _rendezvous(rig)}
     own = [dict(rig.setting.settings) if peer == rig.name else {} for peer in peers]
     with contextlib.ExitStack() as stack:
         children = [
@@ -85,12 +85,12 @@ def _run(
 
 def _peers(rig: Rig, size: int) -> list[str]:
     """Each process opens the device under test; those of a mixed group take its devices in turn."""
-    names = rig.setting.peers if rig.setting.meeting else (rig.name,)
+    names = rig.setting.peers if rig.setting.rendezvous else (rig.name,)
     return [names[rank % len(names)] for rank in range(size)]
 
 
-def _meeting(rig: Rig) -> list[str]:
-    found = rig.setting.meeting
+def _rendezvous(rig: Rig) -> list[str]:
+    found = rig.setting.rendezvous
     return [found.address, found.token] if found else []
 
 

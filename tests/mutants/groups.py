@@ -9,7 +9,7 @@ import numpy as np
 from hal.core.errors import DeadlineExceeded, InvalidCall, Scope
 from hal.core.values import CollectiveKind, ReduceKind
 from hal.core.wrappers import checks
-from hal.hosted import arithmetic, groups, meeting
+from hal.hosted import arithmetic, groups, rendezvous
 from hal.hosted.lock import LOCK
 from tests.mutants.zoo import hook, mutant, world
 
@@ -129,7 +129,7 @@ def _():
     "collective.in_place",
 )
 def _():
-    real = meeting.combine
+    real = rendezvous.combine
 
     def combine(call, ends, goes_on):
         if call.kind is not Kind.BARRIER:
@@ -138,7 +138,7 @@ def _():
                     end.write(bytes(end.dst.nbytes), lambda: None)
         real(call, ends, goes_on)
 
-    return patch.object(meeting, "combine", combine)
+    return patch.object(rendezvous, "combine", combine)
 
 
 @world(
@@ -166,12 +166,12 @@ def _():
     "collective.mismatch",
 )
 def _():
-    real = meeting.Circle.join
+    real = rendezvous.Communicator.join
 
     def join(self, member, call):
         return real(self, member, call)[0], ""
 
-    return patch.object(meeting.Circle, "join", join)
+    return patch.object(rendezvous.Communicator, "join", join)
 
 
 @world(
@@ -180,17 +180,17 @@ def _():
 def _():
     def disagree(self, shared, text):
         member = max(self.members.values(), key=lambda m: len(m.calls) * 100 + m.next_call)
-        failure = meeting._peer_lost(member, text)
+        failure = rendezvous._peer_lost(member, text)
         member.fail(failure, shared.number)
 
-    return patch.object(meeting.Circle, "disagree", disagree)
+    return patch.object(rendezvous.Communicator, "disagree", disagree)
 
 
 @world("missing-is-nameless", "does not say which rank did not come", "collective.missing")
 def _():
-    real = meeting._peer_lost
+    real = rendezvous._peer_lost
     return patch.object(
-        meeting, "_peer_lost", lambda member, text: real(member, "a member is missing")
+        rendezvous, "_peer_lost", lambda member, text: real(member, "a member is missing")
     )
 
 
@@ -200,9 +200,9 @@ def _():
     "collective.missing",
 )
 def _():
-    real = meeting._peer_lost
+    real = rendezvous._peer_lost
     return patch.object(
-        meeting,
+        rendezvous,
         "_peer_lost",
         lambda member, text: replace(real(member, text), scope=Scope.OPERATION),
     )
@@ -212,30 +212,30 @@ def _():
     "waits-for-the-missing", "waits for ever for a member that does not come", "collective.missing"
 )
 def _():
-    return patch.object(meeting.SharedCall, "expire", lambda self, op, waited_s: None)
+    return patch.object(rendezvous.SharedCall, "expire", lambda self, op, waited_s: None)
 
 
 @world("join-does-not-name", "does not say which rank did not join", "group.missing")
 def _():
     return patch.object(
-        meeting, "_missing", lambda circle, spec: DeadlineExceeded("someone did not join")
+        rendezvous, "_missing", lambda communicator, spec: DeadlineExceeded("someone did not join")
     )
 
 
 @world("join-leaves-its-chair", "keeps a member that gave up joining", "group.missing")
 def _():
-    return patch.object(meeting, "_withdraw", lambda circle, member: None)
+    return patch.object(rendezvous, "_withdraw", lambda communicator, member: None)
 
 
 @world("any-peers", "lets members join that name other peers", "group.disagree")
 def _():
-    real = meeting._enter
+    real = rendezvous._enter
 
-    def enter(circle, member):
-        member.spec = replace(member.spec, peers=circle.peers)
-        real(circle, member)
+    def enter(communicator, member):
+        member.spec = replace(member.spec, peers=communicator.peers)
+        real(communicator, member)
 
-    return patch.object(meeting, "_enter", enter)
+    return patch.object(rendezvous, "_enter", enter)
 
 
 @mutant("abort-does-nothing", "leaves those waiting whose group is aborted", "abort.wakes")

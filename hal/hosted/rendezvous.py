@@ -25,10 +25,10 @@ from hal.hosted.watch import Doing
 
 @dataclass(eq=False, slots=True)
 class SharedCall:
-    """One call of a circle: who joined it (by rank) and has not given up, and who ever arrived, its
-    waits being over. The machine of the rank `at` reads or writes."""
+    """One call of a communicator. `joined` has, by rank, who submitted it and has not given up;
+    `arrived` are the ranks whose waits are over. The machine of the rank `at` reads or writes."""
 
-    circle: Circle
+    communicator: Communicator
     number: int
     call: Collective
     joined: dict[int, tuple[Operation, Ends]] = field(default_factory=dict)
@@ -42,22 +42,22 @@ class SharedCall:
     @property
     def complete(self) -> bool:
         """Whether every member has joined."""
-        return len(self.joined) == len(self.circle.peers)
+        return len(self.joined) == len(self.communicator.peers)
 
     def arrive(self, op: Operation) -> bool:
         """A member's turn has come; True for the last one, who then works for all."""
         rank = self._rank(op)
-        member = self.circle.members[rank]
+        member = self.communicator.members[rank]
         if member.error is not None and self.number >= member.failed_from:
             member.fail(member.error, self.number)
             return False
-        if absent := [r for r in self.circle.gone if r not in self.joined]:
-            member.fail(self.circle.lost(member, absent[0]), self.number)
+        if absent := [r for r in self.communicator.gone if r not in self.joined]:
+            member.fail(self.communicator.lost(member, absent[0]), self.number)
             return False
         op.stage = Stage.ARRIVED
         member.session.active.add(op)
         self.arrived.add(rank)
-        if not self.complete or len(self.arrived) < len(self.circle.peers):
+        if not self.complete or len(self.arrived) < len(self.communicator.peers):
             return False
         for one, _ in self.joined.values():
             one.stage = Stage.RUNNING
@@ -70,14 +70,14 @@ class SharedCall:
         failure = self._work(doing)
         doing.operation = ""
         end_ns = max(time.monotonic_ns(), start_ns + 1)
-        machine = self.circle.members[0].session.machine
-        own_ns = machine.collective_ns(self.call, self.circle.peers)
+        machine = self.communicator.members[0].session.machine
+        own_ns = machine.collective_ns(self.call, self.communicator.peers)
         span = Span(self.name, start_ns, end_ns, device_ns=own_ns)
         with LOCK:
             if failure is not None and takes_device(failure):
                 self.lose(failure)
             for rank, (op, _) in list(self.joined.items()):
-                member = self.circle.members[rank]
+                member = self.communicator.members[rank]
                 if failure is not None and op.stage is Stage.RUNNING:
                     member.session.fail(op.queue, op.value, failure)
                 if self in member.calls:
@@ -85,7 +85,7 @@ class SharedCall:
                 member.session.finish(op, (span,))
 
     def _work(self, doing: Doing) -> Failure | None:
-        ends = [self.joined[rank][1] for rank in range(len(self.circle.peers))]
+        ends = [self.joined[rank][1] for rank in range(len(self.communicator.peers))]
 
         def goes_on(rank: int) -> None:
             self.at = rank
@@ -98,26 +98,26 @@ class SharedCall:
             return error.failure
         except Exception as error:  # noqa: BLE001  foreign code: a machine's read or write
             text = f"{type(error).__name__}: {error}"
-            where = self.circle.peers[0]
+            where = self.communicator.peers[0]
             return Failure(FailureKind.LAUNCH_FAULT, Scope.OPERATION, where, self.name, text)
         return None
 
     def lose(self, failure: Failure) -> None:
         """The machine of the rank `at` does not return, or says that it is gone: its device is
         lost, and no part of the call ends any more (with the lock held)."""
-        rank, session = self.at, self.circle.members[self.at].session
+        rank, session = self.at, self.communicator.members[self.at].session
         session.lose(replace(failure, device=session.name))
         for op, _ in list(self.joined.values()):
-            member = self.circle.members[self._rank(op)]
+            member = self.communicator.members[self._rank(op)]
             lost = _peer_lost(member, f"rank {rank} ({session.name}) is lost: {failure.message}")
             member.fail(lost, self.number)
             member.session.fail(op.queue, op.value, lost)
 
     def expire(self, op: Operation, waited_s: float) -> None:
         """Fail the call on a member that waited for longer than the group allows."""
-        member = self.circle.members[self._rank(op)]
+        member = self.communicator.members[self._rank(op)]
         if waited_s > member.spec.timeout_s:
-            ranks = range(len(self.circle.peers))
+            ranks = range(len(self.communicator.peers))
             absent = [rank for rank in ranks if rank not in self.arrived]
             missing = absent or [rank for rank in ranks if rank not in self.joined]
             text = f"call {self.number}: ranks {missing} did not come in {member.spec.timeout_s} s"
@@ -126,7 +126,7 @@ class SharedCall:
     def leave(self, op: Operation, cause: Failure) -> None:
         """A member's operation ended without its work: the others need not wait for it."""
         if any(one is op for one, _ in self.joined.values()):
-            member = self.circle.members[self._rank(op)]
+            member = self.communicator.members[self._rank(op)]
             member.drop(self)
             member.fail(cause, self.number)
             member.depart(str(cause))
@@ -142,7 +142,7 @@ class Member:
 
     session: Session
     spec: GroupSpec
-    circle: Circle
+    communicator: Communicator
     error: Failure | None = None
     failed_from: int = 0
     next_call: int = 0
@@ -168,14 +168,14 @@ class Member:
     def depart(self, text: str) -> None:
         """This member comes to no later call: fail those that the others wait in for it."""
         rank = self.spec.rank
-        self.circle.gone.setdefault(rank, text)
-        for other in list(self.circle.members.values()):
+        self.communicator.gone.setdefault(rank, text)
+        for other in list(self.communicator.members.values()):
             absent = [call.number for call in other.calls if rank not in call.joined]
             if other is not self and absent:
-                other.fail(self.circle.lost(other, rank), min(absent))
+                other.fail(self.communicator.lost(other, rank), min(absent))
 
 
-class Circle:
+class Communicator:
     """The members of one group, by rank, and the calls that not all of them have joined."""
 
     def __init__(self, peers: tuple[str, ...]) -> None:
@@ -211,8 +211,8 @@ class Circle:
             member.fail(failure, shared.number)
 
 
-_meeting = threading.Condition(LOCK)
-_open: dict[str, Circle] = {}
+_arrivals = threading.Condition(LOCK)
+_open: dict[str, Communicator] = {}
 
 
 def meet(session: Session, spec: GroupSpec) -> Member:
@@ -220,53 +220,53 @@ def meet(session: Session, spec: GroupSpec) -> Member:
 
     Raises DeadlineExceeded that names the missing ranks; InvalidCall when members disagree.
     """
-    with _meeting:
-        circle = _open.setdefault(spec.key, Circle(spec.peers))
-        member = Member(session, spec, circle)
-        _enter(circle, member)
+    with _arrivals:
+        communicator = _open.setdefault(spec.key, Communicator(spec.peers))
+        member = Member(session, spec, communicator)
+        _enter(communicator, member)
         try:
-            _wait_for_all(circle, member)
+            _wait_for_all(communicator, member)
         except BaseException:
-            _withdraw(circle, member)
+            _withdraw(communicator, member)
             raise
         session.members.append(member)
     return member
 
 
-def _wait_for_all(circle: Circle, member: Member) -> None:
+def _wait_for_all(communicator: Communicator, member: Member) -> None:
     until_s = time.monotonic() + member.spec.timeout_s
-    while len(circle.members) < len(circle.peers) and not circle.disagreement:
+    while len(communicator.members) < len(communicator.peers) and not communicator.disagreement:
         member.session.check_usable("create_group")
         if (left_s := until_s - time.monotonic()) <= 0:
-            raise _missing(circle, member.spec)
-        _meeting.wait(min(left_s, SLICE_S))
-    if circle.disagreement:
-        raise InvalidCall(circle.disagreement)
+            raise _missing(communicator, member.spec)
+        _arrivals.wait(min(left_s, SLICE_S))
+    if communicator.disagreement:
+        raise InvalidCall(communicator.disagreement)
 
 
-def _enter(circle: Circle, member: Member) -> None:
+def _enter(communicator: Communicator, member: Member) -> None:
     spec = member.spec
-    if spec.peers != circle.peers:
-        theirs = f"rank {spec.rank} names the peers {spec.peers}, others {circle.peers}"
-        circle.disagreement = f"group {spec.key!r}: {theirs}"
-    elif spec.rank in circle.members:
+    if spec.peers != communicator.peers:
+        theirs = f"rank {spec.rank} names the peers {spec.peers}, others {communicator.peers}"
+        communicator.disagreement = f"group {spec.key!r}: {theirs}"
+    elif spec.rank in communicator.members:
         raise InvalidCall(f"group {spec.key!r}: rank {spec.rank} has joined already")
     else:
-        circle.members[spec.rank] = member
-    if circle.disagreement or len(circle.members) == len(circle.peers):
+        communicator.members[spec.rank] = member
+    if communicator.disagreement or len(communicator.members) == len(communicator.peers):
         del _open[spec.key]
-    _meeting.notify_all()
+    _arrivals.notify_all()
 
 
-def _withdraw(circle: Circle, member: Member) -> None:
-    """The member does not wait any longer; the last one takes the circle away."""
-    circle.members.pop(member.spec.rank, None)
-    if not circle.members and _open.get(member.spec.key) is circle:
+def _withdraw(communicator: Communicator, member: Member) -> None:
+    """The member does not wait any longer; the last one takes the communicator away."""
+    communicator.members.pop(member.spec.rank, None)
+    if not communicator.members and _open.get(member.spec.key) is communicator:
         del _open[member.spec.key]
 
 
-def _missing(circle: Circle, spec: GroupSpec) -> DeadlineExceeded:
-    missing = [rank for rank in range(len(spec.peers)) if rank not in circle.members]
+def _missing(communicator: Communicator, spec: GroupSpec) -> DeadlineExceeded:
+    missing = [rank for rank in range(len(spec.peers)) if rank not in communicator.members]
     text = f"group {spec.key!r}: ranks {missing} did not join in {spec.timeout_s} s"
     return DeadlineExceeded(text)
 
