@@ -34,15 +34,20 @@ class BurstOwner(Protocol):
 
 
 class Bursts:
-    """Decides when a launch that could start goes to the driver. Whoever asks for the state of a
-    queue, or gives it other work, hands over what is held (`Flight.settle`). `unwatched`: the
-    session's thread sleeps for longer than `LOOK_S`. `away`: it works on an operation, and looks
-    after nothing. Methods are called with the lock held."""
+    """Decides when a launch that could start goes to the driver, or is held for more to come.
+
+    Whoever asks for the state of a queue, or gives it other work, hands over what is held
+    (`Flight.settle`). Methods are called with the lock held.
+    """
 
     def __init__(self, session: BurstOwner) -> None:
         self._session, self._flight = session, session.flight
         self._since_ns = 0
-        self.unwatched = self.away = False
+        self.unwatched = False
+        """Whether the session's thread sleeps for longer than `LOOK_S`, and must be woken to hand
+        over what is held."""
+        self.away = False
+        """Whether that thread works on an operation, and so would not hand over what is held."""
 
     def take(self, queue: Queue, launch: Held) -> None:
         """Start a launch, or hold it."""

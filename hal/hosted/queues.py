@@ -58,16 +58,20 @@ class Together(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A piece of work. `run(True)` does only a part of it and any gives its `Span.device_ns`,
-    `after` names tasks by index (None: all earlier ones), `kind` is the failure that an exception
-    means, `uses` what must live so long."""
+    """A piece of work that the host does."""
 
     hook: str
+    """The hook that submitted it."""
     name: str
+    """What its span is called."""
     run: Callable[[bool], float | None]
+    """Does the work, with True only a part of it. Gives `Span.device_ns`."""
     uses: tuple[Resource, ...] = ()
+    """What must live until it is done."""
     after: tuple[int, ...] | None = None
+    """The tasks of the same operation that come first, by index; None means all earlier ones."""
     kind: FailureKind = FailureKind.LAUNCH_FAULT
+    """The failure that an exception of `run` means."""
 
     @property
     def operation(self) -> str:
@@ -85,20 +89,24 @@ class HostTasks:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work for a driver's queue. `start(part, stream, after)` hands it over, behind the marks
-    `after` (or a part of it), and gives a mark for each of `operations`, the last to end being the
-    last. With `host` a mark keeps memory of the host."""
+    """Work that a stream of the driver does."""
 
     operations: tuple[str, ...]
+    """The names of its parts: a replay has one for each command."""
     start: Callable[[bool, Any, Sequence[Any] | None], Sequence[Any]]
+    """`start(part, stream, after)` hands the work to the stream, to begin after the marks `after`;
+    with `part` only a part of it. Gives a mark for each of `operations`; the last one ends last."""
     uses: tuple[Resource, ...] = ()
+    """What must live until it is done."""
     host: bool = False
+    """Whether a mark keeps memory of the host alive, and so must not be kept for its times."""
 
 
 @dataclass(eq=False, slots=True)
 class Started:
-    """An operation that the driver has, or had: from `since_ns` to `until_ns` of the monotonic
-    clock. It is kept for its spans, and so without the work itself and what that holds."""
+    """An operation that the driver has, or had and that is kept for its spans: without the work
+    itself and what that holds. The driver had it from `since_ns` to `until_ns` of the monotonic
+    clock."""
 
     value: int
     operations: tuple[str, ...]
@@ -134,29 +142,39 @@ Held = tuple[int, Launched, Grid]
 
 
 class Stage(Enum):
-    """WAITING in its queue; ARRIVED at a collective; HANGING by a fault; RUNNING; over: ENDED."""
+    """How far an operation of the host is."""
 
     WAITING = 0
+    """In its queue."""
     ARRIVED = 1
+    """At a collective whose other members have not come."""
     HANGING = 2
+    """By an injected fault: it makes no progress."""
     RUNNING = 3
     ENDED = 4
+    """Done, failed or given up."""
 
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """A submitted operation. `work` is one of three: what the host does, what the driver does, or a
-    part in a collective call. `fault` is injected."""
+    """A submitted operation."""
 
     queue: Queue
     work: HostTasks | Job | Together
+    """What the host does, what the driver does, or a part in a collective call."""
     waits: tuple[Point, ...]
+    """Points that must be reached before it begins."""
     uses: tuple[Resource, ...]
+    """What must live until it is over."""
     fault: Failure | None = None
+    """The failure that was injected into it."""
     value: int = 0
+    """The value that its queue reaches with it."""
     number: int = 0
+    """Its place among all operations of the session."""
     stage: Stage = Stage.WAITING
     since_s: float = 0.0
+    """When it was taken on, by the monotonic clock."""
 
     @property
     def is_for_driver(self) -> bool:
@@ -166,24 +184,32 @@ class Operation:
 
 @dataclass(eq=False, slots=True)
 class Queue:
-    """A timeline's payload. `todo` is what the host holds, `started` what the driver has on
-    `stream`, all of it older. `held` are launches that wait for nothing but company, the first of
-    which came at `held_ns`; then `todo` is empty. `launched_ns` is when the last launch came.
-    `failures` are (first value that fails, cause), in the order in which they came: each begins
-    lower than the one before."""
+    """A timeline's payload. Its operations are, from old to new, in `started`, then in `held` or in
+    `todo`."""
 
     host_driven: bool
     stream: Any = None
+    """The driver's stream; None on a machine without streams and on a host-driven timeline."""
     value: int = 0
+    """The counter: every operation up to this value is done."""
     submitted: int = 0
+    """The value of the newest operation."""
     freed: bool = False
     todo: deque[Operation] = field(default_factory=deque)
+    """What the host holds."""
     started: deque[Started] = field(default_factory=deque)
+    """What the driver has on `stream`."""
     held: list[Held] = field(default_factory=list)
+    """Launches that could go to the driver and are collected (`bursts.py`); then `todo` is empty."""
     launched_ns: int = 0
+    """When the last launch came."""
     held_ns: int = 0
+    """When the first of `held` came."""
     seen: tuple[object, int] = (None, 0)
+    """The state in which the oldest of `started` was seen, and since when."""
     failures: list[tuple[int, Failure]] = field(default_factory=list)
+    """(first value that fails, cause), in the order in which they came: each begins lower than the
+    one before."""
     # The oldest of a plain dict is found only behind all that were taken from its front.
     spans: OrderedDict[int, tuple[Span, ...]] = field(default_factory=OrderedDict)
     ended: deque[Started] = field(default_factory=deque)

@@ -34,37 +34,45 @@ class Membership(Protocol):
 
 
 class Session:
-    """What the parts of a hosted device share. Methods are called with the lock held unless they
-    say otherwise; `changed` tells threads to look again."""
+    """The state of one opened device, which its parts (buffers, programs, timelines, ...) share.
+
+    Methods are called with the lock held unless they say otherwise.
+    """
 
     def __init__(self, info: DeviceInfo, machine: BaseMachine, order: Order) -> None:
         self.info, self.machine, self.order = info, machine, order
         self.name = info.name
         self.changed = threading.Condition(LOCK)
+        """Notified whenever a thread that sleeps has to look at the state again."""
         self.faults = InjectedFaults()
         self.epoch = 0
         self.state = HealthState.OK
         self.cause: Failure | None = None
+        """What the device was lost by; None while it is not."""
         self.closing = False
         self.waiters = 0
+        """Threads inside `wait` or `close`: while there are some, nothing is held back."""
         self.hold_until_s = 0.0
+        """Until when operations that could run are held back, as the `Order` wants."""
         self.queues: list[Queue] = []
         self.members: list[Membership] = []
         self.active: set[Operation] = set()
+        """Operations of the host that run or hang."""
         self.doing = Doing()
         self._driver = threading.RLock()
         self.spent: deque[tuple[Callable[[Any], None], Any]] = deque()
+        """What nobody uses any more, and the machine's method that releases it."""
         self.flight = Flight(self, machine)
         self.bursts = Bursts(self)
         self._submitted = 0
 
     def spend(self, end: Callable[[Any], None], what: Any) -> None:
-        """Memory or a program is used no more, and `end` takes it, at the next `give_back`."""
+        """Note memory or a program that nobody uses any more; `give_back` calls `end(what)`."""
         self.spent.append((end, what))
 
     def give_back(self) -> None:
-        """Let the machine have what was spent; call without the lock, which drivers' calls would
-        hold for all devices of the process."""
+        """Release what was spent. Call it without the lock, which all devices of the process share:
+        a driver's call may take long."""
         if not self.spent:
             return
         with self._driver:
@@ -80,7 +88,7 @@ class Session:
                         )
 
     def from_driver(self, take: Callable[[], Made]) -> Made:
-        """Memory of the driver, which has back before what was spent; call without the lock."""
+        """Allocate by `take`, after what was spent has been released; call it without the lock."""
         with self._driver:
             self.give_back()
             return take()
@@ -93,8 +101,11 @@ class Session:
             raise StaleHandle(f"{self.name}.{where}: {self.name} is closed")
 
     def strike(self, hook: str, refusal: FailureKind) -> Failure | None:
-        """Raise the injected failure of a call that does its work at once (no lock needed). One of
-        the kind `refusal` is given back: the call has an error of its own for it."""
+        """Raise the failure that was injected into this call of a hook that does its work at once.
+
+        Gives a failure of the kind `refusal` instead of raising it, because the hook has an error
+        of its own for it (OutOfMemory, CompileError); None when nothing was injected. Needs no lock.
+        """
         failure = self.faults.take(hook)
         if failure is None or failure.kind is refusal:
             return failure
@@ -155,7 +166,8 @@ class Session:
         self.changed.notify_all()
 
     def drop(self, op: Operation, cause: Failure) -> None:
-        """An operation will not end well. One that runs is let go when it stops."""
+        """End an operation whose point has failed. One that runs keeps what it uses until it
+        stops."""
         running, op.stage = op.stage is Stage.RUNNING, Stage.ENDED
         if not running:
             work = op.work
@@ -164,14 +176,14 @@ class Session:
                 work.leave(op, cause)
 
     def let_go(self, op: Operation) -> None:
-        """Give back what an operation holds."""
+        """Release the buffers, programs and graphs that an operation uses."""
         self.active.discard(op)
         for resource in op.uses:
             resource.let_go()
         op.uses, op.work = (), HostTasks()
 
     def lose(self, failure: Failure) -> None:
-        """The device is gone: everything unreached fails. The first cause stays."""
+        """Mark the device lost and fail every unreached point. The first cause stays."""
         if self.cause is not None or self.state is HealthState.CLOSED:
             return
         self.cause = failure
@@ -188,11 +200,11 @@ class Session:
             member.depart(str(failure))
 
     def aborted(self, hook: str, message: str, scope: Scope = Scope.OPERATION) -> Failure:
-        """A failure without a fault of the device."""
+        """The failure of an operation that was given up although the device works."""
         return Failure(FailureKind.ABORTED, scope, self.name, hook, message)
 
     def finish(self, op: Operation, spans: tuple[Span, ...]) -> None:
-        """An operation stopped: reach its point unless it failed meanwhile."""
+        """Take note that an operation stopped: its point is reached unless it failed meanwhile."""
         self.let_go(op)
         if op.stage is Stage.RUNNING:
             op.stage = Stage.ENDED

@@ -36,8 +36,8 @@ def test_cases_on_devices_of_two_plugins():
 def test_other_groups_of_cases_have_no_mixed_groups():
     with pytest.raises(InvalidCall, match="--with is for the cases of group H, not C"):
         run(
-            "cpu:0", "L4", "C", (), 0, None, (), no_timed=False, caps=False, others="cpu:0", sample=0,
-            json_file=None, html_file=None,
+            "cpu:0", "L4", "C", (), 0, None, (), no_timed=False, caps=False, sample=0,
+            others="cpu:0", json_file=None, html_file=None,
         )  # fmt: skip
 
 
