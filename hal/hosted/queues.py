@@ -200,7 +200,7 @@ class Queue:
     started: deque[Started] = field(default_factory=deque)
     """What the driver has on `stream`."""
     held: list[Held] = field(default_factory=list)
-    """Launches that could go to the driver and are collected (`bursts.py`); then `todo` is empty."""
+    """Launches that could go to the driver, held for more to come (`bursts.py`)."""
     launched_ns: int = 0
     """When the last launch came."""
     held_ns: int = 0

@@ -104,7 +104,8 @@ class Session:
         """Raise the failure that was injected into this call of a hook that does its work at once.
 
         Gives a failure of the kind `refusal` instead of raising it, because the hook has an error
-        of its own for it (OutOfMemory, CompileError); None when nothing was injected. Needs no lock.
+        of its own for it (OutOfMemory, CompileError); None when nothing was injected. It needs no
+        lock.
         """
         failure = self.faults.take(hook)
         if failure is None or failure.kind is refusal:
