@@ -17,7 +17,7 @@ from hal.core.errors import HalError
 from hal.core.values import ATHREAD_C, KernelSource
 {limit}
 text = '#include <slave.h>\\nconst char f_params[] = "";\\nvoid f(void *v) {{}}\\n// '
-text += "x" * 200_000
+text += "x" * {comment}
 try:
     hal.open("sunway:0").load(KernelSource(ATHREAD_C, text, "f", ()))
 except HalError as error:
@@ -25,9 +25,9 @@ except HalError as error:
 """
 
 
-def said(limit, *start, **environment):
+def said(limit, *start, comment=200_000, **environment):
     """What a process says that loads a program under a limit."""
-    command = [*start, sys.executable, "-c", CODE.format(limit=limit)]
+    command = [*start, sys.executable, "-c", CODE.format(limit=limit, comment=comment)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=60, check=False, env=environment or None
     )
@@ -61,6 +61,22 @@ def test_a_full_folder_for_temporary_files_is_told_in_words(tmp_path):
     text = said("", *start)
     assert text.startswith("PluginError load of f: the host has no room"), text
     assert "set TMPDIR" in text
+
+
+WITH_FILES = """
+hal.open("sunway:0").close()  # the emulator itself is built
+resource.setrlimit(resource.RLIMIT_FSIZE, ({nbytes}, {nbytes}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nbytes", [1000, 10_000])
+def test_files_that_are_too_small_for_the_compiler_are_no_fault_of_the_program(nbytes):
+    small = {**os.environ, "HAL_SUNWAY_MEMORY": "500"}
+    text = said(WITH_FILES.format(nbytes=nbytes), comment=1, **small)
+    assert text.startswith("PluginError"), text
+    assert "File too large" in text
+    assert "`-f`" in text
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Frames that no rank sends, by the hundred thousand; `make fuzz` feeds ten million."""
 
+import os
 import re
 
 import pytest
@@ -13,6 +14,7 @@ DEADLINE_S = 200
 
 
 @pytest.mark.slow
+@pytest.mark.skipif("HAL_INSTRUMENTED" in os.environ, reason="it brings a sanitizer of its own")
 @pytest.mark.skipif(bool(obstacle(Sanitizer.ADDRESS)), reason=obstacle(Sanitizer.ADDRESS))
 def test_no_frame_touches_memory_or_blames_another_rank(tmp_path):
     status, text = fuzz(build(tmp_path), FRAMES, 1, DEADLINE_S)

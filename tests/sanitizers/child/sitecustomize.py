@@ -1,6 +1,7 @@
 """Imported by every Python process under a sanitizer: native modules come from its folder."""
 
 import os
+import resource
 import sys
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from importlib.util import spec_from_file_location
@@ -25,11 +26,12 @@ class Instrumented:
 
 sys.meta_path.insert(0, Instrumented(Path(os.environ["HAL_INSTRUMENTED"])))
 
-if "ASAN_OPTIONS" in os.environ:
-    # Its tables take 16 TiB of addresses: a process with a limit for them could do nothing.
-    import resource
 
-    _setrlimit = resource.setrlimit
-    resource.setrlimit = lambda what, limits: (
-        None if what == resource.RLIMIT_AS else _setrlimit(what, limits)
-    )
+def _limit(what: int, limits: tuple[int, int]) -> None:
+    """Its tables take terabytes of addresses: a process with a limit for them could do nothing."""
+    if what != resource.RLIMIT_AS:
+        _setrlimit(what, limits)
+
+
+_setrlimit = resource.setrlimit
+resource.setrlimit = _limit

@@ -134,9 +134,9 @@ class SunwayMachine(Machine):
             return self._compiled(source)
         except OSError as error:
             raise PluginError(
-                f"load of {source.entry}: the host has no room or descriptor for the program: "
-                f"{error}; clear {self._folder.name}, set TMPDIR to a folder with room, or raise "
-                "`ulimit -n` or `-f`"
+                f"load of {source.entry}: the host has no room, descriptor or process for the "
+                f"program: {error}; clear {self._folder.name}, set TMPDIR to a folder with room, "
+                "or raise `ulimit -n`, `-f` or `-u`"
             ) from error
 
     def _compiled(self, source: KernelSource) -> Compiled:

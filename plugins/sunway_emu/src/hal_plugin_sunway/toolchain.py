@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import itertools
@@ -41,6 +42,18 @@ some of them."""
 
 NOWHERE = Cache("")
 """Keeps nothing."""
+
+_HOST = {
+    os.strerror(number): number
+    for number in (
+        *(errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE),
+        *(errno.EFBIG, errno.ENOSPC, errno.EDQUOT),
+    )
+}
+_LACKS = re.compile(
+    rf"(?:fatal error|Fatal error|ld): .*: ({'|'.join(map(re.escape, _HOST))})$", re.M
+)
+"""How the tools of a compiler say that the host lacks something, and not the program."""
 
 _NUMBERS = itertools.count()
 _BUILDING = threading.Lock()
@@ -159,7 +172,8 @@ def _digest(parts: Sequence[bytes]) -> str:
 
 
 def _compile(arguments: Sequence[str], built: Path, name: str = "") -> None:
-    """Compile into a new file and move it into place, so that nobody sees half of one."""
+    """Compile into a new file and move it into place, so that nobody sees half of one. Raises
+    OSError where the host has no room, memory or process for the compiler, CompileError else."""
     partial = built.with_suffix(f".{next(_NUMBERS)}.part")
     command = [compiler(), *arguments, "-o", str(partial)]
     try:
@@ -171,11 +185,15 @@ def _compile(arguments: Sequence[str], built: Path, name: str = "") -> None:
             check=False,
             errors="replace",
             stdin=subprocess.DEVNULL,
+            env={**os.environ, "LC_ALL": "C"},
+            restore_signals=False,  # a file beyond the limit is an error, and no signal
         )
     except subprocess.TimeoutExpired:
         raise CompileError(f"{name}: the compiler did not end in {_COMPILE_S:g} s") from None
     if done.returncode:
         partial.unlink(missing_ok=True)
+        if lacks := _LACKS.search(done.stderr):
+            raise OSError(_HOST[lacks[1]], lacks[1], lacks[0].strip())
         log = _renamed(done.stderr.strip(), name)
         raise CompileError(f"{name} does not compile:\n{log}", log, _first_line(done.stderr))
     partial.replace(built)

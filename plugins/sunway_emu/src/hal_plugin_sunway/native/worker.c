@@ -274,6 +274,7 @@ int main(int count, char **words) {
     static char order[ORDER_NBYTES];
     if (count != 4) return fprintf(stderr, "usage: worker SOCKET MEMORY NBYTES\n"), 2;
     settle_addresses(words);
+    signal(SIGXFSZ, SIG_IGN);  /* a file that the limit for files cuts off is an error of its writer */
     link_fd = atoi(words[1]);
     arena_nbytes = atol(words[3]);
     arena = mmap(NULL, (size_t)arena_nbytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, atoi(words[2]), 0);
