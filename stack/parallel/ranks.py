@@ -46,7 +46,9 @@ class Ranks:
             names = (axis if i == 0 else f"{axis}{i}" for i in range(len(own.groups) + 1))
             self.name = next(name for name in names if name not in own.groups)
             own.groups[self.name] = self._members
-            # Exchanges in memory that the ranks share need no copies.
+            # Exchanges in memory that the ranks share need no copies; what lies idle is not theirs.
+            own.sync()
+            own.pool.trim()
             own.pool.draw_from(self._members.alloc, size)
             atexit.register(self._leave_at_exit)  # runs before what closes the device
 

@@ -9,9 +9,9 @@ from click.testing import CliRunner
 from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind as Kind
 from hal_tools.cli import main
-from stack.bench.comm.rank import Found, Wanted, found_in
+from stack.bench.comm.rank import RanksReport, Wanted, found_in
 from stack.bench.comm.sizes import size_text, sizes_in
-from stack.bench.comm.times import SHARES, HostMemory, Time, rows_between_hosts, times
+from stack.bench.comm.times import SHARES, CollectiveTime, HostMemory, rows_between_hosts, times
 from stack.comm.choose.choices import keep
 from stack.comm.choose.measured import Row
 from stack.comm.choose.network import network_of_hosts
@@ -101,7 +101,9 @@ def test_the_users_word_comes_before_the_table(monkeypatch):
 
 
 def test_what_a_rank_found_is_read_again():
-    found = Found(2, 1, (Time("all-reduce", 8, "shared", "posted", 1e-6, 8e6, 8e6),), "")
+    found = RanksReport(
+        2, 1, (CollectiveTime("all-reduce", 8, "shared", "posted", 1e-6, 8e6, 8e6),), ""
+    )
     assert found_in(found.text()) == found
     assert json.loads(Wanted("reduce", (8,), True, False).text())["sizes"] == [8]
 

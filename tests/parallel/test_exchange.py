@@ -22,7 +22,7 @@ from stack.framework.autograd import gradients
 from stack.ir.world import Program, interpret_world
 from stack.runtime import engine_of
 from stack.runtime.exchange import needs
-from stack.runtime.hazards import Access, Span
+from stack.runtime.hazards import Access, ByteRange
 from tests.comm.engine.crew import crews
 
 N = 12
@@ -163,7 +163,7 @@ def test_what_is_needed_first_is_combined_first_in_place_and_beside_the_rest(ran
 
 def test_each_exchange_is_waited_for_once_and_only_by_what_touches_its_bytes():
     def touches(*parts):
-        return Access((), tuple(Span("memory", 10 * p, 10 * p + 10) for p in parts))
+        return Access((), tuple(ByteRange("memory", 10 * p, 10 * p + 10) for p in parts))
 
     accesses = [touches(0), touches(0), touches(1), touches(1), touches(0, 2), touches(0, 1)]
     is_exchange = [False, True, False, True, False, False]

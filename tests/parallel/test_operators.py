@@ -243,6 +243,30 @@ def test_messages_do_not_wait_for_collectives():
         assert crew.do(run) == [[[3.0] * 4, [0.0] * 4], [[1.0] * 4, [3.0] * 4]]
 
 
+def test_a_message_that_is_waited_for_fails_with_what_ends_the_group():
+    with crews(2) as (crew,), ExitStack() as stack:
+        engine = stack.enter_context(engine_of(hal.open("cpu:0")))
+        other = stack.enter_context(engine_of(hal.open("reference:0")))
+        engines = (engine, other)
+        groups = crew.do(lambda group: DeviceGroup(group, engines[group.rank].device))
+        for one in groups:
+            stack.callback(one.close)
+        engine.groups["all"] = groups[0]
+        x = g.input(0, Type((4,), DType.F32))
+        plan = engine.plan(GraphRequest((g.send_receive(x, [(1, 0)], "all", "late"),), (x,)))
+        (found,) = plan.run([engine.put(np.ones(4), DType.F32)])
+        assert groups[0].failure is None
+        crew.groups[1].abort()
+        with pytest.raises(OperationFailed, match="rank 1 has aborted the group") as raised:
+            engine.get(found)
+        assert "(late)" in str(raised.value)
+        assert groups[0].failure == raised.value.failure
+        (total,) = engine.plan(GraphRequest((g.neg(x),), (x,))).run(
+            [engine.put(np.ones(4), DType.F32)]
+        )
+        np.testing.assert_array_equal(engine.get(total), -np.ones(4))
+
+
 @pytest.mark.parametrize("wrong", [-1, 11])
 def test_numbers_of_elements_that_cannot_be_fail_the_call_on_all_ranks(wrong):
     with crews(2) as (crew,), ExitStack() as stack:

@@ -89,6 +89,7 @@ def test_a_model_spread_along_two_axes_trains_as_one_process_does(tmp_path):
     half = grid.HIDDEN // 2
     for rank in range(4):
         found = np.load(tmp_path / f"rank{rank}.npz")
+        assert found["way"] == "mapped"  # in the memory of the pool, which the ranks share
         own = slice(found["place"] * half, (found["place"] + 1) * half)
         for way in ("False", "True"):
             np.testing.assert_allclose(found[f"{way}.losses"], losses, rtol=2e-6)
