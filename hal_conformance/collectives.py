@@ -108,7 +108,7 @@ def tolerance(call: Collective, sources: Sequence[Array]) -> Array:
     """How far a float reduction may be from `expected`: the order of the sum is the device's own,
     so one rounding of the accumulator per rank, and one of the result."""
     dtype = call.dtype
-    narrow = {DType.F16: 2.0**-11, DType.BF16: 2.0**-8}.get(dtype, 0.0)
+    narrow = 2.0 ** -(dtype.mantissa + 1) if dtype.is_narrow else 0.0
     step = 2.0**-52 if dtype is DType.F64 else 2.0**-23
     magnitudes = [np.abs(s.astype(np.float64)) for s in sources]
     if call.reduce is ReduceKind.PROD:

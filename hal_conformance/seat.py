@@ -26,6 +26,7 @@ from stack.runtime.opening import engine_of
 
 Values = NDArray[Any]
 RELATIVE = {DType.F64: 1e-12, DType.F32: 1e-5, DType.F16: 2e-3, DType.BF16: 2e-2}
+RELATIVE |= {DType.F8E4M3FN: 0.13, DType.F8E5M2: 0.26}
 """How near results of some operations must be, relative to the greater of 1 and the value."""
 
 _serial = itertools.count()

@@ -26,6 +26,8 @@ class DType(Enum):
     U16 = "u16", "uint16", 16
     U8 = "u8", "uint8", 8
     BOOL = "bool", "bool", 8
+    F8E4M3FN = "f8e4m3fn", "float8_e4m3fn", 8, 4, 3, "f32", True
+    F8E5M2 = "f8e5m2", "float8_e5m2", 8, 5, 2, "f32"
 
     _value_: str
     _computed_in: str

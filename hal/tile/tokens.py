@@ -14,7 +14,7 @@ from hal.tile.node import Type
 _TOKEN = re.compile(
     r"(?P<space>[ \t\r]+|#[^\n]*)|(?P<newline>\n)|(?P<header>hal-tile/\d+)|(?P<value>%\d+)"
     r"|(?P<scalar>\$[A-Za-z_]\w*)"
-    r"|(?P<number>-?(?:(?:inf|nan)\b|\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?::[a-z]+\d+)?)"
+    r"|(?P<number>-?(?:(?:inf|nan)\b|\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?::[a-z]+\d\w*)?)"
     r"|(?P<name>[A-Za-z_]\w*)|(?P<mark>->|[=:,(){}\[\]])|(?P<bad>.)"
 )
 _SHOWN = 80

@@ -110,14 +110,14 @@ def _(rig: Rig) -> None:
     "collective.accumulate",
     needs=GROUP,
     devices=3,
-    dtype=(DType.F16, DType.BF16),
+    dtype=tuple(d for d in DType if d.is_narrow),
 )
 def _(rig: Rig, dtype: DType) -> None:
     """1 + e/2 + e/2 is 1 + e, where e is the type's step at 1; in the type itself it stays 1."""
     if dtype not in rig.info.dtypes:
         raise Unfit(f"the device has no {dtype.short}")
     call = Collective(CollectiveKind.ALL_REDUCE, dtype, 4)
-    step = {DType.F16: 2.0**-10, DType.BF16: 2.0**-7}[dtype]
+    step = 2.0**-dtype.mantissa
     numpy = values(rig, dtype, 1).dtype
     sources = [np.full(4, x, numpy) for x in (1.0, step / 2, step / 2)]
     for got in perform(rig, crowd(rig, 3), call, sources):

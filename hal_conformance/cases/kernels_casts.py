@@ -21,6 +21,7 @@ kernels_casts = Cases("E", Level.CORE)
 
 F16, F32, F64, BF16 = DType.F16, DType.F32, DType.F64, DType.BF16
 INTEGERS = tuple(d for d in DType if d.is_int)
+NARROW = tuple(d for d in DType if d.is_narrow)
 
 
 def _values(dtype: DType) -> NDArray[Any]:
@@ -57,17 +58,21 @@ def _(rig: Rig, dtype: DType) -> None:
     expect.same(got, wanted, f"float32 to {dtype.short}")
 
 
-@kernels_casts.case("cast-rounds-to-even", "launch.exact", dtype=(F16, BF16))
+@kernels_casts.case("cast-rounds-to-even", "launch.exact", dtype=NARROW)
 def _(rig: Rig, dtype: DType) -> None:
-    """float32 to a narrower type: at, just below and just above the middle of two neighbours."""
+    """float32 to a narrower type: at, just below and just above the middle of two neighbours, and
+    what is too large for the type."""
     need(rig, F32, dtype)
-    narrow = np.arange(0, 1 << 15, 127, dtype=np.uint16).view(NUMPY[dtype]).astype(np.float32)
-    above = np.arange(1, (1 << 15) + 1, 127, dtype=np.uint16).view(NUMPY[dtype]).astype(np.float32)
+    every = 127 if dtype.bits == 16 else 1
+    codes = np.arange(0, (1 << dtype.bits - 1) - 1, every, dtype=f"u{dtype.nbytes}")
     with np.errstate(all="ignore"):
+        narrow = codes.view(NUMPY[dtype]).astype(np.float32)
+        above = (codes + codes.dtype.type(1)).view(NUMPY[dtype]).astype(np.float32)
         middle = (narrow.astype(np.float64) + above.astype(np.float64)) / 2
         middle = middle[np.isfinite(middle)].astype(np.float32)
         around = [np.nextafter(middle, np.float32(s * np.inf)) for s in (-1, 1)]
-    values = np.concatenate([middle, *around])
+        beyond = dtype.largest * (1 + np.array([0.2, 0.6, 1, 2, 64]) * 2.0 ** -(dtype.mantissa + 1))
+    values = np.concatenate([middle, *around, beyond.astype(np.float32)])
     if not rig.info.numeric.denormals:
         values = values[np.abs(values) >= np.finfo(np.float32).tiny * 256]
     values = np.concatenate([values, -values])
@@ -78,21 +83,21 @@ def _(rig: Rig, dtype: DType) -> None:
     expect.same(np.signbit(got), np.signbit(wanted), "the signs")
 
 
-@kernels_casts.case("cast-by-way-of-f32", "launch.exact", dtype=(F16, BF16))
+@kernels_casts.case("cast-by-way-of-f32", "launch.exact", dtype=NARROW)
 def _(rig: Rig, dtype: DType) -> None:
     """Above the middle of two neighbours by less than float32 tells: float64 becomes the middle,
     and then the even neighbour."""
-    step = 2.0**-10 if dtype is F16 else 2.0**-7
-    values = np.array([1 + (n + 0.5) * step + 2.0**-40 for n in range(8)])
+    step, count = 2.0**-dtype.mantissa, min(8, 1 << dtype.mantissa)
+    values = np.array([1 + (n + 0.5) * step + 2.0**-40 for n in range(count)])
     (got,) = computed(rig, lambda x: [cast(x, dtype)], [values], [dtype])
-    wanted = np.array([1 + (n + n % 2) * step for n in range(8)]).astype(NUMPY[dtype])
+    wanted = np.array([1 + (n + n % 2) * step for n in range(count)]).astype(NUMPY[dtype])
     expect.same(got, wanted, f"float64 to {dtype.short}")
 
 
-@kernels_casts.case("cast-widens-exactly", "launch.exact", dtype=(F16, BF16))
+@kernels_casts.case("cast-widens-exactly", "launch.exact", dtype=NARROW)
 def _(rig: Rig, dtype: DType) -> None:
-    """All 65,536 numbers of a narrow type."""
-    values = np.arange(1 << 16, dtype=np.uint16).view(NUMPY[dtype])
+    """All numbers of a narrow type."""
+    values = np.arange(1 << dtype.bits, dtype=f"u{dtype.nbytes}").view(NUMPY[dtype])
     if dtype is BF16 and not rig.info.numeric.denormals:
         values = values[(values == 0) | (np.abs(values.astype(np.float32)) >= 2.0**-126)]
     (got,) = computed(rig, lambda x: [cast(x, F32)], [values], [F32], width=256)

@@ -35,6 +35,7 @@ from hal_conformance.rig import Rig
 kernels_tiles = Cases("E", Level.CORE)
 
 F16, F32, F64, BF16 = DType.F16, DType.F32, DType.F64, DType.BF16
+NARROW = tuple(d for d in DType if d.is_narrow)
 I8, I32, I64 = DType.I8, DType.I32, DType.I64
 EPSILON = {F64: 2.0**-52, F32: 2.0**-23, F16: 2.0**-10, BF16: 2.0**-7}
 SHAPE = (6, 10)
@@ -164,10 +165,10 @@ def _(rig: Rig, kind: str, dtype: DType) -> None:
     return expect.near(got, exact, wide + rounding, f"{kind} of {dtype.short}")
 
 
-@kernels_tiles.case("reduce-narrow-in-f32", "launch.exact", dtype=(F16, BF16))
+@kernels_tiles.case("reduce-narrow-in-f32", "launch.exact", dtype=NARROW)
 def _(rig: Rig, dtype: DType) -> None:
     """A sum whose parts would vanish if it were kept in the narrow type."""
-    large = 4096.0 if dtype is F16 else 512.0
+    large = 2.0 ** (dtype.mantissa + 2)
     x = np.array([large, *[1.0] * 64]).astype(NUMPY[dtype])
     got = made(rig, of_tile(dtype, (65,), lambda x: reduce("sum", x, 0)), x, dtype, 1)
     expect.same(got, np.array([large + 64]).astype(NUMPY[dtype]), "a large number and 64 ones")
@@ -241,13 +242,13 @@ def _(rig: Rig, types: tuple[DType, DType], sizes: tuple[int, int, int]) -> None
     expect.near(got["out"].reshape(m, n), exact, tolerance, "acc + a @ b")
 
 
-@kernels_tiles.case("dot-accumulates-in-f32", "launch.exact", dtype=(F16, BF16))
+@kernels_tiles.case("dot-accumulates-in-f32", "launch.exact", dtype=NARROW)
 def _(rig: Rig, dtype: DType) -> None:
     """A product whose sum would stop growing in the narrow type, as NumericProfile declares."""
     need(rig, dtype)
     if rig.info.numeric.accumulate[dtype] is dtype:
         raise expect.Unfit(f"the device adds {dtype.short} products in {dtype.short}")
-    k, large = 64, 4096.0 if dtype is F16 else 512.0
+    k, large = 64, 2.0 ** (dtype.mantissa + 2)
     arrays = {name: np.ones(k, NUMPY[dtype]) for name in ("x", "y")}
     arrays |= {"acc": np.array([large]).astype(NUMPY[dtype]), "out": np.zeros(1, NUMPY[dtype])}
     got = rig.run(product(dtype, dtype, 1, 1, k), arrays)["out"]

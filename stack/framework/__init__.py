@@ -36,6 +36,8 @@ from stack.framework.device import (
 from stack.framework.dtypes import (
     bfloat16,
     double,
+    float8_e4m3fn,
+    float8_e5m2,
     float16,
     float32,
     float64,
@@ -111,6 +113,8 @@ __all__ = [
     "enable_grad",
     "equal",
     "eye",
+    "float8_e4m3fn",
+    "float8_e5m2",
     "float16",
     "float32",
     "float64",

@@ -11,6 +11,8 @@ float64 = double = DType.F64
 float32 = DType.F32
 float16 = half = DType.F16
 bfloat16 = DType.BF16
+float8_e4m3fn = DType.F8E4M3FN
+float8_e5m2 = DType.F8E5M2
 int64 = long = DType.I64
 int32 = DType.I32
 int16 = short = DType.I16
@@ -21,21 +23,7 @@ uint16 = DType.U16
 uint8 = DType.U8
 bool_ = DType.BOOL
 
-NAMES = {
-    DType.F64: "float64",
-    DType.F32: "float32",
-    DType.F16: "float16",
-    DType.BF16: "bfloat16",
-    DType.I64: "int64",
-    DType.I32: "int32",
-    DType.I16: "int16",
-    DType.I8: "int8",
-    DType.U64: "uint64",
-    DType.U32: "uint32",
-    DType.U16: "uint16",
-    DType.U8: "uint8",
-    DType.BOOL: "bool",
-}
+NAMES = {d: d.numpy for d in DType}
 """How people know the element types."""
 
 
@@ -57,6 +45,10 @@ def wider(a: DType, b: DType) -> DType:
         return a
     if category(a) != category(b):
         return a if category(a) > category(b) else b
+    if a.is_float and 8 in (a.bits, b.bits):
+        raise TensorError(
+            f"{NAMES[a]} and {NAMES[b]} have no common element type; convert one with .to(...)"
+        )
     if a.bits == b.bits and a.is_float:
         return DType.F32
     if a.kind == b.kind:

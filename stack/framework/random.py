@@ -147,7 +147,7 @@ def _uniform(words: Node, n: int, dtype: DType) -> Node:
         high, low = (g.reshape(g.slice_axis(pairs, 1, i, i + 1), (n,)) for i in (0, 1))
         whole = e.add(e.mul(e.shift_right(high, 5), 1 << 26), e.shift_right(low, 6))
         return e.mul(g.cast(whole, dtype), 2.0**-53)
-    bits = {DType.F32: 24, DType.F16: 11, DType.BF16: 8}[dtype]
+    bits = dtype.mantissa + 1
     return e.mul(g.cast(e.shift_right(words, 32 - bits), dtype), 2.0**-bits)
 
 

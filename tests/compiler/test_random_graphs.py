@@ -26,6 +26,7 @@ from tests.compiler.growing import Growing
 from tests.compiler.lowered import SIMD, lowered, run_lowered
 
 TOLERANCE = {DType.F64: 1e-6, DType.F32: 1e-3, DType.F16: 0.3, DType.BF16: 1.0}
+TOLERANCE |= {DType.F8E4M3FN: 16.0, DType.F8E5M2: 32.0}
 """For values that are only nearly exact, relative to the greater of 1 and the expected value."""
 
 

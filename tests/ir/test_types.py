@@ -65,7 +65,7 @@ BAD = [
     ("add", [t(F, 2), t(H, 2)], {}, None, "different element types; cast"),
     ("add", [t(F, 2)], {}, None, "needs 2 operands"),
     ("add", [t(B), t(B)], {}, None, "add(bool, bool): takes"),
-    ("exp", [t(I)], {}, None, "takes f64, f32, f16, bf16; cast"),
+    ("exp", [t(I)], {}, None, "takes f64, f32, f16, bf16, f8e4m3fn, f8e5m2; cast"),
     ("fmod", [t(F)], {}, None, "no graph operation 'fmod'"),
     ("neg", [t(F)], {"axis": 0}, None, "no attributes"),
     ("where", [t(F, 2), t(F, 2), t(F, 2)], {}, None, "condition must be bool"),

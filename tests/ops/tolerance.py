@@ -6,6 +6,7 @@ from hal.core.dtypes import DType
 from hal.tile.numeric import NUMPY
 
 TOLERANCE = {DType.F64: 1e-12, DType.F32: 1e-5, DType.F16: 2e-3, DType.BF16: 2e-2}
+TOLERANCE |= {DType.F8E4M3FN: 0.13, DType.F8E5M2: 0.26}
 """Relative to the greater of 1 and the expected value; everything else is exact."""
 
 

@@ -17,8 +17,17 @@ _NUMBERS = {
     *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
     *(torch.int8, torch.int16, torch.int32, torch.int64),
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    *(torch.float8_e4m3fn, torch.float8_e5m2),
 }
 """The element types that groups know."""
+
+
+_BY_BITS = {
+    torch.bfloat16: (torch.int16, ml_dtypes.bfloat16),
+    torch.float8_e4m3fn: (torch.uint8, ml_dtypes.float8_e4m3fn),
+    torch.float8_e5m2: (torch.uint8, ml_dtypes.float8_e5m2),
+}
+"""Element types that numpy knows by ml_dtypes alone."""
 
 
 def array_of(tensor: torch.Tensor) -> Array:
@@ -34,8 +43,9 @@ def array_of(tensor: torch.Tensor) -> Array:
     flat = tensor.detach().view(-1)
     if flat.is_complex():
         flat = torch.view_as_real(flat).view(-1)
-    if flat.dtype is torch.bfloat16:
-        return _shared(flat.view(torch.int16)).view(ml_dtypes.bfloat16)
+    if flat.dtype in _BY_BITS:
+        bits, dtype = _BY_BITS[flat.dtype]
+        return _shared(flat.view(bits)).view(dtype)
     try:
         return _shared(flat)
     except TypeError as error:

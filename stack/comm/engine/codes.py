@@ -28,19 +28,7 @@ KINDS: dict[CollectiveKind, int] = {k: getattr(lib, f"HE_{k.name}") for k in Col
 REDUCES: dict[Reduce, int] = {r: getattr(lib, f"HE_{r.name}") for r in (*ReduceKind, *BitReduce)}
 DTYPES: dict[DType, int] = {d: getattr(lib, f"HE_{d.name}") for d in DType}
 NUMPY: dict[np.dtype[Any], DType] = {
-    np.dtype(np.float64): DType.F64,
-    np.dtype(np.float32): DType.F32,
-    np.dtype(np.float16): DType.F16,
-    np.dtype(ml_dtypes.bfloat16): DType.BF16,
-    np.dtype(np.int64): DType.I64,
-    np.dtype(np.int32): DType.I32,
-    np.dtype(np.int16): DType.I16,
-    np.dtype(np.int8): DType.I8,
-    np.dtype(np.uint64): DType.U64,
-    np.dtype(np.uint32): DType.U32,
-    np.dtype(np.uint16): DType.U16,
-    np.dtype(np.uint8): DType.U8,
-    np.dtype(np.bool_): DType.BOOL,
+    np.dtype(getattr(ml_dtypes, d.numpy, d.numpy)): d for d in DType
 }
 NUMPY_CODES: dict[np.dtype[Any], int] = {dtype: DTYPES[NUMPY[dtype]] for dtype in NUMPY}
 

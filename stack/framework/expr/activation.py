@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework.errors import TensorError
@@ -17,7 +16,7 @@ from stack.framework.expr.public import operator
 def rounded_once(function: Callable[[Node], Node], x: Node) -> Node:
     """function(x) computed in at least float32 and given in x's own float type."""
     v = as_float(x)
-    wide = g.cast(v, DType.F32) if v.dtype.bits == 16 else v
+    wide = g.cast(v, v.dtype.computed_in)
     return g.cast(function(wide), v.dtype)
 
 

@@ -31,7 +31,7 @@ def attention_weights(
     a, b = product_operands(query, key)
     batch = broadcast_shape([a.shape[:-2], b.shape[:-2]])
     q, k = (g.broadcast(n, (*batch, *n.shape[-2:])) for n in (a, b))
-    wide = DType.F32 if q.dtype.bits == 16 else None
+    wide = q.dtype.computed_in if q.dtype.is_narrow else None
     scores = g.matmul(q, g.transpose(k), dtype=wide)
     scores = e.mul(scores, 1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     return softmax(_masked(scores, attn_mask, is_causal), -1)

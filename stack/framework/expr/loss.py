@@ -33,7 +33,7 @@ def cross_entropy(
     Entries equal to ignore_index do not count. The mean is over those that count.
     """
     rows, x = _classes_last(input, target)
-    logits = g.cast(x, DType.F32) if x.dtype.bits == 16 else x
+    logits = g.cast(x, x.dtype.computed_in)
     shifted = e.sub(logits, barrier(g.reduce("max", logits, -1)))
     total = g.log(r.sum(g.exp(shifted), -1))
     loss = g.sub(total, _chosen(shifted, target))
@@ -43,7 +43,7 @@ def cross_entropy(
     counts = e.ne(target, ignore_index)
     loss = e.where(counts, loss, 0.0)
     result = _reduced(loss, reduction, counts)
-    keep = autocast_dtype() or rows.dtype.bits != 16
+    keep = autocast_dtype() or not rows.dtype.is_narrow
     return result if keep else g.cast(result, rows.dtype)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework.errors import TensorError
@@ -53,7 +52,7 @@ def _last(x: Node, shape: Sequence[int]) -> tuple[int, ...]:
 
 def _wide(x: Node) -> Node:
     v = as_float(x)
-    return g.cast(v, DType.F32) if v.dtype.bits == 16 else v
+    return g.cast(v, v.dtype.computed_in)
 
 
 def _affine(x: Node, y: Node, weight: Node | None, bias: Node | None) -> Node:

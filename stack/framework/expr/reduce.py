@@ -156,7 +156,7 @@ def norm(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
 def _wide(x: Node) -> Node:
     """Under autocast, halves as float32."""
     v = as_float(x)
-    return g.cast(v, DType.F32) if autocast_dtype() and v.dtype.bits == 16 else v
+    return g.cast(v, v.dtype.computed_in) if autocast_dtype() else v
 
 
 def _shifted(x: Node, dim: Dims) -> tuple[Node, Node]:

@@ -13,7 +13,7 @@ from hal.tile.kernel import Kernel
 from hal.tile.numeric import DTYPES
 from tests.compiler.llvm.machine import run
 
-PRECISION = {DType.F64: 53, DType.F32: 24, DType.F16: 11, DType.BF16: 8}
+PRECISION = {d: d.mantissa + 1 for d in DType if d.is_float}
 """Bits of the significand."""
 
 
@@ -31,7 +31,7 @@ def assert_close(got: np.ndarray, want: np.ndarray, ulp: float, scale: Any = Non
     finite = np.isfinite(a) & np.isfinite(b)
     np.testing.assert_array_equal(a[~finite], b[~finite])
     size = np.abs(b) if scale is None else np.maximum(np.abs(b), scale)
-    smallest = float(np.finfo(np.float32).tiny) if dtype is not DType.F16 else 2.0**-14
+    smallest = 2.0 ** max(1 - dtype.bias, -126)
     unit = np.maximum(size, smallest) * 2.0 ** (1 - PRECISION[dtype])
     assert np.all((np.abs(a - b) <= ulp * unit)[finite]), (a - b)[finite].max()
 

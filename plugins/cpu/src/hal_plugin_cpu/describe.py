@@ -114,14 +114,13 @@ def _rates(threads: int) -> Mapping[DType, float]:
 
 
 def _numeric(features: Mapping[str, bool]) -> NumericProfile:
-    wide = dict.fromkeys((DType.F16, DType.BF16), DType.F32)
     # The hardware's own operations round correctly.
     ulp = _FUNCTIONS | dict.fromkeys(("add", "mul", "div", "sqrt", "fma"), 0.5)
     return NumericProfile(
         ulp=ulp,
         denormals=True,
         fma=features.get("fma", False) or features.get("neon", False),
-        accumulate={d: wide.get(d, d) for d in DType},
+        accumulate={d: d.computed_in for d in DType},
     )
 
 

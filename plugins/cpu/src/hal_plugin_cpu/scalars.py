@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import struct
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
+from hal.tile.numeric import constant, quiet
 
 
 def scalar_bits(value: Any, dtype: DType, where: str) -> int:
@@ -57,6 +59,18 @@ def _brain(value: Any) -> int:
     return rounded
 
 
+def _narrow(dtype: DType) -> Callable[[Any], int]:
+    def pack(value: Any) -> int:
+        _single(value)
+        with quiet():
+            rounded = constant(value, dtype)
+        if math.isfinite(value) and not math.isfinite(rounded):
+            raise OverflowError(f"the largest {dtype.short} is {dtype.largest:g}")
+        return int.from_bytes(rounded.tobytes(), "little")
+
+    return pack
+
+
 def _truth(value: Any) -> int:
     if operator.index(value) not in (0, 1):
         raise OverflowError("allowed are False and True")
@@ -69,4 +83,5 @@ _PACK: dict[DType, Callable[[Any], int]] = {
     DType.F16: _floating("e"),
     DType.BF16: _brain,
     DType.BOOL: _truth,
+    **{d: _narrow(d) for d in DType if d.is_float and d.bits == 8},
 } | {dtype: _whole(dtype) for dtype in DType if dtype.is_int}

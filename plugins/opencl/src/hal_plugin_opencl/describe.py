@@ -113,12 +113,11 @@ def _numeric(device: cl.Device, dtypes: list[DType]) -> NumericProfile:
     ulp = _ULP | dict.fromkeys(("add", "mul", "fma"), 0.5)
     if rounds_correctly(device):
         ulp |= dict.fromkeys(("div", "sqrt"), 0.5)
-    narrow = {DType.F16: DType.F32, DType.BF16: DType.F32}
     return NumericProfile(
         ulp=ulp,
         denormals=bool(device.single_fp_config & cl.device_fp_config.DENORM),
         fma=bool(device.single_fp_config & cl.device_fp_config.FMA),
-        accumulate={dtype: narrow.get(dtype, dtype) for dtype in dtypes},
+        accumulate={dtype: dtype.computed_in for dtype in dtypes},
     )
 
 

@@ -31,8 +31,6 @@ Run with 0 it makes drivers that generate code at the first launch do so during 
 _TYPES = {
     DType.F64: "double",
     DType.F32: "float",
-    DType.F16: "ushort",
-    DType.BF16: "ushort",
     DType.I64: "long",
     DType.I32: "int",
     DType.I16: "short",
@@ -42,7 +40,8 @@ _TYPES = {
     DType.U16: "ushort",
     DType.U8: "uchar",
     DType.BOOL: "uchar",
-}
+} | {d: {8: "uchar", 16: "ushort"}[d.bits] for d in DType if d.is_narrow}
+"""Of arguments: a narrow float is its bits."""
 _BYTES = "uchar*"
 BUILD = "1"
 """Part of every key in the cache; changes when the way of building changes."""

@@ -102,8 +102,7 @@ def _rates(chip: Chip) -> dict[DType, float]:
 
 
 def _numeric() -> NumericProfile:
-    narrow = {DType.F16: DType.F32, DType.BF16: DType.F32}
-    accumulate = {dtype: narrow.get(dtype, dtype) for dtype in DType}
+    accumulate = {dtype: dtype.computed_in for dtype in DType}
     return NumericProfile(_ULP, denormals=True, fma=False, accumulate=accumulate)
 
 

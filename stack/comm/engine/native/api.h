@@ -21,7 +21,8 @@ enum {
     HE_SCATTER, HE_BARRIER, HE_SEND, HE_RECV
 };
 enum { HE_SUM, HE_PROD, HE_MIN, HE_MAX, HE_AVG, HE_BAND, HE_BOR, HE_BXOR }; /* those of bits: of whole numbers and bools */
-enum { HE_F64, HE_F32, HE_F16, HE_BF16, HE_I64, HE_I32, HE_I16, HE_I8, HE_U64, HE_U32, HE_U16, HE_U8, HE_BOOL };
+enum { HE_F64, HE_F32, HE_F16, HE_BF16, HE_I64, HE_I32, HE_I16, HE_I8, HE_U64, HE_U32, HE_U16, HE_U8, HE_BOOL,
+       HE_F8E4M3FN, HE_F8E5M2 };
 
 /* A rank's call as it tells the others. `root` is -1 where the kind has none; of a point-to-point call it is the
  * other rank. `digest` stands for what else must agree: counts of each pair, or the plan that is followed; of a

@@ -221,6 +221,8 @@ void he_f16_to_f32(float *dst, const uint16_t *src, int64_t n);
 void he_f32_to_f16(uint16_t *dst, const float *src, int64_t n);
 void he_bf16_to_f32(float *dst, const uint16_t *src, int64_t n);
 void he_f32_to_bf16(uint16_t *dst, const float *src, int64_t n);
+void he_f8_to_f32(int dtype, float *dst, const uint8_t *src, int64_t n);
+void he_f32_to_f8(int dtype, uint8_t *dst, const float *src, int64_t n);
 /* shape.c */
 int he_reduces(int kind);
 int he_for_each(int kind);

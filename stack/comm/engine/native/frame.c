@@ -6,7 +6,7 @@ static int among(int64_t value, int64_t first, int64_t last) { return value >= f
 
 static int is_call(const he_group *g, const he_call *call) {
     return call->sequence >= -1 && among(call->count, 0, INT64_MAX / MOST_SIZE - HE_FRAME_NBYTES) &&
-           among(call->kind, HE_ALL_REDUCE, HE_RECV) && among(call->dtype, HE_F64, HE_BOOL) &&
+           among(call->kind, HE_ALL_REDUCE, HE_RECV) && among(call->dtype, HE_F64, HE_F8E5M2) &&
            among(call->reduce, HE_SUM, HE_BXOR) && among(call->root, -1, g->size - 1);
 }
 

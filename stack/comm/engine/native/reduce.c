@@ -9,7 +9,7 @@
 #define WIDEST
 #endif
 
-static const int nbytes_of[] = {8, 4, 2, 2, 8, 4, 2, 1, 8, 4, 2, 1, 1};
+static const int nbytes_of[] = {8, 4, 2, 2, 8, 4, 2, 1, 8, 4, 2, 1, 1, 1, 1};
 
 int he_nbytes_of(int dtype) { return nbytes_of[dtype]; }
 
@@ -61,6 +61,7 @@ void he_fold(int dtype, int reduce, void *acc, const void *a, const void *b, int
     }
     switch (dtype) {
         CASE(HE_F64, f64, double) CASE(HE_F32, f32, float) CASE(HE_F16, f32, float) CASE(HE_BF16, f32, float)
+        CASE(HE_F8E4M3FN, f32, float) CASE(HE_F8E5M2, f32, float)
         CASE(HE_I64, i64, int64_t) CASE(HE_I32, i32, int32_t) CASE(HE_I16, i16, int16_t) CASE(HE_I8, i8, int8_t)
         CASE(HE_U64, u64, uint64_t) CASE(HE_U32, u32, uint32_t) CASE(HE_U16, u16, uint16_t) CASE(HE_U8, u8, uint8_t)
         CASE(HE_BOOL, bool, uint8_t)
@@ -74,24 +75,27 @@ void he_fold(int dtype, int reduce, void *acc, const void *a, const void *b, int
 void he_divide(int dtype, void *acc, int64_t n, int size) {
     switch (dtype) {
         CASE(HE_F64, f64, double) CASE(HE_F32, f32, float) CASE(HE_F16, f32, float) CASE(HE_BF16, f32, float)
+        CASE(HE_F8E4M3FN, f32, float) CASE(HE_F8E5M2, f32, float)
         CASE(HE_I64, i64, int64_t) CASE(HE_I32, i32, int32_t) CASE(HE_I16, i16, int16_t) CASE(HE_I8, i8, int8_t)
         CASE(HE_U64, u64, uint64_t) CASE(HE_U32, u32, uint32_t) CASE(HE_U16, u16, uint16_t) CASE(HE_U8, u8, uint8_t)
     }
 }
 
-int he_is_short(int dtype) { return dtype == HE_F16 || dtype == HE_BF16; }
+int he_is_short(int dtype) { return dtype == HE_F16 || dtype == HE_BF16 || dtype >= HE_F8E4M3FN; }
 
 /* A block in the type of accumulation, in `room` unless it is that already. */
 const void *he_widen(int dtype, const unsigned char *src, float *room, int64_t n) {
     if (dtype == HE_F16) he_f16_to_f32(room, (const uint16_t *)src, n);
     else if (dtype == HE_BF16) he_bf16_to_f32(room, (const uint16_t *)src, n);
+    else if (dtype >= HE_F8E4M3FN) he_f8_to_f32(dtype, room, src, n);
     else return src;
     return room;
 }
 
 void he_narrow(int dtype, unsigned char *out, const float *acc, int64_t n) {
     if (dtype == HE_F16) he_f32_to_f16((uint16_t *)out, acc, n);
-    else he_f32_to_bf16((uint16_t *)out, acc, n);
+    else if (dtype == HE_BF16) he_f32_to_bf16((uint16_t *)out, acc, n);
+    else he_f32_to_f8(dtype, out, acc, n);
 }
 
 /* The sources of `count` ranks in the type of accumulation, neighbours first, then pairs of pairs: 2, 4, 8, ... ranks that

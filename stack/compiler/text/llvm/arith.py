@@ -99,7 +99,7 @@ steps before."""
 
 def define(out: Writer, n: Node, width: int, operands: list[str]) -> str:
     """The value of an operation, by its definition where it is not primitive."""
-    if n.op not in DEFINED:
+    if n.op not in DEFINED and not n.srcs[0].type.dtype.is_narrow:
         return instruction(out, n, width, operands)
     values = list(operands)
     steps, last = _program(n.op, n.type.dtype, tuple(map(_operand, n.srcs)))

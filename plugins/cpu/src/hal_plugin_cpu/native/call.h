@@ -7,7 +7,7 @@ enum {
     ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, ALL_TO_ALL_V, GATHER, SCATTER, BARRIER
 };
 enum { SUM, PROD, MIN, MAX, AVG };
-enum { F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL };
+enum { F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, F8E4M3FN, F8E5M2 };
 
 #define HC_BLOCK 1024 /* elements kept in the first-level cache */
 
@@ -48,6 +48,8 @@ void hc_f16_to_f32(float *dst, const uint16_t *src, int64_t n);
 void hc_f32_to_f16(uint16_t *dst, const float *src, int64_t n);
 void hc_bf16_to_f32(float *dst, const uint16_t *src, int64_t n);
 void hc_f32_to_bf16(uint16_t *dst, const float *src, int64_t n);
+void hc_f8_to_f32(int dtype, float *dst, const uint8_t *src, int64_t n);
+void hc_f32_to_f8(int dtype, uint8_t *dst, const float *src, int64_t n);
 uint16_t hc_half_from_double(double x);
 
 #endif

@@ -1,4 +1,4 @@
-/* Conversions of float16 and bfloat16, to nearest even. */
+/* Conversions of float16, bfloat16 and 8-bit floats, to nearest even. */
 #include "call.h"
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -86,4 +86,33 @@ void hc_f32_to_f16(uint16_t *dst, const float *src, int64_t n) {
     }
 #endif
     for (int64_t i = 0; i < n; i++) dst[i] = hc_half_from_double(src[i]);
+}
+
+/* 8-bit floats: `m` bits of significand, a bias of the exponent; from `top` on the codes are infinity and NaN, or NaN alone. */
+typedef struct { int m, bias; uint32_t top; float beyond; } f8;
+static const f8 E4M3FN = {3, 7, 0x7f, 464.0f}, E5M2 = {2, 15, 0x7c, 0x1p16f};
+
+void hc_f8_to_f32(int dtype, float *dst, const uint8_t *src, int64_t n) {
+    const f8 t = dtype == F8E4M3FN ? E4M3FN : E5M2;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t code = src[i] & 0x7f, usual = (code << (23 - t.m)) + ((uint32_t)(127 - t.bias) << 23);
+        uint32_t odd = 0x7f800000 | (code != 0x7c) << 22;
+        float step = float_of((uint32_t)(128 - t.bias - t.m) << 23);
+        uint32_t value = code >= t.top ? odd : code < 1u << t.m ? bits_of((float)code * step) : usual;
+        dst[i] = float_of(value | (uint32_t)(src[i] & 0x80) << 24);
+    }
+}
+
+void hc_f32_to_f8(int dtype, uint8_t *dst, const float *src, int64_t n) {
+    const f8 t = dtype == F8E4M3FN ? E4M3FN : E5M2;
+    const uint32_t drop = 23 - t.m, most = bits_of(t.beyond), lowest = (uint32_t)(128 - t.bias) << 23;
+    const float rounder = float_of((uint32_t)(128 - t.bias + drop) << 23);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t u = bits_of(src[i]), rest = u & 0x7fffffff, code;
+        if (rest > 0x7f800000) code = 0x7f;
+        else if (rest > most) code = t.top;
+        else if (rest < lowest) code = bits_of(float_of(rest) + rounder) - bits_of(rounder);
+        else code = (rest + (1u << (drop - 1)) - 1 + (rest >> drop & 1) - ((uint32_t)(127 - t.bias) << 23)) >> drop;
+        dst[i] = (uint8_t)(code | (u >> 24 & 0x80));
+    }
 }

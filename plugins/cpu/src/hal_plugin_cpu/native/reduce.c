@@ -3,7 +3,7 @@
 
 #pragma GCC optimize("O3")
 
-static const int nbytes_of[] = {8, 4, 2, 2, 8, 4, 2, 1, 8, 4, 2, 1, 1};
+static const int nbytes_of[] = {8, 4, 2, 2, 8, 4, 2, 1, 8, 4, 2, 1, 1, 1, 1};
 
 int hc_nbytes_of(int dtype) { return nbytes_of[dtype]; }
 
@@ -45,6 +45,7 @@ static void fold_bool(uint8_t *acc, const uint8_t *src, int64_t n, int reduce) {
 static void fold(const hc_shape *c, void *acc, const void *src, int64_t n) {
     switch (c->dtype) {
         CASE(F64, f64, double) CASE(F32, f32, float) CASE(F16, f32, float) CASE(BF16, f32, float)
+        CASE(F8E4M3FN, f32, float) CASE(F8E5M2, f32, float)
         CASE(I64, i64, int64_t) CASE(I32, i32, int32_t) CASE(I16, i16, int16_t) CASE(I8, i8, int8_t)
         CASE(U64, u64, uint64_t) CASE(U32, u32, uint32_t) CASE(U16, u16, uint16_t) CASE(U8, u8, uint8_t)
         CASE(BOOL, bool, uint8_t)
@@ -58,6 +59,7 @@ static void fold(const hc_shape *c, void *acc, const void *src, int64_t n) {
 static void divide(const hc_shape *c, void *acc, int64_t n) {
     switch (c->dtype) {
         CASE(F64, f64, double) CASE(F32, f32, float) CASE(F16, f32, float) CASE(BF16, f32, float)
+        CASE(F8E4M3FN, f32, float) CASE(F8E5M2, f32, float)
         CASE(I64, i64, int64_t) CASE(I32, i32, int32_t) CASE(I16, i16, int16_t) CASE(I8, i8, int8_t)
         CASE(U64, u64, uint64_t) CASE(U32, u32, uint32_t) CASE(U16, u16, uint16_t) CASE(U8, u8, uint8_t)
     }
@@ -67,6 +69,7 @@ static void divide(const hc_shape *c, void *acc, int64_t n) {
 static const void *widen(const hc_shape *c, const unsigned char *src, float *room, int64_t n) {
     if (c->dtype == F16) hc_f16_to_f32(room, (const uint16_t *)src, n);
     else if (c->dtype == BF16) hc_bf16_to_f32(room, (const uint16_t *)src, n);
+    else if (c->dtype >= F8E4M3FN) hc_f8_to_f32(c->dtype, room, src, n);
     else return src;
     return room;
 }
@@ -74,12 +77,13 @@ static const void *widen(const hc_shape *c, const unsigned char *src, float *roo
 static void narrow(const hc_shape *c, unsigned char *out, const float *acc, int64_t n) {
     if (c->dtype == F16) hc_f32_to_f16((uint16_t *)out, acc, n);
     else if (c->dtype == BF16) hc_f32_to_bf16((uint16_t *)out, acc, n);
+    else if (c->dtype >= F8E4M3FN) hc_f32_to_f8(c->dtype, out, acc, n);
     else memcpy(out, acc, n * nbytes_of[c->dtype]);
 }
 
 /* `count` of the ranks' sources into `acc`, in the type of accumulation: neighbours first, then pairs of pairs. */
 static void combine(const hc_shape *c, const unsigned char *const *srcs, int count, int64_t n, double *acc) {
-    int is_short = c->dtype == F16 || c->dtype == BF16, half = 1;
+    int is_short = c->dtype == F16 || c->dtype == BF16 || c->dtype >= F8E4M3FN, half = 1;
     if (count == 1) {
         const void *one = widen(c, srcs[0], (float *)acc, n);
         if (one != (void *)acc) memcpy(acc, one, n * (is_short ? 4 : nbytes_of[c->dtype]));
