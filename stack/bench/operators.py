@@ -86,15 +86,16 @@ def _print(console: Console, name: str, roof: Roof, results: Sequence[OperatorTi
     peaks = ", ".join(f"{d.short} {rate / 1e9:.4g}" for d, rate in roof.peaks.items())
     rates = f"Gop/s: {peaks}" if peaks else "the device knows no peak rate"
     console.print(f"Limits: {roof.bandwidth / 1e9:.4g} GB/s ({roof.source}); {rates}.")
-    console.print(_clock(results), markup=False)
+    clock = "the device, which is emulated" if is_emulated(results) else "the host"
+    console.print(f"Times are those of {clock}.", markup=False)
     for why in dict.fromkeys(r.why for r in results if r.time is None):
         names = ", ".join(r.case.name for r in results if r.time is None and r.why == why)
         console.print(f"not measured: {names}: {why}", markup=False)
 
 
-def _clock(results: Iterable[OperatorTime]) -> str:
-    emulated = any(r.time.emulated for r in results if r.time)
-    return f"Times are those of {'the device, which is emulated' if emulated else 'the host'}."
+def is_emulated(results: Iterable[OperatorTime]) -> bool:
+    """Whether times are in the clock of an emulated device."""
+    return any(r.time.emulated for r in results if r.time)
 
 
 def table(title: str, roof: Roof, results: Iterable[OperatorTime]) -> Table:

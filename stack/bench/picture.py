@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from stack.bench.operators import OperatorTime
+from stack.bench.operators import OperatorTime, is_emulated
 from stack.bench.roof import Roof
 
 _LEAST = 2**-6
@@ -32,16 +32,11 @@ def draw(title: str, roof: Roof, results: Sequence[OperatorTime], out: Path) -> 
         xlim=(_LEAST, most),
         title=title,
         xlabel="operations per byte that must be moved",
-        ylabel=f"operations/s ({_clock(done)})",
+        ylabel=f"operations/s ({'emulated time' if is_emulated(done) else 'measured'})",
     )
     axes.grid(which="both", alpha=0.2)
     axes.legend(loc="lower right", fontsize=8, ncols=2)
     figure.savefig(out, format="png", dpi=120)
-
-
-def _clock(results: Sequence[OperatorTime]) -> str:
-    emulated = any(r.time.emulated for r in results if r.time)
-    return "emulated time" if emulated else "measured"
 
 
 def _roofs(axes: Axes, roof: Roof, most: float) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hal.core.description import DeviceInfo, SpaceKind
+from hal.core.description import SpaceKind
 from hal.core.dtypes import DType
 from hal.tile.node import Type
 from stack import ops as build
@@ -40,7 +40,8 @@ def roof_of(engine: Engine) -> Roof:
     of reading alone (a sum) and of a copy."""
     info = engine.device.info
     peaks = {dtype: rate for dtype, rate in info.dtypes.items() if rate}
-    if declared := _declared(info):
+    space = info.space(SpaceKind.GLOBAL)
+    if declared := space.bandwidth if space else 0.0:
         return Roof(peaks, declared, "as declared")
     rate = max(_read_rate(engine, MOVED_NBYTES), _copy_rate(engine, MOVED_NBYTES // 2))
     return Roof(peaks, rate, f"measured with {MOVED_NBYTES >> 20} MiB")
@@ -58,8 +59,3 @@ def _read_rate(engine: Engine, nbytes: int) -> float:
     plan = engine.plan(GraphRequest((build.reduce("sum", x),), (x,)))
     array = engine.put(np.ones(x.shape, np.float32), DType.F32)
     return nbytes / time_of(engine, lambda: plan.run([array])).seconds
-
-
-def _declared(info: DeviceInfo) -> float:
-    space = info.space(SpaceKind.GLOBAL)
-    return space.bandwidth if space else 0.0

@@ -26,21 +26,15 @@ def gradients(
     for n, d in outputs:
         _accumulate(total, n, d)
     order = list(toposort(list(total)))
-    leads = _leading(order, wanted)
+    leads: dict[Node, bool] = {}  # whether a wanted node lies at or below each node
+    for n in order:
+        leads[n] = any(leads[s] for s in n.srcs) or wanted(n)
     for n in reversed(order):
         if n in total and leads[n]:
             flowed = _flow(n, total, leads)
             if exchanges is not None and is_exchange(n):
                 exchanges += flowed
     return {n: total[n] if n in total else g.full_like(n, 0) for n in order if wanted(n)}
-
-
-def _leading(order: list[Node], wanted: Callable[[Node], bool]) -> dict[Node, bool]:
-    """Whether a wanted node lies at or below each node."""
-    leads: dict[Node, bool] = {}
-    for n in order:
-        leads[n] = any(leads[s] for s in n.srcs) or wanted(n)
-    return leads
 
 
 def _flow(n: Node, total: dict[Node, Node], leads: dict[Node, bool]) -> list[Node]:

@@ -61,42 +61,31 @@ def capture(
     All older tensors are as before afterwards; the function's changes to them are in the plan.
     """
     store.settle()
-    _give_own_leaves()
+    for cell in list(unsettled.values()):
+        if not cell.owns and not cell.requires_grad:
+            rebind(cell, cell.node)  # so that it can be told from others of the same value
     trace = Trace(name)
     traces.append(trace)
     try:
-        given = [_placeholder(a, name) for a in arguments]
-        nodes = [t.node for t in given]
+        nodes = [store.argument(a.type, name) for a in arguments]
+        given = [
+            Tensor(n, a.device, owns=True, requires_grad=a.requires_grad)
+            for n, a in zip(nodes, arguments, strict=True)
+        ]
         result = function(given)
         store.settle()
-        _refuse_changed(given, nodes, name)
+        for i, (t, n) in enumerate(zip(given, nodes, strict=True)):
+            if t.node is not n:
+                raise TracingError(
+                    f"{name!r} changes its argument {i} in place, which a jitted function cannot "
+                    "do; return the new value, or let the function use the tensor from outside"
+                )
         captured = _captured(trace, nodes, given, result)
     finally:
         traces.pop()
         trace.revert()
         _forget(trace)
     return captured
-
-
-def _give_own_leaves() -> None:
-    """A leaf for every live tensor, so that each one can be told from others of the same value."""
-    for cell in list(unsettled.values()):
-        if not cell.owns and not cell.requires_grad:
-            rebind(cell, cell.node)
-
-
-def _placeholder(argument: Argument, name: str) -> Tensor:
-    leaf = store.argument(argument.type, name)
-    return Tensor(leaf, argument.device, owns=True, requires_grad=argument.requires_grad)
-
-
-def _refuse_changed(given: Sequence[Tensor], nodes: Sequence[Node], name: str) -> None:
-    for i, (t, n) in enumerate(zip(given, nodes, strict=True)):
-        if t.node is not n:
-            raise TracingError(
-                f"{name!r} changes its argument {i} in place, which a jitted function cannot do; "
-                "return the new value, or let the function use the tensor from outside"
-            )
 
 
 def _captured(trace: Trace, nodes: list[Node], given: list[Tensor], result: Any) -> Captured:
@@ -113,14 +102,20 @@ def _captured(trace: Trace, nodes: list[Node], given: list[Tensor], result: Any)
             outputs.append(new)
             states.append(cell)
     outputs += [_lowered(inline, effect.node, trace) for effect in trace.effects]
-    sources = tuple(_source(leaf, nodes, trace) for leaf in inline.inputs)
+    sources: list[Source] = []
+    for leaf in inline.inputs:
+        if leaf in store.arguments:
+            sources.append(nodes.index(leaf))
+        else:
+            owner = older_owner(leaf, trace)
+            sources.append(store.arrays[leaf] if owner is None else owner)
     cells = [*given, *(s for s in sources if isinstance(s, Cell)), *tensors]
     device = common_device(cells) if cells else default_device()
     inputs = tuple(inline.add_input(leaf) for leaf in inline.inputs)
     request = GraphRequest(tuple(outputs), inputs, tuple(updates))
     plan = engine(device).plan(request, keep=False)  # it lives as long as its function
     flags = Flags(trace.flags)
-    return Captured(plan, device, sources, tuple(states), results, len(tensors), flags)
+    return Captured(plan, device, tuple(sources), tuple(states), results, len(tensors), flags)
 
 
 class _Kept:
@@ -165,13 +160,6 @@ def _states(trace: Trace) -> list[tuple[Cell, Node]]:
                 "others outside of it and requires a gradient; detach() it first"
             )
     return [(c, before.node) for c, before in changed if c.serial not in homes]
-
-
-def _source(leaf: Node, arguments: list[Node], trace: Trace) -> Source:
-    if leaf in store.arguments:
-        return arguments.index(leaf)
-    cell = older_owner(leaf, trace)
-    return store.arrays[leaf] if cell is None else cell
 
 
 def _forget(trace: Trace) -> None:

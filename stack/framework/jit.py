@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -63,7 +63,7 @@ class Jitted(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if traces:
             return self._function(*args, **kwargs)
-        given, spec = flatten((args, kwargs), _is_array)
+        given, spec = flatten((args, kwargs), lambda x: isinstance(x, _ARRAYS))
         arguments = tuple(_argument(x) for x in given)
         try:
             key = (spec, arguments, mode.key())
@@ -75,36 +75,31 @@ class Jitted(Generic[P, R]):
             ) from None
         captured = next((plan for plan in plans if plan.flags.hold()), None)
         if captured is None:
-            captured = self._capture(spec, arguments)
+
+            def traced(given: list[Tensor]) -> Any:
+                args, kwargs = unflatten(spec, iter(given))
+                return self._function(*args, **kwargs)
+
+            self.traced += 1
+            captured = capture(self._name, traced, arguments)
             plans.append(captured)
             self.plans += 1
         if plans is not self._newest:
             self._newest = plans
             self._captured.pop(key, None)
             self._captured[key] = plans
-        self._forget_oldest()
+        while self.plans > PLANS:
+            oldest, kept = next(iter(self._captured.items()))
+            del kept[0]
+            self.plans -= 1
+            if not kept:
+                del self._captured[oldest]
         result: R = _run(captured, given)
         return result
-
-    def _capture(self, spec: Any, arguments: tuple[Argument, ...]) -> Captured:
-        def traced(given: list[Tensor]) -> Any:
-            args, kwargs = unflatten(spec, iter(given))
-            return self._function(*args, **kwargs)
-
-        self.traced += 1
-        return capture(self._name, traced, arguments)
 
     def _forget_all(self) -> None:
         self._captured.clear()
         self._newest, self.plans = [], 0
-
-    def _forget_oldest(self) -> None:
-        while self.plans > PLANS:
-            oldest, plans = next(iter(self._captured.items()))
-            del plans[0]
-            self.plans -= 1
-            if not plans:
-                del self._captured[oldest]
 
     @property
     def _name(self) -> str:
@@ -116,6 +111,7 @@ class Jitted(Generic[P, R]):
         return sum(c.plan.launches for plans in self._captured.values() for c in plans)
 
 
+_ARRAYS = (Tensor, np.ndarray, np.generic)
 _functions: weakref.WeakSet[Jitted[..., Any]] = weakref.WeakSet()
 
 
@@ -128,10 +124,6 @@ def _forget_parents() -> None:
 os.register_at_fork(after_in_child=_forget_parents)
 
 
-def _is_array(x: Any) -> bool:
-    return isinstance(x, Tensor | np.ndarray | np.generic)
-
-
 def _argument(x: Any) -> Argument:
     if isinstance(x, Tensor):
         return Argument(x.node.type, x.device, x.requires_grad)
@@ -142,7 +134,9 @@ def _argument(x: Any) -> Argument:
 def _run(captured: Captured, given: Sequence[Any]) -> Any:
     store.settle()
     cells = [s for s in captured.sources if isinstance(s, Cell)]
-    _give_arrays(cells)
+    if any(c.node not in store.arrays for c in cells):
+        realize(*cells)
+        isolate(c for c in cells if c.node not in store.arrays)
     written = {c.node for c in captured.states}
     _protect(written)
     arrays = [_array(source, given, captured, written) for source in captured.sources]
@@ -151,31 +145,20 @@ def _run(captured: Captured, given: Sequence[Any]) -> Any:
     return unflatten(captured.results, iter(tensors))
 
 
-def _give_arrays(cells: Sequence[Cell]) -> None:
-    """Every cell gets an array of its own."""
-    if any(c.node not in store.arrays for c in cells):
-        realize(*cells)
-        isolate(c for c in cells if c.node not in store.arrays)
-
-
 def _protect(written: set[Node]) -> None:
     """Compute what is pending on values that are about to be overwritten."""
     for cell in list(unsettled.values()):
         if cell.requires_grad and not cell.owns:
-            _keep_value(cell, written)
+            if depends([cell.node], written, through_known=True):
+                # It could still be differentiated by what is overwritten; now it is a plain value.
+                array = compute([cell.node], cell.device)[0]
+                become(cell, store.holding(array))
+                cell.requires_grad = False
         elif depends([cell.node], written):
             isolate([cell])
     for n in list(store.leaves):
         if depends([n], written, through_known=True):
             del store.leaves[n]
-
-
-def _keep_value(cell: Cell, written: Iterable[Node]) -> None:
-    """A value that could still be differentiated by what is overwritten becomes a plain one."""
-    if depends([cell.node], set(written), through_known=True):
-        array = compute([cell.node], cell.device)[0]
-        become(cell, store.holding(array))
-        cell.requires_grad = False
 
 
 def _array(source: Any, given: Sequence[Any], captured: Captured, written: set[Node]) -> Any:

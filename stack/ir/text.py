@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from ast import literal_eval
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hal.core.dtypes import DType
@@ -34,14 +34,10 @@ def print_graph(outputs: Sequence[Node]) -> str:
     lines = []
     for n in toposort(outputs):
         names[n] = f"%{len(names)}"
-        lines.append(f"{names[n]} = {n.op}({', '.join(_inside(n, names))}): {n.type}")
+        inside = [*(names[s] for s in n.srcs), *(f"{key}={value}" for key, value in n.attrs)]
+        lines.append(f"{names[n]} = {n.op}({', '.join(inside)}): {n.type}")
     lines.append(f"return {', '.join(names[n] for n in outputs)}".rstrip())
     return "\n".join(lines) + "\n"
-
-
-def _inside(n: Node, names: Mapping[Node, str]) -> Iterator[str]:
-    yield from (names[s] for s in n.srcs)
-    yield from (f"{key}={value}" for key, value in n.attrs)
 
 
 def parse_graph(text: str) -> tuple[Node, ...]:
@@ -100,10 +96,8 @@ def _value(text: str) -> Any:
     """An attribute: a number, a tuple of numbers, or a word."""
     if text in _WORDS:
         return _WORDS[text]
-    return text if text.isidentifier() else _literal(text)
-
-
-def _literal(text: str) -> Any:
+    if text.isidentifier():
+        return text
     try:
         return literal_eval(text)
     except (ValueError, SyntaxError):

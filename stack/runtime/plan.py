@@ -101,7 +101,10 @@ class Plan:
             name = self._resources.device.name
             raise refusal(other, f"the engine of this plan of {name}")
         if self._updates and len(set(map(id, inputs))) != len(types):
-            self._refuse_aliases(inputs)
+            for i in self._updates.values():
+                if sum(array is inputs[i] for array in inputs) > 1:
+                    what = f"argument {i} of the plan is updated, so it must be given once"
+                    raise InvalidCall(what)
         try:
             return [array.region for array in inputs]
         except AttributeError:
@@ -116,8 +119,3 @@ class Plan:
         for i, (given, wanted) in enumerate(zip(types, self._inputs, strict=True)):
             if given != wanted:
                 raise InvalidCall(f"argument {i} of the plan is {wanted}, not {given}")
-
-    def _refuse_aliases(self, inputs: Sequence[Array]) -> None:
-        for i in self._updates.values():
-            if sum(array is inputs[i] for array in inputs) > 1:
-                raise InvalidCall(f"argument {i} of the plan is updated, so it must be given once")

@@ -10,7 +10,6 @@ from itertools import groupby
 from hal.core.description import Feature
 from hal.core.device import Device
 from hal.core.values import (
-    Argument,
     Command,
     CopyCommand,
     Handle,
@@ -114,16 +113,14 @@ class Recording:
         if isinstance(call, CopyCall):
             dst, src = self._fixed(call.dst), self._fixed(call.src)
             return CopyCommand(dst, src, after)
-        args = [self._slotted(arg, slots) for arg in call.args]
+        found = [self._resolved(arg) for arg in call.args]
+        args = [
+            slots.setdefault(arg, Slot(len(slots))) if isinstance(arg, BufferRange) else arg
+            for arg in found
+        ]
         launchable = self._device.bind(self._program(call).program, args)
         self.handles.append(launchable)
         return LaunchCommand(launchable, call.grid, after)
-
-    def _slotted(self, arg: BufferRef | int | float, slots: dict[BufferRange, Slot]) -> Argument:
-        found = self._resolved(arg)
-        if isinstance(found, BufferRange):
-            return slots.setdefault(found, Slot(len(slots)))
-        return found
 
     def _single(self, call: Call) -> Segment | Exchange:
         if isinstance(call, ExchangeCall):

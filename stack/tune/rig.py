@@ -44,9 +44,10 @@ class Rig:
     def time(self, number: int, repeats: int) -> Answer:
         """Seconds of a run of a prepared candidate, or what went wrong with it."""
         if number not in self._present or self._process is None:
-            again = self._prepared_again(number)
-            if again is not None:
+            again = self._ask(Prepare(number, self._trials[number]))
+            if isinstance(again, Refusal):
                 return again
+            self._present.add(number)
         return self._ask(Repeat(number, repeats))
 
     def close(self) -> None:
@@ -65,13 +66,6 @@ class Rig:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _prepared_again(self, number: int) -> Refusal | None:
-        answer = self._ask(Prepare(number, self._trials[number]))
-        if isinstance(answer, Refusal):
-            return answer
-        self._present.add(number)
-        return None
 
     def _ask(self, order: Order) -> Answer:
         process = self._ready(order)

@@ -99,15 +99,12 @@ def _tune_one(
         told(tunable, None, "the budget is spent before a second candidate was timed")
     else:
         record = recorded(tunable.problem, listed, found)
-        _keep(record, records)
+        try:
+            write_record(records, record)
+        except OSError as error:
+            what = f"what was measured cannot be kept in {records.path}: {error}"
+            raise KeepError(what) from error
         told(tunable, record, "")
-
-
-def _keep(record: Record, records: Cache) -> None:
-    try:
-        write_record(records, record)
-    except OSError as error:
-        raise KeepError(f"what was measured cannot be kept in {records.path}: {error}") from error
 
 
 def measured(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
 
 import numpy as np
 import torch
@@ -22,7 +24,7 @@ def all_reduce_sparse(
     of these tensors the sum. How many elements each rank has is asked here, which waits for all
     ranks. Raises RuntimeError where the ranks' tensors have different shapes."""
     with torch.no_grad():
-        own = tensors[0] if len(tensors) == 1 else _sum(tensors)
+        own = reduce(add, tensors)
         own = own.coalesce()
     counts = _counts(group, own)
     places = own.indices().t().contiguous()
@@ -44,13 +46,6 @@ def all_reduce_sparse(
                 tensor.copy_(total)
 
     return calls, give
-
-
-def _sum(tensors: Sequence[Tensor]) -> Tensor:
-    total = tensors[0]
-    for tensor in tensors[1:]:
-        total = total + tensor
-    return total
 
 
 def _counts(group: Group, own: Tensor) -> list[int]:

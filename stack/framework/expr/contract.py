@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
@@ -42,15 +44,8 @@ def _flat(a: Node, b: Node) -> Node:
     """a[..., k] @ b[k, n] as one product of two matrices."""
     if len(a.shape) == 2:
         return g.matmul(a, b)
-    rows = a.type.size // a.shape[-1] if a.shape[-1] else _size(a.shape[:-1])
+    rows = a.type.size // a.shape[-1] if a.shape[-1] else math.prod(a.shape[:-1])
     return g.reshape(g.matmul(g.reshape(a, (rows, a.shape[-1])), b), (*a.shape[:-1], b.shape[-1]))
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    n = 1
-    for s in shape:
-        n *= s
-    return n
 
 
 def _batched(a: Node, b: Node) -> Node:

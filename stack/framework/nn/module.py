@@ -8,8 +8,8 @@ from typing import Any, Self
 from hal.core.dtypes import DType
 from stack.framework import mode
 from stack.framework.cell import rebind
-from stack.framework.dtypes import NAMES
 from stack.framework.errors import CheckpointError, TensorError, where_called
+from stack.framework.expr.operand import text
 from stack.framework.flat import homes
 from stack.framework.tensor import Tensor
 
@@ -126,7 +126,9 @@ class Module:
         problems += [f"unexpected: {n}" for n in state if n not in own and strict]
         shared = [n for n in own if n in state]
         problems += [
-            _difference(n, own[n], state[n]) for n in shared if own[n].shape != state[n].shape
+            f"{n}: the model has {text(own[n].node)}, the state {text(state[n].node)}"
+            for n in shared
+            if own[n].shape != state[n].shape
         ]
         if problems:
             raise CheckpointError(
@@ -186,13 +188,6 @@ class Module:
         if not lines:
             return f"{type(self).__name__}({self.extra_repr()})"
         return f"{type(self).__name__}(\n  " + "\n  ".join(inside) + "\n)"
-
-
-def _difference(name: str, own: Tensor, given: Tensor) -> str:
-    return (
-        f"{name}: the model has {NAMES[own.dtype]}{list(own.shape)}, "
-        f"the state {NAMES[given.dtype]}{list(given.shape)}"
-    )
 
 
 def _convert(t: Tensor, target: DType | str) -> None:
