@@ -48,7 +48,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedDevice:
     """A device that could not be opened or described: the `stage`, "open" or "describe", and
     why."""
 
@@ -72,7 +72,7 @@ class PluginLook:
     devices: tuple[DeviceSummary, ...] = ()
     started: tuple[str, ...] = ()
     opened: tuple[Opened, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RefusedDevice, ...] = ()
 
 
 def survey(plugins: Sequence[Found], opens: bool = False) -> dict[str, PluginLook]:
@@ -139,5 +139,5 @@ def _look(name: str, answer: dict[str, Any]) -> PluginLook:
         tuple(DeviceSummary(*pair) for pair in answer["devices"]),
         tuple(answer["started"]),
         tuple(Opened(device, tuple(f), guessed) for device, f, guessed in answer["opened"]),
-        tuple(Refused(*row) for row in answer["refused"]),
+        tuple(RefusedDevice(*row) for row in answer["refused"]),
     )

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from hal.core.values import OPENCL_C
 from hal.hosted import calibrate
+from hal_plugin_opencl.choice import Choice
 from hal_plugin_opencl.machine import opened
-from hal_plugin_opencl.plugin import Choice
 
 _ADDITION = """
 /* variant {number} */

@@ -16,8 +16,8 @@ from hal.core.description import (
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
 from hal.core.values import OPENCL_C
+from hal_plugin_opencl.choice import PLUGIN, Choice
 from hal_plugin_opencl.find import summary
-from hal_plugin_opencl.plugin import PLUGIN, Choice
 
 _NEVER = {Feature.GROUP_IPC, Feature.OPERATORS}
 _IN_HOST_MEMORY = {Feature.MAP, Feature.IMPORT_HOST, Feature.IPC}

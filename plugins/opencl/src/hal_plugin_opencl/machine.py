@@ -21,8 +21,8 @@ from hal.hosted.order import Order
 from hal.hosted.slab import Slab, Slabs
 from hal.hosted.streams import After
 from hal_plugin_opencl import find
+from hal_plugin_opencl.choice import PLUGIN, Choice
 from hal_plugin_opencl.describe import computes_in_host_memory, describe
-from hal_plugin_opencl.plugin import PLUGIN, Choice
 from hal_plugin_opencl.programs import ADDRESS, Bound, Loaded, Programs
 
 _NO_MEMORY = (

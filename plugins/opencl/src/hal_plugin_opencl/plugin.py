@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 
 from hal.core.description import DeviceSummary
@@ -14,8 +13,7 @@ from hal.hosted.device import HostedDevice
 from hal.hosted.look import Look
 from hal.hosted.places import Place, check_index, places
 from hal.hosted.settings import numbers
-
-PLUGIN = "opencl"
+from hal_plugin_opencl.choice import PLUGIN, Choice
 
 CALIBRATE_VARIABLE = "HAL_OPENCL_CALIBRATE"
 """1: measure what the devices do when the first one is opened, and declare it."""
@@ -37,21 +35,6 @@ VARIABLES = {
 most bytes that the device allocates (what the driver says, shared among its presentations);
 `progress_s`: how long an operation may take before it counts as hanging (60); `lanes`: the most
 work-items that run an instance together (1 on a CPU, else as many as most devices let be)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """An opened device; `memory_nbytes` 0 leaves the size to the driver, `lanes` 0 the lanes to the
-    kind of device."""
-
-    place: Place
-    memory_nbytes: int
-    progress_s: float
-    lanes: int
-
-    @property
-    def name(self) -> str:
-        return f"{PLUGIN}:{self.place.index}"
 
 
 LOOK = Look(

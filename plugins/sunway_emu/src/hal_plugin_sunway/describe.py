@@ -15,7 +15,7 @@ from hal.core.dtypes import DType
 from hal.core.values import ATHREAD_C
 from hal_plugin_sunway import toolchain
 from hal_plugin_sunway.chip import Chip
-from hal_plugin_sunway.plugin import CORE_GROUPS, DESCRIPTION, PLUGIN, Choice
+from hal_plugin_sunway.choice import CORE_GROUPS, DESCRIPTION, PLUGIN, Choice
 from hal_plugin_sunway.traffic import link_nbytes_s
 
 FEATURES = frozenset(Feature) - {

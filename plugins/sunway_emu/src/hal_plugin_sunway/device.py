@@ -6,9 +6,9 @@ from hal.core.spec import hookimpl
 from hal.hosted.device import HostedDevice
 from hal.hosted.order import Order
 from hal_plugin_sunway.chip import changed, published
+from hal_plugin_sunway.choice import Choice
 from hal_plugin_sunway.describe import describe
 from hal_plugin_sunway.machine import SunwayMachine
-from hal_plugin_sunway.plugin import Choice
 
 
 class SunwayDevice(HostedDevice):

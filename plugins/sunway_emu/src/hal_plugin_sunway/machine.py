@@ -30,10 +30,10 @@ from hal_plugin_sunway import elf, toolchain
 from hal_plugin_sunway.allocation import allocation_cycles
 from hal_plugin_sunway.arena import Arena, Slab
 from hal_plugin_sunway.chip import Chip
+from hal_plugin_sunway.choice import Choice
 from hal_plugin_sunway.coregroup import CoreGroup, CoreGroupFailure, Loaded
 from hal_plugin_sunway.describe import ldm_nbytes
 from hal_plugin_sunway.folder import Folder
-from hal_plugin_sunway.plugin import Choice
 from hal_plugin_sunway.report import Report
 from hal_plugin_sunway.ring import without
 from hal_plugin_sunway.traffic import Move, Phase, cycles, phases

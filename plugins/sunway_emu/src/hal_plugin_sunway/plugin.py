@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 
 from hal.core.description import DeviceSummary
@@ -12,10 +11,7 @@ from hal.core.errors import InvalidCall, PluginError
 from hal.core.spec import hookimpl
 from hal.core.values import OpenOptions
 from hal.hosted.device import HostedDevice
-
-PLUGIN = "sunway"
-CORE_GROUPS = 6
-DESCRIPTION = "emulated SW26010-Pro core group"
+from hal_plugin_sunway.choice import CORE_GROUPS, DESCRIPTION, PLUGIN, Choice
 
 MODES = ("static", "dynamic")
 
@@ -35,21 +31,6 @@ operating system, where allocation is slow; `chip`: "name=value,..." in place of
 chip; `without`: remedies of the ring that are off, "name,name"; `report`: a file to which each
 launch, allocation and transfer between core groups adds a line of JSON with its emulated time;
 `trace`: a file for the per-CPE timeline of the newest launch, which Perfetto opens."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """An opened core group: its index and settings; 0 and "" mean the default."""
-
-    index: int
-    memory_nbytes: int
-    progress_s: float
-    memory_mode: str
-    chip: str
-    without: str
-    report: str
-    trace: str
-    cache_dir: str
 
 
 @hookimpl
