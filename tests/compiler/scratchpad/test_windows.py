@@ -14,6 +14,7 @@ from hal.tile.build import (
     arange,
     binary,
     broadcast,
+    cast,
     const,
     mul,
     program_id,
@@ -77,3 +78,15 @@ def test_rows_of_nothing_are_not_touched(device) -> None:
     kernel = b.kernel()
     verify(kernel)
     agree(device, kernel, (3,), {"a": np.arange(7, dtype=np.float32), "c": np.ones(48, np.float32)})
+
+
+def test_a_row_without_a_step_is_left_out(device) -> None:
+    """Three instances have the same row, which is valid for the first of them alone."""
+    b = Builder("gated")
+    c = b.buffer("c", DType.F32, reads=False, writes=True)
+    number = program_id(0)
+    value = broadcast(cast(add(number, 5), DType.F32), (1, 4))
+    b.store(c, 0, value, (0, 1), (sub(1, number), None))
+    kernel = b.kernel()
+    verify(kernel)
+    agree(device, kernel, (3,), {"c": np.ones(4, np.float32)})

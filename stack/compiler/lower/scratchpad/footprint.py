@@ -75,6 +75,9 @@ def footprint(dims: Sequence[Dim], whole: bool) -> Footprint | None:
         if step is None:
             return None
         places[number] = (len(runs) - 1, step)
+    if not whole:
+        # A row that lies nowhere else than the others still may be left out, and all with it.
+        runs += [Run(1, 1, d.length) for d in dims if not d.stride and d.length is not None]
     return _placed(dims, runs, places)
 
 
