@@ -82,6 +82,7 @@ STEPS = {
     "turned": turned,
     "flip": lambda x, y: g.flip(x, 0),
     "scan": lambda x, y: g.scan("sum", x, 0),
+    "scatter": lambda x, y: g.scatter_add(x, g.flip(g.arange(N), 0), y, 0),
     "joined": lambda x, y: g.slice_axis(
         g.concat([g.all_reduce("sum", x, "data"), g.all_reduce("max", y, "data")], 0), 0, 4, N + 4
     ),
@@ -159,6 +160,14 @@ def test_what_is_needed_first_is_combined_first_in_place_and_beside_the_rest(ran
     }
     assert [c.dst == c.src for c in exchanges] == [True] * 4
     assert [c.dst.offset_nbytes // 1024 for c in exchanges] == [3, 2, 1, 0]
+
+
+def test_what_others_read_too_is_combined_into_a_place_of_its_own_without_a_copy(ranks):
+    summed = g.neg(X)
+    outputs = (g.all_reduce("sum", summed, "data"), g.all_reduce("max", summed, "data"), summed)
+    calls = compile_graph(GraphRequest(outputs, (X,)), ranks.engines[0].device.info).calls
+    assert [type(c) for c in calls] == [KernelCall, ExchangeCall, ExchangeCall]
+    assert [(c.dst.index, c.src.index) for c in calls[1:]] == [(0, 2), (1, 2)]
 
 
 def test_each_exchange_is_waited_for_once_and_only_by_what_touches_its_bytes():

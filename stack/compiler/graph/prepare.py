@@ -11,14 +11,14 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node, node, rebuild, toposort
 from stack import ops as build
 from stack.compiler.graph.contract import fold_sums
-from stack.compiler.graph.roots import base
+from stack.compiler.graph.roots import base, uses
 from stack.compiler.graph.turns import numbered
 from stack.compiler.pairs import SERIAL
 from stack.compiler.program import GraphRequest
 from stack.ir.pattern import capture
 from stack.ir.rewrite import Rows, rewrite
 from stack.ir.simplify import simplify
-from stack.ops import OPS, exchange_of, is_exchange
+from stack.ops import OPS, is_exchange
 from stack.ops.numeric import identity
 
 FEW = 512
@@ -184,19 +184,14 @@ _LOWERABLE: Rows = ((capture("n", when=_is_left), _replaced),)
 
 def own_buffers(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
     """Give a copy to every output and every piece of a concatenation that cannot be computed in its
-    place, and to what ranks combine where others read it too."""
-    order = list(toposort(outputs))
-    users = Counter(base(s) for n in order for s in n.srcs if n.op != "reshape")
-    asked = {base(o) for o in outputs}
+    place."""
+    order, users = list(toposort(outputs)), uses(outputs)
     places = _Places()
     done: dict[Node, Node] = {}
     for n in order:
         srcs = tuple(done[s] for s in n.srcs)
         if n.op == "concat":
             srcs = places.pieces(n, srcs, users)
-        elif is_exchange(n) and exchange_of(n).in_place:
-            shared = users[base(n.srcs[0])] > 1 or base(n.srcs[0]) in asked
-            srcs = (places.combined(srcs[0], shared),)
         done[n] = rebuild(n, srcs)
     owned = [places.claim(done[o], f"output{i}") for i, o in enumerate(outputs)]
     return tuple(owned)
@@ -208,7 +203,6 @@ class _Places:
     def __init__(self) -> None:
         self._taken: set[Node] = set()
         self._concats = 0
-        self._exchanges = 0
 
     def claim(self, n: Node, tag: str, awkward: bool = False) -> Node:
         """The node, or a copy of it if its place is another one; an empty one needs none."""
@@ -226,13 +220,6 @@ class _Places:
             self.claim(new, f"piece{self._concats}.{i}", _is_awkward(old, strided, users))
             for i, (old, new) in enumerate(zip(concat.srcs, srcs, strict=True))
         )
-
-    def combined(self, source: Node, shared: bool) -> Node:
-        """An operand that ranks combine in place, or a copy of it if others read it, too."""
-        self._exchanges += 1
-        below = base(source)
-        awkward = shared or is_exchange(below) or below.op in ("scan", "scatter_add")
-        return self.claim(source, f"exchange{self._exchanges}", awkward)
 
 
 def _is_awkward(piece: Node, strided: bool, users: Counter[Node]) -> bool:

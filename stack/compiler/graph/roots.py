@@ -6,6 +6,7 @@ concatenation) or when computing it again in every consumer would cost more than
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -58,6 +59,11 @@ def base(n: Node) -> Node:
     while n.op == "reshape":
         n = n.srcs[0]
     return n
+
+
+def uses(outputs: Sequence[Node]) -> Counter[Node]:
+    """How often each node below reshapes is an operand."""
+    return Counter(base(s) for n in toposort(outputs) for s in n.srcs if n.op != "reshape")
 
 
 def below_views(n: Node, roots: Mapping[Node, object]) -> Node:
@@ -160,9 +166,10 @@ def place(request: GraphRequest, roots: Mapping[Node, None]) -> tuple[dict[Node,
     """A home for each root, and the sizes in bytes of the temporaries.
 
     Pieces of a concatenation live inside it, so that it costs no copy. What ranks combine element
-    by element is combined where it is.
+    by element is computed where the result will be, if nobody else reads it.
     """
     homes: dict[Node, Home] = {}
+    users = uses(request.outputs)
     temps: list[int] = []
     for i, n in enumerate(request.inputs):
         homes[n] = _whole(n, "input", i)
@@ -175,7 +182,9 @@ def place(request: GraphRequest, roots: Mapping[Node, None]) -> tuple[dict[Node,
         if n.op == "concat":
             _place_pieces(n, homes)
         if is_exchange(n) and exchange_of(n).in_place:
-            homes[base(n.srcs[0])] = homes[n]
+            below = base(n.srcs[0])
+            if users[below] == 1 and not is_exchange(below):
+                homes.setdefault(below, homes[n])
     return homes, temps
 
 
