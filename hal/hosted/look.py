@@ -41,8 +41,12 @@ class Look:
 @cache
 def _listed(look: Look, environment: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     command = [sys.executable, "-P", "-m", look.module]
+    # numpy, which a binding may import, starts threads, and ends the process where it gets none.
+    plain = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     try:
-        done = subprocess.run(command, capture_output=True, timeout=_DEADLINE_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, timeout=_DEADLINE_S, check=False, env=plain
+        )
     except subprocess.TimeoutExpired as error:
         text = f"did not answer in {_DEADLINE_S:g} s"
         raise PluginError(_broken(look, text)) from error

@@ -1,6 +1,7 @@
 """Discovery, isolation of plugins, and opening devices by name."""
 
 import importlib.metadata
+import subprocess
 import sys
 
 import hal_plugin_bytes.plugin
@@ -98,6 +99,44 @@ def test_a_plugin_that_fails_to_enumerate_is_a_row_with_its_cause(site):
     [device] = [d for d in hal.Registry(blocked=INSTALLED).devices() if d.plugin == "sick"]
     assert device.status == "broken"
     assert "ZeroDivisionError" in device.cause
+
+
+@pytest.mark.parametrize(
+    ("failure", "advice"),
+    [
+        ("OSError(24, 'Too many open files')", "raise `ulimit -n`"),
+        ("BlockingIOError(11, 'Resource temporarily unavailable')", "raise `ulimit -u`"),
+        ("MemoryError()", "raise `ulimit -v`"),
+        ("RuntimeError('no more threads of mine')", "no more threads of mine"),
+    ],
+)
+def test_a_limit_of_the_host_is_said_with_what_to_do(site, failure, advice):
+    site.install("sick", WORKING.replace('return [DeviceSummary(0, "one")]', f"raise {failure}"))
+    [device] = [d for d in hal.Registry(blocked=INSTALLED).devices() if d.plugin == "sick"]
+    assert device.cause.endswith(advice)
+
+
+NO_THREADS = """
+import ctypes, os, resource
+import hal
+from hal.core.errors import PluginError
+hal.open("reference:0").close()  # what this imports is there
+if not os.geteuid():  # whom no limit holds; files are read as before
+    os.setresuid(65534, 65534, 0)
+    ctypes.CDLL(None).setfsuid(0)
+resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+try:
+    hal.open("reference:0")
+except PluginError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+def test_a_host_without_threads_is_told_in_words():
+    command = [sys.executable, "-c", NO_THREADS]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "can't start new thread; the host gives no more threads" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(("low", "high", "remedy"), [(2, 3, "hal-accel"), (0, 0, "contract")])

@@ -6,6 +6,7 @@ where it first does harm.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
@@ -48,7 +49,8 @@ class Plugin:
         except HalError:
             raise
         except Exception as error:  # foreign code: whatever it raises is its failure in this hook
-            raise PluginError(f"plugin {self.name!r} failed in {hook}: {said(error)}") from error
+            text = f"plugin {self.name!r} failed in {hook}: {said(error)}{_advice(error)}"
+            raise PluginError(text) from error
 
 
 def import_plugin(module: str) -> object:
@@ -71,6 +73,24 @@ def plugin_of(module: object, name: str) -> Plugin:
 def said(error: BaseException) -> str:
     """An error in one line, as causes are shown."""
     return f"{type(error).__name__}: {error}"
+
+
+_LIMITS = {
+    errno.EAGAIN: "the host gives no more threads or processes: end some, or raise `ulimit -u`",
+    errno.EMFILE: "the host gives no more descriptors: close some, or raise `ulimit -n`",
+    errno.ENOMEM: "the host gives no more memory: end what uses it, or raise `ulimit -v`",
+}
+
+
+def _advice(error: Exception) -> str:
+    """What to do about an error that comes from a limit of the host; nothing for any other one."""
+    number = error.errno if isinstance(error, OSError) else None
+    if isinstance(error, MemoryError):
+        number = errno.ENOMEM
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        number = errno.EAGAIN  # Python has no class of its own for it
+    text = _LIMITS.get(number or 0, "")
+    return f"; {text}" if text else ""
 
 
 def _check_summaries(plugin: str, found: object) -> None:

@@ -109,12 +109,17 @@ def _ask(order: dict[str, Any]) -> dict[str, Any]:
             timeout=limit_s,
             env=quiet,
         )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        late = isinstance(error, subprocess.TimeoutExpired)
+        why = f"gave no answer within {limit_s:g} s" if late else "cannot be started"
+        text = f"{command[0]} {why}: {error}"
+        raise PluginError(f"the plugins cannot be surveyed: {text}") from error
+    try:
         answers: dict[str, Any] = json.loads(done.stdout)
-    except (OSError, subprocess.TimeoutExpired, ValueError) as error:
-        raise PluginError(
-            f"the plugins cannot be surveyed: {command[0]} gave no answer within {limit_s:g} s: "
-            f"{error}"
-        ) from error
+    except ValueError as error:
+        last = " ".join(done.stderr.decode(errors="replace").splitlines()[-1:])
+        text = f"{command[0]} ended with status {done.returncode} and said {last!r}"
+        raise PluginError(f"the plugins cannot be surveyed: {text}") from error
     return answers
 
 

@@ -96,8 +96,13 @@ class Server:
         thread = threading.Thread(
             target=self._serve, args=(session,), name=f"hal-remote-{self._next}", daemon=True
         )
+        try:
+            thread.start()
+        except RuntimeError:  # the host gives no more threads: the client sees its connection end
+            del self._sessions[self._next]
+            channel.close()
+            return
         self._threads.append(thread)
-        thread.start()
 
     def _serve(self, session: Session) -> None:
         try:

@@ -23,6 +23,7 @@ from hal.core.errors import (
     HalError,
     InvalidCall,
     OperationFailed,
+    PluginError,
     Scope,
     StaleHandle,
 )
@@ -105,9 +106,7 @@ class Session:
         if hook == "ask":
             number, asked, *args = rest
             if asked in _LONG:
-                threading.Thread(
-                    target=self._answer, args=(number, asked, args), daemon=True
-                ).start()
+                self._answer_apart(number, asked, args)
             else:
                 self._answer(number, asked, args)
         elif hook in _SUBMITS:
@@ -129,6 +128,13 @@ class Session:
             raise ValueError(f"an unknown message {hook!r}")
 
     # what has an answer
+
+    def _answer_apart(self, number: int, hook: str, args: Sequence[Any]) -> None:
+        try:
+            threading.Thread(target=self._answer, args=(number, hook, args), daemon=True).start()
+        except RuntimeError as error:
+            text = f"the server's host gives no more threads; raise `ulimit -u` there ({error})"
+            self._send(["error", number, plain_error(PluginError(f"{hook}: {text}"))])
 
     def _answer(self, number: int, hook: str, args: Sequence[Any]) -> None:
         try:
