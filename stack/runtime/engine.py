@@ -23,7 +23,7 @@ from stack.compiler.program import CompiledGraph, GraphRequest
 from stack.runtime.array import Array, refusal
 from stack.runtime.canonical import renumbered, structure
 from stack.runtime.exchange import RankGroup
-from stack.runtime.memory import DeviceMemory
+from stack.runtime.memory import ArrayMemory
 from stack.runtime.plan import Plan
 from stack.runtime.programs import Programs
 from stack.runtime.resources import Resources
@@ -59,7 +59,7 @@ class Engine:
 
     def __init__(self, device: Device, compile: Compile, timeout_s: float = TIMEOUT_S) -> None:
         self.device = device
-        self.memory = DeviceMemory(device, self._reclaim)
+        self.memory = ArrayMemory(device, self._reclaim)
         self.pool = self.memory.pool
         self.stream = Stream(device, timeout_s, self.memory.poison)
         self.programs = Programs(device)

@@ -39,7 +39,7 @@ class Life(weakref.ref[Array]):
     block: PoolBlock
 
 
-class DeviceMemory:
+class ArrayMemory:
     """The pool with the arrays and the arena in it. `reclaim` is as in `Pool`."""
 
     def __init__(self, device: Device, reclaim: Callable[[], None]) -> None:

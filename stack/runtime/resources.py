@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hal.core.description import Feature
 from hal.core.device import Device
 from stack.runtime.exchange import RankGroup
-from stack.runtime.memory import DeviceMemory
+from stack.runtime.memory import ArrayMemory
 from stack.runtime.programs import Programs
 from stack.runtime.stream import Stream
 
@@ -22,7 +22,7 @@ class Resources:
     """
 
     device: Device
-    memory: DeviceMemory
+    memory: ArrayMemory
     stream: Stream
     programs: Programs
     fallbacks: Counter[str]
