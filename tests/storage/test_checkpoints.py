@@ -6,6 +6,7 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -287,6 +288,24 @@ def test_arrays_may_change_once_they_are_staged(tmp_path):
         tensors["model"]["w"][:] = -1
         assert saving.wait_committed()
         assert (c.load().tensors["model"]["w"] == np.arange(100_000)).all()
+
+
+def test_writing_in_the_background_gives_way_and_waiting_for_it_does_not(tmp_path):
+    nice = []
+
+    class Notes(Wrapped):
+        def put(self, destination, offset, data, nbytes):
+            nice.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+            return super().put(destination, offset, data, nbytes)
+
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+    with checkpoints([Notes(Folder(tmp_path))]) as c:
+        c.save(1, STATE)
+        assert set(nice) == {mine}
+        nice.clear()
+        c.save(2, STATE, background=True).wait_committed()
+    assert set(nice) == {19}
+    assert os.getpriority(os.PRIO_PROCESS, 0) == mine
 
 
 def test_files_are_cut_where_a_tensor_ends(tmp_path):

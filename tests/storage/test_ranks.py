@@ -34,10 +34,17 @@ def checkpoints(where, group, **more):
     return Checkpoints(where, group, limits=SMALL, deadline_s=30, **more)
 
 
-def save_as(where, way, tensors=STATE, step=1, **more):
+def save_as(where, way, copied=False):
+    """A save by all ranks, from their arrays or from copies of them, which change meanwhile."""
+
     def save(group):
-        with checkpoints(where, group, **more) as c:
-            c.save(step, shards(tensors, way, group.rank, group.size), PLAIN)
+        with checkpoints(where, group) as c:
+            tensors = shards(STATE, way, group.rank, group.size)
+            saving = c.save(1, tensors, PLAIN, background=copied)
+            if copied:
+                for part in (p for members in tensors.values() for p in members.values()):
+                    part.array.reshape(-1).view(np.uint8)[...] ^= 1
+            assert saving.wait_committed()
 
     return save
 
@@ -63,7 +70,7 @@ def test_any_ranks_load_what_any_ranks_have_saved(size, tmp_path):
     with crews(*{size, *SIZES}) as made:
         by_size = {crew.size: crew for crew in made}
         for number, way in enumerate(WAYS):
-            by_size[size].do(save_as(tmp_path / way, way))
+            by_size[size].do(save_as(tmp_path / way, way, copied=bool(number % 2) != (size == 3)))
             nbytes = sum(f.stat().st_size for f in (tmp_path / way).glob("step-*/*"))
             for turn, loaders in enumerate(SIZES):
                 to = WAYS[(number + turn) % 4]  # over all sizes each way meets each
@@ -86,12 +93,29 @@ def test_replicas_are_written_once_and_whole_tensors_come_back(tmp_path):
 
 
 def test_files_do_not_depend_on_who_saved_them(tmp_path):
-    with crews(1, 3) as made:
-        for crew, way in zip(made, ("whole", "columns"), strict=True):
-            crew.do(save_as(tmp_path / way, way))
-    for file in (tmp_path / "whole/step-000000000001").iterdir():
-        other = tmp_path / "columns/step-000000000001" / file.name
-        assert other.read_bytes() == file.read_bytes(), file.name
+    ways = ("whole", "columns", "rows", "flat", "whole")
+    with crews(1, 3) as [alone, three]:
+        for number, way in enumerate(ways):
+            crew = three if number else alone
+            crew.do(save_as(tmp_path / str(number), way, copied=number > 0))
+    for file in (tmp_path / "0/step-000000000001").iterdir():
+        for number in range(1, len(ways)):
+            other = tmp_path / str(number) / "step-000000000001" / file.name
+            assert other.read_bytes() == file.read_bytes(), (file.name, ways[number])
+
+
+def test_of_replicas_each_part_is_copied_by_one_rank(tmp_path):
+    def save(group):
+        with checkpoints(tmp_path, group) as c:
+            c.save(1, STATE, background=True).wait_committed()
+            return c._staging.nbytes
+
+    with crews(3) as [crew]:
+        copied = crew.do(save)
+    whole = sum(a.nbytes for members in STATE.values() for a in members.values())
+    pages = sum(f.stat().st_size // 4096 + 1 for f in tmp_path.glob("step-*/*"))
+    assert whole <= sum(copied) <= whole + 4096 * pages
+    assert max(copied) < whole * 2 / 3
 
 
 def test_ranks_have_different_tensors_as_stages_of_a_pipeline_do(tmp_path):

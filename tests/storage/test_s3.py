@@ -218,7 +218,8 @@ def test_seaweedfs_killed_in_a_save_loses_nothing_that_was_committed(tmp_path, u
 
 
 def saves_until_it_fails(c):
-    """The last step that was committed."""
+    """The last step that was committed. That the store does not answer is its own error, within its
+    deadline: later it would be a DeadlineExceeded of the save."""
     for step in range(6, 1000):
         try:
             c.save(step, tensors(step))
