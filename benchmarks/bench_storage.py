@@ -41,7 +41,7 @@ TIMED = (
 
 def rows(quick: bool) -> Iterator[Row]:
     """The claims of storage."""
-    rounds, nbytes = (2, 128 << 20) if quick else (7, 1 << 30)
+    rounds, nbytes = (2, 128 << 20) if quick else (5, 1 << 30)
     with _pair(nbytes) as ranks:
         found: dict[str, list[float]] = {way: [] for way in TIMED}
         for number in range(rounds + 1):

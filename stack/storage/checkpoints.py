@@ -129,8 +129,8 @@ class Checkpoints:
                 saving.staged.set()
                 if background:
                     give_way()
-                self._ranks.agree(error, "copying the state")
-                folder, manifest = self._write(step, plan, sources, state, later == "remove")
+                anew = later == "remove"
+                folder, manifest = self._write(step, plan, sources, error, state, anew)
                 saving.done.set_result(True)
             except BaseException as error:
                 saving.done.set_exception(error)
@@ -257,7 +257,13 @@ class Checkpoints:
         return staging.plan, [arena], None
 
     def _write(
-        self, step: int, plan: TransferPlan, sources: list[Bytes], state: Any, anew: bool
+        self,
+        step: int,
+        plan: TransferPlan,
+        sources: list[Bytes],
+        error: Exception | None,
+        state: Any,
+        anew: bool,
     ) -> tuple[StepFolder, Manifest]:
         store = self._stores[0]
         sizes = {f.name: f.size for f in plan.layout.files}
@@ -271,7 +277,7 @@ class Checkpoints:
             return [folder.step, folder.attempt, self._tokens(store, folder, sizes)]
 
         try:
-            number, attempt, tokens = self._first(begin)
+            number, attempt, tokens = self._first(begin, error)
             folder = StepFolder(number, attempt)
             destinations = _destinations(folder, sizes, tokens)
             return folder, self._filled(folder, plan, destinations, sources, state, anew)
@@ -405,10 +411,11 @@ class Checkpoints:
         stores = [self._stores[i] for i in which]
         return StepFolder(number, attempt), decoded(text, stores[0].where), stores
 
-    def _first(self, work: Callable[[], Any]) -> Any:
-        """What rank 0 makes of it, on all ranks; where it raises, all do."""
-        error, value = None, None
-        if self._ranks.rank == 0:
+    def _first(self, work: Callable[[], Any], error: Exception | None = None) -> Any:
+        """What rank 0 makes of it, on all ranks; where it raises, or a rank brings an error, all
+        do."""
+        value = None
+        if self._ranks.rank == 0 and error is None:
             try:
                 value = work()
             except Exception as raised:  # noqa: BLE001  (raised on all ranks)

@@ -8,6 +8,7 @@ import pytest
 
 from hal.core.errors import HalError
 from stack.storage import Checkpoints, Mismatch, StorageError, TensorShard
+from stack.storage.ranks import SHORT, StorageRanks
 from tests.comm.engine.crew import crews
 from tests.storage.states import SMALL, WAYS, Wrapped, blank, differs, shards, state
 
@@ -266,3 +267,10 @@ def test_what_one_rank_cannot_copy_all_ranks_are_told(tmp_path):
 
     with crews(2) as [crew]:
         crew.do(save)
+
+
+@pytest.mark.parametrize("size", [0, SHORT - 11, SHORT - 10, SHORT - 9, 3 * SHORT])
+def test_ranks_hear_what_the_others_tell_however_long(size):
+    with crews(3) as [crew]:
+        told = crew.do(lambda group: StorageRanks(group).tell("x" * (size if group.rank else 3)))
+    assert told == [["xxx", "x" * size, "x" * size]] * 3
