@@ -91,7 +91,7 @@ def combine(call: Collective, ends: Sequence[Ends], goes_on: Callable[[int], Non
 
 def _results(call: Collective, sources: Sequence[bytes]) -> list[bytes]:
     """What each rank's destination becomes."""
-    size, one = len(sources), call.count * call.dtype.nbytes
+    size, one = len(sources), call.dtype.nbytes_of(call.count)
     match call.kind:
         case Kind.ALL_REDUCE | Kind.REDUCE:
             return [_reduce(call, sources)] * size

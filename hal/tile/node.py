@@ -32,6 +32,11 @@ class Type:
             n *= d
         return n
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the elements take, one after the other."""
+        return self.dtype.nbytes_of(self.size)
+
     def with_shape(self, shape: Iterable[int]) -> Type:
         return Type(tuple(shape), self.dtype)
 

@@ -52,7 +52,7 @@ def _fenced(count: int) -> NDArray[np.int32]:
 def _any_bits(rig: Rig, dtype: DType, count: int) -> NDArray[Any]:
     if dtype is DType.BOOL:
         return rig.random.integers(0, 2, count).astype(np.bool_)
-    return np.frombuffer(rig.noise(count * dtype.nbytes), NUMPY[dtype])
+    return np.frombuffer(rig.noise(dtype.nbytes_of(count)), NUMPY[dtype])
 
 
 @kernels_memory.case("load-store", "launch.exact", dtype=tuple(DType))

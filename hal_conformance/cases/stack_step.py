@@ -138,7 +138,7 @@ class Memory:
         }
         updated = dict(request.updates)
         for i, output in enumerate(request.outputs):
-            new = np.zeros(output.type.size * output.dtype.nbytes, np.uint8)
+            new = np.zeros(output.type.nbytes, np.uint8)
             self._bytes["output", i] = self._bytes["input", updated[i]] if i in updated else new
         for i, nbytes in enumerate(temps):
             self._bytes["temp", i] = np.zeros(nbytes, np.uint8)

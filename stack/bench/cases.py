@@ -40,7 +40,7 @@ class Case:
     @property
     def nbytes(self) -> int:
         """What must be moved: every input read once, the output written once."""
-        return sum(n.type.size * n.dtype.nbytes for n in (*self.inputs, self.output))
+        return sum(n.type.nbytes for n in (*self.inputs, self.output))
 
     @property
     def intensity(self) -> float:

@@ -79,7 +79,7 @@ def _beside(
     """Move an output to a new temporary, to be copied over an input: (input, temporary, nbytes)."""
     output, target = update
     number, root = len(temps), base(request.outputs[output])
-    temps.append(root.type.size * root.dtype.nbytes)
+    temps.append(root.type.nbytes)
     for n, home in homes.items():
         if (home.kind, home.index) == ("output", output):
             homes[n] = replace(home, kind="temp", index=number)
@@ -89,7 +89,7 @@ def _beside(
 def _buffers(request: GraphRequest, homes: Mapping[Node, Home], temps: Sequence[int]) -> Buffers:
     sizes = {("temp", i): n for i, n in enumerate(temps)}
     for kind, nodes in (("input", request.inputs), ("output", request.outputs)):
-        sizes.update({(kind, i): n.type.size * n.dtype.nbytes for i, n in enumerate(nodes)})
+        sizes.update({(kind, i): n.type.nbytes for i, n in enumerate(nodes)})
     return Buffers({(h.kind, h.index): n.dtype for n, h in homes.items()}, sizes)
 
 

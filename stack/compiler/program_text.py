@@ -227,7 +227,7 @@ _BUFFERS: Mapping[str, BufferKind] = {"input": "input", "output": "output", "tem
 def _type(facts: Any) -> Type:
     dtype, shape = _items(facts, 2, "a type")
     type = Type(_all(shape, _size, "a shape"), _one_of(_DTYPES, dtype, "an element type"))
-    _size(type.size * type.dtype.nbytes)
+    _size(type.nbytes)
     return type
 
 
@@ -298,8 +298,8 @@ class _Calls:
     def __init__(self, graph: CompiledGraph, sources: Sequence[KernelSource]) -> None:
         self._sources = sources
         self._nbytes: Mapping[str, Sequence[int]] = {
-            "input": [t.size * t.dtype.nbytes for t in graph.inputs],
-            "output": [t.size * t.dtype.nbytes for t in graph.outputs],
+            "input": [t.nbytes for t in graph.inputs],
+            "output": [t.nbytes for t in graph.outputs],
             "temp": graph.temps,
         }
         self._updated = dict(graph.updates)

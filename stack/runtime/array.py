@@ -32,7 +32,7 @@ class Array:
 
     @property
     def nbytes(self) -> int:
-        return self.type.size * self.type.dtype.nbytes
+        return self.type.nbytes
 
     def poison(self, failure: Failure) -> None:
         """Take the value away: the operation that owed it failed."""

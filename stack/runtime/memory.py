@@ -53,7 +53,7 @@ class ArrayMemory:
 
     def allocate(self, type: Type, label: str) -> Array:
         """A new array with undefined values; `label` names it in out-of-memory reports."""
-        block = self.pool.allocate(type.size * type.dtype.nbytes, label)
+        block = self.pool.allocate(type.nbytes, label)
         array = Array(self.pool, type, block)
         life = Life(array, self._ended)
         life.block = block
@@ -63,7 +63,7 @@ class ArrayMemory:
     def check_fits(self, type: Type, label: str) -> None:
         """Raise OutOfMemory for an array that the device cannot hold even if it is empty, before
         anything is computed for it."""
-        nbytes = type.size * type.dtype.nbytes
+        nbytes = type.nbytes
         if nbytes > self._capacity:
             name = self.pool.device.name
             raise OutOfMemory(

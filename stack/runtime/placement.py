@@ -31,7 +31,7 @@ class Placement:
         count = len(graph.inputs)
         updated = dict(graph.updates)
         self._outputs = [updated.get(i, count + i) for i in range(len(graph.outputs))]
-        self._sizes = [t.size * t.dtype.nbytes for t in (*graph.inputs, *graph.outputs)]
+        self._sizes = [t.nbytes for t in (*graph.inputs, *graph.outputs)]
 
     def place(self, ref: BufferRef) -> BufferRange:
         if ref.kind == "temp":

@@ -46,7 +46,7 @@ class Plan:
         self.launches = sum(isinstance(call, KernelCall) for call in graph.calls)
         self.arena_nbytes = placement.layout.arena_nbytes
         fresh = [t for i, t in enumerate(graph.outputs) if i not in self._updates]
-        arguments = sum(t.size * t.dtype.nbytes for t in (*graph.inputs, *fresh))
+        arguments = sum(t.nbytes for t in (*graph.inputs, *fresh))
         self.live_nbytes = placement.layout.live_nbytes + arguments
         weakref.finalize(self, programs.retire, self._recording.handles).atexit = False
 

@@ -63,7 +63,7 @@ class Staging:
     def room(self, name: str, count: int, dtype: DType) -> Array:
         """`count` elements of the memory of that name, which keeps its bytes until the next call of
         this with the name."""
-        nbytes = count * dtype.nbytes
+        nbytes = dtype.nbytes_of(count)
         found = self._memory.get(name)
         if found is None or found.size < nbytes:
             self._memory.pop(name, None)

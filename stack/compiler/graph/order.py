@@ -34,7 +34,7 @@ class _Live:
 
 
 def _nbytes(n: Node) -> int:
-    return n.type.size * n.dtype.nbytes
+    return n.type.nbytes
 
 
 def schedule(fusion: Fusion, extra: Extra) -> list[Cluster] | None:

@@ -178,7 +178,7 @@ def place(request: GraphRequest, roots: Mapping[Node, None]) -> tuple[dict[Node,
     for n in reversed(list(roots)):
         if n not in homes:
             homes[n] = _whole(n, "temp", len(temps))
-            temps.append(n.type.size * n.dtype.nbytes)
+            temps.append(n.type.nbytes)
         if n.op == "concat":
             _place_pieces(n, homes)
         if is_exchange(n) and exchange_of(n).in_place:

@@ -41,7 +41,7 @@ class Phase:
 
 def phases(call: Collective, size: int) -> list[Phase]:
     """The phases of a collective among `size` members."""
-    one = call.count * call.dtype.nbytes
+    one = call.dtype.nbytes_of(call.count)
     return _PHASES[call.kind](call, size, one) if size > 1 else []
 
 

@@ -57,7 +57,7 @@ def gather(scope: Scope, s: Gather, first: Node, mask: Node) -> None:
     where.emit()
     low, high = out.name("n"), out.name("n")
     out.do(f"{register(out.dialect, dtype)} {raw}[{count}] {out.dialect.aligned};")
-    out.hold(count * dtype.nbytes)
+    out.hold(dtype.nbytes_of(count))
     out.do(f"long {low} = 0, {high} = {count};")
     out.do(f"while ({low} < {high} && !{wanted.name}[{low}]) {low}++;")
     out.do(f"while ({high} > {low} && !{wanted.name}[{high} - 1]) {high}--;")

@@ -114,7 +114,7 @@ def scratchpad_nbytes(info: DeviceInfo) -> int:
 def _room(kernel: Kernel, most: int) -> int:
     """Bytes for transfers at first: what the kernel's own arrays leave."""
     own = (s.memory for s in statements(kernel.body) if isinstance(s, Alloc))
-    return max(0, most - FRAME_NBYTES - sum(m.size * m.dtype.nbytes for m in own))
+    return max(0, most - FRAME_NBYTES - sum(m.dtype.nbytes_of(m.size) for m in own))
 
 
 def parameter(scope: Scope, number: int, p: Param) -> None:

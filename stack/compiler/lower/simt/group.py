@@ -132,7 +132,7 @@ class Group:
         if not self._top:
             self.fence.stage()
         start = -(-self._top // _ALIGNED) * _ALIGNED
-        self._top = start + count * dtype.nbytes
+        self._top = start + dtype.nbytes_of(count)
         self.staged_nbytes = max(self.staged_nbytes, self._top)
         name, space = self.out.name("s"), self.out.dialect.in_scratch
         kind = register(self.out.dialect, dtype)

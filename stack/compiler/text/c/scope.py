@@ -86,7 +86,7 @@ class Scope:
     def declare(self, type: Type) -> Array:
         """A new array."""
         kind = register(self.out.dialect, type.dtype)
-        self.out.hold(type.size * type.dtype.nbytes)
+        self.out.hold(type.nbytes)
         array = Array(self.out.name("v"), type.shape)
         self.out.do(f"{kind} {array.name}{f'[{type.size}]' if type.shape else ''};")
         return array

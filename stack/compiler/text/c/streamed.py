@@ -46,7 +46,7 @@ def found(kernel: Kernel, info: DeviceInfo) -> Mapping[Store, int]:
     written = {p.name for p in kernel.params if p.writes and not p.reads}
     large = {}
     for s, loops in _stores(kernel.body, ()):
-        nbytes = s.value.type.size * s.value.dtype.nbytes * math.prod(x.trips for x in loops)
+        nbytes = s.value.type.nbytes * math.prod(x.trips for x in loops)
         fits = s.target.memory.name in written and _is_row(s) and _ever_new(s, loops)
         if fits and nbytes >= _RUN_NBYTES and _reach_nbytes(s, loops) >= least_nbytes(info):
             large[s] = nbytes
