@@ -14,15 +14,18 @@ from hal.core.values import KernelSource
 Built = TypeVar("Built")
 
 _KEEPING_S = 3.0
-_MOST = 512
-"""How many built programs wait to be kept: they stay in memory for that."""
+_MOST = 32
+"""How many built programs wait to be kept: a driver may hold a megabyte for each."""
 
 
 class KeptBuilds(Generic[Built]):
-    """What a driver built from sources, in a cache; `said` are facts on which builds depend."""
+    """What a driver built from sources, in a cache; `binary` asks the driver for it, and `said` are
+    facts on which builds depend."""
 
-    def __init__(self, cache: Cache, *said: object) -> None:
-        self._cache, self._said = cache, said
+    def __init__(
+        self, cache: Cache, binary: Callable[[Built], bytes | None], *said: object
+    ) -> None:
+        self._cache, self._binary, self._said = cache, binary, said
         self._new: OrderedDict[KernelSource, Built] = OrderedDict()
 
     def get(self, source: KernelSource) -> bytes | None:
@@ -34,20 +37,22 @@ class KeptBuilds(Generic[Built]):
         self._cache.remove(self._name(source))
 
     def note(self, source: KernelSource, program: Built) -> None:
-        """A program was built, and should be kept. Only the newest ones are."""
+        """A program was built, and should be kept. A driver may take longer for its binary than for
+        building, so that is asked for last, or when too many wait."""
         if self._cache.is_open:
             self._new[source] = program
             if len(self._new) > _MOST:
-                self._new.popitem(last=False)
+                self._put(*self._new.popitem(last=False))
 
-    def keep(self, binary: Callable[[Built], bytes | None]) -> None:
-        """Keep what was built, as far as time allows and the driver gives binaries. A driver may
-        take longer for that than for building, so this comes last."""
+    def keep(self) -> None:
+        """Keep what was built, as far as time allows and the driver gives binaries."""
         until_s = time.monotonic() + _KEEPING_S
         while self._new and time.monotonic() < until_s:
-            source, program = self._new.popitem()
-            if content := binary(program):
-                self._cache.put(self._name(source), content)
+            self._put(*self._new.popitem())
+
+    def _put(self, source: KernelSource, program: Built) -> None:
+        if content := self._binary(program):
+            self._cache.put(self._name(source), content)
 
     def _name(self, source: KernelSource) -> str:
         text = repr((*self._said, source)).encode(errors="backslashreplace")

@@ -29,8 +29,9 @@ COUNT = 16
 _OPS = ("exp", "log", "sin", "cos", "tanh", "erf", "sqrt", "rsqrt")
 ALIVE, ALIVE_S = 1000, 4.0
 DISTINCT, DISTINCT_S = 100, 5.0
-LEAK_NBYTES = 12 << 20
-"""What compilers keep of a hundred small texts: LLVM's keeps about 80 KiB of each."""
+LEAK_NBYTES = 4 << 20
+"""What compilers and allocators may keep of a hundred small texts: LLVM's keeps about 5 KiB of
+each."""
 
 
 def _function(number: int, dtype: DType) -> Kernel:

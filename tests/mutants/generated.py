@@ -160,28 +160,18 @@ def page() -> str:
         rows.append(
             f"| {kind} | {place} | {sum(bool(k.case) for k in same)} of {len(same)} | {by} |"
         )
-    holes = [f"* {k.fault}: {_why(k)}." for k in lived] + [f"* {hole}" for hole in NOT_GENERATED]
+    holes = [f"* {text}" for text in (*wrong(lived), *NOT_GENERATED)]
     return "\n".join([*_HEAD.format(len(kills) - len(lived), len(kills)).splitlines(), *rows, "",
                       "### What no case sees", "", *holes, ""])  # fmt: skip
 
 
-EXPLAINED = {
-    "machine unload 64 KiB": "compilers keep as much: LLVM's 80 KiB of each text that it compiled",
-}
-"""By a part of a fault's name: why no case sees it."""
-
-
-UNDECIDABLE = ()
-"""Faults of which no case may tell, by name: none has a reason."""
-
-
 def wrong(kills: Iterable[Kill]) -> list[str]:
-    """What a run may not end with: faults that lived without a reason, or that cases could not
-    tell from the right device."""
+    """What a run may not end with: faults that lived, or that cases could not tell from the right
+    device."""
     return [
         f"{k.fault}: {f'{k.undecided} is red on the right device, too' if k.undecided else 'lived'}"
         for k in kills
-        if not k.case and k.fault not in UNDECIDABLE and _why(k) == _UNEXPLAINED
+        if not k.case
     ]
 
 
@@ -193,13 +183,6 @@ NOT_GENERATED = (
     "sees an address there.",
 )
 """What no fault here stands for."""
-
-
-def _why(lived: Kill) -> str:
-    return next((why for part, why in EXPLAINED.items() if part in lived.fault), _UNEXPLAINED)
-
-
-_UNEXPLAINED = "not yet explained"
 
 
 _HEAD = """
@@ -235,7 +218,7 @@ def main(*texts: str) -> None:
     tried = [kept[f.name] for f in chosen]
     click.echo(f"{sum(not k.case for k in tried)} of {len(tried)} lived")
     left = wrong(tried)
-    click.echo("".join(f"not explained: {line}\n" for line in left), nl=False)
+    click.echo("".join(f"wrong: {line}\n" for line in left), nl=False)
     sys.stdout.flush()
     os._exit(1 if left else 0)  # whatever threads the faults left behind
 

@@ -122,7 +122,7 @@ class Programs:
     ) -> None:
         self._context, self._device = context, device
         cache = Cache(cache_dir, "opencl")
-        self._kept = KeptBuilds[_Program](cache, BUILD, cl.VERSION_TEXT, fingerprint)
+        self._kept = KeptBuilds[_Program](cache, _binary, BUILD, cl.VERSION_TEXT, fingerprint)
 
     def load(self, source: KernelSource) -> Loaded:
         """Build a source in opencl-c/1 and check its entry. Raises CompileError, InvalidCall."""
@@ -141,7 +141,7 @@ class Programs:
 
     def keep(self) -> None:
         """Put what was built into the cache."""
-        self._kept.keep(_binary)
+        self._kept.keep()
 
     def _kept_program(self, source: KernelSource, lanes: int) -> Loaded | None:
         """The program from the cache; a binary that the driver does not take is none."""
