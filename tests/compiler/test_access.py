@@ -20,9 +20,9 @@ from stack.compiler.graph.access import (
     Axis,
     Guard,
     Index,
+    Materialise,
     Regroup,
     Split,
-    Store,
     Want,
     Wants,
     axis_index,
@@ -47,7 +47,7 @@ def points(axes: Sequence[Axis]) -> Iterator[dict[Axis, int]]:
         yield dict(zip(axes, position, strict=True))
 
 
-def settled(size: int, compute: Callable[[Index, Regroup], Any]) -> tuple[Space, Any] | Store:
+def settled(size: int, compute: Callable[[Index, Regroup], Any]) -> tuple[Space, Any] | Materialise:
     """What `compute` makes of an element of a flat tensor, with axes split as it wants."""
 
     def read(space: Space) -> tuple[Space, Any] | Want:
@@ -81,7 +81,7 @@ def test_regroup_finds_the_same_element(shapes: tuple[tuple[int, ...], tuple[int
         return once, regroup(once, second)
 
     done = settled(prod(first), compute)
-    if isinstance(done, Store):
+    if isinstance(done, Materialise):
         return
     space, found = done
     for number, at in enumerate(points(space.axes)):
@@ -113,7 +113,7 @@ def test_what_is_wanted_first_is_kept() -> None:
     axis = Axis(6)
     wants.regroup(Index((6,), (Affine(2, ((Axis(4), 1),)),)), (2, 3))
     wants.regroup(axis_index([axis]), (2, 3))
-    assert wants.first == Store("a view")
+    assert wants.first == Materialise("a view")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def located(
 def test_views_find_their_elements(made: tuple[Node, Node]) -> None:
     source, view = made
     done = settled(view.type.size, lambda i, regroup: located(view, source, i, regroup))
-    if isinstance(done, Store):
+    if isinstance(done, Materialise):
         return
     space, (index, guards) = done
     numbers = np.arange(source.type.size).reshape(source.shape)
@@ -222,7 +222,7 @@ def test_each_element_goes_where_a_view_has_it(data: Any) -> None:
     if view is source:
         return
     done = settled(source.type.size, lambda index, regroup: forward(view, index, regroup))
-    assert not isinstance(done, Store)
+    assert not isinstance(done, Materialise)
     space, (index, guards) = done
     numbers = np.arange(source.type.size).reshape(source.shape)
     (expected,) = interpret([view], {source: numbers})

@@ -10,7 +10,7 @@ from hypothesis import given
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type, toposort
 from stack import ops as g
-from stack.compiler.graph.access import Affine, Store, Want, Wants, axis_index
+from stack.compiler.graph.access import Affine, Materialise, Want, Wants, axis_index
 from stack.compiler.graph.prepare import prepare
 from stack.compiler.graph.roots import Home, base, choose_roots, place
 from stack.compiler.graph.solve import fuse
@@ -43,7 +43,7 @@ def elements(home: Home, size: int) -> list[int]:
         return wants.first or (space, found)
 
     done = solved(Space.of(((size, False),)), read)
-    assert not isinstance(done, Store)
+    assert not isinstance(done, Materialise)
     space, offset = done
     places = product(*(range(a.size) for a in space.axes))
     steps = [offset.coefficient(a) for a in space.axes]

@@ -107,7 +107,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class Materialise:
     """Wanted: a buffer for the value of a node, because no split makes an index affine.
 
     `node` is None where the element's own place cannot be expressed, and not a view of it.
@@ -116,7 +116,7 @@ class Store:
     node: Any = None
 
 
-Want = Split | Store
+Want = Split | Materialise
 Regroup = Callable[["Index", Sequence[int]], "Index"]
 """The same element under another factorisation of the same order."""
 
@@ -136,7 +136,7 @@ class Wants:
         if isinstance(found, Index):
             return found
         if self.first is None:
-            self.first = Store(self.node) if found is None else found
+            self.first = Materialise(self.node) if found is None else found
         return Index(tuple(shape), (ZERO,) * len(shape))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from hal.tile.node import Node, substitute, toposort
 from stack import ops as g
-from stack.compiler.graph.access import Axis, Store, Want
+from stack.compiler.graph.access import Axis, Materialise, Want
 from stack.compiler.graph.cluster import Cluster, Nest
 from stack.compiler.graph.expr import Expr, Walk
 from stack.compiler.graph.operands import operand
@@ -139,7 +139,7 @@ def with_scores(root: Node, homes: Mapping[Node, Home]) -> dict[Node, Home]:
     return {**homes, scores: Home("scratch", 0, 0, size, size)}
 
 
-def read_attention(cluster: Cluster, homes: Mapping[Node, Home]) -> Attention | Store:
+def read_attention(cluster: Cluster, homes: Mapping[Node, Home]) -> Attention | Materialise:
     """The operands of an attention's cluster, whose batch axes are split as they need, or the
     operand that needs a buffer to be read."""
     root = cluster.roots[0]
@@ -159,7 +159,7 @@ def read_attention(cluster: Cluster, homes: Mapping[Node, Home]) -> Attention | 
         return walk.first or (nest, Attention(root, scores, batch, m, n, depth, keys, *exprs))
 
     found = solved(cluster.nest.space, read)
-    if isinstance(found, Store):
+    if isinstance(found, Materialise):
         return found
     cluster.nest = found[0]
     return found[1]

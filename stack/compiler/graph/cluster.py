@@ -11,9 +11,9 @@ from stack.compiler.graph.access import (
     Affine,
     Guard,
     Index,
+    Materialise,
     Regroup,
     Split,
-    Store,
     Want,
     axis_index,
 )
@@ -161,7 +161,7 @@ def same(a: Affine, b: Affine) -> bool:
     return a.const == b.const and dict(a.terms) == dict(b.terms)
 
 
-def settle(kind: Kind, domain: Domain, roots: Sequence[Node], homes: Homes) -> Nest | Store:
+def settle(kind: Kind, domain: Domain, roots: Sequence[Node], homes: Homes) -> Nest | Materialise:
     """The roots over the axes of a domain, split where views need it, or what needs a buffer."""
     return solved(Space.of(domain), lambda space: nest_over(kind, space, roots, homes))
 
@@ -173,7 +173,7 @@ def nest_over(kind: Kind, space: Space, roots: Sequence[Node], homes: Homes) -> 
     found = Nest.of(kind, space, roots, homes)
     if kind in ("matmul", "attention") and isinstance(found, Split):
         can = found.axis in space.groups[0] or any(map(_has_windows, roots[0].srcs[:2]))
-        return found if can else Store()
+        return found if can else Materialise()
     return found
 
 
@@ -197,11 +197,11 @@ class Cluster:
     """What a product's operands were found to be over a nest."""
 
     @staticmethod
-    def of(number: int, root: Node, homes: Homes) -> Cluster | Store:
+    def of(number: int, root: Node, homes: Homes) -> Cluster | Materialise:
         """A root on its own, or what needs a buffer before that can be."""
         domain = domain_of(root)
         nest = settle(_KINDS.get(root.op, "loops"), domain, [root], homes)
-        return nest if isinstance(nest, Store) else Cluster(number, domain, [root], nest)
+        return nest if isinstance(nest, Materialise) else Cluster(number, domain, [root], nest)
 
     @property
     def kind(self) -> Kind:

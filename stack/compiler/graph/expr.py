@@ -69,7 +69,7 @@ class Select(Expr):
     fill: Any
 
 
-class Place(Protocol):
+class Located(Protocol):
     """Where a node's elements are."""
 
     def offset(self, index: Index, regroup: Regroup) -> Affine:
@@ -94,7 +94,7 @@ class Walk(Wants):
     Nothing counts that is found after something was wanted.
     """
 
-    def __init__(self, homes: Mapping[Node, Place]) -> None:
+    def __init__(self, homes: Mapping[Node, Located]) -> None:
         super().__init__()
         self._homes = homes
         self._values: dict[Element, Expr] = {}

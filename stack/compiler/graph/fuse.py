@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hal.tile.node import Node
-from stack.compiler.graph.access import Split, Store
+from stack.compiler.graph.access import Materialise, Split
 from stack.compiler.graph.cluster import Cluster, Nest, moved_from, settle
 from stack.compiler.graph.roots import OWN_KERNEL, Home
 from stack.compiler.graph.space import Domain, domain_of, elements, rows
@@ -107,7 +107,7 @@ class Fusion:
         """The cluster with the root in it; None where that cannot be."""
         if domain == cluster.domain:
             nest = cluster.nest.with_root(root)
-            if isinstance(nest, Store):
+            if isinstance(nest, Materialise):
                 return None
             if not isinstance(nest, Split):
                 return nest if nest.is_local() else None

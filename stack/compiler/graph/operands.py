@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hal.tile.node import Node
-from stack.compiler.graph.access import Axis, Split, Store, Want, axis_index
+from stack.compiler.graph.access import Axis, Materialise, Split, Want, axis_index
 from stack.compiler.graph.cluster import Cluster, Homes, Nest
 from stack.compiler.graph.expr import MOVEMENT, Expr, Walk
 from stack.compiler.graph.space import Group, Space, solved
@@ -31,7 +31,7 @@ class Operands:
     b: Expr
 
 
-def read_operands(cluster: Cluster, homes: Homes) -> Operands | Store:
+def read_operands(cluster: Cluster, homes: Homes) -> Operands | Materialise:
     """The operands of a product's cluster, whose axes are split as they need, or the operand that
     needs a buffer to be read."""
     if cluster.read is not None and cluster.read[0] is cluster.nest:
@@ -54,7 +54,7 @@ def read_operands(cluster: Cluster, homes: Homes) -> Operands | Store:
         return walk.first or (over, Operands(product, batch, m, n, k, a, b))
 
     found = solved(Space.over((*nest.groups, (Axis(left.shape[-1]),))), read)
-    if isinstance(found, Store):
+    if isinstance(found, Materialise):
         return found
     cluster.nest, operands = cluster.read = found
     return operands
@@ -68,8 +68,8 @@ def operand(walk: Walk, x: Node, axes: Group, loops: Group) -> Expr:
     want = walk.first
     if before is None and want is not None:
         fixed = isinstance(want, Split) and want.axis not in loops
-        if fixed or want == Store():
-            walk.first = Store(x)
+        if fixed or want == Materialise():
+            walk.first = Materialise(x)
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from hal.tile.node import Node
-from stack.compiler.graph.access import Affine, Axis, Store, Want, axis_index
+from stack.compiler.graph.access import Affine, Axis, Materialise, Want, axis_index
 from stack.compiler.graph.expr import Expr, Walk
 from stack.compiler.graph.roots import Home
 from stack.compiler.graph.space import Group, Space, solved
@@ -31,7 +31,7 @@ class Ordered:
         return home.offset(axis_index(a for g in chosen for a in self.groups[g]))
 
 
-def read_ordered(root: Node, homes: Mapping[Node, Home]) -> Ordered | Store:
+def read_ordered(root: Node, homes: Mapping[Node, Home]) -> Ordered | Materialise:
     """The dimensions as loop axes, split as views need, or the view that needs a buffer."""
     sizes, operands = _DIMENSIONS[root.op](root)
 

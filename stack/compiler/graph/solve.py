@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hal.tile.node import Node
-from stack.compiler.graph.access import Store
+from stack.compiler.graph.access import Materialise
 from stack.compiler.graph.attention import read_attention
 from stack.compiler.graph.cluster import Cluster
 from stack.compiler.graph.fuse import Fusion, root_needs
@@ -70,7 +70,7 @@ def _add_missing(
     return set()
 
 
-def _to_store(root: Node, want: Store) -> set[Node]:
+def _to_store(root: Node, want: Materialise) -> set[Node]:
     """What needs a buffer so that the root can be computed: the view that cannot be read, or
     whatever is read, where the root's place and its views want loops that do not fit."""
     if want.node is not None:
@@ -78,9 +78,9 @@ def _to_store(root: Node, want: Store) -> set[Node]:
     return {s for s in root.srcs[:3] if s.op not in ("const", "arange")}
 
 
-def _alone(number: int, root: Node, homes: Mapping[Node, Home]) -> Cluster | Store:
+def _alone(number: int, root: Node, homes: Mapping[Node, Home]) -> Cluster | Materialise:
     cluster = Cluster.of(number, root, homes)
-    if isinstance(cluster, Store):
+    if isinstance(cluster, Materialise):
         return cluster
     found: object = None
     match cluster.kind:
@@ -90,7 +90,7 @@ def _alone(number: int, root: Node, homes: Mapping[Node, Home]) -> Cluster | Sto
             found = read_attention(cluster, homes)
         case "scan" | "scatter_add":
             found = read_ordered(root, homes)
-    return found if isinstance(found, Store) else cluster
+    return found if isinstance(found, Materialise) else cluster
 
 
 def stored_roots(request: GraphRequest, fusion: Fusion) -> frozenset[Node]:

@@ -8,7 +8,7 @@ from math import prod
 from typing import TypeVar
 
 from hal.tile.node import Node
-from stack.compiler.graph.access import Axis, Index, Split, Store, Want, axis_index
+from stack.compiler.graph.access import Axis, Index, Materialise, Split, Want, axis_index
 
 Domain = tuple[tuple[int, bool], ...]
 """(size, reduced) of each loop axis before splitting; neighbours of one kind are one axis."""
@@ -99,7 +99,7 @@ class Space:
 T = TypeVar("T")
 
 
-def solved(space: Space, read: Callable[[Space], T | Want]) -> T | Store:
+def solved(space: Space, read: Callable[[Space], T | Want]) -> T | Materialise:
     """What `read` makes of a space whose axes are split as it wants, or what needs a buffer before
     it can be read."""
     found = read(space)

@@ -36,7 +36,7 @@ from stack.compiler.templates.schedule import (
     Problem,
 )
 from stack.compiler.templates.scratch import read_again, with_scratch
-from stack.compiler.templates.signature import Place, Signature, place
+from stack.compiler.templates.signature import ParamStart, Signature, place
 from stack.ops import exchange_of
 
 
@@ -56,7 +56,7 @@ class Buffers:
     dtypes: Mapping[tuple[str, int], DType]
     sizes: Mapping[tuple[str, int], int]
 
-    def part(self, at: Place, end: int) -> BufferRef:
+    def part(self, at: ParamStart, end: int) -> BufferRef:
         """The bytes of a place up to an element, never beyond the buffer's end."""
         kind, index, start = at
         width = self.dtypes[kind, index].nbytes
@@ -69,7 +69,7 @@ class _Memories:
     for rows."""
 
     def __init__(self, buffers: Buffers) -> None:
-        self.params: dict[Place, Memory] = {}
+        self.params: dict[ParamStart, Memory] = {}
         self.scratch: dict[int, Memory] = {}
         self._dtypes = buffers.dtypes
 

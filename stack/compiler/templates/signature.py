@@ -19,11 +19,11 @@ from stack.compiler.graph.ordered import Ordered
 from stack.compiler.graph.roots import Home
 from stack.compiler.program import BufferKind
 
-Place = tuple[BufferKind, int, int]
+ParamStart = tuple[BufferKind, int, int]
 """A buffer and the element at which a kernel's parameter begins."""
 
 
-def place(home: Home, offset: Affine) -> Place:
+def place(home: Home, offset: Affine) -> ParamStart:
     """Where a parameter for accesses to a home at these offsets begins."""
     assert home.kind != "scratch", "scratch memory is no parameter"
     return home.kind, home.index, max(offset.bounds()[0], 0)
@@ -34,9 +34,9 @@ class Signature:
     accessed."""
 
     def __init__(self, homes: Homes, dtypes: Mapping[tuple[str, int], Hashable]) -> None:
-        self.places: dict[Place, int] = {}
+        self.places: dict[ParamStart, int] = {}
         self._homes, self._dtypes = homes, dtypes
-        self._numbers: dict[Place, int] = {}
+        self._numbers: dict[ParamStart, int] = {}
         self._axes: dict[Axis, int] = {}
         self._exprs: dict[int, int] = {}
         self._own: dict[Node, int] = {}

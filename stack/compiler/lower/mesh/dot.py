@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from hal.tile.node import Node
-from stack.compiler.lower.mesh.kernel import Sums, define_multiply
+from stack.compiler.lower.mesh.kernel import SumTile, define_multiply
 from stack.compiler.text.c import control
 from stack.compiler.text.c.contraction import LOOPS
 from stack.compiler.text.c.scope import Array, Rule, Scope
@@ -39,7 +39,7 @@ def _dot(vector_nbytes: int, scope: Scope, n: Node) -> Array:
     right = _array(scope, b)
     total = control.copied(scope, acc)
     kinds = {tile_of(x).dtype for x in (a, b)}
-    sums = Sums(rows, columns, n.dtype, kinds.pop() if len(kinds) == 1 else n.dtype)
+    sums = SumTile(rows, columns, n.dtype, kinds.pop() if len(kinds) == 1 else n.dtype)
     name = f"hal_dot_{rows}_{columns}_{n.dtype.short}_{sums.multiplied.short}"
     define_multiply(scope.out, name, sums, vector_nbytes)
     down, along = (1, rows) if turned else (depth, 1)

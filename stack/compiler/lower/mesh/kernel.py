@@ -104,7 +104,7 @@ def _before_last(x: Operand, dtype: DType) -> DType:
 
 
 @dataclass(frozen=True, slots=True)
-class Sums:
+class SumTile:
     """A tile of sums, and the type that is multiplied."""
 
     rows: int
@@ -113,12 +113,12 @@ class Sums:
     multiplied: DType
 
 
-def sums_of(p: Product) -> Sums:
+def sums_of(p: Product) -> SumTile:
     """The sums of a product."""
-    return Sums(p.rows, p.columns, p.dtype, multiplied(p))
+    return SumTile(p.rows, p.columns, p.dtype, multiplied(p))
 
 
-def registers(s: Sums, vector_nbytes: int) -> Registers:
+def registers(s: SumTile, vector_nbytes: int) -> Registers:
     """The block of a product: whole vectors where the columns have some."""
     lanes = max(1, vector_nbytes // s.multiplied.nbytes)
     width = next(w for w in _widths(VECTORS * lanes) if s.columns % w == 0)
@@ -131,7 +131,7 @@ def _widths(most: int) -> list[int]:
     return [most >> i for i in range(most.bit_length())]
 
 
-def define_multiply(out: Writer, name: str, s: Sums, vector_nbytes: int) -> str:
+def define_multiply(out: Writer, name: str, s: SumTile, vector_nbytes: int) -> str:
     """Define the inner kernel, over all blocks of sums of such a tile."""
     r = registers(s, vector_nbytes)
     out.functions.define("HAL_VECTOR", _VECTOR.replace("$nbytes", str(vector_nbytes)))

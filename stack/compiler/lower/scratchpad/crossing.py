@@ -9,7 +9,7 @@ from hal.tile.build import add, binary, sub
 from hal.tile.kernel import Access, For, Load, Memory
 from hal.tile.node import Node, substitute
 from stack.compiler.lower.scratchpad.footprint import Dim, Footprint, footprint
-from stack.compiler.lower.scratchpad.frames import Frames, Place, may_cross, memory_of
+from stack.compiler.lower.scratchpad.frames import AccessSite, Frames, may_cross, memory_of
 from stack.compiler.lower.scratchpad.linear import Linear, linear, variables_of
 
 I64 = DType.I64
@@ -60,7 +60,7 @@ class Way:
     the innermost. `open` says that as many steps of the outermost of them fit as shall be chosen:
     of one strip, or of one window."""
 
-    place: Place
+    place: AccessSite
     block: tuple[Dim, ...]
     crossed: tuple[Crossed, ...] = ()
     open: bool = False
@@ -86,13 +86,13 @@ class Way:
         return replace(self, crossed=(*inner, replace(last, steps=steps)))
 
 
-def access_of(place: Place) -> Access:
+def access_of(place: AccessSite) -> Access:
     """The access of a load or store."""
     s = place.statement
     return s.source if isinstance(s, Load) else s.target
 
 
-def beginning(place: Place) -> Way | None:
+def beginning(place: AccessSite) -> Way | None:
     """An access where it stands; None where its strides are not known."""
     s, access = place.statement, access_of(place)
     shape = s.result.shape if isinstance(s, Load) else s.value.shape
@@ -153,7 +153,7 @@ class Crossing:
     written: frozenset[Memory]
     room_nbytes: int
 
-    def outermost(self, place: Place) -> Way | None:
+    def outermost(self, place: AccessSite) -> Way | None:
         """An access moved as far out as it can be; None where it stays as it is."""
         way = beginning(place)
         if way is None or self.footprint(way) is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hal.tile.kernel import GLOBAL, For, If, Load, Memory, Statement, Store
@@ -11,7 +11,7 @@ from hal.tile.walk import accesses, defines, statements
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AccessSite:
     """A load or store with the loops around it, from the outermost; `free` is the number of them
     that conditions stand outside of: only the loops from there on may be crossed."""
 
@@ -24,7 +24,7 @@ class Place:
 class Frames:
     """The places of a body, and how many loops are around the definition of each variable."""
 
-    places: list[Place] = field(default_factory=list)
+    places: list[AccessSite] = field(default_factory=list)
     depths: dict[Node, int] = field(default_factory=dict)
 
     @classmethod
@@ -37,7 +37,7 @@ class Frames:
         for s in block:
             self.depths.update(dict.fromkeys(defines(s), len(loops)))
             if isinstance(s, Load | Store) and memory_of(s).space == GLOBAL:
-                self.places.append(Place(s, loops, free))
+                self.places.append(AccessSite(s, loops, free))
             elif isinstance(s, For):
                 inside = (s.index, *(c.var for c in s.carried))
                 self.depths.update(dict.fromkeys(inside, len(loops) + 1))
@@ -88,6 +88,3 @@ def _blocks(block: Sequence[Statement]) -> Iterator[Sequence[Statement]]:
     for s in block:
         if isinstance(s, For):
             yield from _blocks(s.body)
-
-
-Depths = Mapping[Node, int]

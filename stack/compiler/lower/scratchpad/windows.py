@@ -41,7 +41,7 @@ STEPS_TOGETHER = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class HoistedAccess:
     """An access in the scratchpad, the transfer for it, and the loop outside of which that stands;
     None: beside the access."""
 
@@ -135,7 +135,7 @@ class _Windows:
 
     # plans
 
-    def _plan(self, w: Way) -> Plan:
+    def _plan(self, w: Way) -> HoistedAccess:
         if w.open:
             w = self._sized(w)
         found = self._rules.footprint(w)
@@ -152,7 +152,7 @@ class _Windows:
         near = Access(local, start, strides, access.limits)
         transfer = kind(local, access.memory, offset, found.runs)
         loop = self._owner(w) if w.open else w.crossed[-1].loop if w.crossed else None
-        return Plan(near, transfer, loop)
+        return HoistedAccess(near, transfer, loop)
 
     def _sized(self, w: Way) -> Way:
         owner = self._owner(w)
