@@ -44,7 +44,7 @@ def test_values_and_gradients_are_those_of_one_process(worked):
 @pytest.mark.slow
 def test_stages_of_a_pipeline_train_as_one_process_does(worked):
     for found, wanted in zip(worked, spread.whole_steps(), strict=True):
-        for way in ("eager", "jit"):
+        for way in ("eager",):
             for i, p in enumerate(wanted):
                 np.testing.assert_allclose(found[f"{way}.{i}"], p, rtol=1e-5, atol=1e-6)
 
