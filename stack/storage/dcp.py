@@ -1,14 +1,15 @@
 """Checkpoint folders of `torch.distributed.checkpoint` (DCP), in and out; needs torch.
 
 A tensor "NAME" of group "model" is DCP's {"model": {NAME: tensor}}. Plain data goes out as the
-text "state" in JSON, and comes in from what DCP pickles where it is plain; nothing else is
-unpickled.
+text "state" in JSON, and comes in from what DCP pickles where it is plain. Nothing that is
+unpickled can call anything but DCP's own records.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 import torch.distributed.checkpoint as dcp
 from numpy.typing import NDArray
+from torch.distributed.checkpoint import metadata as records
 from torch.distributed.checkpoint.metadata import MetadataIndex, TensorStorageMetadata
 
 from stack.storage.errors import StorageError
@@ -45,6 +47,47 @@ _CODES = {dtype: code for code, dtype in _TORCH.items()}
 STATE = "state"
 
 
+_CALLED = {
+    ("torch", "Size"),
+    ("torch.serialization", "_get_layout"),
+    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+    ("pathlib", "PosixPath"),
+    *(
+        (records.__name__, name)
+        for name, kind in vars(records).items()
+        if isinstance(kind, type) and kind.__module__ == records.__name__
+    ),
+}
+"""What DCP's metadata is made of, besides element types."""
+
+
+class _MetadataUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        known = (module, name) in _CALLED
+        if not known and not (
+            module == "torch" and isinstance(getattr(torch, name, 0), torch.dtype)
+        ):
+            raise pickle.UnpicklingError(f"{module}.{name} is no part of DCP's metadata")
+        return super().find_class(module, name)
+
+
+class _Reader(dcp.FileSystemReader):
+    """Reads folders of others: their metadata, which DCP pickles, may make its records alone, and
+    names files of the folder alone."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> records.Metadata:
+        with self.fs.create_stream(self._get_metadata_path(kwargs.get("rank")), "rb") as stream:
+            found = _MetadataUnpickler(stream).load()
+        if not isinstance(found, records.Metadata):
+            raise pickle.UnpicklingError(f"it holds a {type(found).__name__}")
+        for place in (found.storage_data or {}).values():
+            if Path(place.relative_path).name != place.relative_path:
+                raise pickle.UnpicklingError(f"{place.relative_path!r} is no file of the folder")
+        found.storage_meta = found.storage_meta or records.StorageMeta()
+        found.storage_meta.load_id = self.load_id
+        return found
+
+
 def write(folder: str | Path, tensors: dict[str, dict[str, Array]], state: Any) -> None:
     """Write a DCP folder, which must not be there yet. Raises StorageError."""
     if Path(folder).exists():
@@ -61,7 +104,7 @@ def write(folder: str | Path, tensors: dict[str, dict[str, Array]], state: Any) 
 def read(folder: str | Path) -> tuple[dict[str, dict[str, Array]], Any]:
     """The tensors of a DCP folder by group and name, and its plain data: what `write` was given, or
     a dict of the plain entries of another's. Raises StorageError for a folder that is none."""
-    reader = dcp.FileSystemReader(str(folder))
+    reader = _Reader(str(folder))
     try:
         metadata = reader.read_metadata()
     except Exception as error:

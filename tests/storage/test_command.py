@@ -1,6 +1,8 @@
 """`hal checkpoint`, and DCP folders in and out."""
 
 import json
+import os
+import pickle
 from importlib import import_module
 
 import pytest
@@ -104,6 +106,27 @@ def test_a_dcp_folder_of_torchs_own_making_comes_in(tmp_path):
     for name, tensor in model.state_dict().items():
         got = loaded.tensors["model"][name]
         assert got.tobytes() == tensor.view(-1).view(torch.uint8).numpy().tobytes(), name
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("how", ["metadata", "class", "path"])
+def test_a_hostile_dcp_folder_is_refused_and_runs_nothing(tmp_path, how, capfd):
+    class Evil:
+        def __reduce__(self):
+            return (os.system, ("echo it ran",)) if how == "metadata" else (eval, ("1",))
+
+    dcp.save({"x": torch.ones(3)}, checkpoint_id=str(tmp_path / "dcp"), no_dist=True)
+    file = tmp_path / "dcp" / ".metadata"
+    found = pickle.loads(file.read_bytes())
+    if how == "path":
+        [index] = found.storage_data
+        found.storage_data[index].relative_path = "../secret"
+    else:
+        found.planner_data = {"x": Evil()}
+    file.write_bytes(pickle.dumps(found))
+    with pytest.raises(StorageError, match=r"is no DCP folder: .*is no (part|file) of"):
+        import_module("stack.storage.dcp").read(tmp_path / "dcp")
+    assert "it ran" not in capfd.readouterr().out
 
 
 @pytest.mark.filterwarnings("ignore")
