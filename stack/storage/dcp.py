@@ -71,7 +71,7 @@ class _MetadataUnpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-class _Reader(dcp.FileSystemReader):
+class _Reader(dcp.FileSystemReader):  # type: ignore[misc]
     """Reads folders of others: their metadata, which DCP pickles, may make its records alone, and
     names files of the folder alone."""
 
