@@ -1,0 +1,148 @@
+"""What the scheduler knows: who waits, who holds which devices, what queues use, what was
+reserved."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from stack.scheduler.events import Decision
+from stack.scheduler.gang import Blocker, Bucket, Gang, State
+from stack.scheduler.order import KEYS, MOVING, Use
+from stack.scheduler.quotas import queues_of
+from stack.scheduler.running import Reservation, Running
+from stack.scheduler.spec import HostSpec, QueueSpec, Rules, SpecError
+from stack.scheduler.tally import Tally
+from stack.scheduler.topology import DeviceTree, Domain, Fit, lowest
+
+
+class Books:
+    """One cluster's state. `woken` are buckets that something has changed for, `out` the decisions
+    of the event that is handled, `barred` whether the last job that was tried lacked nothing but
+    its turn before a reservation."""
+
+    def __init__(self, queues: Sequence[QueueSpec], levels: Sequence[str], rules: Rules) -> None:
+        self.rules = rules
+        self.levels = tuple(levels)
+        self.keys = [KEYS[name] for name in self.rules.order]
+        self.moving = any(name in MOVING for name in self.rules.order)
+        self.queues = queues_of(tuple(queues))
+        self.trees: dict[str, DeviceTree] = {}
+        self.pools: dict[str, Blocker] = {}
+        self.hosts: dict[str, tuple[HostSpec, list[Domain]]] = {}
+        self.gangs: dict[int, Gang] = {}
+        self.buckets: dict[tuple[object, ...], Bucket] = {}
+        self.occupants: dict[Domain, dict[Gang, None]] = {}
+        self.promised: dict[Gang, None] = {}
+        self.running: dict[str, Running] = {}
+        self.reserved: dict[str, Reservation] = {}
+        self.alarms: list[tuple[float, int]] = []
+        self.woken: dict[Bucket, None] = {}
+        self.users: dict[str, Tally] = defaultdict(Tally)
+        self.use = Use({}, self.users)
+        self.barred = False
+        self.now = -math.inf
+        self.out: list[Decision] = []
+
+    def gang(self, job: int) -> Gang:
+        if job not in self.gangs:
+            raise SpecError(f"job {job} is not here: it ended, was refused, or never came")
+        return self.gangs[job]
+
+    def wait(self, gang: Gang) -> None:
+        gang.state = State.WAITING
+        key = gang.likeness
+        bucket = self.buckets.get(key)
+        if bucket is None:
+            bucket = self.buckets[key] = Bucket(len(self.buckets), gang.queue)
+            gang.queue.buckets[key] = bucket
+        bucket.add(gang)
+        if bucket.first is gang:
+            self.woken[bucket] = None
+
+    def unwait(self, gang: Gang) -> None:
+        """Take a job out of the waiting ones; whoever waited behind it is tried again."""
+        key = gang.likeness
+        bucket = self.buckets[key]
+        was_first = bucket.first is gang
+        del bucket.gangs[gang.seq]
+        if not bucket.gangs:
+            del self.buckets[key], gang.queue.buckets[key]
+            self.woken.pop(bucket, None)
+        elif was_first:
+            self.woken[bucket] = None
+        self.wake(gang.queue.turn)
+        for kind in gang.spec.kinds:
+            held = self.reserved.get(kind)
+            if held is not None and held.gang is gang:
+                del self.reserved[kind]
+                self.wake(self.pools[kind])
+            claim = gang.queue.cohort.claims.get(kind)
+            if claim is not None and claim.gang is gang:
+                del gang.queue.cohort.claims[kind]
+                self.wake(gang.queue.cohort.blocker)
+
+    def wake(self, blocker: Blocker) -> None:
+        self.woken.update(blocker.waiters)
+        blocker.waiters.clear()
+
+    def leaves(self, host: str) -> list[Domain]:
+        if host not in self.hosts:
+            raise SpecError(f"there is no host {host!r}")
+        return self.hosts[host][1]
+
+    def take(self, gang: Gang, tree: DeviceTree, fit: Fit) -> None:
+        """Hold free devices of these leaves for a job."""
+        for leaf, ranks in fit:
+            bits = lowest(leaf.free, ranks * gang.spec.devices)
+            tree.take(leaf, bits)
+            gang.holding[leaf] = gang.holding.get(leaf, 0) | bits
+            self.occupants[leaf][gang] = None
+        self.changed(tree.kind)
+
+    def book(self, gang: Gang) -> None:
+        """Count what a job has, and sort it among those that run."""
+        gang.booked = tally = gang.tally()
+        gang.booked_end = gang.ends_at if gang.ranks else math.inf
+        gang.queue.count(tally)
+        self.users[gang.spec.user].add(tally, 1)
+        if gang.state in (State.RUNNING, State.STOPPING):
+            gang.queue.cohort.by_end[gang.booked_end, gang.job] = gang
+            for kind in tally.occupied:
+                self.running[kind].add(gang)
+            if gang.state is State.RUNNING:
+                gang.queue.running[gang] = None
+                if math.isfinite(gang.ends_at):
+                    heapq.heappush(self.alarms, (gang.ends_at, gang.job))
+
+    def unbook(self, gang: Gang) -> None:
+        """Undo `book`, before anything that it read changes."""
+        tally = gang.booked
+        assert tally is not None
+        gang.booked = None
+        gang.queue.count(tally, -1)
+        self.users[gang.spec.user].add(tally, -1)
+        gang.queue.cohort.by_end.pop((gang.booked_end, gang.job), None)
+        for kind in tally.occupied:
+            self.running[kind].remove(gang)
+        gang.queue.running.pop(gang, None)
+
+    def changed(self, kind: str) -> None:
+        held = self.reserved.get(kind)
+        if held is not None:
+            held.changes += 1
+
+    def bucket(self, gang: Gang) -> Bucket:
+        return self.buckets[gang.likeness]
+
+    def key(self, gang: Gang) -> tuple[float, ...]:
+        if self.moving:
+            gang.keys = tuple(key(gang, self.use) for key in self.keys)
+        due = self.now - gang.submitted >= self.rules.patience_s
+        return (0.0 if due else 1.0, *gang.keys, gang.seq)
+
+    def has(self, gang: Gang) -> dict[str, int]:
+        tally = gang.tally()
+        return tally.promised if gang.state is State.PROMISED else tally.occupied

@@ -1,0 +1,266 @@
+"""Waiting jobs are tried in order: those that fit start, the first that does not gets a
+reservation."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+from stack.scheduler.books import Books
+from stack.scheduler.gang import Blocker, Bucket, Gang
+from stack.scheduler.moves import start
+from stack.scheduler.room import promise
+from stack.scheduler.running import Profile, claim_quota, reserve
+from stack.scheduler.spec import Backfill, Discipline
+from stack.scheduler.topology import DeviceTree, Fit
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a job can start now: ranks in all, and on which leaves of each tree."""
+
+    ranks: int
+    fits: list[tuple[DeviceTree, Fit]]
+
+
+def start_waiting(books: Books) -> None:
+    """Try the first of every bucket that something has changed for, in order."""
+    if books.rules.backfill is Backfill.CONSERVATIVE:
+        _pass_with_profile(books)
+        return
+    while books.woken or _overtaken(books):
+        heap = []
+        for bucket in books.woken:
+            if bucket.gangs:
+                if _hopeless(books, bucket):
+                    for blocker in bucket.blocked:
+                        blocker.waiters[bucket] = None
+                else:
+                    heap.append((books.key(bucket.first), bucket.ordinal, bucket))
+        books.woken.clear()
+        heapq.heapify(heap)
+        while heap:
+            key, ordinal, bucket = heapq.heappop(heap)
+            if not bucket.gangs:
+                continue
+            first = bucket.first
+            if books.moving or first.seq != key[-1]:
+                now = books.key(first)
+                if now != key:
+                    heapq.heappush(heap, (now, ordinal, bucket))
+                    continue
+            blocked = _attempt(books, first, key)
+            books.woken.pop(bucket, None)
+            if not blocked and bucket.gangs:
+                heapq.heappush(heap, (books.key(bucket.first), ordinal, bucket))
+            bucket.blocked = blocked
+            for blocker in blocked:
+                blocker.waiters[bucket] = None
+
+
+def _hopeless(books: Books, bucket: Bucket) -> bool:
+    """Whether the first of a bucket still lacks devices or quota, another has the reservation, and
+    nobody can be made to leave for it: then it need not be tried."""
+    gang = bucket.first
+    spec = gang.spec
+    if spec.mixed or books.rules.preempt or not bucket.blocked:
+        return False
+    for kind in spec.kinds:
+        tree, running = books.trees.get(kind), books.running.get(kind)
+        if tree is None or running is None:
+            continue
+        if gang.queue.room(kind) < spec.fewest * spec.devices:
+            held = gang.queue.cohort.claims.get(kind)
+        elif tree.most(spec, tree.size(spec.devices)) < spec.fewest:
+            held = books.reserved.get(kind)
+        else:
+            return False
+        if held is None or held.gang is gang or not held.bars(gang, books.key(gang)):
+            return False
+        if running.surplus or (books.rules.reclaim and gang.queue.borrows(kind) < 0):
+            return False
+    return True
+
+
+def _overtaken(books: Books) -> bool:
+    """Wake jobs that waited for their turn and are the first of their queue now, since keys that
+    depend on what is used have changed; says whether there are any."""
+    if books.moving:
+        for queue in books.queues.values():
+            if queue.turn.waiters:
+                first = min((b.first for b in queue.buckets.values()), key=books.key)
+                bucket = books.bucket(first)
+                if queue.turn in bucket.blocked:
+                    books.woken[bucket] = None
+    return bool(books.woken)
+
+
+def _attempt(books: Books, gang: Gang, key: tuple[float, ...]) -> tuple[Blocker, ...]:
+    """Start a waiting job, or promise it devices; else what it waits for."""
+    turn = _turn(books, gang, key)
+    if turn:
+        return turn
+    place = _place(books, gang, key)
+    if isinstance(place, Place):
+        books.unwait(gang)
+        for tree, fit in place.fits:
+            books.take(gang, tree, fit)
+        gang.ranks, gang.due = place.ranks, not key[0]
+        start(books, gang)
+        return ()
+    if not books.barred:
+        if promise(books, gang, key):
+            return ()
+        _reserve(books, gang, key, place)
+    return place
+
+
+def _turn(books: Books, gang: Gang, key: tuple[float, ...]) -> tuple[Blocker, ...]:
+    """Its queue, if somebody before it may not be passed."""
+    queue = gang.queue
+    if queue.spec.discipline is Discipline.FILL or not key[0]:
+        return ()
+    first = min((bucket.first for bucket in queue.buckets.values()), key=books.key)
+    if first is gang:
+        return ()
+    climbs = queue.spec.discipline is Discipline.LADDER
+    if climbs and books.now - first.submitted >= queue.spec.rung_s:
+        return ()
+    return (queue.turn,)
+
+
+def _place(books: Books, gang: Gang, key: tuple[float, ...]) -> Place | tuple[Blocker, ...]:
+    """Where a job can start now, with as many ranks as it wants and finds; else what it
+    lacks."""
+    spec = gang.spec
+    lacks: list[Blocker] = []
+    found: list[tuple[DeviceTree, Fit]] = []
+    total = 0
+    books.barred = True
+    for kind in spec.kinds:
+        tree = books.trees.get(kind)
+        if tree is None:
+            continue
+        index = tree.size(spec.devices)
+        wanted = spec.ranks - total
+        fewest = 1 if spec.mixed else spec.fewest
+        allowed = gang.queue.room(kind) // spec.devices
+        claim = gang.queue.cohort.claims.get(kind)
+        if allowed >= fewest and claim is not None and claim.bars(gang, key):
+            ranks = min(wanted, allowed)
+            if not claim.outlasts(books.now + gang.left_s * spec.ranks / ranks):
+                allowed = min(allowed, claim.extra // spec.devices)
+                if allowed < fewest:
+                    lacks.append(gang.queue.cohort.blocker)
+                    continue
+        books.barred = False
+        if allowed < fewest:
+            lacks.append(gang.queue.cohort.blocker)
+            continue
+        ranks = min(wanted, allowed, tree.most(spec, index))
+        fit = _unreserved(books, gang, key, tree, index, ranks, fewest) if ranks >= fewest else []
+        if not fit:
+            lacks.append(books.pools[kind])
+            continue
+        found.append((tree, fit))
+        total += sum(count for _, count in fit)
+        if not spec.mixed or total == spec.ranks:
+            return Place(total, found)
+        lacks += [books.pools[kind], gang.queue.cohort.blocker]
+    if total >= spec.fewest:
+        return Place(total, found)
+    return tuple(dict.fromkeys(lacks))
+
+
+def _unreserved(
+    books: Books,
+    gang: Gang,
+    key: tuple[float, ...],
+    tree: DeviceTree,
+    index: int,
+    ranks: int,
+    fewest: int,
+) -> Fit:
+    """Leaves for so many ranks, or for fewer, that delay no reservation of a job before this
+    one; empty if there are none."""
+    spec = gang.spec
+    held = books.reserved.get(tree.kind)
+    if held is None or not held.bars(gang, key):
+        return tree.fit(spec, index, ranks)
+    if held.stale or held.at <= books.now:
+        held = books.reserved[tree.kind] = reserve(
+            held.gang, held.key, tree, books.running[tree.kind], books.now
+        )
+    for count in dict.fromkeys((ranks, fewest)):
+        fit = tree.fit(spec, index, count)
+        if held.outlasts(books.now + gang.left_s * spec.ranks / count):
+            return fit
+        if held.lets(fit, spec.devices):
+            held.extra -= count * spec.devices
+            return fit
+    if held.domain is tree.root and held.extra >= fewest * spec.devices:
+        count = min(ranks, held.extra // spec.devices)
+        held.extra -= count * spec.devices
+        return tree.fit(spec, index, count)
+    return []
+
+
+def _reserve(books: Books, gang: Gang, key: tuple[float, ...], lacks: tuple[Blocker, ...]) -> None:
+    """A job that lacks devices gets a reservation, if it is the first and the rules give one;
+    one that has waited its patience for quota keeps the others of its cohort from taking
+    any."""
+    if books.rules.backfill is not Backfill.EASY and key[0]:
+        return
+    cohort = gang.queue.cohort
+    if cohort.blocker in lacks:
+        for kind in gang.spec.kinds:
+            claim = cohort.claims.get(kind)
+            if claim is None or not claim.bars(gang, key):
+                cohort.claims[kind] = claim_quota(gang, key, kind, books.now)
+    for kind in gang.spec.kinds:
+        if books.pools.get(kind) not in lacks:
+            continue
+        held = books.reserved.get(kind)
+        if held is None or not held.bars(gang, key):
+            tree = books.trees[kind]
+            books.reserved[kind] = reserve(gang, key, tree, books.running[kind], books.now)
+
+
+def _pass_with_profile(books: Books) -> None:
+    """Give every waiting job in order the first time at which it fits, and start those whose
+    time is now. Kinds are counted whole: a job that its domain has no room for goes on
+    waiting."""
+    while books.woken or _overtaken(books):
+        books.woken.clear()
+        _one_pass_with_profile(books)
+
+
+def _one_pass_with_profile(books: Books) -> None:
+    waiting = [gang for bucket in books.buckets.values() for gang in bucket.gangs.values()]
+    waiting.sort(key=books.key)
+    profiles = {
+        kind: Profile(tree, books.running[kind], books.now) for kind, tree in books.trees.items()
+    }
+    blocked: dict[Bucket, tuple[Blocker, ...]] = {}
+    for gang in waiting[: books.rules.depth]:
+        bucket = books.bucket(gang)
+        need = gang.spec.fewest * gang.spec.devices
+        long_s = gang.left_s * gang.spec.ranks / gang.spec.fewest
+        times = {k: profiles[k].first(need, long_s) for k in gang.spec.kinds if k in profiles}
+        kind = min(times, key=lambda k: (times[k], gang.spec.kinds.index(k)))
+        lacks: tuple[Blocker, ...] = tuple(books.pools[k] for k in times)
+        if times[kind] <= books.now or gang.spec.mixed:
+            lacks = _attempt(books, gang, books.key(gang))
+        if lacks:
+            blocked.setdefault(bucket, lacks)
+            if books.pools[kind] in lacks:
+                profiles[kind].take(need, times[kind], long_s)
+        else:
+            for leaf_kind, used in books.has(gang).items():
+                lasts_s = gang.left_s * gang.spec.ranks / gang.ranks
+                profiles[leaf_kind].take(used, books.now, lasts_s)
+        books.woken.pop(bucket, None)
+    for bucket, lacks in blocked.items():
+        bucket.blocked = lacks
+        for blocker in lacks:
+            blocker.waiters[bucket] = None

@@ -1,0 +1,33 @@
+"""Counts of devices by kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, eq=False)
+class Tally:
+    """Devices by kind: what jobs occupy, how much of that they are about to leave, and what was
+    promised to jobs that wait for others to leave."""
+
+    occupied: dict[str, int] = field(default_factory=dict)
+    leaving: dict[str, int] = field(default_factory=dict)
+    promised: dict[str, int] = field(default_factory=dict)
+
+    def now(self, kind: str) -> int:
+        """Occupied at this time."""
+        return self.occupied.get(kind, 0)
+
+    def later(self, kind: str) -> int:
+        """Occupied once those who leave have left and all promises are kept."""
+        return self.now(kind) - self.leaving.get(kind, 0) + self.promised.get(kind, 0)
+
+    def add(self, other: Tally, sign: int) -> None:
+        """Count another's devices in, or with sign -1 out."""
+        for mine, theirs in (
+            (self.occupied, other.occupied),
+            (self.leaving, other.leaving),
+            (self.promised, other.promised),
+        ):
+            for kind, amount in theirs.items():
+                mine[kind] = mine.get(kind, 0) + sign * amount
