@@ -9,10 +9,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from stack.scheduler.events import Decision
-from stack.scheduler.gang import Blocker, Bucket, Gang, State
+from stack.scheduler.gang import Blocker, Bucket, Gang, Reservation, State, queues_of
 from stack.scheduler.order import KEYS, MOVING, Use
-from stack.scheduler.quotas import queues_of
-from stack.scheduler.running import Reservation, Running
+from stack.scheduler.running import Running
 from stack.scheduler.spec import HostSpec, QueueSpec, Rules, SpecError
 from stack.scheduler.tally import Tally
 from stack.scheduler.topology import DeviceTree, Domain, Fit, lowest

@@ -1,5 +1,5 @@
-"""The jobs that run on devices of one kind, sorted by what is asked of them, and the reservation of
-the first that waits for such devices."""
+"""The jobs that run on devices of one kind, sorted by what is asked of them, and when the first one
+that waits can have what it lacks."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from sortedcontainers import SortedDict
 
-from stack.scheduler.gang import Gang, State
+from stack.scheduler.gang import Gang, Reservation, State
 
 if TYPE_CHECKING:
-    from stack.scheduler.topology import DeviceTree, Domain, Fit
+    from stack.scheduler.topology import DeviceTree, Domain
 
 
 @dataclass(slots=True, eq=False)
@@ -43,47 +43,6 @@ class Running:
         self.by_priority.pop((gang.spec.priority, -gang.started, gang.job), None)
         self.surplus.pop(gang, None)
         self.hungry.pop(gang, None)
-
-
-@dataclass(slots=True, eq=False)
-class Reservation:
-    """From the time `at`, `gang` has what it needs, in `domain` if it is one of devices and not of
-    quota, if all limits hold; `extra` devices may be given to others for longer. `key` is its place
-    among those that wait. It was made by looking through `looked` jobs, and so many `changes`
-    ago."""
-
-    gang: Gang
-    key: tuple[float, ...]
-    at: float
-    domain: Domain | None
-    extra: int
-    looked: int = 0
-    changes: int = 0
-
-    @property
-    def stale(self) -> bool:
-        """Whether enough has ended since it was made that looking through all that run again costs
-        little for each: an old one is right, but later than it could be."""
-        return self.changes * 64 > self.looked
-
-    def bars(self, gang: Gang, key: tuple[float, ...]) -> bool:
-        """Whether another job with this key may start only if it delays this one in nothing."""
-        return self.gang is not gang and self.key < key
-
-    def outlasts(self, end: float) -> bool:
-        """Whether a job that ends by then is gone before this one is due."""
-        return end <= self.at and math.isfinite(end)
-
-    def lets(self, fit: Fit, devices: int) -> bool:
-        """Whether ranks of so many devices on these leaves delay it in nothing, however long."""
-        inside = sum(ranks * devices for leaf, ranks in fit if self._holds(leaf))
-        return inside <= self.extra
-
-    def _holds(self, leaf: Domain) -> bool:
-        above: Domain | None = leaf
-        while above is not None and above is not self.domain:
-            above = above.parent
-        return above is not None
 
 
 def reserve(

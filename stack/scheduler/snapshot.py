@@ -12,8 +12,7 @@ from typing import Any
 from stack.scheduler.books import Books
 from stack.scheduler.core import Scheduler
 from stack.scheduler.events import HostDrained, HostJoined
-from stack.scheduler.gang import Blocker, Gang, State, likeness
-from stack.scheduler.running import Reservation
+from stack.scheduler.gang import Blocker, Gang, Reservation, State, likeness
 from stack.scheduler.spec import Chip, HostSpec, JobSpec, QueueSpec, Rules
 from stack.scheduler.topology import Domain
 

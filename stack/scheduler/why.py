@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from stack.scheduler.books import Books
-from stack.scheduler.gang import Gang, State
-from stack.scheduler.running import Reservation
+from stack.scheduler.gang import Gang, Reservation, State
 
 
 def why(books: Books, gang: Gang) -> str:
