@@ -14,7 +14,7 @@ class Inlining:
     it is met.
 
     Leaves that only have an origin are replaced by it. `inputs` holds the leaves in the order of
-    their numbers, `fed` every node that an input is below.
+    their numbers, `fed` every node that a leaf is at or below, whether it has a value or an origin.
     """
 
     def __init__(self, kept: Container[Node] = ()) -> None:
@@ -57,7 +57,7 @@ class Inlining:
     def _rewritten(self, n: Node, below: tuple[Node, ...]) -> Node | None:
         if n.op == "input" and (n in self.kept or n in store.arrays):
             return self.add_input(n)
-        if not self.fed.isdisjoint(below):
+        if n.op == "input" or not self.fed.isdisjoint(below):
             self.fed.add(n)
         if n.op == "input" or n in store.leaves:
             return self._done[below[0]] if below else None

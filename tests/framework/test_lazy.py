@@ -45,6 +45,15 @@ def test_later_work_starts_from_known_values(engine):
     assert request.outputs[0].srcs[0].op == "input"
 
 
+def test_later_work_starts_from_values_known_of_constants_that_require_gradients(engine):
+    h = ht.zeros(2, requires_grad=True).exp()
+    ht.realize(h)
+    later = h + 1
+    later.numpy()
+    (request,) = [r for r in engine.cache if r.outputs[0].op == "add"]
+    assert request.outputs[0].srcs[0].op == "input"
+
+
 def test_views_of_known_values_are_not_kept(engine):
     x = ht.ones(1000) + ht.tensor([0.0])
     x.numpy()

@@ -41,7 +41,7 @@ def test_values_and_gradients_are_those_of_one_process(worked):
                 np.testing.assert_allclose(found[f"{way}.{i}"] / scale, value / scale, atol=2e-6)
 
 
-@pytest.mark.skip(reason="stages hang in their first step since a rebase; to be found")
+@pytest.mark.slow
 def test_stages_of_a_pipeline_train_as_one_process_does(worked):
     for found, wanted in zip(worked, spread.whole_steps(), strict=True):
         for way in ("eager", "jit"):
