@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
+from hal.core.errors import InvalidCall
 from hal.tile.node import Node, toposort
 from stack import ops as g
 from stack.framework.cell import Cell, owners
-from stack.ops import OPS, is_exchange
+from stack.ops import OPS, is_exchange, is_message
 
 
 def gradients(
@@ -35,6 +37,22 @@ def gradients(
             if exchanges is not None and is_exchange(n):
                 exchanges += flowed
     return {n: total[n] if n in total else g.full_like(n, 0) for n in order if wanted(n)}
+
+
+def check_told_apart(exchanges: Iterable[Node]) -> None:
+    """Of exchanges that one plan begins, messages between the same ranks have names of their own.
+
+    Each rank begins them in an order that follows from its own graph, so only names tell the ranks
+    which is which. Raises InvalidCall.
+    """
+    messages = Counter((n["group"], n["pairs"], n["name"]) for n in exchanges if is_message(n))
+    for (group, pairs, name), number in messages.items():
+        if number > 1:
+            raise InvalidCall(
+                f"{number} messages {pairs} among {group!r} are called {name!r} in one captured "
+                "function or backward pass, and could come for each other; give each a `name` of "
+                "its own, on both ranks"
+            )
 
 
 def _flow(n: Node, total: dict[Node, Node], leads: dict[Node, bool]) -> list[Node]:

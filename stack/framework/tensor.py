@@ -18,7 +18,7 @@ from hal.tile.node import Node
 from stack import ops as g
 from stack.framework import dtypes, store
 from stack.framework.apply import common_device, evaluate
-from stack.framework.autograd import gradient_leaf, gradients
+from stack.framework.autograd import check_told_apart, gradient_leaf, gradients
 from stack.framework.cell import Cell, follow, rebind, traces
 from stack.framework.device import NDArray, engine
 from stack.framework.errors import GradientError, TensorError, where_called
@@ -185,6 +185,7 @@ class Tensor(Cell, Operators):
         d = _seed(self, gradient)
         exchanges: list[Node] = []
         found = gradients([(self.node, d)], lambda n: gradient_leaf(n) is not None, exchanges)
+        check_told_apart(exchanges)
         leaves: list[Tensor] = []
         for n, total in found.items():
             leaf = gradient_leaf(n)
@@ -196,6 +197,7 @@ class Tensor(Cell, Operators):
                 rebind(leaf.grad, g.add(leaf.grad.node, total))
         if exchanges and traces:
             traces[-1].effects += [Tensor(n, self.device) for n in exchanges if g.is_message(n)]
+            check_told_apart(e.node for e in traces[-1].effects)
         elif exchanges:  # now, on all ranks, whoever looks at a gradient
             realize(*(leaf.grad for leaf in leaves if leaf.grad is not None))
         if not gradients_are_local():

@@ -14,9 +14,11 @@ from stack import ops as g
 from stack.comm.device.group import DeviceGroup
 from stack.comm.group import Group
 from stack.framework import Tensor
+from stack.framework.autograd import check_told_apart
 from stack.framework.cell import traces
 from stack.framework.device import engine
 from stack.framework.dtypes import NAMES
+from stack.framework.store import barrier
 from stack.framework.tensor import apply
 from stack.parallel.mesh import Mesh
 from stack.parallel.order import begun, called
@@ -33,6 +35,9 @@ class Ranks:
     operations: each rank has the derivative of the sum of the ranks' losses. Outside of a captured
     function an operation begins where the program has it. A line of one rank needs no group, and
     gives its own values back.
+
+    Messages between the same ranks that one captured function or backward pass begins need a `name`
+    each, equal on both ranks; InvalidCall says where one is missing.
     """
 
     def __init__(self, axis: str, device: str, rank: int, size: int, group: Group | None) -> None:
@@ -178,10 +183,17 @@ class Ranks:
         text = name or f"{what or 'message of'} {_type(x)}"
         if self.group is None:
             return apply(g.contiguous, x)
-        sent = apply(lambda n: g.send_receive(n, pairs, self.name, text), x)
         if traces:
-            traces[-1].effects.append(sent)
-        return begun(sent)
+            sent = apply(lambda n: g.send_receive(n, pairs, self.name, text), x)
+            effects = traces[-1].effects
+            effects.append(sent)
+            check_told_apart(e.node for e in effects)
+            return sent
+
+        def make(n: Node) -> Node:  # one that no earlier message is equal to, whose value is known
+            return g.send_receive(n, pairs, self.name, text, after=(barrier(n),))
+
+        return begun(apply(make, x))
 
     def _exchange(
         self, what: str, name: str, x: Tensor, make: Callable[[Node, str], Node]

@@ -7,7 +7,7 @@ from hal.core.errors import HalError
 from stack.framework import nn, optim
 from stack.parallel import Mesh, Ranks
 
-SIZE, ROWS, COLUMNS, MOST, STEPS = 3, 6, 9, 4, 3
+SIZE, ROWS, COLUMNS, MOST, STEPS = 3, 6, 9, 4, 2
 
 
 def given(rank):
@@ -125,6 +125,37 @@ def stages(ranks, jitted):
     return [p.numpy() for p in layer.parameters()]
 
 
+def twice(ranks, *names):
+    """Two messages from rank 0 to rank 1, and what comes back: values of the one rank, of the other
+    one gradients."""
+    xs = [ht.tensor([i + 1.0, i], requires_grad=True) for i in range(2)]
+    if ranks.rank == 0:
+        a, b = (ranks.send(x, 1, name) for x, name in zip(xs, names, strict=True))
+        (a + b).sum().backward()
+        return [x.grad.numpy() for x in xs]
+    like = ht.zeros(2, requires_grad=True)
+    a, b = (ranks.receive(like, 0, name) for name in names)
+    values = [a.numpy(), b.numpy()]
+    if names[0] != names[1]:
+        (a * 2 * 5 + b).sum().backward()  # the gradient of b is there first
+    return values
+
+
+def alike(ranks):
+    """What is said of two messages of one name in one plan."""
+    said = []
+    x = ht.ones(2)
+    for plan in (
+        lambda: ht.jit(lambda x: [ranks.shift(x), ranks.shift(x)])(x),
+        *[lambda: twice(ranks, "", "")] * (ranks.rank == 0),
+    ):
+        try:
+            plan()
+        except HalError as error:
+            said.append(str(error))
+    return said
+
+
 def refused(ranks):
     """What is refused, in words."""
     x, said = ht.ones(4, 2), []
@@ -150,6 +181,11 @@ def main():
     for name in ("eager", "jit"):
         for i, p in enumerate(stages(ranks, name == "jit")):
             found[f"{name}.{i}"] = p
+    found["alike"] = alike(ranks)
+    if ranks.rank == 1:
+        found["equal"] = twice(ranks, "", "")
+    if ranks.rank < 2:
+        found["named"] = twice(ranks, "first", "second")
     np.savez(f"rank{ranks.rank}.npz", refused=refused(ranks), **found)
     ranks.leave()
 

@@ -50,6 +50,18 @@ def test_stages_of_a_pipeline_train_as_one_process_does(worked):
 
 
 @pytest.mark.slow
+def test_no_message_is_taken_for_another_one(worked):
+    sender, receiver = worked[:2]
+    np.testing.assert_array_equal(receiver["equal"], [[1, 0], [2, 1]])
+    np.testing.assert_array_equal(receiver["named"], [[1, 0], [2, 1]])
+    np.testing.assert_array_equal(sender["named"], [[10, 10], [1, 1]])
+    captured, backward = sender["alike"]
+    assert "2 messages ((0, 1), (1, 2), (2, 0)) among 'data' are called 'shift by 1 of" in captured
+    assert "2 messages ((1, 0),) among 'data' are called 'gradient of message of" in backward
+    assert [len(found["alike"]) for found in worked] == [2, 1, 1]
+
+
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused_before_it_begins(worked):
     for rank, found in enumerate(worked):
         shapes, axis, root, itself, rows = found["refused"]
