@@ -101,9 +101,14 @@ def _seen(annotation: str) -> str:
     return re.sub(words, lambda m: _TYPES[m[0]], annotation)
 
 
+_FORMAT_S = 60.0  # what takes a moment, on a machine that does much else
+
+
 def _formatted(text: str) -> str:
     command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", "x.pyi", "-"]
-    done = subprocess.run(command, input=text, text=True, capture_output=True, check=True)
+    done = subprocess.run(
+        command, input=text, text=True, capture_output=True, check=True, timeout=_FORMAT_S
+    )
     return done.stdout
 
 

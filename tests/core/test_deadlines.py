@@ -39,6 +39,7 @@ TOLD = "the thread has been told to end, runs nothing but our own code, and slee
 SAVED = "the process does not end before its last save has, whose waits have deadlines themselves"
 ALLOWED = [
     Allowed("hal_conformance/cases/kernels_scratch.py", "b.wait()", TILE),
+    Allowed("stack/compiler/templates/pieces.py", "b.wait()", TILE),
     Allowed("tests/tile/test_interpret.py", "b.wait()", TILE),
     Allowed("tests/compiler/llvm/test_memory.py", "b.wait()", TILE),
     Allowed("tests/compiler/simt/test_tiles.py", "b.wait()", TILE),

@@ -22,8 +22,11 @@ def test_a_line_comes_after_the_progress_that_it_takes_away():
     command = [sys.executable, "-c", SHOW]
     plain = {**os.environ, "NO_COLOR": "1"}
     with subprocess.Popen(command, stdout=terminal, stderr=terminal, env=plain) as process:
-        os.close(terminal)
-        got = read_to_end(screen)
-        assert process.wait(LONG_S) == 0
+        try:
+            os.close(terminal)
+            got = read_to_end(screen)
+            assert process.wait(LONG_S) == 0
+        finally:
+            process.kill()
     os.close(screen)
     assert got == b"\r\x1b[Khal run: running\r\x1b[K[0] two\r\n"
