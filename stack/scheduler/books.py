@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from stack.scheduler.events import Decision
 from stack.scheduler.gang import Blocker, Bucket, Gang, Reservation, State, queues_of
 from stack.scheduler.order import KEYS, MOVING, Use
-from stack.scheduler.running import Running
+from stack.scheduler.running import RunningJobs
 from stack.scheduler.spec import HostSpec, QueueSpec, Rules, SpecError
 from stack.scheduler.tally import Tally
 from stack.scheduler.topology import DeviceTree, Domain, Fit, lowest
@@ -35,7 +35,7 @@ class Books:
         self.buckets: dict[tuple[object, ...], Bucket] = {}
         self.occupants: dict[Domain, dict[Gang, None]] = {}
         self.promised: dict[Gang, None] = {}
-        self.running: dict[str, Running] = {}
+        self.running: dict[str, RunningJobs] = {}
         self.reserved: dict[str, Reservation] = {}
         self.alarms: list[tuple[float, int]] = []
         self.woken: dict[Bucket, None] = {}

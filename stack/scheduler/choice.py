@@ -19,7 +19,7 @@ EXACT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class Alternative:
     """`goodput` of a job on so many devices of a kind by a strategy; `moving` is what it loses when
     this is not what it has now (a save and a restore), in the same unit."""
 
@@ -44,11 +44,11 @@ class Open:
     """A job that leaves its devices open."""
 
     job: int
-    options: tuple[Option, ...]
+    options: tuple[Alternative, ...]
     weight: float = 1.0
 
 
-Chosen = dict[int, Option]
+Chosen = dict[int, Alternative]
 
 
 def worth(jobs: Sequence[Open], chosen: Chosen) -> float:
@@ -73,9 +73,9 @@ def choose(jobs: Sequence[Open], free: Mapping[str, int]) -> Chosen:
     return max(tries, key=lambda chosen: worth(useful, chosen))
 
 
-def _undominated(job: Open) -> list[Option]:
+def _undominated(job: Open) -> list[Alternative]:
     """Options that no other of the same kind beats with as few devices."""
-    kept: list[Option] = []
+    kept: list[Alternative] = []
     for option in sorted(job.options, key=lambda o: (o.kind, o.devices, -o.worth)):
         if not kept or kept[-1].kind != option.kind or option.worth > kept[-1].worth:
             kept.append(option)
@@ -102,7 +102,7 @@ def _starts(jobs: Sequence[Open], free: Mapping[str, int]) -> list[Chosen]:
     """From nothing; and for each rule that always asks for the same thing (fewest devices, most,
     one kind), what the jobs get by it in the order of their gain for a device."""
     starts: list[Chosen] = [{}]
-    keys: list[Callable[[Option], float]] = [
+    keys: list[Callable[[Alternative], float]] = [
         lambda option: -option.devices,
         lambda option: option.worth,
         lambda option: option.worth / option.devices,
@@ -145,8 +145,8 @@ def _ascend(jobs: Sequence[Open], free: Mapping[str, int], chosen: Chosen) -> Ch
 
 def _best_single(
     jobs: Sequence[Open], left: Mapping[str, int], chosen: Chosen
-) -> dict[int, Option | None]:
-    best: dict[int, Option | None] = {}
+) -> dict[int, Alternative | None]:
+    best: dict[int, Alternative | None] = {}
     best_rate = 0.0
     for job in jobs:
         old = chosen.get(job.job)
@@ -162,9 +162,9 @@ def _best_single(
 
 def _best_pair(
     jobs: Sequence[Open], left: Mapping[str, int], chosen: Chosen
-) -> dict[int, Option | None]:
+) -> dict[int, Alternative | None]:
     """A job takes what another gives up (for an option that is smaller, elsewhere, or none)."""
-    best: dict[int, Option | None] = {}
+    best: dict[int, Alternative | None] = {}
     best_gain = 1e-9
     for giver in jobs:
         given = chosen.get(giver.job)

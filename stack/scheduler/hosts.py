@@ -7,7 +7,7 @@ from stack.scheduler.events import Stop
 from stack.scheduler.gang import Blocker, Gang, State
 from stack.scheduler.moves import break_promise, resize
 from stack.scheduler.order import Use
-from stack.scheduler.running import Running
+from stack.scheduler.running import RunningJobs
 from stack.scheduler.spec import HostSpec, SpecError
 from stack.scheduler.topology import DeviceTree
 
@@ -39,7 +39,7 @@ def host_joined(books: Books, host: HostSpec) -> None:
             if kind not in books.trees:
                 books.trees[kind] = DeviceTree(kind, books.levels)
                 books.pools[kind] = Blocker(f"devices of kind {kind}")
-                books.running[kind] = Running()
+                books.running[kind] = RunningJobs()
             leaves += books.trees[kind].add(host)
         for leaf in leaves:
             books.occupants[leaf] = {}

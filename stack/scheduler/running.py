@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Running:
+class RunningJobs:
     """`by_end` are all, by the end of their limits; `by_priority` those that may be asked to stop,
     lowest and newest first; `surplus` those with more ranks than they need, and `hungry` those with
     fewer than they want."""
@@ -46,7 +46,7 @@ class Running:
 
 
 def reserve(
-    gang: Gang, key: tuple[float, ...], tree: DeviceTree, running: Running, now: float
+    gang: Gang, key: tuple[float, ...], tree: DeviceTree, running: RunningJobs, now: float
 ) -> Reservation:
     """The first time at which, by the limits of those that run, there is room for a job (EASY
     backfill, Lifka 1995): devices of each leaf are counted as they become free, ranks by leaf."""
@@ -78,7 +78,7 @@ def reserve(
 
 
 def _by_count(
-    gang: Gang, key: tuple[float, ...], tree: DeviceTree, running: Running, now: float
+    gang: Gang, key: tuple[float, ...], tree: DeviceTree, running: RunningJobs, now: float
 ) -> Reservation:
     """The same for ranks of one device anywhere: devices are counted, wherever they are."""
     need, free, usable = gang.spec.fewest, tree.root.room[0], not tree.closed
@@ -119,7 +119,7 @@ class Profile:
     """Free devices of a kind over time, by the limits of those that run and what was promised on
     top (conservative backfill: every job in order gets the first time at which it fits)."""
 
-    def __init__(self, tree: DeviceTree, running: Running, now: float) -> None:
+    def __init__(self, tree: DeviceTree, running: RunningJobs, now: float) -> None:
         self._times = [now]
         self._free = [tree.root.room[0]]
         for (end, _), gang in running.by_end.items():

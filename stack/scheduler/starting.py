@@ -16,7 +16,7 @@ from stack.scheduler.topology import DeviceTree, Fit
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Fitting:
     """Where a job can start now: ranks in all, and on which leaves of each tree."""
 
     ranks: int
@@ -101,7 +101,7 @@ def _attempt(books: Books, gang: Gang, key: tuple[float, ...]) -> tuple[Blocker,
     if turn:
         return turn
     place = _place(books, gang, key)
-    if isinstance(place, Place):
+    if isinstance(place, Fitting):
         books.unwait(gang)
         for tree, fit in place.fits:
             books.take(gang, tree, fit)
@@ -129,7 +129,7 @@ def _turn(books: Books, gang: Gang, key: tuple[float, ...]) -> tuple[Blocker, ..
     return (queue.turn,)
 
 
-def _place(books: Books, gang: Gang, key: tuple[float, ...]) -> Place | tuple[Blocker, ...]:
+def _place(books: Books, gang: Gang, key: tuple[float, ...]) -> Fitting | tuple[Blocker, ...]:
     """Where a job can start now, with as many ranks as it wants and finds; else what it
     lacks."""
     spec = gang.spec
@@ -165,10 +165,10 @@ def _place(books: Books, gang: Gang, key: tuple[float, ...]) -> Place | tuple[Bl
         found.append((tree, fit))
         total += sum(count for _, count in fit)
         if not spec.mixed or total == spec.ranks:
-            return Place(total, found)
+            return Fitting(total, found)
         lacks += [books.pools[kind], gang.queue.cohort.blocker]
     if total >= spec.fewest:
-        return Place(total, found)
+        return Fitting(total, found)
     return tuple(dict.fromkeys(lacks))
 
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from stack.scheduler import choice
-from stack.scheduler.choice import Chosen, Open, Option, choose, worth
+from stack.scheduler.choice import Alternative, Chosen, Open, choose, worth
 
 
 def mix(draw: random.Random, jobs: int, kinds: tuple[str, ...]) -> list[Open]:
@@ -17,7 +17,7 @@ def mix(draw: random.Random, jobs: int, kinds: tuple[str, ...]) -> list[Open]:
         speeds = {kind: draw.uniform(0.3, 3.0) for kind in kinds}
         sizes = draw.sample((1, 2, 4, 8, 16), draw.randint(1, 4))
         options = tuple(
-            Option(kind, size, "data", speeds[kind] / (serial + (1 - serial) / size))
+            Alternative(kind, size, "data", speeds[kind] / (serial + (1 - serial) / size))
             for kind in kinds
             for size in sizes
         )
@@ -89,7 +89,7 @@ def test_never_below_a_fixed_strategy_and_well_above_it_on_two_kinds():
 
 
 def test_moving_counts_against_a_better_place():
-    here, there = Option("a", 4, "data", 10.0), Option("b", 4, "data", 11.0, moving=2.0)
+    here, there = Alternative("a", 4, "data", 10.0), Alternative("b", 4, "data", 11.0, moving=2.0)
     assert choose([Open(1, (here, there))], {"a": 4, "b": 4}) == {1: here}
     assert choose([Open(1, (here, there))], {"b": 4}) == {1: there}
     assert choose([Open(1, (here, there))], {"a": 3, "b": 3}) == {}
@@ -97,4 +97,4 @@ def test_moving_counts_against_a_better_place():
 
 def test_an_option_says_what_is_wrong_with_it():
     with pytest.raises(ValueError, match="needs devices and a goodput"):
-        Option("a", 0, "data", 1.0)
+        Alternative("a", 0, "data", 1.0)
