@@ -1,4 +1,4 @@
-"""The prototype of decision 30 against the interpreter, on kernels of the compiler."""
+"""The prototype of decision 31 against the interpreter, on kernels of the compiler."""
 
 from pathlib import Path
 

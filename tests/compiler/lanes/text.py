@@ -1,4 +1,4 @@
-"""A prototype of decision 30: what the lowering for SIMD cores makes, instructions over lanes, in
+"""A prototype of decision 31: what the lowering for SIMD cores makes, instructions over lanes, in
 a text format that is no C. The instructions are read from LLVM text, which stands for the level of
 its own that the decision is about; the format is Python over numpy."""
 
