@@ -63,7 +63,8 @@ def _hopeless(books: Books, bucket: Bucket) -> bool:
     nobody can be made to leave for it: then it need not be tried."""
     gang = bucket.first
     spec = gang.spec
-    if spec.mixed or books.rules.preempt or not bucket.blocked:
+    turn = gang.queue.turn in bucket.blocked
+    if spec.mixed or books.rules.preempt or not bucket.blocked or turn:
         return False
     for kind in spec.kinds:
         tree, running = books.trees.get(kind), books.running.get(kind)
