@@ -27,7 +27,6 @@ from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
 from hal_conformance import expect
 from hal_conformance.case import Cases, Level
-from hal_conformance.cases.kernels_grid import touch
 from hal_conformance.cases.kernels_tiles import made, of_tile, product
 from hal_conformance.kernels import need
 from hal_conformance.rig import Rig
@@ -41,20 +40,21 @@ _FAR = (1 << 16) + 5
 
 
 def _affordable(rig: Rig, instances: int) -> int:
-    """So many instances, or as many as the device runs in a few seconds."""
-    total, program, count = rig.buffer(np.zeros(1, np.int32)), rig.program(touch()), 256
+    """So many instances of `_last_ids`, or as many as the device runs in a few seconds."""
+    buffers = [rig.buffer(np.zeros(251, np.int32)), rig.buffer(np.zeros(3, np.int64))]
+    program, count = rig.program(_last_ids()), 256
     limit = rig.info.limits.grid[0]
     while True:
         count = min(count, limit)
-        seconds = min(_seconds(rig, program, total, count) for _ in range(3))
+        seconds = min(_seconds(rig, program, buffers, count) for _ in range(3))
         if seconds > 0.02 or count in (limit, 1 << 16):
             return min(instances, int(count * _MOST_S / max(seconds, 1e-6)))
         count *= 4
 
 
-def _seconds(rig: Rig, program: Program, total: Buffer, count: int) -> float:
+def _seconds(rig: Rig, program: Program, buffers: list[Buffer], count: int) -> float:
     begin_s = time.perf_counter()
-    rig.done(rig.launch(program, [total], (count, 1, 1)))
+    rig.done(rig.launch(program, buffers, (count, 1, 1)))
     return time.perf_counter() - begin_s
 
 
