@@ -90,8 +90,10 @@ def _class(node: ast.ClassDef) -> str:
 
 
 def _members(node: ast.ClassDef) -> str:
+    """The fields and constants; what Python calls itself is no part of the contract."""
     members = (m for m in node.body if isinstance(m, ast.AnnAssign | ast.Assign))
-    lines = "\n".join(ast.unparse(member) for member in members)
+    written = (ast.unparse(member) for member in members)
+    lines = "\n".join(line for line in written if not line.startswith("__"))
     return _code(lines) if lines else ""
 
 
