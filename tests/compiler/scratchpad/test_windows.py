@@ -58,6 +58,16 @@ def padded(dtype: DType, count: int, before: int) -> Kernel:
     return b.kernel()
 
 
+def test_halves_are_computed_wider_in_any_room(device) -> None:
+    b = Builder("doubled")
+    a, c = b.buffer("a", DType.F16), b.buffer("c", DType.F16, reads=False, writes=True)
+    x = b.load(a, program_id(0), (), ())
+    b.store(c, program_id(0), add(x, x), ())
+    halves = np.linspace(-9, 9, 100, dtype=np.float16)
+    buffers = {"a": halves, "c": np.zeros_like(halves)}
+    agree(device, b.kernel(), (100,), buffers, room_nbytes=300)
+
+
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F16, DType.I8])
 def test_neighbours_that_a_mask_leaves(device, dtype) -> None:
     kind = NUMPY[dtype]

@@ -62,7 +62,7 @@ def render_athread(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     Transfers take what its tiles leave of the scratchpad. Raises CompileError where these alone do
     not fit.
     """
-    kernel, most = computed_in(kernel), scratchpad_nbytes(info)
+    most = scratchpad_nbytes(info)
     room = _room(kernel, most)
     while True:
         source, needed = written(kernel, info, room)
@@ -78,7 +78,7 @@ def render_athread(kernel: Kernel, info: DeviceInfo) -> KernelSource:
 
 def written(kernel: Kernel, info: DeviceInfo, room_nbytes: int) -> tuple[KernelSource, int]:
     """The text with so many bytes for transfers, and what it takes of the scratchpad in all."""
-    out = Writer(ATHREAD)
+    kernel, out = computed_in(kernel), Writer(ATHREAD)
     scope = Scope(out, LOOPS, STATEMENTS)
     for number, p in enumerate(kernel.params):
         parameter(scope, number, p)
