@@ -72,7 +72,8 @@ def _(rig: Rig, dtype: DType) -> None:
         middle = middle[np.isfinite(middle)].astype(np.float32)
         around = [np.nextafter(middle, np.float32(s * np.inf)) for s in (-1, 1)]
         beyond = dtype.largest * (1 + np.array([0.2, 0.6, 1, 2, 64]) * 2.0 ** -(dtype.mantissa + 1))
-    values = np.concatenate([middle, *around, beyond.astype(np.float32)])
+        beyond = beyond.astype(np.float32)  # bfloat16 reaches as far as float32: some are infinite
+    values = np.concatenate([middle, *around, beyond])
     if not rig.info.numeric.denormals:
         values = values[np.abs(values) >= np.finfo(np.float32).tiny * 256]
     values = np.concatenate([values, -values])
