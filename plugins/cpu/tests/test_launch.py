@@ -43,16 +43,19 @@ def test_grid_beyond_the_limit_is_refused(rig, texts):
         rig.device.launch(bound, (1, 1), rig.timeline, ())
 
 
-_NUMPY = {d: np.dtype(d.short.replace("f", "float").replace("u", "uint")
-              if d.kind != "i" else "int" + d.short[1:])
-          for d in DType if d not in (DType.BF16, DType.BOOL)}  # fmt: skip
+_NUMPY = {d: np.dtype(getattr(ml_dtypes, d.numpy, d.numpy)) for d in DType}
 
 
 def _values(dtype):
     if dtype is DType.BOOL:
         return st.booleans()
+    if dtype.is_narrow:  # every code, and numbers between two of them
+        codes = np.arange(1 << dtype.bits, dtype=f"u{dtype.nbytes}").view(_NUMPY[dtype])
+        return st.sampled_from(codes).map(float) | st.floats(
+            -dtype.largest, dtype.largest, width=32
+        )
     if dtype.is_float:
-        return st.floats(width=min(dtype.bits, 64) if dtype is not DType.BF16 else 16)
+        return st.floats(width=dtype.bits)
     low = -(2 ** (dtype.bits - 1)) if dtype.kind == "i" else 0
     return st.integers(low, low + 2**dtype.bits - 1)
 
@@ -67,10 +70,8 @@ def test_scalars_arrive_bit_for_bit(echo, data):
     value = data.draw(_values(dtype))
     rig.device.launch(rig.device.bind(programs[dtype], (out, value)), (1, 1, 1), rig.timeline, ())
     got = rig.download(out, np.uint64).tobytes()
-    if dtype is DType.BF16:  # the drawn values are exact in float16 but not all in bfloat16
-        expected = np.array(value, np.float32).astype(ml_dtypes.bfloat16)
-    elif dtype is DType.BOOL:
-        expected = np.array(value, np.uint8)
+    if dtype.is_narrow:  # the drawn values are exact in float32
+        expected = np.array(value, np.float32).astype(_NUMPY[dtype])
     else:
         expected = np.array(value, _NUMPY[dtype])
     if dtype.is_float and value != value:
