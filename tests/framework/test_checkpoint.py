@@ -366,7 +366,7 @@ def with_header(change):
 
 
 HEADERS = {
-    "dtype": lambda h: h["w"].update(dtype="F8_E4M3", shape=[8]),
+    "dtype": lambda h: h["w"].update(dtype="F8_E8M0", shape=[8]),
     "small-dtype": lambda h: h["w"].update(dtype="F4", shape=[16]),
     "complex": lambda h: h["w"].update(dtype="C64", shape=[1]),
     "unknown-dtype": lambda h: h["w"].update(dtype="Q32"),
