@@ -13,21 +13,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind, ReduceKind
 from stack.comm.engine.base import Array
 from stack.comm.engine.call import NativeCall
-from stack.comm.engine.codes import KIND_OF, REDUCE_OF, BitReduce, Reduce
+from stack.comm.engine.codes import KIND_OF, NUMPY, REDUCE_OF, BitReduce, Reduce
 from stack.comm.engine.failures import CallMismatch
 from stack.comm.mpi.library import mpi
 
 Kind = CollectiveKind
 Requests = Iterator[Any]
 
-SHORT = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+SHORT = tuple(numpy for numpy, dtype in NUMPY.items() if dtype.is_narrow)
 """MPI has no arithmetic for them: ranks get all vectors, and add them up in float32."""
 ABORT_TAG = 0
 _TEXT_NBYTES, _DIGEST_NBYTES = 256, 7

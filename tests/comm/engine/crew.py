@@ -75,6 +75,8 @@ def crews(*sizes, deadline_s=20.0):
     with StoreServer(TOKEN) as server, ThreadPoolExecutor(sum(map(len, hosts))) as pool:
         with several_hosts():
             made = [Crew(server.port, len(of), pool, deadline_s, of) for of in hosts]
-        yield made
-        for crew in made:
-            crew.close()
+        try:
+            yield made
+        finally:  # what a failed test left open would be found in a later one
+            for crew in made:
+                crew.close()

@@ -3,22 +3,15 @@
 import functools
 from itertools import pairwise
 
-import ml_dtypes
 import numpy as np
 
+from hal.core.dtypes import DType
 from hal.core.values import ReduceKind
+from hal.tile.numeric import NUMPY
 from stack.comm.engine.codes import BitReduce
 
-DTYPES = [
-    np.dtype(t)
-    for t in (
-        np.float64, np.float32, np.float16, ml_dtypes.bfloat16, np.int64, np.int32, np.int16,
-        np.int8, np.uint64, np.uint32, np.uint16, np.uint8, np.bool_,
-    )
-]  # fmt: skip
-SHORT = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
-
-
+DTYPES = list(NUMPY.values())
+SHORT = tuple(NUMPY[d] for d in DType if d.is_narrow)
 HOWS = (*ReduceKind, *BitReduce)
 _BITS = {
     BitReduce.BAND: np.bitwise_and,

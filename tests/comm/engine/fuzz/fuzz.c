@@ -34,7 +34,7 @@ static uint64_t any(void) { /* xorshift* */
 static int64_t below(int64_t n) { return (int64_t)(any() % (uint64_t)n); }
 
 static int64_t odd(void) {
-    static const int64_t values[] = {0, 1, -1, 2, 3, 7, 12, 13, 15, 63, 64, 65, 255, 4096, 1 << 16, 1LL << 31, -(1LL << 31), 1LL << 32,
+    static const int64_t values[] = {0, 1, -1, 2, 3, 7, 12, 13, 14, 15, 63, 64, 65, 255, 4096, 1 << 16, 1LL << 31, -(1LL << 31), 1LL << 32,
                                      1LL << 40, 1LL << 60, 1LL << 61, 1LL << 62, INT64_MAX, INT64_MAX - 63, INT64_MAX - 127, INT64_MIN};
     return below(4) ? values[below(sizeof values / sizeof *values)] : (int64_t)any();
 }
@@ -55,8 +55,8 @@ static int in(int64_t x, int64_t first, int64_t last) { return first <= x && x <
 
 /* A second look at what was accepted, in numbers that do not overflow. */
 static void look_at_call(const he_call *call) {
-    static const int sizes[] = {8, 4, 2, 2, 8, 4, 2, 1, 8, 4, 2, 1, 1};
-    require(in(call->dtype, 0, 12) && in(call->kind, 0, HE_RECV) && in(call->reduce, 0, HE_BXOR) && in(call->root, -1, SIZE - 1), "a wrong call");
+    static const int sizes[] = {8, 4, 2, 2, 8, 4, 2, 1, 8, 4, 2, 1, 1, 1, 1};
+    require(in(call->dtype, 0, HE_F8E5M2) && in(call->kind, 0, HE_RECV) && in(call->reduce, 0, HE_BXOR) && in(call->root, -1, SIZE - 1), "a wrong call");
     require(call->sequence >= -1 && call->count >= 0 && (__int128)call->count * sizes[call->dtype] < INT64_MAX, "a wrong count");
 }
 
@@ -68,7 +68,7 @@ static void look_at_failure(const he_failure *f) {
 }
 
 static he_call right_call(int kind) {
-    return (he_call){below(50), below(200), any(), 0, kind, (int)below(13), (int)below(8), -1 + (int)below(SIZE + 1)};
+    return (he_call){below(50), below(200), any(), 0, kind, (int)below(HE_F8E5M2 + 1), (int)below(HE_BXOR + 1), -1 + (int)below(SIZE + 1)};
 }
 
 static void fuzz_readers(void) {
