@@ -85,7 +85,7 @@ class Process:
         try:
             self._connection.send((order, limit_s))
         except OSError as error:
-            raise LostError(Stage.CRASH, self._last_words("ended")) from error
+            raise self._crashed() from error
         return self._receive(limit_s + GRACE_S)
 
     def end(self) -> None:
@@ -105,11 +105,16 @@ class Process:
             if self._connection.poll(limit_s):
                 answer: Answer = self._connection.recv()
                 return answer
-            stage, cause = Stage.HANG, f"no answer within {limit_s:g} s"
-        except (EOFError, OSError):
-            stage, cause = Stage.CRASH, self._last_words(self._how_it_ended())
+        except (EOFError, OSError) as error:
+            raise self._crashed() from error
         self.end()
-        raise LostError(stage, cause)
+        raise LostError(Stage.HANG, f"no answer within {limit_s:g} s")
+
+    def _crashed(self) -> LostError:
+        """How the process ended, which an order may find out as well as its answer."""
+        cause = self._last_words(self._how_it_ended())
+        self.end()
+        return LostError(Stage.CRASH, cause)
 
     def _how_it_ended(self) -> str:
         try:

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from math import inf
+from select import select
 
 import pytest
 
@@ -104,7 +105,9 @@ def test_a_process_that_was_killed_is_replaced():
         rig.begin(EXTENTS)
         assert rig.prepare(0, RIGHT) > 0
         assert rig.prepare(1, AS_RIGHT) > 0
-        os.kill(started[0].pid, signal.SIGKILL)
+        with open(os.pidfd_open(started[0].pid)) as alive:
+            os.kill(started[0].pid, signal.SIGKILL)
+            assert select([alive], [], [], LIMIT_S)[0]  # so that the order finds nobody
         lost = rig.time(1, 1)
         assert (lost.stage, lost.reason) == (Stage.CRASH, "killed by SIGKILL")
         assert rig.time(0, 5) > 0
