@@ -83,6 +83,7 @@ class Session:
             pass  # it left, or speaks another language
         finally:
             self._over.set()
+            self._channel.end()  # or the client could hear of what only the device's end aborts
             for settle in list(self._calls.values()):
                 settle(("ConnectionError", "the client has ended the connection"))
             if self._device is not None:
