@@ -98,10 +98,12 @@ def test_no_stranger_ends_or_delays_a_meeting(near, how):
 
         first = pool.submit(join, 0)
         until_s = time.monotonic() + LONG_S
-        while not listeners()[0] and time.monotonic() < until_s:
+        local, port = [], set()
+        while not (local and port) and time.monotonic() < until_s:
             time.sleep(0.01)
-        [local], ports = listeners()
-        [port] = set(ports) - set(before)
+            local, ports = listeners()
+            port = set(ports) - set(before)
+        [local], [port] = local, port
         with stranger(local if near else ("127.0.0.1", port), how):
             groups = [one.result(LONG_S) for one in (first, pool.submit(join, 1))]
         sums = [pool.submit(group.all_reduce, np.ones(3)) for group in groups]
