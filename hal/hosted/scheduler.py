@@ -112,10 +112,15 @@ class Scheduler:
                 # A host function may wait for other operations, so it has a thread of its own
                 name = f"{self._session.name} host call"
                 self._callers = [thread for thread in self._callers if thread.is_alive()]
-                self._callers.append(
-                    threading.Thread(target=self._work, args=(op,), name=name, daemon=True)
-                )
-                self._callers[-1].start()
+                caller = threading.Thread(target=self._work, args=(op,), name=name, daemon=True)
+                try:
+                    caller.start()
+                except RuntimeError as error:  # the host gives no more threads
+                    text = f"{error}; end some threads or processes, or raise `ulimit -u`"
+                    fault = (FailureKind.HOST_CALL, Scope.OPERATION, self._session.name)
+                    self._end(op, Failure(*fault, "host_call", text))
+                else:
+                    self._callers.append(caller)
             else:
                 self._work(op)
         if self._forgotten and self._watch is not None:
@@ -231,7 +236,10 @@ class Scheduler:
                 call.work_for_all(session.doing)
                 self._shared = None
                 return
+        self._end(op, failure, spans)
+
+    def _end(self, op: Operation, failure: Failure | None, spans: tuple[Span, ...] = ()) -> None:
         with LOCK:
             if failure is not None and op.stage is Stage.RUNNING:
                 self._fail(op, failure)
-            session.finish(op, spans)
+            self._session.finish(op, spans)

@@ -1,8 +1,12 @@
 """The order in which hosted devices run: what the waits say, and the nasty one where they are
 silent."""
 
+import resource
+import threading
+
 import pytest
 
+from hal.core.errors import FailureKind, OperationFailed
 from hal.core.values import AllocOptions, CopyCommand, FillCommand, Point
 
 SEEDS = range(12)
@@ -78,3 +82,21 @@ def test_a_point_of_the_future_is_waited_for(bench):
     bench.device.signal(gate, 3, None)
     assert bench.wait(waiting)
     assert bench.content() == bytes([1]) * 64
+
+
+def test_a_host_call_for_which_there_is_no_thread_fails_and_the_device_goes_on(bench):
+    """Stacks of 1 GiB do not fit into an address space that may grow by 256 MiB."""
+    with open("/proc/self/statm") as pages:
+        used = int(pages.read().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    try:
+        threading.stack_size(1 << 30)
+        resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20), before[1]))
+        call = bench.device.host_call(lambda: None, bench.timeline(), ())
+        with pytest.raises(OperationFailed, match=r"ulimit -u") as raised:
+            bench.wait(call)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+        threading.stack_size(0)
+    assert raised.value.failure.kind is FailureKind.HOST_CALL
+    assert bench.wait(bench.device.host_call(lambda: None, bench.timeline(), ()))

@@ -1,7 +1,7 @@
 """A remote device keeps the contract where a connection could break it: order, waits and peers.
 
-`hal conform remote:0` runs the whole suite, with `hal serve` for the device that is meant. Here each
-run draws a sample of the two groups by a seed of its own; $HAL_REMOTE_CASES=all takes all.
+`hal conform remote:0` runs the whole suite, with `hal serve` for the device that is meant. Here
+each run draws a sample of the two groups by a seed of its own; $HAL_REMOTE_CASES=all takes all.
 """
 
 import os
