@@ -28,6 +28,12 @@ __all__ = [
     "chunk",
     "clamp",
     "clip",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
     "cos",
     "cumprod",
     "cumsum",
@@ -169,6 +175,81 @@ def clip(
 ) -> Tensor:
     """x limited to [min, max]; NaN where x or a limit is NaN."""
 
+def conv1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: str | int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
+    """The products of weight [out, C / groups, windows] with the windows of input [N, C, L] or
+    [C, L], added up, plus bias. Padding is zeros; "same" keeps the sizes."""
+
+def conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: str | int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
+    """The products of weight [out, C / groups, windows] with the windows of input [N, C, H, W]
+    or [C, H, W], added up, plus bias. Padding is zeros; "same" keeps the sizes."""
+
+def conv3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: str | int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+) -> Tensor:
+    """The products of weight [out, C / groups, windows] with the windows of input [N, C, D, H,
+    W] or [C, D, H, W], added up, plus bias. Padding is zeros; "same" keeps the sizes."""
+
+def conv_transpose1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Tensor:
+    """The adjoint of conv1d: input [N, C, L] or [C, L] times weight [C, out / groups,
+    windows], added up where the windows lie, plus bias."""
+
+def conv_transpose2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Tensor:
+    """The adjoint of conv2d: input [N, C, H, W] or [C, H, W] times weight [C, out / groups,
+    windows], added up where the windows lie, plus bias."""
+
+def conv_transpose3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    groups: int = 1,
+    dilation: int | Sequence[int] = 1,
+) -> Tensor:
+    """The adjoint of conv3d: input [N, C, D, H, W] or [C, D, H, W] times weight [C, out /
+    groups, windows], added up where the windows lie, plus bias."""
+
 def cos(x: Tensor) -> Tensor:
     """the cosine of x radians, element by element; integers and bool become float32."""
 
@@ -286,8 +367,14 @@ def ne(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
 def neg(x: Tensor) -> Tensor:
     """-x; integers wrap, element by element."""
 
-def norm(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
-    """The square root of the sum of squares."""
+def norm(
+    x: Tensor,
+    p: float | str | None = 2,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+) -> Tensor:
+    """The p-norm over axes: (sum |x|**p) ** (1/p); inf and -inf give extremes, 0 counts what
+    is not 0, "fro" is 2. The derivative at 0 is 0."""
 
 def one_hot(index: Tensor, num_classes: int) -> Tensor:
     """int64: 1 at the position that each entry names along a new last axis, 0 elsewhere."""

@@ -155,8 +155,14 @@ class Operators:
         """-x; integers wrap, element by element."""
     def neg_(self) -> Tensor:
         """-x; integers wrap, element by element."""
-    def norm(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
-        """The square root of the sum of squares."""
+    def norm(
+        self,
+        p: float | str | None = 2,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+    ) -> Tensor:
+        """The p-norm over axes: (sum |x|**p) ** (1/p); inf and -inf give extremes, 0 counts what
+        is not 0, "fro" is 2. The derivative at 0 is 0."""
     def permute(self, *dims: int | Sequence[int]) -> Tensor:
         """Axis i of the result is axis dims[i] of x."""
     def pow(self, y: Tensor | Scalar) -> Tensor:

@@ -42,6 +42,23 @@ def _extreme(n: Node, d: Node) -> Node:
     return g.cast(g.mul(chosen, g.expand(share, x.shape)), x.dtype)
 
 
+def _first(n: Node, d: Node) -> tuple[Node]:
+    """All of it to the first extreme element, in row-major order of the axes, or the first NaN."""
+    (x,) = n.srcs
+    number, step = g.full(x.shape, 0, DType.I64), 1
+    for axis in reversed(n["axes"]):
+        line = tuple(m if i == axis else 1 for i, m in enumerate(x.shape))
+        here = g.mul(g.arange(x.shape[axis]), g.full((x.shape[axis],), step, DType.I64))
+        number = g.add(number, g.expand(g.reshape(here, line), x.shape))
+        step *= x.shape[axis]
+    hit = g.eq(x, g.expand(n, x.shape))
+    if x.dtype.is_float:
+        hit = g.or_(hit, g.ne(x, x))
+    first = reduce("min", g.where(hit, number, g.full_like(number, step)), n["axes"])
+    chosen = g.eq(number, g.expand(first, x.shape))
+    return (g.where(chosen, g.expand(d, x.shape), g.full_like(x, 0)),)
+
+
 def _prod(n: Node, d: Node) -> Node:
     """The product of all others is the product of those before and of those after; x may hold
     zeros."""
@@ -106,6 +123,19 @@ _REDUCE = define(
     _gradient,
     attrs=frozenset({"kind", "axes"}),
 )
+_EXTREME = define(
+    "extreme",
+    OpKind.REDUCE,
+    ALL,
+    "the least (min) or greatest (max) element along axes, as `reduce` gives it, from which a "
+    "derivative flows to the first of equal ones alone",
+    1,
+    _kept,
+    _reduce,
+    _first,
+    attrs=frozenset({"kind", "axes"}),
+    decompose=lambda n: reduce(n["kind"], n.srcs[0], n["axes"]),
+)
 _ARGMAX = define(
     "argmax",
     OpKind.REDUCE,
@@ -134,6 +164,12 @@ def reduce(kind: str, x: Node, axes: int | Sequence[int] | None = None) -> Node:
     """x combined over axes (all without any) by sum, prod, min or max; they stay as size 1."""
     each = axes_of(axes, len(x.shape))
     return _REDUCE(x, kind=kind, axes=each) if each else x
+
+
+def extreme(kind: str, x: Node, axes: int | Sequence[int] | None = None) -> Node:
+    """`reduce` by min or max whose derivative flows to the first extreme element alone."""
+    each = axes_of(axes, len(x.shape))
+    return _EXTREME(x, kind=kind, axes=each) if each else x
 
 
 def argmax(x: Node, axis: int) -> Node:

@@ -224,6 +224,12 @@ def _reduce(m, op, dtype):
     return g.reduce(kind, x, tuple(axes))
 
 
+def _extreme(m, op, dtype):
+    x = m.operand(m.shape(low=int(m.gentle)), dtype, special=True)
+    axes = m.draw(st.sets(st.sampled_from(range(len(x.shape))))) if x.shape else ()
+    return g.extreme(m.pick(("min", "max")), x, tuple(axes))
+
+
 def _arg(m, op, dtype):
     x = m.operand(m.shape(1, low=1), dtype, special=True)
     return g.make(op, [x], axis=m.number(0, len(x.shape) - 1))
@@ -281,6 +287,7 @@ CASES: dict[str, Callable[[Maker, str, DType], Node]] = {
     "concat": _concat,
     "contiguous": _contiguous,
     "reduce": _reduce,
+    "extreme": _extreme,
     "scan": _scan,
     "matmul": _matmul,
     "gather": _gather,

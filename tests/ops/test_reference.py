@@ -20,7 +20,7 @@ def _comparable(n, operands):
     if n.op in ("cast", "bitcast"):
         finite = n.op == "bitcast" or _fits(operands[0], n.dtype)
         return n.dtype in TYPES and finite
-    if n.op == "reduce" and n["kind"] in ("min", "max"):
+    if n.op in ("reduce", "extreme") and n["kind"] in ("min", "max"):
         return n.srcs[0].type.size > 0
     if n.op in ("floordiv", "mod") and n.dtype.is_float:
         return all(np.isfinite(x.astype(np.float64)).all() for x in operands)

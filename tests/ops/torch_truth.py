@@ -162,6 +162,7 @@ TORCH = {
     "concat": lambda n, *xs: torch.cat(xs, n["axis"]),
     "contiguous": lambda n, x: x.contiguous(),
     "reduce": _reduce,
+    "extreme": _reduce,
     "argmax": lambda n, x: x.argmax(n["axis"], keepdim=True),
     "argmin": lambda n, x: x.argmin(n["axis"], keepdim=True),
     "scan": _scan,

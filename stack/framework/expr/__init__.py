@@ -5,12 +5,14 @@ from stack.framework.expr import (
     activation,
     attention,
     contract,
+    convolution,
     create,
     elementwise,
     index,
     loss,
     movement,
     norm,
+    pool,
     reduce,
 )
 from stack.framework.expr.public import of_tensors, publish
@@ -24,11 +26,13 @@ __all__ = [
     "activation",
     "attention",
     "contract",
+    "convolution",
     "create",
     "elementwise",
     "index",
     "loss",
     "movement",
     "norm",
+    "pool",
     "reduce",
 ]

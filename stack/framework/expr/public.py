@@ -67,6 +67,11 @@ def operator(name: str = "", **face: Any) -> Callable[[F], F]:
     return decorate
 
 
+def layer(name: str = "", **face: Any) -> Callable[[F], F]:
+    """As `operator`, of what is in the namespace of layers alone."""
+    return operator(name, function=False, method=False, layer=True, **face)
+
+
 def publish(public: Public) -> Public:
     """Put the row into the tables where its face belongs."""
     face = public.face

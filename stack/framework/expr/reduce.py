@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from hal.core.dtypes import DType
@@ -85,7 +86,7 @@ def max(x: Node, dim: Any = None, keepdim: bool = False) -> Any:
     """The greatest element; with an axis (values, indices) along it; with a tensor `maximum`."""
     if isinstance(dim, Node):
         return e.maximum(x, dim)
-    return amax(x) if dim is None else Extreme(amax(x, dim, keepdim), argmax(x, dim, keepdim))
+    return amax(x) if dim is None else _extreme("max", x, dim, keepdim, argmax)
 
 
 @operator(aten="min", onnx="ReduceMin")
@@ -93,7 +94,15 @@ def min(x: Node, dim: Any = None, keepdim: bool = False) -> Any:
     """The least element; with an axis (values, indices) along it; with a tensor `minimum`."""
     if isinstance(dim, Node):
         return e.minimum(x, dim)
-    return amin(x) if dim is None else Extreme(amin(x, dim, keepdim), argmin(x, dim, keepdim))
+    return amin(x) if dim is None else _extreme("min", x, dim, keepdim, argmin)
+
+
+def _extreme(kind: str, x: Node, dim: int, keepdim: bool, place: Callable[..., Node]) -> Extreme:
+    """Along one axis; the derivative flows to the element whose place is given."""
+    if _count(x, dim) == 0:
+        raise TensorError(f"no element to choose from in {list(x.shape)} over dim {dim}")
+    best = g.extreme(kind, x, axes(dim, len(x.shape)))
+    return Extreme(_dropped(best, dim, keepdim), place(x, dim, keepdim))
 
 
 @operator(aten="argmax", onnx="ArgMax")
@@ -148,9 +157,30 @@ def std(x: Node, dim: Dims = None, keepdim: bool = False, correction: Number = 1
 
 
 @operator(aten="norm", onnx="ReduceL2")
-def norm(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
-    """The square root of the sum of squares."""
-    return g.sqrt(sum(e.square(as_float(x)), dim, keepdim))
+def norm(x: Node, p: float | str | None = 2, dim: Dims = None, keepdim: bool = False) -> Node:
+    """The p-norm over axes: (sum |x|**p) ** (1/p); inf and -inf give extremes, 0 counts what is not
+    0, "fro" is 2. The derivative at 0 is 0."""
+    v = as_float(x)
+    wide = g.cast(v, v.dtype.computed_in)
+    return g.cast(_norm(wide, 2.0 if p in (None, "fro") else float(p or 0), dim, keepdim), v.dtype)
+
+
+def _norm(x: Node, p: float, dim: Dims, keepdim: bool) -> Node:
+    if math.isinf(p):
+        return _fold("max" if p > 0 else "min", g.abs(x), dim, keepdim)
+    if p == 0:
+        return sum(g.cast(e.ne(x, 0), x.dtype), dim, keepdim)
+    if p == 1:
+        return sum(g.abs(x), dim, keepdim)
+    if p == 2:
+        return _root(sum(e.square(x), dim, keepdim), g.sqrt)
+    return _root(sum(e.pow(g.abs(x), p), dim, keepdim), lambda v: e.pow(v, 1 / p))
+
+
+def _root(x: Node, root: Callable[[Node], Node]) -> Node:
+    """A root whose derivative at 0 is 0."""
+    zero = g.eq(x, g.full_like(x, 0))
+    return g.where(zero, g.full_like(x, 0), root(g.where(zero, g.full_like(x, 1), x)))
 
 
 def _wide(x: Node) -> Node:
