@@ -18,7 +18,7 @@ from hal.tile.numeric import NUMPY, quiet
 from hal_conformance import expect
 from hal_conformance.rig import WAIT_S, Rig
 from stack.compiler.program import GraphRequest
-from stack.framework import device as framework
+from stack.framework import devices as framework
 from stack.framework.random import drop_generator
 from stack.ir.interpret import interpret
 from stack.runtime.engine import Engine

@@ -29,7 +29,7 @@ from stack.framework.create import (
     zeros,
     zeros_like,
 )
-from stack.framework.device import (
+from stack.framework.devices import (
     default_device,
     set_default_device,
 )

@@ -11,7 +11,7 @@ from stack.compiler.program import GraphRequest
 from stack.framework import store
 from stack.framework.apply import common_device
 from stack.framework.cell import Cell, Trace, become, owners, rebind, traces, unsettled
-from stack.framework.device import default_device, engine
+from stack.framework.devices import default_device, engine
 from stack.framework.errors import TracingError
 from stack.framework.flags import Flags
 from stack.framework.flat import homes

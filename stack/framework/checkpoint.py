@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from stack.framework.create import tensor
-from stack.framework.device import NDArray, engine
+from stack.framework.devices import NDArray, engine
 from stack.framework.errors import CheckpointError, TensorError
 from stack.framework.realize import arrays_of
 from stack.framework.tensor import Tensor

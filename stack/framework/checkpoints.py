@@ -11,7 +11,7 @@ from typing import Any, Self
 from hal.tile.numeric import NUMPY
 from stack.comm.group import Group
 from stack.framework.checkpoint import StateTree, taken_apart
-from stack.framework.device import engine
+from stack.framework.devices import engine
 from stack.framework.errors import CheckpointError
 from stack.framework.realize import arrays_of
 from stack.framework.tensor import Tensor

@@ -10,7 +10,7 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework import store
-from stack.framework.device import default_device, engine
+from stack.framework.devices import engine, placed
 from stack.framework.dtypes import of_scalar, promote
 from stack.framework.errors import TensorError, where_called
 from stack.framework.expr import create
@@ -32,7 +32,7 @@ def tensor(
     if isinstance(data, Tensor):
         data = data.numpy()
     array, kind = host_array(data, dtype)
-    name = device or default_device()
+    name = placed(device)
     leaf = store.holding(engine(name).put(array, kind))
     return Tensor(leaf, name, owns=True).requires_grad_(requires_grad)
 
@@ -58,7 +58,7 @@ def made(
         node = function(*args)
     except (GraphError, TensorError) as error:
         raise TensorError(f"{function.__name__}: {error}\n  called at {where_called()}") from None
-    result = Tensor(node, device or default_device())
+    result = Tensor(node, placed(device))
     return result.requires_grad_() if requires_grad else result
 
 
@@ -109,17 +109,37 @@ def ones(
 empty = zeros
 
 
-def full_like(x: Tensor, fill_value: Number, *, dtype: DType | None = None) -> Tensor:
+def full_like(
+    x: Tensor,
+    fill_value: Number,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """A tensor of x's shape, device and element type with one number everywhere."""
-    return full(x.shape, fill_value, dtype=dtype or x.dtype, device=x.device)
+    kind, place = dtype or x.dtype, device or x.device
+    return full(x.shape, fill_value, dtype=kind, device=place, requires_grad=requires_grad)
 
 
-def zeros_like(x: Tensor, *, dtype: DType | None = None) -> Tensor:
-    return full_like(x, 0, dtype=dtype)
+def zeros_like(
+    x: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    return full_like(x, 0, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def ones_like(x: Tensor, *, dtype: DType | None = None) -> Tensor:
-    return full_like(x, 1, dtype=dtype)
+def ones_like(
+    x: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    return full_like(x, 1, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 empty_like = zeros_like

@@ -10,7 +10,7 @@ import numpy as np
 from hal.core.dtypes import DType
 from hal.tile.numeric import NUMPY, bounds, quiet
 from stack.framework import dtypes
-from stack.framework.device import NDArray
+from stack.framework.devices import NDArray
 from stack.framework.errors import TensorError, where_called
 
 _BY_NUMPY = {v: k for k, v in NUMPY.items()}

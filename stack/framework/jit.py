@@ -15,7 +15,7 @@ from hal.tile.node import Node, Type
 from stack.framework import mode, store
 from stack.framework.capture import Argument, Captured, capture
 from stack.framework.cell import Cell, become, traces, unsettled
-from stack.framework.device import default_device, engine
+from stack.framework.devices import default_device, engine
 from stack.framework.errors import TensorError, where_called
 from stack.framework.host import host_array
 from stack.framework.realize import array_of, compute, isolate, realize

@@ -16,6 +16,7 @@ import math
 import secrets
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any, overload
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from stack.framework import store
 from stack.framework.apply import evaluate
 from stack.framework.cell import Cell, become, outlive_traces, rebind, traces
 from stack.framework.create import tensor
-from stack.framework.device import default_device, engine
+from stack.framework.devices import default_device, engine, placed
 from stack.framework.errors import TensorError, where_called
 from stack.framework.expr import elementwise as e
 from stack.framework.tensor import Tensor
@@ -43,8 +44,8 @@ class Generator:
     follows from the axes of ranks along which draws are divided, the first one varying slowest.
     """
 
-    def __init__(self, device: str, seed: int) -> None:
-        self.device = device
+    def __init__(self, device: str | None = None, seed: int = 67280421310721) -> None:
+        self.device = device = placed(device)
         self._shares: dict[str, tuple[int, int]] = {}
         self._claims: Counter[str] = Counter()
         self._size = 1
@@ -85,9 +86,14 @@ class Generator:
         if self._size > 1:
             self._set(self._rank, rank)
 
-    def manual_seed(self, seed: int) -> None:
+    def manual_seed(self, seed: int) -> Generator:
         """Begin the seed's stream."""
         self.set_state(seed, 0)
+        return self
+
+    def initial_seed(self) -> int:
+        """The seed of the stream."""
+        return int(self.key.item())
 
     def get_state(self) -> tuple[int, int]:
         """The key and the offset."""
@@ -151,21 +157,41 @@ def _uniform(words: Node, n: int, dtype: DType) -> Node:
     return e.mul(g.cast(e.shift_right(words, 32 - bits), dtype), 2.0**-bits)
 
 
-def uniform_node(shape: Sequence[int], dtype: DType, device: str) -> Node:
+def uniform_node(
+    shape: Sequence[int], dtype: DType, device: str, generator: Generator | None = None
+) -> Node:
     """Numbers in [0, 1)."""
     n = math.prod(shape)
-    words = default_generator(device).words(2 * n if dtype is DType.F64 else n)
+    words = _source(device, generator).words(2 * n if dtype is DType.F64 else n)
     return g.reshape(_uniform(words, n, dtype), tuple(shape))
 
 
-def normal_node(shape: Sequence[int], dtype: DType, device: str) -> Node:
+def normal_node(
+    shape: Sequence[int], dtype: DType, device: str, generator: Generator | None = None
+) -> Node:
     """Numbers of mean 0 and variance 1, computed in at least float32."""
     n, wide = math.prod(shape), DType.F64 if dtype is DType.F64 else DType.F32
-    words = default_generator(device).words((4 if dtype is DType.F64 else 2) * n)
+    words = _source(device, generator).words((4 if dtype is DType.F64 else 2) * n)
     pairs = g.reshape(_uniform(words, 2 * n, wide), (n, 2))
     u, v = (g.reshape(g.slice_axis(pairs, 1, i, i + 1), (n,)) for i in (0, 1))
     radius = g.sqrt(e.mul(g.log(e.sub(1.0, u)), -2.0))
     return g.reshape(g.cast(g.mul(radius, g.cos(e.mul(v, 2 * math.pi))), dtype), tuple(shape))
+
+
+def _source(device: str, generator: Generator | None) -> Generator:
+    """The generator to draw from on the device. Raises TensorError for one of another device."""
+    if generator is None:
+        return default_generator(device)
+    if generator.device != device:
+        raise TensorError(
+            f"a generator of {generator.device} cannot draw a tensor of {device}\n"
+            f"  called at {where_called()}"
+        )
+    return generator
+
+
+def _place(device: str | None, generator: Generator | None) -> str:
+    return generator.device if device is None and generator is not None else placed(device)
 
 
 def _shape(size: tuple[int | Sequence[int], ...]) -> tuple[int, ...]:
@@ -178,57 +204,114 @@ def _float(dtype: DType) -> DType:
     return dtype
 
 
-def rand(*size: int | Sequence[int], dtype: DType = DType.F32, device: str | None = None) -> Tensor:
+def rand(
+    *size: int | Sequence[int],
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """Numbers in [0, 1), all equally likely."""
-    name = device or default_device()
-    return Tensor(uniform_node(_shape(size), _float(dtype), name), name)
+    name, kind = _place(device, generator), _float(dtype or DType.F32)
+    made = Tensor(uniform_node(_shape(size), kind, name, generator), name)
+    return made.requires_grad_() if requires_grad else made
 
 
 def randn(
-    *size: int | Sequence[int], dtype: DType = DType.F32, device: str | None = None
+    *size: int | Sequence[int],
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Numbers of the normal distribution of mean 0 and variance 1."""
-    name = device or default_device()
-    return Tensor(normal_node(_shape(size), _float(dtype), name), name)
+    name, kind = _place(device, generator), _float(dtype or DType.F32)
+    made = Tensor(normal_node(_shape(size), kind, name, generator), name)
+    return made.requires_grad_() if requires_grad else made
 
 
-def rand_like(x: Tensor) -> Tensor:
-    return rand(x.shape, dtype=x.dtype, device=x.device)
+def rand_like(
+    x: Tensor,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+) -> Tensor:
+    return rand(x.shape, generator=generator, dtype=dtype or x.dtype, device=device or x.device)
 
 
-def randn_like(x: Tensor) -> Tensor:
-    return randn(x.shape, dtype=x.dtype, device=x.device)
+def randn_like(
+    x: Tensor,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+) -> Tensor:
+    return randn(x.shape, generator=generator, dtype=dtype or x.dtype, device=device or x.device)
 
 
+@overload
+def randint(
+    high: int,
+    size: Sequence[int],
+    /,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+) -> Tensor: ...
+@overload
 def randint(
     low: int,
     high: int,
     size: Sequence[int],
     *,
-    dtype: DType = DType.I64,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+) -> Tensor: ...
+
+
+def randint(
+    low: int,
+    high: Any,
+    size: Sequence[int] | None = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
     device: str | None = None,
 ) -> Tensor:
-    """Integers from low to high - 1. Their range is at most 2^32."""
+    """Integers from low (0 where only the end is given) to high - 1. Their range is at most
+    2^32."""
+    if size is None:
+        low, high, size = 0, low, high
     if not 0 < high - low <= 2**32:
         raise TensorError(
             f"randint needs 1 to 2**32 choices, got [{low}, {high})\n  called at {where_called()}"
         )
-    name = device or default_device()
-    words = g.cast(default_generator(name).words(math.prod(size)), U64)
+    name = _place(device, generator)
+    words = g.cast(_source(name, generator).words(math.prod(size)), U64)
     chosen = g.cast(e.shift_right(e.mul(words, high - low), 32), DType.I64)
-    return Tensor(g.reshape(g.cast(e.add(chosen, low), dtype), tuple(size)), name)
+    kind = DType.I64 if dtype is None else dtype
+    return Tensor(g.reshape(g.cast(e.add(chosen, low), kind), tuple(size)), name)
 
 
-def randperm(n: int, *, device: str | None = None) -> Tensor:
+def randperm(
+    n: int,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+) -> Tensor:
     """0 to n - 1 in random order, sorted on the host; not within a trace."""
-    name = device or default_device()
-    words = Tensor(default_generator(name).words(n), name).numpy()
-    return tensor(np.argsort(words, kind="stable"), device=name)
+    name = _place(device, generator)
+    words = Tensor(_source(name, generator).words(n), name).numpy()
+    return tensor(np.argsort(words, kind="stable"), device=name, dtype=dtype)
 
 
-def bernoulli(p: Tensor) -> Tensor:
+def bernoulli(p: Tensor, *, generator: Generator | None = None) -> Tensor:
     """1 with the probability that each element gives, else 0."""
-    return (rand_like(p) < p).to(p.dtype)
+    return (rand_like(p, generator=generator) < p).to(p.dtype)
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:

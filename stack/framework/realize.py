@@ -17,7 +17,7 @@ from hal.tile.node import Node
 from stack.compiler.program import GraphRequest
 from stack.framework import store
 from stack.framework.cell import Cell, become, owners, traces, unsettled
-from stack.framework.device import engine
+from stack.framework.devices import engine
 from stack.framework.errors import TracingError, where_called
 from stack.framework.request import Inlining
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from stack.framework import dtypes, store
 from stack.framework.apply import common_device, evaluate
 from stack.framework.autograd import check_told_apart, gradient_leaf, gradients
 from stack.framework.cell import Cell, follow, rebind, traces
-from stack.framework.device import NDArray, engine
+from stack.framework.devices import NDArray, engine, placed
 from stack.framework.errors import GradientError, TensorError, where_called
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import index, movement
@@ -167,6 +167,9 @@ class Tensor(Cell, Operators):
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
 
+    def __format__(self, spec: str) -> str:
+        return format(self.item() if spec and not self.shape else str(self), spec)
+
     def __repr__(self) -> str:
         if traces:
             return f"tensor(<traced {self.node.type}>)"
@@ -176,11 +179,14 @@ class Tensor(Cell, Operators):
 
     # gradients
 
-    def backward(self, gradient: Tensor | None = None) -> None:
+    def backward(
+        self, gradient: Tensor | None = None, retain_graph: builtins.bool | None = None
+    ) -> None:
         """Add the derivative of this value by every leaf that requires a gradient to the leaf's
         `grad`.
 
         A value of more than one element takes the derivative of the loss by it as `gradient`.
+        `retain_graph` changes nothing: what a value was computed from lives as long as the value.
         """
         d = _seed(self, gradient)
         exchanges: list[Node] = []
@@ -235,17 +241,38 @@ class Tensor(Cell, Operators):
 
     # conversion
 
-    def to(self, target: DType | str | Tensor) -> Tensor:
-        """The values as another element type, on another device, or as and where another tensor's
-        are."""
-        if isinstance(target, Tensor):
-            return self.to(target.device).to(target.dtype)
-        if isinstance(target, DType):
-            return self if target is self.dtype else apply(e.to, self, target)
-        return self if target == self.device else self._moved(target)
+    @overload
+    def to(
+        self,
+        device: str | None = None,
+        dtype: DType | None = None,
+        non_blocking: builtins.bool = False,
+        copy: builtins.bool = False,
+    ) -> Tensor: ...
+    @overload
+    def to(
+        self, dtype: DType, non_blocking: builtins.bool = False, copy: builtins.bool = False
+    ) -> Tensor: ...
+    @overload
+    def to(
+        self, other: Tensor, non_blocking: builtins.bool = False, copy: builtins.bool = False
+    ) -> Tensor: ...
+
+    def to(self, *args: Any, copy: builtins.bool = False, **kwargs: Any) -> Tensor:
+        """The values on another device, as another element type, or as and where another tensor's
+        are: itself where nothing differs, unless a copy is asked for."""
+        device, dtype = placement(*args, **kwargs)
+        moved = self if device is None or device == self.device else self._moved(device)
+        cast = moved if dtype is None or dtype is self.dtype else apply(e.to, moved, dtype)
+        return cast.clone() if copy and cast is self else cast
+
+    def cpu(self) -> Tensor:
+        """The values on the host's processor, "cpu:0"."""
+        return self.to("cpu:0")
 
     def _moved(self, device: str) -> Tensor:
         refuse_in_trace(f"to({device!r}) was called")
+        device = placed(device)
         if self.requires_grad and grad_enabled():
             raise GradientError("gradients do not cross devices; use .detach().to(device)")
         array = engine(device).put(self.numpy(), self.dtype)
@@ -340,6 +367,30 @@ class Tensor(Cell, Operators):
         else:
             rebind(self, node)
         return self
+
+
+def placement(*args: Any, **kwargs: Any) -> tuple[str | None, DType | None]:
+    """The device and the element type that the arguments of `to` name, in any of its forms:
+    (device, dtype), (dtype), (tensor), or by keyword. `non_blocking` and `memory_format` change
+    nothing: a transfer is waited for when its values are needed. Raises TensorError."""
+    device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
+    kwargs.pop("non_blocking", None), kwargs.pop("memory_format", None)
+    other = kwargs.pop("other", kwargs.pop("tensor", None))
+    for value in (*args, other):
+        if isinstance(value, Tensor):
+            device, dtype = value.device, value.dtype
+        elif isinstance(value, DType):
+            dtype = value
+        elif isinstance(value, str):
+            device = placed(value)
+        elif not isinstance(value, builtins.bool | None):
+            raise TensorError(
+                f"to() takes a device, an element type or a tensor, not {value!r}\n"
+                f"  called at {where_called()}"
+            )
+    if kwargs:
+        raise TensorError(f"to() has no argument {sorted(kwargs)}\n  called at {where_called()}")
+    return None if device is None else placed(device), dtype
 
 
 def _fitted(target: Tensor, node: Node, name: str) -> Node:

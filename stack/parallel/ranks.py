@@ -16,7 +16,7 @@ from stack.comm.group import Group
 from stack.framework import Tensor
 from stack.framework.autograd import check_told_apart
 from stack.framework.cell import traces
-from stack.framework.device import engine
+from stack.framework.devices import engine
 from stack.framework.dtypes import NAMES
 from stack.framework.store import barrier
 from stack.framework.tensor import apply

@@ -13,7 +13,8 @@ from hal.core.dtypes import DType
 from hal.tile.node import Type
 from hal.tile.numeric import NUMPY
 from stack.compiler.program import GraphRequest
-from stack.framework import device, random
+from stack.framework import devices as device
+from stack.framework import random
 from stack.ir.interpret import interpret
 
 torch.set_num_threads(1)  # tests share the machine; these tensors are small

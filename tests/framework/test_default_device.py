@@ -5,7 +5,7 @@ import pytest
 import stack.framework as ht
 from hal.core.errors import InvalidCall
 from stack.comm.world import World
-from stack.framework import device
+from stack.framework import devices as device
 
 WORLD = World(1, 4, 1, 2, "node1", "mychip:1", "127.0.0.1:4711", "secret", "job", 5.0)
 

@@ -7,7 +7,8 @@ import pytest
 
 import stack.framework as ht
 import stack.framework.functional as F
-from stack.framework import device, nn
+from stack.framework import devices as device
+from stack.framework import nn
 
 CASES = {
     "add": (lambda: ht.ones(2, 3) + ht.ones(4), r"add: shapes \[2, 3\] and \[4\] do not broadcast"),

@@ -10,7 +10,7 @@ import pytest
 
 import hal
 import stack.framework as ht
-from stack.framework import device
+from stack.framework import devices as device
 from stack.runtime import Held
 from stack.runtime.opening import engine_of
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import stack.framework as ht
-from stack.framework import device, store
+from stack.framework import devices as device
+from stack.framework import store
 from stack.framework.cell import unsettled
 
 

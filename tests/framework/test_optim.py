@@ -19,6 +19,15 @@ CASES = {
     "adam": ("Adam", {"lr": 0.01, "weight_decay": 0.1}),
     "adamw": ("AdamW", {"lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-6}),
     "adamw_defaults": ("AdamW", {}),
+    "dampening": ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.3, "maximize": True}),
+    "amsgrad": ("Adam", {"lr": 0.01, "amsgrad": True, "weight_decay": 0.1}),
+    "adamax": ("Adamax", {"lr": 0.01, "weight_decay": 0.1}),
+    "radam": ("RAdam", {"lr": 0.01, "betas": (0.8, 0.9)}),
+    "nadam": ("NAdam", {"lr": 0.01, "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    "adagrad": ("Adagrad", {"lr": 0.1, "lr_decay": 0.2, "initial_accumulator_value": 0.1}),
+    "adadelta": ("Adadelta", {"weight_decay": 0.1}),
+    "rmsprop": ("RMSprop", {"lr": 0.01, "momentum": 0.9, "centered": True}),
+    "rprop": ("Rprop", {}),
 }
 SHAPES = [(3, 5), (7,), (), (16, 2)]
 
@@ -90,6 +99,67 @@ def test_parameters_without_a_gradient_stay(draw_floats):
     ours.step()
     for p, q in zip(mine, before, strict=True):
         np.testing.assert_array_equal(p.numpy(), q)
+
+
+def test_each_parameter_counts_its_own_steps(draw_floats):
+    mine, theirs = twins(draw_floats)
+    ours, peer = optim.Adam(mine, lr=0.1), torch.optim.Adam(theirs, lr=0.1)
+    for step, missing in enumerate([{0, 1}, {0, 1}, {1}, {}, {2}, {}]):
+        set_gradients(mine, theirs, step, missing)
+        ours.step(), peer.step()
+        same(mine, theirs)
+    counts = [s["step"].item() for s in ours.state_dict()["state"].values()]
+    assert counts == [4, 3, 5, 6]
+    again = optim.Adam(mine, lr=0.1)
+    again.load_state_dict(ours.state_dict())
+    set_gradients(mine, theirs, 9)
+    again.step(), peer.step()
+    same(mine, theirs)
+
+
+def test_a_group_that_is_added_later_begins_anew(draw_floats):
+    mine, theirs = twins(draw_floats)
+    ours, peer = optim.Adam(mine[:2], lr=0.1), torch.optim.Adam(theirs[:2], lr=0.1)
+
+    @ht.jit
+    def jitted(gradients):
+        for p, d in zip(mine, gradients, strict=True):
+            p.grad = d
+        ours.step()
+
+    for step in range(4):
+        if step == 2:
+            ours.add_param_group({"params": mine[2:], "lr": 0.05})
+            peer.add_param_group({"params": theirs[2:], "lr": 0.05})
+        set_gradients(mine, theirs, step)
+        jitted([p.grad for p in mine]), peer.step()
+    same(mine, theirs)
+    assert ours.state[mine[2]]["step"].item() == 2
+    with pytest.raises(ht.TensorError, match="given twice"):
+        ours.add_param_group({"params": mine[0]})
+
+
+def test_a_closure_computes_the_loss(draw_floats):
+    (a,) = draw_floats((3,))
+    p = nn.Parameter(ht.tensor(a))
+    optimizer = optim.SGD([p], lr=0.5)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (p * p).sum()
+        loss.backward()
+        return loss
+
+    with ht.no_grad():
+        loss = optimizer.step(closure)
+    np.testing.assert_allclose(loss.item(), (a * a).sum(), rtol=1e-6)
+    np.testing.assert_allclose(p.detach().numpy(), 0, atol=1e-7)
+
+
+def test_groups_may_hold_what_a_script_needs():
+    p = nn.Parameter(ht.zeros(1))
+    optimizer = optim.SGD([{"params": [p], "name": "head", "lr_scale": 2}])
+    assert (optimizer.param_groups[0]["name"], optimizer.param_groups[0]["lr_scale"]) == ("head", 2)
 
 
 def test_element_types_have_arrays_of_their_own(draw_floats):
@@ -212,19 +282,25 @@ def test_one_request_updates_all_parameters(draw_floats, engine):
     assert engine.nodes_run == [6]
 
 
+def warmed(s, o):
+    return s.LinearLR(o, 0.5, total_iters=2)
+
+
 SCHEDULES = {
-    "lambda": (
-        lambda o: optim.lr_scheduler.LambdaLR(o, lambda n: 0.9**n),
-        lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda n: 0.9**n),
-    ),
-    "linear": (
-        lambda o: optim.lr_scheduler.LinearLR(o, 0.1, 1.0, 4),
-        lambda o: torch.optim.lr_scheduler.LinearLR(o, 0.1, 1.0, 4),
-    ),
-    "cosine": (
-        lambda o: optim.lr_scheduler.CosineAnnealingLR(o, 5, 0.01),
-        lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 5, 0.01),
-    ),
+    "lambda": lambda s, o: s.LambdaLR(o, lambda n: 0.9**n),
+    "multiplicative": lambda s, o: s.MultiplicativeLR(o, lambda n: 1 - n / 10),
+    "linear": lambda s, o: s.LinearLR(o, 0.1, 1.0, 4),
+    "constant": lambda s, o: s.ConstantLR(o, 0.3, 3),
+    "steps": lambda s, o: s.StepLR(o, 2, 0.5),
+    "milestones": lambda s, o: s.MultiStepLR(o, [1, 3, 3], 0.5),
+    "exponential": lambda s, o: s.ExponentialLR(o, 0.7),
+    "polynomial": lambda s, o: s.PolynomialLR(o, 4, 2.0),
+    "cosine": lambda s, o: s.CosineAnnealingLR(o, 5, 0.01),
+    "restarts": lambda s, o: s.CosineAnnealingWarmRestarts(o, 2, 2, 0.01),
+    "one_cycle": lambda s, o: s.OneCycleLR(o, 1.0, 7, cycle_momentum=False, three_phase=True),
+    "cycle": lambda s, o: s.CyclicLR(o, 0.1, 1.0, 2, 3, "triangular2", cycle_momentum=False),
+    "sequence": lambda s, o: s.SequentialLR(o, [warmed(s, o), s.ExponentialLR(o, 0.5)], [3]),
+    "chain": lambda s, o: s.ChainedScheduler([warmed(s, o), s.ExponentialLR(o, 0.5)]),
 }
 
 
@@ -232,15 +308,50 @@ SCHEDULES = {
 def test_schedules(name, draw_floats):
     mine, theirs = twins(draw_floats)
     ours, peer = optim.SGD(mine, lr=0.1), torch.optim.SGD(theirs, lr=0.1)
-    schedules = SCHEDULES[name][0](ours), SCHEDULES[name][1](peer)
+    make = SCHEDULES[name]
+    schedules = make(optim.lr_scheduler, ours), make(torch.optim.lr_scheduler, peer)
     for step in range(7):
         np.testing.assert_allclose(
             schedules[0].get_last_lr(), schedules[1].get_last_lr(), rtol=1e-9
         )
         set_gradients(mine, theirs, step)
         ours.step(), peer.step()
-        schedules[0].step(), schedules[1].step()
+        if step < 6:
+            schedules[0].step(), schedules[1].step()
     same(mine, theirs)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam"])
+@pytest.mark.parametrize("name", ["OneCycleLR", "CyclicLR"])
+def test_cycles_of_rate_and_momentum(kind, name, draw_floats):
+    mine, theirs = twins(draw_floats)
+    extra = {"momentum": 0.9} if kind == "SGD" else {}
+    ours = getattr(optim, kind)(mine, lr=0.1, **extra)
+    peer = getattr(torch.optim, kind)(theirs, lr=0.1, **extra)
+    options = {"total_steps": 6} if name == "OneCycleLR" else {"base_lr": 0.01, "step_size_up": 2}
+    schedules = [
+        getattr(o.lr_scheduler, name)(each, max_lr=0.3, **options)
+        for o, each in ((optim, ours), (torch.optim, peer))
+    ]
+    for step in range(6):
+        set_gradients(mine, theirs, step)
+        ours.step(), peer.step()
+        same(mine, theirs, rtol=1e-4, atol=1e-5)
+        if step < 5:
+            schedules[0].step(), schedules[1].step()
+            key = "momentum" if kind == "SGD" else "betas"
+            a, b = (np.ravel(o.param_groups[0][key]) for o in (ours, peer))
+            np.testing.assert_allclose(a, b, rtol=1e-9)
+
+
+def test_a_plateau_lowers_the_rate():
+    p, q = nn.Parameter(ht.zeros(1)), torch.nn.Parameter(torch.zeros(1))
+    settings = {"factor": 0.5, "patience": 1, "cooldown": 1}
+    ours = optim.lr_scheduler.ReduceLROnPlateau(optim.SGD([p], lr=1.0), **settings)
+    peer = torch.optim.lr_scheduler.ReduceLROnPlateau(torch.optim.SGD([q], lr=1.0), **settings)
+    for metric in [5, 4, 4, 4, 4, 4, 4, 4, 3, 3, 3, 3]:
+        ours.step(metric), peer.step(metric)
+        assert ours.get_last_lr() == peer.get_last_lr()
 
 
 def test_warm_up_then_cosine():

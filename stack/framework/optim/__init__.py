@@ -1,8 +1,22 @@
 """Optimizers and learning-rate schedules."""
 
 from stack.framework.optim import lr_scheduler
-from stack.framework.optim.adam import Adam, AdamW
+from stack.framework.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
+from stack.framework.optim.adaptive import Adadelta, Adagrad, RMSprop, Rprop
 from stack.framework.optim.optimizer import Optimizer
 from stack.framework.optim.sgd import SGD
 
-__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "lr_scheduler"]
+__all__ = [
+    "SGD",
+    "Adadelta",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Adamax",
+    "NAdam",
+    "Optimizer",
+    "RAdam",
+    "RMSprop",
+    "Rprop",
+    "lr_scheduler",
+]

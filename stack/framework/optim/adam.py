@@ -1,96 +1,340 @@
-"""Adam and AdamW."""
+"""Adam and its kin: steps by running means of gradients and of their squares."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
-
-import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
-from stack.framework.cell import rebind
-from stack.framework.create import tensor
 from stack.framework.expr import elementwise as e
+from stack.framework.expr.operand import Operand, as_node
 from stack.framework.optim.optimizer import Optimizer, Shard
-from stack.framework.tensor import Tensor
+
+Betas = tuple[float, float]
 
 
-class Adam(Optimizer):
-    """p -= lr * m / (sqrt(v) + eps), with m and v the bias-corrected running means of d and of d *
-    d.
+class Moments(Optimizer):
+    """Keeps m and v, the running means of d and of d * d, and 1 - beta^t of each beta, where d is
+    the gradient plus weight_decay * p (or, decoupled, p is multiplied by 1 - lr * weight_decay)."""
 
-    d is the gradient plus weight_decay * p. The correction counts the optimizer's steps: unlike in
-    PyTorch, which counts those of each parameter, also the ones in which a parameter had no
-    gradient and stayed as it was.
-    """
+    state_names: tuple[str, ...] = ("exp_avg", "exp_avg_sq")
+    schedulable: tuple[tuple[str, int | None], ...] = (("betas", 0), ("betas", 1))
 
-    state_names = ("exp_avg", "exp_avg_sq")
+    def numbers_at(self, steps: float) -> dict[Hashable, float]:
+        each = {b for pair in self.setting("betas") for b in pair}
+        return {b: -math.expm1(steps * math.log(b)) if b else float(steps > 0) for b in each}
+
+    def advance(self, shard: Shard) -> dict[Hashable, Node]:
+        # 1 - beta^t, kept by its recurrence because 1 - 0.999 loses four digits in float32.
+        return {
+            b: e.add(e.mul(shard.numbers[b].node, b), 1 - b)
+            for b in shard.numbers
+            if isinstance(b, float | int)
+        }
+
+    def correction(self, shard: Shard, which: int) -> list[Node]:
+        """1 - beta^t for every group's beta of that number."""
+        return [_left(shard, beta) for beta in self.operands("betas", which)]
+
+    def decayed(self, shard: Shard, value: Node, gradient: Node) -> tuple[Node, Node]:
+        """p and d with their part of the weight decay."""
+        spread, decay = shard.spread, self.setting("weight_decay")
+        apart = self.setting("decoupled_weight_decay")
+        if any(w for w, a in zip(decay, apart, strict=True) if a):
+            each = zip(self.rates(), decay, apart, strict=True)
+            kept = [e.sub(1.0, e.mul(r, w * a)) for r, w, a in each]
+            value = g.mul(value, spread.vector(kept))
+        if any(w for w, a in zip(decay, apart, strict=True) if not a):
+            joined = [w * (not a) for w, a in zip(decay, apart, strict=True)]
+            gradient = g.add(gradient, g.mul(spread.vector(joined), value))
+        return value, gradient
+
+    def means(self, shard: Shard, d: Node) -> tuple[Node, Node]:
+        """The new m and v."""
+        spread, (first, second) = shard.spread, (self.operands("betas", i) for i in (0, 1))
+        m, v = shard.state["exp_avg"].node, shard.state["exp_avg_sq"].node
+        m = g.add(m, g.mul(g.sub(d, m), spread.vector([_rest(b) for b in first])))
+        fresh = g.mul(g.mul(d, d), spread.vector([_rest(b) for b in second]))
+        return m, g.add(g.mul(v, spread.vector(second)), fresh)
+
+
+def _rest(beta: Operand) -> Operand:
+    return e.sub(1.0, beta) if isinstance(beta, Node) else 1 - beta
+
+
+def _left(shard: Shard, beta: Operand) -> Node:
+    """1 - beta^t."""
+    if not isinstance(beta, Node) and beta in shard.numbers:
+        return shard.numbers[beta].node
+    return e.sub(1.0, g.pow(as_node(beta, DType.F32), shard.steps.node))
+
+
+def quotients(a: Sequence[Node], b: Sequence[Node]) -> list[Node]:
+    """The quotient of each pair."""
+    return [g.div(x, y) for x, y in zip(a, b, strict=True)]
+
+
+class Adam(Moments):
+    """p -= lr * m / (sqrt(v) + eps), with m and v bias-corrected; with amsgrad the greatest v so
+    far takes v's place. Kingma and Ba, https://arxiv.org/abs/1412.6980."""
+
     decoupled = False
 
     def __init__(
         self,
         params: Iterable[Any],
         lr: Any = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
+        betas: Betas = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+        decoupled_weight_decay: bool | None = None,
     ) -> None:
-        super().__init__(
-            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        )
-        each = sorted({b for pair in self.setting("betas") for b in pair})
-        # 1 - beta^t, kept by its recurrence because 1 - 0.999 loses four digits in float32.
-        self._corrections = {b: tensor(np.float32(0), device=self.steps.device) for b in each}
-
-    def advance(self) -> None:
-        super().advance()
-        for beta, cell in self._corrections.items():
-            rebind(cell, e.add(e.mul(cell.node, beta), 1 - beta))
-
-    def _set_steps(self, count: float) -> None:
-        super()._set_steps(count)
-        for beta, cell in self._corrections.items():
-            done = -math.expm1(count * math.log(beta)) if beta else float(count > 0)
-            rebind(cell, g.const(done, DType.F32))
-
-    def _correction(self, which: int) -> list[Node]:
-        return [self._corrections[pair[which]].node for pair in self.setting("betas")]
+        apart = self.decoupled if decoupled_weight_decay is None else decoupled_weight_decay
+        if amsgrad:
+            self.state_names = (*self.state_names, "max_exp_avg_sq")
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "amsgrad": amsgrad,
+            "maximize": maximize,
+            "decoupled_weight_decay": apart,
+        }
+        super().__init__(params, defaults)
 
     def update(self, shard: Shard, value: Node, gradient: Node) -> tuple[Node, dict[str, Node]]:
-        spread, betas = shard.spread, self.setting("betas")
-        rates, decay = self.rates(), self.setting("weight_decay")
-        d = gradient
-        if any(decay) and self.decoupled:
-            kept = [e.sub(1.0, e.mul(r, w)) for r, w in zip(rates, decay, strict=True)]
-            value = g.mul(value, spread.vector(kept))
-        elif any(decay):
-            d = g.add(d, g.mul(spread.vector(decay), value))
-        m, v = shard.state["exp_avg"].node, shard.state["exp_avg_sq"].node
-        m = g.add(m, g.mul(g.sub(d, m), spread.vector([1 - b for b, _ in betas])))
-        fresh = g.mul(g.mul(d, d), spread.vector([1 - b for _, b in betas]))
-        v = g.add(g.mul(v, spread.vector([b for _, b in betas])), fresh)
-        size = [g.div(r, c) for r, c in zip(rates, self._correction(0), strict=True)]
-        scale = spread.vector([g.sqrt(c) for c in self._correction(1)])
+        spread = shard.spread
+        value, d = self.decayed(shard, value, gradient)
+        m, v = self.means(shard, d)
+        state = {"exp_avg": m, "exp_avg_sq": v}
+        if "max_exp_avg_sq" in shard.state:
+            most = g.maximum(shard.state["max_exp_avg_sq"].node, v)
+            flags = [float(a) for a in self.setting("amsgrad")]
+            v = most if all(flags) else e.where(e.gt(spread.vector(flags), 0), most, v)
+            state["max_exp_avg_sq"] = most
+        size = quotients(self.rates(), self.correction(shard, 0))
+        scale = spread.vector([g.sqrt(c) for c in self.correction(shard, 1)])
         bottom = g.add(g.div(g.sqrt(v), scale), spread.vector(self.setting("eps")))
-        moved = g.sub(value, g.div(g.mul(m, spread.vector(size)), bottom))
-        return moved, {"exp_avg": m, "exp_avg_sq": v}
+        return g.sub(value, g.div(g.mul(m, spread.vector(size)), bottom)), state
 
 
 class AdamW(Adam):
     """Adam whose weight decay does not pass through the gradient: p *= 1 - lr * weight_decay
-    first."""
+    first. Loshchilov and Hutter, https://arxiv.org/abs/1711.05101."""
 
     decoupled = True
 
     def __init__(
         self,
         params: Iterable[Any],
-        lr: float | Tensor = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
+        lr: Any = 1e-3,
+        betas: Betas = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, maximize=maximize)
+
+
+class Adamax(Moments):
+    """p -= lr / (1 - beta1^t) * m / u, with u = max(beta2 * u, abs(d) + eps): Adam with the
+    greatest gradient in the place of v. Kingma and Ba, https://arxiv.org/abs/1412.6980."""
+
+    state_names = ("exp_avg", "exp_inf")
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: Any = 2e-3,
+        betas: Betas = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        foreach: bool | None = None,
+        *,
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "decoupled_weight_decay": False,
+        }
+        super().__init__(params, defaults)
+
+    def update(self, shard: Shard, value: Node, gradient: Node) -> tuple[Node, dict[str, Node]]:
+        spread, (first, second) = shard.spread, (self.operands("betas", i) for i in (0, 1))
+        value, d = self.decayed(shard, value, gradient)
+        m, u = shard.state["exp_avg"].node, shard.state["exp_inf"].node
+        m = g.add(m, g.mul(g.sub(d, m), spread.vector([_rest(b) for b in first])))
+        most = g.add(g.abs(d), spread.vector(self.setting("eps")))
+        u = g.maximum(g.mul(u, spread.vector(second)), most)
+        size = spread.vector(quotients(self.rates(), self.correction(shard, 0)))
+        return g.sub(value, g.mul(size, g.div(m, u))), {"exp_avg": m, "exp_inf": u}
+
+
+class RAdam(Moments):
+    """Adam whose steps are scaled by how sure v is, and which takes m alone while v is not: Liu et
+    al., https://arxiv.org/abs/1908.03265."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: Any = 1e-3,
+        betas: Betas = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        decoupled_weight_decay: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "decoupled_weight_decay": decoupled_weight_decay,
+        }
+        super().__init__(params, defaults)
+
+    schedulable = ()
+
+    # The length of the average, rho = 2 / (1 - b) - 1 - 2 t b^t / (1 - b^t), is the difference of
+    # numbers near 2000. With s = t (1 - b) - (1 - b^t), a sum of positive terms by its recurrence,
+    # it is 2 t - 1 - 2 s / ((1 - b) (1 - b^t)), in which float32 loses nothing.
+
+    def numbers_at(self, steps: float) -> dict[Hashable, float]:
+        numbers = super().numbers_at(steps)
+        for _, b in self.setting("betas"):
+            numbers["excess", b] = steps * (1 - b) - numbers[b]
+        return numbers
+
+    def advance(self, shard: Shard) -> dict[Hashable, Node]:
+        found = super().advance(shard)
+        for b in {pair[1] for pair in self.setting("betas")}:
+            before, excess = shard.numbers[b].node, shard.numbers["excess", b].node
+            found["excess", b] = g.add(excess, e.mul(before, 1 - b))
+        return found
+
+    def update(self, shard: Shard, value: Node, gradient: Node) -> tuple[Node, dict[str, Node]]:
+        spread = shard.spread
+        value, d = self.decayed(shard, value, gradient)
+        m, v = self.means(shard, d)
+        sure, size, scale = [], [], []
+        for rate, (a, b) in zip(self.rates(), self.setting("betas"), strict=True):
+            c, t = shard.numbers[b].node, shard.steps.node
+            ratio = g.div(shard.numbers["excess", b].node, e.mul(c, 1 - b))
+            rho, end = e.sub(e.mul(g.sub(t, ratio), 2.0), 1.0), 2 / (1 - b) - 1
+            top = e.mul(e.mul(e.sub(rho, 4.0), e.sub(rho, 2.0)), end)
+            squared = g.div(top, e.mul(rho, (end - 4) * (end - 2)))
+            is_sure = e.gt(rho, 5.0)
+            sure.append(e.where(is_sure, 1.0, 0.0))
+            scale.append(g.sqrt(e.mul(e.where(is_sure, squared, 1.0), c)))
+            size.append(g.div(rate, shard.numbers[a].node))
+        bottom = g.add(g.sqrt(v), spread.vector(self.setting("eps")))
+        rated = g.div(g.mul(m, spread.vector(scale)), bottom)
+        step = g.where(e.gt(spread.vector(sure), 0.0), rated, m)
+        return g.sub(value, g.mul(spread.vector(size), step)), {"exp_avg": m, "exp_avg_sq": v}
+
+
+class NAdam(Moments):
+    """Adam with Nesterov's look ahead: the step takes the next m, with mu_t = beta1 * (1 - 0.5 *
+    0.96^(t * momentum_decay)) in the place of beta1.
+    Dozat, https://openreview.net/pdf?id=OM0jvwB8jIp57ZJjtNEZ."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: Any = 2e-3,
+        betas: Betas = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False,
+        *,
+        foreach: bool | None = None,
+        maximize: bool = False,
+        capturable: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "momentum_decay": momentum_decay,
+            "maximize": maximize,
+            "decoupled_weight_decay": decoupled_weight_decay,
+        }
+        super().__init__(params, defaults)
+
+    schedulable = ()
+
+    def _kinds(self) -> set[tuple[str, float, float]]:
+        pairs = zip(self.setting("betas"), self.setting("momentum_decay"), strict=True)
+        return {("product", b, psi) for (b, _), psi in pairs}
+
+    def numbers_at(self, steps: float) -> dict[Hashable, float]:
+        numbers = super().numbers_at(steps)
+        for kind in self._kinds():
+            each = (_mu(kind[1], kind[2], t) for t in range(1, int(steps) + 1))
+            numbers[kind] = math.prod(each)
+        return numbers
+
+    def advance(self, shard: Shard) -> dict[Hashable, Node]:
+        found = super().advance(shard)
+        for kind in self._kinds():
+            mu = _mu_node(kind[1], kind[2], shard.steps.node)
+            found[kind] = g.mul(shard.numbers[kind].node, mu)
+        return found
+
+    def update(self, shard: Shard, value: Node, gradient: Node) -> tuple[Node, dict[str, Node]]:
+        spread = shard.spread
+        value, d = self.decayed(shard, value, gradient)
+        m, v = self.means(shard, d)
+        now, ahead = [], []
+        settings = zip(
+            self.rates(), self.setting("betas"), self.setting("momentum_decay"), strict=True
+        )
+        for rate, (b, _), psi in settings:
+            product, t = shard.numbers["product", b, psi].node, shard.steps.node
+            mu, following = _mu_node(b, psi, t), _mu_node(b, psi, e.add(t, 1.0))
+            now.append(g.div(g.mul(rate, e.sub(1.0, mu)), e.sub(1.0, product)))
+            ahead.append(g.div(g.mul(rate, following), e.sub(1.0, g.mul(product, following))))
+        scale = spread.vector([g.sqrt(c) for c in self.correction(shard, 1)])
+        bottom = g.add(g.div(g.sqrt(v), scale), spread.vector(self.setting("eps")))
+        step = g.add(g.mul(spread.vector(now), d), g.mul(spread.vector(ahead), m))
+        return g.sub(value, g.div(step, bottom)), {"exp_avg": m, "exp_avg_sq": v}
+
+
+def _mu(beta: float, psi: float, t: float) -> float:
+    return beta * (1 - 0.5 * math.pow(0.96, t * psi))
+
+
+def _mu_node(beta: float, psi: float, t: Node) -> Node:
+    power = g.exp(e.mul(t, psi * math.log(0.96)))
+    return g.cast(e.mul(e.sub(1.0, e.mul(power, 0.5)), beta), DType.F32)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
-from stack.framework.device import default_device
+from stack.framework.devices import default_device
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
 from stack.framework.flat import FlatLayout, home_of

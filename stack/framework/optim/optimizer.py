@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -14,30 +15,43 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework import store
-from stack.framework.cell import become, rebind, traces
+from stack.framework.cell import Cell, become, rebind, traces
 from stack.framework.create import tensor
-from stack.framework.device import engine
+from stack.framework.devices import engine
 from stack.framework.errors import CheckpointError, TensorError, TracingError, where_called
+from stack.framework.expr.operand import Operand
 from stack.framework.flat import FlatParameters
-from stack.framework.mode import no_grad
+from stack.framework.mode import enable_grad, no_grad
 from stack.framework.optim.groups import GroupSpread, mask, view
 from stack.framework.realize import refuse_in_trace
 from stack.framework.tensor import Tensor
 
 Group = dict[str, Any]
+Member = tuple[int, int, Tensor]
+"""A parameter with its number and that of its group."""
+Place = tuple[int, str, int | None]
+"""The group's number, the name of a setting, and which member of it."""
+
+WAYS = frozenset({"foreach", "fused", "capturable", "differentiable"})
+"""Settings by which PyTorch chooses among implementations. They are taken and change nothing."""
 
 
 class Shard:
-    """The parameters of one element type and device: their flat array, and state of the same layout
-    by name."""
+    """Parameters of one element type and device that have taken the same steps: their flat array,
+    state of the same layout by name, the number of steps, and numbers that follow from it."""
 
-    def __init__(self, members: Sequence[tuple[int, int, Tensor]], names: Sequence[str]) -> None:
+    def __init__(
+        self, members: Sequence[Member], names: Sequence[str], numbers: Mapping[Hashable, float]
+    ) -> None:
+        self.members = list(members)
         self.indices = [i for i, _, _ in members]
         self.flat = FlatParameters([p for _, _, p in members])
         self.layout = self.flat.layout
         cell = self.flat.cell
         self.spread = GroupSpread.of(self.layout, [group for _, group, _ in members], cell.dtype)
         self.state = {name: _zeros(self.layout.size, cell) for name in names}
+        self.steps = tensor(np.float32(0), device=cell.device)
+        self.numbers = {k: tensor(np.float32(v), device=cell.device) for k, v in numbers.items()}
 
     def gradient(self) -> tuple[Node, list[bool]]:
         """The flat gradient, 0 where a parameter has none, and which have one."""
@@ -61,50 +75,76 @@ class Optimizer(ABC):
 
     The parameters' values move into arrays that the optimizer owns. `param_groups` are dicts with
     "params" and settings; "lr" may be changed at any time, also between calls of a jitted step; the
-    others are part of a plan. A parameter without a gradient stays as it is. The step count is the
-    optimizer's, not each parameter's.
+    others are part of a plan. A parameter without a gradient stays as it is, and its step does not
+    count; within one jitted step it counts where another of its element type has a gradient.
     """
 
     state_names: tuple[str, ...] = ()
+    """What is kept for each element of a parameter."""
+
+    schedulable: tuple[tuple[str, int | None], ...] = ()
+    """The settings beside "lr", or members of them, that schedules change: once one has changed it
+    is a value on the device, no longer a part of plans."""
 
     def __init__(self, params: Iterable[Any], defaults: Group) -> None:
         refuse_in_trace("an optimizer was made")
-        self.param_groups = _grouped(params, defaults)
-        placed: dict[tuple[str, DType], list[tuple[int, int, Tensor]]] = defaultdict(list)
-        members = [(k, p) for k, group in enumerate(self.param_groups) for p in group["params"]]
-        _check(members)
-        for i, (k, p) in enumerate(members):
-            placed[p.device, p.dtype].append((i, k, p))
-        self.shards = [Shard(parts, self.state_names) for parts in placed.values()]
-        device = members[0][1].device
-        self.steps = tensor(np.float32(0), device=device)
-        self._rates = [
-            tensor(np.float32(_number(group["lr"])), device=device) for group in self.param_groups
-        ]
-        self._written = [_number(group["lr"]) for group in self.param_groups]
+        self.defaults = {k: v for k, v in defaults.items() if k not in WAYS}
+        self.param_groups: list[Group] = []
+        self.shards: tuple[Shard, ...] = ()
+        self._written: dict[Place, float] = {}
+        self._cells: dict[Place, Tensor] = {}
+        self.moving: frozenset[Place] = frozenset()
+        for group in _grouped(params):
+            self._add(group)
+        self._place(range(len(self.param_groups)))
         store.add_settler(self)
 
     @abstractmethod
     def update(self, shard: Shard, value: Node, gradient: Node) -> tuple[Node, dict[str, Node]]:
         """The new flat parameters and the new flat state by name."""
 
-    def advance(self) -> None:
-        """Count a step."""
-        rebind(self.steps, g.add(self.steps.node, g.const(1, DType.F32)))
+    def state_at_first(self, name: str) -> float:
+        """What a state has in each place before the first step."""
+        return 0.0
 
-    def step(self) -> None:
-        """Move every parameter that has a gradient."""
+    def numbers_at(self, steps: float) -> dict[Hashable, float]:
+        """The numbers that a shard keeps, after so many steps; `advance` gives those of the next
+        step on the device."""
+        return {}
+
+    def advance(self, shard: Shard) -> dict[Hashable, Node]:
+        """The shard's numbers after the step that its count now names."""
+        return {}
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Move every parameter that has a gradient. A closure is called first, to compute the loss
+        and its gradients; its result is returned."""
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
         with no_grad():
             self.settle()
-            self.advance()
+            if traces:
+                traces[-1].note(self, "shards")
+                traces[-1].note(self, "moving")
+            else:
+                self._split_by([[p.grad is not None for _, _, p in s.members] for s in self.shards])
             for shard in self.shards:
                 shard.flat.settle()
                 self._step(shard)
+        return loss
 
     def _step(self, shard: Shard) -> None:
         gradient, active = shard.gradient()
         if not any(active):
             return
+        rebind(shard.steps, g.add(shard.steps.node, g.const(1, DType.F32)))
+        for key, node in self.advance(shard).items():
+            rebind(shard.numbers[key], node)
+        uphill = [float(not group["maximize"]) * 2 - 1 for group in self.param_groups]
+        if -1.0 in uphill:
+            gradient = g.mul(gradient, shard.spread.vector(uphill))
         old = {name: s.node for name, s in shard.state.items()}
         value, state = self.update(shard, shard.flat.cell.node, gradient)
         if not all(active):
@@ -130,32 +170,126 @@ class Optimizer(ABC):
 
     def rates(self) -> list[Node]:
         """Every group's learning rate, 0-d."""
-        given = self.setting("lr")
+        given = enumerate(self.setting("lr"))
         return [
-            lr.node if isinstance(lr, Tensor) else r.node
-            for lr, r in zip(given, self._rates, strict=True)
+            lr.node if isinstance(lr, Tensor) else self._cells[k, "lr", None].node
+            for k, lr in given
         ]
 
-    def settle(self) -> None:
-        """Bring learning rates that were changed on the host to the device."""
-        for k, group in enumerate(self.param_groups):
-            lr = group["lr"]
-            if not isinstance(lr, Tensor) and lr != self._written[k]:
-                self._write_rate(k, float(lr))
+    def operands(self, name: str, part: int | None = None) -> list[Operand]:
+        """A schedulable setting of every group, or a member of it: a number, or once it has
+        changed its value on the device."""
+        found: list[Operand] = []
+        for k, value in enumerate(self.setting(name)):
+            cell = self._cells.get((k, name, part))
+            found.append((value if part is None else value[part]) if cell is None else cell.node)
+        return found
 
-    def _write_rate(self, k: int, lr: float) -> None:
+    def settle(self) -> None:
+        """Bring what was changed on the host to the device."""
+        for k, group in enumerate(self.param_groups):
+            for name, part in (("lr", None), *self.schedulable):
+                value = group[name] if part is None else group[name][part]
+                if not isinstance(value, Tensor) and value != self._written[k, name, part]:
+                    self._write((k, name, part), float(value))
+
+    def _write(self, place: Place, value: float) -> None:
         if traces:
             raise TracingError(
-                f"the learning rate changes while {traces[-1].function!r} is traced, so it "
-                "would change only "
-                "once; step the schedule outside of the jitted function"
+                f"{place[1]!r} changes while {traces[-1].function!r} is traced, so it would change "
+                "only once; step the schedule outside of the jitted function"
             )
-        cell = self._rates[k]
-        array = engine(cell.device).put(np.asarray(np.float32(lr)), DType.F32)
-        become(cell, store.holding(array))
-        self._written[k] = lr
+        cell = self._cells.get(place)
+        if cell is None:
+            device = self._cells[0, "lr", None].device
+            self._cells[place] = tensor(np.float32(value), device=device)
+            self.moving |= {place}
+            Cell.changes += 1
+        else:
+            array = engine(cell.device).put(np.asarray(np.float32(value)), DType.F32)
+            become(cell, store.holding(array))
+        self._written[place] = value
+
+    # groups and shards
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Move these parameters, too, with the group's settings."""
+        refuse_in_trace("a parameter group was added")
+        self._add(param_group)
+        self._place([len(self.param_groups) - 1])
+
+    def _add(self, group: Group) -> None:
+        given = group["params"]
+        params = [given] if isinstance(given, Tensor) else list(given)
+        extra = {k: v for k, v in group.items() if k not in WAYS}
+        for name in set(extra) - {"params", *self.defaults}:
+            if near := get_close_matches(name, self.defaults, cutoff=0.75):
+                raise TensorError(f"unknown settings {[name]}; did you mean {near[0]!r}?")
+        _check(params, {id(p) for g in self.param_groups for p in g["params"]})
+        full = {**self.defaults, **extra, "params": params}
+        if not isinstance(full["lr"], Tensor) and not full["lr"] >= 0:
+            raise ValueError(f"a learning rate is at least 0, got {full['lr']!r}")
+        self.param_groups.append(full)
+        k = len(self.param_groups) - 1
+        for name, part in (("lr", None), *self.schedulable):
+            value = full[name] if part is None else full[name][part]
+            self._written[k, name, part] = _number(value)
+        first = self._cells.get((0, "lr", None), params[0])
+        rate = tensor(np.float32(_number(full["lr"])), device=first.device)
+        self._cells[k, "lr", None] = rate
+
+    def _place(self, groups: Iterable[int]) -> None:
+        """Move the parameters of these groups into shards."""
+        each = [(k, p) for k, group in enumerate(self.param_groups) for p in group["params"]]
+        placed: dict[tuple[str, DType], list[Member]] = defaultdict(list)
+        chosen = set(groups)
+        for i, (k, p) in enumerate(each):
+            if k in chosen:
+                placed[p.device, p.dtype].append((i, k, p))
+        made = [Shard(parts, self.state_names, self.numbers_at(0)) for parts in placed.values()]
+        for shard in made:
+            for name, cell in shard.state.items():
+                if first := self.state_at_first(name):
+                    rebind(cell, g.full(cell.shape, first, cell.dtype))
+        self._set_shards([*self.shards, *made])
+
+    def _set_shards(self, shards: Iterable[Shard]) -> None:
+        self.shards = tuple(shards)
+        Cell.changes += 1
+
+    def _split_by(self, classes: Sequence[Sequence[Hashable]]) -> None:
+        """Divide each shard into one for each class among its members, given one for each."""
+        if all(len(set(each)) <= 1 for each in classes):
+            return
+        found: list[Shard] = []
+        for shard, each in zip(self.shards, classes, strict=True):
+            kinds = list(dict.fromkeys(each))
+            found += [shard] if len(kinds) < 2 else [self._part(shard, each, k) for k in kinds]
+        self._set_shards(found)
+
+    def _part(self, shard: Shard, classes: Sequence[Hashable], kind: Hashable) -> Shard:
+        """The members of one class, with their state."""
+        shard.flat.settle()
+        chosen = [at for at, each in enumerate(classes) if each == kind]
+        parts = {n: shard.layout.split(s.node) for n, s in shard.state.items()}
+        part = Shard([shard.members[at] for at in chosen], list(shard.state), {})
+        for name, split in parts.items():
+            rebind(part.state[name], part.layout.join([split[at] for at in chosen]))
+        part.steps, part.numbers = shard.steps.clone(), {}
+        rebind(part.steps, shard.steps.node)
+        for key, number in shard.numbers.items():
+            part.numbers[key] = number.clone()
+            rebind(part.numbers[key], number.node)
+        return part
 
     # state
+
+    @property
+    def state(self) -> dict[Tensor, dict[str, Tensor]]:
+        """What is kept for each parameter, by name, as of now; `load_state_dict` changes it."""
+        found = self.state_dict()["state"]
+        params = [p for group in self.param_groups for p in group["params"]]
+        return {params[i]: parts for i, parts in found.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """ "state": by parameter number its "step" and its tensors by name; "param_groups": the
@@ -164,7 +298,7 @@ class Optimizer(ABC):
         for shard in self.shards:
             for at, i in enumerate(shard.indices):
                 parts = {n: view(s, shard.layout, at).detach() for n, s in shard.state.items()}
-                state[i] = {"step": self.steps.detach(), **parts}
+                state[i] = {"step": shard.steps.detach(), **parts}
         groups, first = [], 0
         for group in self.param_groups:
             plain = {
@@ -176,29 +310,54 @@ class Optimizer(ABC):
             first += len(group["params"])
         return {"state": dict(sorted(state.items())), "param_groups": groups}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`. Raises CheckpointError when it is of other parameters, and
         changes nothing."""
-        groups = state["param_groups"]
+        groups = state_dict["param_groups"]
         sizes = [len(group["params"]) for group in self.param_groups]
         given = [len(group["params"]) for group in groups]
         if sizes != given:
             raise CheckpointError(
                 f"the optimizer has groups of {sizes} parameters, the state of {given}"
             )
-        parts = {int(i): s for i, s in state["state"].items()}
-        found = (
-            [(s, n, _joined(s, n, parts)) for s in self.shards for n in s.state] if parts else []
-        )
-        for shard, name, node in found:
-            rebind(shard.state[name], node)
+        parts = {int(i): s for i, s in state_dict["state"].items()}
+        for shard in self.shards:
+            for at, i in enumerate(shard.indices):
+                _check_parts(i, shard.layout.shapes[at], shard.state, parts.get(i, {}))
+        counts = {i: float(s.get("step", 0)) for i, s in parts.items()}
+        self._split_by([[counts.get(i, 0.0) for i in s.indices] for s in self.shards])
+        for shard in self.shards:
+            for name in shard.state if parts else ():
+                rebind(shard.state[name], _joined(shard, name, parts))
+            count = counts.get(shard.indices[0], 0.0)
+            rebind(shard.steps, g.const(count, DType.F32))
         for group, new in zip(self.param_groups, groups, strict=True):
-            group.update({k: v for k, v in new.items() if k != "params"})
-        count = max((float(s["step"]) for s in parts.values()), default=0.0)
-        self._set_steps(count)
+            group.update({k: v for k, v in new.items() if k not in {"params", *WAYS}})
+        for shard in self.shards:
+            count = counts.get(shard.indices[0], 0.0)
+            numbers = self.numbers_at(count).items()
+            shard.numbers = {
+                k: tensor(np.float32(v), device=shard.steps.device) for k, v in numbers
+            }
+        Cell.changes += 1
 
-    def _set_steps(self, count: float) -> None:
-        rebind(self.steps, g.const(count, DType.F32))
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for k, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {k}")
+            lines += [f"    {n}: {group[n]}" for n in sorted(group) if n != "params"]
+        return "\n".join([*lines, ")"])
+
+
+def _check_parts(
+    i: int, shape: tuple[int, ...], names: Iterable[str], parts: Mapping[str, Any]
+) -> None:
+    for name in names:
+        part = parts.get(name)
+        if part is not None and tuple(part.shape) != shape:
+            raise CheckpointError(
+                f"{name} of parameter {i} has shape {list(part.shape)}, not {list(shape)}"
+            )
 
 
 def _joined(shard: Shard, name: str, parts: Mapping[int, Mapping[str, Any]]) -> Node:
@@ -209,10 +368,6 @@ def _joined(shard: Shard, name: str, parts: Mapping[int, Mapping[str, Any]]) -> 
         if part is None:
             nodes.append(g.full(shape, 0, shard.spread.dtype))
             continue
-        if tuple(part.shape) != shape:
-            raise CheckpointError(
-                f"{name} of parameter {i} has shape {list(part.shape)}, not {list(shape)}"
-            )
         device = shard.flat.cell.device
         value = part if isinstance(part, Tensor) else tensor(np.asarray(part), device=device)
         nodes.append(g.cast(value.to(device).node, shard.spread.dtype))
@@ -223,20 +378,22 @@ def _number(lr: Any) -> float:
     return 0.0 if isinstance(lr, Tensor) else float(lr)
 
 
-def _grouped(params: Iterable[Any], defaults: Group) -> list[Group]:
+def _grouped(params: Iterable[Any]) -> list[Group]:
+    """The groups that are given as parameters, as (name, parameter) pairs or as dicts."""
+    if isinstance(params, Tensor):
+        raise TensorError(
+            f"an optimizer takes a list of parameters, not a tensor\n  called at {where_called()}"
+        )
     given = list(params)
-    dicts = given if given and isinstance(given[0], dict) else [{"params": given}]
-    unknown = {k for group in dicts for k in group} - {"params", *defaults}
-    if unknown:
-        raise TensorError(f"unknown settings {sorted(unknown)}; known are {sorted(defaults)}")
-    return [{**defaults, **group, "params": list(group["params"])} for group in dicts]
+    if given and isinstance(given[0], dict):
+        return given
+    return [{"params": [p[1] if isinstance(p, tuple) else p for p in given]}]
 
 
-def _check(members: Sequence[tuple[int, Tensor]]) -> None:
-    if not members:
+def _check(params: Sequence[Tensor], seen: set[int]) -> None:
+    if not params:
         raise TensorError(f"an optimizer needs parameters, got none\n  called at {where_called()}")
-    seen: set[int] = set()
-    for _, p in members:
+    for p in params:
         if not isinstance(p, Tensor) or not p.is_leaf or not p.dtype.is_float:
             raise TensorError(
                 f"cannot optimize {p!r}; only float leaves\n  called at {where_called()}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework.expr import elementwise as e
@@ -14,24 +15,36 @@ from stack.framework.optim.optimizer import Optimizer, Shard
 class SGD(Optimizer):
     """p -= lr * d, where d is the gradient plus weight_decay * p.
 
-    With momentum b = momentum * b + d takes d's place; with nesterov d + momentum * b.
+    With momentum b = momentum * b + (1 - dampening) * d takes d's place (b = d at the first step);
+    with nesterov d + momentum * b.
     """
 
     state_names = ("momentum_buffer",)
+    schedulable = (("momentum", None),)
 
     def __init__(
         self,
         params: Iterable[Any],
         lr: Any = 1e-3,
         momentum: float = 0.0,
+        dampening: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
+        *,
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None:
+        if nesterov and (momentum <= 0 or dampening):
+            raise ValueError("nesterov needs a momentum above 0, and no dampening")
         defaults = {
             "lr": lr,
             "momentum": momentum,
+            "dampening": dampening,
             "weight_decay": weight_decay,
             "nesterov": nesterov,
+            "maximize": maximize,
         }
         super().__init__(params, defaults)
 
@@ -43,8 +56,13 @@ class SGD(Optimizer):
             d = g.add(d, g.mul(spread.vector(self.setting("weight_decay")), value))
         if not any(momentum):
             return g.sub(value, g.mul(rate, d)), {}
-        factor = spread.vector(momentum)
-        buffer = g.add(g.mul(factor, shard.state["momentum_buffer"].node), d)
+        factor = spread.vector(self.operands("momentum"))
+        fresh = d
+        if any(self.setting("dampening")):
+            is_first = g.le(shard.steps.node, g.const(1, DType.F32))
+            kept = [e.where(is_first, 1.0, 1 - a) for a in self.setting("dampening")]
+            fresh = g.mul(spread.vector(kept), d)
+        buffer = g.add(g.mul(factor, shard.state["momentum_buffer"].node), fresh)
         ahead = g.add(d, g.mul(factor, buffer))
         flags = [float(n) for n in self.setting("nesterov")]
         step = e.where(e.gt(spread.vector(flags), 0), ahead, buffer) if any(flags) else buffer

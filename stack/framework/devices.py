@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import lru_cache
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,6 +14,26 @@ from stack.runtime.engine import Engine
 from stack.runtime.opening import engine_for
 
 NDArray = np.ndarray[Any, Any]
+
+
+class Device(str):
+    """A device's name with its parts: device("cpu") and device("cpu", 0) are "cpu:0"."""
+
+    __slots__ = ()
+
+    def __new__(cls, type: str, index: int | None = None) -> Self:
+        whole = type if ":" in type else f"{type}:{index or 0}"
+        return super().__new__(cls, whole)
+
+    @property
+    def type(self) -> str:
+        """The plugin's name: "cpu" of "cpu:0"."""
+        return self.rpartition(":")[0]
+
+    @property
+    def index(self) -> int:  # type: ignore[override] # str.index is of no use here
+        """The device's number within its plugin."""
+        return int(self.rpartition(":")[2])
 
 
 engines: dict[str, Engine] = {}
@@ -27,6 +48,19 @@ def engine(name: str) -> Engine:
     """The engine of a device, opened on first use. Raises PluginError when there is no such
     device."""
     return engines[name] if name in engines else engine_for(name)
+
+
+@lru_cache(maxsize=256)
+def _device(name: str) -> Device:
+    return name if isinstance(name, Device) else Device(name)
+
+
+def placed(name: str | None) -> Device:
+    """The device of that name, or the default one, opened. Raises PluginError when there is no such
+    device."""
+    found = _device(default_device() if name is None else name)
+    engine(found)
+    return found
 
 
 def set_default_device(name: str) -> None:
