@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import select
 import selectors
 import socket
 import struct
@@ -193,11 +194,11 @@ def _who(claim: bytes) -> tuple[int, str] | None:
 
 
 def _gone(link: socket.socket) -> bool:
-    """Whether the other end of a connection that does not block has been closed."""
+    """Whether the other end of a connection has been closed."""
+    look = select.poll()
+    look.register(link, select.POLLIN)
     try:
-        return not link.recv(1, socket.MSG_PEEK)
-    except BlockingIOError:
-        return False
+        return bool(look.poll(0)) and not link.recv(1, socket.MSG_PEEK)
     except OSError:
         return True
 
@@ -305,6 +306,10 @@ class Links:
             ranks = sorted({rank for rank, _ in missing})
             text = f"ranks {ranks} did not connect within {self._deadline.seconds:g} s"
             raise DeadlineExceeded(text)
+
+    def ended(self) -> list[int]:
+        """The ranks that have closed a connection, or whose process has ended."""
+        return sorted({other for (other, _), (link, _) in self._links.items() if _gone(link)})
 
     def take(self) -> Connections:
         """The connections, the caller's from now on."""

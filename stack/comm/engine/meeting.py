@@ -32,6 +32,8 @@ DECIDED = "shrink/who"
 """The key with the ranks that go on after a failure."""
 _WITHDRAWAL_S = 5.0
 _OTHERS_S = 1.0
+_LOOK_S = 0.1
+"""How often a rank that waits until all have met looks whether one has ended."""
 _READ_S = 3.0
 """How long what a rank holds stays when it refuses the others, if not all of them refuse too."""
 _TRIES = 3
@@ -79,6 +81,8 @@ def meet(place: Place, rank: int, size: int, deadline_s: float) -> Met:
     with ExitStack() as stack:
         listeners = Listeners(store, place.address, rank, size)
         stack.callback(listeners.close)
+        # Closed last: who sees it reads in the store whether this rank has given up
+        connections = stack.enter_context(ExitStack())
         hold = stack.enter_context(_held(store, rank, size))
         card = listeners.card(size)
         take_place(store, hold, f"card/{rank}", rank, card, deadline)
@@ -86,13 +90,13 @@ def meet(place: Place, rank: int, size: int, deadline_s: float) -> Met:
             store.delete(f"{word}/{rank}", deadline.left_s)
         cards = _cards(store, rank, size, deadline)
         links = Links(store, rank, cards, deadline)
-        stack.callback(links.close)
+        connections.callback(links.close)
         hosts = _hosts(store, hold, links, rank, cards, deadline)
         links.call_lower(hosts)
         links.hear_higher(listeners, hosts)
         choices = _choices(store, hold, rank, hosts, deadline)
         segment = segment_of(links, rank, hosts, cards, deadline)
-        say_met(store, size, deadline)
+        _await_all(store, hold, links, rank, size, deadline)
         return Met(hosts, links.take(), segment, choices, hold)
 
 
@@ -100,6 +104,29 @@ def say_met(store: Store, size: int, deadline: Deadline) -> None:
     """This rank needs nothing more that others have in the store."""
     if store.add("count", 1, deadline.left_s) == size:
         store.set("met", b"", deadline.left_s)
+
+
+def _await_all(
+    store: Store, hold: Hold, links: Links, rank: int, size: int, deadline: Deadline
+) -> None:
+    """Wait until all ranks have met: they say something at every heartbeat only from then on, and
+    one that still waits for another would be taken for silent. The end of a rank that has met is
+    left to who watches it."""
+    hold.set(f"met/{rank}", b"", deadline.left_s)
+    say_met(store, size, deadline)
+    keys = [f"met/{other}" for other in range(size)]
+    while True:
+        try:
+            store.wait(["met"], min(deadline.left_s, _LOOK_S))
+        except DeadlineExceeded:
+            ended = links.ended()
+            gave_up = any(store.find(f"gave-up/{other}", 5.0) is not None for other in ended)
+            if deadline.passed or gave_up:
+                raise _missing(store, keys, "have not met all others", deadline) from None
+            if ended:
+                return
+        else:
+            return
 
 
 def leave(place: Place, hold: Hold) -> None:

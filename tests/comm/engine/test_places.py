@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hal.core.errors import DeadlineExceeded, InvalidCall
-from stack.comm.engine.links import Deadline
-from stack.comm.engine.meeting import values
+from stack.comm.engine.links import Deadline, Links, Listeners
+from stack.comm.engine.meeting import Place, _cards, meet, take_place, values
 from stack.comm.group import Group
 from stack.comm.store import Store
 from tests.comm.engine.crew import crews
@@ -113,3 +113,25 @@ def test_the_keys_of_a_process_that_is_killed_go_with_it():
             time.sleep(0.02)
         assert store.usage().keys == 2  # that all have met
         store.close()
+
+
+def test_a_rank_that_has_met_waits_for_one_that_another_rank_still_awaits():
+    """Rank 2 has reached rank 0, and then stops. Were rank 0 to go on alone, it would miss what
+    rank 1 says at every heartbeat only once it has met rank 2, too."""
+    with crews(1) as [crew], ThreadPoolExecutor(2) as pool:
+        place = Place(crew.store, crew.address, "two-of-three")
+        meetings = [pool.submit(meet, place, rank, 3, 2.0) for rank in (0, 1)]
+        late, table = Deadline(WAIT_S), place.table
+        listeners = Listeners(table, crew.address, 2, 3)
+        hold = table.hold()
+        take_place(table, hold, "card/2", 2, listeners.card(3), late)
+        links = Links(table, 2, _cards(table, 2, 3, late), late)
+        assert links.reach(0)
+        hold.set("host/2", b"0", WAIT_S)
+        for meeting in meetings:
+            with pytest.raises(DeadlineExceeded, match=r"ranks \[2\] (have|did) not"):
+                meeting.result(WAIT_S)
+        links.close()
+        listeners.close()
+        hold.release()
+        table.clear(WAIT_S)
