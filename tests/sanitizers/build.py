@@ -57,8 +57,19 @@ def gcc() -> str | None:
 
 def runtime(sanitizer: Sanitizer) -> Path | None:
     """Where the compiler has the sanitizer's library; None where it has none."""
-    command = [str(gcc()), f"-print-file-name={sanitizer.runtime}"]
-    plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    return _library(sanitizer.runtime)
+
+
+def preloaded(sanitizer: Sanitizer) -> str:
+    """What a process that runs under the sanitizer loads first: with its library that of C++, whose
+    exceptions it can follow only where it finds them at its start."""
+    libraries = [runtime(sanitizer), _library("libstdc++.so.6")]
+    return " ".join(str(library) for library in libraries if library is not None)
+
+
+def _library(name: str) -> Path | None:
+    command = [str(gcc()), f"-print-file-name={name}"]
+    plain = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
     found = subprocess.run(
         command, capture_output=True, text=True, timeout=BUILD_S, check=True, env=plain
     )  # a test that runs under one sanitizer asks, too, and not every gcc starts with it

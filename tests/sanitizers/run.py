@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.sanitizers.build import ROOT, Sanitizer, build, gcc, runtime
+from tests.sanitizers.build import ROOT, Sanitizer, build, gcc, preloaded, runtime
 
 _CHILD = Path(__file__).parent / "child"
 _SUPPRESSIONS = Path(__file__).with_name("thread.supp")
@@ -100,7 +100,7 @@ def _environment(sanitizer: Sanitizer, folder: Path, work: Path) -> dict[str, st
     return {
         **os.environ,
         **options,
-        "LD_PRELOAD": str(runtime(sanitizer)),
+        "LD_PRELOAD": preloaded(sanitizer),
         "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join(filter(None, search)),
         "HAL_INSTRUMENTED": str(folder),
@@ -114,8 +114,7 @@ def _prefix(sanitizer: Sanitizer) -> tuple[str, ...] | None:
     for prefix in ((), (setarch, "-R") if setarch else ()):
         starts = subprocess.run(
             [*prefix, sys.executable, "-c", ""],
-            env=os.environ
-            | {"LD_PRELOAD": str(runtime(sanitizer)), "ASAN_OPTIONS": "detect_leaks=0"},
+            env=os.environ | {"LD_PRELOAD": preloaded(sanitizer), "ASAN_OPTIONS": "detect_leaks=0"},
             capture_output=True,
             timeout=_START_S,
             check=False,
