@@ -96,9 +96,13 @@ def _spaces(spaces: Sequence[MemorySpace]) -> Table:
 
 
 def _matrix_units(units: Sequence[MatrixUnit]) -> Table:
-    table = _table("matrix units", "m", "n", "k", "inputs", "accumulate")
+    table = _table(
+        "matrix units", "m", "n", "k", "left", "right", "accumulate", "op/s", "denormals"
+    )
     for u in units:
-        table.add_row(str(u.m), str(u.n), str(u.k), u.inputs.short, u.accumulate.short)
+        types = u.inputs.short, u.right_inputs.short, u.accumulate.short
+        kept = "kept" if u.denormals else "zero"
+        table.add_row(str(u.m), str(u.n), str(u.k), *types, _rate(u.rate), kept)
     return table
 
 

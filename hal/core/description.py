@@ -104,7 +104,27 @@ class MatrixUnit:
     n: int
     k: int
     inputs: DType
+    """The left operand's type."""
     accumulate: DType
+    right: DType | None = None
+    """The right operand's type; None: `inputs`."""
+    together: int = 1
+    """Neighbours along k that lie side by side where the unit reads its operands, in rows of the
+    left and in columns of the right; it divides k."""
+    rate: float = 0.0
+    """Operations/s of the whole device, a multiplication and an addition being two; 0: unknown."""
+    denormals: bool = True
+    """Whether denormals among operands and sums are kept. A `dot` that the unit may compute takes
+    them for zero where they are not."""
+    call: str = ""
+    """The function by which a program in the first of `DeviceInfo.formats` asks for it, "" where
+    none does. With m = 1 and `together` = k it takes n sums, the left operand's k elements n times
+    over, and the right one's n columns of k, and gives n sums."""
+
+    @property
+    def right_inputs(self) -> DType:
+        """The right operand's type."""
+        return self.right or self.inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +133,8 @@ class NumericProfile:
     last place of float32; `sub` is bounded as `add`, `recip` as `div`, `rsqrt` by `div` plus twice
     `sqrt`. On float16 and bfloat16 one rounding comes after it. `accumulate` gives the type in
     which `dot` adds products of each element type. `denormals` says that float32 denormals are
-    kept, `fma` that a multiplication and an addition may be fused, `deterministic` that equal work
+    kept, but for a `dot` that a matrix unit without them may compute, `fma` that a multiplication
+    and an addition may be fused, `deterministic` that equal work
     gives equal bits."""
 
     ulp: Mapping[str, float]

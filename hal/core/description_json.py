@@ -85,4 +85,6 @@ def _numeric(table: Mapping[str, Any]) -> NumericProfile:
 
 def _matrix_unit(table: Mapping[str, Any]) -> MatrixUnit:
     types = {key: DType(table[key]) for key in ("inputs", "accumulate")}
+    if table.get("right") is not None:
+        types["right"] = DType(table["right"])
     return MatrixUnit(**{**table, **types})

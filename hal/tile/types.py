@@ -122,14 +122,13 @@ def _dot(n: Node) -> Iterator[str]:
         yield f"dot of {a.type} and {b.type} into {acc.type}: shapes must be [M,K], [K,N] and [M,N]"
     if acc.type != n.type:
         yield f"dot into {acc.type} cannot be {n.type}"
-    if (
-        a.dtype is not b.dtype
-        or a.dtype.is_float != acc.dtype.is_float
-        or a.dtype.bits > acc.dtype.bits
-    ):
+    alike = a.dtype is b.dtype or (a.dtype.is_int and b.dtype.is_int)
+    wide = all(x.dtype.bits <= acc.dtype.bits for x in (a, b))
+    if not alike or not wide or a.dtype.is_float != acc.dtype.is_float:
         yield (
             f"dot of {a.dtype.short} and {b.dtype.short} into {acc.dtype.short}: "
-            "inputs need one type, and a sum of the same kind and at least its width"
+            "inputs need one type or are both integers, and a sum of the same kind and at least "
+            "their width"
         )
 
 

@@ -187,11 +187,15 @@ def _(rig: Rig) -> None:
 def _(rig: Rig) -> None:
     for unit in rig.info.matrix_units:
         expect.that(min(unit.m, unit.n, unit.k) >= 1, f"a matrix unit without size: {unit}")
-        types = unit.inputs, unit.accumulate
+        expect.that(unit.rate >= 0, f"a matrix unit with a negative rate: {unit}")
+        fits = unit.together >= 1 and unit.k % unit.together == 0
+        expect.that(fits, f"elements that lie together and are no part of k: {unit}")
+        types = unit.inputs, unit.right_inputs, unit.accumulate
         expect.that(
             all(t in rig.info.dtypes for t in types), f"types that are not declared: {unit}"
         )
-        expect.that(unit.accumulate.bits >= unit.inputs.bits, f"it adds in fewer bits: {unit}")
+        widest = max(unit.inputs.bits, unit.right_inputs.bits)
+        expect.that(unit.accumulate.bits >= widest, f"it adds in fewer bits: {unit}")
 
 
 @description_facts.case("links", "describe.true")

@@ -195,10 +195,12 @@ def _(rig: Rig, kind: str, dtype: DType) -> None:
         expect.same(got.reshape(SHAPE), wanted, f"prefixes by {kind} along axis {axis}")
 
 
-def product(inputs: DType, sums: DType, m: int, n: int, k: int) -> Kernel:
+def product(
+    inputs: DType, sums: DType, m: int, n: int, k: int, right: DType | None = None
+) -> Kernel:
     """out = acc + x @ y of an (m, k) and a (k, n) tile."""
     b = Builder("dot")
-    x, y, acc = b.buffer("x", inputs), b.buffer("y", inputs), b.buffer("acc", sums)
+    x, y, acc = b.buffer("x", inputs), b.buffer("y", right or inputs), b.buffer("acc", sums)
     out = b.buffer("out", sums, reads=False, writes=True)
     left, right = b.load(x, 0, (m, k), (k, 1)), b.load(y, 0, (k, n), (n, 1))
     b.store(out, 0, dot(left, right, b.load(acc, 0, (m, n), (n, 1))), (n, 1))
@@ -207,6 +209,7 @@ def product(inputs: DType, sums: DType, m: int, n: int, k: int) -> Kernel:
 
 PRODUCTS = ((F32, F32), (F64, F64), (F16, F32), (BF16, F32), (F16, F16), (BF16, BF16))
 WHOLE = ((I8, I32), (I32, I32), (I64, I64), (DType.U8, DType.U32))
+MIXED = ((DType.U8, I8, I32), (I8, DType.U8, I32))
 SIZES = ((1, 1, 1), (4, 8, 16), (5, 7, 13))
 
 
@@ -222,6 +225,42 @@ def _(rig: Rig, types: tuple[DType, DType], sizes: tuple[int, int, int]) -> None
     with np.errstate(over="ignore"):
         wanted = acc.astype(np.int64) + a.astype(np.int64) @ b.astype(np.int64)
     expect.same(got["out"].reshape(m, n), wanted.astype(NUMPY[sums]), "acc + a @ b")
+
+
+@kernels_tiles.case("dot-mixed", "launch.exact", types=MIXED, sizes=((5, 7, 13), (3, 32, 8)))
+def _(rig: Rig, types: tuple[DType, DType, DType], sizes: tuple[int, int, int]) -> None:
+    """Integers of two types, exactly."""
+    need(rig, *types)
+    (m, n, k), (left, right, sums) = sizes, types
+    a = np.resize(whole_range(rig, left, (4, 64)), (m, k))
+    b = np.resize(whole_range(rig, right, (4, 64)), (k, n))
+    arrays = {"x": a, "y": b, "acc": np.zeros((m, n), NUMPY[sums])}
+    arrays["out"] = np.full_like(arrays["acc"], 7)
+    kernel = product(left, sums, m, n, k, right)
+    got = rig.run(kernel, {name: x.ravel() for name, x in arrays.items()})["out"]
+    wanted = a.astype(np.int64) @ b.astype(np.int64)
+    expect.same(got.reshape(m, n), wanted.astype(NUMPY[sums]), "a @ b")
+
+
+@kernels_tiles.case("dot-denormals", "launch.exact", dtype=NARROW)
+def _(rig: Rig, dtype: DType) -> None:
+    """Denormals are kept, but where a matrix unit for these types says that it may take them for
+    zero: then each product counts whole or not at all."""
+    need(rig, dtype, F32)
+    k, n = 2, 64
+    tiny, large = 2.0 ** (1 - dtype.bias - dtype.mantissa), 2.0 ** (dtype.bias - 1)
+    row = np.array([tiny, 1.0]).astype(NUMPY[dtype])
+    columns = np.stack([np.full(n, large), np.full(n, 0.5)]).astype(NUMPY[dtype])
+    arrays = {"x": row, "y": columns.ravel(), "acc": np.zeros(n, np.float32)}
+    arrays["out"] = np.full(n, 7, np.float32)
+    got = rig.run(product(dtype, F32, 1, n, k), arrays)["out"].astype(np.float64)
+    kept = (row.astype(np.float64) @ columns.astype(np.float64)).astype(np.float32)
+    lost = columns[1].astype(np.float32)
+    may_lose = not rig.info.numeric.denormals or any(
+        u.inputs is dtype and u.accumulate is F32 and not u.denormals for u in rig.info.matrix_units
+    )
+    right = (got == kept) | ((got == lost) & may_lose)
+    expect.that(bool(right.all()), f"{dtype.short}: {got[~right][:4]} for {kept[~right][:4]}")
 
 
 @kernels_tiles.case("dot", "launch.exact", types=PRODUCTS, sizes=SIZES)

@@ -15,13 +15,14 @@ import stack.compiler
 import stack.ir
 import stack.ops
 from hal.core.description import DeviceInfo
+from stack.compiler.units import units
 
 
 def target_of(info: DeviceInfo) -> str:
     """A digest of what the compiler may know of a device, and of the compiler's own source."""
     on_mesh = info.limits.mesh != (1, 1)  # there the rates decide on blocks; elsewhere they vary
     rates = [(dtype.short, rate if on_mesh else None) for dtype, rate in info.dtypes.items()]
-    facts = (info.limits, info.matrix_units, info.formats, info.spaces, sorted(rates))
+    facts = (info.limits, units(info), info.formats, info.spaces, sorted(rates))
     text = f"{info.fingerprint}\n{_toolchain()}\n{facts!r}"
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -54,7 +54,9 @@ infos = st.builds(
     ),
     formats=many(names),
     features=st.frozensets(st.sampled_from(Feature)),
-    matrix_units=many(st.builds(MatrixUnit, counts, counts, counts, dtypes, dtypes)),
+    matrix_units=many(
+        st.builds(MatrixUnit, counts, counts, counts, dtypes, dtypes, st.none() | dtypes)
+    ),
     links=many(st.builds(Link, names, names, rates, rates)),
     declared=st.dictionaries(names, rates),
     facts=st.dictionaries(names, names),

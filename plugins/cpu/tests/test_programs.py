@@ -89,10 +89,19 @@ ENTRY = "define void @f(ptr %a, ptr %g, i64 %b, i64 %e) {{\n{body}\n  ret void\n
         ("  %x = add i4096 0, 1", False),
         ('  call void asm sideeffect "nop", ""()', False),
         ("  %x = call i64 @llvm.x86.rdtsc()", False),
+        ("  %x = call <8 x i32> @llvm.x86.avx512.vpdpbusd.25()", False),
     ],
 )
 def test_text_is_vetted_before_it_is_compiled_in_this_process(body, known):
     assert jit.is_known(ENTRY.format(body=body)) is known
+
+
+def test_the_dots_that_the_processor_has_are_known_and_no_others(open_cpu):
+    calls = {unit.call for unit in open_cpu().describe().matrix_units if unit.call}
+    every = "avx512bf16.dpbf16ps.512", "avx512.vpdpbusd.512", "avx512.vpdpbusd.256"
+    for name in every:
+        text = ENTRY.format(body=f"  %x = call i64 @llvm.x86.{name}()")
+        assert jit.is_known(text) is (f"llvm.x86.{name}" in calls)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from hal.core.description import DeviceInfo, SpaceKind
@@ -35,6 +36,7 @@ def _has_dma(info: DeviceInfo) -> bool:
 
 
 _PACKED = ProductTemplate(matmul, Search(Blocks, matmul_costs.rules_cost, matmul_costs.costs))
+_FOR_UNITS = replace(_PACKED, for_units=True)
 _BY_GROUPS = ProductTemplate(
     group_matmul, Search(Block, group_matmul_costs.rules_cost, group_matmul_costs.costs)
 )
@@ -66,7 +68,7 @@ SCRATCHPAD = Target(
 SIMD = Target(
     "cores with vector registers",
     lambda info: True,
-    Templates(_PACKED, LoopStyle(_vector_lanes, LoopSizes())),
+    Templates(_FOR_UNITS, LoopStyle(_vector_lanes, LoopSizes())),
     {LLVM_IR: llvm.render, OPENCL_C: c.render_opencl, HAL_TILE: tile.render},
 )
 

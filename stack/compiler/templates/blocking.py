@@ -44,6 +44,14 @@ class MatmulShape:
     """The same of B along n."""
     k_run: int = 0
     """The same of A along k."""
+    together: int = 1
+    """Neighbours along k that lie side by side in packed operands, in the operands' type, as a
+    matrix unit takes them; 1: packed operands are of the type of products and sums."""
+
+    @property
+    def packed(self) -> DType:
+        """The type of packed operands."""
+        return self.dtype if self.together > 1 else self.accumulate
 
     @property
     def over_rows(self) -> bool:
@@ -85,10 +93,11 @@ def choose_blocks(shape: MatmulShape, info: DeviceInfo) -> Blocks:
     """Block sizes for a shape with no empty axis but perhaps k."""
     mr, nr = register_tile(shape, info)
     lanes = lanes_of(shape, info)
-    kt = min(8, 1 << (shape.k - 1).bit_length()) if shape.k > 1 else 1
+    groups = ceil_div(shape.k, shape.together)
+    steps = min(8, 1 << (groups - 1).bit_length()) if groups > 1 else 1
     if shape.k_run:
-        kt = _divisor(shape.k_run, kt)
-    unroll = _divisor(kt, 4)
+        steps = _divisor(shape.k_run // shape.together, steps)
+    kt, unroll = steps * shape.together, _divisor(steps, 4) * shape.together
     kc = _panel_depth(shape, info, nr, kt)
     mc = _resident_rows(shape, info, mr, kc)
     mp, np = _program_block(shape, info, Blocks(mr, nr, kt, unroll, kc, mc, mr, max(nr, lanes)))
@@ -127,7 +136,7 @@ def _panel_depth(shape: MatmulShape, info: DeviceInfo, nr: int, kt: int) -> int:
     """The depth whose panel of B takes at most 3/4 of the nearest cache: k halved as often as that
     needs, so that sums are those of its halves, or equal parts where k is too odd for that."""
     nbytes = min(cache_nbytes(info, 0) * 3 // 4, scratch_budget(info) // 4)
-    most = max(kt, nbytes // (nr * shape.accumulate.nbytes) // kt * kt)
+    most = max(kt, nbytes // (nr * shape.packed.nbytes) // kt * kt)
     half = halved(shape.k, most, kt)
     if half and half <= most and half % kt == 0:
         return half
@@ -139,7 +148,7 @@ def _resident_rows(shape: MatmulShape, info: DeviceInfo, mr: int, kc: int) -> in
     """The rows of packed A that take half of the second cache, and of scratch memory a quarter:
     the wider B's part, the fewer instances pack the same rows."""
     nbytes = min(cache_nbytes(info, 1) // 2, scratch_budget(info) // 4)
-    return max(mr, nbytes // (kc * shape.accumulate.nbytes) // mr * mr)
+    return max(mr, nbytes // (kc * shape.packed.nbytes) // mr * mr)
 
 
 def _program_block(shape: MatmulShape, info: DeviceInfo, blocks: Blocks) -> tuple[int, int]:
@@ -176,8 +185,8 @@ def scratch_budget(info: DeviceInfo) -> int:
 
 def scratch_nbytes(shape: MatmulShape, blocks: Blocks, mp: int, np: int) -> int:
     """The bytes of scratch memory of an instance that computes `mp` by `np` results."""
-    partial = mp * np * levels(ceil_div(shape.k, blocks.kc))
-    return (min(mp, blocks.mc) * blocks.kc + blocks.kc * np + partial) * shape.accumulate.nbytes
+    partial = mp * np * levels(ceil_div(shape.k, blocks.kc)) * shape.accumulate.nbytes
+    return (min(mp, blocks.mc) + np) * blocks.kc * shape.packed.nbytes + partial
 
 
 def _estimated_time(

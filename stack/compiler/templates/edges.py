@@ -18,9 +18,10 @@ def whole_or_by_rows(
     shape: tuple[int, int],
     limits: Limits,
     emit: Callable[[Node, tuple[int, int], Limits], None],
+    some: int = 1,
 ) -> None:
-    """emit(row, shape, limits) for the tile at once where it is inside, else for one row after
-    another: that is less code for what is rare."""
+    """emit(row, shape, limits) for the tile at once where it is inside, else for `some` rows after
+    others: that is less code for what is rare."""
     if limits == NO_LIMITS:
         emit(index(0), shape, NO_LIMITS)
         return
@@ -29,11 +30,11 @@ def whole_or_by_rows(
     with b.when(within):
         emit(index(0), shape, NO_LIMITS)
     with b.when(unary("not", within)):
-        one = (1, shape[1])
+        one = (some, shape[1])
         b.loop(
             0,
             shape[0],
-            1,
+            some,
             lambda r: emit(r, one, (None if rows is None else sub(rows, r), columns)),
         )
 

@@ -195,7 +195,7 @@ class Emitter:
         def emit(emission: Emission) -> Grid:
             return emit_product(operands, work, emission, template, self.choices)
 
-        problem = shape_of(operands) if template.search else None
+        problem = shape_of(operands, self.info, template) if template.search else None
         name, own = name_of(cluster), frozenset(work.nest.own)
         return _Job(name, problem, signature, own, self.homes, {}, emit)
 

@@ -37,6 +37,8 @@ class ProductTemplate(Generic[S]):
     empty."""
     search: Search[S] | None = None
     """None where the rules alone decide."""
+    for_units: bool = False
+    """Whether it packs operands as matrix units take them that work on vector registers."""
 
 
 @dataclass(frozen=True, slots=True)

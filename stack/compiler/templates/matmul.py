@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from hal.core.description import DeviceInfo
+from hal.core.dtypes import DType
 from hal.core.values import Grid
 from hal.tile.build import (
     Builder,
@@ -35,6 +36,7 @@ from hal.tile.build import (
     index,
     mul,
     program_id,
+    reshape,
     sub,
     transpose,
     unary,
@@ -129,9 +131,9 @@ class _Template:
         return _Block(batch, m0, n0, rows, cols)
 
     def _scratch(self) -> _Scratch:
-        t, dtype = self.blocks, self.shape.accumulate
-        a = self.b.alloc("packed_a", dtype, t.mc * t.kc)
-        b = self.b.alloc("packed_b", dtype, t.kc * t.np)
+        t, dtype, packed = self.blocks, self.shape.accumulate, self.shape.packed
+        a = self.b.alloc("packed_a", packed, t.mc * t.kc)
+        b = self.b.alloc("packed_b", packed, t.kc * t.np)
         held = levels(self._depth_blocks) * t.mp * t.np
         c = self.b.alloc("partial_c", dtype, held) if held else None
         whole = self.shape.m % t.mr == 0 and self.shape.n % t.nr == 0
@@ -162,8 +164,8 @@ class _Template:
             k, n = add(k0, kk), add(add(block.n0, j), x)
             limits = left_of(s.k, k, t.kt), None if s.n % t.nr == 0 else sub(s.n, n)
             loaded = self.p.load_b(b, block.batch, k, n, (1, width), limits)
-            offset = add(add(mul(j, t.kc), mul(kk, t.nr)), x)
-            b.store(panels, offset, cast(loaded, s.accumulate), (t.nr, 1))
+            offset = add(add(mul(j, t.kc), self._row_of(kk, t.nr)), mul(x, s.together))
+            b.store(panels, offset, _kept(loaded, s.packed), (t.nr, s.together))
 
         def row(kk: Node, j: Node) -> None:
             if width == t.nr:
@@ -181,11 +183,11 @@ class _Template:
 
             def pack(row: Node, shape: tuple[int, int], limits: Limits) -> None:
                 loaded = self.p.load_b(b, block.batch, add(k, row), n, shape, limits)
-                stored = cast(loaded, s.accumulate)
-                b.store(panels, add(offset, mul(row, t.nr)), stored, (t.nr, 1))
+                stored = _by_groups(_kept(loaded, s.packed), s.together)
+                b.store(panels, add(offset, mul(row, t.nr)), stored, (t.nr * s.together, 1))
 
             limits = left_of(s.k, k, t.kt), left_of(s.n, n, t.nr)
-            whole_or_by_rows(b, (t.kt, t.nr), limits, pack)
+            whole_or_by_rows(b, (t.kt, t.nr), limits, pack, s.together)
 
         self._each_tile((block.cols, t.nr), depth, s.b_contiguous == "k", tile)
 
@@ -198,13 +200,13 @@ class _Template:
             m, k = add(add(add(block.m0, i0), i), r), add(k0, kk)
             limits = left_of(s.m, m, t.mr), left_of(s.k, k, t.kt)
             loaded = self.p.load_a(b, block.batch, m, k, (1, t.kt), limits)
-            self._store_a(panels, mul(i, t.kc), r, kk, cast(loaded, s.accumulate))
+            self._store_a(panels, mul(i, t.kc), r, kk, _kept(loaded, s.packed))
 
         def column(kk: Node, i: Node) -> None:
             m, k = add(add(block.m0, i0), i), add(k0, kk)
             limits = left_of(s.m, m, t.mr), left_of(s.k, k, t.kt)
             loaded = self.p.load_a(b, block.batch, m, k, (t.mr, 1), limits)
-            self._store_a(panels, mul(i, t.kc), index(0), kk, cast(loaded, s.accumulate))
+            self._store_a(panels, mul(i, t.kc), index(0), kk, _kept(loaded, s.packed))
 
         def rows_of(i: Node) -> None:
             b.loop(0, t.mr, 1, lambda r: b.loop(0, depth, t.kt, lambda kk: row(i, r, kk)))
@@ -221,7 +223,7 @@ class _Template:
 
             def pack(row: Node, shape: tuple[int, int], limits: Limits) -> None:
                 loaded = self.p.load_a(b, block.batch, add(m, row), k, shape, limits)
-                self._store_a(panels, mul(i, t.kc), row, kk, cast(loaded, s.accumulate))
+                self._store_a(panels, mul(i, t.kc), row, kk, _kept(loaded, s.packed))
 
             limits = left_of(s.m, m, t.mr), left_of(s.k, k, t.kt)
             whole_or_by_rows(b, (t.mr, t.kt), limits, pack)
@@ -244,12 +246,24 @@ class _Template:
             b.loop(0, depth, kt, lambda k: b.loop(0, size, step, lambda i: body(i, k)))
 
     def _store_a(self, panels: Memory, panel: Node, row: Node, kk: Node, tile: Node) -> None:
-        t, b = self.blocks, self.b
+        t, b, group = self.blocks, self.b, self.shape.together
         if self.shape.a_contiguous == "k":
             b.store(panels, add(add(panel, mul(row, t.kc)), kk), tile, (t.kc, 1))
+        elif tile.shape[1] % group:
+            offset = add(add(panel, self._row_of(kk, t.mr)), mul(row, group))
+            b.store(panels, offset, tile, (group, 1))
         else:
-            offset = add(add(panel, mul(kk, t.mr)), row)
-            b.store(panels, offset, transpose(tile, (1, 0)), (t.mr, 1))
+            offset = add(add(panel, mul(kk, t.mr)), mul(row, group))
+            columns = _by_groups(transpose(tile, (1, 0)), group)
+            b.store(panels, offset, columns, (t.mr * group, 1))
+
+    def _row_of(self, kk: Node, width: int) -> Node:
+        """Where the elements at depth kk of a panel of that width begin."""
+        group = self.shape.together
+        if group == 1:
+            return mul(kk, width)
+        number, within = divided(kk, group)
+        return add(mul(number, width * group), within)
 
     def _tiles(
         self, block: _Block, scratch: _Scratch, i0: Node, rows: Operand, k0: Node, depth: Operand
@@ -297,13 +311,15 @@ class _Template:
     def _accumulate(self, scratch: _Scratch, a0: Node, b0: Node, depth: Operand) -> Node:
         """The product of a panel of A and a panel of B, in registers."""
         t, b = self.blocks, self.b
-        a_row, a_col = (t.kc, 1) if self.shape.a_contiguous == "k" else (1, t.mr)
+        group = self.shape.together
+        a_row, a_col = (t.kc, 1) if self.shape.a_contiguous == "k" else (group, t.mr)
 
         def step(kk: Node, acc: Node) -> tuple[Node]:
-            for u in range(t.unroll):
+            for u in range(0, t.unroll, group):
                 k = add(kk, u)
-                column = b.load(scratch.a, add(a0, mul(k, a_col)), (t.mr, 1), (a_row, 1))
-                row = b.load(scratch.b, add(b0, mul(k, t.nr)), (1, t.nr), (t.nr, 1))
+                column = b.load(scratch.a, add(a0, mul(k, a_col)), (t.mr, group), (a_row, 1))
+                near = (t.nr, 1) if group == 1 else (1, group)
+                row = b.load(scratch.b, add(b0, mul(k, t.nr)), (group, t.nr), near)
                 acc = dot(column, row, acc)
             return (acc,)
 
@@ -332,6 +348,22 @@ class _Template:
                 self.p.epilogue(b, one, block.batch, add(m, r), n, (None, columns))
 
             b.loop(0, t.mr if rows is None else binary("min", rows, t.mr), 1, row)
+
+
+def _kept(tile: Node, dtype: DType) -> Node:
+    """The tile in the type of packed operands: what was read in it and widened, as it was read."""
+    if tile.op == "cast" and tile.srcs[0].dtype is dtype:
+        return tile.srcs[0]
+    return cast(tile, dtype)
+
+
+def _by_groups(tile: Node, group: int) -> Node:
+    """A tile [k, n] as [k / group, n * group]: `group` neighbours along k lie side by side."""
+    if group == 1:
+        return tile
+    k, n = tile.shape
+    apart = reshape(tile, (k // group, group, n))
+    return reshape(transpose(apart, (0, 2, 1)), (k // group, n * group))
 
 
 def _program_counts(shape: MatmulShape, blocks: Blocks) -> tuple[int, int]:

@@ -80,7 +80,7 @@ def _step(shape: MatmulShape, info: DeviceInfo, t: Blocks) -> float:
     sums, loads = t.mr * vectors, t.mr + vectors
     spilled = max(0, sums + vectors + 1 - (info.limits.registers or 16))
     step = max(sums, loads, IN_FLIGHT) + SPILL * spilled + 1 / t.unroll
-    width = shape.accumulate.nbytes
+    width = shape.packed.nbytes
     near, far = t.kc * t.nr * width, t.mc * t.kc * width
     step *= OVERFLOW if near > cache_nbytes(info, 0) else 1
     return step * (OVERFLOW if far > cache_nbytes(info, 1) else 1)
@@ -97,7 +97,9 @@ def _tiles(shape: MatmulShape, info: DeviceInfo) -> Iterator[tuple[int, int]]:
 
 def _of_tile(shape: MatmulShape, info: DeviceInfo, mr: int, nr: int) -> Iterator[Blocks]:
     rows, columns = _sizes(shape.m, mr), _sizes(shape.n, nr)
-    for (kt, unroll), kc in product(_steps(shape.k), DEPTHS):
+    group = shape.together
+    steps = [(kt * group, unroll * group) for kt, unroll in _steps(ceil_div(shape.k, group))]
+    for (kt, unroll), kc in product(steps, DEPTHS):
         deep = min(kc, round_up(max(1, shape.k), kt))
         if kc >= 2 * deep and kc != DEPTHS[0]:
             continue
@@ -122,5 +124,5 @@ def _sizes(extent: int, tile: int) -> list[int]:
 
 def _resident(shape: MatmulShape, info: DeviceInfo, mr: int, kc: int, mp: int) -> int:
     """The rows of packed A that take half of the second cache, spread evenly over the block."""
-    most = max(mr, cache_nbytes(info, 1) // 2 // (kc * shape.accumulate.nbytes) // mr * mr)
+    most = max(mr, cache_nbytes(info, 1) // 2 // (kc * shape.packed.nbytes) // mr * mr)
     return round_up(ceil_div(mp, ceil_div(mp, most)), mr)

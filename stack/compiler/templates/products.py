@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from hal.core.description import DeviceInfo
 from hal.core.values import Grid
 from hal.tile.build import Builder, broadcast, where
 from hal.tile.node import Node
@@ -23,13 +24,20 @@ from stack.compiler.templates.pieces import Pieces
 from stack.compiler.templates.product import Elements, LoadTile, Product
 from stack.compiler.templates.schedule import Choices
 from stack.compiler.templates.tiles import Tiles, is_even
+from stack.compiler.units import unit_of
 
 
-def shape_of(ops: Operands) -> MatmulShape:
+def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) -> MatmulShape:
     """The template's problem."""
     m, n, k = ops.m[-1], ops.n[-1], ops.k[-1]
     along_m = _step(ops.a, m) == 1
     along_n = not (_step(ops.b, k) == 1 and _step(ops.b, n) != 1)
+    k_run = k.size if not along_m and _is_uneven(ops.a, ops.k) else 0
+    left, right = (x.dtype for x in ops.product.srcs)
+    total = compute_dtype(ops.product.dtype)
+    unit = unit_of(left, right, total, info) if template.for_units else None
+    if unit is not None and k_run % unit.together:
+        unit = None
     return MatmulShape(
         batch=prod(a.size for a in ops.batch),
         m=prod(a.size for a in ops.m),
@@ -37,11 +45,12 @@ def shape_of(ops: Operands) -> MatmulShape:
         k=prod(a.size for a in ops.k),
         a_contiguous="m" if along_m else "k",
         b_contiguous="n" if along_n else "k",
-        dtype=compute_dtype(ops.product.srcs[0].dtype),
-        accumulate=compute_dtype(ops.product.dtype),
+        dtype=compute_dtype(left) if unit is None else left,
+        accumulate=total,
         m_run=m.size if along_m and _is_uneven(ops.a, ops.m) else 0,
         n_run=n.size if along_n and _is_uneven(ops.b, ops.n) else 0,
-        k_run=k.size if not along_m and _is_uneven(ops.a, ops.k) else 0,
+        k_run=k_run,
+        together=1 if unit is None else unit.together,
     )
 
 
@@ -56,7 +65,7 @@ def emit_product(
     ops: Operands, work: Work, emission: Emission, template: ProductTemplate[Any], choices: Choices
 ) -> Grid:
     """Emit the matmul with its epilogue; give its launch grid."""
-    shape = shape_of(ops)
+    shape = shape_of(ops, emission.info, template)
 
     def load(e: Expr, rows: Group, cols: Group) -> LoadTile:
         def tile(

@@ -48,10 +48,10 @@ def is_written_out(n: Node, has: Collection[str] = ()) -> bool:
 # narrow floats
 
 
-def computed_in(kernel: Kernel) -> Kernel:
+def computed_in(kernel: Kernel, kept: Callable[[Node], bool] = lambda _: False) -> Kernel:
     """The kernel with every operation on a narrow float done in the type that it is computed in,
-    between casts: what remains of narrow floats are moves, choices, and casts from and to that
-    type."""
+    between casts: what remains of narrow floats are moves, choices, casts from and to that
+    type, and the products that are `kept`."""
     done: dict[Node, Node] = {}
 
     def change(root: Node) -> Node:
@@ -64,7 +64,8 @@ def computed_in(kernel: Kernel) -> Kernel:
                 continue
             stack.pop()
             if n not in done:
-                done[n] = computed(rebuild(n, tuple([done[s] for s in n.srcs])))
+                same = rebuild(n, tuple([done[s] for s in n.srcs]))
+                done[n] = same if n.op == "dot" and kept(same) else computed(same)
         return done[root]
 
     return map_nodes(kernel, change)

@@ -11,7 +11,7 @@ from hal.core.dtypes import DType
 from hal.tile.interpret import interpret
 from hal.tile.kernel import Kernel
 from hal.tile.numeric import DTYPES
-from tests.compiler.llvm.machine import run
+from tests.compiler.llvm.machine import info, run
 
 PRECISION = {d: d.mantissa + 1 for d in DType if d.is_float}
 """Bits of the significand."""
@@ -50,7 +50,7 @@ def agree(
     wanted = {name: a.copy() for name, a in buffers.items()}
     got = {name: a.copy() for name, a in buffers.items()}
     interpret(kernel, grid, wanted, scalars or {})
-    run(kernel, grid, got, scalars, vector_nbytes)
+    run(kernel, grid, got, scalars, info(vector_nbytes))
     for name in buffers:
         assert_close(got[name], wanted[name], ulp, scale)
     return wanted

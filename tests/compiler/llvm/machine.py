@@ -43,10 +43,18 @@ def _initialise() -> None:
     llvm.initialize_native_asmprinter()
 
 
-def target_machine() -> Any:
+@cache
+def host_features() -> Mapping[str, bool]:
+    """The processor's features under LLVM's names."""
+    _initialise()
+    return dict(llvm.get_host_cpu_features())
+
+
+def target_machine(*features: str) -> Any:
+    """This host's, with further features as if it had them: for text, not to be run."""
     _initialise()
     triple = llvm.Target.from_triple(llvm.get_process_triple())
-    flags = llvm.get_host_cpu_features().flatten()
+    flags = ",".join([llvm.get_host_cpu_features().flatten(), *(f"+{f}" for f in features)])
     return triple.create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=flags, opt=3, reloc="pic", codemodel="jitdefault"
     )
@@ -67,9 +75,9 @@ def optimised(text: str, machine: Any) -> Any:
     return module
 
 
-def assembly(source: KernelSource) -> str:
-    """The machine code as text."""
-    machine = target_machine()
+def assembly(source: KernelSource, *features: str) -> str:
+    """The machine code as text, for a host that also has these features."""
+    machine = target_machine(*features)
     return str(machine.emit_assembly(optimised(source.text, machine)))
 
 
@@ -106,10 +114,10 @@ def run(
     grid: tuple[int, ...],
     buffers: Mapping[str, np.ndarray],
     scalars: Mapping[str, Any] | None = None,
-    vector_nbytes: int = 32,
+    device: DeviceInfo | None = None,
 ) -> None:
     """Run a kernel over a grid in two calls, changing the buffers."""
-    source = render(kernel, info(vector_nbytes))
+    source = render(kernel, device or info())
     function = entry(source)
     sizes = (*grid, 1, 1, 1)[:3]
     grid_slots = (ctypes.c_int64 * 3)(*sizes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -93,7 +93,7 @@ def describe(shape: Shape) -> DeviceInfo:
         numeric=_numeric(features),
         formats=FORMATS,
         features=FEATURES,
-        matrix_units=_matrix_units(features),
+        matrix_units=_matrix_units(features, shape.threads),
         links=tuple(
             Link(device_name(i), "memory", 0, 0) for i in range(shape.count) if i != shape.index
         ),
@@ -124,15 +124,46 @@ def _numeric(features: Mapping[str, bool]) -> NumericProfile:
     )
 
 
-def _matrix_units(features: Mapping[str, bool]) -> tuple[MatrixUnit, ...]:
-    if not features.get("amx-tile") or not lib.hc_allow_tiles():
-        return ()
-    units = (
-        ("amx-bf16", MatrixUnit(16, 16, 32, DType.BF16, DType.F32)),
-        ("amx-fp16", MatrixUnit(16, 16, 32, DType.F16, DType.F32)),
-        ("amx-int8", MatrixUnit(16, 16, 64, DType.I8, DType.I32)),
+_DOTS = (
+    (
+        lib.HC_DOT_BF16,
+        MatrixUnit(
+            1, 16, 2, DType.BF16, DType.F32, together=2, denormals=False,
+            call="llvm.x86.avx512bf16.dpbf16ps.512",
+        ),
+    ),
+    (
+        lib.HC_DOT_I8,
+        MatrixUnit(
+            1, 16, 4, DType.U8, DType.I32, DType.I8, together=4,
+            call="llvm.x86.avx512.vpdpbusd.512",
+        ),
+    ),
+    (
+        lib.HC_DOT_I8_256,
+        MatrixUnit(
+            1, 8, 4, DType.U8, DType.I32, DType.I8, together=4,
+            call="llvm.x86.avx512.vpdpbusd.256",
+        ),
+    ),
+)  # fmt: skip
+"""Instructions that work on vector registers."""
+_TILES = (
+    ("amx-bf16", MatrixUnit(16, 16, 32, DType.BF16, DType.F32, together=2, denormals=False)),
+    ("amx-fp16", MatrixUnit(16, 16, 32, DType.F16, DType.F32, together=2, denormals=False)),
+    ("amx-int8", MatrixUnit(16, 16, 64, DType.I8, DType.I32, together=4)),
+)
+"""Those that work on tile registers, which no program format reaches."""
+
+
+def _matrix_units(features: Mapping[str, bool], threads: int) -> tuple[MatrixUnit, ...]:
+    rates = ((unit, machine.dot_rate(number)) for number, unit in _DOTS)
+    found = tuple(
+        replace(unit, rate=rate * threads * 2 * unit.n * unit.k) for unit, rate in rates if rate
     )
-    return tuple(unit for name, unit in units if features.get(name))
+    if not features.get("amx-tile") or not lib.hc_allow_tiles():
+        return found
+    return found + tuple(unit for name, unit in _TILES if features.get(name))
 
 
 def _facts(features: Mapping[str, bool]) -> Mapping[str, str]:

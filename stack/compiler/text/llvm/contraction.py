@@ -9,7 +9,7 @@ from itertools import product
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from hal.tile.ops import COMBINE
-from stack.compiler.text.llvm import arith
+from stack.compiler.text.llvm import arith, units
 from stack.compiler.text.llvm.shapes import from_elements, shuffle
 from stack.compiler.text.llvm.tiles import Rule, Tiles, columns, rows
 from stack.compiler.text.llvm.types import constant, register, vector
@@ -180,14 +180,17 @@ def _scan_row(t: Tiles, n: Node, row: int, piece: int) -> str:
 
 
 def _dot(t: Tiles, n: Node, row: int, piece: int) -> str:
-    """The whole product at once: for each k one row of b stays in registers while every row of a
-    uses it."""
+    """The whole product at once: for each k, or group of k that a matrix unit takes, one row of b
+    stays in registers while every row of a uses it."""
     a, b, acc = n.srcs
-    depth = columns(a.shape)
+    unit = t.unit_of(n)
     count = len(t.widths(n))
     sums = [[t.piece(acc, r, j) for j in range(count)] for r in range(rows(n.shape))]
-    for k in range(depth):
-        _dot_step(t, n, a, b, k, sums)
+    for k in range(0, columns(a.shape), unit.k if unit else 1):
+        if unit is None:
+            _dot_step(t, n, a, b, k, sums)
+        else:
+            units.step(t, unit, n, k, sums)
     for r, j in product(range(len(sums)), range(count)):
         t.define(n, r, j, sums[r][j])
     return t.piece(n, row, piece)

@@ -25,6 +25,7 @@ from stack.compiler.text.llvm.tiles import Rule, Tiles
 from stack.compiler.text.llvm.types import memory as memory_type
 from stack.compiler.text.llvm.writer import Writer
 from stack.compiler.text.primitive import computed_in
+from stack.compiler.units import unit_of_dot
 
 
 def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
@@ -34,8 +35,9 @@ def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     """
     out = Writer()
     lanes = _lanes(kernel, info.limits.vector_nbytes)
-    kernel = computed_in(kernel)
-    tiles = Tiles(out, lanes, max(info.limits.registers // 8, 1), _PIECES, _ELEMENTS)
+    kernel = computed_in(kernel, lambda n: unit_of_dot(n, lanes, info) is not None)
+    interleave = max(info.limits.registers // 8, 1)
+    tiles = Tiles(out, lanes, interleave, _PIECES, _ELEMENTS, lambda n: unit_of_dot(n, lanes, info))
     _parameters(tiles, kernel.params)
     _grid(tiles)
     _instances(tiles, kernel)

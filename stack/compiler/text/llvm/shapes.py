@@ -50,15 +50,42 @@ def _broadcast_element(t: Tiles, n: Node, row: int, column: int) -> str:
 
 
 def assemble(t: Tiles, x: Node, places: Sequence[Coordinates]) -> str:
-    """The vector of these elements of x: one shuffle if they lie in two pieces, else one by one."""
+    """The vector of these elements of x: one shuffle if they lie in two pieces of it, or of what it
+    is in another order, else one by one."""
     if len(places) == 1:
         return t.element(x, *places[0])
-    if columns(x.shape) > 1:
-        found = sorted({(r, c // t.lanes) for r, c in places})
-        kinds = {t.widths(x)[j] for _, j in found}
-        if len(found) <= 2 and len(kinds) == 1 and kinds != {1}:
-            return _shuffle(t, x, found, places)
+    at: tuple[Node, Sequence[Coordinates]] | None = (x, places)
+    while at is not None:
+        if found := _pieces_of(t, *at):
+            return _shuffle(t, at[0], found, at[1])
+        at = _below(t, *at)
     return from_elements(t, register(x.dtype), [t.element(x, r, c) for r, c in places])
+
+
+def _pieces_of(t: Tiles, x: Node, places: Sequence[Coordinates]) -> list[Coordinates] | None:
+    """The pieces in which the elements lie, if these are two at most and alike."""
+    if columns(x.shape) == 1:
+        return None
+    found = sorted({(r, c // t.lanes) for r, c in places})
+    kinds = {t.widths(x)[j] for _, j in found}
+    return found if len(found) <= 2 and len(kinds) == 1 and kinds != {1} else None
+
+
+def _below(
+    t: Tiles, x: Node, places: Sequence[Coordinates]
+) -> tuple[Node, list[Coordinates]] | None:
+    """Of what x is in another order, the elements at the same places."""
+    if x.op == "var":
+        alias = t.env.aliases.get(x)
+        return None if alias is None else (alias, list(places))
+    if x.op not in ("reshape", "transpose"):
+        return None
+    (source,) = x.srcs
+    if x.op == "transpose":
+        shape, perm = source.shape, x["perm"]
+        return source, [_source(shape, perm, _index(x.shape, r, c)) for r, c in places]
+    count, own = columns(source.shape), columns(x.shape)
+    return source, [divmod(r * own + c, count) for r, c in places]
 
 
 def from_elements(t: Tiles, scalar: str, elements: Sequence[str]) -> str:
@@ -128,6 +155,9 @@ def _index(shape: tuple[int, ...], row: int, column: int) -> tuple[int, ...]:
 def _transpose(t: Tiles, n: Node, row: int, piece: int) -> str:
     (x,) = n.srcs
     perm = n["perm"]
+    alias = t.env.aliases.get(x)
+    if alias is not None and alias.op == "transpose" and perm == alias["perm"] == (1, 0):
+        return t.piece(alias.srcs[0], row, piece)
     if perm == (1, 0) and columns(x.shape) > 1 and rows(x.shape) > 1:
         return _transpose_block(t, n, row, piece)
     first = piece * t.lanes

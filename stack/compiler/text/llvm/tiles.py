@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 
+from hal.core.description import MatrixUnit
 from hal.tile.kernel import Gather, Load
 from hal.tile.node import Node
 from hal.tile.ops import ELEMENTWISE
@@ -85,7 +86,7 @@ class Tiles:
     """The values of tile nodes, with one rule for each operator.
 
     `piece_rules` must have every operator; `element_rules` those whose single elements are cheaper
-    than a piece.
+    than a piece. `unit_of` gives the matrix unit that computes a product.
     """
 
     def __init__(
@@ -95,11 +96,13 @@ class Tiles:
         interleave: int,
         piece_rules: Mapping[str, Rule],
         element_rules: Mapping[str, Rule],
+        unit_of: Callable[[Node], MatrixUnit | None] = lambda _: None,
     ) -> None:
         self.out = out
         self.lanes = lanes
         self.interleave = interleave
         self.env = Environment()
+        self.unit_of = unit_of
         self._piece_rules = piece_rules
         self._element_rules = element_rules
         self._pieces: dict[Node, dict[int, str]] = {}

@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #ifdef __x86_64__
+#include <cpuid.h>
 #include <immintrin.h>
 
 #define ROUNDS 20000
@@ -10,15 +11,18 @@
 
 /* In assembly: a compiler would drop the work or spill it. W is "y" for 32 bytes and "z" for 64. */
 #define FMA(W, N) "vfmadd231ps %%" W "mm12, %%" W "mm12, %%" W "mm" N "\n\t"
+#define DOT_BF16(W, N) "vdpbf16ps %%" W "mm12, %%" W "mm12, %%" W "mm" N "\n\t"
+#define DOT_I8(W, N) "vpdpbusd %%" W "mm12, %%" W "mm12, %%" W "mm" N "\n\t"
+#define VEX_DOT_I8(W, N) "%{vex%} vpdpbusd %%" W "mm12, %%" W "mm12, %%" W "mm" N "\n\t"
 #define CHAIN(W, F)                                                                              \
     F(W, "0") F(W, "1") F(W, "2") F(W, "3") F(W, "4") F(W, "5") F(W, "6") F(W, "7") F(W, "8")     \
     F(W, "9") F(W, "10") F(W, "11")
 
-#define MEASURE(NAME, W, CLEAR)                                                                  \
+#define MEASURE(NAME, W, CLEAR, OPERATION)                                                       \
     static double NAME(void) {                                                                   \
         int64_t rounds = ROUNDS, start_ns = hc_now();                                            \
         __asm__ volatile(CHAIN(W, CLEAR) CLEAR(W, "12")                                          \
-                         "1:\n\t" CHAIN(W, FMA) "dec %0\n\tjnz 1b\n\tvzeroupper"                 \
+                         "1:\n\t" CHAIN(W, OPERATION) "dec %0\n\tjnz 1b\n\tvzeroupper"           \
                          : "+r"(rounds)                                                          \
                          :                                                                       \
                          : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", \
@@ -29,22 +33,56 @@
 #define CLEAR_32(W, N) "vpxor %%ymm" N ", %%ymm" N ", %%ymm" N "\n\t"
 #define CLEAR_64(W, N) "vpxord %%zmm" N ", %%zmm" N ", %%zmm" N "\n\t"
 
-MEASURE(fma_256, "y", CLEAR_32)
-MEASURE(fma_512, "z", CLEAR_64)
+MEASURE(fma_256, "y", CLEAR_32, FMA)
+MEASURE(fma_512, "z", CLEAR_64, FMA)
+MEASURE(bf16_512, "z", CLEAR_64, DOT_BF16)
+MEASURE(i8_512, "z", CLEAR_64, DOT_I8)
+MEASURE(i8_256, "y", CLEAR_32, VEX_DOT_I8)
 
-static double vectors_per_s(int *nbytes) {
+static double best_of_three(double (*measure)(void)) {
     double best = 0;
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
-    int wide = __builtin_cpu_supports("avx512f");
     for (int i = 0; i < 3; i++) {
-        double rate = wide ? fma_512() : fma_256();
+        double rate = measure();
         best = rate > best ? rate : best;
     }
-    *nbytes = wide ? 64 : 32;
     return best;
+}
+
+/* Bit 4 of EAX of CPUID's leaf 7.1; compilers of this age do not know its name. The registers' state is what AVX2
+ * needs. */
+static int has_avxvnni(void) {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __builtin_cpu_supports("avx2") && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+
+static double vectors_per_s(int *nbytes) {
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
+    int wide = __builtin_cpu_supports("avx512f");
+    *nbytes = wide ? 64 : 32;
+    return best_of_three(wide ? fma_512 : fma_256);
+}
+
+int hc_has_dot(int unit) {
+    switch (unit) {
+    case HC_DOT_BF16: return __builtin_cpu_supports("avx512bf16") != 0;
+    case HC_DOT_I8: return __builtin_cpu_supports("avx512vnni") != 0;
+    case HC_DOT_I8_256: return has_avxvnni();
+    default: return 0;
+    }
+}
+
+static double dots_per_s(int unit) {
+    switch (unit) {
+    case HC_DOT_BF16: return best_of_three(bf16_512);
+    case HC_DOT_I8: return best_of_three(i8_512);
+    case HC_DOT_I8_256: return best_of_three(i8_256);
+    default: return 0;
+    }
 }
 #else
 static double vectors_per_s(int *nbytes) { return *nbytes = 0; }
+int hc_has_dot(int unit) { return 0 * unit; }
+static double dots_per_s(int unit) { return 0 * unit; }
 #endif
 
 /* Operations per second of one core with elements of that many bits (a fused multiply-add is two); 0: not known.
@@ -54,6 +92,9 @@ double hc_fma_rate(int bits) {
     double rate = vectors_per_s(&nbytes);
     return rate * nbytes * 8 / bits * 2;
 }
+
+/* Instructions of that kind per second of one core, measured in the same way; 0: it has none. */
+double hc_dot_rate(int unit) { return hc_has_dot(unit) ? dots_per_s(unit) : 0; }
 
 /* Asks the kernel for the tile registers; must come before the worker threads. 1 when they may be used. */
 int hc_allow_tiles(void) {

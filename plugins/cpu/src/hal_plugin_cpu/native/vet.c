@@ -26,9 +26,17 @@ static const char *const WORDS[] = {
 
 static const char *const INTRINSICS[] = {
     "abs", "bitreverse", "bswap", "ceil", "copysign", "cos", "ctlz", "ctpop", "cttz", "exp", "exp2", "fabs", "floor",
-    "fma", "fmuladd", "fptosi.sat", "fptoui.sat", "log", "log10", "log2", "masked.load", "masked.store", "maximum",
+    "fma", "fmuladd", "fptosi.sat", "fptoui.sat", "log", "log10", "log2", "masked.gather", "masked.load", "masked.store", "maximum",
     "maxnum", "memcpy", "memmove", "memset", "minimum", "minnum", "nearbyint", "pow", "powi", "rint", "round",
     "roundeven", "sin", "smax", "smin", "sqrt", "tanh", "trunc", "umax", "umin",
+};
+
+/* The instructions for products that the description names. LLVM ends the process for one that the processor lacks. */
+typedef struct { const char *name; int feature; } dot;
+static const dot DOTS[] = {
+    {"llvm.x86.avx512bf16.dpbf16ps.512", HC_DOT_BF16},
+    {"llvm.x86.avx512.vpdpbusd.512", HC_DOT_I8},
+    {"llvm.x86.avx512.vpdpbusd.256", HC_DOT_I8_256},
 };
 
 /* What the parser understands and not all of LLVM can stand. */
@@ -94,6 +102,12 @@ static int is_intrinsic(const char *name, int64_t n) {
     return 0;
 }
 
+static int is_dot(const char *name, int64_t n) {
+    for (size_t i = 0; i < sizeof DOTS / sizeof *DOTS; i++)
+        if (n == (int64_t)strlen(DOTS[i].name) && !strncmp(name, DOTS[i].name, n)) return hc_has_dot(DOTS[i].feature);
+    return 0;
+}
+
 typedef struct { const char *at, *end; char before; int depth, in_alloca; int64_t stack; } reader;
 
 static void skip_comment(reader *r) {
@@ -106,7 +120,8 @@ static int read_name(reader *r) {
     const char *name = ++r->at;
     while (r->at < r->end && in_name(*r->at)) r->at++;
     int64_t n = r->at - name;
-    if (n >= 5 && !strncmp(name, "llvm.", 5) && !is_intrinsic(name, n)) return HC_VET_RISKY;
+    if (n >= 5 && !strncmp(name, "llvm.", 5) && !is_intrinsic(name, n) && !is_dot(name, n))
+        return HC_VET_RISKY;
     return n > 0 ? HC_VET_KNOWN : HC_VET_RISKY;
 }
 

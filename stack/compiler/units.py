@@ -1,0 +1,47 @@
+"""Which matrix units products are made for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hal.core.description import DeviceInfo, MatrixUnit
+from hal.core.dtypes import DType
+from hal.tile.node import Node
+
+PAYS = 1.25
+"""How many times the rate of multiply-adds in the sums' type a unit must have: where it has less,
+operands are converted and multiplied in that type, at no cost of denormals."""
+
+
+def units(info: DeviceInfo) -> tuple[MatrixUnit, ...]:
+    """The units that work on vector registers, can be called, and pay by their rate or have none
+    that is known. Their rates, which vary from one measurement to the next, are left out."""
+    return tuple(replace(u, rate=0.0) for u in info.matrix_units if _serves(u) and _pays(u, info))
+
+
+def _serves(u: MatrixUnit) -> bool:
+    return u.m == 1 and u.together == u.k and bool(u.call)
+
+
+def _pays(u: MatrixUnit, info: DeviceInfo) -> bool:
+    usual = info.dtypes.get(u.accumulate, 0.0)
+    return not u.rate or not usual or u.rate >= PAYS * usual
+
+
+def unit_of(left: DType, right: DType, accumulate: DType, info: DeviceInfo) -> MatrixUnit | None:
+    """The widest unit for a product of these types."""
+    types = left, right, accumulate
+    found = [u for u in units(info) if (u.inputs, u.right_inputs, u.accumulate) == types]
+    return max(found, key=lambda u: u.n, default=None)
+
+
+def unit_of_dot(n: Node, lanes: int, info: DeviceInfo) -> MatrixUnit | None:
+    """The unit that computes a `dot` where a vector register holds so many sums: one whose sums are
+    a register, which the columns and the depth fill."""
+    a, b, _ = n.srcs
+    types = a.dtype, b.dtype, n.dtype
+    for u in units(info):
+        fits = u.n == lanes and n.shape[1] % u.n == 0 and a.shape[1] % u.k == 0
+        if fits and (u.inputs, u.right_inputs, u.accumulate) == types:
+            return u
+    return None

@@ -1,0 +1,148 @@
+"""Products by matrix units of vector registers, against the interpreter and numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from hal.core.description import DeviceInfo, MatrixUnit
+from hal.core.dtypes import DType
+from hal.core.values import Grid
+from hal.tile.build import Builder, add, dot
+from hal.tile.interpret import interpret
+from hal.tile.kernel import Kernel
+from hal.tile.numeric import NUMPY
+from stack.compiler.templates.blocking import MatmulShape
+from stack.compiler.text.llvm import render
+from stack.compiler.units import PAYS, units
+from tests.compiler.llvm import machine
+from tests.compiler.test_matmul import (
+    matmul_kernel,
+    memory_of,
+    operand,
+    small_integers,
+    vector_device,
+)
+
+BF16, F32 = DType.BF16, DType.F32
+WIDE = vector_device(vector_nbytes=64, registers=32)
+DOTS = {
+    "avx512bf16": MatrixUnit(
+        1, 16, 2, BF16, F32, together=2, denormals=False, call="llvm.x86.avx512bf16.dpbf16ps.512"
+    ),
+    "avx512vnni": MatrixUnit(
+        1, 16, 4, DType.U8, DType.I32, DType.I8, together=4, call="llvm.x86.avx512.vpdpbusd.512"
+    ),
+}
+"""By the feature that a processor needs for them."""
+NAMES = {"avx512bf16": "vdpbf16ps", "avx512vnni": "vpdpbusd"}
+
+
+def having(*features: str) -> DeviceInfo:
+    return replace(WIDE, matrix_units=tuple(DOTS[f] for f in features))
+
+
+def has(feature: str) -> bool:
+    return bool(machine.host_features().get(feature))
+
+
+def test_units_that_do_not_pay_are_not_used() -> None:
+    unit, rates = DOTS["avx512bf16"], dict(WIDE.dtypes) | {F32: 100.0}
+    for rate, used in ((0.0, True), (100 * PAYS, True), (99 * PAYS, False)):
+        info = replace(WIDE, dtypes=rates, matrix_units=(replace(unit, rate=rate),))
+        assert units(info) == ((unit,) if used else ())
+    assert not units(replace(WIDE, matrix_units=(replace(unit, call=""),)))
+
+
+@pytest.mark.parametrize("layouts", ["kn", "kk", "mn", "mk"])
+@pytest.mark.parametrize("size", [(1, 9, 7, 11), (2, 5, 6, 1)], ids=str)
+def test_packed_in_groups_for_a_unit(size: tuple[int, int, int, int], layouts: str) -> None:
+    """The template interpreted: elements are where the unit reads them, zeros where there are
+    none."""
+    tiny = vector_device(vector_nbytes=8, registers=10, caches=(256, 1024), scratch_nbytes=4096)
+    a, b, c = packed(size, layouts, 2, lambda *call: interpret(*call, {}), tiny)
+    np.testing.assert_allclose(c, a @ b, atol=1e-5)
+
+
+def test_operands_in_groups_without_a_unit() -> None:
+    """What a processor without the instruction makes of the same kernel."""
+    a, b, c = packed((1, 21, 35, 19), "mk", 2, machine.run, vector_device())
+    np.testing.assert_allclose(c, a @ b, atol=1e-5)
+
+
+def packed(
+    size: tuple[int, int, int, int],
+    layouts: str,
+    together: int,
+    runs: Callable[[Kernel, Grid, dict[str, np.ndarray]], None],
+    info: DeviceInfo,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Random operands as float64 and what the template gives for them."""
+    batch, m, n, k = size
+    rng = np.random.default_rng(sum(size))
+    a, b = operand(rng, (batch, m, k), BF16), operand(rng, (batch, k, n), BF16)
+    shape = MatmulShape(batch, m, n, k, *layouts, BF16, F32, together=together)
+    kernel, grid = matmul_kernel(shape, info)
+    c = np.full(batch * m * n, 77, np.float32)
+    left, right = memory_of(a, layouts[0] == "k"), memory_of(b, layouts[1] == "n")
+    runs(kernel, grid, {"a": left, "b": right, "c": c})
+    return a.astype(np.float64), b.astype(np.float64), c.reshape(batch, m, n)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layouts", ["kn", "kk", "mn", "mk"])
+def test_code_for_a_unit(layouts: str) -> None:
+    """Accumulators stay in registers: as many instructions as products of a step, none of them with
+    more than one operand in memory; and right results where the processor has it."""
+    batch, m, n, k = 1, 70, 96, 301
+    shape = MatmulShape(batch, m, n, k, *layouts, BF16, F32, together=2)
+    info = having("avx512bf16")
+    kernel, _ = matmul_kernel(shape, info)
+    text = machine.assembly(render(kernel, info), "avx512bf16")
+    assert text.count("vdpbf16ps") >= 28
+    assert "vfmadd" not in text
+    if has("avx512bf16"):
+        runs = partial(machine.run, device=info)
+        left, right, found = packed((batch, m, n, k), layouts, 2, runs, info)
+        np.testing.assert_allclose(found, left @ right, atol=1e-4)
+
+
+def one_dot(left: DType, right: DType, sums: DType, changed: bool) -> Kernel:
+    """out = x @ y of (3, 8) and (8, 32) tiles, the operands as they lie or computed."""
+    b = Builder("one")
+    x, y = b.buffer("x", left), b.buffer("y", right)
+    out = b.buffer("out", sums, reads=False, writes=True)
+    tile, other = b.load(x, 0, (3, 8), (8, 1)), b.load(y, 0, (8, 32), (32, 1))
+    if changed:
+        tile, other = add(tile, 1), add(other, 1)
+    total = b.load(b.buffer("c", sums), 0, (3, 32), (32, 1))
+    b.store(out, 0, dot(tile, other, total), (32, 1))
+    return b.kernel()
+
+
+@pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.parametrize("feature", DOTS)
+def test_operands_as_they_come(feature: str, changed: bool) -> None:
+    unit = DOTS[feature]
+    info = having(feature)
+    kernel = one_dot(unit.inputs, unit.right_inputs, unit.accumulate, changed)
+    assert NAMES[feature] in machine.assembly(render(kernel, info), feature)
+    if not has(feature):
+        return
+    rng = np.random.default_rng(4)
+    x = small_integers(rng, (3, 8), unit.inputs)
+    y = small_integers(rng, (8, 32), unit.right_inputs)
+    buffers = {
+        "x": x.ravel(),
+        "y": y.ravel(),
+        "c": np.arange(96).astype(NUMPY[unit.accumulate]),
+        "out": np.zeros(96, NUMPY[unit.accumulate]),
+    }
+    expected = {name: value.copy() for name, value in buffers.items()}
+    machine.run(kernel, (1, 1, 1), buffers, device=info)
+    interpret(kernel, (1, 1, 1), expected, {})
+    np.testing.assert_array_equal(buffers["out"], expected["out"])
