@@ -196,11 +196,11 @@ def _(rig: Rig, kind: str, dtype: DType) -> None:
 
 
 def product(
-    inputs: DType, sums: DType, m: int, n: int, k: int, right: DType | None = None
+    inputs: DType, sums: DType, m: int, n: int, k: int, other: DType | None = None
 ) -> Kernel:
     """out = acc + x @ y of an (m, k) and a (k, n) tile."""
     b = Builder("dot")
-    x, y, acc = b.buffer("x", inputs), b.buffer("y", right or inputs), b.buffer("acc", sums)
+    x, y, acc = b.buffer("x", inputs), b.buffer("y", other or inputs), b.buffer("acc", sums)
     out = b.buffer("out", sums, reads=False, writes=True)
     left, right = b.load(x, 0, (m, k), (k, 1)), b.load(y, 0, (k, n), (n, 1))
     b.store(out, 0, dot(left, right, b.load(acc, 0, (m, n), (n, 1))), (n, 1))
