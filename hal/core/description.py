@@ -167,7 +167,8 @@ class Limits:
     each data-cache level that an instance can use, nearest first. `mesh` is the rows and columns in
     which the cores of `instances` lie where a core can pass a tile to all of its row or of its
     column ((1, 1): it cannot). `progress_s` is the time without progress after which an operation
-    counts as hanging (0: the device does not watch for hangs).
+    counts as hanging (0: the device does not watch for hangs); a device whose work waits for
+    processors of the host counts the time that it had them.
     """
 
     grid: tuple[int, int, int]

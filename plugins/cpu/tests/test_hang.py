@@ -1,8 +1,10 @@
 """Operations that make no progress: injected, and kernels and host calls that really never end."""
 
+import os
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -149,6 +151,37 @@ def test_a_kernel_that_comes_on_is_no_hang(open_rig, texts, threads):
     bound = rig.device.bind(rig.load(texts["spin"], "spin", "i"), (700_000,))
     point = rig.device.launch(bound, (600, 1, 1), rig.timeline, ())
     assert rig.device.wait((point,), 60, True)
+
+
+@pytest.mark.slow
+def test_a_kernel_that_waits_for_a_processor_is_no_hang(open_rig, texts):
+    """Ten processes share one core with the worker, whose one piece then takes longer than the
+    limit, and less of the processor's time."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})  # the worker's too
+    busy = [sys.executable, "-S", "-c", "while True: pass"]
+    others = []
+    try:
+        rig = open_rig(progress_s="0.5", threads="1")
+        spin = rig.load(texts["spin"], "spin", "i")
+
+        def count(n):
+            began = time.thread_time(), time.process_time()
+            bound = rig.device.bind(spin, (n,))
+            point = rig.device.launch(bound, (1, 1, 1), rig.timeline, ())
+            assert rig.device.wait((point,), 60, True)
+            return time.process_time() - began[1] - (time.thread_time() - began[0])
+
+        n = int(1_000_000 * 0.15 / count(1_000_000))
+        others = [subprocess.Popen(busy) for _ in range(10)]
+        began = time.monotonic()
+        count(n)
+        assert time.monotonic() - began > 0.5, "the worker did not wait for a processor"
+    finally:
+        for other in others:
+            other.kill()
+            other.wait(10)
+        os.sched_setaffinity(0, before)
 
 
 @pytest.mark.slow

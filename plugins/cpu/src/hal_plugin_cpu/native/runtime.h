@@ -160,6 +160,7 @@ typedef struct hc_worker {
     pthread_t thread;
     void *stack;
     int index, ended, orphan;
+    int64_t spent_ns;              /* processor time when its item was last seen to come on */
     int64_t abandoned;             /* 1 + the epoch in which it was */
     struct hc_worker *next;        /* among the abandoned */
 } hc_worker;

@@ -1,9 +1,12 @@
 /* The watch: looks at what runs, a few times in the time that an operation may take without coming on. What did not
- * come on for so many looks hangs: its point fails, and the workers on it are left to it. To count looks and not time
- * forgives a process that was stopped meanwhile. */
+ * come on while one of its workers had the processor for that time hangs: its point fails, and the workers on it are left
+ * to it. A kernel that hangs takes all the processor time it can get; one whose workers wait for a processor, on a busy
+ * machine or in a stopped process, does not hang. What takes none is given up after so many looks that no machine is so
+ * busy; to count looks and not time forgives a process that was stopped meanwhile. */
 #include "runtime.h"
 
 #define LOOKS 4
+#define PATIENCE 100 /* times the limit */
 #define STACK_NBYTES (256 << 10)
 
 /* Changes with every piece that a worker takes: then it has done the one before. Of a grid of 2^62 it wraps. */
@@ -14,6 +17,27 @@ static uint64_t progress(const hc_slot *s) {
     return taken * 1009 + (uint64_t)s->joined + s->runs * 1000003;
 }
 
+/* Processor time of a worker so far. */
+static int64_t spent_ns(const hc_worker *w) {
+    clockid_t clock;
+    struct timespec t;
+    if (pthread_getcpuclockid(w->thread, &clock) || clock_gettime(clock, &t)) return 0;
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/* The most processor time that a worker on the slot took since the slot came on. */
+static int64_t most_ns(hc_device *dev, const hc_slot *s, int came_on) {
+    int64_t most = 0;
+    for (int i = 0; i < dev->threads; i++) {
+        hc_worker *w = dev->workers[i];
+        if (!w || w->slot != s) continue;
+        int64_t now = spent_ns(w);
+        if (came_on) w->spent_ns = now;
+        if (now - w->spent_ns > most) most = now - w->spent_ns;
+    }
+    return most;
+}
+
 static int64_t failure_of(const hc_item *item) { return HC_HANGS + item->name - HC_FIRST_NAME; }
 
 static void look_at_slot(hc_device *dev, hc_slot *s) {
@@ -21,7 +45,8 @@ static void look_at_slot(hc_device *dev, hc_slot *s) {
     s->looked = dev->look;
     s->quiet = now == s->seen ? s->quiet + 1 : 0;
     s->seen = now;
-    if (s->quiet < LOOKS || s->item->run == HC_RUN_CALL) return;
+    int hangs = most_ns(dev, s, !s->quiet) >= dev->progress_ns || s->quiet >= LOOKS * PATIENCE;
+    if (!hangs || s->item->run == HC_RUN_CALL) return;
     hc_op *op = s->item->op;
     int64_t failure = failure_of(s->item);
     hc_note_hang(dev, failure);
