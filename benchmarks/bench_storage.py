@@ -35,7 +35,7 @@ from stack.storage.staging import staging_of
 
 TIMED = (
     *("save_ours", "save_dcp", "save_direct", "save_hf", "load_ours", "load_dcp", "load_direct"),
-    *("stall_ours", "stall_dcp", "step_alone", "step_beside"),
+    *("stall_ours", "stall_dcp", "held_ours", "held_dcp", "step_alone", "step_beside"),
 )
 
 
@@ -59,6 +59,10 @@ def rows(quick: bool) -> Iterator[Row]:
     yield Row(
         "stall of a background save", "s", t["stall_ours"], t["stall_dcp"], "async_save", Bar(5.0)
     )
+    yield Row(
+        "stall, and what the steps beside it lose", "s", t["held_ours"], t["held_dcp"],
+        "async_save", Bar(5.0),
+    )  # fmt: skip
     yield Row("step beside a write", "s", t["step_beside"], t["step_alone"], "alone", Bar(1 / 1.1))
     yield Row("memory of a save", "MiB", memory["memory_save"], bar=Bar(limit=256))
     yield Row("memory of a load", "MiB", memory["memory_load"], bar=Bar(limit=256))

@@ -10,8 +10,9 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,6 +58,7 @@ class Rank:
             for n, a in self.arrays.items()
         }
         self.ours = Checkpoints(folder / "ours", own, keep=1, deadline_s=DEADLINE_S)
+        self.square = torch.ones(512, 512)
         self.nbytes = rows * WIDTH * 4 * TENSORS
 
     def timed(self, call: Callable[[], object]) -> float:
@@ -154,14 +156,37 @@ class Rank:
         saving.wait_committed()
         return seconds
 
+    def held_ours(self) -> float:
+        return self._held(lambda: self.ours.save(1, self.parts, background=True).done)
+
+    def held_dcp(self) -> float:
+        folder = str(self.folder / "async")
+        return self._held(lambda: dcp.async_save({"model": self.tensors}, checkpoint_id=folder))
+
+    def _held(self, save: Callable[[], Future[Any]]) -> float:
+        """The seconds that training loses by a save: in its call, and in the steps until its end,
+        which take longer than alone."""
+        alone = self.step_alone()
+        self.group.barrier()
+        start = time.perf_counter()
+        future, steps = save(), 0
+        while not future.done():
+            self._product()
+            steps += 1
+        seconds = time.perf_counter() - start - steps * alone
+        future.result(DEADLINE_S)
+        return seconds
+
     def _step(self, ended: Callable[[int], object]) -> float:
         """The mean time of products on one thread: each rank has a processor of its own."""
-        x = torch.ones(512, 512)
         steps, start = 0, time.perf_counter()
         while not ended(steps):
-            x @ x
+            self._product()
             steps += 1
         return (time.perf_counter() - start) / steps
+
+    def _product(self) -> None:
+        self.square @ self.square
 
     def memory_save(self) -> float:
         return self._peak(lambda: self.ours.save(1, self.parts))

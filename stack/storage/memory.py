@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,21 @@ def aligned(nbytes: int) -> Bytes:
     """New zeros, at least so many bytes, rounded up to pages, that begin at a page."""
     size = max(1, -(-nbytes // mmap.PAGESIZE)) * mmap.PAGESIZE
     memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with suppress(OSError):  # a kernel without huge pages gives usual ones
+        memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
+
+
+def copy_past_cache(out: Bytes, source: Bytes) -> None:
+    """Copy bytes that are not read again soon as fast as memory takes them: the cache would first
+    fetch what is then written over."""
+    from stack.comm.engine.library import ffi, lib  # noqa: PLC0415  (loaded by who saves)
+
+    to, at = (
+        ffi.from_buffer("unsigned char[]", out, True),
+        ffi.from_buffer("unsigned char[]", source),
+    )
+    lib.he_stream(to, at, len(source))
 
 
 class Scratch:

@@ -14,12 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from stack.storage.layout import ALIGN, rounded
-from stack.storage.memory import Bytes
+from stack.storage.memory import Bytes, copy_past_cache
 from stack.storage.plan import Piece, TransferPlan, Window
 
 Copy = tuple[int, int, int, int, int]
 """start, run, count, stride, local: `count` runs of `run` bytes that lie `stride` bytes apart from
 byte `start` of the arena on; in the shard they lie one after the other from byte `local` on."""
+LARGE = 256 << 10
+"""Bytes of a run from which a copy goes past the cache: what is smaller may lie there already."""
 ARENA = 0
 """The arena is the only source of a staged plan."""
 
@@ -37,6 +39,9 @@ class Staging:
     def fill(self, arena: Bytes, shard: int, source: Bytes) -> None:
         """Copy what is taken of a shard, whose bytes are `source`."""
         for start, run, count, stride, local in self.copies[shard]:
+            if count == 1 and run >= LARGE:
+                copy_past_cache(arena[start : start + run], source[local : local + run])
+                continue
             out = np.ndarray((count, run), np.uint8, arena, start, (stride, 1))
             out[...] = source[local : local + run * count].reshape(count, run)
 

@@ -99,3 +99,6 @@ he_work *he_message_start(he_group *group, int kind, int dtype, int64_t count, v
                           int64_t timeout_ns);
 /* The rank that a message comes from or goes to; HE_ANYBODY before there is one. */
 int he_message_peer(he_work *work);
+
+/* As memcpy, past the cache: for what is large and not read again soon. */
+void he_stream(unsigned char *dst, const unsigned char *src, int64_t n);

@@ -214,8 +214,6 @@ void he_divide(int dtype, void *acc, int64_t n, int size);
 const void *he_widen(int dtype, const unsigned char *src, float *room, int64_t n);
 void he_narrow(int dtype, unsigned char *out, const float *acc, int64_t n);
 void he_reduce_block(int dtype, int reduce, int size, const unsigned char *const *srcs, int64_t n, unsigned char *out);
-/* stream.c */
-void he_stream(unsigned char *dst, const unsigned char *src, int64_t n);
 /* convert.c */
 void he_f16_to_f32(float *dst, const uint16_t *src, int64_t n);
 void he_f32_to_f16(uint16_t *dst, const float *src, int64_t n);
