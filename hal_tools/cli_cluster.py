@@ -1,0 +1,151 @@
+"""The commands of a cluster, which know nothing of the stack until they run."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+_PATH = click.Path(path_type=Path, file_okay=False)
+_STATE = click.option(
+    *("--state", "folder"),
+    type=_PATH,
+    help="The cluster's folder ($HAL_CLUSTER, else one of your own).",
+)
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_JOB = click.argument("job", type=click.IntRange(1))
+
+
+def _do(name: str, folder: Path | None, *arguments: Any) -> None:
+    try:
+        command = import_module("stack.cluster.command")
+    except ModuleNotFoundError as error:
+        if error.name != "msgspec":
+            raise
+        text = "a cluster needs msgspec: pip install hal-accel[cluster]"
+        raise click.ClickException(text) from None
+    sys.exit(getattr(command, name)(folder or command.default_folder(), *arguments))
+
+
+@click.group()
+def cluster() -> None:
+    """Run the daemon that gives devices to jobs."""
+
+
+@cluster.command()
+@_STATE
+@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="A TOML file.")
+@click.option("--page", "port", type=click.IntRange(0, 65535), help="Serve a page at this port.")
+@click.option("--background", is_flag=True, help="Return once it answers.")
+def start(folder: Path | None, config: Path | None, port: int | None, background: bool) -> None:
+    """Start the daemon of a cluster: by default this machine with all its devices."""
+    _do("start", folder, config, port, background)
+
+
+@cluster.command()
+@_STATE
+def stop(folder: Path | None) -> None:
+    """End the daemon. Jobs go on; the next daemon finds them."""
+    _do("stop", folder)
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@_STATE
+@_JSON
+@click.option("--schema", is_flag=True, help="Print what a job's file may say, and end.")
+@click.option("-n", "ranks", type=click.IntRange(1), help="Ranks.")
+@click.option("--least", type=click.IntRange(0), help="Start with so few.")
+@click.option("--kind", "kinds", multiple=True, help="A kind of device, the best first.")
+@click.option("--queue", help="The queue that it waits in.")
+@click.option("--priority", type=int, help="The higher goes first.")
+@click.option("--name", help="What people call it.")
+@click.option("--limit", "limit_s", type=float, help="Seconds that it may run.")
+@click.option("-m", "module", is_flag=True, default=None, help="TARGET is a module.")
+@click.argument("target", default="")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def submit(
+    folder: Path | None,
+    as_json: bool,
+    schema: bool,
+    target: str,
+    arguments: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Hand in a job: a script with its arguments, or a job's TOML file."""
+    if schema:
+        sys.exit(import_module("stack.cluster.command").schema())
+    if not target:
+        raise click.UsageError("name a script, or a job's TOML file")
+    given = {key: value for key, value in options.items() if value not in (None, ())}
+    _do("submit", folder, target, arguments, given, as_json)
+
+
+@click.command()
+@_STATE
+@_JSON
+def jobs(folder: Path | None, as_json: bool) -> None:
+    """List the jobs, with the reason of each that waits."""
+    _do("jobs", folder, as_json)
+
+
+@click.command()
+@_STATE
+@_JSON
+@_JOB
+def why(folder: Path | None, as_json: bool, job: int) -> None:
+    """Say what JOB waits for, or how it ended."""
+    _do("why", folder, job, as_json)
+
+
+@click.command()
+@_STATE
+@click.option("-f", "--follow", is_flag=True, help="Until it has ended.")
+@_JOB
+def logs(folder: Path | None, follow: bool, job: int) -> None:
+    """Print what JOB has written."""
+    _do("logs", folder, job, follow)
+
+
+@click.command()
+@_STATE
+@_JOB
+def cancel(folder: Path | None, job: int) -> None:
+    """End JOB, wherever it stands."""
+    _do("change", folder, job, "cancel")
+
+
+@click.command()
+@_STATE
+@_JOB
+def hold(folder: Path | None, job: int) -> None:
+    """Let JOB not start, until `hal release`."""
+    _do("change", folder, job, "hold")
+
+
+@click.command()
+@_STATE
+@_JOB
+def release(folder: Path | None, job: int) -> None:
+    """Let JOB start that was held."""
+    _do("change", folder, job, "release")
+
+
+@click.command()
+@_STATE
+@_JSON
+@click.argument("verb", type=click.Choice(["drain", "join", "lose"]), required=False)
+@click.argument("name", default="")
+def hosts(folder: Path | None, as_json: bool, verb: str | None, name: str) -> None:
+    """List the hosts, or change one.
+
+    `drain NAME`: start nothing new there. `join NAME`: use it again. `lose NAME`: it is gone.
+    """
+    if verb and not name:
+        raise click.UsageError(f"{verb} which host?")
+    _do("hosts", folder, verb or "", name, as_json)
+
+
+COMMANDS = (cluster, submit, jobs, why, logs, cancel, hold, release, hosts)

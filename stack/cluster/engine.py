@@ -1,0 +1,196 @@
+"""Starting a job's ranks from this machine, and finding them again.
+
+Every run of a job has a folder of files: `run-N` once its keeper has begun (with the keeper's
+process id), `log-N`, and `exit-N` with the status once it is over. The keeper is a line of shell
+that outlives the daemon. Whoever makes `run-N` first is the run; a second keeper ends at once. All
+of its processes carry the run's name in their environment."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hal.core.errors import InvalidCall
+from stack.cluster.files import JobFile
+from stack.cluster.journal import Run
+from stack.scheduler.events import Share
+
+NAME = "HAL_CLUSTER_RUN"
+_KEEPER = """
+trap : TERM INT HUP
+folder=$1 number=$2
+shift 2
+set -C
+{ echo $$ > "$folder/run-$number"; } 2> /dev/null || exit 0
+"$@" > "$folder/log-$number" 2>&1 < /dev/null
+echo $? > "$folder/exit-$number.part"
+mv "$folder/exit-$number.part" "$folder/exit-$number"
+"""
+_BEGIN_S = 0.2
+"""How long a keeper may take between making its file and writing into it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """A run whose keeper is this process; `watched` is readable once it has ended."""
+
+    pid: int
+    watched: int
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """A run that has ended, with this status; None where its keeper was killed."""
+
+    status: int | None
+
+
+class Engine:
+    """Runs of a cluster's jobs, in folders below `folder`."""
+
+    def __init__(self, folder: Path, name: str, shell: str) -> None:
+        self._folder, self._name, self._shell = folder, name, shell
+        self._children: set[int] = set()
+
+    def folder(self, job: int) -> Path:
+        """Where a job's files are."""
+        return self._folder / str(job)
+
+    def log(self, run: Run) -> Path:
+        """What a run's ranks have written."""
+        return self.folder(run.job) / f"log-{run.number}"
+
+    def start(self, run: Run, job: JobFile) -> Alive | Over:
+        """Start a run, or find it where it was started before.
+
+        Raises OSError when there is no process or file to be had, or no folder to run in."""
+        folder = self.folder(run.job)
+        folder.mkdir(parents=True, exist_ok=True)
+        plan = folder / f"plan-{run.number}.json"
+        plan.write_text(json.dumps(_plan(run, job, folder, self._shell)))
+        environment = {**os.environ, **job.environment, NAME: self._named(run)}
+        keeper = subprocess.Popen(
+            [
+                *("sh", "-c", _KEEPER, "keeper", str(folder), str(run.number)),
+                *(sys.executable, "-m", "stack.cluster.start", str(plan)),
+            ],
+            cwd=job.folder,
+            env=environment,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        keeper.returncode = 0  # it is reaped in `end`: Popen would do so when it is forgotten
+        self._children.add(keeper.pid)
+        return Alive(keeper.pid, os.pidfd_open(keeper.pid))
+
+    def find(self, run: Run) -> Alive | Over | None:
+        """The run as it is now; None when it was never started."""
+        began = self.folder(run.job) / f"run-{run.number}"
+        until_s = time.monotonic() + _BEGIN_S
+        while began.exists():
+            text = began.read_text().strip()
+            if over := self._over(run):
+                return over
+            if text:
+                return self._alive(run, int(text)) or self._over(run) or Over(None)
+            if time.monotonic() > until_s:
+                return Over(None)
+            time.sleep(0.01)
+        return None
+
+    def ask(self, alive: Alive) -> None:
+        """Ask a run to save and end."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(alive.pid, signal.SIGTERM)
+
+    def kill(self, run: Run) -> None:
+        """End all processes of a run, its keeper too."""
+        named = f"{NAME}={self._named(run)}".encode()
+        for place in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if named in (place / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(place.name), signal.SIGKILL)
+
+    def end(self, run: Run, alive: Alive) -> Alive | Over:
+        """What became of a run whose keeper has ended; Alive where another keeper was first."""
+        os.close(alive.watched)
+        if alive.pid in self._children:
+            self._children.remove(alive.pid)
+            os.waitpid(alive.pid, 0)
+        found = self.find(run) or Over(None)
+        if found == Over(None):
+            self.kill(run)
+        return found
+
+    def _named(self, run: Run) -> str:
+        return f"{self._name}/{run.job}/{run.number}"
+
+    def _over(self, run: Run) -> Over | None:
+        try:
+            return Over(int((self.folder(run.job) / f"exit-{run.number}").read_text()))
+        except FileNotFoundError:
+            return None
+
+    def _alive(self, run: Run, pid: int) -> Alive | None:
+        try:
+            watched = os.pidfd_open(pid)
+        except OSError:
+            return None
+        try:
+            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            variables = []
+        if f"{NAME}={self._named(run)}".encode() in variables:
+            return Alive(pid, watched)
+        os.close(watched)
+        return None
+
+
+def _plan(run: Run, job: JobFile, folder: Path, shell: str) -> Mapping[str, object]:
+    """What `stack.cluster.start` is to run. Hosts but this one are reached by the shell."""
+    by_host: dict[str, list[Share]] = {}
+    for share in run.shares:
+        by_host.setdefault(share.host, []).append(share)
+    names = {
+        host: [f"{share.kind}:{index}" for share in shares for index in share.devices]
+        for host, shares in by_host.items()
+    }
+    hosts = ""
+    if set(names) != {socket.gethostname()}:
+        file = folder / f"hosts-{run.number}"
+        lines = (
+            f"{host} slots={len(devices)} devices={','.join(devices)}\n"
+            for host, devices in names.items()
+        )
+        file.write_text("".join(lines))
+        hosts = str(file)
+    return {
+        "target": job.script,
+        "arguments": list(job.arguments),
+        "module": job.module,
+        "size": sum(map(len, names.values())),
+        "devices": "" if hosts else ",".join(name for found in names.values() for name in found),
+        "hosts": hosts,
+        "shell": shell,
+        "restarts": job.restarts,
+    }
+
+
+def check_script(job: JobFile) -> None:
+    """Raise InvalidCall for a script or folder that is not there."""
+    folder = Path(job.folder)
+    if not folder.is_dir():
+        raise InvalidCall(f"there is no folder {job.folder!r} to run in")
+    if not job.module and not (folder / job.script).is_file():
+        raise InvalidCall(f"there is no script {job.script!r} in {folder}")

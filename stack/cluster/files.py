@@ -1,0 +1,190 @@
+"""What people write in TOML: a job, and the cluster that it runs on."""
+
+from __future__ import annotations
+
+import math
+import socket
+import tomllib
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+import hal
+from hal.core.errors import InvalidCall
+from stack.launch.command import DEFINITION
+from stack.scheduler.spec import (
+    Backfill,
+    Chip,
+    Discipline,
+    HostSpec,
+    JobSpec,
+    QueueSpec,
+    Rules,
+    SpecError,
+)
+
+SHELL = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host}"
+
+
+class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A job: what runs, and what it needs. A rank has one device."""
+
+    script: Annotated[str, Meta(description="The script that each rank runs.", min_length=1)]
+    arguments: Annotated[tuple[str, ...], Meta(description="The script's arguments.")] = ()
+    module: Annotated[bool, Meta(description="`script` is a module, as for `python -m`.")] = False
+    folder: Annotated[str, Meta(description="Where it runs; else where it is submitted.")] = ""
+    environment: Annotated[
+        dict[str, str], Meta(description="Variables that its ranks have besides the daemon's.")
+    ] = {}
+    restarts: Annotated[int, Meta(description="How often it starts again after failing.", ge=0)] = 0
+    name: Annotated[str, Meta(description="What people call it.")] = ""
+    queue: Annotated[str, Meta(description="The queue that it waits in.")] = "main"
+    ranks: Annotated[int, Meta(description="How many ranks it wants.", ge=1)] = 1
+    least: Annotated[int, Meta(description="With how many it starts (0: with all).", ge=0)] = 0
+    kinds: Annotated[
+        tuple[str, ...], Meta(description="Kinds of device, the best first.", min_length=1)
+    ] = ("cpu",)
+    mixed: Annotated[bool, Meta(description="Its ranks may be spread over several kinds.")] = False
+    priority: Annotated[int, Meta(description="The higher goes first.")] = 0
+    limit_s: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        Meta(description="Seconds that it may run with all its ranks."),
+    ] = None
+    grace_s: Annotated[float, Meta(description="Seconds that it needs to save.", ge=0)] = 30.0
+    within: Annotated[str, Meta(description="The level that is to hold all ranks.")] = ""
+    required: Annotated[bool, Meta(description="It waits rather than leave that level.")] = False
+    balanced: Annotated[bool, Meta(description="Spread evenly over the fewest domains.")] = False
+
+    def spec(self) -> JobSpec:
+        """What the scheduler knows of it. Raises SpecError."""
+        return JobSpec(
+            *(self.queue, self.ranks, self.kinds, self.least),
+            priority=self.priority,
+            limit_s=math.inf if self.limit_s is None else self.limit_s,
+            grace_s=self.grace_s,
+            within=self.within,
+            required=self.required,
+            balanced=self.balanced,
+            mixed=self.mixed,
+            name=self.name,
+        )
+
+
+class Devices(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Devices of one kind on a host; those of one `chip` are nearest to each other."""
+
+    kind: str
+    devices: Annotated[int, Meta(ge=1)]
+    chip: str = "0"
+
+
+class HostFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A host and the domains that it lies in, one for each of the cluster's levels."""
+
+    name: str
+    chips: tuple[Devices, ...]
+    domains: tuple[str, ...] = ()
+
+
+class QueueFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A queue; see `stack.scheduler.spec.QueueSpec`."""
+
+    name: str
+    quota: dict[str, int] = {}
+    cohort: str = ""
+    borrow: dict[str, int] = {}
+    weight: float = 1.0
+    discipline: Discipline = Discipline.FILL
+    rung_s: float | None = None
+
+
+class RulesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the cluster decides; see `stack.scheduler.spec.Rules`."""
+
+    order: tuple[str, ...] = ("priority", "submitted")
+    backfill: Backfill = Backfill.EASY
+    preempt: bool = False
+    reclaim: bool = True
+    elastic: bool = True
+    patience_s: float | None = None
+    depth: int = 100
+
+
+class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A cluster: levels of its topology (outermost first), queues, rules, and hosts (without any:
+    this machine with the devices of the plugins that are installed). `shell` runs a command on
+    another host."""
+
+    levels: tuple[str, ...] = ()
+    queues: tuple[QueueFile, ...] = (QueueFile("main"),)
+    hosts: tuple[HostFile, ...] = ()
+    rules: RulesFile = RulesFile()
+    shell: str = SHELL
+
+    def queue_specs(self) -> list[QueueSpec]:
+        """The queues as the scheduler knows them. Raises SpecError."""
+        if not self.queues:
+            raise SpecError("the cluster has no queue; give it at least one [[queues]]")
+        return [
+            QueueSpec(
+                *(queue.name, queue.quota, queue.cohort, queue.borrow, queue.weight),
+                *(queue.discipline, math.inf if queue.rung_s is None else queue.rung_s),
+            )
+            for queue in self.queues
+        ]
+
+    def rule_spec(self) -> Rules:
+        """The rules as the scheduler knows them."""
+        rules = msgspec.structs.asdict(self.rules)
+        if rules["patience_s"] is None:
+            rules["patience_s"] = math.inf
+        return Rules(**rules)
+
+    def host_specs(self) -> list[HostSpec]:
+        """The hosts. Raises SpecError, also when there is no device at all."""
+        if not self.hosts:
+            return [this_machine()]
+        return [
+            HostSpec(
+                host.name,
+                tuple(Chip(chip.kind, chip.devices, chip.chip) for chip in host.chips),
+                host.domains,
+            )
+            for host in self.hosts
+        ]
+
+
+def this_machine() -> HostSpec:
+    """This machine with the devices that its plugins give. Raises SpecError where there is none."""
+    rows = [row for row in hal.devices() if row.status == "ok" and row.plugin != DEFINITION]
+    kinds = Counter(row.name.partition(":")[0] for row in rows)
+    if not kinds:
+        raise SpecError("no plugin gives a device here; `hal doctor` says why")
+    return HostSpec(socket.gethostname(), tuple(Chip(kind, kinds[kind], kind) for kind in kinds))
+
+
+File = TypeVar("File", bound=msgspec.Struct)
+
+
+def read(path: Path, kind: type[File]) -> File:
+    """The job or cluster of a TOML file. Raises InvalidCall."""
+    try:
+        found = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidCall(f"{path} cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidCall(f"{path} is not TOML: {error}") from error
+    return told(found, kind, str(path))
+
+
+def told(found: Mapping[str, Any], kind: type[File], where: str) -> File:
+    """The job or cluster of plain data. Raises InvalidCall."""
+    try:
+        return msgspec.convert(dict(found), kind)
+    except msgspec.ValidationError as error:
+        fields = ", ".join(field.name for field in msgspec.structs.fields(kind))
+        raise InvalidCall(f"{where}: {error}; there are: {fields}") from error

@@ -1,0 +1,193 @@
+"""What has happened, durably: events, jobs and the runs that were decided, in SQLite."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from hal.core.errors import InvalidCall
+from stack.cluster.files import ClusterFile, JobFile
+from stack.scheduler.events import Event, Share
+
+VERSION = 1
+ENDED = 10_000
+"""How many jobs that ended are remembered."""
+_EVENTS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
+_TABLES = """
+create table if not exists facts (name text primary key, value text not null);
+create table if not exists events (
+    seq integer primary key, kind text not null, value text not null);
+create table if not exists jobs (
+    job integer primary key, file text not null, at real not null, ended real, outcome text);
+create table if not exists runs (
+    job integer not null, number integer not null, shares text not null, resize integer,
+    primary key (job, number));
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One start of a job, the `number`-th, on these devices; `resize` is the number of the decision
+    that it carries out, where it is one."""
+
+    job: int
+    number: int
+    shares: tuple[Share, ...]
+    resize: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A job as it was handed in, and what became of it ("" while it is here)."""
+
+    job: int
+    file: JobFile
+    at: float
+    ended: float | None
+    outcome: str
+
+
+class Journal:
+    """The journal in a folder, of one daemon. What is added is there after `commit`; after
+    `rollback` it is as if it had never been.
+
+    Raises InvalidCall for a folder that another daemon has, or a journal that is none."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = (folder / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._lock.close()
+            raise InvalidCall(
+                f"another daemon has the cluster in {folder}; stop it (`hal cluster stop`), or "
+                "name another folder with --state"
+            ) from None
+        path = folder / "journal.db"
+        try:
+            self._base = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._base.execute("pragma journal_mode = wal")
+            self._base.execute("pragma synchronous = full")
+            self._base.executescript(_TABLES)
+            (version,) = (self.fact("version"),)
+        except sqlite3.DatabaseError as error:
+            self._lock.close()
+            raise InvalidCall(f"{path} is no journal that can be used: {error}") from error
+        if version not in (None, VERSION):
+            raise InvalidCall(f"{path} is a journal of version {version}; this reads {VERSION}")
+        self.set_fact("version", VERSION)
+        self.commit()
+
+    def close(self) -> None:
+        """Leave the journal to others."""
+        self._base.close()
+        self._lock.close()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether all that was added is durable."""
+        return not self._base.in_transaction
+
+    def commit(self) -> None:
+        """Make what was added durable."""
+        if self._base.in_transaction:
+            self._base.execute("commit")
+
+    def rollback(self) -> None:
+        """Forget what was added since the last commit."""
+        if self._base.in_transaction:
+            self._base.execute("rollback")
+
+    def fact(self, name: str) -> Any:
+        """A value of the journal's own, None where there is none."""
+        row = self._base.execute("select value from facts where name = ?", (name,)).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def set_fact(self, name: str, value: Any) -> None:
+        """Keep a value under a name."""
+        self._write("insert or replace into facts values (?, ?)", name, json.dumps(value))
+
+    def add_event(self, event: Event) -> None:
+        """An event, behind all others."""
+        text = json.dumps(asdict(event))
+        self._write("insert into events (kind, value) values (?, ?)", type(event).__name__, text)
+
+    def events(self) -> Iterator[Event]:
+        """The events since the snapshot, in order."""
+        for kind, value in self._base.execute("select kind, value from events order by seq"):
+            found: Event = msgspec.convert(json.loads(value), _EVENTS[kind])
+            yield found
+
+    def keep_snapshot(self, state: dict[str, Any], config: ClusterFile) -> None:
+        """The scheduler's state after all events, and what it was made with."""
+        self.set_fact("snapshot", state)
+        self.set_fact("config", msgspec.to_builtins(config))
+        self._write("delete from events")
+        self._write(
+            "delete from jobs where ended is not null and job not in "
+            "(select job from jobs where ended is not null order by ended desc limit ?)",
+            ENDED,
+        )
+        self._write("delete from runs where job not in (select job from jobs)")
+
+    def config(self) -> ClusterFile | None:
+        """What the scheduler of the snapshot was made with."""
+        found = self.fact("config")
+        return None if found is None else msgspec.convert(found, ClusterFile)
+
+    def add_job(self, job: int, file: JobFile, at: float) -> None:
+        """A job that was handed in."""
+        text = msgspec.json.encode(file).decode()
+        self._write("insert into jobs values (?, ?, ?, null, null)", job, text, at)
+
+    def end_job(self, job: int, at: float, outcome: str) -> None:
+        """What became of a job."""
+        self._write("update jobs set ended = ?, outcome = ? where job = ?", at, outcome, job)
+
+    def next_job(self) -> int:
+        """A number that no job has had."""
+        (last,) = self._base.execute("select max(job) from jobs").fetchone()
+        return int(last or 0) + 1
+
+    def job(self, job: int) -> Record | None:
+        """A job, None where there is none of this number."""
+        return next(self._records("where job = ?", job), None)
+
+    def jobs(self, ended: int) -> list[Record]:
+        """All jobs that are here, and the last ones that ended, by number."""
+        here = self._records("where ended is null")
+        gone = self._records("where ended is not null order by ended desc limit ?", ended)
+        return sorted([*here, *gone], key=lambda record: record.job)
+
+    def add_run(self, run: Run) -> None:
+        """A start that was decided."""
+        shares = json.dumps([asdict(share) for share in run.shares])
+        self._write("insert into runs values (?, ?, ?, ?)", run.job, run.number, shares, run.resize)
+
+    def runs(self, job: int) -> list[Run]:
+        """The starts of a job, in order."""
+        rows = self._base.execute(
+            "select number, shares, resize from runs where job = ? order by number", (job,)
+        )
+        return [
+            Run(job, number, msgspec.convert(json.loads(shares), tuple[Share, ...]), resize)
+            for number, shares, resize in rows
+        ]
+
+    def _records(self, where: str, *values: object) -> Iterator[Record]:
+        rows = self._base.execute(f"select job, file, at, ended, outcome from jobs {where}", values)
+        for job, file, at, ended, outcome in rows:
+            yield Record(job, msgspec.json.decode(file, type=JobFile), at, ended, outcome or "")
+
+    def _write(self, statement: str, *values: object) -> None:
+        if not self._base.in_transaction:
+            self._base.execute("begin")
+        self._base.execute(statement, values)

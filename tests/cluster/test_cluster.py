@@ -1,0 +1,242 @@
+"""Jobs on a real cluster of this machine: a daemon with its journal, and ranks that really run."""
+
+import select
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hal.core.errors import InvalidCall
+from stack.cluster.client import ask
+from stack.cluster.cluster import Cluster
+from stack.cluster.files import ClusterFile, JobFile, read, told
+from stack.cluster.journal import Journal
+
+WAIT_S = 60.0
+HOST = socket.gethostname()
+FOUR = {"hosts": [{"name": HOST, "chips": [{"kind": "cpu", "devices": 4}]}]}
+SCRIPT = """
+import os, signal, sys, time
+from pathlib import Path
+place = Path("steps")
+def say(text):
+    with place.open("a") as out:
+        out.write(text + "\\n")
+def end(*_):
+    say("saved")
+    sys.exit(143)
+signal.signal(signal.SIGTERM, end)
+done = place.read_text().split().count("step") if place.exists() else 0
+say("start")
+for _ in range(done, int(sys.argv[1])):
+    time.sleep(0.1)
+    say("step")
+"""
+
+
+def config(**more):
+    return told({**FOUR, **more}, ClusterFile, "the test")
+
+
+def job(folder, steps=1, **more):
+    folder.mkdir(exist_ok=True)
+    (folder / "train.py").write_text(SCRIPT)
+    given = {"script": "train.py", "arguments": [str(steps)], "folder": str(folder), **more}
+    return told(given, JobFile, "the test")
+
+
+def said(folder):
+    place = folder / "steps"
+    return place.read_text().split() if place.exists() else []
+
+
+def go_on(cluster, until):
+    """Do what the daemon's thread does, until something holds."""
+    end_s = time.monotonic() + WAIT_S
+    while not until():
+        assert time.monotonic() < end_s, cluster.jobs()
+        cluster.settle()
+        cluster.look()
+        for descriptor, number in cluster.watched().items():
+            if is_readable(descriptor):
+                cluster.ended(number)
+        time.sleep(0.02)
+    cluster.settle()
+
+
+def is_readable(descriptor):
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def state(cluster, number):
+    return next(row["state"] for row in cluster.jobs() if row["job"] == number)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    made = Cluster(tmp_path / "state", config())
+    yield made
+    for row in made.jobs():
+        if row["state"] != "ended":
+            made.cancel(row["job"])
+    go_on(made, lambda: all(row["state"] == "ended" for row in made.jobs()))
+    made.close()
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    """Start daemons of one cluster, one after the other."""
+    file = tmp_path / "cluster.toml"
+    file.write_text(f'[[hosts]]\nname = "{HOST}"\nchips = [{{kind = "cpu", devices = 4}}]\n')
+    started = []
+
+    def start():
+        command = [sys.executable, "-m", "stack.cluster.command", str(tmp_path / "state")]
+        made = subprocess.Popen(
+            [*command, "--config", str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        started.append(made)
+        line = made.stdout.readline()
+        assert b"is up" in line, made.communicate(timeout=WAIT_S)
+        return made
+
+    yield start
+    for made in started:
+        made.kill()
+        made.communicate(timeout=WAIT_S)
+
+
+@pytest.mark.slow
+def test_jobs_run_wait_and_are_cancelled(cluster, tmp_path):
+    first = cluster.submit(job(tmp_path / "a", steps=3, ranks=1))
+    long = cluster.submit(job(tmp_path / "b", steps=1000, ranks=3))
+    third = cluster.submit(job(tmp_path / "c", ranks=2))
+    cluster.settle()
+    assert "finds room for 0" in cluster.why(third)
+    go_on(cluster, lambda: "start" in said(tmp_path / "b"))
+    cluster.cancel(long)
+    go_on(cluster, lambda: state(cluster, third) == state(cluster, first) == "ended")
+    assert cluster.why(first) == cluster.why(third) == "done"
+    assert cluster.why(long) == "stopped: it was cancelled"
+    assert said(tmp_path / "a") == ["start", *["step"] * 3]
+    ours = f"{tmp_path / 'state'}".encode()
+    assert not [p for p in processes() if ours in p]
+
+
+def processes():
+    """The command lines of all processes."""
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            yield (place / "cmdline").read_bytes()
+        except OSError:
+            continue
+
+
+@pytest.mark.slow
+def test_a_job_is_stopped_for_a_higher_one_and_goes_on_from_what_it_saved(tmp_path):
+    rules = {"preempt": True}
+    cluster = Cluster(tmp_path / "state", config(rules=rules))
+    low = cluster.submit(job(tmp_path / "low", steps=15, ranks=4))
+    go_on(cluster, lambda: "step" in said(tmp_path / "low"))
+    high = cluster.submit(job(tmp_path / "high", steps=1, ranks=2, priority=5))
+    go_on(cluster, lambda: state(cluster, high) == "ended")
+    go_on(cluster, lambda: state(cluster, low) == "ended")
+    assert cluster.why(low) == "done"
+    lines = said(tmp_path / "low")
+    assert "saved" in lines
+    assert lines.count("start") == 8
+    cluster.close()
+
+
+@pytest.mark.slow
+def test_a_daemon_that_is_killed_loses_no_job_and_starts_none_twice(daemon, tmp_path):
+    first = daemon()
+    folder = tmp_path / "state"
+    file = job(tmp_path / "a", steps=10)
+    body = {"script": file.script, "arguments": list(file.arguments), "folder": file.folder}
+    number = ask(folder, "POST", "/jobs", body)["job"]
+    short = job(tmp_path / "b", steps=1)
+    later = ask(folder, "POST", "/jobs", {**body, "folder": short.folder, "arguments": ["1"]})[
+        "job"
+    ]
+    first.kill()  # the answer says that both are durable, not that they have begun
+    first.wait(WAIT_S)
+    daemon()
+    end_s = time.monotonic() + WAIT_S
+    while any(row["state"] != "ended" for row in ask(folder, "GET", "/jobs")):
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+    assert [ask(folder, "GET", f"/jobs/{n}/why")["why"] for n in (number, later)] == ["done"] * 2
+    assert said(tmp_path / "a") == ["start", *["step"] * 10]
+    assert said(tmp_path / "b") == ["start", "step"]
+
+
+def test_what_cannot_run_is_refused_in_words(cluster, tmp_path):
+    plain = job(tmp_path / "a")
+    for more, words in (
+        ({"queue": "night"}, "there is no queue 'night'; there are: main"),
+        ({"kinds": ("tpu",)}, "there is no device of kind 'tpu'; there are: cpu"),
+        ({"within": "rack"}, "there is no level 'rack'"),
+        ({"ranks": 5}, "has room for 4 ranks"),
+        ({"least": 3, "ranks": 2}, "least is 3, ranks 2"),
+        ({"script": "other.py"}, "there is no script 'other.py'"),
+        ({"folder": "/nowhere"}, "there is no folder '/nowhere'"),
+    ):
+        with pytest.raises(InvalidCall, match=words.replace("(", r"\(")):
+            cluster.submit(job_with(plain, **more))
+    with pytest.raises(InvalidCall, match="there is no job 99"):
+        cluster.cancel(99)
+    with pytest.raises(InvalidCall, match="there is no host 'moon'"):
+        cluster.drain("moon")
+
+
+def job_with(file, **more):
+    return msgspec.structs.replace(file, **more)
+
+
+def test_files_that_say_something_else_are_refused_with_the_place(tmp_path):
+    file = tmp_path / "job.toml"
+    for text, words in (
+        ("script = 3", r"Expected `str`, got `int`.*\$\.script"),
+        ('script = "a"\nrank = 2', "unknown field `rank`"),
+        ('script = "a"\nranks = 0', r"`int` >= 1.*\$\.ranks"),
+        ("script", "is not TOML"),
+    ):
+        file.write_text(text)
+        with pytest.raises(InvalidCall, match=words):
+            read(file, JobFile)
+    with pytest.raises(InvalidCall, match="cannot be read"):
+        read(tmp_path / "none.toml", JobFile)
+
+
+def test_a_second_daemon_is_refused_and_a_foreign_journal_too(cluster, tmp_path):
+    with pytest.raises(InvalidCall, match="another daemon has the cluster"):
+        Journal(tmp_path / "state")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "journal.db").write_bytes(b"not a database" * 100)
+    with pytest.raises(InvalidCall, match="is no journal"):
+        Journal(tmp_path / "other")
+
+
+def test_a_full_disk_refuses_a_job_and_nothing_of_it_is_there(cluster, tmp_path):
+    """SQLite is told that its file may not grow, and says what it says of a full disk."""
+    (pages,) = cluster._journal._base.execute("pragma page_count").fetchone()
+    cluster._journal._base.execute(f"pragma max_page_count = {pages}")
+    big = job(tmp_path / "b", arguments=("x" * 100_000,))
+    small = job(tmp_path / "a")
+    answers = cluster.do([lambda c: c.submit(small), lambda c: c.submit(big)])
+    assert [str(answer) for answer in answers] == [
+        "the journal cannot be written: database or disk is full; make room on its disk and try "
+        "again"
+    ] * 2
+    assert cluster.jobs() == []
+    cluster._journal._base.execute("pragma max_page_count = 1000000")
+    (number,) = cluster.do([lambda c: c.submit(small)])
+    go_on(cluster, lambda: state(cluster, number) == "ended")
+    assert said(tmp_path / "a") == ["start", "step"]
