@@ -115,7 +115,7 @@ class NumpyEngine:
         """A copy."""
         return array.data.copy()
 
-    def plan(self, request: GraphRequest, keep: bool = True) -> NumpyPlan:
+    def plan(self, request: GraphRequest, keep: bool = True, general: bool = True) -> NumpyPlan:
         """The request itself."""
         return NumpyPlan(request)
 

@@ -30,6 +30,7 @@ from hal.tile.kernel import (
     Wait,
 )
 from hal.tile.node import Node, Type, node
+from hal.tile.size import Size, lowered
 
 Number = int | float | bool
 Operand = Node | Number
@@ -37,7 +38,10 @@ I64 = DType.I64
 
 
 def const(value: Number, dtype: DType, shape: tuple[int, ...] = ()) -> Node:
-    """A constant, broadcast to a shape."""
+    """A constant, broadcast to a shape; a size is a scalar parameter, cast to the element type."""
+    given: object = value
+    if isinstance(given, Size):
+        return broadcast(cast(lowered(given), dtype), shape)
     typed = float(value) if dtype.is_float else bool(value) if dtype is DType.BOOL else int(value)
     return broadcast(node("const", Type((), dtype), value=typed), shape)
 

@@ -64,7 +64,7 @@ class _WatchedEngine(NumpyEngine):
     def __init__(self) -> None:
         self.seen: list[Seen] = []
 
-    def plan(self, request: GraphRequest, keep: bool = True) -> NumpyPlan:
+    def plan(self, request: GraphRequest, keep: bool = True, general: bool = True) -> NumpyPlan:
         """The request itself."""
         return _WatchedPlan(request, seen=self.seen)
 

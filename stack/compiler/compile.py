@@ -60,7 +60,7 @@ def _rendered(program: TileProgram, write: Writer, info: DeviceInfo) -> Iterator
             continue
         if call.kernel not in sources:
             sources[call.kernel] = write(call.kernel, info)
-        yield KernelCall(sources[call.kernel], call.grid, call.buffers)
+        yield KernelCall(sources[call.kernel], call.grid, (*call.buffers, *call.sizes))
 
 
 def _check_types(request: GraphRequest, info: DeviceInfo) -> None:

@@ -69,7 +69,7 @@ def order_clusters(
     copies = [_beside(prepared, pair, fusion.homes, temps) for pair in copied]
     buffers = _buffers(prepared, fusion.homes, temps)
     stored = stored_roots(prepared, fusion)
-    emitter = Emitter(fusion.homes, stored, buffers, info, templates, choices)
+    emitter = Emitter(fusion.homes, stored, buffers, info, templates, choices, request.facts)
     return OrderedClusters(emitter, order, copies, temps)
 
 

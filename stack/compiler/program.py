@@ -12,6 +12,7 @@ from typing import Literal
 
 from hal.core.values import Grid, KernelSource
 from hal.tile.node import Node, Type
+from hal.tile.size import Facts
 from stack.comm.messages import RankCall
 
 BufferKind = Literal["input", "output", "temp"]
@@ -81,12 +82,14 @@ class GraphRequest:
     arguments).
 
     An update (output, input) writes that output into that input's array after every read of the old
-    value; the two have one type, and no input is updated twice.
+    value; the two have one type, and no input is updated twice. `facts` is what is known of the
+    sizes in it; None: all of them are numbers.
     """
 
     outputs: tuple[Node, ...]
     inputs: tuple[Node, ...]
     updates: tuple[tuple[int, int], ...] = ()
+    facts: Facts | None = None
 
 
 @dataclass(frozen=True, slots=True)

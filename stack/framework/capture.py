@@ -19,7 +19,7 @@ from stack.framework.request import Inlining
 from stack.framework.tensor import Tensor
 from stack.framework.tree import Spec, flatten
 from stack.runtime.array import Array
-from stack.runtime.plan import Plan
+from stack.runtime.plan import Bound, Plan
 
 Source = int | Cell | Array
 """Where an input of a captured plan comes from at each call: the argument of that number, a cell, a
@@ -35,7 +35,7 @@ class Captured:
     what must hold of leaves from outside.
     """
 
-    plan: Plan
+    plan: Plan | Bound
     device: str
     sources: tuple[Source, ...]
     states: tuple[Cell, ...]
@@ -54,11 +54,15 @@ class Argument:
 
 
 def capture(
-    name: str, function: Callable[[list[Tensor]], Any], arguments: Sequence[Argument]
+    name: str,
+    function: Callable[[list[Tensor]], Any],
+    arguments: Sequence[Argument],
+    general: bool = True,
 ) -> Captured:
     """Trace the function once, with tensors without values in the place of its arguments.
 
-    All older tensors are as before afterwards; the function's changes to them are in the plan.
+    All older tensors are as before afterwards; the function's changes to them are in the plan,
+    which others may share that differ in sizes and numbers if it may be `general`.
     """
     store.settle()
     for cell in list(unsettled.values()):
@@ -80,7 +84,7 @@ def capture(
                     f"{name!r} changes its argument {i} in place, which a jitted function cannot "
                     "do; return the new value, or let the function use the tensor from outside"
                 )
-        captured = _captured(trace, nodes, given, result)
+        captured = _captured(trace, nodes, given, result, general)
     finally:
         traces.pop()
         trace.revert()
@@ -88,7 +92,9 @@ def capture(
     return captured
 
 
-def _captured(trace: Trace, nodes: list[Node], given: list[Tensor], result: Any) -> Captured:
+def _captured(
+    trace: Trace, nodes: list[Node], given: list[Tensor], result: Any, general: bool
+) -> Captured:
     inline = Inlining(_Kept(trace))
     for n in nodes:
         inline.add_input(n)
@@ -113,7 +119,7 @@ def _captured(trace: Trace, nodes: list[Node], given: list[Tensor], result: Any)
     device = common_device(cells) if cells else default_device()
     inputs = tuple(inline.add_input(leaf) for leaf in inline.inputs)
     request = GraphRequest(tuple(outputs), inputs, tuple(updates))
-    plan = engine(device).plan(request, keep=False)  # it lives as long as its function
+    plan = engine(device).plan(request, keep=False, general=general)  # its function keeps it
     flags = Flags(trace.flags)
     return Captured(plan, device, tuple(sources), tuple(states), results, len(tensors), flags)
 

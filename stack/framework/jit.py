@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable, Hashable, Sequence
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
@@ -30,7 +30,11 @@ PLANS = 256
 """How many plans a function keeps, for the kinds of arguments that it was called with last."""
 
 
-def jit(function: Callable[P, R]) -> Jitted[P, R]:
+@overload
+def jit(function: Callable[P, R], *, dynamic: bool | None = None) -> Jitted[P, R]: ...
+@overload
+def jit(*, dynamic: bool | None = None) -> Callable[[Callable[P, R]], Jitted[P, R]]: ...
+def jit(function: Any = None, *, dynamic: bool | None = None) -> Any:
     """Capture the function, gradients and optimizer steps included, as one plan for each kind of
     arguments.
 
@@ -44,15 +48,22 @@ def jit(function: Callable[P, R]) -> Jitted[P, R]:
 
     Plans live as long as their function, which keeps those of the last PLANS kinds of arguments: a
     kind that was not seen for longer is traced anew.
+
+    What is compiled for one kind of arguments is made for their sizes; from the second kind on that
+    differs in sizes and numbers alone it is made for all of them (`dynamic=None`). `dynamic=False`
+    makes it for each kind anew: sums are then made in one order for each size, of which those over
+    halves of the rows are parts.
     """
-    return Jitted(function)
+    if function is None:
+        return lambda function: Jitted(function, dynamic)
+    return Jitted(function, dynamic)
 
 
 class Jitted(Generic[P, R]):
     """A function under `jit`; `traced` counts its traces, `plans` the plans that it keeps."""
 
-    def __init__(self, function: Callable[P, R]) -> None:
-        self._function = function
+    def __init__(self, function: Callable[P, R], dynamic: bool | None = None) -> None:
+        self._function, self._dynamic = function, dynamic
         self._captured: dict[Hashable, list[Captured]] = {}  # least recently used first
         self._newest: list[Captured] = []
         self.plans = 0
@@ -81,7 +92,7 @@ class Jitted(Generic[P, R]):
                 return self._function(*args, **kwargs)
 
             self.traced += 1
-            captured = capture(self._name, traced, arguments)
+            captured = capture(self._name, traced, arguments, self._dynamic is not False)
             plans.append(captured)
             self.plans += 1
         if plans is not self._newest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from itertools import count
 
 from hal.core.errors import InvalidCall
@@ -39,4 +40,4 @@ def renumbered(request: GraphRequest) -> GraphRequest:
         if n not in new:
             new[n] = rebuild(n, tuple([new[s] for s in n.srcs]))
     outputs = tuple(new[n] for n in request.outputs)
-    return GraphRequest(outputs, tuple(new[n] for n in request.inputs), request.updates)
+    return replace(request, outputs=outputs, inputs=tuple(new[n] for n in request.inputs))

@@ -21,10 +21,11 @@ from hal.tile.node import Type
 from hal.tile.numeric import NUMPY
 from stack.compiler.program import CompiledGraph, GraphRequest
 from stack.runtime.array import Array, refusal
-from stack.runtime.canonical import renumbered, structure
+from stack.runtime.canonical import structure
 from stack.runtime.exchange import RankGroup
+from stack.runtime.families import Families, Numbers
 from stack.runtime.memory import ArrayMemory
-from stack.runtime.plan import Plan
+from stack.runtime.plan import Bound, Plan
 from stack.runtime.programs import Programs
 from stack.runtime.resources import Resources
 from stack.runtime.stream import Stream
@@ -69,7 +70,7 @@ class Engine:
             device, self.memory, self.stream, self.programs, self.fallbacks, self.groups
         )
         self.closed = False
-        self._compile = compile
+        self.families = Families(device.info, compile)
         self._kept: OrderedDict[Hashable, Plan] = OrderedDict()
         self._plans: WeakValueDictionary[Hashable, Plan] = WeakValueDictionary()
         self._lock = threading.RLock()
@@ -118,22 +119,32 @@ class Engine:
         """A new array with undefined values. Raises OutOfMemory."""
         return self.memory.allocate(type, f"array {type}")
 
-    def plan(self, request: GraphRequest, keep: bool = True) -> Plan:
+    def plan(self, request: GraphRequest, keep: bool = True, general: bool = True) -> Plan | Bound:
         """The plan of a request; one of equal structure is found again while somebody holds it,
-        which the engine itself does for the last PLANS that it was to `keep`. Raises what compiling
-        raises."""
+        which the engine itself does for the last PLANS that it was to `keep`. Requests that differ
+        in numbers and sizes alone share what is compiled, see `Families`, unless it is not to be
+        `general`. Raises what compiling raises."""
         key = structure(request)
         with self._lock:
             found = self._plans.get(key)
+            numbers: tuple[Numbers, ...] = ()
             if found is None:
-                found = self._plans[key] = Plan(self.resources, self._compile(renumbered(request)))
-                self.programs.sweep()
+                instance = self.families.instance(request, general)
+                numbers = instance.numbers
+                key = instance.key or key
+                found = self._plans.get(key)
+                if found is None:
+                    found = self._plans[key] = Plan(self.resources, instance.graph())
+                    found.source = instance.source
+                    self.programs.sweep()
             if keep:
                 self._kept[key] = found
                 self._kept.move_to_end(key)
                 if len(self._kept) > PLANS:
                     self._kept.popitem(last=False)
-            return found
+            if not numbers:
+                return found
+            return Bound(found, [self.put(values, dtype) for dtype, values in numbers])
 
     def plans(self) -> tuple[Plan, ...]:
         """All plans that somebody holds."""

@@ -19,6 +19,29 @@ from stack.runtime.segments import Meet, Regions
 from stack.runtime.stream import Stream
 
 
+class Bound:
+    """A plan with some numbers: its last inputs, which are given once."""
+
+    def __init__(self, plan: Plan, numbers: Sequence[Array]) -> None:
+        self.plan, self.numbers = plan, numbers
+
+    def run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        """As `Plan.run`."""
+        return self.plan.run([*inputs, *self.numbers])
+
+    @property
+    def launches(self) -> int:
+        return self.plan.launches
+
+    @property
+    def live_nbytes(self) -> int:
+        return self.plan.live_nbytes
+
+    @property
+    def arena_nbytes(self) -> int:
+        return self.plan.arena_nbytes
+
+
 class Plan:
     """A compiled graph with its programs loaded, its temporaries placed and its launches recorded.
 
@@ -27,6 +50,8 @@ class Plan:
     """
 
     def __init__(self, resources: Resources, graph: CompiledGraph) -> None:
+        self.source: object = None
+        """What it was made from, if others are: it lives as long as they do."""
         self._resources = resources
         self._pool = resources.memory.pool
         self._inputs = list(graph.inputs)

@@ -74,7 +74,7 @@ COMPUTED = {
 def test_parts_of_the_rows_make_the_sum_of_all(computed, rows, columns):
     unit, function = COMPUTED[computed]
     x, y = (RNG.standard_normal((8 * unit * rows, n), np.float32) for n in (columns, 17))
-    step = ht.jit(function)
+    step = ht.jit(function, dynamic=False)
     whole = step(x, y).numpy()
     for ranks in (2, 4, 8):
         pieces = zip(np.split(x, ranks), np.split(y, ranks), strict=True)

@@ -67,7 +67,9 @@ class InterpretedEngine:
     def get(self, array: HostArray) -> np.ndarray:
         return array.data.copy()
 
-    def plan(self, request: GraphRequest, keep: bool = True) -> InterpretedPlan:
+    def plan(
+        self, request: GraphRequest, keep: bool = True, general: bool = True
+    ) -> InterpretedPlan:
         assert len(request.inputs) == len(set(request.inputs))
         return self.cache.setdefault(request, InterpretedPlan(request, self))
 

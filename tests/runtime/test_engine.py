@@ -170,7 +170,7 @@ def request(slot, calls):
 
 def test_plans_of_equal_structure_are_compiled_once(engine, calls, monkeypatch):
     compile, seen = compiled(calls)
-    monkeypatch.setattr(engine, "_compile", compile)
+    monkeypatch.setattr(engine.families, "_compile", compile)
     first = engine.plan(request(3, calls))
     assert engine.plan(request(5, calls)) is first
     (only,) = seen
@@ -180,7 +180,7 @@ def test_plans_of_equal_structure_are_compiled_once(engine, calls, monkeypatch):
 
 def test_the_plans_least_recently_used_are_forgotten(engine, calls, monkeypatch):
     compile, seen = compiled(calls)
-    monkeypatch.setattr(engine, "_compile", compile)
+    monkeypatch.setattr(engine.families, "_compile", compile)
     monkeypatch.setattr("stack.runtime.engine.PLANS", 2)
 
     def other(n):

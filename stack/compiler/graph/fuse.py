@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hal.tile.node import Node
+from hal.tile.size import hint
 from stack.compiler.graph.access import Materialise, Split
 from stack.compiler.graph.cluster import Cluster, Nest, moved_from, settle
 from stack.compiler.graph.roots import OWN_KERNEL, Home
@@ -85,7 +86,9 @@ class Fusion:
         if root.op in OWN_KERNEL - {"reduce"} or not root.type.size:
             return []
         own = {c for need in self.needs[root] for c in self.producers(need)}
-        large = [need for need in self.needs[root] if need.type.size * 2 > root.type.size]
+        large = [
+            need for need in self.needs[root] if hint(need.type.size) * 2 > hint(root.type.size)
+        ]
         siblings = dict.fromkeys(c for need in large for c in self._readers.get(need, ()))
         latest = sorted(own, key=lambda c: -c.number)
         return latest + [c for c in siblings if c not in own and c.kind == "loops"]
@@ -202,7 +205,7 @@ def _reduced_domain(own: Domain, domain: Domain) -> Domain | None:
 
 
 def _is_parallel(domain: Domain) -> bool:
-    return rows(domain) >= ENOUGH_ROWS or elements(domain) <= SERIAL
+    return hint(rows(domain)) >= ENOUGH_ROWS or hint(elements(domain)) <= SERIAL
 
 
 def root_needs(roots: Mapping[Node, object]) -> dict[Node, list[Node]]:

@@ -9,6 +9,7 @@ from math import isqrt, prod
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, node, rebuild, toposort
+from hal.tile.size import hint, known_divisor
 from stack import ops as build
 from stack.compiler.graph.contract import fold_sums
 from stack.compiler.graph.roots import base, uses
@@ -47,12 +48,14 @@ def _two_steps(n: Node, x: Node, axes: tuple[int, ...]) -> Node | None:
 
     The first step of a low-precision sum keeps float32, so that the result is rounded once.
     """
-    length = x.type.size // n.type.size
-    if n.type.size >= FEW or length < DEEP or x.type.size < LONG:
+    results, elements = hint(n.type.size), hint(x.type.size)
+    if results >= FEW or elements // results < DEEP or elements < LONG:
         return None
     x, axes = _merged(x, axes)
-    axis = max(axes, key=lambda a: x.shape[a])
-    parts = _parts(x.shape[axis], FEW if n.type.size == 1 else max(2, 8 * FEW // n.type.size))
+    axis = max(axes, key=lambda a: hint(x.shape[a]))
+    parts = _parts(
+        known_divisor(x.shape[axis]), FEW if results == 1 else max(2, 8 * FEW // results)
+    )
     if parts < 2:
         return None
     wide = build.cast(x, x.dtype.computed_in)

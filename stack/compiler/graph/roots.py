@@ -13,6 +13,7 @@ from math import prod
 from typing import Literal
 
 from hal.tile.node import Node, toposort
+from hal.tile.size import hint
 from stack.compiler.graph.access import Affine, Index, Regroup, regrouped
 from stack.compiler.graph.expr import MOVEMENT
 from stack.compiler.program import BufferKind, GraphRequest
@@ -122,7 +123,7 @@ class Inline:
 
     def is_cheap(self, n: Node) -> bool:
         """Whether computing n again takes less than reading it."""
-        big = sum(1 for r in self.reads if r.type.size * 8 >= n.type.size)
+        big = sum(1 for r in self.reads if hint(r.type.size) * 8 >= hint(n.type.size))
         return big <= 1 and not self.expensive and self.cost <= CHEAP
 
 

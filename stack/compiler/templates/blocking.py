@@ -7,10 +7,11 @@ computed meanwhile.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.dtypes import DType
+from hal.tile.size import hint, is_fixed, known_divisor
 from stack.compiler.pairs import halved, levels
 
 PACK_COST = 10
@@ -18,6 +19,9 @@ PACK_COST = 10
 
 LAUNCH_COST = 20_000
 """The same for starting one program instance."""
+
+HINTED_ROWS, HINTED_DEPTH = 64, 1024
+"""Rows or columns, and depth, for which blocks are chosen at least where they are data."""
 
 DEFAULT_CACHES = (32 << 10, 256 << 10)
 """The bytes of the two nearest caches where the device does not say."""
@@ -53,6 +57,24 @@ class MatmulShape:
         """The type of packed operands."""
         return self.dtype if self.together > 1 else self.accumulate
 
+    def hinted(self) -> MatmulShape:
+        """A shape for which to choose a schedule: with numbers for sizes that are none, large
+        enough that blocks for it are good ones for more."""
+
+        def number(size: int, least: int) -> int:
+            return size if is_fixed(size) else max(hint(size), least)
+
+        return replace(
+            self,
+            batch=hint(self.batch),
+            m=number(self.m, HINTED_ROWS),
+            n=number(self.n, HINTED_ROWS),
+            k=number(self.k, HINTED_DEPTH),
+            m_run=known_divisor(self.m_run),
+            n_run=known_divisor(self.n_run),
+            k_run=known_divisor(self.k_run),
+        )
+
     @property
     def over_rows(self) -> bool:
         """Whether k counts the rows of both operands, as in the gradient of a weight."""
@@ -81,7 +103,7 @@ class Blocks:
 
 def ceil_div(a: int, b: int) -> int:
     """The least q with q * b >= a."""
-    return -(-a // b)
+    return (a + b - 1) // b
 
 
 def round_up(a: int, b: int) -> int:

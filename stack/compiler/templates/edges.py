@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from hal.tile.build import Builder, Operand, add, binary, index, sub, unary
 from hal.tile.node import Node
+from hal.tile.size import divides
 
 Limits = tuple[Node | None, Node | None]
 """How many rows and columns from a tile's first on are inside the matrix; None: all of the tile."""
@@ -51,7 +52,7 @@ def inside(shape: tuple[int, int], limits: Limits) -> Node:
 
 def left_of(size: int, start: Node, step: int) -> Node | None:
     """What is left of an axis from `start` on; None if steps divide the axis."""
-    return None if size % step == 0 else sub(size, start)
+    return None if divides(step, size) else sub(size, start)
 
 
 def least(size: int, left: Node, exact: bool) -> Operand:

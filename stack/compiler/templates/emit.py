@@ -12,8 +12,9 @@ from hal.core.dtypes import DType
 from hal.core.values import Grid, Param, ParamKind
 from hal.tile.build import Builder
 from hal.tile.kernel import Kernel, Memory
-from hal.tile.node import Node
-from hal.tile.walk import accesses, statements
+from hal.tile.node import Node, toposort
+from hal.tile.size import Facts, is_fixed
+from hal.tile.walk import accesses, map_nodes, statements
 from stack.compiler.graph.access import Affine
 from stack.compiler.graph.attention import Attention, read_attention, with_scores
 from stack.compiler.graph.cluster import Cluster, Homes
@@ -47,6 +48,8 @@ class TileCall:
     kernel: Kernel
     grid: Grid
     buffers: tuple[BufferRef, ...]
+    sizes: tuple[int, ...] = ()
+    """What its scalar parameters, which follow the buffers, are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,9 @@ class Emitter:
     info: DeviceInfo
     templates: Templates
     choices: Choices = NO_CHOICES
-    _made: dict[Hashable, tuple[Kernel, Grid, tuple[int, ...]]] = field(
+    facts: Facts | None = None
+    """What is known of sizes that are no numbers."""
+    _made: dict[Hashable, tuple[Kernel, Grid, tuple[int, ...], tuple[int, ...]]] = field(
         default_factory=dict, init=False
     )
 
@@ -118,9 +123,10 @@ class Emitter:
         key = (job.name, job.signature.value())
         if key not in self._made:
             self._made[key] = self._kernel(job)
-        kernel, grid, numbers = self._made[key]
+        kernel, grid, numbers, sizes = self._made[key]
         places = list(job.signature.places.items())
-        return TileCall(kernel, grid, tuple(self.buffers.part(*places[i]) for i in numbers))
+        buffers = tuple(self.buffers.part(*places[i]) for i in numbers)
+        return TileCall(kernel, grid, buffers, sizes)
 
     def exchange(self, cluster: Cluster) -> ExchangeCall:
         """What ranks do together in a cluster of kind "exchange"."""
@@ -141,8 +147,8 @@ class Emitter:
         """What a schedule of the cluster's kernel is chosen for; None where there is no choice."""
         return self._job(cluster).problem
 
-    def _kernel(self, job: _Job) -> tuple[Kernel, Grid, tuple[int, ...]]:
-        """A kernel, its grid, and the number of the place of each parameter."""
+    def _kernel(self, job: _Job) -> tuple[Kernel, Grid, tuple[int, ...], tuple[int, ...]]:
+        """A kernel, its grid, the number of the place of each buffer, and its sizes."""
         b, memories = Builder(job.name), _Memories(self.buffers)
         for root, home in job.rows.items():
             memories.scratch[home.index] = b.alloc(f"row{home.index}", root.dtype, home.run)
@@ -156,8 +162,10 @@ class Emitter:
         )
         grid = job.emit(emission)
         numbers = {at: i for i, at in enumerate(job.signature.places)}
-        kernel = _with_params(b.kernel(), memories.params.values())
-        return kernel, grid, tuple(numbers[at] for at in memories.params)
+        used = {} if self.facts is None else _sizes(b.kernel(), self.facts)
+        kernel = _with_params(b.kernel(), memories.params.values(), used)
+        places = tuple(numbers[at] for at in memories.params)
+        return kernel, grid, places, tuple(used.values())
 
     def _job(self, cluster: Cluster) -> _Job:
         if cluster.kind == "loops":
@@ -241,8 +249,16 @@ def _loop_problem(name: str, space: Space, signature: Signature) -> LoopProblem:
     return LoopProblem(name, digest, prod(a.size for a in space.axes), rows, columns)
 
 
-def _with_params(kernel: Kernel, memories: Iterable[Memory]) -> Kernel:
-    """The kernel with its parameters, each marked as read or written or both."""
+def _sizes(kernel: Kernel, facts: Facts) -> dict[str, int]:
+    """The sizes that a kernel uses, by the names of its scalar parameters."""
+    used: dict[Node, None] = {}
+    map_nodes(kernel, lambda n: used.setdefault(n) or n)
+    names = {n["name"] for n in toposort(used) if n.op == "scalar"}
+    return {name: facts.size(name) for name in sorted(names, key=lambda n: (len(n), n))}
+
+
+def _with_params(kernel: Kernel, memories: Iterable[Memory], sizes: Iterable[str]) -> Kernel:
+    """The kernel with its parameters, each buffer marked as read or written or both."""
     touched = [a for s in statements(kernel.body) for a in accesses(s)]
     read = {memory.name for memory, reads, _ in touched if reads}
     written = {memory.name for memory, _, writes in touched if writes}
@@ -250,7 +266,8 @@ def _with_params(kernel: Kernel, memories: Iterable[Memory]) -> Kernel:
         Param(m.name, ParamKind.BUFFER, m.dtype, m.name in read, m.name in written)
         for m in memories
     )
-    return Kernel(kernel.name, params, kernel.body)
+    scalars = tuple(Param(name, ParamKind.SCALAR, DType.I64) for name in sizes)
+    return Kernel(kernel.name, params + scalars, kernel.body)
 
 
 def name_of(cluster: Cluster) -> str:
@@ -259,4 +276,5 @@ def name_of(cluster: Cluster) -> str:
     ends = dict.fromkeys(str(r["kind"]) if r.op == "reduce" else r.op for r in cluster.roots)
     domain = [size for size, _ in cluster.domain]
     sizes = domain if cluster.kind == "loops" else [a.size for a in cluster.nest.space.axes]
-    return "_".join([*list(ends)[:4], "x".join(map(str, sizes)) or "1"])
+    shown = (str(size) if is_fixed(size) else "n" for size in sizes)
+    return "_".join([*list(ends)[:4], "x".join(shown) or "1"])

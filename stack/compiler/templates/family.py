@@ -49,3 +49,5 @@ class Templates:
     loops: LoopStyle
     attention: Callable[[Attention, Work, Emission], Grid] | None = None
     """How softmax(scores) @ v is computed as one kernel; None: as products and loops."""
+    sizes: bool = False
+    """Whether sizes may be data."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hal.core.dtypes import DType
 from hal.tile.build import binary, const, program_id
 from hal.tile.node import Node
+from hal.tile.size import is_one
 from stack.compiler.graph.access import Axis
 
 
@@ -14,14 +15,14 @@ def instance(chunks: int) -> tuple[Node, Node]:
     """(row, chunk of the row) of this program instance. All of a grid is along its first axis,
     because devices limit the others more."""
     number = program_id(0)
-    if chunks == 1:
+    if is_one(chunks):
         return number, const(0, DType.I64)
     return binary("div", number, chunks), binary("rem", number, chunks)
 
 
 def instance_by_rows(chunks: int, rows: int) -> tuple[Node, Node]:
     """As `instance`; neighbouring instances have the same chunk of neighbouring rows."""
-    if 1 in (chunks, rows):
+    if is_one(chunks) or is_one(rows):
         return instance(chunks)
     number = program_id(0)
     return binary("rem", number, rows), binary("div", number, rows)

@@ -11,8 +11,10 @@ from math import prod
 from hal.core.values import Grid
 from hal.tile.build import mul, sub
 from hal.tile.node import Node
+from hal.tile.size import divides, hint
 from stack.compiler.graph.access import Axis
 from stack.compiler.graph.space import Group
+from stack.compiler.templates.blocking import ceil_div
 from stack.compiler.templates.emission import Emission, TileAxis, compute_dtype
 from stack.compiler.templates.instances import decompose, instance
 from stack.compiler.templates.tiles import Tiles
@@ -29,11 +31,11 @@ def blocks(root: Node, before: Group, after: Group, emission: Emission) -> tuple
         return Tiles(emission, decompose(row, before)), (prod(a.size for a in before), 1, 1)
     rows, lane = [*before, *after[:-1]], after[-1]
     lanes = emission.lanes(compute_dtype(root.dtype))
-    width = min(lanes if emission.loops.transfers else lanes * UNROLL, lane.size)
-    chunks = -(-lane.size // width)
+    width = min(lanes if emission.loops.transfers else lanes * UNROLL, hint(lane.size))
+    chunks = ceil_div(lane.size, width)
     row, chunk = instance(chunks)
     base = mul(chunk, width)
-    limit = None if lane.size % width == 0 else sub(lane.size, base)
+    limit = None if divides(width, lane.size) else sub(lane.size, base)
     top = Tiles(emission, decompose(row, rows))
     block = Tiles(emission, {}, (TileAxis(lane, base, width, limit),), top)
     return block, (chunks * prod(a.size for a in rows), 1, 1)

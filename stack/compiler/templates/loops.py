@@ -16,11 +16,12 @@ from hal.core.dtypes import DType
 from hal.core.values import Grid
 from hal.tile.build import add, binary, broadcast, const, mul, reduce, sub, where
 from hal.tile.node import Node
+from hal.tile.size import divides, hint, is_fixed, is_one, may_be_positive
 from stack.compiler.graph.access import Affine, Axis
 from stack.compiler.graph.expr import Expr, reads
 from stack.compiler.graph.roots import base
 from stack.compiler.pairs import SERIAL, Sums
-from stack.compiler.templates.blocking import round_up
+from stack.compiler.templates.blocking import ceil_div, round_up
 from stack.compiler.templates.emission import Emission, TileAxis, Work, compute_dtype
 from stack.compiler.templates.instances import decompose, instance, instance_by_rows
 from stack.compiler.templates.schedule import LoopSizes
@@ -56,7 +57,7 @@ class _Loops:
         fitting = _divisor if self.transfers else _width
         self.width = fitting(self.vector.size, lanes, sizes.unroll) if self.vector else 1
         blocks = self.vector.size if self.vector and self.vector_parallel else 1
-        self.chunks = -(-blocks // self._chunk_size()) if blocks > 1 else 1
+        self.chunks = ceil_div(blocks, self._chunk_size()) if blocks > 1 else 1
         self.chunk = const(0, I64)
 
     @property
@@ -81,7 +82,7 @@ class _Loops:
     def _rows_on_grid(self) -> tuple[list[Axis], list[Axis]]:
         count, k = 1, 0
         while k < len(self.rows) and count < self.sizes.rows_on_grid:
-            count *= self.rows[k].size
+            count *= hint(self.rows[k].size)
             k += 1
         return self.rows[:k], self.rows[k:]
 
@@ -109,12 +110,13 @@ class _Loops:
     def _chunk_size(self) -> int:
         """Elements along the vector axis that an instance computes, where the axis is parallel."""
         assert self.vector is not None
-        size, rows = self.vector.size, prod(a.size for a in self.rows)
+        size, rows = self.vector.size, hint(prod(a.size for a in self.rows))
         if self.inner:
             return self.width
         most = TURNED_CHUNK if self._is_turned() else self.sizes.chunk
         chunk = round_up(min(most, self.sizes.chunk), self.width)
-        whole = size <= chunk or (rows >= self.sizes.rows_on_grid and size <= 8 * chunk)
+        many = rows >= self.sizes.rows_on_grid and hint(size) <= 8 * chunk
+        whole = many or (is_fixed(size) and size <= chunk)
         return size if whole else chunk
 
     def _is_turned(self) -> bool:
@@ -132,7 +134,7 @@ class _Loops:
     def _column_block(self, scope: Tiles, v: Axis) -> None:
         """One block of lanes."""
         base = mul(self.chunk, self.width)
-        limit = None if v.size % self.width == 0 else sub(v.size, base)
+        limit = None if divides(self.width, v.size) else sub(v.size, base)
         self._passes(self._tiled(scope, v, base, limit))
 
     def _vector_chunk(self, scope: Tiles, v: Axis) -> None:
@@ -140,23 +142,23 @@ class _Loops:
         chunk, count = self._chunk_size(), self.chunks
         start = mul(self.chunk, chunk)
         full = v.size - v.size % self.width
-        stop = const(full, I64) if count == 1 else add(start, chunk)
-        if v.size % chunk:
+        stop = const(full, I64) if is_one(count) else add(start, chunk)
+        if not divides(chunk, v.size):
             stop = binary("min", stop, full)
 
         def body(i: Node) -> None:
             self._passes(self._tiled(scope, v, i, None))
 
-        if full:
+        if may_be_positive(full):
             self.b.loop(start, stop, self.width, body)
-        if full < v.size:
+        if not divides(self.width, v.size):
             self._tail(scope, v, full)
 
     def _tail(self, scope: Tiles, v: Axis, full: int) -> None:
         def emit() -> None:
             self._passes(self._tiled(scope, v, const(full, I64), const(v.size - full, I64)))
 
-        if self.chunks == 1:
+        if is_one(self.chunks):
             emit()
             return
         with self.b.when(binary("eq", self.chunk, self.chunks - 1)):
@@ -210,7 +212,7 @@ class _Loops:
         rounded = [r for r in sums if r.dtype.is_float and r["kind"] in ("sum", "prod")]
         if not rounded or self.transfers:
             return None
-        return SERIAL // max(map(_terms, rounded))
+        return SERIAL // max(hint(_terms(r)) for r in rounded)
 
     def _over_inner(
         self,
@@ -240,8 +242,12 @@ class _Loops:
         def step(i: Node, *carried: Node) -> list[Node]:
             return body(self._tiled(scope, v, i, None), carried)
 
-        out = list(self.b.loop(0, full, self.width, step, acc)) if full else list(acc)
-        if full < v.size:
+        out = (
+            list(self.b.loop(0, full, self.width, step, acc))
+            if may_be_positive(full)
+            else list(acc)
+        )
+        if not divides(self.width, v.size):
             out = body(self._tiled(scope, v, const(full, I64), const(v.size - full, I64)), out)
         return out
 
@@ -283,6 +289,8 @@ def _combined(root: Node, acc: Node, scope: Tiles, expr: Expr) -> Node:
 
 def _width(size: int, lanes: int, unroll: int) -> int:
     """Elements of a vector tile: as many registers as divide the axis, else a masked tail."""
+    if not is_fixed(size):
+        return next((w for w in (unroll * lanes, 2 * lanes) if divides(w, size)), lanes)
     for width in (unroll * lanes, 2 * lanes, lanes):
         if size % width == 0:
             return width

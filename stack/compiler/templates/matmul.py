@@ -43,6 +43,7 @@ from hal.tile.build import (
 )
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
+from hal.tile.size import divides, is_fixed
 from stack.compiler.pairs import SERIAL_PRODUCTS, Sums, completed, levels, waiting
 from stack.compiler.templates.blocking import Blocks, MatmulShape, ceil_div, choose_blocks, round_up
 from stack.compiler.templates.edges import (
@@ -65,7 +66,7 @@ def matmul(b: Builder, p: Product, info: DeviceInfo, blocks: Blocks | None = Non
     shape = p.shape
     if 0 in (shape.batch, shape.m, shape.n):
         return (0, 1, 1)
-    blocks = blocks or choose_blocks(shape, info)
+    blocks = blocks or choose_blocks(shape.hinted(), info)
     _Template(b, p, blocks).emit()
     down, across = _program_counts(shape, blocks)
     return across * down * shape.batch, 1, 1
@@ -106,12 +107,12 @@ class _Template:
     def emit(self) -> None:
         block, scratch = self._block(), self._scratch()
         depth, kc = self.shape.k, self.blocks.kc
-        if depth <= kc:
+        if is_fixed(depth) and depth <= kc:
             self._depth_block(block, scratch, index(0), round_up(depth, self.blocks.kt))
             return
 
         def step(k0: Node) -> None:
-            left = least(kc, sub(depth, k0), depth % kc == 0)
+            left = least(kc, sub(depth, k0), divides(kc, depth))
             self._depth_block(block, scratch, k0, round_up_to(left, self.blocks.kt))
 
         self.b.loop(0, depth, kc, step)
@@ -120,23 +121,35 @@ class _Template:
     def _depth_blocks(self) -> int:
         return ceil_div(self.shape.k, self.blocks.kc)
 
+    @property
+    def _levels(self) -> int:
+        """Partial sums that are kept at once: one, that of all blocks so far, where their number is
+        data."""
+        return levels(self._depth_blocks) if is_fixed(self.shape.k) else 1
+
+    def _completed(self, number: Node) -> Node:
+        """How many kept sums a block of k completes."""
+        if is_fixed(self.shape.k):
+            return completed(number, self._depth_blocks)
+        return binary("min", number, 1)
+
     def _block(self) -> _Block:
         s, t = self.shape, self.blocks
         down, across = _program_counts(s, t)
         rest, i = divided(program_id(0), down)
         batch, j = divided(rest, across)
         m0, n0 = mul(i, t.mp), mul(j, t.np)
-        rows = least(t.mp, sub(s.m, m0), s.m % t.mp == 0)
-        cols = least(t.np, sub(s.n, n0), s.n % t.np == 0)
+        rows = least(t.mp, sub(s.m, m0), divides(t.mp, s.m))
+        cols = least(t.np, sub(s.n, n0), divides(t.np, s.n))
         return _Block(batch, m0, n0, rows, cols)
 
     def _scratch(self) -> _Scratch:
         t, dtype, packed = self.blocks, self.shape.accumulate, self.shape.packed
         a = self.b.alloc("packed_a", packed, t.mc * t.kc)
         b = self.b.alloc("packed_b", packed, t.kc * t.np)
-        held = levels(self._depth_blocks) * t.mp * t.np
+        held = self._levels * t.mp * t.np
         c = self.b.alloc("partial_c", dtype, held) if held else None
-        whole = self.shape.m % t.mr == 0 and self.shape.n % t.nr == 0
+        whole = divides(t.mr, self.shape.m) and divides(t.nr, self.shape.n)
         return _Scratch(a, b, c, None if whole else self.b.alloc("edge", dtype, t.mr * t.nr))
 
     def _depth_block(self, block: _Block, scratch: _Scratch, k0: Node, depth: Operand) -> None:
@@ -145,7 +158,9 @@ class _Template:
         self._pack_b(block, scratch.b, k0, depth)
 
         def rows_block(i0: Node) -> None:
-            rows = least(t.mc, sub(block.rows, i0), self.shape.m % t.mp == 0 and t.mp % t.mc == 0)
+            rows = least(
+                t.mc, sub(block.rows, i0), divides(t.mp, self.shape.m) and t.mp % t.mc == 0
+            )
             self._pack_a(block, scratch.a, i0, rows, k0, depth)
             self._tiles(block, scratch, i0, rows, k0, depth)
 
@@ -162,7 +177,7 @@ class _Template:
 
         def piece(kk: Node, j: Node, x: Node) -> None:
             k, n = add(k0, kk), add(add(block.n0, j), x)
-            limits = left_of(s.k, k, t.kt), None if s.n % t.nr == 0 else sub(s.n, n)
+            limits = left_of(s.k, k, t.kt), left_of(s.n, n, t.nr)
             loaded = self.p.load_b(b, block.batch, k, n, (1, width), limits)
             offset = add(add(mul(j, t.kc), self._row_of(kk, t.nr)), mul(x, s.together))
             b.store(panels, offset, _kept(loaded, s.packed), (t.nr, s.together))
@@ -270,7 +285,7 @@ class _Template:
     ) -> None:
         t, b = self.blocks, self.b
 
-        done = completed(binary("div", k0, t.kc), self._depth_blocks)
+        done = self._completed(binary("div", k0, t.kc))
 
         def tile(j: Node, i: Node) -> None:
             m, n = add(add(block.m0, i0), i), add(block.n0, j)
@@ -282,10 +297,12 @@ class _Template:
             total = self._with_waiting(scratch.c, offset, done, total)
             last = binary("le", self.shape.k, add(k0, t.kc))
             with b.when(last):
-                rest = [self._held(scratch.c, offset, n) for n in waiting(self._depth_blocks)]
+                left = waiting(self._depth_blocks) if is_fixed(self.shape.k) else []
+                rest = [self._held(scratch.c, offset, n) for n in left]
                 self._finish(block, scratch.edge, functools.reduce(add, rest, total), m, n)
             with b.when(unary("not", last)):
-                b.store(scratch.c, self._level(offset, done), total, (t.nr, 1))
+                level = done if is_fixed(self.shape.k) else index(0)
+                b.store(scratch.c, self._level(offset, level), total, (t.nr, 1))
 
         def column(j: Node) -> None:
             b.loop(0, rows, t.mr, lambda i: tile(j, i))

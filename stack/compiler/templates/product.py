@@ -10,6 +10,7 @@ from hal.core.dtypes import DType
 from hal.tile.build import Builder, binary, index
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
+from hal.tile.size import is_one
 from stack.compiler.templates.blocking import MatmulShape
 from stack.compiler.templates.edges import Limits
 
@@ -77,4 +78,4 @@ class Product:
 
 def divided(i: Node, n: int) -> tuple[Node, Node]:
     """Quotient and remainder."""
-    return (i, index(0)) if n == 1 else (binary("div", i, n), binary("rem", i, n))
+    return (i, index(0)) if is_one(n) else (binary("div", i, n), binary("rem", i, n))

@@ -11,6 +11,7 @@ from hal.core.description import DeviceInfo
 from hal.core.values import Grid
 from hal.tile.build import Builder, broadcast, where
 from hal.tile.node import Node
+from hal.tile.size import divides
 from stack.compiler.graph.access import Axis
 from stack.compiler.graph.expr import Apply, Expr, Read, reads
 from stack.compiler.graph.operands import Operands
@@ -36,7 +37,7 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
     left, right = (x.dtype for x in ops.product.srcs)
     total = compute_dtype(ops.product.dtype)
     unit = unit_of(left, right, total, info) if template.for_units else None
-    if unit is not None and k_run % unit.together:
+    if unit is not None and not divides(unit.together, k_run):
         unit = None
     return MatmulShape(
         batch=prod(a.size for a in ops.batch),

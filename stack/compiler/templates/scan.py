@@ -8,6 +8,7 @@ from hal.core.dtypes import DType
 from hal.core.values import Grid
 from hal.tile.build import binary, broadcast, const, reduce, scan, where
 from hal.tile.node import Node
+from hal.tile.size import divides, is_fixed
 from stack.compiler.graph.access import Affine, Axis
 from stack.compiler.graph.ordered import Ordered
 from stack.compiler.templates.emission import Emission, TileAxis, compute_dtype
@@ -49,7 +50,8 @@ def _along(found: Ordered, target: Affine, top: Tiles) -> None:
         top.store(found.root, target, top.tile(found.exprs[0]))
         return
     *outer, last = found.groups[1]
-    width = min(top.emission.lanes(compute_dtype(found.root.dtype)), last.size)
+    lanes = top.emission.lanes(compute_dtype(found.root.dtype))
+    width = min(lanes, last.size) if is_fixed(last.size) else lanes
 
     def row(scope: Tiles, carry: Sequence[Node]) -> Sequence[Node]:
         return _row(found, target, scope, last, width, carry)
@@ -66,7 +68,7 @@ def _row(
         return _tile(found, target, scope, TileAxis(last, i, width), carried)
 
     done = scope.b.loop(0, full, width, whole, carry)
-    if full == last.size:
+    if divides(width, last.size):
         return done
     tail = TileAxis(last, const(full, I64), width, const(last.size - full, I64))
     return _tile(found, target, scope, tail, done)

@@ -57,7 +57,8 @@ class _Held:
     @property
     def slots(self) -> int:
         """The positions along the axis."""
-        return int(self.root.shape[self.root["axis"]])
+        size: int = self.root.shape[self.root["axis"]]
+        return size
 
     def begin(self, s: Tiles, value: Node) -> None:
         """Put the base's elements of a slot there."""

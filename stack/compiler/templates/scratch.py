@@ -6,6 +6,7 @@ from collections.abc import Container
 
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.tile.node import Node
+from hal.tile.size import is_fixed
 from stack.compiler.graph.cluster import Cluster, Homes, Nest, settle
 from stack.compiler.graph.roots import Home
 from stack.compiler.graph.space import elements
@@ -51,7 +52,7 @@ def _row_homes(cluster: Cluster, stored: Container[Node], budget: int) -> dict[N
     rows: dict[Node, Home] = {}
     for root in cluster.roots:
         nbytes = length * root.dtype.nbytes
-        if root not in again or root in stored or nbytes > budget:
+        if root not in again or root in stored or not is_fixed(nbytes) or nbytes > budget:
             continue
         if root.type.size == elements(cluster.domain):
             budget -= nbytes

@@ -24,6 +24,7 @@ from hal.tile.build import (
 )
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
+from hal.tile.size import divides, equal
 from stack.compiler.graph.access import Affine, Axis, Guard
 from stack.compiler.graph.expr import Apply, Constant, Expr, Iota, Read, Select, below, reads
 from stack.compiler.templates.emission import Emission, Position, TileAxis, Work, compute_dtype
@@ -37,7 +38,7 @@ I32 = DType.I32
 def is_even(factors: Sequence[int], axes: Sequence[Axis]) -> bool:
     """Whether steps along axes that count as one are all the same."""
     pairs = zip(factors, factors[1:], axes[1:], strict=False)
-    return all(outer == inner * axis.size for outer, inner, axis in pairs)
+    return all(equal(outer, inner * axis.size) for outer, inner, axis in pairs)
 
 
 class Tiles:
@@ -181,7 +182,7 @@ class Tiles:
         factors = [affine.coefficient(a) for a in t.axes]
         if is_even(factors, t.axes):
             return factors[-1], [mul(t.base, factors[-1])]
-        within = t.axis.size % t.width == 0
+        within = divides(t.width, t.axis.size)
         first = t.base
         if not within:
             shape = tuple(t.width if i == k else 1 for k in range(len(self.tile_axes)))

@@ -1,0 +1,149 @@
+"""What an engine has compiled, and for which requests it serves."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+from hal.core.description import DeviceInfo
+from hal.core.dtypes import DType
+from stack.compiler.program import CompiledGraph, GraphRequest
+from stack.compiler.targets import choose
+from stack.runtime.canonical import renumbered
+from stack.runtime.general import (
+    General,
+    Number,
+    Parts,
+    can_generalise,
+    generalised,
+    parts,
+)
+
+Compile = Callable[[GraphRequest], CompiledGraph]
+Numbers = tuple[DType, list[Number]]
+
+FAMILIES = 256
+"""How many skeletons are known."""
+ROWS = 4
+"""The requests of a skeleton that are compared."""
+NOTES = 1000
+"""How many compilations are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """Something that was compiled: what, why, and the conditions under which it serves others."""
+
+    name: str
+    why: str
+    conditions: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n  ".join((f"{self.name}: {self.why}", *(f"if {c}" for c in self.conditions)))
+
+
+@dataclass(eq=False, slots=True)
+class _Family:
+    """The requests of one skeleton: the last ones for which was compiled, and what serves many."""
+
+    rows: deque[Parts] = field(default_factory=lambda: deque(maxlen=ROWS))
+    generals: weakref.WeakSet[General] = field(default_factory=weakref.WeakSet)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """What serves a request: a compiled graph for these sizes, and the further inputs."""
+
+    graph: Callable[[], CompiledGraph]
+    key: Hashable = None
+    """Names the graph among those of `source`; None: it is the request's own."""
+    numbers: tuple[Numbers, ...] = ()
+    source: General | None = None
+
+
+class Families:
+    """Compiles requests; those that differ from an earlier one in numbers and sizes alone, once for
+    all of them. `compiled` counts both kinds, and those that had to be compiled for their sizes
+    alone because the device's templates have no sizes as data ("fixed sizes")."""
+
+    def __init__(self, info: DeviceInfo, compile: Compile) -> None:
+        self._info, self._compile = info, compile
+        self._families: OrderedDict[bytes, _Family] = OrderedDict()
+        self.compiled: Counter[str] = Counter()
+        self.notes: deque[Compilation] = deque(maxlen=NOTES)
+
+    def instance(self, request: GraphRequest, general: bool = True) -> Instance:
+        """The graph that serves a request, compiled now if none does, for it alone if it is not to
+        be `general`. Raises what compiling raises."""
+        if not general:
+            return self._own(request, "asked for")
+        found = parts(request)
+        family = self._families.setdefault(found.skeleton, _Family())
+        self._families.move_to_end(found.skeleton)
+        if len(self._families) > FAMILIES:
+            self._families.popitem(last=False)
+        for general in family.generals:
+            values = general.fits(found)
+            if values is not None:
+                return _of(general, found, values)
+        why = "a graph that was not seen before"
+        if family.rows and found not in family.rows:
+            if self._can_generalise(request, family, found):
+                return self._general(request, family, found)
+            why = _difference(family.rows[-1], found)
+            self.compiled["fixed sizes"] += 1
+        if found not in family.rows:
+            family.rows.append(found)
+        return self._own(request, why)
+
+    def _own(self, request: GraphRequest, why: str) -> Instance:
+        graph = self._compile(renumbered(request))
+        self._note("specialised", request, why)
+        return Instance(lambda: graph)
+
+    def _can_generalise(self, request: GraphRequest, family: _Family, found: Parts) -> bool:
+        if not can_generalise(request):
+            return False
+        fixed = all(row.sizes == found.sizes for row in family.rows)
+        return fixed or choose(self._info).templates.sizes
+
+    def _general(self, request: GraphRequest, family: _Family, found: Parts) -> Instance:
+        rows = [*family.rows, found]
+        sized = generalised(request, rows)
+        general = General(sized, self._compile(sized.request))
+        family.rows.append(found)
+        family.generals.add(general)
+        self._note("general", request, _difference(rows[-2], found), general.conditions)
+        values = general.fits(found)
+        assert values is not None, "what was compiled for a request serves it"
+        return _of(general, found, values)
+
+    def _note(
+        self, kind: str, request: GraphRequest, why: str, conditions: tuple[object, ...] = ()
+    ) -> None:
+        self.compiled[kind] += 1
+        name = "_".join(dict.fromkeys(n.op for n in request.outputs)) or "nothing"
+        shown = tuple(map(str, conditions))
+        self.notes.append(Compilation(f"{kind} {name}", why, shown))
+
+
+def _of(general: General, found: Parts, values: dict[str, int]) -> Instance:
+    numbers = tuple(
+        (dtype, [found.values[i] for i in which]) for dtype, which in general.sized.numbers.items()
+    )
+    key = (id(general), *values.values())
+    return Instance(lambda: general.at(values), key, numbers, general)
+
+
+def _difference(old: Parts, new: Parts) -> str:
+    """What is new in a request, beside one of the same skeleton."""
+    sizes = {(a, b) for a, b in zip(old.sizes, new.sizes, strict=True) if a != b}
+    numbers = {(a, b) for a, b in zip(old.numbers, new.numbers, strict=True) if a != b}
+    shown = [f"{b} for {a}" for a, b in sorted(sizes)[:4]]
+    said = [f"sizes {', '.join(shown)}"] if sizes else []
+    said += (
+        [f"numbers {', '.join(f'{b} for {a}' for a, b in sorted(numbers)[:4])}"] if numbers else []
+    )
+    return "; ".join(said) or "the same sizes and numbers, whose plan is gone"

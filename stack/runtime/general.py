@@ -1,0 +1,322 @@
+"""Plans that serve many requests: those that differ in sizes and numbers alone.
+
+A request is taken apart into its *skeleton* and the sizes and numbers in it. The first request of a
+skeleton is compiled as it is. What differs in the second one becomes data: a number an element of a
+further input, a size (an axis, where a slice begins, the width of an edge) a `Size`. The compiled
+graph then serves every request of that skeleton whose sizes meet the conditions under which it was
+compiled; nothing but these sizes is looked at, so that what is served is exactly what was asked
+for. Axes of 0 and of 1 belong to the skeleton: they mean something else than others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement, count
+from operator import itemgetter
+from typing import Any
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node, Type, node, toposort
+from hal.tile.size import Facts, Size
+from stack import ops as g
+from stack.compiler.program import (
+    BufferRef,
+    Call,
+    CompiledGraph,
+    CopyCall,
+    GraphRequest,
+    KernelCall,
+)
+from stack.ops import is_exchange
+
+Number = float | int | bool
+Row = tuple[int, ...]
+
+SIZED: dict[str, tuple[str, ...]] = {
+    "slice": ("start", "stop"),
+    "pad": ("lo", "hi"),
+    "overlap_add": ("length",),
+}
+"""The attributes that are sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A request's skeleton, as a digest, and what varies between requests that have it. `numbers`
+    are those of its constants, as text, because no two NaNs are equal and two zeros are."""
+
+    skeleton: bytes
+    sizes: Row
+    numbers: tuple[str, ...]
+    values: tuple[Number, ...]
+    """The same numbers as they are."""
+
+
+def parts(request: GraphRequest) -> Parts:
+    """Take a request apart; inputs are told by their position."""
+    at = dict(zip(request.inputs, count()))
+    skeleton: list[Any] = []
+    sizes: list[int] = []
+    values: list[Number] = []
+    for n in (*request.inputs, *(n for n in toposort(request.outputs) if n.op != "input")):
+        fixed = tuple([d if d < 2 else -1 for d in n.shape])
+        sizes += [d for d in n.shape if d >= 2]
+        attrs: Any = n.attrs
+        if n.op == "const":
+            values.append(n["value"])
+            attrs = ()
+        elif n.op in SIZED:
+            names = SIZED[n.op]
+            attrs = tuple([(k, v) for k, v in attrs if k not in names])
+            for name in names:
+                found = n[name]
+                sizes += found if isinstance(found, tuple) else (found,)
+        if n.op != "input":
+            at.setdefault(n, len(at))
+        skeleton.append(
+            (
+                n.op != "input" and n.op,
+                n.dtype.short,
+                fixed,
+                repr(attrs) if n.op != "input" else "",
+                [at[s] for s in n.srcs],
+            )
+        )
+    outputs = [at[n] for n in request.outputs]
+    text = repr((len(request.inputs), skeleton, outputs, request.updates))
+    numbers = tuple([repr(v) for v in values])
+    return Parts(hashlib.sha256(text.encode()).digest(), tuple(sizes), numbers, tuple(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A request with sizes, and what tells which requests it is for."""
+
+    request: GraphRequest
+    facts: Facts
+    sizes: tuple[Any, ...]
+    """Those of the request's `Parts`, each an integer or a Size."""
+    symbols: dict[str, int]
+    """Where in `sizes` each symbol is."""
+    numbers: dict[DType, tuple[int, ...]]
+    """Which of the numbers are in the further input of each element type, in order."""
+    fixed: tuple[tuple[int, str], ...]
+    """The other numbers: (which, its text)."""
+
+
+def generalised(request: GraphRequest, rows: Sequence[Parts]) -> Sized:
+    """The request, which is the last of these rows, as one for all of them and others like them."""
+    facts = Facts()
+    dims = _dims(request)
+    given = sum(d >= 2 for n in request.inputs for d in n.shape)
+    sizes, symbols = _sizes(facts, [r.sizes for r in rows], dims, given)
+    last = rows[-1]
+    same = [len(set(column)) == 1 for column in zip(*(r.numbers for r in rows), strict=True)]
+    packed: dict[DType, list[int]] = {}
+    consts = [n for n in toposort(request.outputs) if n.op == "const"]
+    for i, n in enumerate(consts):
+        if not same[i]:
+            packed.setdefault(n.dtype, []).append(i)
+    numbers = {dtype: tuple(which) for dtype, which in packed.items()}
+    found = _rebuilt(request, facts if symbols else None, sizes, numbers)
+    fixed = tuple((i, last.numbers[i]) for i, alike in enumerate(same) if alike)
+    return Sized(found, facts, sizes, symbols, numbers, fixed)
+
+
+def _dims(request: GraphRequest) -> list[bool]:
+    """Which of the sizes of a request are those of axes."""
+    out: list[bool] = []
+    for n in (*request.inputs, *(n for n in toposort(request.outputs) if n.op != "input")):
+        out += [True for d in n.shape if d >= 2]
+        for name in SIZED.get(n.op, ()):
+            found = n[name]
+            out += [False] * (len(found) if isinstance(found, tuple) else 1)
+    return out
+
+
+def _sizes(
+    facts: Facts, rows: Sequence[Row], dims: Sequence[bool], given: int
+) -> tuple[tuple[Any, ...], dict[str, int]]:
+    """Each size as an integer, where it is one in all rows, or as an expression of symbols. The
+    first `given` ones are those of inputs, which may be equal by chance."""
+    known: dict[Row, Any] = {}
+    symbols: dict[str, int] = {}
+    columns = list(zip(*rows, strict=True))
+    is_dim = {column for column, dim in zip(columns, dims, strict=True) if dim}
+    out: list[Any] = []
+    for i, column in enumerate(columns):
+        if len(set(column)) == 1:
+            out.append(column[0])
+            continue
+        found = known.get(column)
+        if found is None:
+            found = _expressed(column, known, i < given)
+        if found is None:
+            name = f"s{len(symbols)}"
+            found = facts.symbol(name, column[-1], 2 if column in is_dim else 0)
+            symbols[name] = i
+        known[column] = found
+        out.append(found)
+    return tuple(out), symbols
+
+
+def _expressed(column: Row, known: dict[Row, Any], given: bool) -> Any:
+    """A column as a simple expression of known ones, or None; that of an input as a product of two
+    alone."""
+    if given:
+        for (a, x), (b, y) in combinations_with_replacement(known.items(), 2):
+            if all(p * q == c for p, q, c in zip(a, b, column, strict=True)):
+                return x * y
+        return None
+    for other, size in known.items():
+        apart = {c - o for c, o in zip(column, other, strict=True)}
+        if len(apart) == 1:
+            return size + apart.pop()
+    for (a, x), (b, y) in combinations_with_replacement(known.items(), 2):
+        for factors, product in (
+            ((x, y), [p * q for p, q in zip(a, b, strict=True)]),
+            ((x, 1), list(a)),
+        ):
+            if all(p > 0 and c % p == 0 for c, p in zip(column, product, strict=True)):
+                times = {c // p for c, p in zip(column, product, strict=True)}
+                if len(times) == 1:
+                    return factors[0] * factors[1] * times.pop()
+    for other, size in known.items():
+        moves = [
+            (c - d, o - p) for c, d, o, p in zip(column[1:], column, other[1:], other, strict=False)
+        ]
+        slopes = {dc // do if do and dc % do == 0 else None for dc, do in moves if dc or do}
+        slope = slopes.pop() if len(slopes) == 1 else None
+        if slope and 1 < abs(slope) <= 1 << 20:
+            return size * slope + (column[0] - other[0] * slope)
+    return None
+
+
+def _rebuilt(
+    request: GraphRequest,
+    facts: Facts | None,
+    sizes: Sequence[Any],
+    numbers: dict[DType, tuple[int, ...]],
+) -> GraphRequest:
+    """The request with these sizes, in the order of `parts`, and inputs in the place of numbers."""
+    rest = iter(sizes)
+    done: dict[Node, Node] = {}
+
+    def typed(n: Node) -> Type:
+        return n.type.with_shape([d if d < 2 else next(rest) for d in n.shape])
+
+    inputs = []
+    for i, n in enumerate(request.inputs):
+        done[n] = node("input", typed(n), slot=i)
+        inputs.append(done[n])
+    data: dict[int, Node] = {}
+    for dtype, which in numbers.items():
+        line = node("input", Type((len(which),), dtype), slot=len(inputs))
+        inputs.append(line)
+        for i, number in enumerate(which):
+            data[number] = g.reshape(g.slice(line, (i,), (i + 1,)), ())
+    constant = count()
+    for n in toposort(request.outputs):
+        if n.op == "input":
+            continue
+        type, attrs = typed(n), dict(n.attrs)
+        for name in SIZED.get(n.op, ()):
+            old = attrs[name]
+            attrs[name] = tuple([next(rest) for _ in old]) if isinstance(old, tuple) else next(rest)
+        if n.op == "const":
+            number = next(constant)
+            done[n] = data.get(number, n)
+        else:
+            done[n] = node(n.op, type, tuple([done[s] for s in n.srcs]), **attrs)
+    outputs = tuple(done[n] for n in request.outputs)
+    return GraphRequest(outputs, tuple(inputs), request.updates, facts)
+
+
+class General:
+    """A compiled graph with sizes: it serves the requests whose parts fit."""
+
+    def __init__(self, sized: Sized, graph: CompiledGraph) -> None:
+        self.sized, self.graph = sized, graph
+        facts = sized.facts
+        self.conditions = tuple(facts.conditions)
+        self._holding = facts.holding()
+        varying = [i for i, s in enumerate(sized.sizes) if isinstance(s, Size)]
+        plain = [i for i, s in enumerate(sized.sizes) if not isinstance(s, Size)]
+        self._plain = _picked(plain)
+        self._wanted = self._plain(sized.sizes)
+        self._varying = _picked(varying)
+        self._expected = facts.values([sized.sizes[i] for i in varying])
+        self._numbers = _picked([i for i, _ in sized.fixed])
+        self._fixed = tuple(text for _, text in sized.fixed)
+        self._sizes: dict[Any, Size] = {}
+        self._holes: dict[Any, _Hole] = {}
+        self._form = _map_graph(graph, self._note)
+        self._values = facts.values(self._sizes.values())
+
+    def _note(self, size: int) -> Any:
+        given: object = size
+        if not isinstance(given, Size):
+            return size
+        self._sizes.setdefault(given.terms, given)  # equal ones are evaluated once
+        return self._holes.setdefault(given.terms, _Hole(len(self._holes)))
+
+    def fits(self, found: Parts) -> dict[str, int] | None:
+        """The symbols' values for which this is what a request with these parts asks for; None
+        where it is something else, or where the sizes do not meet the conditions."""
+        sizes = found.sizes
+        if self._plain(sizes) != self._wanted or self._numbers(found.numbers) != self._fixed:
+            return None
+        values = {name: sizes[at] for name, at in self.sized.symbols.items()}
+        if self._expected(values) != self._varying(sizes) or not self._holding(values):
+            return None
+        return values
+
+    def at(self, values: dict[str, int]) -> CompiledGraph:
+        """The graph for these sizes, all of them plain; its kernels are the same."""
+        found = self._values(values)
+        return _map_graph(self._form, lambda s: found[s.number] if isinstance(s, _Hole) else s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hole:
+    """The place of a size in a graph."""
+
+    number: int
+
+
+def _picked(which: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    if not which:
+        return lambda found: ()
+    if len(which) == 1:
+        return lambda found: (found[which[0]],)
+    get = itemgetter(*which)
+    return lambda found: tuple(get(found))
+
+
+def _map_graph(graph: CompiledGraph, change: Callable[[Any], Any]) -> CompiledGraph:
+    """A graph with all of its sizes changed."""
+
+    def types(found: Iterable[Type]) -> tuple[Type, ...]:
+        return tuple([Type(tuple([change(d) for d in t.shape]), t.dtype) for t in found])
+
+    def ref(r: BufferRef) -> BufferRef:
+        return BufferRef(r.kind, r.index, change(r.offset_nbytes), change(r.nbytes))
+
+    def call(c: Call) -> Call:
+        if isinstance(c, KernelCall):
+            x, y, z = c.grid
+            args = tuple([ref(a) if isinstance(a, BufferRef) else change(a) for a in c.args])
+            return KernelCall(c.source, (change(x), change(y), change(z)), args)
+        assert isinstance(c, CopyCall), "an exchange has fixed sizes"
+        return CopyCall(ref(c.dst), ref(c.src))
+
+    temps = tuple([change(n) for n in graph.temps])
+    calls = tuple([call(c) for c in graph.calls])
+    return CompiledGraph(types(graph.inputs), types(graph.outputs), graph.updates, temps, calls)
+
+
+def can_generalise(request: GraphRequest) -> bool:
+    """Whether sizes of a request can be data: what ranks exchange has fixed ones."""
+    return not any(is_exchange(n) for n in toposort(request.outputs))

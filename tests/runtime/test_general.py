@@ -1,0 +1,186 @@
+"""What is compiled once for many sizes and numbers, beside the interpreter."""
+
+import math
+import random
+import sys
+
+import numpy as np
+import pytest
+
+import hal
+from hal.core.dtypes import DType
+from hal.tile.node import Type
+from stack import ops as g
+from stack.compiler.program import GraphRequest
+from stack.ir.interpret import interpret
+from stack.runtime import engine_of
+
+F32 = DType.F32
+EDGES = (2, 3, 7, 16, 17, 33, 64, 65, 130)
+"""The smallest, odd ones, multiples of a vector's elements and one more, and several blocks."""
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with engine_of(hal.open("cpu:0", ())) as opened:
+        yield opened
+
+
+def leaf(slot, *shape, dtype=F32):
+    return g.input(slot, Type(shape, dtype))
+
+
+def bias(b):
+    x, y = leaf(0, b, 40), leaf(1, 40)
+    return GraphRequest((g.exp(g.add(x, g.broadcast(y, (b, 40)))),), (x, y))
+
+
+def layer(b):
+    x, w, y = leaf(0, b, 24), leaf(1, 24, 20), leaf(2, 20)
+    out = g.add(g.matmul(x, w, F32), g.broadcast(y, (b, 20)))
+    return GraphRequest((g.tanh(out),), (x, w, y))
+
+
+def weight(b):
+    x, d = leaf(0, b, 24), leaf(1, b, 20)
+    return GraphRequest((g.matmul(g.permute(x, (1, 0)), d, F32), g.reduce("sum", d, (0,))), (x, d))
+
+
+def wide(n):
+    x, w = leaf(0, 9, 24), leaf(1, 24, n)
+    return GraphRequest((g.matmul(x, w, F32),), (x, w))
+
+
+def softmax(t):
+    x = leaf(0, 5, t)
+    most = g.broadcast(g.reshape(g.reduce("max", x, (1,)), (5, 1)), (5, t))
+    e = g.exp(g.sub(x, most))
+    total = g.broadcast(g.reshape(g.reduce("sum", e, (1,)), (5, 1)), (5, t))
+    return GraphRequest((g.div(e, total),), (x,))
+
+
+def scores(t):
+    q, k = leaf(0, 2, t, 3, 8), leaf(1, 2, t, 3, 8)
+    q, k = (g.permute(n, (0, 2, 1, 3)) for n in (q, k))
+    s = g.matmul(q, g.permute(k, (0, 1, 3, 2)), F32)
+    rows = g.broadcast(g.reshape(g.arange(t), (t, 1)), (t, t))
+    columns = g.broadcast(g.reshape(g.arange(t), (1, t)), (t, t))
+    kept = g.broadcast(g.reshape(g.le(columns, rows), (1, 1, t, t)), s.shape)
+    masked = g.where(kept, s, g.full_like(s, -1))
+    return GraphRequest((masked,), (leaf(0, 2, t, 3, 8), leaf(1, 2, t, 3, 8)))
+
+
+def grown(t):
+    cache, new = leaf(0, 3, t, 8), leaf(1, 3, 1, 8)
+    return GraphRequest((g.concat((cache, new), 1),), (cache, new))
+
+
+def cut(i):
+    x = leaf(0, 300, 4)
+    return GraphRequest((g.neg(g.slice(x, (i, 1), (i + 16, 3))),), (x,))
+
+
+def edged(n):
+    x = leaf(0, 4, 10)
+    return GraphRequest((g.pad(x, (0, n), (n, 1), 7.0),), (x,))
+
+
+def total(n):
+    x = leaf(0, n, 6)
+    return GraphRequest((g.reduce("sum", x, (0, 1)), g.reduce("max", x, (0,))), (x,))
+
+
+def prefix(n):
+    x = leaf(0, 3, n)
+    return GraphRequest((g.scan("sum", x, 1),), (x,))
+
+
+def picked(n):
+    x, at = leaf(0, 30, 6), leaf(1, n, dtype=DType.I64)
+    return GraphRequest((g.gather(x, at, 0),), (x, at))
+
+
+def scattered(n):
+    x, at, d = leaf(0, 30, 6), leaf(1, n, dtype=DType.I64), leaf(2, n, 6)
+    return GraphRequest((g.scatter_add(x, at, d, 0),), (x, at, d))
+
+
+BUILDERS = (
+    *(bias, layer, weight, wide, softmax, scores, grown, cut, edged, total, prefix, picked),
+    scattered,
+)
+
+
+def given(type, rng):
+    if type.dtype is DType.I64:
+        return rng.integers(0, 30, type.shape)
+    return rng.standard_normal(type.shape).astype(np.float32)
+
+
+def check(engine, request, rng):
+    """Run a request and compare its values with the interpreter's."""
+    values = [given(n.type, rng) for n in request.inputs]
+    wanted = interpret(request.outputs, dict(zip(request.inputs, values, strict=True)))
+    arrays = [engine.put(v, n.dtype) for v, n in zip(values, request.inputs, strict=True)]
+    for array, want in zip(engine.plan(request).run(arrays), wanted, strict=True):
+        np.testing.assert_allclose(engine.get(array), want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("build", BUILDERS)
+def test_one_graph_serves_all_sizes(engine, build):
+    seed = random.randrange(1 << 32)
+    sys.stdout.write(f"seed {seed}\n")
+    rng = np.random.default_rng(seed)
+    for size in (5, 12):
+        check(engine, build(size), rng)
+    compiled = engine.families.compiled.copy()
+    loaded = engine.programs.count
+    for size in (*EDGES, int(rng.integers(130, 280))):
+        check(engine, build(size), rng)
+    assert engine.families.compiled == compiled, engine.families.notes[-1]
+    assert engine.programs.count == loaded
+
+
+def scaled(*numbers):
+    x = leaf(0, 50)
+    y = x
+    for n in numbers:
+        y = g.mul(g.add(y, g.full_like(x, n)), g.full_like(x, n))
+    return GraphRequest((y,), (x,))
+
+
+def test_no_number_is_compiled_twice(engine):
+    rng = np.random.default_rng(1)
+    for number in (0.5, 0.25):
+        check(engine, scaled(number, 3.0), rng)
+    compiled = engine.families.compiled.copy()
+    for number in (0.1, 1.0, 0.0, -0.0, 2.0, math.inf, 1e-45, *rng.standard_normal(20).tolist()):
+        check(engine, scaled(float(np.float32(number)), 3.0), rng)
+    assert engine.families.compiled == compiled
+    (x,) = [np.linspace(-1, 1, 50, dtype=np.float32)]
+    (got,) = engine.plan(scaled(math.nan, 3.0)).run([engine.put(x, F32)])
+    assert np.isnan(engine.get(got)).all()
+    assert engine.families.compiled == compiled
+
+
+def test_numbers_are_rounded_as_constants_are(engine):
+    x = np.linspace(-3, 3, 50, dtype=np.float32)
+    with engine_of(hal.open("cpu:0", ())) as fresh:
+        for number in (0.3, 0.7, 1 / 3):
+            request = scaled(float(np.float32(number)))
+            (a,) = engine.plan(request).run([engine.put(x, F32)])
+            (b,) = fresh.plan(request).run([fresh.put(x, F32)])
+            assert engine.get(a).tobytes() == fresh.get(b).tobytes()
+
+
+def test_what_was_compiled_is_told(engine):
+    def odd(n):
+        x = leaf(0, n, 11)
+        return GraphRequest((g.recip(x),), (x,))
+
+    rng = np.random.default_rng(2)
+    for size in (5, 9, 20):
+        check(engine, odd(size), rng)
+    first, second = list(engine.families.notes)[-2:]
+    assert str(first).startswith("specialised recip: a graph that was not seen before")
+    assert str(second).startswith("general recip: sizes 9 for 5")
