@@ -84,10 +84,10 @@ class Families:
         self._families.move_to_end(found.skeleton)
         if len(self._families) > FAMILIES:
             self._families.popitem(last=False)
-        for general in family.generals:
-            values = general.fits(found)
+        for known in family.generals:
+            values = known.fits(found)
             if values is not None:
-                return _of(general, found, values)
+                return _of(known, found, values)
         why = "a graph that was not seen before"
         if family.rows and found not in family.rows:
             if self._can_generalise(request, family, found):
