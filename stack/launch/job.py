@@ -1,6 +1,7 @@
 """The life of a job, decided purely: events in, instructions out, no process and no clock.
 
 MEETING  every host is asked whether it can start its ranks; nothing runs yet
+GATHERING  processes run, too few of them for a step (`stack.launch.membership` alone)
 RUNNING  until every rank has ended well
 ENDING   something failed or somebody asked: the ranks are told to end
 KILLING  those that did not end in time are killed
@@ -34,10 +35,12 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """A rank's process has ended: `status` is its exit status, or -N for signal N."""
+    """A rank's process has ended: `status` is its exit status, or -N for signal N. `error` is what
+    a rank that failed by itself said of it and where it was; "" where nobody knows."""
 
     rank: int
     status: int
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class Phase(Enum):
     """Where a job stands; see above."""
 
     MEETING = "meeting"
+    GATHERING = "gathering"
     RUNNING = "running"
     ENDING = "ending"
     KILLING = "killing"
@@ -88,12 +92,14 @@ class Phase(Enum):
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Seconds: until all hosts have answered; from asking ranks to end, after a failure or when the
-    user asks, until they are killed; and from there until they are given up."""
+    user asks, until they are killed; from there until they are given up; and from the start of a
+    process until it has declared its state."""
 
     meet_s: float = 60.0
     failed_s: float = 5.0
     asked_s: float = 30.0
     kill_s: float = 10.0
+    start_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)

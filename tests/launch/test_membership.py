@@ -1,0 +1,242 @@
+"""The life of an elastic job: every sequence of events, and some told by hand."""
+
+import copy
+import itertools
+import signal
+
+import pytest
+
+from hal.core.errors import InvalidCall
+from stack.launch.job import Alarm, Asked, Exited, Finish, Limits, Lost, Phase, Ready, Signal
+from stack.launch.membership import (
+    Arrived,
+    Begin,
+    Elastic,
+    End,
+    Epoch,
+    Faulty,
+    Form,
+    Member,
+    Membership,
+    Place,
+)
+from stack.launch.seats import Host, seats
+
+LIMITS = Limits(meet_s=60, failed_s=5, asked_s=30, kill_s=10, start_s=100)
+KILLED = -signal.SIGKILL
+LENGTH = 6
+"""Of the sequences that `python -m tests.launch.test_membership` explores, all of them."""
+
+
+def made(size=3, least=2, spares=0, restarts=0, hosts=1):
+    slots = size + spares
+    hosts = [Host(f"h{i}", -(-slots // hosts), ("cpu:0",)) for i in range(hosts)]
+    elastic = Elastic(size, least, spares, restarts)
+    return Membership(hosts, seats(hosts, slots), LIMITS, elastic, 0.0)
+
+
+def told(job, *events, now_s=1.0):
+    return [done for event in events for done in job.handle(event, now_s)]
+
+
+def begun(**options):
+    """A job in its first epoch; gives it with the members."""
+    job = made(**options)
+    told(job, *map(Ready, range(options.get("hosts", 1))))
+    done = told(job, *(Arrived(Member(seat, 0)) for seat in sorted(job.running)))
+    assert done == [Form(Epoch(1, tuple(Member(i, 0) for i in range(options.get("size", 3)))))]
+    return job
+
+
+def members(text):
+    return tuple(Member.of(word) for word in text.split())
+
+
+def test_the_others_go_on_and_keep_their_order():
+    job = begun()
+    assert told(job, Exited(0, KILLED)) == [Form(Epoch(2, members("1.0 2.0")))]
+    assert job.phase is Phase.RUNNING
+    assert job.alarm_s is None
+
+
+def test_a_spare_takes_the_place_of_whoever_ended():
+    job = begun(spares=1)
+    assert told(job, Exited(1, KILLED)) == [Form(Epoch(2, members("0.0 3.0 2.0")))]
+
+
+def test_a_new_process_comes_back_as_a_rank():
+    job = begun(restarts=1)
+    done = told(job, Exited(1, KILLED))
+    assert done == [Begin(Member(1, 1)), Form(Epoch(2, members("0.0 2.0")))]
+    assert told(job, Arrived(Member(1, 0))) == []  # of the one before
+    assert told(job, Arrived(Member(1, 1))) == [Form(Epoch(3, members("0.0 2.0 1.1")))]
+
+
+def test_fewer_than_the_least_wait_for_a_new_process():
+    job = begun(least=3, restarts=2)
+    assert told(job, Exited(2, KILLED)) == [Begin(Member(2, 1))]
+    assert job.phase is Phase.GATHERING
+    assert told(job, Arrived(Member(2, 1))) == [Form(Epoch(2, members("0.0 1.0 2.1")))]
+    assert told(job, Exited(2, KILLED)) == []  # the second start of a seat anew waits
+    assert told(job, Alarm(), now_s=job.alarm_s) == [Begin(Member(2, 2))]
+
+
+def test_fewer_than_the_least_end_the_job_where_nobody_comes():
+    job = begun(least=3)
+    assert told(job, Exited(2, KILLED)) == [Signal(signal.SIGTERM)]
+    assert job.cause.text == "rank 2 failed: killed by SIGKILL"
+
+
+def test_the_same_error_at_the_same_step_ends_the_job():
+    job = begun(size=4, least=1)
+    assert isinstance(told(job, Exited(3, 1, "ValueError: 7, step 5"))[0], Form)
+    assert isinstance(told(job, Exited(2, 1, "ValueError: 7, step 6"))[0], Form)
+    assert told(job, Exited(1, 1, "ValueError: 7, step 6")) == [Signal(signal.SIGTERM)]
+    assert job.cause.code == 1
+
+
+def test_a_script_that_declares_nothing_is_refused():
+    job = made()
+    told(job, Ready(0))
+    assert told(job, Exited(1, 0)) == [Signal(signal.SIGTERM)]
+    assert "declare it by `stack.fault.Training`" in job.cause.text
+
+
+def test_spares_are_let_go_when_all_ranks_have_ended_well():
+    job = begun(spares=1)
+    assert told(job, Exited(0, 0), Exited(1, 0)) == []
+    assert told(job, Exited(2, 0)) == [Signal(signal.SIGTERM)]
+    assert told(job, Exited(3, -signal.SIGTERM)) == [Finish()]
+    assert job.cause is None
+
+
+def test_a_lost_host_takes_its_seats_along():
+    job = begun(size=4, least=2, restarts=3, hosts=2)
+    assert told(job, Lost(0, "gone")) == [Form(Epoch(2, members("2.0 3.0")))]
+    assert told(job, Lost(1, "gone")) == [Finish()]
+    assert job.cause.text == "h1 is lost: gone"
+
+
+def test_what_is_no_elastic_job():
+    for wrong in ((3, 4), (3, 0), (3, 2, -1), (3, 2, 0, -1)):
+        with pytest.raises(InvalidCall, match="--"):
+            Elastic(*wrong)
+    with pytest.raises(InvalidCall, match=r"SEAT\.START"):
+        Member.of("1.x")
+
+
+# every sequence
+
+
+def possible(job):
+    """The events that can come now: those that the world can bring about, and some that come late,
+    of processes that are no more."""
+    found = [Asked(signal.SIGINT)]
+    if job.alarm_s is not None:
+        found.append(Alarm())
+    found += [Ready(host) for host in sorted(job._unready)]
+    found += [Lost(host, "gone") for host in range(len(job._hosts))]
+    for seat, state in enumerate(job._places):
+        if state.place in (Place.STARTING, Place.HERE):
+            found += [Exited(seat, status) for status in (0, KILLED)]
+            found += [Exited(seat, 1, "an error at step 1"), Faulty(Member(seat, state.start), "")]
+        if state.place is Place.STARTING:
+            found.append(Arrived(Member(seat, state.start)))
+        if state.start > 0:
+            found.append(Arrived(Member(seat, state.start - 1)))
+    return found
+
+
+def looks(job):
+    """What a job does next follows from this."""
+    own = {k: v for k, v in vars(job).items() if k not in ("statuses", "cause", "epoch")}
+    state = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items()}
+    state["_unready"] = frozenset(state["_unready"])
+    members = job.epoch and job.epoch.members
+    kept = ("_hosts", "_seats", "_limits", "_elastic")
+    return (*((k, v) for k, v in sorted(state.items()) if k not in kept), members)
+
+
+def check(job, event, now_s):
+    """One event, and all that must hold of what is said for it."""
+    ran, epoch, over = job.running, job.epoch, job.phase is Phase.OVER
+    done = job.handle(event, now_s)
+    begins = {d.member.seat for d in done if isinstance(d, Begin)}
+    gone = {event.rank} if isinstance(event, Exited) else set()
+    alive = (ran - gone) | begins
+    assert not (over and done)
+    for d in done:
+        match d:
+            case Begin(member):
+                assert member.seat not in ran - gone, "a second process in a seat"
+                assert job._places[member.seat].usable, "a process for a host that is lost"
+            case End(seat):
+                assert seat in alive, "an instruction for the dead"
+            case Form(new):
+                assert all(m in job.here() for m in new.members), "a rank that is not there"
+                assert len(set(new.members)) == len(new.members)
+                assert job._elastic.least <= len(new.members) <= job._elastic.size
+                assert new.number == (epoch.number + 1 if epoch else 1)
+            case Signal():
+                assert job.running, "an instruction for the dead"
+            case Finish():
+                assert job.phase is Phase.OVER
+    assert (Finish() in done) == (job.phase is Phase.OVER and not over)
+    if job.phase is not Phase.OVER:
+        assert job.running or job.alarm_s is not None, "a state without an exit"
+        in_epoch = job.epoch and [m for m in job.epoch.members if m in job.here()]
+        if job.phase is Phase.RUNNING and not job._has_ended_well():
+            assert in_epoch == list(job.epoch.members), "an epoch with the dead"
+    return done
+
+
+def ends(job, now_s):
+    """A job ends whatever it is, once each process that runs ends and each alarm comes."""
+    job = copy.deepcopy(job)
+    for _ in range(100):
+        if job.phase is Phase.OVER:
+            return True
+        for seat in sorted(job.running):
+            check(job, Exited(seat, KILLED), now_s)
+        if job.alarm_s is not None:
+            now_s = max(now_s, job.alarm_s)
+            check(job, Alarm(), now_s)
+    return False
+
+
+def explored(job, length):
+    """Every state that sequences of so many events lead to, from a job whose host is ready; each
+    alarm comes in time."""
+    seen, level = {looks(job)}, [(job, 1.0)]
+    for _ in range(length):
+        found = []
+        for state, now_s in level:
+            for event in possible(state):
+                after = copy.copy(state)
+                after._places, after._unready = list(state._places), set(state._unready)
+                after.statuses = dict(state.statuses)
+                then_s = max(now_s, state.alarm_s) if isinstance(event, Alarm) else now_s
+                check(after, event, then_s)
+                if looks(after) not in seen:
+                    seen.add(looks(after))
+                    assert ends(after, then_s), (event, looks(after))
+                    found.append((after, then_s))
+        level = found
+    return len(seen)
+
+
+def explore(length, least, spares, restarts):
+    """How many states there are within so many events, of a job in its first epoch and of one whose
+    hosts are still to answer."""
+    options = {"least": least, "spares": spares, "restarts": restarts}
+    return explored(begun(**options), length) + explored(made(**options, hosts=2), length)
+
+
+@pytest.mark.parametrize("case", [(1, 0, 2), (2, 1, 1), (3, 0, 1)])
+def test_every_sequence_of_three_events(case):
+    assert explore(3, *case) > 100
+
+
+if __name__ == "__main__":  # python -m tests.launch.test_membership: a minute
+    kinds = itertools.product((1, 2, 3), (0, 1), (0, 2))
+    print(f"{sum(explore(LENGTH, *kind) for kind in kinds)} states within {LENGTH} events")
