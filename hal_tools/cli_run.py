@@ -24,6 +24,9 @@ SHELL = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host}"
 @click.option("--address", default="", help="HOST[:PORT] by which other hosts reach this one.")
 @click.option("--deadline", "deadline_s", default=300.0, help="Seconds that ranks wait for others.")
 @click.option("--restarts", type=click.IntRange(0), default=0, help="Start a failed job so often.")
+@click.option("--least", type=int, help="Go on with so many ranks at least when one ends.")
+@click.option("--spares", type=int, default=0, help="Processes that wait to take a rank's place.")
+@click.option("--events", type=_IN, help="A file for a line of JSON for all that happens.")
 @click.option("--mpi", is_flag=True, help="Be a rank: `mpirun -n 4 hal run --mpi TARGET`.")
 @click.argument("target")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
@@ -32,6 +35,8 @@ def run(target: str, **options: Any) -> None:
 
     When one of them fails, all are ended, and the first cause is shown; its exit status is that of
     this command. With --restarts the job is then started anew, and goes on from what the script
-    has kept.
+    has kept. With --least or --spares ranks are replaced instead, where the script declares what
+    they hold by `stack.fault.Training`; --restarts then says how many processes may be started
+    again.
     """
     sys.exit(import_module("stack.launch.command").run(target, **options))

@@ -46,7 +46,9 @@ class Group(Collectives[Array]):
 
     @classmethod
     def of(cls, world: World) -> Self:
-        """The group of all ranks of a job."""
+        """The group of all ranks of a job, or of an epoch of it. Raises InvalidCall before the
+        first epoch of a job that may replace ranks."""
+        world.check_epoch()
         place = Place(Store.of(world), world.store, world.job)
         return cls._join(place, world.rank, world.size, world.deadline_s)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import nan
 
 from hal.core.errors import InvalidCall
@@ -31,6 +31,12 @@ _NAMES = (
     "PROCESS",
 )
 
+MEMBER = "MEMBER"
+"""The variable of a process that may be replaced: which one of the job's it is."""
+
+LINE = "LINE"
+"""The variable of such a process with the descriptor of its line to the agent of its host."""
+
 
 @dataclass(frozen=True, slots=True)
 class World:
@@ -42,6 +48,8 @@ class World:
     unique to a start of a job. Whoever waits for another rank gives up after `deadline_s` seconds.
     `restart` is how often the job was started before, 0 for its first start. `process` is the
     process that is the rank, which its children are not; 0 where the launcher does not say.
+    `member` says that ranks may be replaced (`stack.fault`), and which one of the job's processes
+    this is, as SEAT.START; then `rank` and `size` are those of an `epoch`, of which 0 is none yet.
     """
 
     rank: int
@@ -56,6 +64,8 @@ class World:
     deadline_s: float
     restart: int = 0
     process: int = 0
+    member: str = ""
+    epoch: int = 0
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> World:
@@ -70,7 +80,8 @@ class World:
                 f"the environment lacks {', '.join(missing)}: this process is no rank of a job; "
                 "start it by `hal run -n 2 SCRIPT`"
             )
-        return _world({name: given[PREFIX + name] for name in _NAMES})
+        world = _world({name: given[PREFIX + name] for name in _NAMES})
+        return replace(world, member=given.get(PREFIX + MEMBER, ""))
 
     @classmethod
     def present(cls, environment: Mapping[str, str] | None = None) -> World | None:
@@ -86,9 +97,19 @@ class World:
         if self.process not in (0, os.getpid()):
             raise InvalidCall(taken(self.rank, self.process, self.host))
 
+    def check_epoch(self) -> None:
+        """Raise InvalidCall where ranks may be replaced and this process is not a rank yet."""
+        if self.member and not self.epoch:
+            raise InvalidCall(
+                "this job may replace ranks (--least, --spares), so its groups are those of an "
+                "epoch, and what a rank holds has to be declared: make groups from the mesh of a "
+                "`stack.fault.Training`, or start the job without --least and --spares"
+            )
+
     def environment(self) -> dict[str, str]:
         """The variables that `from_environment` reads."""
-        return {PREFIX + name: str(getattr(self, name.lower())) for name in _NAMES}
+        own = {PREFIX + name: str(getattr(self, name.lower())) for name in _NAMES}
+        return own | ({PREFIX + MEMBER: self.member} if self.member else {})
 
 
 def host_and_port(address: str) -> tuple[str, int]:

@@ -19,6 +19,7 @@ from hal.core.errors import DeadlineExceeded, HalError
 from hal.net.loop import turn
 from stack.comm.store import Lease, Store
 from stack.comm.world import World
+from stack.launch.line import MOST_DESCRIPTORS
 from stack.launch.loop import signals_heard, unblocked
 from stack.launch.processes import adopt_descendants, kill_descendants, reap_adopted
 from stack.launch.ranks import Order, Ranks
@@ -45,7 +46,8 @@ class Agent:
         self._ear = Ear()
         self._outbox = bytearray(GREETING)
         self._selector = selectors.DefaultSelector()
-        self._ranks = Ranks(self._selector, self._wrote, self._exited)
+        self._ranks = Ranks(self._selector, self._wrote, self._exited, self._told)
+        self._held: dict[int, list[int]] = {}
         self._lease: Lease | None = None
         self._over = False
         self._why = ""
@@ -100,9 +102,12 @@ class Agent:
                         given = {**_DEFAULTS, **os.environ, **rank["environment"]}
                         world = World.from_environment(given)
                         mine = share(cpus, world.local_rank, world.local_size)
-                        self._ranks.start(Order(world.rank, tuple(rank["command"]), given, mine))
+                        command, lined = tuple(rank["command"]), bool(world.member)
+                        self._ranks.start(Order(world.rank, command, given, mine, lined))
                 case {"say": "signal", "number": number}:
-                    self._ranks.signal(number)
+                    self._ranks.signal(number, words.get("rank"))
+                case {"say": "tell", "ranks": ranks, "words": told}:
+                    self._ranks.tell(ranks, told)
                 case _:
                     self._say({"say": "refused", "why": f"it does not know the order {words}"})
         except (HalError, OSError) as error:
@@ -125,6 +130,20 @@ class Agent:
 
     def _exited(self, rank: int, status: int) -> None:
         self._say({"say": "exited", "rank": rank, "status": status})
+
+    def _told(self, rank: int, words: dict[str, Any], descriptors: list[int]) -> None:
+        """A rank says something on its line. The memory in which it keeps its state stays open here
+        when it ends; whoever arrives on this host later gets all of it."""
+        match words:
+            case {"say": "generations"}:
+                for descriptor in self._held.get(rank, []):
+                    os.close(descriptor)
+                self._held[rank] = descriptors
+                return
+            case {"say": "arrived"}:
+                held = [own for every in self._held.values() for own in every]
+                self._ranks.tell([rank], {"say": "held"}, held[:MOST_DESCRIPTORS])
+        self._say({"say": "told", "rank": rank, "words": words})
 
     def _say(self, words: dict[str, Any], data: bytes = b"") -> None:
         if not self._outbox:

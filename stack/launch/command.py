@@ -14,6 +14,7 @@ from stack.launch.again import run_until_well
 from stack.launch.hosts import read_hosts
 from stack.launch.job import Limits
 from stack.launch.launcher import Plan
+from stack.launch.membership import Elastic
 from stack.launch.mpi import run_as_rank
 from stack.launch.processes import descendants_end
 from stack.launch.screen import fill_closed_streams
@@ -36,10 +37,14 @@ def run(
     deadline_s: float,
     restarts: int = 0,
     mpi: bool = False,
+    least: int | None = None,
+    spares: int = 0,
+    events: Path | None = None,
 ) -> int:
     """Run a script, or a module, as the ranks of a job; gives the exit status. A job that
-    fails is started anew, at most `restarts` times. With `mpi` this process is one of the ranks,
-    which MPI has started.
+    fails is started anew, at most `restarts` times. With `least` or `spares` its ranks are replaced
+    instead, and `restarts` counts processes. With `mpi` this process is one of the ranks, which MPI
+    has started. `events` is a file for a line of JSON for each event.
 
     Raises InvalidCall for what cannot be started, PluginError for a device of a plugin that is not
     installed.
@@ -48,13 +53,17 @@ def run(
     named = device_names(devices) if devices else ()
     seconds_of("--deadline", deadline_s)
     if mpi:
-        _check_left_to_mpi(size, hosts_file, log_folder, address, restarts)
+        _check_left_to_mpi(size, hosts_file, log_folder, address, restarts, least, spares, events)
         there = _here(1, named).devices
         return run_as_rank(target, arguments, module, there, deadline_s)
-    hosts = read_hosts(hosts_file, named) if hosts_file else (_here(size or 1, named),)
+    hosts = read_hosts(hosts_file, named) if hosts_file else (_here((size or 1) + spares, named),)
+    ranks = size or sum(host.slots for host in hosts) - spares
+    elastic = None
+    if least is not None or spares:
+        elastic = Elastic(ranks, ranks if least is None else least, spares, restarts)
     plan = Plan(
         hosts,
-        seats(hosts, size or sum(host.slots for host in hosts)),
+        seats(hosts, ranks + spares),
         _command(target, arguments, module),
         Path.cwd(),
         log_folder,
@@ -62,9 +71,11 @@ def run(
         address or own_address([host for host in hosts if host.name]),
         deadline_s,
         Limits(),
+        elastic=elastic,
+        events=events,
     )
     with descendants_end():
-        return run_until_well(plan, restarts)
+        return run_until_well(plan, 0 if elastic else restarts)
 
 
 def _check_left_to_mpi(*given: object) -> None:
@@ -72,7 +83,8 @@ def _check_left_to_mpi(*given: object) -> None:
     if any(given):
         raise InvalidCall(
             "--mpi makes this process a rank of what mpirun has started, which says how many "
-            "there are and where; leave out -n, --hosts, --log-dir, --address and --restarts"
+            "there are and where; leave out -n, --hosts, --log-dir, --address, --restarts, "
+            "--least, --spares and --events"
         )
 
 

@@ -20,11 +20,23 @@ from hal.net.loop import turn
 from stack.comm.store import StoreServer, Usage
 from stack.comm.world import World
 from stack.launch.address import listen_at, reached_at
-from stack.launch.job import Alarm, Asked, Event, Exited, Finish, Job, Limits, Lost, Phase, Ready
+from stack.launch.events import EventLog
+from stack.launch.job import Alarm, Asked, Exited, Finish, Job, Limits, Lost, Phase, Ready, Start
 from stack.launch.job import Signal as SignalRanks
 from stack.launch.lines import Tail, last_exception
 from stack.launch.link import AgentLink, agent_command
 from stack.launch.loop import signals_heard
+from stack.launch.membership import (
+    Arrived,
+    Begin,
+    Elastic,
+    End,
+    Epoch,
+    Faulty,
+    Form,
+    Member,
+    Membership,
+)
 from stack.launch.progress import STEP
 from stack.launch.report import TAIL_LINES, report
 from stack.launch.screen import Screen, Sink, standard_sinks
@@ -44,7 +56,9 @@ _BY_OTHERS = ("SIGKILL", "SIGTERM")
 class Plan:
     """What `hal run` was asked for. `command` is what every rank runs, in `folder`; `shell` runs a
     command on another host; `address` is where these reach the launcher ("" when there are none).
-    `deadline_s` is the ranks'. `restart` is how often the job was started before."""
+    `deadline_s` is the ranks'. `restart` is how often the job was started before. With `elastic`
+    ranks may be replaced; `seats` are then those of the ranks and behind them those of spares.
+    `events` is a file that gets a line of JSON for all that happens."""
 
     hosts: tuple[Host, ...]
     seats: tuple[Seat, ...]
@@ -56,6 +70,8 @@ class Plan:
     deadline_s: float
     limits: Limits
     restart: int = 0
+    elastic: Elastic | None = None
+    events: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +95,17 @@ class Failure:
         return what + (f", after step {self.step}" if self.step else "")
 
 
+def _job(plan: Plan) -> Job | Membership:
+    given, now_s = (plan.hosts, plan.seats, plan.limits), time.monotonic()
+    return Job(*given, now_s) if plan.elastic is None else Membership(*given, plan.elastic, now_s)
+
+
+def form_words(epoch: Epoch, plan: Plan) -> dict[str, Any]:
+    """What ranks are told of an epoch: for each its process, and the number of its host."""
+    members = [[str(m), plan.seats[m.seat].host] for m in epoch.members]
+    return {"say": "epoch", "number": epoch.number, "members": members}
+
+
 class Launcher:
     """Runs one job. `run` gives the exit status, 0 when every rank ended well."""
 
@@ -91,7 +118,9 @@ class Launcher:
         self._tails = {seat.rank: Tail() for seat in plan.seats}
         ranks = [seat.rank for seat in plan.seats]
         self._screen = Screen(ranks, plan.log_folder, standard_sinks())
-        self._job = Job(plan.hosts, plan.seats, plan.limits, time.monotonic())
+        self._job = _job(plan)
+        self._steps: dict[int, int] = {}
+        self._log = EventLog(plan.events)
         self._store = ""
         self._step = ""
         self._usage: Callable[[], Usage]
@@ -107,6 +136,7 @@ class Launcher:
             self._store = reached_at(self._plan.address, server.port)
             signals = stack.enter_context(signals_heard(_ENDING))
             self._selector.register(signals, selectors.EVENT_READ, partial(self._ask, signals))
+            stack.callback(self._log.close)
             stack.callback(self._selector.close)
             stack.callback(self._close)
             self._meet()
@@ -153,10 +183,21 @@ class Launcher:
             link.pause(self._screen.full)
         self._show()
 
-    def _feed(self, event: Event) -> None:
+    def _feed(self, event: Any) -> None:
         """Tell the job what happened, and do what it says."""
+        self._log.note(event)
         for instruction in self._job.handle(event, time.monotonic()):
+            self._log.note(instruction)
             match instruction:
+                case Begin(member):
+                    self._begin(member)
+                case End(seat):
+                    words = {"say": "signal", "number": int(signal.SIGKILL), "rank": seat}
+                    self._links[self._plan.seats[seat].host].say(words)
+                case Form(epoch):
+                    self._tell(form_words(epoch, self._plan))
+                case Start():
+                    self._start()
                 case SignalRanks(number):
                     words = {"say": "signal", "number": int(number)}
                     for link in self._links.values():
@@ -169,8 +210,6 @@ class Launcher:
                         )
                         statuses = self._job.statuses
                         self._screen.tell(report(cause, plan.hosts, plan.seats, statuses, last))
-                case _:
-                    self._start()
 
     def _ask(self, signals: socket.socket) -> None:
         for number in signals.recv(64):
@@ -187,18 +226,50 @@ class Launcher:
                 self._screen.wrote(rank, stream, data)
             case {"say": "exited", "rank": rank, "status": status}:
                 self._screen.ended(rank)
-                self._feed(Exited(rank, status))
+                error = last_exception(self._tails[rank].lines(TAIL_LINES))
+                where = f" after step {self._steps[rank]}" if rank in self._steps else ""
+                self._feed(Exited(rank, status, f"{error}{where}" if error else ""))
+            case {"say": "told", "rank": rank, "words": words}:
+                self._hear_rank(rank, words)
             case {"say": "ready"}:
                 self._feed(Ready(host))
             case {"say": "refused", "why": why}:
                 self._feed(Lost(host, why))
+
+    def _hear_rank(self, seat: int, words: dict[str, Any]) -> None:
+        """What the process of a seat says on its line."""
+        match words:
+            case {"say": "arrived", "member": member}:
+                self._feed(Arrived(Member.of(member)))
+            case {"say": "faulty", "member": member, "why": why}:
+                self._feed(Faulty(Member.of(member), why))
+            case {"say": "step", "step": int(step)}:
+                self._steps[seat] = step
+                self._log.write("step", seat=seat, step=step)
+            case _:
+                self._log.write(str(words.pop("say", "")), seat=seat, **words)
+
+    def _tell(self, words: dict[str, Any]) -> None:
+        """Say it to all processes that run, on their lines."""
+        for number, link in self._links.items():
+            here = [i for i in self._job.running if self._plan.seats[i].host == number]
+            link.say({"say": "tell", "ranks": here, "words": words})
+
+    def _begin(self, member: Member) -> None:
+        """Start the process of a seat; what the one before wrote is not what this one dies of."""
+        seat = self._plan.seats[member.seat]
+        self._tails[member.seat] = Tail()
+        self._steps.pop(member.seat, None)
+        words = [self._rank(seat, str(member))]
+        link = self._links[seat.host]
+        link.say({"say": "start", "folder": str(self._plan.folder), "ranks": words})
 
     def _start(self) -> None:
         for number, link in self._links.items():
             ranks = [self._rank(seat) for seat in self._plan.seats if seat.host == number]
             link.say({"say": "start", "folder": str(self._plan.folder), "ranks": ranks})
 
-    def _rank(self, seat: Seat) -> dict[str, Any]:
+    def _rank(self, seat: Seat, member: str = "") -> dict[str, Any]:
         """What an agent is told of a rank. Settings of HAL in this environment hold everywhere."""
         world = World(
             seat.rank,
@@ -212,6 +283,7 @@ class Launcher:
             self._name,
             self._plan.deadline_s,
             self._plan.restart,
+            member=member,
         )
         own = {name: value for name, value in os.environ.items() if name.startswith("HAL_")}
         return {"command": self._plan.command, "environment": {**own, **world.environment()}}

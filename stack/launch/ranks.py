@@ -6,13 +6,15 @@ import os
 import selectors
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from io import FileIO
+from typing import Any
 
-from stack.comm.world import PREFIX
+from stack.comm.world import LINE, PREFIX
+from stack.launch.line import AgentLine, LineEnded
 from stack.launch.loop import unblocked
 from stack.launch.processes import end_with_parent
 from stack.launch.talk import PIECE_NBYTES
@@ -25,16 +27,20 @@ Wrote = Callable[[int, str, bytes], None]
 """Takes a rank, the name of its stream and what it wrote there."""
 Ended = Callable[[int, int], None]
 """Takes a rank, and its exit status or minus the signal that ended it."""
+Told = Callable[[int, dict[str, Any], list[int]], None]
+"""Takes a rank, what it says on its line, and the descriptors that came with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to start as a rank: its command, the whole environment, and its processors."""
+    """What to start as a rank: its command, the whole environment, its processors, and whether it
+    has a line to the agent."""
 
     rank: int
     command: tuple[str, ...]
     environment: Mapping[str, str]
     cpus: frozenset[int]
+    lined: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -44,6 +50,7 @@ class _Rank:
     ended: int
     """A descriptor that can be read once the process has ended."""
     pipes: dict[str, FileIO]
+    line: AgentLine | None
 
 
 class Ranks:
@@ -53,10 +60,13 @@ class Ranks:
     this process, however that ends.
     """
 
-    def __init__(self, selector: selectors.BaseSelector, wrote: Wrote, ended: Ended) -> None:
+    def __init__(
+        self, selector: selectors.BaseSelector, wrote: Wrote, ended: Ended, told: Told
+    ) -> None:
         self._selector = selector
         self._wrote = wrote
         self._ended = ended
+        self._told = told
         self._ranks: dict[int, _Rank] = {}
         self._reading: dict[FileIO, Callable[[], object]] = {}
         self._paused = False
@@ -69,28 +79,48 @@ class Ranks:
     def start(self, order: Order) -> None:
         """Start a rank. Raises OSError when the system cannot."""
         parent = os.getpid()
-        process = subprocess.Popen(
-            order.command,
-            bufsize=0,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=lambda: _begin(parent, order),
-        )
+        line, other = AgentLine.pair() if order.lined else (None, None)
+        given = () if other is None else (other.fileno(),)
+        try:
+            process = subprocess.Popen(
+                order.command,
+                bufsize=0,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                pass_fds=given,
+                preexec_fn=lambda: _begin(parent, order, given),
+            )
+        finally:
+            if other is not None:
+                other.close()
         pipes = {name: unblocked(getattr(process, name)) for name in STREAMS}
-        rank = _Rank(order.rank, process, os.pidfd_open(process.pid), pipes)
+        rank = _Rank(order.rank, process, os.pidfd_open(process.pid), pipes, line)
         self._ranks[order.rank] = rank
         self._selector.register(rank.ended, selectors.EVENT_READ, lambda: self._end(rank))
         for name, pipe in pipes.items():
             self._reading[pipe] = partial(self._read, rank, name, pipe)
             self._listen(pipe)
+        if line is not None:
+            self._selector.register(line, selectors.EVENT_READ, lambda: self._hear(rank))
 
-    def signal(self, number: int) -> None:
-        """Send every rank that runs a signal, with the processes of its group."""
+    def signal(self, number: int, only: int | None = None) -> None:
+        """Send every rank that runs a signal, or one, with the processes of its group."""
         for rank in self._ranks.values():
-            with suppress(ProcessLookupError):
-                os.killpg(rank.process.pid, number)
+            if only in (None, rank.number):
+                with suppress(ProcessLookupError):
+                    os.killpg(rank.process.pid, number)
+
+    def tell(
+        self, numbers: Sequence[int], words: dict[str, Any], descriptors: Sequence[int] = ()
+    ) -> None:
+        """Say it to those of these ranks that run and have a line. One that has not taken what was
+        said before hears nothing: it is stuck."""
+        for rank in self._ranks.values():
+            if rank.number in numbers and rank.line is not None:
+                with suppress(LineEnded):
+                    rank.line.say(words, descriptors)
 
     def pause(self, paused: bool) -> None:
         """Read nothing more of what the ranks write, because nobody takes it; or go on."""
@@ -118,8 +148,23 @@ class Ranks:
             pipe.close()
         return bool(data)
 
+    def _hear(self, rank: _Rank) -> None:
+        """Pass on what a rank says on its line."""
+        assert rank.line is not None
+        try:
+            while (said := rank.line.hear()) is not None:
+                self._told(rank.number, *said)
+        except LineEnded:
+            with suppress(KeyError):
+                self._selector.unregister(rank.line)
+
     def _end(self, rank: _Rank) -> None:
-        """A rank's process has ended: first pass on what it wrote last."""
+        """A rank's process has ended: first pass on what it wrote and said last."""
+        if rank.line is not None:
+            self._hear(rank)
+            with suppress(KeyError):
+                self._selector.unregister(rank.line)
+            rank.line.close()
         for name, pipe in rank.pipes.items():
             reads = 0
             while not pipe.closed and reads < _LAST_READS and self._read(rank, name, pipe):
@@ -132,7 +177,7 @@ class Ranks:
         self._ended(rank.number, status)
 
 
-def _begin(parent: int, order: Order) -> None:
+def _begin(parent: int, order: Order, given: Sequence[int]) -> None:
     """What a rank's process does before it becomes the script: no signal stays ignored because the
     launcher was started in the background, and its environment says which process it is."""
     end_with_parent(parent)
@@ -141,3 +186,5 @@ def _begin(parent: int, order: Order) -> None:
     os.sched_setaffinity(0, order.cpus)
     os.environ.clear()
     os.environ.update(order.environment, **{f"{PREFIX}PROCESS": str(os.getpid())})
+    for descriptor in given:
+        os.environ[f"{PREFIX}{LINE}"] = str(descriptor)

@@ -72,6 +72,7 @@ class Mesh:
         `Group.join`."""
         if self.world is None:
             raise InvalidCall("this process is no rank of a job; start it by `hal run -n 2 SCRIPT`")
+        self.world.check_epoch()
         ranks = f"{self.size(axis)} from {self.ranks(axis)[0]} by {self._stride(axis)}"
         line = f"{self.world.job}/{axis} of {ranks}"
         key = f"{line}/{_joined[line]}"

@@ -1,0 +1,51 @@
+"""What happened to a job, as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from hal.core.errors import InvalidCall
+
+
+class EventLog:
+    """Writes a line for each event and instruction of a job: `at_s` since the job began, `event`,
+    and what belongs to it. Nothing without a file."""
+
+    def __init__(self, file: Path | None) -> None:
+        """Raises InvalidCall for a file that cannot be written."""
+        self._begin_s = time.monotonic()
+        try:
+            self._file = None if file is None else file.open("w", buffering=1)
+        except OSError as error:
+            raise InvalidCall(f"--events {file} cannot be written: {error}") from error
+
+    def note(self, event: Any) -> None:
+        """An event or instruction of the job's machine."""
+        if self._file is not None:
+            given = {field.name: _plain(getattr(event, field.name)) for field in fields(event)}
+            self.write(type(event).__name__.lower(), **given)
+
+    def write(self, event: str, **given: Any) -> None:
+        """Raises InvalidCall where the file takes no more."""
+        if self._file is None:
+            return
+        at_s = round(time.monotonic() - self._begin_s, 4)
+        try:
+            self._file.write(json.dumps({"at_s": at_s, "event": event, **given}) + "\n")
+        except OSError as error:
+            raise InvalidCall(f"{self._file.name} takes no more events: {error}") from error
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        plain = {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        return str(value) if set(plain) == {"seat", "start"} else plain
+    return [_plain(v) for v in value] if isinstance(value, tuple) else value
