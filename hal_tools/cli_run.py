@@ -25,7 +25,12 @@ SHELL = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host}"
 @click.option("--deadline", "deadline_s", default=300.0, help="Seconds that ranks wait for others.")
 @click.option("--restarts", type=click.IntRange(0), default=0, help="Start a failed job so often.")
 @click.option("--least", type=int, help="Go on with so many ranks at least when one ends.")
-@click.option("--spares", type=int, default=0, help="Processes that wait to take a rank's place.")
+@click.option(
+    "--spares",
+    type=click.IntRange(0),
+    default=0,
+    help="Processes that wait to take a rank's place.",
+)
 @click.option("--events", type=_IN, help="A file for a line of JSON for all that happens.")
 @click.option("--mpi", is_flag=True, help="Be a rank: `mpirun -n 4 hal run --mpi TARGET`.")
 @click.argument("target")

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework import store
-from stack.framework.cell import Cell, place, rebind
+from stack.framework.cell import Cell, become, place, rebind
 from stack.framework.realize import refuse_in_trace
 from stack.framework.tensor import Tensor
 
@@ -93,6 +93,11 @@ class FlatParameters:
     def assign(self, flat: Node) -> None:
         """Give all members new values."""
         rebind(self.cell, flat)
+        self._place()
+
+    def hold(self, leaf: Node) -> None:
+        """Give all members the values of a leaf that has an array: nothing is computed."""
+        become(self.cell, leaf)
         self._place()
 
     def _place(self) -> None:

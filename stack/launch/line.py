@@ -86,13 +86,17 @@ class AgentLine:
                 found.frombytes(bytes_[: len(bytes_) - len(bytes_) % found.itemsize])
         return json.loads(data), list(found)
 
+    def heard(self, deadline_s: float) -> Saying | None:
+        """The next saying within that time, else None. Raises LineEnded."""
+        if (said := self.hear()) is None and deadline_s > 0:
+            select.select([self._end], [], [], deadline_s)
+            said = self.hear()
+        return said
+
     def wait(self, deadline_s: float, what: str) -> Saying:
-        """The next saying. Raises DeadlineExceeded that says `what` did not come, LineEnded."""
-        until_s = time.monotonic() + deadline_s
-        while (said := self.hear()) is None:
-            left_s = until_s - time.monotonic()
-            if left_s <= 0 or not select.select([self._end], [], [], left_s)[0]:
-                raise DeadlineExceeded(f"{what} within {deadline_s:g} s")
+        """The next saying. Raises DeadlineExceeded that says `what` in time, LineEnded."""
+        if (said := self.heard(deadline_s)) is None:
+            raise DeadlineExceeded(f"{what} within {deadline_s:g} s")
         return said
 
     def close(self) -> None:

@@ -97,14 +97,18 @@ class Engine:
                 array.revive()
             self._fill(array, host)
 
-    def get(self, array: Array) -> Host:
-        """The values of an array, once they are there; bf16 as ml_dtypes.bfloat16.
+    def get(self, array: Array, out: Host | None = None) -> Host:
+        """The values of an array, once they are there; bf16 as ml_dtypes.bfloat16. They go into
+        `out`, if given: contiguous, of the array's shape and type.
 
-        Raises OperationFailed or DeviceLost with the first cause when they will never be,
-        DeadlineExceeded when they are late.
+        Raises InvalidCall for another `out`, OperationFailed or DeviceLost with the first cause
+        when they will never be, DeadlineExceeded when they are late.
         """
         self._check_own(array)
-        host = np.empty(array.type.shape, NUMPY[array.type.dtype])
+        shape, dtype = array.type.shape, NUMPY[array.type.dtype]
+        host = np.empty(shape, dtype) if out is None else out
+        if host.shape != shape or host.dtype != dtype or not host.flags.c_contiguous:
+            raise InvalidCall(f"the values of {array!r} do not go into {host.dtype}{host.shape}")
         with self.stream.lock:
             if array.failure is not None:
                 raise error_for(array.failure)

@@ -3,6 +3,7 @@
 import copy
 import itertools
 import signal
+import sys
 
 import pytest
 
@@ -239,4 +240,5 @@ def test_every_sequence_of_three_events(case):
 
 if __name__ == "__main__":  # python -m tests.launch.test_membership: a minute
     kinds = itertools.product((1, 2, 3), (0, 1), (0, 2))
-    print(f"{sum(explore(LENGTH, *kind) for kind in kinds)} states within {LENGTH} events")
+    states = sum(explore(LENGTH, *kind) for kind in kinds)
+    sys.stdout.write(f"{states} states within {LENGTH} events\n")

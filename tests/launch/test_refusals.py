@@ -53,9 +53,10 @@ def test_no_ranks_and_no_time(refused):
 
 
 def test_a_rank_of_mpi_starts_no_others(refused):
-    for more in (("-n", "2"), ("--hosts", "hosts"), ("--restarts", "1")):
+    given = ("-n", "2"), ("--hosts", "hosts"), ("--restarts", "1"), ("--least", "1")
+    for more in given:
         said = refused("--mpi", *more, "script.py")
-        assert "leave out -n, --hosts, --log-dir, --address and --restarts" in said
+        assert "leave out -n, --hosts, --log-dir, --address, --restarts, --least" in said
 
 
 def test_a_port_that_is_taken(refused):
@@ -73,3 +74,25 @@ def test_a_folder_that_cannot_be_written(refused, tmp_path):
     (tmp_path / "file").write_text("")
     said = refused("--log-dir", "file/logs", "--devices", "cpu:0", "script.py")
     assert "the ranks' output cannot be kept in file/logs" in said
+
+
+def test_what_is_no_elastic_job(refused):
+    said = refused("-n", "2", "--least", "3", "--devices", "cpu:0", "script.py")
+    assert "--least is 3; it must be from 1 to the number of ranks, 2" in said
+    assert "2 devices" not in refused(
+        "-n", "2", "--spares", "-1", "--devices", "cpu:0", "script.py"
+    )
+    said = refused("-n", "1", "--spares", "1", "--hosts", "hosts", "--mpi", "script.py")
+    assert "--least, --spares" in said
+
+
+@pytest.mark.slow
+def test_a_script_whose_groups_know_no_epoch(folder):
+    folder.write(
+        "from stack.comm.group import Group\n"
+        "from stack.comm.world import World\n"
+        "Group.of(World.from_environment())\n"
+    )
+    done = folder.run("-n", "2", "--least", "1", "--devices", "cpu:0", "script.py")
+    assert done.code == 1
+    assert any("what a rank holds has to be declared" in line for line in done.err)

@@ -291,6 +291,16 @@ class Optimizer(ABC):
         params = [p for group in self.param_groups for p in group["params"]]
         return {params[i]: parts for i, parts in found.items()}
 
+    def cells(self) -> dict[str, Tensor]:
+        """All tensors that steps read and write beside parameters and gradients, by name, as they
+        lie: who copies them has this optimizer's state to the bit, where its settings are equal."""
+        found = {f"setting {place}": t for place, t in self._cells.items()}
+        for i, shard in enumerate(self.shards):
+            found[f"{i}.steps"] = shard.steps
+            found |= {f"{i}.number {key}": t for key, t in shard.numbers.items()}
+            found |= {f"{i}.{name}": t for name, t in shard.state.items()}
+        return found
+
     def state_dict(self) -> dict[str, Any]:
         """ "state": by parameter number its "step" and its tensors by name; "param_groups": the
         settings."""

@@ -1,0 +1,193 @@
+"""What a rank holds, as a script declares it: tensors, copied byte by byte, and plain values."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from hal.core.errors import InvalidCall
+from hal.tile.node import Node
+from hal.tile.numeric import NUMPY
+from stack.framework import Tensor, store
+from stack.framework.cell import become
+from stack.framework.checkpoint import StateTree, taken_apart
+from stack.framework.device import engine
+from stack.framework.dtypes import NAMES
+from stack.framework.errors import CheckpointError
+from stack.framework.flat import homes
+from stack.framework.nn import Module
+from stack.framework.optim import Optimizer
+from stack.framework.random import Generator
+from stack.framework.realize import arrays_of
+
+Array = np.ndarray[Any, Any]
+ALIGNMENT = 64
+"""Tensors begin at multiples of this many bytes."""
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """What has a state of plain values, as schedules have."""
+
+    def state_dict(self) -> Any: ...
+
+    def load_state_dict(self, state: Any) -> object: ...
+
+
+@runtime_checkable
+class Positioned(Protocol):
+    """What stands somewhere in data."""
+
+    @property
+    def position(self) -> Any: ...
+
+    def go_to(self, position: Any) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A tensor, and how it takes a leaf with new values."""
+
+    name: str
+    tensor: Tensor
+    take: Callable[[Node], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    """Values that JSON takes: how they are read, and taken back."""
+
+    name: str
+    read: Callable[[], Any]
+    take: Callable[[Any], object]
+
+
+class State:
+    """All that `declared` names: modules, optimizers, random generators, what has `state_dict` and
+    `load_state_dict`, or `position` and `go_to`, and pairs of functions that read and take plain
+    values. Raises CheckpointError for what cannot be copied."""
+
+    def __init__(self, declared: Mapping[str, Any]) -> None:
+        self._parts: list[_Part] = []
+        self._plain: list[_Plain] = []
+        for name, value in declared.items():
+            self._declare(name, value)
+        self.plain()
+        ends = np.cumsum(
+            [0, *(-(-_nbytes(p.tensor) // ALIGNMENT) * ALIGNMENT for p in self._parts)]
+        )
+        self.starts = [int(n) for n in ends[:-1]]
+        self.nbytes = int(ends[-1])
+
+    @property
+    def layout(self) -> int:
+        """A number that follows from the names, types and shapes of all tensors."""
+        said = [f"{p.name}: {NAMES[p.tensor.dtype]}{list(p.tensor.shape)}" for p in self._parts]
+        return zlib.crc32("\n".join(said).encode())
+
+    def plain(self) -> bytes:
+        """The plain values as JSON."""
+        tensors: dict[str, Tensor] = {}
+        found = {p.name: taken_apart(p.read(), p.name, tensors) for p in self._plain}
+        if tensors:
+            raise CheckpointError(
+                f"the declared state has tensors where only plain values are copied: "
+                f"{', '.join(tensors)}; declare the module or optimizer that holds them"
+            )
+        return json.dumps(found).encode()
+
+    def read(self, memory: Array) -> None:
+        """Copy all tensors into `memory`, `nbytes` bytes. Waits for their values; raises what has
+        failed them."""
+        store.settle()
+        parts = self._parts()
+        arrays = arrays_of([p.tensor for p in parts])
+        for part, array, view in zip(parts, arrays, _views(parts, memory), strict=True):
+            engine(part.tensor.device).get(array, view)
+
+    def take(self, memory: Array, plain: bytes) -> None:
+        """Give everything the values that `read` and `plain` gave. Compiles nothing."""
+        parts = self._parts()
+        for part, view in zip(parts, _views(parts, memory), strict=True):
+            array = engine(part.tensor.device).put(view, part.tensor.dtype)
+            part.take(store.holding(array))
+        values = json.loads(plain)
+        tree = StateTree(Path("the memory of a generation"), {}, None)
+        for own in self._plain:
+            own.take(tree.part(values[own.name], 0))
+
+    def _declare(self, name: str, value: Any) -> None:
+        match value:
+            case Module():
+                self._tensors.append(lambda: _parts_of(name, value))
+            case Optimizer():
+                self._declare_optimizer(name, value)
+            case Generator():
+                self._add_plain(name, value.get_state, lambda s: value.set_state(*s))
+            case Positioned():
+                self._add_plain(name, lambda: value.position.as_json(), value.go_to)
+            case Stateful():
+                self._add_plain(name, value.state_dict, value.load_state_dict)
+            case (read, take) if callable(read) and callable(take):
+                self._add_plain(name, read, take)
+            case _:
+                raise CheckpointError(
+                    f"{name}, a {type(value).__name__}, cannot be declared as state: declare a "
+                    "module, an optimizer, a random generator, what has state_dict and "
+                    "load_state_dict, or a pair of functions that read and take plain values"
+                )
+
+    def _declare_optimizer(self, name: str, optimizer: Optimizer) -> None:
+        def cells() -> Iterator[_Part]:
+            for key, t in optimizer.cells().items():
+                yield _Part(f"{name}.{key}", t, partial(become, t))
+
+        def read() -> list[Any]:
+            groups = optimizer.param_groups
+            return [{k: v for k, v in group.items() if k != "params"} for group in groups]
+
+        def take(groups: list[Any]) -> None:
+            for group, given in zip(optimizer.param_groups, groups, strict=True):
+                group.update(given)
+
+        self._tensors.append(cells)
+        self._add_plain(name, read, take)
+
+    def _add_plain(self, name: str, read: Callable[[], Any], take: Callable[[Any], object]) -> None:
+        if any(own.name == name for own in self._plain):
+            raise InvalidCall(f"{name} is declared twice")
+        self._plain.append(_Plain(name, read, take))
+
+
+def _parts_of(name: str, module: Module) -> Iterator[_Part]:
+    """A module's parameters and buffers: those of an optimizer as the one tensor that they are."""
+    seen: set[int] = set()
+    for path, t in (*module.named_parameters(), *module.named_buffers()):
+        home = homes.get(t.serial)
+        if home is None:
+            yield _Part(f"{name}.{path}", t, partial(become, t))
+        elif id(home) not in seen:
+            seen.add(id(home))
+            yield _Part(f"{name}.{path} and others", home.cell, home.hold)
+
+
+def _views(parts: Sequence[_Part], memory: Array) -> Iterator[Array]:
+    """Where each tensor is in the memory of a generation."""
+    start = 0
+    for part in parts:
+        t = part.tensor
+        raw = memory[start : start + t.numel() * t.dtype.nbytes]
+        yield raw.view(NUMPY[t.dtype]).reshape(t.shape)
+        start += _room(part)
+
+
+def _room(part: _Part) -> int:
+    nbytes = part.tensor.numel() * part.tensor.dtype.nbytes
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT

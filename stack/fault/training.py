@@ -1,0 +1,408 @@
+"""A training whose ranks may die: it goes on from the newest state that anybody has."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from hal.core.errors import HalError, InvalidCall
+from stack.comm.engine.failures import CallMismatch, LateRank
+from stack.comm.group import Group
+from stack.comm.world import LINE, PREFIX, World
+from stack.fault.generations import Generations, Memory
+from stack.fault.parts import AXIS, Loss, Parts, Warmed
+from stack.fault.state import Array, State
+from stack.framework import Tensor
+from stack.framework.nn import Module
+from stack.launch.line import AgentLine
+from stack.launch.membership import Member
+from stack.parallel import Mesh
+
+GO_ON_S = 60.0
+"""How long a rank whose group has failed waits for the launcher to say who goes on."""
+_LOOK_S = 0.05
+
+Update = Callable[[], object]
+
+
+class Training:
+    """A model that the ranks of a job train together, each on some of the `parts` of every batch.
+
+    `state` is all else that a rank holds: an optimizer, a schedule, a position in data, a random
+    generator, by any names (see `stack.fault.state.State` for what can be declared). What is not
+    declared is not brought back: keep out of `step` what must not be done twice. Processes that
+    wait run a step as far as its captured function, to compile it.
+
+        with fault.Training(model, parts=4, optimizer=optimizer, data=samples) as training:
+            train = training.gradients(loss_of, update)
+            training.each(step, until=500)
+
+    Under `hal run --least 2 --spares 1` a rank that ends is replaced, or the others take its parts:
+    `each` lets all ranks go on from the newest state that one of them has, and runs again what came
+    after. In any other job, and alone, it is a loop. Raises CheckpointError for state that cannot
+    be copied, InvalidCall for a job with more ranks than parts.
+    """
+
+    def __init__(self, model: Module, parts: int, **state: Any) -> None:
+        devices = sorted({t.device for t in (*model.parameters(), *model.buffers())})
+        if len(devices) != 1:
+            raise InvalidCall(f"a training takes a model on one device, not {devices}")
+        self._world = World.present()
+        self._state = State({"model": model, **state})
+        self._parts = Parts(model, parts, devices[0])
+        self._kept = Generations()
+        self._told: tuple[int, ...] = ()
+        self._epochs: deque[dict[str, Any]] = deque()
+        self._line: AgentLine | None = None
+        self._is_fresh = self._is_live = True
+        self._is_warm = False
+        self.step, self.epoch, self.recoveries = 0, 0, 0
+        """How many steps are done; the epoch; how often this rank went on in another one."""
+        if self._world is not None:
+            self._world.check_process()
+            if self._world.size > parts and not self._world.member:
+                raise InvalidCall(f"{self._world.size} ranks share {parts} parts; take more parts")
+            if self._world.member:
+                self._line = AgentLine.inherited(int(os.environ[PREFIX + LINE]))
+
+    @property
+    def rank(self) -> int:
+        """Among the ranks of this epoch; 0 before the first."""
+        return self._parts.rank
+
+    @property
+    def size(self) -> int:
+        """The ranks of this epoch."""
+        return self._parts.size
+
+    def gradients(self, loss: Loss, update: Update) -> Callable[..., Tensor]:
+        """A step of the model: the gradients of `loss(*part)`, their mean over all parts, then
+        `update()`. It takes whole batches, equal on all ranks, and gives the mean loss. Both are
+        captured, as under `jit`, for one part: another number of ranks compiles nothing."""
+        return self._parts.gradients(loss, update)
+
+    def mean(self, function: Loss) -> Callable[..., Tensor]:
+        """The mean of `function(*part)` over the parts of whole batches, captured."""
+        return self._parts.mean(function)
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on a rank; all ranks call it, and wait for each other."""
+        return self._parts.any(flag)
+
+    def each(self, step: Callable[[], object], until: int) -> bool:
+        """Run `step` until it was done `until` times, counted by `step` of this value, which a
+        script that goes on from a checkpoint sets before. A step that gives True, on all ranks
+        alike, is the last one; gives whether there was one.
+
+        Raises what a step raises that is no other rank's end, and that where the launcher says
+        nothing of how to go on.
+        """
+        self._arrive(step)
+        while self.step < until:
+            try:
+                if self._newest_epoch() is not None:
+                    self._enter(step)
+                is_last = step()
+                self.step += 1
+                if self._line is not None:
+                    self._keep()
+            except HalError as error:
+                self._accuse(error)
+                self._enter(step, error)
+                continue
+            if is_last is True:
+                return True
+        return False
+
+    def close(self) -> None:
+        """Leave the other ranks. Idempotent."""
+        self._parts.leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # epochs
+
+    def _arrive(self, step: Callable[[], object]) -> None:
+        """Take part in the job's first epoch, or in whichever comes."""
+        self._keep()
+        if self._line is None:
+            mesh = Mesh.present()
+            ranks = mesh.size(AXIS)
+            self._join(mesh.join(AXIS) if ranks > 1 else None, mesh.rank, ranks)
+            return
+        assert self._world is not None
+        if Member.of(self._world.member).start:
+            self._warm(step)
+        self._line.say({"say": "arrived", "member": self._world.member}, (), GO_ON_S)
+        while True:
+            words, descriptors = self._line.wait(GO_ON_S, "the agent of this host did not answer")
+            if words["say"] == "held":
+                break
+            self._epochs.append(words)
+        before = self._kept.step
+        self._kept.adopt([Memory(descriptor) for descriptor in descriptors])
+        if self._kept.step > before:
+            self._is_fresh = self._is_live = False
+        self._enter(step)
+
+    def _enter(self, step: Callable[[], object], error: HalError | None = None) -> None:
+        """Go on in the newest epoch, of which this process is a member: wait for it where the group
+        has failed by `error`, which is raised where it was not that, or no epoch comes."""
+        if self._line is None:
+            if error is not None:
+                raise error
+            return
+        began_s = time.monotonic()
+        if error is not None:
+            group = self._parts.group
+            failure = None if group is None else group.failure
+            if self._newest_epoch() is None and (
+                failure is None or isinstance(failure, CallMismatch)
+            ):
+                raise error
+            self._is_live = False
+        self._parts.leave()
+        while True:
+            words = self._next_epoch(step, error)
+            group = self._met(words)
+            if group is None:
+                continue
+            try:
+                self._join(group, group.rank, group.size)
+            except HalError as later:
+                self._is_live = False
+                self._parts.leave()
+                if group.failure is None:
+                    raise
+                error = later
+                continue
+            self.epoch = words["number"]
+            self.recoveries += 1
+            took_s = round(time.monotonic() - began_s, 4)
+            self._tell(say="entered", epoch=self.epoch, rank=self.rank, step=self.step, s=took_s)
+            return
+
+    def _next_epoch(self, step: Callable[[], object], error: HalError | None) -> dict[str, Any]:
+        """The newest epoch with this process, once there is one. Who waits as a spare has as long
+        as the job."""
+        until_s = time.monotonic() + GO_ON_S
+        while (words := self._newest_epoch()) is None:
+            if error is not None and time.monotonic() > until_s:
+                raise error
+            if error is None and self._epochs and not self._is_warm:
+                self._warm(step)
+            self._hear(_LOOK_S)
+        return words
+
+    def _newest_epoch(self) -> dict[str, Any] | None:
+        """The newest epoch that this process was told of and is not in yet, if it is a member."""
+        self._hear(0.0)
+        if not self._epochs or self._world is None:
+            return None
+        words = self._epochs[-1]
+        is_member = any(name == self._world.member for name, _ in words["members"])
+        return words if is_member and words["number"] > self.epoch else None
+
+    def _hear(self, deadline_s: float) -> None:
+        if self._line is not None:
+            while (said := self._line.heard(deadline_s)) is not None:
+                if said[0]["say"] == "epoch":
+                    self._epochs.append(said[0])
+
+    def _met(self, words: dict[str, Any]) -> Group | None:
+        """The group of an epoch; None where a newer one came before all had met."""
+        assert self._world is not None
+        members: Sequence[tuple[str, int]] = words["members"]
+        rank = [name for name, _ in members].index(self._world.member)
+        local = [i for i, (_, host) in enumerate(members) if host == members[rank][1]]
+        world = replace(
+            self._world,
+            rank=rank,
+            size=len(members),
+            local_rank=local.index(rank),
+            local_size=len(local),
+            job=f"{self._world.job}/{words['number']}",
+            epoch=words["number"],
+        )
+        meeting = _Meeting(Mesh.of(world))
+        while not meeting.done(_LOOK_S):
+            newer = self._newest_epoch()
+            if newer is not None and newer["number"] > words["number"]:
+                meeting.give_up()
+                return None
+        return meeting.group()
+
+    def _join(self, group: Group | None, rank: int, size: int) -> None:
+        """Share the parts with a group, once all its ranks have the same state."""
+        if group is not None:
+            try:
+                self._agree(group)
+            except BaseException:
+                group.close()
+                raise
+        self._parts.join(group, rank, size)
+
+    # state
+
+    def _keep(self) -> None:
+        """Copy the state, which is that after `step` steps, into memory that outlives this
+        process."""
+        plain = self._state.plain()
+        room = self._kept.begin(self._state.layout, plain, self._state.nbytes)
+        self._state.read(room)
+        self._kept.end(self.step)
+        self._is_live = True
+        self._show()
+
+    def _show(self) -> None:
+        """Give the agent of this host what it has not been given, and say how far this rank is."""
+        if self._line is not None:
+            if self._told != self._kept.descriptors:
+                self._told = self._kept.descriptors
+                self._line.say({"say": "generations"}, self._told, GO_ON_S)
+            self._tell(say="step", step=self.step)
+
+    def _tell(self, **words: Any) -> None:
+        if self._line is not None:
+            self._line.say(words, (), GO_ON_S)
+
+    def _agree(self, group: Group) -> None:
+        """Let all ranks have the newest state that one of them has. What has run in no epoch counts
+        least: of several such the one of the lowest rank is that of all."""
+        own = np.array([self._kept.step, not self._is_fresh, self._state.layout], np.int64)
+        steps, ran, layouts = group.all_gather(own).reshape(group.size, 3).T
+        if len(set(layouts.tolist())) > 1:
+            other = next(r for r, n in enumerate(layouts) if n != layouts[0])
+            raise InvalidCall(
+                f"ranks 0 and {other} declare other state: tensors of other names, types or shapes;"
+                " run the same script with the same arguments on all ranks"
+            )
+        best = max(zip(steps.tolist(), ran.tolist(), strict=True))
+        holders = [r for r in range(group.size) if (steps[r], ran[r]) == best]
+        root, newest = holders[0], best[0]
+        lack = [r for r in range(group.size) if r != root and (r not in holders or not best[1])]
+        if lack:
+            self._spread(group, root, newest, group.rank in lack)
+        if self._kept.step != newest or not self._is_live:
+            self._take()
+        self._is_fresh = False
+
+    def _spread(self, group: Group, root: int, step: int, takes: bool) -> None:
+        """Give the state of rank `root` to the ranks that take it."""
+        found = self._kept.newest() if group.rank == root else None
+        head = np.array([0 if found is None else len(found.plain)], np.int64)
+        group.broadcast(head, root)
+        plain = np.zeros(int(head[0]), np.uint8)
+        if found is not None:
+            plain[:] = np.frombuffer(found.plain, np.uint8)
+        group.broadcast(plain, root)
+        room: Array = np.empty(self._state.nbytes, np.uint8)
+        if takes:
+            room = self._kept.begin(self._state.layout, plain.tobytes(), self._state.nbytes)
+        group.broadcast(room if found is None else found.tensors, root)
+        if takes:
+            self._kept.end(step)
+            self._is_live = False
+            self._show()
+
+    def _take(self) -> None:
+        """Make the newest kept state that of this process. Raises InvalidCall for that of another
+        training."""
+        found = self._kept.newest()
+        assert found is not None, "a rank keeps its state before it meets others"
+        if found.layout != self._state.layout:
+            raise InvalidCall(
+                "the state that was kept on this host is of another training: its tensors have "
+                "other names, types or shapes"
+            )
+        self._state.take(found.tensors, found.plain)
+        self.step, self._is_live = found.step, True
+
+    def _warm(self, step: Callable[[], object]) -> None:
+        """Run a step alone as far as its captured function, so that all is compiled before this
+        process is a rank, and take it back. It is of one part, and this process counts as a rank
+        that shows nothing."""
+        assert self._world is not None
+        self._is_warm = True
+        job = f"{self._world.job}/{self._world.member}"
+        world = replace(self._world, rank=0, size=1, local_rank=0, local_size=1, job=job, epoch=1)
+        self._parts.join(Mesh.of(world).join(AXIS), 1, 1, range(1))
+        self._parts.warming = True
+        with suppress(Warmed):
+            step()
+        self._parts.warming = False
+        self._parts.leave()
+        self._take()
+
+    def _accuse(self, error: HalError) -> None:
+        """Tell the launcher of a rank that lives and does not come to its calls."""
+        group = self._parts.group
+        failure = None if group is None else group.failure
+        if isinstance(failure, LateRank) and self._epochs:
+            name, _ = self._epochs[-1]["members"][failure.rank]
+            if self._world is not None and name != self._world.member:
+                self._tell(say="faulty", member=name, why=str(failure))
+
+
+class _Meeting:
+    """The meeting of a group, in a thread: it can be given up."""
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._lock = threading.Lock()
+        self._group: Group | None = None
+        self._error: BaseException | None = None
+        self._is_given_up = False
+        self._thread = threading.Thread(
+            target=self._meet, args=(mesh,), name="hal-meeting", daemon=True
+        )
+        self._thread.start()
+
+    def done(self, deadline_s: float) -> bool:
+        """Whether it ends within that time."""
+        self._thread.join(deadline_s)
+        return not self._thread.is_alive()
+
+    def group(self) -> Group:
+        """Raises what the meeting has raised."""
+        if self._error is not None:
+            raise self._error
+        assert self._group is not None, "a meeting that has ended has a group or an error"
+        return self._group
+
+    def give_up(self) -> None:
+        """Close what comes of it."""
+        with self._lock:
+            self._is_given_up = True
+            group, self._group = self._group, None
+        if group is not None:
+            group.close()
+
+    def _meet(self, mesh: Mesh) -> None:
+        try:
+            group = mesh.join(AXIS)
+        except BaseException as error:  # noqa: BLE001  raised by `group`
+            self._error = error
+            return
+        with self._lock:
+            if not self._is_given_up:
+                self._group = group
+                return
+        group.close()

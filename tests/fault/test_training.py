@@ -1,0 +1,62 @@
+"""Ranks die in a training, and its numbers are those of one process that nobody disturbed."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from stack.fault.parts import share
+from tests.fault import train
+from tests.launch.running import LONG_S, Folder
+
+STEPS = 40
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The loss of each step, and the last parameters, by one process."""
+    out = tmp_path_factory.mktemp("alone")
+    command = (sys.executable, train.__file__, str(out), str(STEPS))
+    subprocess.run(command, check=True, timeout=LONG_S, stdin=subprocess.DEVNULL)
+    return losses(out / "alone.txt"), (out / "final.bin").read_bytes()
+
+
+def losses(file):
+    rows = [line.split() for line in file.read_text().splitlines()]
+    return {int(step): loss for step, _, _, loss in rows}
+
+
+@pytest.mark.slow
+def test_ranks_that_die_leave_no_trace_in_the_numbers(tmp_path, monkeypatch, undisturbed):
+    monkeypatch.setenv("PYTHONPATH", os.getcwd())
+    (tmp_path / "out").mkdir()
+    # a spare takes the place of the one, and the others go on without the other one
+    kills = ("1.0@12", "0.0@16")
+    options = ("-n", "3", "--least", "2", "--spares", "1", "--restarts", "1", "--devices", "cpu:0")
+    done = Folder(tmp_path).run(
+        *options, "--events", "events", train.__file__, tmp_path / "out", STEPS, *kills
+    )
+    assert done.code == 0, done.err
+    wanted, parameters = undisturbed
+    assert (tmp_path / "out/final.bin").read_bytes() == parameters
+    seen = {}
+    for file in (tmp_path / "out").glob("*.txt"):
+        for step, loss in losses(file).items():
+            assert loss == wanted[step], (file, step)
+            seen[step] = loss
+    assert seen == wanted
+    events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
+    epochs = [e["epoch"]["members"] for e in events if e["event"] == "form"]
+    assert len(epochs[0]) == 3
+    recoveries = [e["s"] for e in events if e["event"] == "entered"]
+    assert len(recoveries) >= 3
+
+
+def test_the_parts_of_ranks_are_all_parts_in_order():
+    for count in range(1, 20):
+        for size in range(1, count + 1):
+            shares = [share(count, rank, size) for rank in range(size)]
+            assert [i for own in shares for i in own] == list(range(count))
+            assert max(map(len, shares)) - min(map(len, shares)) <= 1
