@@ -18,7 +18,7 @@ from hal.tile.numeric import NUMPY
 from stack.framework import Tensor, store
 from stack.framework.cell import become
 from stack.framework.checkpoint import StateTree, taken_apart
-from stack.framework.device import engine
+from stack.framework.devices import engine
 from stack.framework.dtypes import NAMES
 from stack.framework.errors import CheckpointError
 from stack.framework.flat import homes
@@ -75,21 +75,25 @@ class State:
     values. Raises CheckpointError for what cannot be copied."""
 
     def __init__(self, declared: Mapping[str, Any]) -> None:
-        self._parts: list[_Part] = []
+        self._tensors: list[Callable[[], Iterator[_Part]]] = []
         self._plain: list[_Plain] = []
         for name, value in declared.items():
             self._declare(name, value)
         self.plain()
-        ends = np.cumsum(
-            [0, *(-(-_nbytes(p.tensor) // ALIGNMENT) * ALIGNMENT for p in self._parts)]
-        )
-        self.starts = [int(n) for n in ends[:-1]]
-        self.nbytes = int(ends[-1])
+
+    def _parts(self) -> list[_Part]:
+        """All tensors as they are now: an optimizer may have others once it has taken a state."""
+        return [part for parts in self._tensors for part in parts()]
+
+    @property
+    def nbytes(self) -> int:
+        """What all tensors take."""
+        return sum(map(_room, self._parts()))
 
     @property
     def layout(self) -> int:
         """A number that follows from the names, types and shapes of all tensors."""
-        said = [f"{p.name}: {NAMES[p.tensor.dtype]}{list(p.tensor.shape)}" for p in self._parts]
+        said = [f"{p.name}: {NAMES[p.tensor.dtype]}{list(p.tensor.shape)}" for p in self._parts()]
         return zlib.crc32("\n".join(said).encode())
 
     def plain(self) -> bytes:
