@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from hal.tile.node import Node, Type
 from stack.compiler.program import GraphRequest
@@ -44,8 +44,7 @@ class Captured:
     flags: Flags
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(NamedTuple):
     """What a trace needs to know of an argument."""
 
     type: Type

@@ -74,8 +74,8 @@ class Jitted(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if traces:
             return self._function(*args, **kwargs)
-        given, spec = flatten((args, kwargs), lambda x: isinstance(x, _ARRAYS))
-        arguments = tuple(_argument(x) for x in given)
+        given, spec = flatten((args, kwargs), _is_array)
+        arguments = tuple([_argument(x) for x in given])
         try:
             key = (spec, arguments, mode.key())
             plans = self._captured.get(key, [])
@@ -123,6 +123,12 @@ class Jitted(Generic[P, R]):
 
 
 _ARRAYS = (Tensor, np.ndarray, np.generic)
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, _ARRAYS)
+
+
 _functions: weakref.WeakSet[Jitted[..., Any]] = weakref.WeakSet()
 
 
@@ -149,7 +155,8 @@ def _run(captured: Captured, given: Sequence[Any]) -> Any:
         realize(*cells)
         isolate(c for c in cells if c.node not in store.arrays)
     written = {c.node for c in captured.states}
-    _protect(written)
+    if written:
+        _protect(written)
     arrays = [_array(source, given, captured, written) for source in captured.sources]
     results = captured.plan.run(arrays)[: captured.result_count]
     tensors = [Tensor(store.holding(a), captured.device, owns=True) for a in results]
@@ -181,6 +188,7 @@ def _array(source: Any, given: Sequence[Any], captured: Captured, written: set[N
     if not isinstance(value, Tensor):
         array, dtype = host_array(value, None)
         return engine(captured.device).put(array, dtype)
-    if depends([value.node], written, through_known=True):
-        return compute([value.node], captured.device)[0]
-    return array_of(value)
+    node = value.node
+    if written and depends([node], written, through_known=True):
+        return compute([node], captured.device)[0]
+    return store.arrays.get(node) or array_of(value)

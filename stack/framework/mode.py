@@ -87,4 +87,5 @@ def autocast(dtype: DType | None = DType.BF16) -> Iterator[None]:
 
 def key() -> Hashable:
     """A value that is equal whenever a traced function would be traced in the same way."""
-    return _grad.get(), _cast.get(), frozenset(map(id, evaluating)), _local.get()
+    modules = frozenset(map(id, evaluating)) if evaluating else None
+    return _grad.get(), _cast.get(), modules, _local.get()

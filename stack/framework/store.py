@@ -48,8 +48,9 @@ def add_settler(settler: Settler) -> None:
 
 def settle() -> None:
     """Make all state consistent, in the order in which it was added."""
-    for settler in list(settlers.values()):
-        settler.settle()
+    if settlers:
+        for settler in list(settlers.values()):
+            settler.settle()
 
 
 def fresh(type: Type) -> Node:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """The shape of a tree. `kind` is the container's type; `names` a dict's keys; a leaf has no
+class Spec(NamedTuple):
+    """The shape of a tree, quick to make and to hash: each call of a captured function does both. `kind` is the container's type; `names` a dict's keys; a leaf has no
     kind.
 
     A leaf that is not taken out of the tree is held as `fixed`, with its type, since 1 == 1.0 ==
@@ -22,6 +20,10 @@ class Spec:
     fixed: tuple[type, Any] | None = None
 
 
+LEAF = Spec()
+"""Of every leaf that is taken out."""
+
+
 def flatten(tree: Any, taken: Callable[[Any], bool]) -> tuple[list[Any], Spec]:
     """The taken leaves in order, and the spec that holds all else."""
     leaves: list[Any] = []
@@ -31,7 +33,7 @@ def flatten(tree: Any, taken: Callable[[Any], bool]) -> tuple[list[Any], Spec]:
 def _spec(tree: Any, taken: Callable[[Any], bool], leaves: list[Any]) -> Spec:
     if taken(tree):
         leaves.append(tree)
-        return Spec()
+        return LEAF
     if isinstance(tree, dict):
         return Spec(type(tree), tuple(tree), _specs(tree.values(), taken, leaves))
     if isinstance(tree, tuple | list):
@@ -40,7 +42,7 @@ def _spec(tree: Any, taken: Callable[[Any], bool], leaves: list[Any]) -> Spec:
 
 
 def _specs(trees: Any, taken: Callable[[Any], bool], leaves: list[Any]) -> tuple[Spec, ...]:
-    return tuple(_spec(t, taken, leaves) for t in trees)
+    return tuple([_spec(t, taken, leaves) for t in trees])
 
 
 def unflatten(spec: Spec, leaves: Iterator[Any]) -> Any:
