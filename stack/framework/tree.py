@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 
 class Spec(NamedTuple):
-    """The shape of a tree, quick to make and to hash: each call of a captured function does both. `kind` is the container's type; `names` a dict's keys; a leaf has no
-    kind.
+    """The shape of a tree, quick to make and to hash: each call of a captured function does both.
+
+    `kind` is the container's type; `names` a dict's keys; a leaf has no kind.
 
     A leaf that is not taken out of the tree is held as `fixed`, with its type, since 1 == 1.0 ==
     True.
