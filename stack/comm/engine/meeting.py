@@ -32,6 +32,8 @@ DECIDED = "shrink/who"
 """The key with the ranks that go on after a failure."""
 _WITHDRAWAL_S = 5.0
 _OTHERS_S = 1.0
+_GIVE_UP_S = 2.0
+"""How much later another rank may give up, which began to meet at about the same time."""
 _LOOK_S = 0.1
 """How often a rank that waits until all have met looks whether one has ended."""
 _READ_S = 3.0
@@ -122,7 +124,7 @@ def _await_all(
             ended = links.ended()
             gave_up = any(store.find(f"gave-up/{other}", 5.0) is not None for other in ended)
             if deadline.passed or gave_up:
-                raise _missing(store, keys, "have not met all others", deadline) from None
+                raise _Missing(store, keys, "have not met all others", deadline.seconds) from None
             if ended:
                 return
         else:
@@ -154,6 +156,9 @@ def _held(store: Store, rank: int, size: int) -> Iterator[Hold]:
         if isinstance(error, DeadlineExceeded):
             with suppress(HalError):  # before its card goes: who misses that looks here
                 store.set(f"gave-up/{rank}", b"", _WITHDRAWAL_S)
+            if isinstance(error, _Missing) and (later := error.told_again()):
+                hold.release()
+                raise later from None
         elif isinstance(error, ValueError):  # InvalidCall or PlanError
             with suppress(HalError):
                 store.set(f"refuses/{rank}", b"", _WITHDRAWAL_S)
@@ -198,7 +203,7 @@ def _cards(store: Store, rank: int, size: int, deadline: Deadline) -> list[Card]
         try:
             card = _card(store, key, deadline)
         except DeadlineExceeded:
-            raise _missing(store, keys, "did not come", deadline) from None
+            raise _Missing(store, keys, "did not come", deadline.seconds) from None
         _check(other, card, rank, size)
         cards.append(card)
     return cards
@@ -212,16 +217,34 @@ def values(store: Store, keys: Sequence[str], what: str, deadline: Deadline) -> 
             store.wait(keys[start : start + 1024], deadline.left_s)
         return [store.get(key, deadline.left_s) for key in keys]
     except DeadlineExceeded:
-        raise _missing(store, keys, what, deadline) from None
+        raise _Missing(store, keys, what, deadline.seconds) from None
 
 
-def _missing(store: Store, keys: Sequence[str], what: str, deadline: Deadline) -> DeadlineExceeded:
-    missing = [r for r, key in enumerate(keys) if store.find(key, 5.0) is None]
-    never = [r for r in missing if store.find(f"gave-up/{r}", 5.0) is None]
-    named = never or missing
-    # one whose card is there may only be waiting for one whose card has gone
-    gone = [r for r in named if store.find(f"card/{r}", 5.0) is None]
-    return DeadlineExceeded(f"ranks {gone or named} {what} within {deadline.seconds:g} s")
+class _Missing(DeadlineExceeded):
+    """Ranks have not written these keys within a deadline."""
+
+    def __init__(self, store: Store, keys: Sequence[str], what: str, seconds: float) -> None:
+        self._told = store, keys, what, seconds
+        missing = [r for r, key in enumerate(keys) if store.find(key, 5.0) is None]
+        never = [r for r in missing if store.find(f"gave-up/{r}", 5.0) is None]
+        named = never or missing
+        # one whose card is there may only be waiting for one whose card has gone
+        gone = [r for r in named if store.find(f"card/{r}", 5.0) is None]
+        super().__init__(f"ranks {gone or named} {what} within {seconds:g} s")
+        self._waiting = [] if gone else named
+
+    def told_again(self) -> _Missing | None:
+        """The same a little later, when a rank that only waits for another one has given up, too,
+        and one that is stopped has not; None where there is no more to tell."""
+        store = self._told[0]
+        if not self._waiting:
+            return None
+        with suppress(HalError):
+            store.wait([f"gave-up/{r}" for r in self._waiting], _GIVE_UP_S)
+        with suppress(HalError):
+            later = _Missing(*self._told)
+            return later if later._waiting else None
+        return None
 
 
 def _check(other: int, card: Card, rank: int, size: int) -> None:

@@ -135,3 +135,26 @@ def test_a_rank_that_has_met_waits_for_one_that_another_rank_still_awaits():
         listeners.close()
         hold.release()
         table.clear(WAIT_S)
+
+
+def test_a_rank_that_gives_up_a_little_later_is_not_named():
+    """Rank 1 reaches rank 0, which is stopped, later than rank 2 misses what rank 1 would say."""
+    with crews(1) as [crew], ThreadPoolExecutor(1) as pool:
+        place = Place(crew.store, crew.address, "two-wait-for-one")
+        table, late = place.table, Deadline(WAIT_S)
+        held = [table.hold() for _ in range(2)]
+        listeners = [Listeners(table, crew.address, rank, 3) for rank in range(2)]
+        for rank in range(2):
+            card = listeners[rank].card(3)
+            take_place(table, held[rank], f"card/{rank}", rank, card, late)
+        meeting = pool.submit(meet, place, 2, 3, 1.0)
+        table.wait(["gave-up/2"], WAIT_S)
+        table.set("gave-up/1", b"")
+        with pytest.raises(
+            DeadlineExceeded, match=r"ranks \[0\] came, but did not say who is near"
+        ):
+            meeting.result(WAIT_S)
+        for listener, hold in zip(listeners, held, strict=True):
+            listener.close()
+            hold.release()
+        table.clear(WAIT_S)
