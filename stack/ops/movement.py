@@ -94,7 +94,7 @@ def _unconcat(n: Node, d: Node) -> tuple[Node, ...]:
 
 def _refilled(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     (x,), result = srcs, need_asked(asked)
-    if x.size != result.size or min(result.shape, default=0) < 0:
+    if x.size != result.size or any(d < 0 for d in result.shape):
         raise GraphError(f"{x.size} elements do not fill shape {result.shape}")
     return x.with_shape(result.shape)
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hal.tile.node import Node
-from hal.tile.size import hint
+from hal.tile.size import equal, hint
 from stack.compiler.graph.access import Materialise, Split
 from stack.compiler.graph.cluster import Cluster, Nest, moved_from, settle
 from stack.compiler.graph.roots import OWN_KERNEL, Home
-from stack.compiler.graph.space import Domain, domain_of, elements, rows
+from stack.compiler.graph.space import Domain, domain_of, elements, rows, same_domain
 from stack.compiler.graph.turns import in_turns
 from stack.ops import is_exchange
 
@@ -108,7 +108,7 @@ class Fusion:
 
     def _joined(self, root: Node, cluster: Cluster, domain: Domain) -> Nest | None:
         """The cluster with the root in it; None where that cannot be."""
-        if domain == cluster.domain:
+        if same_domain(domain, cluster.domain):
             nest = cluster.nest.with_root(root)
             if isinstance(nest, Materialise):
                 return None
@@ -133,7 +133,7 @@ class Fusion:
         for cluster in list(self.clusters):
             if cluster.kind != "loops" or all(not reduced for _, reduced in cluster.domain):
                 continue
-            alike = [c for c in self._after[cluster] if c.domain == cluster.domain]
+            alike = [c for c in self._after[cluster] if same_domain(c.domain, cluster.domain)]
             for other in sorted(alike, key=lambda c: c.number):
                 if other.kind == "loops" and self._merges(other, cluster):
                     break
@@ -185,7 +185,7 @@ def common_domain(root: Node, cluster: Cluster) -> Domain | None:
     domain, total = cluster.domain, elements(cluster.domain)
     if cluster.kind == "matmul":
         own = (
-            root.type.size == total
+            equal(root.type.size, total)
             or moved_from(root, set(cluster.roots).__contains__, "matmul")[0] in cluster.roots
         )
         return domain if root.op != "reduce" and own else None
@@ -194,14 +194,14 @@ def common_domain(root: Node, cluster: Cluster) -> Domain | None:
     if root.op == "reduce":
         return _reduced_domain(domain_of(root), domain)
     count = rows(domain)
-    fits = root.type.size == total or (root.type.size == count and total != count)
-    return domain if fits and (count == total or _is_parallel(domain)) else None
+    fits = equal(root.type.size, total) or equal(root.type.size, count)
+    return domain if fits and (equal(count, total) or _is_parallel(domain)) else None
 
 
 def _reduced_domain(own: Domain, domain: Domain) -> Domain | None:
     """The domain of a reduction if it can be that of a cluster with `domain`, too."""
-    plain = all(not reduced for _, reduced in domain) and elements(own) == elements(domain)
-    return own if (plain or own == domain) and _is_parallel(own) else None
+    plain = all(not reduced for _, reduced in domain) and equal(elements(own), elements(domain))
+    return own if (plain or same_domain(own, domain)) and _is_parallel(own) else None
 
 
 def _is_parallel(domain: Domain) -> bool:

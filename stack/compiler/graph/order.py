@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from hal.tile.node import Node
+from hal.tile.size import hint
 from stack.compiler.graph.cluster import Cluster, same
 from stack.compiler.graph.fuse import Fusion
 from stack.compiler.graph.roots import base
@@ -34,7 +35,7 @@ class _Live:
 
 
 def _nbytes(n: Node) -> int:
-    return n.type.nbytes
+    return hint(n.type.nbytes)
 
 
 def schedule(fusion: Fusion, extra: Extra) -> list[Cluster] | None:

@@ -8,6 +8,7 @@ from math import prod
 from typing import TypeVar
 
 from hal.tile.node import Node
+from hal.tile.size import equal
 from stack.compiler.graph.access import Axis, Index, Materialise, Split, Want, axis_index
 
 Domain = tuple[tuple[int, bool], ...]
@@ -34,6 +35,13 @@ def _merged(shape: tuple[int, ...], reduced: set[int]) -> Domain:
         else:
             out.append((size, i in reduced))
     return tuple(out)
+
+
+def same_domain(a: Domain, b: Domain) -> bool:
+    """Whether two domains are known to be the same."""
+    return len(a) == len(b) and all(
+        r is s and equal(m, n) for (m, r), (n, s) in zip(a, b, strict=True)
+    )
 
 
 def elements(domain: Domain) -> int:
@@ -93,7 +101,7 @@ class Space:
 
     def is_full(self, root: Node) -> bool:
         """Whether the root has an element for every iteration (and not one for every row)."""
-        return root.op != "reduce" and root.type.size == prod(a.size for a in self.axes)
+        return root.op != "reduce" and equal(root.type.size, prod(a.size for a in self.axes))
 
 
 T = TypeVar("T")

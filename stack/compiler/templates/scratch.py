@@ -6,7 +6,7 @@ from collections.abc import Container
 
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.tile.node import Node
-from hal.tile.size import is_fixed
+from hal.tile.size import equal, is_fixed
 from stack.compiler.graph.cluster import Cluster, Homes, Nest, settle
 from stack.compiler.graph.roots import Home
 from stack.compiler.graph.space import elements
@@ -54,7 +54,7 @@ def _row_homes(cluster: Cluster, stored: Container[Node], budget: int) -> dict[N
         nbytes = length * root.dtype.nbytes
         if root not in again or root in stored or not is_fixed(nbytes) or nbytes > budget:
             continue
-        if root.type.size == elements(cluster.domain):
+        if equal(root.type.size, elements(cluster.domain)):
             budget -= nbytes
             rows[root] = Home("scratch", len(rows), 0, length, 0)
     return rows
