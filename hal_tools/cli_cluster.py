@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 _PATH = click.Path(path_type=Path, file_okay=False)
+_FILE = click.Path(path_type=Path, dir_okay=False)
 _STATE = click.option(
     *("--state", "folder"),
     type=_PATH,
@@ -37,7 +38,7 @@ def cluster() -> None:
 
 @cluster.command()
 @_STATE
-@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="A TOML file.")
+@click.option("--config", type=_FILE, help="A TOML file.")
 @click.option("--page", "port", type=click.IntRange(0, 65535), help="Serve a page at this port.")
 @click.option("--background", is_flag=True, help="Return once it answers.")
 def start(folder: Path | None, config: Path | None, port: int | None, background: bool) -> None:
@@ -148,4 +149,23 @@ def hosts(folder: Path | None, as_json: bool, verb: str | None, name: str) -> No
     _do("hosts", folder, verb or "", name, as_json)
 
 
-COMMANDS = (cluster, submit, jobs, why, logs, cancel, hold, release, hosts)
+@click.command()
+@click.option("--trace", type=_FILE, help="A file of jobs that were run somewhere.")
+@click.option("--format", "shape", default="", help="philly, helios, alibaba2023, alibaba2026.")
+@click.option("--load", type=click.Choice(["gangs", "kueue"]), default="gangs", help="No trace.")
+@click.option("--seed", default=0, help="Of the load that is generated.")
+@click.option("--policy", "policies", multiple=True, help="These alone; by default all.")
+@click.option("--hosts", default=0, help="So many hosts, not those that the load means.")
+@click.option("--chips", default=8, show_default=True, help="Devices of each kind on such a host.")
+@click.option("--save", "save_s", default=0.0, help="Seconds that a job needs to save.")
+@click.option("--restore", "restore_s", default=0.0, help="Seconds to start from what it saved.")
+@click.option("--resize", "resize_s", default=0.0, help="Seconds to change its size.")
+@_JSON
+@click.option("--picture", type=_FILE, help="Draw the waiting times, by policy.")
+def simulate(save_s: float, restore_s: float, resize_s: float, **options: Any) -> None:
+    """Compare policies on a load, in simulated time."""
+    costs = import_module("stack.scheduler.simulate").Costs(save_s, restore_s, resize_s)
+    sys.exit(import_module("stack.scheduler.command").run(costs=costs, **options))
+
+
+COMMANDS = (cluster, submit, jobs, why, logs, cancel, hold, release, hosts, simulate)

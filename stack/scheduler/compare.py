@@ -1,0 +1,102 @@
+"""Policies compared on one load in simulated time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+
+from stack.scheduler.simulate import Costs, Outcome, Simulation, Task
+from stack.scheduler.spec import Backfill, Discipline, QueueSpec, Rules
+from stack.scheduler.traces import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Rules for a whole cluster: `discipline` for every queue, `elastic` lets jobs start from a
+    quarter of their ranks."""
+
+    rules: Rules
+    discipline: Discipline = Discipline.FILL
+    elastic: bool = False
+
+
+POLICIES = {
+    "fifo": Policy(Rules(("submitted",), Backfill.NONE, elastic=False), Discipline.LOCK),
+    "fill": Policy(Rules(("submitted",), Backfill.NONE, elastic=False)),
+    "easy": Policy(Rules(("submitted",), Backfill.EASY, elastic=False)),
+    "conservative": Policy(Rules(("submitted",), Backfill.CONSERVATIVE, elastic=False)),
+    "graded": Policy(Rules(("priority", "submitted"), Backfill.EASY, preempt=True, elastic=False)),
+    "fair": Policy(Rules(("share", "user", "submitted"), Backfill.EASY, elastic=False)),
+    "elastic": Policy(Rules(("submitted",), Backfill.EASY), elastic=True),
+}
+"""FIFO that locks, traversal that fills holes, backfill with reservations, three priorities with
+preemption, fair shares of queues and users, and elastic jobs under EASY backfill."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a policy came to: seconds of waiting, the part of device time in which a rank held the
+    device, starts beyond the first, sizes changed, and device hours of work done twice."""
+
+    policy: str
+    jobs: int
+    refused: int
+    mean_wait_s: float
+    median_wait_s: float
+    p99_wait_s: float
+    longest_wait_s: float
+    makespan_s: float
+    use: float
+    preemptions: int
+    resizes: int
+    lost_device_h: float
+
+
+def simulate(name: str, setting: Setting, costs: Costs) -> tuple[Row, Outcome]:
+    """A load under a policy of POLICIES. Raises KeyError for another name."""
+    policy = POLICIES[name]
+    tasks, hosts, queues = setting
+    outcome = Simulation(
+        _tasks(tasks, policy), hosts, _queues(queues, policy), rules=policy.rules, costs=costs
+    ).run()
+    return _row(name, outcome), outcome
+
+
+def data(rows: Iterable[Row]) -> list[dict[str, object]]:
+    """The rows as plain data."""
+    return [asdict(row) for row in rows]
+
+
+def _tasks(tasks: Iterable[Task], policy: Policy) -> list[Task]:
+    if not policy.elastic:
+        return list(tasks)
+    return [
+        replace(task, spec=replace(task.spec, least=max(task.spec.ranks // 4, 1))) for task in tasks
+    ]
+
+
+def _queues(queues: Iterable[QueueSpec], policy: Policy) -> list[QueueSpec]:
+    return [replace(queue, discipline=policy.discipline) for queue in queues]
+
+
+def _row(name: str, outcome: Outcome) -> Row:
+    courses, waits = outcome.courses.values(), outcome.waits()
+    return Row(
+        name,
+        len(courses),
+        sum(bool(course.refused) for course in courses),
+        sum(waits) / len(waits) if waits else 0.0,
+        _quantile(waits, 0.5),
+        _quantile(waits, 0.99),
+        waits[-1] if waits else 0.0,
+        outcome.ended_at,
+        outcome.use,
+        sum(max(course.starts - 1, 0) for course in courses),
+        sum(course.resizes for course in courses),
+        sum(course.lost_s for course in courses) / 3600,
+    )
+
+
+def _quantile(ordered: list[float], part: float) -> float:
+    return ordered[max(math.ceil(part * len(ordered)) - 1, 0)] if ordered else 0.0
