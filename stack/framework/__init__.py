@@ -1,6 +1,6 @@
 """Tensors, automatic differentiation, captured training steps, layers and optimizers.
 
-PyTorch's names and meaning; a tensor is lazy, and a value rather than a window on memory:
+PyTorch's names and meaning; a tensor is lazy. docs/coming-from-pytorch.md lists what differs:
 
     import stack.framework as ht
     from stack.framework import nn, optim

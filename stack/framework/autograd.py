@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from hal.core.errors import InvalidCall
-from hal.tile.node import Node, toposort
+from hal.tile.node import Node
 from stack import ops as g
+from stack.framework import store
 from stack.framework.cell import Cell, owners
 from stack.ops import OPS, is_exchange, is_message
 
@@ -27,16 +28,36 @@ def gradients(
     total: dict[Node, Node] = {}
     for n, d in outputs:
         _accumulate(total, n, d)
-    order = list(toposort(list(total)))
+    order = _order(list(total))
     leads: dict[Node, bool] = {}  # whether a wanted node lies at or below each node
     for n in order:
-        leads[n] = any(leads[s] for s in n.srcs) or wanted(n)
+        leads[n] = any(leads[s] for s in _below(n)) or wanted(n)
     for n in reversed(order):
         if n in total and leads[n]:
             flowed = _flow(n, total, leads)
             if exchanges is not None and is_exchange(n):
                 exchanges += flowed
     return {n: total[n] if n in total else g.full_like(n, 0) for n in order if wanted(n)}
+
+
+def _below(n: Node) -> tuple[Node, ...]:
+    return (store.histories[n],) if n in store.histories else n.srcs
+
+
+def _order(roots: list[Node]) -> list[Node]:
+    """`toposort` that also goes to the histories of leaves."""
+    order: list[Node] = []
+    seen: set[Node] = set()
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        n, expanded = stack.pop()
+        if expanded:
+            order.append(n)
+        elif n not in seen:
+            seen.add(n)
+            stack.append((n, True))
+            stack.extend((s, False) for s in reversed(_below(n)) if s not in seen)
+    return order
 
 
 def check_told_apart(exchanges: Iterable[Node]) -> None:
@@ -57,6 +78,9 @@ def check_told_apart(exchanges: Iterable[Node]) -> None:
 
 def _flow(n: Node, total: dict[Node, Node], leads: dict[Node, bool]) -> list[Node]:
     """What flows to the operands."""
+    if n in store.histories:
+        _accumulate(total, store.histories[n], total[n])
+        return []
     gradient = OPS[n.op].gradient
     if gradient is None or not any(leads[s] for s in n.srcs):
         return []

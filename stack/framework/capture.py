@@ -138,7 +138,9 @@ def older_owner(leaf: Node, trace: Trace) -> Cell | None:
     """The cell that had this leaf when the trace began."""
     found = owners.get(leaf)
     cell = None if found is None else found()
-    if cell is None or cell.serial >= trace.born or trace.began_as(cell) is not leaf:
+    if cell is None or cell.serial >= trace.born or cell.link is not None:
+        return None  # a window's value follows from another cell's
+    if trace.began_as(cell) is not leaf:
         return None
     return cell
 
@@ -156,7 +158,9 @@ def _lowered(inline: Inlining, n: Node, trace: Trace) -> Node:
 
 def _states(trace: Trace) -> list[tuple[Cell, Node]]:
     """The changed cells with their old leaves; members of a flat array change with it."""
-    changed = [(c, old) for c, old in trace.old.items() if c.node is not old.node]
+    changed = [
+        (c, old) for c, old in trace.old.items() if c.link is None and c.node is not old.node
+    ]
     for cell, before in changed:
         if not before.owns:
             raise TracingError(

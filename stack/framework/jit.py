@@ -171,7 +171,7 @@ def _protect(written: set[Node]) -> None:
                 # It could still be differentiated by what is overwritten; now it is a plain value.
                 array = compute([cell.node], cell.device)[0]
                 become(cell, store.holding(array))
-                cell.requires_grad = False
+                cell.require_grad(False)
         elif depends([cell.node], written):
             isolate([cell])
     for n in list(store.leaves):

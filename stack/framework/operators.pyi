@@ -239,8 +239,6 @@ class Operators:
     ) -> Tensor:
         """The variance over axes: squares of deviations from the mean, divided by n - correction
         (NaN at 0)."""
-    def view(self, *shape: int | Sequence[int]) -> Tensor:
-        """x's elements in row-major order under another shape; one -1 stands for what remains."""
     def where(self, condition: Tensor, other: Tensor | Scalar) -> Tensor:
         """x where the condition holds, else other."""
     def __add__(self, other: Tensor | Scalar) -> Tensor: ...

@@ -16,7 +16,7 @@ from hal.core.errors import InvalidCall
 from hal.tile.node import Node
 from stack.compiler.program import GraphRequest
 from stack.framework import store
-from stack.framework.cell import Cell, become, owners, traces, unsettled
+from stack.framework.cell import Cell, become, owners, stale, traces, unsettled
 from stack.framework.devices import engine
 from stack.framework.errors import TracingError, where_called
 from stack.framework.request import Inlining
@@ -181,6 +181,7 @@ def _publish(values: dict[Node, Any], device: str, inline: Inlining) -> None:
             leaf = held[cell.node]
             if leaf in owners:
                 cell.node = leaf
+                stale(cell)
             else:
                 become(cell, leaf)
 

@@ -27,6 +27,10 @@ origins: WeakKeyDictionary[Node, Node] = WeakKeyDictionary()
 leaves: WeakKeyDictionary[Node, Node] = WeakKeyDictionary()
 """For a computed node whose value is known: the leaf that holds it."""
 
+histories: WeakKeyDictionary[Node, Node] = WeakKeyDictionary()
+"""For a leaf whose value was written without gradients over a computed one: that one, to which
+the leaf's gradient goes."""
+
 arguments: WeakKeyDictionary[Node, str] = WeakKeyDictionary()
 """The leaves that stand for arguments, with the name of the traced function."""
 
@@ -70,6 +74,13 @@ def barrier(origin: Node) -> Node:
     it."""
     leaf = fresh(origin.type)
     origins[leaf] = origin
+    return leaf
+
+
+def through(origin: Node, history: Node) -> Node:
+    """A new leaf with the value of one node and the gradient of another one."""
+    leaf = barrier(origin)
+    histories[leaf] = history
     return leaf
 
 

@@ -1,13 +1,17 @@
 """The tensor: a lazy value with PyTorch's operations.
 
-A tensor is a value, not a window on memory: an operation in place changes the tensor that it is
-called on and no other, also where PyTorch would make a view. Tensors are for one thread at a time.
+Tensors share memory where PyTorch's do: a view, `detach()` and `data` are windows on the tensor
+they were taken from, and what changes one of them in place changes all. Results of operations are
+in row-major order, whatever the operands' strides are. Tensors are for one thread at a time.
 """
 
 from __future__ import annotations
 
 import builtins
+import copy
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, overload
 
@@ -19,7 +23,17 @@ from stack import ops as g
 from stack.framework import dtypes, store
 from stack.framework.apply import common_device, evaluate
 from stack.framework.autograd import check_told_apart, gradient_leaf, gradients
-from stack.framework.cell import Cell, follow, rebind, traces
+from stack.framework.cell import (
+    Cell,
+    Link,
+    connect,
+    note_change,
+    owners,
+    rebind,
+    stale,
+    traces,
+    write,
+)
 from stack.framework.devices import NDArray, engine, placed
 from stack.framework.errors import GradientError, TensorError, where_called
 from stack.framework.expr import elementwise as e
@@ -29,6 +43,7 @@ from stack.framework.expr.public import METHODS, ONE, TWO, Public
 from stack.framework.mode import grad_enabled, gradients_are_local
 from stack.framework.operators import Operators
 from stack.framework.realize import array_of, realize, refuse_in_trace
+from stack.recorder.window import Window, steps_between
 
 Scalar = float | int | bool
 Shape = int | Sequence[int]
@@ -210,19 +225,32 @@ class Tensor(Cell, Operators):
             for rule in dict.fromkeys(rule for leaf in leaves for rule in leaf.grad_rules):
                 rule()
 
+    @property
+    def requires_grad(self) -> builtins.bool:
+        """Whether gradients are gathered here, or flow through here."""
+        return super().requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, required: builtins.bool) -> None:
+        self.requires_grad_(required)
+
     def detach(self) -> Tensor:
-        """The same values, through which no gradient flows."""
-        return Tensor(store.barrier(self.node), self.device, owns=True)
+        """A window on the same memory, through which no gradient flows."""
+        source, window = _place(self)
+        result = Tensor(store.barrier(self.node), self.device, owns=True)
+        connect(result, Link(source, window, cut=True))
+        return result
 
     @property
     def data(self) -> Tensor:
-        """`detach()`. Assigning replaces the values and leaves gradients alone."""
+        """`detach()`. A tensor that is assigned gives its memory, which both then share; gradients
+        are left alone."""
         return self.detach()
 
     @data.setter
     def data(self, value: Tensor) -> None:
         _check_like(self, value.node)
-        rebind(self, value.node)
+        share(self, value)
 
     def requires_grad_(self, requires_grad: builtins.bool = True) -> Tensor:
         """Gather gradients here from now on (or no more). Only for float leaves."""
@@ -230,10 +258,65 @@ class Tensor(Cell, Operators):
             raise GradientError(f"a {dtypes.NAMES[self.dtype]} tensor has no gradient")
         if self.requires_grad and not self.is_leaf:
             raise GradientError("only leaves can change requires_grad; use detach()")
-        if not self.owns:
+        if requires_grad and not self.owns and self.link is not None:
+            self.link = replace(self.link, cut=True)
+            _own(self, store.barrier(self.node))
+        elif not self.owns and self.link is None:
             rebind(self, self.node)
-        self.requires_grad = requires_grad
+        self.require_grad(requires_grad)
         return self
+
+    # memory
+
+    def stride(self, dim: builtins.int | None = None) -> Any:
+        """How many elements lie between neighbours on each axis, or on one."""
+        strides = _geometry(self).strides
+        return strides if dim is None else strides[dim]
+
+    def storage_offset(self) -> builtins.int:
+        """How many elements of the memory lie before the first one."""
+        return _geometry(self).offset
+
+    def is_contiguous(self) -> builtins.bool:
+        """Whether the elements lie one after the other in row-major order."""
+        return _geometry(self).is_contiguous
+
+    def __deepcopy__(self, memo: dict[builtins.int, Any]) -> Tensor:
+        """A tensor with memory of its own. Tensors that share memory, and are copied together,
+        share it again. Raises GradientError for what was computed from tensors that require a
+        gradient."""
+        if id(self) in memo:
+            found: Tensor = memo[id(self)]
+            return found
+        self._check_leaf("copied")
+        if self.link is None:
+            copied = store.barrier(self.node)
+            result = _leaf(type(self), copied, self.device, self._requires_grad)
+        else:
+            source = _copied_memory(self.link.source, memo)
+            result = _linked(type(self), replace(self.link, source=source), self._requires_grad)
+        memo[id(self)] = result
+        result.grad = copy.deepcopy(self.grad, memo)
+        for name, value in _extras(self).items():
+            setattr(result, name, copy.deepcopy(value, memo))
+        return result
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Values, element type, device and whether a gradient is required; tensors that share
+        memory, and are pickled together, share it again."""
+        self._check_leaf("pickled")
+        own = (None, _extras(self))
+        if self.link is None or not all(c.owns or not c._requires_grad for c in _sources(self)):
+            values = self.numpy(), self.dtype, self.device
+            return _loaded, (type(self), *values, self._requires_grad), own
+        return _linked, (type(self), self.link, self._requires_grad), own
+
+    def _check_leaf(self, what: str) -> None:
+        if not self.is_leaf:
+            raise GradientError(
+                f"only leaves can be {what}, not what was computed from tensors that require a "
+                f"gradient; detach() it first\n  called at {where_called()}"
+            )
 
     def clone(self) -> Tensor:
         """The same values as a tensor of their own; gradients flow through it."""
@@ -307,11 +390,24 @@ class Tensor(Cell, Operators):
     def expand_as(self, other: Tensor) -> Tensor:
         return self.expand(other.shape)
 
+    def view(self, *shape: Any) -> Tensor:
+        """The same memory under another shape; one -1 stands for what remains. Raises TensorError
+        where elements do not lie as it needs."""
+        result: Tensor = self.reshape(*shape)
+        if result.link is None:
+            raise TensorError(
+                f"view: a tensor of shape {list(self.shape)} and strides {list(self.stride())} has "
+                f"no view of shape {list(result.shape)}; use reshape(), which copies\n  called at "
+                f"{where_called()}"
+            )
+        return result
+
     def view_as(self, other: Tensor) -> Tensor:
-        return self.reshape(other.shape)
+        return self.view(other.shape)
 
     def contiguous(self) -> Tensor:
-        return self
+        """The tensor itself, or a copy in row-major order where it lies otherwise."""
+        return self if self.is_contiguous() else self.clone()
 
     @property
     def T(self) -> Tensor:
@@ -325,15 +421,24 @@ class Tensor(Cell, Operators):
 
     def unbind(self, dim: builtins.int = 0) -> tuple[Tensor, ...]:
         """The slices along an axis, without it."""
-        return tuple(piece.squeeze(dim) for piece in self.split(1, dim))
+        pieces = tuple(piece.squeeze(dim) for piece in self.split(1, dim))
+        for piece in pieces:
+            assert piece.link is not None
+            piece.link = replace(piece.link, refusal=_ONE_OF_SEVERAL)
+        return pieces
 
     def __getitem__(self, place: Any) -> Tensor:
-        return apply(index.getitem, self, place)
+        node, device, tracked = evaluate(index.getitem, (self, place), {})
+        return _window(self, node, device, tracked)
 
     # in place
 
     def __setitem__(self, place: Any, value: Tensor | Scalar) -> None:
-        self._change(index.setitem, place, value)
+        if isinstance(value, Tensor) and value.link and _is_view(self, value, self[place]):
+            # `x[place] += 1` gives the window, which has been written.
+            self._check_changes("setitem", grad_enabled() and value.requires_grad)
+        else:
+            self._change(index.setitem, place, value)
 
     def copy_(self, source: Tensor | Scalar) -> Tensor:
         """Take the values of another tensor, which broadcast, or a number."""
@@ -354,19 +459,191 @@ class Tensor(Cell, Operators):
     def _change(self, function: Callable[..., Node], *args: Any, **kwargs: Any) -> Tensor:
         """Give this tensor the function's result, in its own shape and element type."""
         node, _, tracked = evaluate(function, (self, *args), kwargs)
-        node = _fitted(self, node, function.__name__.strip("_"))
-        if self.requires_grad and (self.is_leaf if grad_enabled() else not self.is_leaf):
-            raise GradientError(
-                f"{function.__name__}: a leaf that requires a gradient changes only under "
-                "no_grad(), a value "
-                f"computed from one only outside it\n  called at {where_called()}"
-            )
-        if tracked and self.dtype.is_float:
-            follow(self, node)
-            self.requires_grad = True
-        else:
-            rebind(self, node)
+        name = function.__name__.strip("_")
+        node = _fitted(self, node, name)
+        self._check_changes(name, tracked)
+        write(self, node, tracked and self.dtype.is_float)
         return self
+
+    def _check_changes(self, name: str, tracked: builtins.bool) -> None:
+        """Raise where the operation of this name may not change this tensor in place now."""
+        if wrong := self._why_fixed(tracked):
+            raise GradientError(f"{name}, in place: {wrong}\n  called at {where_called()}")
+        if self.link is not None and self.link.window.repeats:
+            raise TensorError(
+                f"{name}, in place: elements of an expanded tensor lie in one place; clone() it "
+                f"first\n  called at {where_called()}"
+            )
+
+    def _why_fixed(self, tracked: builtins.bool) -> str:
+        """Why no operation in place may change this tensor now, or nothing."""
+        if not grad_enabled():
+            return ""
+        link = self.link
+        if self.requires_grad and self.is_leaf:
+            return "a leaf that requires a gradient changes only under no_grad()"
+        if link is None:
+            return ""
+        if not link.cut and link.source.owns and link.source.requires_grad:
+            return "a view of a leaf that requires a gradient changes only under no_grad()"
+        return link.refusal if tracked or link.source.requires_grad else ""
+
+
+_ONE_OF_SEVERAL = (
+    "it is one of several views that one operation gave, and gradients flow through it; use an "
+    "operation that gives a new value"
+)
+_UNTRACKED = (
+    "it is a view that was made under no_grad() of what requires a gradient; take the view and "
+    "change it both within no_grad(), or both outside"
+)
+
+
+def _geometry(x: Tensor) -> Window:
+    """How x lies in its memory."""
+    return Window.whole(x.shape) if x.link is None else x.link.window.own()
+
+
+def root(x: Cell) -> Cell:
+    """The cell whose memory it is."""
+    while x.link is not None:
+        x = x.link.source
+    return x
+
+
+def _is_view(x: Tensor, view: Tensor, other: Tensor) -> bool:
+    """Whether this view of x shows what the other one does."""
+    return _place(view)[0] is _place(x)[0] and _geometry(view) == _geometry(other)
+
+
+def _sources(x: Cell) -> Iterator[Cell]:
+    """The cells that x is a window on, one through the other."""
+    while x.link is not None:
+        x = x.link.source
+        yield x
+
+
+def _extras(x: Tensor) -> dict[str, Any]:
+    """What subclasses hold beside the tensor."""
+    found = dict(getattr(x, "__dict__", {}))
+    for kind in type(x).__mro__[: type(x).__mro__.index(Tensor)]:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(x, name) and name not in ("__dict__", "__weakref__"):
+                found[name] = getattr(x, name)
+    return found
+
+
+def _copied_memory(x: Cell, memo: dict[int, Any]) -> Cell:
+    """The copy of what others are windows on."""
+    if x.owns or not x._requires_grad:
+        found: Cell = copy.deepcopy(x, memo)
+        return found
+    key = -1 - id(x)  # apart from the keys of `deepcopy`
+    if key not in memo:
+        memo[key] = _leaf(Tensor, store.barrier(x.node), x.device, False)
+        memo.setdefault(id(memo), []).append(x)
+    copied: Cell = memo[key]
+    return copied
+
+
+def _place(x: Tensor) -> tuple[Cell, Window]:
+    """What a view of x is a window on, and where x lies in it."""
+    if x.link is None or x.link.cut:
+        return x, _geometry(x)
+    return x.link.source, x.link.window
+
+
+def _window(
+    x: Tensor, node: Node, device: str, tracked: builtins.bool, refusal: str = ""
+) -> Tensor:
+    """The result of moving x's elements: a window on x, or a tensor of its own where they would be
+    copied."""
+    result = Tensor(node, device, requires_grad=tracked and node.dtype.is_float)
+    steps = steps_between(x.node, node)
+    source, window = _place(x)
+    shown = None if steps is None else window.through(steps)
+    if shown is None:
+        return result
+    if x._requires_grad and not tracked:
+        _own(result, store.barrier(node))
+        connect(result, Link(source, shown, cut=True, refusal=_UNTRACKED))
+    else:
+        inherited = x.link.refusal if x.link is not None and not x.link.cut else ""
+        connect(result, Link(source, shown, refusal=refusal or inherited))
+    return result
+
+
+def _own(x: Tensor, leaf: Node) -> None:
+    x.node, x.owns = leaf, True
+    owners[leaf] = weakref.ref(x)
+
+
+def _take(x: Tensor, node: Node) -> None:
+    """Give x a value without gradients, and leave the way of its own gradient."""
+    if x._requires_grad and not x.owns:
+        x.node = store.through(node, x.node)
+    else:
+        _own(x, store.barrier(node))
+
+
+def leave(x: Tensor) -> None:
+    """Part x from its memory, which the windows on x keep. x keeps its value for now."""
+    windows = x.windows()
+    if windows:
+        heir = Tensor(x.node, x.device, requires_grad=x._requires_grad)
+        for w in windows:
+            assert w.link is not None
+            connect(w, replace(w.link, source=heir))
+    note_change(x)
+    x.node, x.link = x.node, None
+
+
+def share(x: Tensor, other: Tensor) -> None:
+    """Let x have the memory of another tensor of its type. Windows on x keep the memory that x had.
+    Within a trace x only takes the values."""
+    if traces:
+        rebind(x, other.node)
+        return
+    if root(x) is root(other) and _geometry(x) == _geometry(other):
+        return
+    leave(x)
+    if other.link is None and other is not x:
+        _take(x, other.node)
+        if not other._requires_grad:
+            other.owns = True
+        connect(other, Link(x, Window.whole(x.shape), cut=True))
+        if not other._requires_grad:
+            del other.node
+            stale(other)
+    else:
+        source, window = _place(other)
+        _take(x, other.node)
+        connect(x, Link(source, window, cut=True))
+
+
+def _leaf(kind: type[Tensor], node: Node, device: str, requires_grad: bool) -> Tensor:
+    """A leaf of this class."""
+    result = kind.__new__(kind)
+    Tensor.__init__(result, node, device, owns=True, requires_grad=requires_grad)
+    return result
+
+
+def _linked(kind: type[Tensor], link: Link, requires_grad: bool) -> Tensor:
+    """A window of this class."""
+    node, device = link.window.read(link.source.node), link.source.device
+    result = kind.__new__(kind)
+    Tensor.__init__(result, node, device, requires_grad=requires_grad)
+    if link.cut:
+        _own(result, store.barrier(node))
+    connect(result, link)
+    return result
+
+
+def _loaded(
+    kind: type[Tensor], values: NDArray, dtype: DType, device: str, requires_grad: bool
+) -> Tensor:
+    return _leaf(kind, store.holding(engine(device).put(values, dtype)), device, requires_grad)
 
 
 def placement(*args: Any, **kwargs: Any) -> tuple[str | None, DType | None]:
@@ -469,16 +746,28 @@ def call(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return type(result)(*parts) if isinstance(result, tuple) else tuple(parts)
 
 
+def show(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`call` for an expression whose results are windows on the first operand, where they can
+    be."""
+    result, device, tracked = evaluate(expression, args, kwargs)
+    if isinstance(result, Node):
+        if result is args[0].node and expression is movement.flatten:
+            return args[0]  # as in PyTorch, and as nowhere else
+        return _window(args[0], result, device, tracked)
+    return tuple(_window(args[0], n, device, tracked, _ONE_OF_SEVERAL) for n in result)
+
+
 @cache
 def function_of(public: Public) -> Callable[..., Any]:
     """The operator as a function of tensors."""
     expression, sizes = public.expression, public.face.sizes
+    run = show if public.face.shares else call
 
     def function(*args: Any, **kwargs: Any) -> Any:
         if sizes and len(args) > 1:
             first = args[1] if len(args) == 2 else args[1:]
             args = (args[0], (first,) if isinstance(first, int) else tuple(first))
-        return call(expression, *args, **kwargs)
+        return run(expression, *args, **kwargs)
 
     return _like(public, function)
 

@@ -87,6 +87,8 @@ class Face:
     """Whether it is in the namespace of layers, `functional`, too."""
     sizes: bool = False
     """Whether its second parameter may be given as several arguments."""
+    shares: bool = False
+    """Whether results that only move elements of the first operand share its memory."""
     aten: str = ""
     onnx: str = ""
 

@@ -100,13 +100,14 @@ def test_the_memory_of_dead_tensors_is_freed():
     assert len(store.arrays) == before
 
 
-def test_in_place_changes_touch_no_other_tensor():
+def test_in_place_changes_are_seen_by_what_shares_the_memory_and_by_nothing_else():
     x = ht.tensor([1.0, 2.0, 3.0])
-    view, copy = x[:2], x.detach()
+    view, same, copy, computed = x[:2], x.detach(), x.clone(), x + 0
     x.mul_(10)
     x[0] = -1
     assert x.tolist() == [-1, 20, 30]
-    assert (view.tolist(), copy.tolist()) == ([1, 2], [1, 2, 3])
+    assert (view.tolist(), same.tolist()) == ([-1, 20], [-1, 20, 30])
+    assert copy.tolist() == computed.tolist() == [1, 2, 3]
 
 
 def test_a_long_chain_of_changes_is_freed_without_recursion():

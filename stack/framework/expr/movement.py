@@ -13,8 +13,7 @@ from stack.framework.expr.operand import Number, axes, axis, common_dtype, real_
 from stack.framework.expr.public import operator
 
 
-@operator("view", function=False, sizes=True)
-@operator(sizes=True, aten="reshape", onnx="Reshape")
+@operator(shares=True, sizes=True, aten="reshape", onnx="Reshape")
 def reshape(x: Node, shape: Sequence[int]) -> Node:
     """x's elements in row-major order under another shape; one -1 stands for what remains."""
     known = math.prod(n for n in shape if n != -1)
@@ -25,7 +24,7 @@ def reshape(x: Node, shape: Sequence[int]) -> Node:
     return g.reshape(x, tuple(shape))
 
 
-@operator(sizes=True, aten="permute", onnx="Transpose")
+@operator(shares=True, sizes=True, aten="permute", onnx="Transpose")
 def permute(x: Node, dims: Sequence[int]) -> Node:
     """Axis i of the result is axis dims[i] of x."""
     order = [axis(d, len(x.shape)) for d in dims]
@@ -34,7 +33,7 @@ def permute(x: Node, dims: Sequence[int]) -> Node:
     return g.permute(x, order)
 
 
-@operator(aliases=("swapaxes",), aten="transpose")
+@operator(shares=True, aliases=("swapaxes",), aten="transpose")
 def transpose(x: Node, dim0: int, dim1: int) -> Node:
     """x with two axes exchanged."""
     rank = len(x.shape)
@@ -42,7 +41,7 @@ def transpose(x: Node, dim0: int, dim1: int) -> Node:
     return g.transpose(x, i, j) if rank else x
 
 
-@operator(aten="t")
+@operator(shares=True, aten="t")
 def t(x: Node) -> Node:
     """x of at most two axes, transposed."""
     if len(x.shape) > 2:
@@ -50,7 +49,7 @@ def t(x: Node) -> Node:
     return transpose(x, 0, 1) if len(x.shape) == 2 else x
 
 
-@operator(aten="flatten", onnx="Flatten")
+@operator(shares=True, aten="flatten", onnx="Flatten")
 def flatten(x: Node, start_dim: int = 0, end_dim: int = -1) -> Node:
     """x with the axes from start_dim to end_dim made one."""
     rank = len(x.shape)
@@ -60,21 +59,21 @@ def flatten(x: Node, start_dim: int = 0, end_dim: int = -1) -> Node:
     return g.reshape(x, (*x.shape[:a], math.prod(x.shape[a : b + 1]), *x.shape[b + 1 :]))
 
 
-@operator(aten="squeeze", onnx="Squeeze")
+@operator(shares=True, aten="squeeze", onnx="Squeeze")
 def squeeze(x: Node, dim: int | Sequence[int] | None = None) -> Node:
     """x without axes of size 1: all of them, or those among `dim`."""
     gone = axes(dim, len(x.shape))
     return g.reshape(x, [n for i, n in enumerate(x.shape) if i not in gone or n != 1])
 
 
-@operator(aten="unsqueeze", onnx="Unsqueeze")
+@operator(shares=True, aten="unsqueeze", onnx="Unsqueeze")
 def unsqueeze(x: Node, dim: int) -> Node:
     """x with a new axis of size 1 at `dim`."""
     a = axis(dim, len(x.shape) + 1)
     return g.reshape(x, (*x.shape[:a], 1, *x.shape[a:]))
 
 
-@operator(function=False, sizes=True, aten="expand", onnx="Expand")
+@operator(shares=True, function=False, sizes=True, aten="expand", onnx="Expand")
 def expand(x: Node, shape: Sequence[int]) -> Node:
     """x with axes of size 1 repeated, and new leading axes; -1 keeps an axis."""
     lead = len(shape) - len(x.shape)
@@ -120,7 +119,7 @@ def stack(parts: Sequence[Node], dim: int = 0) -> Node:
     )
 
 
-@operator(aten="split", onnx="Split")
+@operator(shares=True, aten="split", onnx="Split")
 def split(x: Node, size: int | Sequence[int], dim: int = 0) -> list[Node]:
     """Pieces of x along an axis: of `size` each (the last may be less), or of the sizes given."""
     a = real_axis(dim, x, "split")
@@ -135,7 +134,7 @@ def split(x: Node, size: int | Sequence[int], dim: int = 0) -> list[Node]:
     return [g.slice_axis(x, a, end - s, end) for s, end in zip(size, ends, strict=True)]
 
 
-@operator(aten="chunk")
+@operator(shares=True, aten="chunk")
 def chunk(x: Node, chunks: int, dim: int = 0) -> list[Node]:
     """x in at most `chunks` pieces of one size along an axis; the last may be smaller."""
     if chunks < 1:

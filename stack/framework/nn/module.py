@@ -13,31 +13,31 @@ from stack.framework.errors import CheckpointError, TensorError, where_called
 from stack.framework.expr.operand import text
 from stack.framework.flat import homes
 from stack.framework.nn.hooks import Hooks, RemovableHandle
-from stack.framework.tensor import Tensor
+from stack.framework.tensor import Tensor, leave, share
 from stack.framework.tensor import placement as destination
 
 
 class Parameter(Tensor):
-    """A tensor that a module learns. It takes the values of `data`, not its history."""
+    """A tensor that a module learns. It has the memory of `data`, not its history."""
 
     __slots__ = ()
 
     def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
         given = empty(0) if data is None else data
         super().__init__(given.node, given.device)
-        rebind(self, given.node)
+        share(self, given)
         self.requires_grad_(requires_grad)
 
 
 class Buffer(Tensor):
     """A tensor that a module which it is set on holds and does not learn; `state_dict` has it when
-    it is persistent. It takes the values of `data`, not its history."""
+    it is persistent. It has the memory of `data`, not its history."""
 
     __slots__ = ("persistent",)
 
     def __init__(self, data: Tensor, persistent: bool = True) -> None:
         super().__init__(data.node, data.device)
-        rebind(self, data.node)
+        share(self, data)
         self.persistent = persistent
 
 
@@ -62,6 +62,7 @@ class Module:
         vars(self).update(training=True, _persistence={}, _hooks=Hooks())
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        """What a copy or a pickle becomes: it evaluates as the original did."""
         vars(self).update(state)
         if not self.training:
             mode.evaluating.add(self)
@@ -392,5 +393,6 @@ def _convert(t: Tensor, device: str, dtype: DType) -> None:
             f"  called at {where_called()}"
         )
     new = t.detach().to(device).to(dtype)
+    leave(t)
     rebind(t, new.node)
     t.device, t.grad = new.device, None

@@ -320,6 +320,11 @@ class Optimizer(ABC):
             first += len(group["params"])
         return {"state": dict(sorted(state.items())), "param_groups": groups}
 
+    def __reduce__(self) -> Any:
+        """Copies and pickles are made anew of the groups and the state, so that they belong to the
+        parameters that are copied with them."""
+        return _again, (type(self), self.param_groups, self.state_dict())
+
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from a `state_dict`. Raises CheckpointError when it is of other parameters, and
         changes nothing."""
@@ -368,6 +373,13 @@ def _check_parts(
             raise CheckpointError(
                 f"{name} of parameter {i} has shape {list(part.shape)}, not {list(shape)}"
             )
+
+
+def _again(kind: type[Optimizer], groups: list[Group], state: Mapping[str, Any]) -> Optimizer:
+    made: Any = kind
+    optimizer: Optimizer = made(groups)
+    optimizer.load_state_dict(state)
+    return optimizer
 
 
 def _joined(shard: Shard, name: str, parts: Mapping[int, Mapping[str, Any]]) -> Node:

@@ -1,0 +1,231 @@
+"""Tensors that share memory, beside PyTorch's; `alias_programs` draws programs of them."""
+
+import copy
+import gc
+import pickle
+import random
+
+import numpy as np
+import pytest
+import torch
+
+import stack.framework as ht
+from stack.framework import nn, optim, store
+from stack.framework.expr.public import METHODS
+from stack.recorder.window import Window, steps_between
+from tests.framework import alias_programs
+
+SEED = random.SystemRandom().randrange(10**6)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's, of expanded tensors
+@pytest.mark.parametrize("seed", range(SEED, SEED + 12))
+def test_random_programs_agree_with_pytorch(seed):
+    alias_programs.run(seed)
+
+
+@pytest.mark.parametrize("name", ["view", "reshape"])
+@pytest.mark.parametrize("shape", [(6, 4), (24,), (2, 3, 4), (4, 6), (3, 8), (1, 24, 1), (2, 12)])
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda x: x,
+        lambda x: x.permute(1, 0, 2),
+        lambda x: x.permute(0, 2, 1),
+        lambda x: x.permute(2, 0, 1),
+    ],
+)
+def test_another_shape_shares_memory_exactly_where_pytorch_does(name, shape, move):
+    mine, theirs = move(ht.zeros(2, 3, 4)), move(torch.zeros(2, 3, 4))
+    assert mine.stride() == theirs.stride()
+    try:
+        expected = getattr(theirs, name)(shape)
+    except RuntimeError:
+        with pytest.raises(ht.TensorError, match="use reshape"):
+            mine.view(shape)
+        return
+    result = getattr(mine, name)(shape)
+    assert result.link is not None or result.shape == mine.shape or not expected._is_view()
+    if expected._is_view():
+        assert result.stride() == expected.stride()
+        result[(0,) * len(shape)] = 1
+        assert mine.sum().item() == 1
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's, of old signatures
+def test_every_operator_that_shares_memory_says_so():
+    """Of the operators that only move elements, those that PyTorch makes views with."""
+    x, peer = ht.zeros(2, 1, 4), torch.zeros(2, 1, 4)
+    arguments = [(), (0,), (1,), (0, 1), (2, 0), ((1, 0, 2),), (0, 0, 1), (0, (2, 1)), ((8, 1),)]
+    differ = []
+    for name in METHODS:
+        for args in arguments:
+            try:
+                expected, result = getattr(peer, name)(*args), getattr(x, name)(*args)
+            except (TypeError, RuntimeError, IndexError, AttributeError, ValueError):
+                continue
+            pairs = [(expected, result)]
+            if isinstance(expected, tuple | list):
+                pairs = list(zip(expected, result, strict=True))
+            for theirs, mine in pairs:
+                if not isinstance(theirs, torch.Tensor) or not isinstance(mine, ht.Tensor):
+                    continue
+                shares = theirs.untyped_storage().data_ptr() == peer.untyped_storage().data_ptr()
+                if shares != (mine is x or mine.link is not None):
+                    differ.append((name, args))
+    assert not differ
+
+
+def test_a_window_writes_only_what_it_shows():
+    whole = ht.tensor(np.arange(24, dtype=np.float32).reshape(4, 6))
+    expected = whole.numpy()
+    whole[1:4:2].t()[2:5].mul_(-1)
+    expected[1:4:2].T[2:5] *= -1
+    np.testing.assert_array_equal(whole.numpy(), expected)
+
+
+def test_steps_are_found_between_values():
+    x = ht.zeros(2, 3)
+    y = x.t()[1:]
+    steps = steps_between(x.node, y.node)
+    window = Window.whole((2, 3)).through(steps)
+    assert (window.shape, window.strides, window.offset) == ((2, 2), (1, 3), 1)
+    assert window.read(x.node) is y.node
+    assert steps_between(x.node, (x + 1).node) is None
+
+
+def test_a_jitted_function_writes_through_windows_on_outside_state():
+    state = ht.zeros(4, 2)
+    row, column = state[1], state.detach().t()[0]
+
+    @ht.jit
+    def step(x):
+        row.add_(x)
+        column.mul_(2)
+        return state.sum()
+
+    assert step(np.float32(1)).item() == 3
+    assert step(np.float32(1)).item() == 8
+    assert step.traced == 1
+    assert state.tolist() == [[0, 0], [6, 2], [0, 0], [0, 0]]
+    assert (row.tolist(), column.tolist()) == ([6, 2], [0, 6, 0, 0])
+
+
+def test_a_window_that_a_jitted_function_changed_with_gradients_is_itself_again():
+    w = ht.ones(2, requires_grad=True)
+    state = ht.zeros(2)
+    alias = state.detach()
+
+    @ht.jit
+    def step():
+        (alias * w).sum().backward()
+        w.grad = None
+        alias.copy_(w * 3)
+        return alias.sum()
+
+    assert step().item() == 6
+    assert not alias.requires_grad
+    assert (alias.tolist(), state.tolist()) == ([3, 3], [3, 3])
+    assert step().item() == 6
+    state.zero_()
+    assert alias.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_copies_of_models_learn_apart_and_keep_what_is_tied(copied):
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
+    model.eval()
+    tied = model.tied = model.children().__next__().weight
+    twin = copied(model)
+    assert twin.tied is next(iter(twin)).weight
+    assert twin.tied is not tied
+    optimizer = optim.SGD(twin.parameters(), lr=0.5)
+    before = tied.numpy()
+    np.testing.assert_array_equal(twin.tied.numpy(), before)
+
+    @ht.jit
+    def step(x):
+        twin(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for _ in range(2):
+        step(np.ones((1, 2), np.float32))
+    np.testing.assert_array_equal(tied.numpy(), before)
+    assert (twin.tied.numpy() != before).any()
+    twin.train()
+    step(np.ones((1, 2), np.float32))
+    assert step.traced == 2
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
+def test_a_copied_optimizer_goes_on_with_the_copied_model(copied):
+    model = nn.Linear(2, 1)
+    optimizer = optim.AdamW(model.parameters(), lr=0.1, betas=(0.8, 0.9))
+
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        model(ht.ones(1, 2)).sum().backward()
+        optimizer.step()
+
+    step(model, optimizer)
+    twin, again = copied((model, optimizer))
+    for m, o in ((model, optimizer), (twin, again)):
+        step(m, o)
+    assert again.param_groups[0]["betas"] == (0.8, 0.9)
+    assert twin.weight.tolist() == model.weight.tolist()
+    step(twin, again)
+    assert twin.weight.tolist() != model.weight.tolist()
+
+
+def test_copies_share_memory_as_their_originals_do():
+    x = ht.arange(6.0)
+    y, z = copy.deepcopy([x[:3], x])
+    z.fill_(1)
+    assert (y.tolist(), x.tolist()) == ([1, 1, 1], [0, 1, 2, 3, 4, 5])
+    y, z = pickle.loads(pickle.dumps([x[:3], x]))
+    y.fill_(1)
+    assert z.tolist() == [1, 1, 1, 3, 4, 5]
+    w = ht.ones(2, requires_grad=True)
+    for made in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(ht.GradientError, match="only leaves can be"):
+            made(w * 2)
+
+
+def test_parameters_state_dicts_and_moving_averages_share_memory():
+    data = ht.zeros(2)
+    p = nn.Parameter(data)
+    data.add_(3)
+    assert p.tolist() == [3, 3]
+    model, average = nn.Linear(2, 1, bias=False), nn.Linear(2, 1, bias=False)
+    optimizer = optim.SGD(model.parameters(), lr=1.0)
+    state = model.state_dict()
+    for a, m in zip(average.parameters(), model.parameters(), strict=True):
+        a.data.copy_(m.data)
+    model(ht.ones(1, 2)).sum().backward()
+    optimizer.step()
+    assert state["weight"].tolist() == model.weight.tolist()
+    np.testing.assert_allclose(average.weight.numpy() - model.weight.numpy(), 1, rtol=1e-5)
+    for a, m in zip(average.parameters(), model.parameters(), strict=True):
+        a.data.mul_(0.5).add_(m.data * 0.5)
+    np.testing.assert_allclose(average.weight.numpy() - model.weight.numpy(), 0.5, rtol=1e-5)
+
+
+def test_the_flag_makes_a_computed_tensor_a_leaf():
+    x = ht.zeros(2)
+    x.requires_grad = True
+    (x * 3).sum().backward()
+    assert x.grad.tolist() == [3, 3]
+
+
+def test_windows_hold_no_more_than_their_memory():
+    x = ht.tensor(np.ones(8))
+    gc.collect()
+    before = len(store.arrays), len(store.origins)
+    for _ in range(50):
+        x[2:4].add_(1)
+        x.detach()[1:].mul_(0.5)
+        x.numpy()
+    gc.collect()
+    assert (len(store.arrays), len(store.origins)) == before
+    assert len(x._windows) < 20
