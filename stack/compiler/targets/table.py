@@ -68,7 +68,7 @@ SCRATCHPAD = Target(
 SIMD = Target(
     "cores with vector registers",
     lambda info: True,
-    Templates(_FOR_UNITS, LoopStyle(_vector_lanes, LoopSizes()), sizes=True),
+    Templates(_FOR_UNITS, LoopStyle(_vector_lanes, LoopSizes(), squares=True), sizes=True),
     {LLVM_IR: llvm.render, OPENCL_C: c.render_opencl, HAL_TILE: tile.render},
 )
 

@@ -10,7 +10,7 @@ lane.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import gcd, prod
 
 from hal.core.dtypes import DType
 from hal.core.values import Grid
@@ -21,7 +21,7 @@ from stack.compiler.graph.access import Affine, Axis
 from stack.compiler.graph.expr import Expr, reads
 from stack.compiler.graph.roots import base
 from stack.compiler.pairs import SERIAL, Sums
-from stack.compiler.templates.blocking import ceil_div, round_up
+from stack.compiler.templates.blocking import cache_nbytes, ceil_div, round_up
 from stack.compiler.templates.emission import Emission, TileAxis, Work, compute_dtype
 from stack.compiler.templates.instances import decompose, instance, instance_by_rows
 from stack.compiler.templates.schedule import LoopSizes
@@ -32,6 +32,16 @@ I64 = DType.I64
 
 TURNED_CHUNK = 64
 """Elements of a row that an instance computes where transfers go along columns."""
+
+SQUARES = 4
+"""Tiles of lanes by lanes that an instance has side by side."""
+
+LINE, SETS = 64, 64
+"""The bytes of a cache line, and the sets of the nearest cache: lines that many lines apart share
+one."""
+
+LEAST = 4
+"""Elements that an axis has at least for tiles along two axes to pay."""
 
 COMBINE = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
 
@@ -52,6 +62,9 @@ class _Loops:
         self.vector = axes[-1] if axes else None
         self.rows = [a for a in self.space.parallel if a is not self.vector]
         self.inner = [a for a in axes if a in self.space.reduced and a is not self.vector]
+        self.turned: Axis | None = None
+        self.blocks: Axis | None = None
+        self.height = 1
         width = max((compute_dtype(e.dtype).nbytes for e in nest.exprs.values()), default=4)
         lanes = emission.loops.lanes(emission.info, max(width, 4))
         fitting = _divisor if self.transfers else _width
@@ -59,10 +72,52 @@ class _Loops:
         blocks = self.vector.size if self.vector and self.vector_parallel else 1
         self.chunks = ceil_div(blocks, self._chunk_size()) if blocks > 1 else 1
         self.chunk = const(0, I64)
+        if (turned := self._found_turned()) is not None:
+            self._turn(turned, lanes)
 
     @property
     def vector_parallel(self) -> bool:
         return self.vector is not None and self.vector not in self.space.reduced
+
+    def _found_turned(self) -> Axis | None:
+        """The row axis along which most elements lie side by side that are far apart along the
+        vector axis, where the kernel is one pass over elements and the nearest cache loses lines
+        before the next row needs them: tiles along both axes use whole lines at once."""
+        v = self.vector
+        simple = v is not None and self.vector_parallel and not self.inner
+        if not (self.emission.loops.squares and simple and max(self.level.values()) == 0):
+            return None
+        assert v is not None
+        if not all(self.space.is_full(r) for r in self.nest.own) or not _is_long(v):
+            return None
+        read = [(r.offset, r.dtype) for e in self.nest.exprs.values() for r in reads(e)]
+        found = [*read, *((at, root.dtype) for root, at in self.nest.own.items())]
+        lost = {
+            a: sum(_is_beside(at, a, v) and self._is_lost(at, d, a, v) for at, d in found)
+            for a in self.rows
+            if _is_long(a)
+        }
+        best = max(lost, key=lost.__getitem__, default=None)
+        return best if best is not None and lost[best] else None
+
+    def _is_lost(self, at: Affine, dtype: DType, row: Axis, v: Axis) -> bool:
+        """Whether lines that a row reads are gone when its neighbour reads them: too many for half
+        of the nearest cache, or for the sets of it in which they lie."""
+        inside = self.rows[self.rows.index(row) + 1 :]
+        lines = hint(prod([v.size, *(a.size for a in inside if at.coefficient(a) != 0)]))
+        step = hint(at.coefficient(v)) * dtype.nbytes
+        sets = SETS // gcd(SETS, abs(step) // LINE) if step % LINE == 0 else SETS
+        cached = cache_nbytes(self.emission.info, 0) // (2 * LINE)
+        return bool(lines > min(cached, sets * cached // SETS))
+
+    def _turn(self, turned: Axis, lanes: int) -> None:
+        """Make tiles of lanes by lanes, some of them along the turned axis for each instance."""
+        assert self.vector is not None
+        self.turned, self.width = turned, min(lanes, self.vector.size)
+        self.height = min(lanes, turned.size)
+        self.blocks = Axis(ceil_div(turned.size, self.height * SQUARES))
+        self.rows = [self.blocks, *(a for a in self.rows if a is not turned)]
+        self.chunks = ceil_div(self.vector.size, self._chunk_size())
 
     def emit(self) -> Grid:
         grid_rows, loop_rows = self._rows_on_grid()
@@ -147,7 +202,7 @@ class _Loops:
             stop = binary("min", stop, full)
 
         def body(i: Node) -> None:
-            self._passes(self._tiled(scope, v, i, None))
+            self._each_tile(scope, v, i, None)
 
         if may_be_positive(full):
             self.b.loop(start, stop, self.width, body)
@@ -156,13 +211,31 @@ class _Loops:
 
     def _tail(self, scope: Tiles, v: Axis, full: int) -> None:
         def emit() -> None:
-            self._passes(self._tiled(scope, v, const(full, I64), const(v.size - full, I64)))
+            self._each_tile(scope, v, const(full, I64), const(v.size - full, I64))
 
         if is_one(self.chunks):
             emit()
             return
         with self.b.when(binary("eq", self.chunk, self.chunks - 1)):
             emit()
+
+    def _each_tile(self, scope: Tiles, v: Axis, base: Node, limit: Node | None) -> None:
+        """A tile of the vector axis, or of it and the turned one."""
+        if self.turned is None or self.blocks is None:
+            self._passes(self._tiled(scope, v, base, limit))
+            return
+        turned, across = self.turned, TileAxis(v, base, self.width, limit)
+        first = mul(scope.values[self.blocks], self.height * SQUARES)
+        end = add(first, self.height * SQUARES)
+        if not divides(self.height * SQUARES, turned.size):
+            end = binary("min", end, turned.size)
+
+        def body(i: Node) -> None:
+            left = None if divides(self.height, turned.size) else sub(turned.size, i)
+            axes = TileAxis(turned, i, self.height, left), across
+            self._passes(Tiles(self.emission, {}, axes, scope))
+
+        self.b.loop(first, end, self.height, body)
 
     def _tiled(self, scope: Tiles, v: Axis, base: Node, limit: Node | None) -> Tiles:
         return Tiles(self.emission, {}, (TileAxis(v, base, self.width, limit),), scope)
@@ -262,6 +335,15 @@ class _Loops:
             else:
                 self._compute(scope, root)
         return [carried[r] for r in sums]
+
+
+def _is_beside(at: Affine, row: Axis, v: Axis) -> bool:
+    """Whether neighbours along a row axis lie side by side, and those along v do not."""
+    return bool(at.coefficient(row) == 1 and at.coefficient(v) not in (0, 1))
+
+
+def _is_long(axis: Axis) -> bool:
+    return axis.source is None and is_fixed(axis.size) and axis.size >= LEAST
 
 
 def _terms(root: Node) -> int:

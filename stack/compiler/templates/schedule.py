@@ -50,6 +50,8 @@ class LoopStyle:
     """The sizes that the rules choose."""
     transfers: bool = False
     """Whether DMA fills the scratchpads of cores, for which neighbouring instances are merged."""
+    squares: bool = False
+    """Whether tiles have two axes where some elements lie along one and some along the other."""
 
 
 Problem = MatmulShape | LoopProblem
