@@ -16,14 +16,10 @@ from stack.framework.errors import TracingError
 from stack.framework.flags import Flags
 from stack.framework.flat import homes
 from stack.framework.request import Inlining
+from stack.framework.spread import Source, divided
 from stack.framework.tensor import Tensor
 from stack.framework.tree import Spec, flatten
-from stack.runtime.array import Array
 from stack.runtime.plan import Bound, Plan
-
-Source = int | Cell | Array
-"""Where an input of a captured plan comes from at each call: the argument of that number, a cell, a
-constant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +114,8 @@ def _captured(
     device = common_device(cells) if cells else default_device()
     inputs = tuple(inline.add_input(leaf) for leaf in inline.inputs)
     request = GraphRequest(tuple(outputs), inputs, tuple(updates))
+    request, more = divided(trace.function, request, sources)
+    sources += more
     plan = engine(device).plan(request, keep=False, general=general)  # its function keeps it
     flags = Flags(trace.flags)
     return Captured(plan, device, tuple(sources), tuple(states), results, len(tensors), flags)

@@ -88,7 +88,11 @@ class FlatParameters:
 
     def settle(self) -> None:
         if any(m.node is not v for m, v in zip(self.members, self._views, strict=True)):
-            self.assign(self.layout.join([m.node for m in self.members]))
+            joined = self.layout.join([m.node for m in self.members])
+            if joined is self.cell.node:  # as they were before a trace
+                self._views = [m.node for m in self.members]
+            else:
+                self.assign(joined)
 
     def assign(self, flat: Node) -> None:
         """Give all members new values."""

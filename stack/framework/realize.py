@@ -20,6 +20,7 @@ from stack.framework.cell import Cell, become, owners, stale, traces, unsettled
 from stack.framework.devices import engine
 from stack.framework.errors import TracingError, where_called
 from stack.framework.request import Inlining
+from stack.framework.spread import check_whole
 
 
 def array_of(cell: Cell) -> Any:
@@ -42,7 +43,8 @@ def arrays_of(cells: Sequence[Cell]) -> list[Any]:
     if missing:
         for device, group in by_device(missing).items():
             computed.update(zip(group, compute([c.node for c in group], device), strict=True))
-    return [computed[c] if c in computed else _known(c.node) for c in cells]
+    found = [computed[c] if c in computed else _known(c.node) for c in cells]
+    return [check_whole(a, c.node.type) for a, c in zip(found, cells, strict=True)]
 
 
 def realize(*cells: Cell) -> None:
@@ -87,7 +89,7 @@ def compute(nodes: Sequence[Node], device: str) -> tuple[Any, ...]:
 
 def _run(device: str, outputs: Sequence[Node], inline: Inlining) -> tuple[Any, ...]:
     inputs = tuple([inline.add_input(leaf) for leaf in inline.inputs])
-    arrays = [store.arrays[leaf] for leaf in inline.inputs]
+    arrays = [check_whole(store.arrays[leaf], leaf.type) for leaf in inline.inputs]
     return engine(device).plan(GraphRequest(tuple(outputs), inputs)).run(arrays)
 
 

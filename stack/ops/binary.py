@@ -12,6 +12,7 @@ from hal.tile.node import Node, Type
 from stack import ops as g
 from stack.ops.operator import Attrs, Operator, OpKind
 from stack.ops.rules import alike, need
+from stack.ops.sharding import elementwise
 from stack.ops.table import (
     ALL,
     FLOATS,
@@ -75,12 +76,39 @@ def _chosen(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
 _BITS = INTS | {DType.BOOL}
 _BASE, _DIVISOR = ((0.5, 2.0), None), (None, (0.5, 2.0))
 
-add: Operator = binary("add", NUMBERS, "a + b; integers wrap", by(np.add), lambda n, d: (d, d))
-sub: Operator = binary(
-    "sub", NUMBERS, "a - b; integers wrap", by(np.subtract), lambda n, d: (d, g.neg(d))
+add: Operator = binary(
+    "add",
+    NUMBERS,
+    "a + b; integers wrap",
+    by(np.add),
+    lambda n, d: (d, d),
+    sharding=elementwise((0, 1)),
 )
-mul: Operator = binary("mul", NUMBERS, "a * b; integers wrap", by(np.multiply), _mul)
-div: Operator = binary("div", FLOATS, "a / b", by(np.true_divide), _div, smooth=_DIVISOR)
+sub: Operator = binary(
+    "sub",
+    NUMBERS,
+    "a - b; integers wrap",
+    by(np.subtract),
+    lambda n, d: (d, g.neg(d)),
+    sharding=elementwise((0, 1)),
+)
+mul: Operator = binary(
+    "mul",
+    NUMBERS,
+    "a * b; integers wrap",
+    by(np.multiply),
+    _mul,
+    sharding=elementwise((0,), (1,)),
+)
+div: Operator = binary(
+    "div",
+    FLOATS,
+    "a / b",
+    by(np.true_divide),
+    _div,
+    smooth=_DIVISOR,
+    sharding=elementwise((0,)),
+)
 pow: Operator = binary(
     "pow",
     FLOATS,
@@ -112,4 +140,5 @@ where: Operator = define(
     _where,
     lower=lambda n, xs: tile.where(*xs),
     data=(1, 2),
+    sharding=elementwise((1, 2)),
 )

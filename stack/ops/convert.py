@@ -13,6 +13,7 @@ from hal.tile.numeric import NUMPY, bounds
 from stack.ops.error import GraphError
 from stack.ops.operator import Attrs, NDArray, OpKind
 from stack.ops.rules import need_asked
+from stack.ops.sharding import Sharding, elementwise, every_axis, is_wider
 from stack.ops.table import ALL, NUMBERS, define, doubled, rounded, widened
 
 
@@ -69,6 +70,7 @@ _CAST = define(
     _cast,
     _cast_gradient,
     lower=_lower_cast,
+    sharding=Sharding(every_axis, lambda n: ((0,),) if is_wider(n) else (), pointwise=True),
 )
 _BITCAST = define(
     "bitcast",
@@ -79,6 +81,7 @@ _BITCAST = define(
     _as_bits,
     lambda n, xs: np.ascontiguousarray(xs[0]).view(NUMPY[n.dtype]).reshape(n.shape),
     lower=_lower_bitcast,
+    sharding=elementwise(),
 )
 
 

@@ -36,6 +36,7 @@ from stack.ops.operator import (
     Together,
 )
 from stack.ops.rules import KINDS, need
+from stack.ops.sharding import Link, Sharding
 from stack.ops.table import ALL, NUMBERS, OPS, define, widened
 
 __all__ = [
@@ -237,6 +238,7 @@ def _row(
     gradient: Gradient,
     call: Callable[[Node], RankCall] | CollectiveKind,
     in_place: bool = False,
+    lead: tuple[int, int] = (0, 0),
     arity: int | None = 1,
     reads: int = 1,
     **more: Any,
@@ -264,8 +266,22 @@ def _row(
         attrs=frozenset({"group", "name", *attrs.split()}),
         marks=frozenset({"turn"}),
         exchange=Exchange(together, call, in_place, reads),
+        sharding=Sharding(partial(_links, lead), _linear, pointwise=in_place),
         **more,
     )
+
+
+def _links(lead: tuple[int, int], n: Node) -> list[Link]:
+    """Ranks along another axis of the mesh have parts of every axis that is not the ranks' own,
+    which the first `lead` axes of the operand and of the value are."""
+    before, after = lead
+    rest = (None,) * (len(n.srcs) - 1)
+    return [Link((before + i, *rest), after + i) for i in range(len(n.srcs[0].shape) - before)]
+
+
+def _linear(n: Node) -> Sequence[tuple[int, ...]]:
+    is_sum = dict(n.attrs).get("kind", "sum") in ("sum", "avg")
+    return ((0,),) if is_sum and n.dtype.is_float else ()
 
 
 _ALL_REDUCE = _row(
@@ -306,6 +322,7 @@ _ALL_GATHER = _row(
     lambda n, ranks: [np.stack(_firsts(ranks))] * len(ranks),
     lambda n, d: (reduce_scatter("sum", d, **_by(n)),),
     CollectiveKind.ALL_GATHER,
+    lead=(0, 1),
 )
 _REDUCE_SCATTER = _row(
     "reduce_scatter",
@@ -315,6 +332,7 @@ _REDUCE_SCATTER = _row(
     lambda n, ranks: list(_combined(n, ranks)),
     _of_reduce_scatter,
     CollectiveKind.REDUCE_SCATTER,
+    lead=(1, 0),
 )
 _ALL_TO_ALL = _row(
     "all_to_all",
@@ -324,6 +342,7 @@ _ALL_TO_ALL = _row(
     _transposed,
     lambda n, d: (all_to_all(d, **_by(n)),),
     CollectiveKind.ALL_TO_ALL,
+    lead=(1, 1),
 )
 _ALL_TO_ALL_V = _row(
     "all_to_all_v",
@@ -333,6 +352,7 @@ _ALL_TO_ALL_V = _row(
     _partly_transposed,
     _of_all_to_all_v,
     CollectiveKind.ALL_TO_ALL,
+    lead=(1, 1),
     arity=2,
     reads=2,
     data=(0,),

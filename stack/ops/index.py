@@ -13,6 +13,7 @@ from stack import ops as g
 from stack.ops.error import GraphError
 from stack.ops.operator import Attrs, NDArray, OpKind
 from stack.ops.rules import axis_of, need, need_axis
+from stack.ops.sharding import Link, Sharding, Share, linear_in, same_attributes
 from stack.ops.table import ALL, INDEX, NUMBERS, define, doubled, rounded
 
 
@@ -60,6 +61,42 @@ def _added(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     return srcs[0]
 
 
+def _taken_links(n: Node) -> list[Link]:
+    """Of x all but the axis, of which a rank that has a part gives 0 for positions of others; then
+    the axes of the index."""
+    axis, (x, index) = n["axis"], n.srcs
+    more = len(index.shape)
+    free = [
+        Link((i, None), i if i < axis else i - 1 + more) for i in range(len(x.shape)) if i != axis
+    ]
+    places = [Link((None, j), axis + j) for j in range(more)]
+    return [*free, *places, Link((axis, None), None, "sum", contiguous=True)]
+
+
+def _added_links(n: Node) -> list[Link]:
+    """Of base all; a rank that has a part of the axis adds what is for it. Updates of several ranks
+    are parts of a sum, of which the base is one."""
+    axis, (base, index, _) = n["axis"], n.srcs
+    more = len(index.shape)
+    free = [
+        Link((i, None, i if i < axis else i - 1 + more), i)
+        for i in range(len(base.shape))
+        if i != axis
+    ]
+    places = [Link(("sum", j, axis + j), None, "sum") for j in range(more)]
+    return [*free, *places, Link((axis, None, None), axis, contiguous=True)]
+
+
+def _shifted(n: Node, srcs: tuple[Node, ...], type: Type, share: Share | None) -> Node:
+    """Positions count from where the rank's part of the axis begins."""
+    if share is None or srcs[0].shape[n["axis"]] == n.srcs[0].shape[n["axis"]]:
+        return same_attributes(n, srcs, type, share)
+    index = srcs[1]
+    begin = g.mul(share.rank, g.const(share.part, share.rank.dtype))
+    moved = g.sub(index, g.broadcast(g.cast(begin, index.dtype), index.shape))
+    return same_attributes(n, (srcs[0], moved, *srcs[2:]), type, share)
+
+
 _GATHER = define(
     "gather",
     OpKind.INDEX,
@@ -71,6 +108,7 @@ _GATHER = define(
     _gather_gradient,
     attrs=frozenset({"axis"}),
     data=(0,),
+    sharding=Sharding(_taken_links, linear_in((0,)), _shifted),
 )
 _SCATTER_ADD = define(
     "scatter_add",
@@ -84,6 +122,7 @@ _SCATTER_ADD = define(
     lambda n, d: (d, None, gather(d, n.srcs[1], n["axis"])),
     attrs=frozenset({"axis"}),
     data=(0, 2),
+    sharding=Sharding(_added_links, linear_in((0, 2)), _shifted),
 )
 
 

@@ -16,6 +16,7 @@ from stack.ops.error import GraphError
 from stack.ops.numeric import canonical
 from stack.ops.operator import Attrs, Gradient, NDArray, Operator, OpKind, Reference, Rule
 from stack.ops.rules import axes_of, axis_of, need, need_asked, need_axes, need_axis, same
+from stack.ops.sharding import Link, Sharding, Share, elementwise, linear_in, unchanged_axes
 from stack.ops.table import ALL, NUMBERS, define, doubled, rounded
 
 Arrays = tuple[NDArray, ...]
@@ -223,12 +224,56 @@ def _moves(
     gradient: Gradient,
     *attrs: str,
     arity: int | None = 1,
+    sharding: Sharding | None = None,
 ) -> Operator:
-    names, kind = frozenset(attrs), OpKind.MOVEMENT
-    marks = frozenset({"tag"} if name == "contiguous" else ())
-    return define(
-        name, kind, ALL, meaning, arity, rule, reference, gradient, attrs=names, marks=marks
-    )
+    kind, marks = OpKind.MOVEMENT, frozenset({"tag"} if name == "contiguous" else ())
+    more = {"attrs": frozenset(attrs), "marks": marks, "sharding": sharding or _KEEPING}
+    return define(name, kind, ALL, meaning, arity, rule, reference, gradient, **more)
+
+
+_KEEPING = Sharding(unchanged_axes, linear_in((0,)))
+
+
+def _permuted_links(n: Node) -> list[Link]:
+    return [Link((p,), axis) for axis, p in enumerate(n["perm"])]
+
+
+def _expanded_links(n: Node) -> list[Link]:
+    sizes = zip(n.srcs[0].shape, n.shape, strict=True)
+    return [Link((axis if a == b else None,), axis) for axis, (a, b) in enumerate(sizes)]
+
+
+def _kept_links(n: Node) -> list[Link]:
+    """The axes that a slice or padding leaves alone."""
+    cut = zip(n.srcs[0].shape, n.shape, strict=True)
+    return [Link((axis,), axis) for axis, (a, b) in enumerate(cut) if a == b]
+
+
+def _other_links(n: Node) -> list[Link]:
+    """Of a window and its adjoint all axes but the one that is cut, which is one or two."""
+    (x,), axis = n.srcs, n["axis"]
+    more, less = (2, 1) if len(n.shape) > len(x.shape) else (1, 2)
+    before = [Link((i,), i) for i in range(axis)]
+    return [*before, *(Link((i,), i - less + more) for i in range(axis + less, len(x.shape)))]
+
+
+def _cut(n: Node, srcs: tuple[Node, ...], type: Type, share: Share | None) -> Node:
+    """A slice that leaves the axis alone of which a rank has a part."""
+    (x,), whole = srcs, n.srcs[0].shape
+    stop = [x.shape[i] if x.shape[i] != a else n["stop"][i] for i, a in enumerate(whole)]
+    return slice(x, n["start"], stop, n["step"])
+
+
+def _flipped_links(n: Node) -> list[Link]:
+    return [Link((axis,), axis) for axis in range(len(n.shape)) if axis not in n["axes"]]
+
+
+def _joined_links(n: Node) -> list[Link]:
+    return [Link((i,) * len(n.srcs), i) for i in range(len(n.shape)) if i != n["axis"]]
+
+
+def _all_linear(n: Node) -> Sequence[tuple[int, ...]]:
+    return (tuple(range(len(n.srcs))),) if n.dtype.is_float else ()
 
 
 _RESHAPE = _moves(
@@ -237,6 +282,7 @@ _RESHAPE = _moves(
     _refilled,
     lambda n, xs: xs[0].reshape(n.shape),
     lambda n, d: (reshape(d, n.srcs[0].shape),),
+    sharding=Sharding(lambda n: (), linear_in((0,)), regroups=True),
 )
 _PERMUTE = _moves(
     "permute",
@@ -245,6 +291,7 @@ _PERMUTE = _moves(
     lambda n, xs: xs[0].transpose(n["perm"]),
     lambda n, d: (permute(d, np.argsort(n["perm"]).tolist()),),
     "perm",
+    sharding=Sharding(_permuted_links, linear_in((0,))),
 )
 _EXPAND = _moves(
     "expand",
@@ -252,6 +299,7 @@ _EXPAND = _moves(
     _grown,
     lambda n, xs: np.broadcast_to(xs[0], n.shape),
     _unexpand,
+    sharding=Sharding(_expanded_links, linear_in((0,))),
 )
 _SLICE = _moves(
     "slice",
@@ -262,6 +310,7 @@ _SLICE = _moves(
     "start",
     "stop",
     "step",
+    sharding=Sharding(_kept_links, linear_in((0,)), _cut),
 )
 _FLIP = _moves(
     "flip",
@@ -270,8 +319,21 @@ _FLIP = _moves(
     lambda n, xs: np.flip(xs[0], n["axes"]),
     lambda n, d: (flip(d, n["axes"]),),
     "axes",
+    sharding=Sharding(_flipped_links, linear_in((0,))),
 )
-_PAD = _moves("pad", "x surrounded by `value`", _padded, _pad, _unpad, "lo", "hi", "value")
+_PAD = _moves(
+    "pad",
+    "x surrounded by `value`",
+    _padded,
+    _pad,
+    _unpad,
+    "lo",
+    "hi",
+    "value",
+    sharding=Sharding(
+        _kept_links, lambda n: ((0,),) if n.dtype.is_float and n["value"] == 0 else ()
+    ),
+)
 _WINDOW = _moves(
     *(
         "window",
@@ -284,6 +346,7 @@ _WINDOW = _moves(
     "size",
     "stride",
     "dilation",
+    sharding=Sharding(_other_links, linear_in((0,))),
 )
 _CONCAT = _moves(
     "concat",
@@ -293,6 +356,7 @@ _CONCAT = _moves(
     _unconcat,
     "axis",
     arity=None,
+    sharding=Sharding(_joined_links, _all_linear),
 )
 _CONTIGUOUS = _moves(
     "contiguous",
@@ -300,6 +364,7 @@ _CONTIGUOUS = _moves(
     same,
     lambda n, xs: np.ascontiguousarray(xs[0]).reshape(n.shape),
     lambda n, d: (d,),
+    sharding=elementwise((0,)),
 )
 _OVERLAP_ADD = define(
     "overlap_add",
@@ -312,6 +377,7 @@ _OVERLAP_ADD = define(
     _windows_again,
     attrs=frozenset({"axis", "length", "stride", "dilation"}),
     decompose=_shifted_or_scattered,
+    sharding=Sharding(_other_links, linear_in((0,))),
 )
 
 

@@ -13,6 +13,7 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node, Type, node
 from stack.comm.messages import RankCall
 from stack.ops.error import GraphError
+from stack.ops.sharding import Sharding
 
 NDArray = np.ndarray[Any, Any]
 Attrs = Mapping[str, Any]
@@ -122,6 +123,8 @@ class Operator:
     """Which operands share one of `dtypes`; () for all."""
     exchange: Exchange | None = field(default=None, repr=False)
     """Of operators that several ranks compute."""
+    sharding: Sharding | None = field(default=None, repr=False)
+    """How ranks compute parts of it; None where each rank computes the whole."""
     face: Face | None = None
     """None where users do not meet it by this row."""
     expensive: bool = False

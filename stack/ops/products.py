@@ -12,6 +12,7 @@ from stack import ops as g
 from stack.ops.error import GraphError
 from stack.ops.operator import Attrs, NDArray, OpKind
 from stack.ops.rules import need
+from stack.ops.sharding import Link, Sharding, linear_in
 from stack.ops.table import FLOATS, INDEX, define, doubled, rounded
 
 
@@ -43,6 +44,14 @@ def _type(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     return Type((*a.shape[:-1], b.shape[-1]), dtype)
 
 
+def _links(n: Node) -> list[Link]:
+    """Batch axes, rows of a, columns of b, and the axis of the sums."""
+    rank = len(n.shape)
+    batch = [Link((axis, axis), axis) for axis in range(rank - 2)]
+    rows, columns = Link((rank - 2, None), rank - 2), Link((None, rank - 1), rank - 1)
+    return [*batch, rows, columns, Link((rank - 1, rank - 2), None, "sum")]
+
+
 _MATMUL = define(
     "matmul",
     OpKind.CONTRACT,
@@ -52,6 +61,7 @@ _MATMUL = define(
     _type,
     _matmul,
     _gradient,
+    sharding=Sharding(_links, linear_in((0,), (1,))),
 )
 
 

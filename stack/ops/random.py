@@ -9,6 +9,7 @@ from hal.tile import build as tile
 from hal.tile.node import Node
 from stack.ops.operator import NDArray, Operator, OpKind
 from stack.ops.rules import alike
+from stack.ops.sharding import elementwise
 from stack.ops.table import define
 
 ROUNDS = 10
@@ -83,4 +84,5 @@ philox: Operator = define(
     _reference,
     lower=_lower,
     expensive=True,
+    sharding=elementwise(),
 )

@@ -13,6 +13,7 @@ from stack import ops as g
 from stack.ops.numeric import identity
 from stack.ops.operator import Attrs, NDArray, OpKind
 from stack.ops.rules import axes_of, axis_of, need, need_axes, need_axis, need_kind
+from stack.ops.sharding import Link, Sharding, unchanged_axes
 from stack.ops.table import ALL, NUMBERS, define, doubled, rounded, widened
 
 _NUMPY = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
@@ -110,6 +111,18 @@ def _position(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     return Type((*x.shape[:axis], 1, *x.shape[axis + 1 :]), DType.I64)
 
 
+def _links(n: Node) -> list[Link]:
+    axes = n["axes"]
+    return [
+        Link((axis,), None, n["kind"]) if axis in axes else Link((axis,), axis)
+        for axis in range(len(n.shape))
+    ]
+
+
+def _linear(n: Node) -> Sequence[tuple[int, ...]]:
+    return ((0,),) if n["kind"] == "sum" and n.dtype.is_float else ()
+
+
 _REDUCE = define(
     "reduce",
     OpKind.REDUCE,
@@ -122,6 +135,7 @@ _REDUCE = define(
     _reduce,
     _gradient,
     attrs=frozenset({"kind", "axes"}),
+    sharding=Sharding(_links, _linear),
 )
 _EXTREME = define(
     "extreme",
@@ -146,6 +160,7 @@ _ARGMAX = define(
     lambda n, xs: np.asarray(np.argmax(widened(xs[0]), axis=n["axis"], keepdims=True)),
     attrs=frozenset({"axis"}),
     decompose=_best,
+    sharding=Sharding(unchanged_axes),
 )
 _ARGMIN = define(
     "argmin",
@@ -157,6 +172,7 @@ _ARGMIN = define(
     lambda n, xs: np.asarray(np.argmin(widened(xs[0]), axis=n["axis"], keepdims=True)),
     attrs=frozenset({"axis"}),
     decompose=_best,
+    sharding=Sharding(unchanged_axes),
 )
 
 

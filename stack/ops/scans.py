@@ -11,6 +11,7 @@ from hal.tile.node import Node, Type
 from stack import ops as g
 from stack.ops.operator import Attrs, NDArray, OpKind
 from stack.ops.rules import axis_of, need_axis, need_kind
+from stack.ops.sharding import Link, Sharding
 from stack.ops.table import NUMBERS, define, doubled, rounded
 
 _NUMPY = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
@@ -70,6 +71,10 @@ def _type(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     return srcs[0]
 
 
+def _links(n: Node) -> list[Link]:
+    return [Link((axis,), axis) for axis in range(len(n.shape)) if axis != n["axis"]]
+
+
 _SCAN = define(
     "scan",
     OpKind.SCAN,
@@ -80,6 +85,7 @@ _SCAN = define(
     _scan,
     _gradient,
     attrs=frozenset({"kind", "axis"}),
+    sharding=Sharding(_links),
 )
 
 

@@ -14,6 +14,7 @@ from hal.tile.numeric import DTYPES, NUMPY
 from stack.ops.error import GraphError
 from stack.ops.operator import Attrs, Gradient, NDArray, Operator, OpKind, Reference, Rule
 from stack.ops.rules import alike, compared
+from stack.ops.sharding import elementwise
 
 FLOATS = frozenset(d for d in DType if d.is_float)
 INTS = frozenset(d for d in DType if d.is_int)
@@ -85,6 +86,7 @@ def _elementwise(
 ) -> Operator:
     if "decompose" not in more:
         more.setdefault("lower", same_name)
+    more.setdefault("sharding", elementwise())
     kind = OpKind.ELEMENTWISE
     return define(name, kind, dtypes, meaning, arity, rule, reference, gradient, **more)
 

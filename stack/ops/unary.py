@@ -10,6 +10,7 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
 from stack.ops.operator import Face, Operator
+from stack.ops.sharding import elementwise
 from stack.ops.table import FLOATS, INTS, NUMBERS, by, exactly, unary
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -34,6 +35,7 @@ neg: Operator = unary(
     "-x; integers wrap",
     by(np.negative),
     lambda n, d: (g.neg(d),),
+    sharding=elementwise((0,)),
     face=Face(symbol="-x", in_place=True, aten="neg", onnx="Neg"),
 )
 abs: Operator = unary(

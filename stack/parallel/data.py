@@ -35,7 +35,7 @@ def data_parallel(model: Module, mesh: Mesh, axis: str = "data") -> DataParallel
 
     Raises InvalidCall when models differ, and what ends a group of ranks.
     """
-    device = _device_of([*model.parameters(), *model.buffers()])
+    device = device_of([*model.parameters(), *model.buffers()])
     ranks = Ranks.join(mesh, axis, device)
     if ranks.group is not None:
         try:
@@ -121,7 +121,8 @@ class DataParallel:
         self.close()
 
 
-def _device_of(tensors: Sequence[Tensor]) -> str:
+def device_of(tensors: Sequence[Tensor]) -> str:
+    """The device of a model's tensors. Raises InvalidCall where they are on several, or none."""
     devices = sorted({t.device for t in tensors})
     if len(devices) != 1:
         raise InvalidCall(

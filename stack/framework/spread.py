@@ -1,0 +1,65 @@
+"""Values of which this rank has a part only.
+
+A cell's node is of the whole value, and its array may be this rank's part of it: then the functions
+that are captured with it are divided among the ranks, and nothing else can read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from hal.core.errors import InvalidCall
+from stack.compiler.program import GraphRequest
+from stack.framework.cell import Cell
+from stack.framework.errors import TracingError
+from stack.runtime.array import Array
+
+Source = int | Cell | Array
+"""Where an input of a captured plan comes from at each call: the argument of that number, a cell, a
+constant."""
+
+
+class Division(Protocol):
+    """How captured functions are divided among ranks."""
+
+    def divided(
+        self, function: str, request: GraphRequest, sources: Sequence[Source]
+    ) -> tuple[GraphRequest, list[Source]]:
+        """What this rank computes of a request whose inputs come from `sources`, and the sources of
+        further inputs of its own."""
+        ...
+
+
+divisions: dict[int, Division] = {}
+"""Who has spread a cell, by the cell's serial number."""
+
+
+def divided(
+    function: str, request: GraphRequest, sources: Sequence[Source]
+) -> tuple[GraphRequest, list[Source]]:
+    """`Division.divided` of the cells that the function reads; the request itself where it reads
+    none that is spread. Raises TracingError for cells of two divisions."""
+    found = {
+        id(d): d
+        for s in sources
+        if isinstance(s, Cell) and (d := divisions.get(s.serial)) is not None
+    }
+    if not found:
+        return request, []
+    if len(found) > 1:
+        raise TracingError(
+            f"{function!r} reads values that {len(found)} calls of `parallel` have spread; spread "
+            "models that one function trains by one call"
+        )
+    return next(iter(found.values())).divided(function, request, sources)
+
+
+def check_whole(array: Array, cell_type: object) -> Array:
+    """The array itself. Raises InvalidCall where it is a rank's part of a value of another type."""
+    if array.type != cell_type:
+        raise InvalidCall(
+            f"this rank has {array.type} of a value of {cell_type}, which is spread over ranks: "
+            "read it in a captured function, or within `gathered()` of what `parallel` gave"
+        )
+    return array

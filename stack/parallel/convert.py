@@ -1,0 +1,340 @@
+"""Changing the placement of a value: what a rank computes and exchanges for it, and what it
+sends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node, Type
+from stack import ops as g
+from stack.ops.sharding import Share
+from stack.parallel.buckets import buckets
+from stack.parallel.placement import (
+    SUM,
+    WHOLE,
+    Packed,
+    Part,
+    Partial,
+    Placement,
+    Replicated,
+    Row,
+    Sharded,
+    elements,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The ranks along an axis of a mesh: how many, what their devices' engines call them, and a
+    node for the number of this one, a scalar i64. `name` gives each exchange what all ranks call
+    it."""
+
+    size: int
+    group: str
+    rank: Node
+    name: Callable[[str], str]
+
+
+Step = tuple[str, int]
+"""A kind of exchange, and the bytes that a rank sends in it."""
+
+
+def route(type: Type, a: Placement, b: Placement, ranks: int) -> tuple[Step, ...] | None:
+    """What is exchanged to change a placement; None where it is no use to try.
+
+    Bytes are those of the algorithms that send least: of S bytes among n ranks (n - 1) / n * S for
+    a gather or a scatter, twice that for a reduction, and an nth part of it for an all-to-all.
+    """
+    if a == b or isinstance(a, Replicated):
+        return ()
+    nbytes = elements(type, a if isinstance(b, Replicated | Partial) else b) * type.dtype.nbytes
+    share = nbytes * (ranks - 1) // ranks
+    match a, b:
+        case Partial(), Replicated():
+            return (("all_reduce", 2 * share),)
+        case Partial(), Sharded() | Row():
+            return (("reduce_scatter", share),)
+        case Partial("sum"), Packed(parts):
+            return tuple(
+                step
+                for first, last in _stretches(parts)
+                for step in route(
+                    Type((sum(part.size for part in parts[first:last]),), type.dtype),
+                    a,
+                    WHOLE if isinstance(parts[first].placement, Replicated) else Sharded(0),
+                    ranks,
+                )
+                or ()
+            )
+        case Sharded() | Row(), Replicated():
+            return (("all_gather", share),)
+        case Sharded(), Sharded():
+            return (("all_to_all", share // ranks),)
+        case Packed(parts), Replicated():
+            return tuple(
+                step
+                for part in parts
+                for step in route(Type((part.size,), type.dtype), part.placement, b, ranks) or ()
+            )
+        case _:
+            first = route(type, a, WHOLE, ranks)
+            return first if b != SUM and not isinstance(a, Partial) else None
+
+
+def converted(n: Node, type: Type, a: Placement, b: Placement, line: Line) -> Node:
+    """A rank's node of placement b, given that of placement a; `type` is that of the whole."""
+    if a == b:
+        return n
+    match a, b:
+        case Replicated(), Partial():
+            return _on_first(n, line)
+        case Replicated(), Sharded(axis, major):
+            return _own(n, axis, major, line)
+        case Replicated(), Row(size):
+            return _own(_padded(n, size), 0, 1, line)
+        case Replicated(), Packed(parts):
+            cut = _cut(n, [part.size for part in parts])
+            pieces = [_packed_part(x, part, line) for x, part in zip(cut, parts, strict=True)]
+            return g.concat(pieces, 0)
+        case Partial(by), Replicated():
+            return _summed(n, by, line)
+        case Partial(by), Sharded(axis, major):
+            return _scattered(n, by, axis, major, line)
+        case Partial(by), Row(size):
+            return _scattered(_padded(n, size), by, 0, 1, line)
+        case Partial(by), Packed(parts):
+            return _packed(n, by, parts, line)
+        case Sharded(axis, major), Replicated():
+            return _gathered(n, axis, major, line)
+        case Row(), Replicated():
+            flat = g.slice_axis(_gathered(n, 0, 1, line), 0, 0, type.size)
+            return g.reshape(flat, type.shape)
+        case Sharded(axis, major), Sharded(to, minor):
+            return _exchanged(n, axis, major, to, minor, line)
+        case Packed(parts), Replicated():
+            return _unpacked(n, parts, line)
+        case _:
+            whole = converted(n, type, a, WHOLE, line)
+            return converted(whole, type, WHOLE, b, line)
+
+
+def _called(what: str, x: Node, line: Line) -> str:
+    return line.name(f"{what} of {x.type}")
+
+
+def _on_first(n: Node, line: Line) -> Node:
+    """The value on rank 0, and 0 on the others."""
+    zero = g.full_like(n, 0)
+    if n is zero:
+        return n
+    first = g.eq(line.rank, g.const(0, DType.I64))
+    return g.where(g.broadcast(first, n.shape), n, zero)
+
+
+def _own(n: Node, axis: int, major: int, line: Line) -> Node:
+    """The rank's part of a whole value."""
+    part = n.shape[axis] // major // line.size
+    shape = (*n.shape[:axis], major, line.size, part, *n.shape[axis + 1 :])
+    mine = g.gather(g.reshape(n, shape), g.reshape(line.rank, (1,)), axis + 1)
+    return g.reshape(mine, (*n.shape[:axis], major * part, *n.shape[axis + 1 :]))
+
+
+def _padded(n: Node, size: int) -> Node:
+    flat = g.reshape(n, (n.type.size,))
+    return g.pad(flat, (0,), (size - n.type.size,))
+
+
+def _cut(n: Node, sizes: Sequence[int]) -> list[Node]:
+    """A flat value in pieces."""
+    found, begin = [], 0
+    for size in sizes:
+        found.append(g.slice_axis(n, 0, begin, begin + size))
+        begin += size
+    return found
+
+
+def _packed_part(x: Node, part: Part, line: Line) -> Node:
+    """What a rank has of a part, of which x is the whole."""
+    if isinstance(part.placement, Sharded):
+        x = _own(g.slice_axis(x, 0, 0, part.count), 0, part.placement.major, line)
+        return _padded(x, part.local)
+    return converted(x, x.type, WHOLE, part.placement, line)
+
+
+def _summed(n: Node, by: str, line: Line) -> Node:
+    """A concatenation in buckets, so that the first gradients travel while others are computed."""
+    if n.op != "concat":
+        return g.all_reduce(by, n, line.group, _called("gradient" if by == "sum" else by, n, line))
+    pieces = []
+    for bucket in buckets(n.srcs):
+        x = g.concat([n.srcs[i] for i in bucket], n["axis"])
+        pieces.append(g.all_reduce(by, x, line.group, _called("bucket", x, line)))
+    return g.concat(pieces, n["axis"])
+
+
+def _scattered(n: Node, by: str, axis: int, major: int, line: Line) -> Node:
+    """The rank's part of the combined value."""
+    part = n.shape[axis] // major // line.size
+    shape = (*n.shape[:axis], major, line.size, part, *n.shape[axis + 1 :])
+    order = (axis + 1, *(i for i in range(len(shape)) if i != axis + 1))
+    parts = g.permute(g.reshape(n, shape), order)
+    mine = g.reduce_scatter(by, parts, line.group, _called("part", n, line))
+    return g.reshape(mine, (*n.shape[:axis], major * part, *n.shape[axis + 1 :]))
+
+
+def _gathered(n: Node, axis: int, major: int, line: Line) -> Node:
+    every = g.all_gather(n, line.size, line.group, _called("whole", n, line))
+    return _joined(every, axis, major)
+
+
+def _joined(every: Node, axis: int, major: int) -> Node:
+    """Parts of an axis, which lie along a first axis, in their order."""
+    size, *shape = every.shape
+    part = shape[axis] // major
+    split = g.reshape(every, (size, *shape[:axis], major, part, *shape[axis + 1 :]))
+    order = list(range(1, len(split.shape)))
+    order.insert(axis + 1, 0)
+    moved = g.permute(split, order)
+    return g.reshape(moved, (*shape[:axis], major * size * part, *shape[axis + 1 :]))
+
+
+def _exchanged(n: Node, axis: int, major: int, to: int, minor: int, line: Line) -> Node:
+    """Parts along one axis for parts along another one."""
+    if axis == to:
+        return _own(_gathered(n, axis, major, line), to, minor, line)
+    part = n.shape[to] // minor // line.size
+    shape = (*n.shape[:to], minor, line.size, part, *n.shape[to + 1 :])
+    order = (to + 1, *(i for i in range(len(shape)) if i != to + 1))
+    parts = g.permute(g.reshape(n, shape), order)
+    rest = (*n.shape[:to], minor * part, *n.shape[to + 1 :])
+    parts = g.reshape(parts, (line.size, *rest))
+    every = g.all_to_all(parts, line.group, _called("parts", n, line))
+    return _joined(every, axis, major)
+
+
+def _packed(n: Node, by: str, parts: Sequence[Part], line: Line) -> Node:
+    """Each rank's pieces of the sum of a flat value: neighbours that are divided in rows by one
+    exchange for a bucket of them."""
+    sources = n.srcs if n.op == "concat" and _is_cut_as(n, parts) else ()
+    pieces = list(sources or _cut(n, [part.size for part in parts]))
+    found: list[Node] = []
+    for first, last in _stretches(parts):
+        own = pieces[first:last]
+        if isinstance(parts[first].placement, Row):
+            for bucket in buckets(own):
+                rows = [
+                    g.reshape(own[i], (line.size, own[i].shape[0] // line.size)) for i in bucket
+                ]
+                x = g.concat(rows, 1)
+                found.append(g.reduce_scatter(by, x, line.group, _called("part", x, line)))
+        elif isinstance(parts[first].placement, Replicated):
+            x = g.concat(own, 0)
+            found.append(g.all_reduce(by, x, line.group, _called("sum", x, line)))
+        else:
+            for x, part in zip(own, parts[first:last], strict=True):
+                assert isinstance(part.placement, Sharded)
+                x = _scattered(g.slice_axis(x, 0, 0, part.count), by, 0, part.placement.major, line)
+                found.append(_padded(x, part.local))
+    return g.concat(found, 0)
+
+
+def _is_cut_as(n: Node, parts: Sequence[Part]) -> bool:
+    return [s.shape[0] for s in n.srcs] == [part.size for part in parts]
+
+
+def _stretches(parts: Sequence[Part]) -> list[tuple[int, int]]:
+    """Neighbours whose placements are of one kind."""
+    found, first = [], 0
+    for i in range(1, len(parts) + 1):
+        if i == len(parts) or type(parts[i].placement) is not type(parts[first].placement):
+            found.append((first, i))
+            first = i
+    return found
+
+
+def _unpacked(n: Node, parts: Sequence[Part], line: Line) -> Node:
+    """The whole of a flat value."""
+    pieces = _cut(n, [part.local for part in parts])
+    found: list[Node] = []
+    for first, last in _stretches(parts):
+        own = pieces[first:last]
+        if isinstance(parts[first].placement, Row):
+            for bucket in buckets(own):
+                x = g.concat([own[i] for i in bucket], 0)
+                every = g.all_gather(x, line.size, line.group, _called("whole", x, line))
+                begin = 0
+                for i in bucket:
+                    width = own[i].shape[0]
+                    rows = g.slice_axis(every, 1, begin, begin + width)
+                    found.append(g.reshape(rows, (line.size * width,)))
+                    begin += width
+        else:
+            for x, part in zip(own, parts[first:last], strict=True):
+                if isinstance(part.placement, Sharded):
+                    used = g.slice_axis(x, 0, 0, part.count // line.size)
+                    whole = _gathered(used, 0, part.placement.major, line)
+                    found.append(_padded(whole, part.size))
+                else:
+                    found.append(x)
+    return g.concat(found, 0)
+
+
+def kept_elements(n: Node, placement: Placement, type: Type, line: Line) -> Node | None:
+    """bool of a rank's shape: which of its elements are the ones that count in a sum over all
+    ranks: not those of gaps, and those of whole parts on rank 0 alone. None where all are."""
+    first = g.eq(line.rank, g.const(0, DType.I64))
+    match placement:
+        case Row(size) if size > type.size:
+            return _before(n.shape[0], type.size, line)
+        case Packed(parts):
+            pieces = []
+            for part in parts:
+                if isinstance(part.placement, Replicated):
+                    inside = g.lt(
+                        g.arange(part.local), g.full((part.local,), part.count, DType.I64)
+                    )
+                    pieces.append(g.and_(inside, g.broadcast(first, (part.local,))))
+                elif isinstance(part.placement, Row):
+                    pieces.append(_before(part.local, part.count, line))
+                else:
+                    count = part.count // line.size
+                    pieces.append(
+                        g.lt(g.arange(part.local), g.full((part.local,), count, DType.I64))
+                    )
+            return g.concat(pieces, 0)
+        case _:
+            return None
+
+
+def _before(local: int, count: int, line: Line) -> Node:
+    return g.lt(row_positions(local, line), g.full((local,), count, DType.I64))
+
+
+def row_positions(local: int, line: Line) -> Node:
+    """i64, where a rank's elements are among those of a row."""
+    begin = g.mul(line.rank, g.const(local, DType.I64))
+    return g.add(g.arange(local), g.broadcast(begin, (local,)))
+
+
+def packed_positions(parts: Sequence[Part], line: Line) -> Node:
+    """i64, where a rank's elements are in the flat array."""
+    pieces, begin = [], 0
+    for part in parts:
+        if isinstance(part.placement, Row):
+            own = row_positions(part.local, line)
+        elif isinstance(part.placement, Sharded):
+            major = part.placement.major
+            share = Share(line.rank, line.size, part.count, major)
+            own = _padded(share.positions(), part.local)
+        else:
+            own = g.arange(part.local)
+        pieces.append(g.add(own, g.full_like(own, begin)))
+        begin += part.size
+    return g.concat(pieces, 0)
+
+
+def sent(steps: Sequence[Step]) -> int:
+    """The bytes of all exchanges."""
+    return sum(nbytes for _, nbytes in steps)

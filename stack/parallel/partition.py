@@ -1,0 +1,235 @@
+"""A graph of whole tensors becomes the graph of a rank, for one axis of a mesh. Pure.
+
+Several axes are several passes: what a rank of one axis computes is a graph of whole tensors for
+the next. Every rank has the same graph; its number is an input, which is read when a plan runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node, Type, toposort
+from stack import ops as g
+from stack.ops import OPS, is_exchange
+from stack.ops.error import GraphError
+from stack.ops.sharding import Share
+from stack.parallel.convert import (
+    Line,
+    converted,
+    kept_elements,
+    packed_positions,
+    row_positions,
+)
+from stack.parallel.placement import (
+    WHOLE,
+    Packed,
+    Placement,
+    Replicated,
+    Row,
+    Sharded,
+    fits,
+    local_type,
+)
+from stack.parallel.solve import PRICE, Chooser, Price
+from stack.parallel.ways import Way, candidates, cut_parts, divided, known_ways
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How a graph's values lie along an axis of a mesh. `inputs` has each input's placement, whole
+    where it says nothing, and `computed` what the rank makes of it before anything reads it;
+    `outputs` has each output's placement, in their order."""
+
+    size: int
+    group: str
+    inputs: Mapping[Node, Placement]
+    computed: Mapping[Node, Placement]
+    outputs: Sequence[Placement]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A rank's graph: `outputs`, the whole graph's inputs with those of the rank, and the node of
+    the rank's number, a scalar i64 input. `whole` counts operators that every rank computes as a
+    whole for want of a rule, with the bytes of their results."""
+
+    outputs: tuple[Node, ...]
+    inputs: Mapping[Node, Node]
+    rank: Node
+    whole: Mapping[str, int]
+
+
+def partitioned(
+    outputs: Sequence[Node],
+    spread: Spread,
+    rank: Node,
+    name: Callable[[str], str] = lambda what: what,
+    price: Price = PRICE,
+    only: Mapping[Node, Way] | None = None,
+) -> Cut:
+    """What each rank of an axis computes. `rank` is the input node for its number; `name` gives an
+    exchange what all ranks call it. `only` has the ways of nodes for which there is no choice.
+
+    Raises GraphError for a placement that does not fit its value.
+    """
+    order = list(toposort(outputs))
+    line = Line(spread.size, spread.group, rank, name)
+    stored = {n: spread.inputs.get(n, WHOLE) for n in order if n.op == "input"}
+    read = {n: spread.computed.get(n, p) for n, p in stored.items()}
+    for n, p in (*stored.items(), *read.items(), *zip(outputs, spread.outputs, strict=True)):
+        if not fits(n.type, p, spread.size):
+            raise GraphError(f"{n.type} cannot be placed as {p} on {spread.size} ranks")
+    flats = {n.shape[0] for n, p in stored.items() if isinstance(p, Packed)}
+    stored, read = ({n: _plain(p) for n, p in given.items()} for given in (stored, read))
+    wanted = [(n, _plain(p)) for n, p in zip(outputs, spread.outputs, strict=True)]
+    known = candidates(order, read, dict(wanted), flats, spread.size)
+    options = {
+        n: [only[n]]
+        if only and n in only
+        else [Way((), read[n])]
+        if n.op == "input"
+        else known_ways(n, known, spread.size)
+        for n in order
+    }
+    chosen = Chooser(order, options, wanted, spread.size, price).choose()
+    return _Rewriting(order, chosen, stored, line, wanted).cut()
+
+
+def _plain(p: Placement) -> Placement:
+    """A flat array whose parts are all whole is whole."""
+    if isinstance(p, Packed) and all(part.placement == WHOLE for part in p.parts):
+        return WHOLE
+    return p
+
+
+class _Rewriting:
+    """The rank's nodes, by the whole ones and the placements in which they are there."""
+
+    def __init__(
+        self,
+        order: Sequence[Node],
+        chosen: Mapping[Node, Way],
+        stored: Mapping[Node, Placement],
+        line: Line,
+        wanted: Sequence[tuple[Node, Placement]],
+    ) -> None:
+        self.order, self.chosen, self.stored, self.line = order, chosen, stored, line
+        self.wanted = wanted
+        self.made: dict[tuple[Node, Placement], Node] = {}
+
+    def cut(self) -> Cut:
+        inputs: dict[Node, Node] = {}
+        whole: Counter[str] = Counter()
+        for n in self.order:
+            way = self.chosen[n]
+            if n.op == "input":
+                own = g.input(n["slot"], local_type(n.type, self.stored[n], self.line.size))
+                inputs[n] = own
+                self.made[n, self.stored[n]] = own
+                continue
+            srcs = tuple(self._as(s, p) for s, p in zip(n.srcs, way.operands, strict=True))
+            self.made[n, way.result] = self._local(n, way, srcs)
+            if OPS[n.op].sharding is None and n.op != "const":
+                whole[n.op] += n.type.nbytes
+        outputs = tuple(self._as(n, p) for n, p in self.wanted)
+        return Cut(outputs, inputs, self.line.rank, whole)
+
+    def _as(self, n: Node, p: Placement) -> Node:
+        """The value in a placement: from its own, or from the whole where the rank has that."""
+        if (n, p) not in self.made:
+            own = self.stored[n] if n.op == "input" else self.chosen[n].result
+            if n.op == "input" and self.chosen[n].result != own:
+                self._as(n, WHOLE)
+            whole = self.made.get((n, WHOLE))
+            source = WHOLE if whole is not None else own
+            x = self.made[n, source]
+            self.made[n, p] = converted(x, n.type, source, p, self.line)
+        return self.made[n, p]
+
+    def _local(self, n: Node, way: Way, srcs: tuple[Node, ...]) -> Node:
+        line = self.line
+        if isinstance(way.result, Row | Packed):
+            return self._flat(n, way.result, srcs)
+        if n.op == "reduce" and isinstance(way.operands[0], Row | Packed):
+            (x,) = srcs
+            kept = kept_elements(x, way.operands[0], n.srcs[0].type, line)
+            if kept is not None:
+                x = g.where(kept, x, g.full_like(x, 0))
+            return g.reshape(g.reduce("sum", x), n.shape)
+        if n.op == "slice" and isinstance(way.operands[0], Packed):
+            return self._sliced(n, way.operands[0], srcs[0])
+        type = local_type(n.type, way.result, line.size)
+        row = OPS[n.op].sharding
+        if row is None or isinstance(way.result, Replicated):
+            return OPS[n.op](*srcs, asked=type, **dict(n.attrs))
+        share = None
+        if way.share is not None:
+            share = Share(line.rank, line.size, *way.share)
+        return row.local(n, srcs, type, share)
+
+    def _flat(self, n: Node, result: Row | Packed, srcs: tuple[Node, ...]) -> Node:
+        """Operators on values that are flat on each rank."""
+        line = self.line
+        type = local_type(n.type, result, line.size)
+        match n.op:
+            case "expand":
+                return g.broadcast(g.reshape(srcs[0], ()), type.shape)
+            case "arange" if isinstance(result, Row):
+                return g.cast(row_positions(type.shape[0], line), n.dtype)
+            case "arange" if isinstance(result, Packed):
+                return g.cast(packed_positions(result.parts, line), n.dtype)
+            case "slice":
+                source = self.chosen_operand(n, 0)
+                assert isinstance(source, Packed)
+                return self._sliced(n, source, srcs[0])
+            case "concat":
+                assert isinstance(result, Packed)
+                pieces = []
+                cut = divided(result, [s.shape[0] for s in n.srcs]) or []
+                for x, parts in zip(srcs, cut, strict=True):
+                    gap = sum(part.local for part in parts) - x.shape[0]
+                    pieces.append(g.pad(x, (0,), (gap,)))
+                return g.concat(pieces, 0)
+            case "pad":
+                return g.pad(srcs[0], (0,), (type.shape[0] - srcs[0].shape[0],))
+            case "reshape":
+                return srcs[0]
+            case _:
+                return OPS[n.op](*srcs, asked=type, **dict(n.attrs))
+
+    def chosen_operand(self, n: Node, i: int) -> Placement:
+        return self.chosen[n].operands[i]
+
+    def _sliced(self, n: Node, source: Packed, x: Node) -> Node:
+        found = cut_parts(source, n["start"][0], n["stop"][0])
+        assert found is not None
+        begin, local, placement = found
+        if isinstance(placement, Sharded):
+            local //= self.line.size
+        return g.slice_axis(x, 0, begin, begin + local)
+
+
+def rank_input(slot: int) -> Node:
+    """The input for a rank's number along an axis."""
+    return g.input(slot, Type((), DType.I64))
+
+
+def traffic(outputs: Sequence[Node], sizes: Mapping[str, int]) -> Counter[tuple[str, str]]:
+    """The bytes that a rank sends in one run, by group and kind of exchange; `sizes` has the number
+    of ranks of each group."""
+    found: Counter[tuple[str, str]] = Counter()
+    for n in toposort(outputs):
+        if is_exchange(n):
+            ranks = sizes[n["group"]]
+            large = max(n.type.nbytes, n.srcs[0].type.nbytes)
+            times = 2 if n.op == "all_reduce" else 1
+            found[n["group"], n.op] += times * (large * (ranks - 1) // ranks)
+    return found
+
+
+def calls(outputs: Sequence[Node]) -> Counter[tuple[str, str]]:
+    """How many exchanges of each kind a run makes, by group."""
+    return Counter((n["group"], n.op) for n in toposort(outputs) if is_exchange(n))

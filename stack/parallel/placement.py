@@ -1,0 +1,136 @@
+"""Where the elements of a value are among the ranks along one axis of a mesh."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hal.tile.node import Type
+from stack.framework.flat import ALIGNMENT
+
+
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """Every rank has all of them."""
+
+    def __str__(self) -> str:
+        return "whole"
+
+
+@dataclass(frozen=True, slots=True)
+class Sharded:
+    """Each rank has an equal part of an axis. The axis is seen as (major, ranks, part), of which a
+    rank has its index of the middle: with `major` 1 a rank's part is in one piece."""
+
+    axis: int
+    major: int = 1
+
+    def __str__(self) -> str:
+        return f"shard({self.axis})" if self.major == 1 else f"shard({self.axis}, {self.major})"
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Every rank has a value; combined by `by` (sum, prod, min or max) they are the value."""
+
+    by: str = "sum"
+
+    def __str__(self) -> str:
+        return f"partial {self.by}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Each rank has an equal part of the elements in row-major order, behind which 0 follow up to
+    `size` elements. So a value of any shape is divided."""
+
+    size: int
+
+    def __str__(self) -> str:
+        return f"row({self.size})"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Elements of a flat array: `count` of them, then a gap up to `size`, placed as Replicated,
+    Sharded along their one axis, or Row of `size`. A rank has `local` of them."""
+
+    count: int
+    size: int
+    placement: Placement
+    local: int
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Parts of a flat array one after the other, each with a placement of its own. What the gaps
+    hold is not kept; it counts as 0."""
+
+    parts: tuple[Part, ...]
+
+    def __str__(self) -> str:
+        return f"packed({len(self.parts)} parts)"
+
+
+Placement = Replicated | Sharded | Partial | Row | Packed
+WHOLE = Replicated()
+SUM = Partial()
+
+
+def aligned(count: int) -> int:
+    """Elements with the gap behind them that a flat array has."""
+    return -(-count // ALIGNMENT) * ALIGNMENT
+
+
+def part_of(count: int, size: int, placement: Placement, ranks: int) -> Part:
+    """The part of a flat array with so many elements and so many with the gap."""
+    if isinstance(placement, Sharded):
+        return Part(count, size, placement, aligned(count // ranks))
+    local = size // ranks if isinstance(placement, Row) else size
+    return Part(count, size, placement, local)
+
+
+def local_type(type: Type, placement: Placement, ranks: int) -> Type:
+    """What a rank has of a value of this type."""
+    match placement:
+        case Sharded(axis):
+            shape = [n // ranks if i == axis else n for i, n in enumerate(type.shape)]
+            return type.with_shape(shape)
+        case Row(size):
+            return type.with_shape((size // ranks,))
+        case Packed(parts):
+            return type.with_shape((sum(part.local for part in parts),))
+        case _:
+            return type
+
+
+def fits(type: Type, placement: Placement, ranks: int) -> bool:
+    """Whether values of this type can be placed so."""
+    match placement:
+        case Sharded(axis, major):
+            inside = 0 <= axis < len(type.shape) and type.shape[axis] > 0
+            return inside and type.shape[axis] % (major * ranks) == 0
+        case Row(size):
+            return size % ranks == 0 and size >= type.size
+        case Packed(parts):
+            return type.shape == (sum(part.size for part in parts),)
+        case _:
+            return True
+
+
+def single(part: Part) -> Placement:
+    """The placement of one part as a flat value of `size` elements."""
+    if not isinstance(part.placement, Sharded) or part.count == part.size:
+        return part.placement
+    return Packed((part,))
+
+
+def elements(type: Type, placement: Placement) -> int:
+    """The elements that are divided, with the gaps."""
+    match placement:
+        case Row(size):
+            return size
+        case Packed(parts):
+            return sum(part.size for part in parts)
+        case _:
+            return math.prod(type.shape)

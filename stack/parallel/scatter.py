@@ -1,0 +1,84 @@
+"""Values of the host cut into those of the ranks, and put together again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hal.tile.node import Type
+from stack.parallel.placement import Packed, Partial, Placement, Row, Sharded
+
+Array = NDArray[Any]
+
+_BY = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
+
+
+def placed_value(x: Array, placement: Placement, ranks: int, rank: int) -> Array:
+    """What rank `rank` has of a value; gaps hold 0. A value that is Partial is on rank 0."""
+    match placement:
+        case Sharded(axis, major):
+            split = _split(x.shape, axis, major, ranks)
+            own = np.take(x.reshape(split), rank, axis + 1)
+            return np.ascontiguousarray(own.reshape(_merged(own.shape, axis)))
+        case Row(size):
+            flat = np.zeros(size, x.dtype)
+            flat[: x.size] = x.reshape(-1)
+            return np.ascontiguousarray(flat.reshape(ranks, -1)[rank])
+        case Packed(parts):
+            pieces, begin = [], 0
+            for part in parts:
+                own = np.zeros(part.local, x.dtype)
+                given = placed_value(x[begin : begin + part.count], part.placement, ranks, rank)
+                own[: given.size] = given
+                pieces.append(own)
+                begin += part.size
+            return np.concatenate(pieces)
+        case Partial():
+            return x if rank == 0 else np.zeros_like(x)
+        case _:
+            return x
+
+
+def whole_value(values: Sequence[Array], placement: Placement, type: Type) -> Array:
+    """The value of which these are the ranks' parts. Gaps hold 0."""
+    ranks = len(values)
+    match placement:
+        case Sharded(axis, major):
+            part = values[0].shape[axis] // major
+            shape = (*values[0].shape[:axis], major, part, *values[0].shape[axis + 1 :])
+            joined = np.stack([v.reshape(shape) for v in values], axis + 1)
+            return joined.reshape(type.shape)
+        case Row():
+            return np.concatenate(values)[: type.size].reshape(type.shape)
+        case Packed(parts):
+            whole, begin, local = np.zeros(type.shape, values[0].dtype), 0, 0
+            for part in parts:
+                own = [v[local : local + part.local] for v in values]
+                if isinstance(part.placement, Sharded):
+                    own = [v[: part.count // ranks] for v in own]
+                count = Type((part.count,), type.dtype)
+                if isinstance(part.placement, Sharded | Row):
+                    found = whole_value(own, part.placement, count)
+                else:
+                    found = own[0][: part.count]
+                whole[begin : begin + part.count] = found
+                begin += part.size
+                local += part.local
+            return whole
+        case Partial(by):
+            return np.asarray(reduce(_BY[by], values))
+        case _:
+            return values[0]
+
+
+def _split(shape: Sequence[int], axis: int, major: int, ranks: int) -> tuple[int, ...]:
+    part = shape[axis] // major // ranks
+    return (*shape[:axis], major, ranks, part, *shape[axis + 1 :])
+
+
+def _merged(shape: Sequence[int], axis: int) -> tuple[int, ...]:
+    return (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])

@@ -1,0 +1,419 @@
+"""Which way each operator is computed: that of least cost over the whole graph.
+
+Each value chooses a way, and in which placements it is wanted besides the one that it has then;
+each of its readers chooses among those. Exchanges are paid once for a value, however many read it.
+That is a minimum over a graph of variables with costs between neighbours, which is found by
+sequential tree-reweighted messages (Kolmogorov, IEEE TPAMI 28(10), 2006); a descent on the exact
+costs ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from heapq import heappop, heappush
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hal.tile.node import Node, Type
+from stack.parallel.convert import route
+from stack.parallel.placement import SUM, Placement
+from stack.parallel.ways import Way, work
+
+Costs = NDArray[np.float64]
+NEVER = 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What counts: bytes that a rank sends, in units of themselves, a call for itself, and what a
+    rank computes. A product is dear, so that ranks share it rather than exchange less."""
+
+    call: float = 512.0
+    operation: float = 1 / 8
+    byte: float = 1 / 32
+
+
+PRICE = Price()
+
+
+@dataclass(slots=True)
+class _Graph:
+    """Variables by number, the costs of their states, and of pairs of states."""
+
+    own: list[Costs] = field(default_factory=list)
+    edges: list[tuple[int, int, Costs]] = field(default_factory=list)
+
+    def add(self, costs: Sequence[float] | Costs) -> int:
+        self.own.append(np.asarray(costs, np.float64))
+        return len(self.own) - 1
+
+
+_Offers = list[tuple[Placement, frozenset[Placement]]]
+
+
+class Chooser:
+    """Costs of one graph."""
+
+    def __init__(
+        self,
+        order: Sequence[Node],
+        ways: Mapping[Node, Sequence[Way]],
+        wanted: Sequence[tuple[Node, Placement]],
+        ranks: int,
+        price: Price,
+    ) -> None:
+        """`wanted` has the placement of each output."""
+        self.order, self.ways, self.ranks, self.price = order, ways, ranks, price
+        self.wanted = wanted
+        self.readers: dict[Node, list[tuple[Node, int]]] = {n: [] for n in order}
+        for n in order:
+            for i, s in enumerate(n.srcs):
+                self.readers[s].append((n, i))
+        self._ends: dict[Node, list[Placement]] = {n: [] for n in order}
+        for n, p in wanted:
+            self._ends[n].append(p)
+        self._steps: dict[tuple[Type, Placement, Placement], float] = {}
+        self._unit = max([1, *(n.type.nbytes for n in order)]) / 1e6
+
+    def step(self, type: Type, a: Placement, b: Placement) -> float:
+        """The cost of one change of placement."""
+        key = type, a, b
+        if key not in self._steps:
+            steps = route(type, a, b, self.ranks)
+            self._steps[key] = (
+                NEVER if steps is None else sum(n + self.price.call for _, n in steps) / self._unit
+            )
+        return self._steps[key]
+
+    def spread(self, type: Type, a: Placement, targets: frozenset[Placement]) -> float:
+        """The cost to have a value in these placements, made from it or from one another."""
+        left, have, total = [t for t in targets if t != a], [a], 0.0
+        while left:
+            cost, best = min(
+                ((self.step(type, s, t), i) for i, t in enumerate(left) for s in have),
+            )
+            total += cost
+            have.append(left.pop(best))
+        return total
+
+    def compute(self, n: Node, way: Way) -> float:
+        done = work(n, way, self.ranks)
+        each = self.price.operation if n.op == "matmul" else self.price.byte
+        return done * each / self._unit
+
+    def total(self, chosen: Mapping[Node, Way]) -> float:
+        """The exact cost of an assignment, in the units that are compared."""
+        return sum(
+            self.compute(n, chosen[n])
+            + self.spread(n.type, chosen[n].result, self._read(n, chosen))
+            for n in self.order
+        )
+
+    def _read(self, n: Node, chosen: Mapping[Node, Way]) -> frozenset[Placement]:
+        read = {chosen[c].operands[i] for c, i in self.readers[n]}
+        return frozenset(read | set(self._ends[n]))
+
+    def choose(self, sweeps: int = 24) -> dict[Node, Way]:
+        """The way of each node."""
+        graph, number, offers = self._variables()
+        lazy = self._lazily()
+        self._descend(lazy)
+        found = []
+        for state in (self._states(lazy, graph, number, offers), _minimum(graph, sweeps)):
+            improved = _improved(graph, state)
+            chosen = {n: self.ways[n][improved[number[n]]] for n in self.order}
+            self._descend(chosen)
+            found.append(chosen)
+        return min(found, key=self.total)
+
+    def _states(
+        self,
+        chosen: Mapping[Node, Way],
+        graph: _Graph,
+        number: Mapping[Node, int],
+        offers: Mapping[Node, tuple[int, _Offers]],
+    ) -> list[int]:
+        """The states of all variables for an assignment. A value that is read in more placements
+        than a state has keeps the first ones: what is left out is mended by what follows."""
+        state = [0] * len(graph.own)
+        for n in self.order:
+            state[number[n]] = self.ways[n].index(chosen[n])
+            if n in offers:
+                which, states = offers[n]
+                r, read = chosen[n].result, self._read(n, chosen)
+                fitting = [i for i, (a, have) in enumerate(states) if a == r and read <= have]
+                state[which] = fitting[0] if fitting else states.index((r, frozenset([r])))
+        return state
+
+    def _lazily(self) -> dict[Node, Way]:
+        """Each node the way that is cheapest where its operands are, and sums as late as may be."""
+        chosen: dict[Node, Way] = {}
+        for n in self.order:
+
+            def cost(way: Way, n: Node = n) -> tuple[float, int, bool]:
+                pairs = [
+                    (s, chosen[s].result, p) for s, p in zip(n.srcs, way.operands, strict=True)
+                ]
+                moved = sum(self.step(s.type, a, p) for s, a, p in pairs)
+                changes = sum(a != p for _, a, p in pairs)
+                return moved + self.compute(n, way), changes, way.result != SUM
+
+            chosen[n] = min(self.ways[n], key=cost)
+        return chosen
+
+    def _descend(self, chosen: dict[Node, Way], rounds: int = 4) -> None:
+        for _ in range(rounds):
+            changed = False
+            for n in self.order:
+                if len(self.ways[n]) == 1:
+                    continue
+                near = list(dict.fromkeys(n.srcs))
+
+                def cost(way: Way, n: Node = n, near: list[Node] = near) -> float:
+                    chosen[n] = way
+                    around = (
+                        self.spread(s.type, chosen[s].result, self._read(s, chosen)) for s in near
+                    )
+                    own = self.spread(n.type, way.result, self._read(n, chosen))
+                    return self.compute(n, way) + own + sum(around)
+
+                old = chosen[n]
+                best, least = old, cost(old)
+                for way in self.ways[n]:
+                    if (now := cost(way)) < least - 1e-9:
+                        best, least = way, now
+                chosen[n] = best
+                changed = changed or best is not old
+            if not changed:
+                return
+
+    def _variables(
+        self,
+    ) -> tuple[_Graph, dict[Node, int], dict[Node, tuple[int, _Offers]]]:
+        """The variables and their costs: each node's way, and in which placements its value is to
+        be had where several read it."""
+        graph = _Graph()
+        number: dict[Node, int] = {}
+        offers: dict[Node, tuple[int, _Offers]] = {}
+        tables: dict[Any, Costs] = {}
+        key: Any
+        for n in self.order:
+            options = self.ways[n]
+            own = np.array([self.compute(n, way) for way in options])
+            results = tuple(way.result for way in options)
+            ends = frozenset(self._ends[n])
+            fan = len(self.readers[n])
+            if fan < 2 and not ends:
+                number[n] = graph.add(own)
+            else:
+                number[n] = graph.add(own)
+                labels = self._labels(n)
+                states = _states(results, labels)
+                costs = [
+                    self.spread(n.type, r, have) if ends <= have else NEVER for r, have in states
+                ]
+                which = graph.add(costs)
+                key = "result", results, tuple(states)  # variables of one kind share a table
+                if key not in tables:
+                    tables[key] = np.array(
+                        [[0.0 if a == r else NEVER for r, _ in states] for a in results]
+                    )
+                graph.edges.append((number[n], which, tables[key]))
+                offers[n] = which, states
+            for i, s in enumerate(n.srcs):
+                asked = tuple(way.operands[i] for way in options)
+                if s in offers:
+                    source, given_states = offers[s]
+                    key = ("offer", tuple(given_states), asked)
+                    if key not in tables:
+                        tables[key] = np.array(
+                            [[0.0 if a in h else NEVER for a in asked] for _, h in given_states]
+                        )
+                else:
+                    source, given = number[s], tuple(way.result for way in self.ways[s])
+                    key = "step", s.type, given, asked
+                    if key not in tables:
+                        tables[key] = np.array(
+                            [[self.step(s.type, a, b) for b in asked] for a in given]
+                        )
+                graph.edges.append((source, number[n], tables[key]))
+        return graph, number, offers
+
+    def _labels(self, n: Node) -> tuple[Placement, ...]:
+        asked = {way.operands[i]: None for c, i in self.readers[n] for way in self.ways[c]}
+        return tuple(asked | dict.fromkeys(self._ends[n]))
+
+
+@lru_cache(maxsize=4096)
+def _states(
+    results: tuple[Placement, ...], labels: tuple[Placement, ...]
+) -> list[tuple[Placement, frozenset[Placement]]]:
+    """A value's placement, and all in which it is to be had: at most two more."""
+    found = []
+    for r in dict.fromkeys(results):
+        others = [p for p in labels if p != r]
+        for more in range(min(2, len(others)) + 1):
+            found += [(r, frozenset((r, *extra))) for extra in combinations(others, more)]
+    return found
+
+
+def _minimum(graph: _Graph, sweeps: int) -> list[int]:
+    """A state for each variable, of nearly least cost in all. Edges go from lower to higher
+    numbers."""
+    ahead: list[list[int]] = [[] for _ in graph.own]
+    behind: list[list[int]] = [[] for _ in graph.own]
+    for e, (a, b, _) in enumerate(graph.edges):
+        ahead[a].append(e)
+        behind[b].append(e)
+    up = [np.zeros(len(graph.own[b])) for _, b, _ in graph.edges]
+    down = [np.zeros(len(graph.own[a])) for a, _, _ in graph.edges]
+    weight = [1 / max(len(ahead[i]), len(behind[i]), 1) for i in range(len(graph.own))]
+
+    def belief(i: int) -> Costs:
+        total = graph.own[i].copy()
+        for e in behind[i]:
+            total += up[e]
+        for e in ahead[i]:
+            total += down[e]
+        return total
+
+    best: tuple[float, list[int]] = (float("inf"), [])
+    for sweep in range(sweeps):
+        for i in range(len(graph.own)):
+            if not ahead[i]:
+                continue
+            total = weight[i] * belief(i)
+            for e in ahead[i]:
+                table = graph.edges[e][2]
+                sent = ((total - down[e])[:, None] + table).min(0)
+                up[e] = sent - sent.min()
+        for i in reversed(range(len(graph.own))):
+            if not behind[i]:
+                continue
+            total = weight[i] * belief(i)
+            for e in behind[i]:
+                table = graph.edges[e][2]
+                sent = (table + (total - up[e])[None, :]).min(1)
+                down[e] = sent - sent.min()
+        if sweep % 4 == 3:
+            found = _decoded(graph, ahead, behind, down)
+            best = min(best, found)
+    return best[1]
+
+
+def _improved(graph: _Graph, state: list[int], rounds: int = 60, patience: int = 12) -> list[int]:
+    """A state for each variable, of at most the cost of those given: again and again variables that
+    form a forest get the best states given all others, which is exact. The forests are drawn, and
+    the same for equal graphs."""
+    near: list[list[tuple[int, Costs]]] = [[] for _ in graph.own]
+    for a, b, table in graph.edges:
+        near[a].append((b, table))
+        near[b].append((a, table.T))
+    draw = np.random.default_rng(len(graph.own))
+    idle = 0
+    for turn in range(rounds):
+        order = _order(near, draw, turn)
+        before = [state[i] for i in order]
+        _settle_forest(graph, near, order, state)
+        idle = 0 if [state[i] for i in order] != before else idle + 1
+        if idle == patience:
+            break
+    return state
+
+
+def _order(near: list[list[tuple[int, Costs]]], draw: np.random.Generator, turn: int) -> list[int]:
+    """Variables in the order in which a forest is to take them: along neighbours, so that its trees
+    are large, by priorities that are drawn."""
+    priority = draw.random(len(near))
+    if turn % 3 == 0:
+        return [int(i) for i in np.argsort(priority)]
+    heap: list[tuple[float, int]] = []
+    seen = [False] * len(near)
+    found = []
+    for start in np.argsort(priority):
+        if seen[start]:
+            continue
+        heappush(heap, (0.0, int(start)))
+        seen[start] = True
+        while heap:
+            _, i = heappop(heap)
+            found.append(i)
+            for j, _ in near[i]:
+                if not seen[j]:
+                    seen[j] = True
+                    heappush(heap, (float(priority[j]) / len(near[j]), j))
+    return found
+
+
+def _settle_forest(
+    graph: _Graph, near: list[list[tuple[int, Costs]]], order: Sequence[int], state: list[int]
+) -> None:
+    """Take variables in this order as long as they form a forest, and give them the states of least
+    cost; all others keep theirs."""
+    component = list(range(len(near)))
+
+    def find(i: int) -> int:
+        while component[i] != i:
+            component[i] = component[component[i]]
+            i = component[i]
+        return i
+
+    inside = [False] * len(near)
+    for i in order:
+        roots = [find(j) for j, _ in near[i] if inside[j]]
+        if len(set(roots)) == len(roots):
+            inside[i] = True
+            for root in roots:
+                component[root] = i
+    costs: dict[int, Costs] = {}
+    for i in order:
+        if inside[i]:
+            own = graph.own[i].copy()
+            for j, table in near[i]:
+                if not inside[j]:
+                    own += table[:, state[j]]
+            costs[i] = own
+    done = [False] * len(near)
+    for root in order:
+        if not inside[root] or done[root]:
+            continue
+        done[root] = True
+        tree: list[tuple[int, int, Costs]] = []
+        stack = [root]
+        while stack:
+            i = stack.pop()
+            for j, table in near[i]:
+                if inside[j] and not done[j]:
+                    done[j] = True
+                    tree.append((i, j, table))
+                    stack.append(j)
+        best: dict[int, NDArray[np.intp]] = {}
+        for i, j, table in reversed(tree):
+            total = table + costs[j][None, :]
+            best[j] = total.argmin(1)
+            costs[i] = costs[i] + total.min(1)
+        state[root] = int(costs[root].argmin())
+        for i, j, _ in tree:
+            state[j] = int(best[j][state[i]])
+
+
+def _decoded(
+    graph: _Graph, ahead: list[list[int]], behind: list[list[int]], down: list[Costs]
+) -> tuple[float, list[int]]:
+    state: list[int] = []
+    cost = 0.0
+    for i, own in enumerate(graph.own):
+        paid = own.copy()
+        for e in behind[i]:
+            paid += graph.edges[e][2][state[graph.edges[e][0]]]
+        total = paid.copy()
+        for e in ahead[i]:
+            total += down[e]
+        state.append(int(total.argmin()))
+        cost += float(paid[state[-1]])
+    return cost, state

@@ -1,0 +1,171 @@
+"""Training one model on many ranks by what a strategy says, with script and model as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from hal.core.dtypes import DType
+from stack.compiler.program import GraphRequest
+from stack.framework import Tensor, store
+from stack.framework.cell import Cell
+from stack.framework.devices import engine
+from stack.framework.nn import Module
+from stack.framework.optim.optimizer import Optimizer
+from stack.framework.realize import isolate, realize
+from stack.framework.spread import Source, divisions
+from stack.parallel.agree import agree
+from stack.parallel.data import device_of
+from stack.parallel.divide import (
+    Explained,
+    Layout,
+    check_axes,
+    check_patterns,
+    divide,
+    in_order,
+    layouts_of,
+)
+from stack.parallel.mesh import Mesh
+from stack.parallel.placement import WHOLE, local_type
+from stack.parallel.ranks import Ranks
+from stack.parallel.scatter import placed_value, whole_value
+from stack.parallel.strategy import AxisLayout, Strategy
+
+
+def parallel(model: Module, mesh: Mesh, strategy: Strategy, *optimizers: Optimizer) -> Parallel:
+    """Spread a model and its optimizers over the ranks of a mesh; all of them call it, before the
+    first step.
+
+    From then on every function under `jit` that reads parameters or states is computed by the ranks
+    together: the function is traced as on one device, with whole tensors, and each rank computes
+    its part of that. All ranks call it with the same arguments, those of the whole batch, and get
+    the same results, which are those of one device up to the order of sums; random draws are those
+    of one device. Raises InvalidCall for a strategy that does not fit the mesh, the model or its
+    sizes, on every rank, and when the ranks' models differ.
+    """
+    check_axes(dict(zip(mesh.axes, mesh.sizes, strict=True)), strategy)
+    device = device_of([*model.parameters(), *model.buffers()])
+    order = in_order(strategy)
+    check_patterns(model, strategy)
+    layouts = layouts_of(model, order, optimizers)
+    lines: list[Ranks] = []
+    try:
+        for axis in order:
+            lines.append(Ranks.join(mesh, axis.name, device))
+            group = lines[-1].group
+            if group is not None:
+                agree(group, model, device)
+        return Parallel(strategy, device, order, lines, layouts)
+    except BaseException:
+        for line in lines:
+            line.leave()
+        raise
+
+
+class Parallel:
+    """A model spread over ranks. `explained` has what each captured function exchanges. Use it in a
+    `with` block, at whose end every rank has the whole model again."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        device: str,
+        axes: Sequence[AxisLayout],
+        lines: Sequence[Ranks],
+        layouts: Mapping[Tensor, Layout],
+    ) -> None:
+        """Use `parallel`."""
+        self.strategy = strategy
+        self.explained: list[Explained] = []
+        self._device, self._axes, self._lines = device, axes, lines
+        self._layouts = dict(layouts)
+        self._by_serial = {cell.serial: layout for cell, layout in layouts.items()}
+        own = engine(device)
+        self._ranks = [own.put(np.int64(line.rank), DType.I64) for line in lines]
+        self._is_open = True
+        self._scatter()
+
+    def divided(
+        self, function: str, request: GraphRequest, sources: Sequence[Source]
+    ) -> tuple[GraphRequest, list[Source]]:
+        """What this rank computes of a captured function, and its numbers along the axes."""
+        layouts = [self._by_serial.get(s.serial) if isinstance(s, Cell) else None for s in sources]
+        arguments = [s if isinstance(s, int) else None for s in sources]
+        groups = [line.name for line in self._lines]
+        found, said = divide(function, request, layouts, arguments, self._axes, groups)
+        self.explained.append(said)
+        return found, [r for r, line in zip(self._ranks, self._lines, strict=True) if line.size > 1]
+
+    # values
+
+    def _scatter(self) -> None:
+        """Keep this rank's part of each value."""
+        store.settle()
+        realize(*self._layouts)
+        isolate(cell for cell in self._layouts if cell.node not in store.arrays)
+        for cell, layout in self._layouts.items():
+            value = engine(self._device).get(store.arrays[cell.node])
+            for p, line in zip(layout, self._lines, strict=True):
+                value = placed_value(value, p, line.size, line.rank)
+            self._keep(cell, value)
+            divisions[cell.serial] = self
+
+    def _gather(self) -> None:
+        """Get every value whole; all ranks call it."""
+        for cell, layout in self._layouts.items():
+            value = engine(self._device).get(store.arrays[cell.node])
+            types = [cell.node.type]
+            for p, line in zip(layout, self._lines, strict=True):
+                types.append(local_type(types[-1], p, line.size))
+            for k in reversed(range(len(layout))):
+                group = self._lines[k].group
+                if group is not None and layout[k] != WHOLE:
+                    every = list(group.all_gather(np.ascontiguousarray(value)))
+                    value = whole_value(every, layout[k], types[k])
+            self._keep(cell, value.reshape(cell.node.shape))
+            divisions.pop(cell.serial, None)
+
+    def _keep(self, cell: Tensor, value: Any) -> None:
+        store.arrays[cell.node] = engine(self._device).put(value, cell.node.dtype)
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Within the block every rank has the whole values, to read them or to save a `state_dict`;
+        at its end they are divided again. All ranks enter it."""
+        self._gather()
+        try:
+            yield
+        finally:
+            self._scatter()
+
+    def close(self) -> None:
+        """Give every rank the whole model, and leave the groups. All ranks call it. Idempotent."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            self._gather()
+        finally:
+            for line in self._lines:
+                line.leave()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """After an error nothing is gathered: other ranks may not come to it."""
+        if kind is None:
+            self.close()
+            return
+        self._is_open = False
+        for line in self._lines:
+            line.leave()

@@ -1,0 +1,285 @@
+"""A graph cut for ranks, by the interpreter: all ranks' graphs side by side against one's."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hal.core.errors import InvalidCall
+from stack import ops as g
+from stack.framework.cell import Cell
+from stack.framework.spread import divisions
+from stack.ir.interpret import interpret
+from stack.ir.verify import verify
+from stack.ir.world import Program, interpret_world
+from stack.ops import OPS
+from stack.parallel.divide import divide, in_order, layouts_of
+from stack.parallel.partition import Spread, partitioned, rank_input
+from stack.parallel.placement import WHOLE, Partial, Sharded, fits, local_type
+from stack.parallel.scatter import placed_value, whole_value
+from stack.parallel.strategy import Strategy, context, data, tensor, zero
+from stack.parallel.ways import ways
+from tests.ops.cases import EVERY, Maker, drawn
+from tests.parallel import spread_gpt
+from tests.parallel.spread_gpt import MEGATRON, STRATEGIES
+
+
+class Recorded:
+    """A function as it is captured, undivided: its request, and where the inputs come from."""
+
+    def divided(self, function, request, sources):
+        self.request, self.sources = request, sources
+        return request, []
+
+
+class Case:
+    """A step of the GPT, whole: graph, layouts by strategy, values of the inputs and outputs."""
+
+    def __init__(self, kind, rows=spread_gpt.ROWS, layers=1):
+        self.model = spread_gpt.model(layers)
+        step, self.optimizer = spread_gpt.stepper(self.model, kind, gradients=False)
+        recorded = Recorded()
+        flats = [shard.flat.cell for shard in self.optimizer.shards]
+        divisions.update({cell.serial: recorded for cell in flats})
+        (batch,) = spread_gpt.batches(1, rows)
+        step(*batch)
+        for cell in flats:
+            del divisions[cell.serial]
+        self.request, self.sources = recorded.request, recorded.sources
+        self.values = [self._value(s, batch) for s in self.sources]
+        inputs = dict(zip(self.request.inputs, self.values, strict=True))
+        self.inputs = inputs
+
+    def _value(self, source, batch):
+        if isinstance(source, int):
+            return batch[source]
+        return source.numpy() if isinstance(source, Cell) else np.asarray(source)
+
+    def divide(self, strategy):
+        axes = in_order(strategy)
+        found = layouts_of(self.model, axes, [self.optimizer])
+        by_serial = {cell.serial: layout for cell, layout in found.items()}
+        layouts = [by_serial.get(s.serial) if isinstance(s, Cell) else None for s in self.sources]
+        arguments = [s if isinstance(s, int) else None for s in self.sources]
+        cut, said = divide("step", self.request, layouts, arguments, axes, [a.name for a in axes])
+        return axes, layouts, cut, said
+
+
+@pytest.fixture(scope="module")
+def cases():
+    made = {}
+
+    def case(kind):
+        if kind not in made:
+            made[kind] = Case(kind)
+        return made[kind]
+
+    return case
+
+
+def places(axes, ranks):
+    """Each rank's place along each axis, and the lines of each axis."""
+    sizes = [a.size for a in axes]
+    at = [tuple(int(i) for i in np.unravel_index(r, sizes)) for r in range(ranks)]
+    lines = {}
+    for k, axis in enumerate(axes):
+        groups = {}
+        for r, place in enumerate(at):
+            groups.setdefault((*place[:k], *place[k + 1 :]), []).append(r)
+        lines[axis.name] = list(groups.values())
+    return at, lines
+
+
+def in_parts(value, layout, axes, place):
+    for p, axis, rank in zip(layout or (), axes, place, strict=False):
+        value = placed_value(value, p, axis.size, rank)
+    return value
+
+
+def run_ranks(case, axes, layouts, cut):
+    """Every rank's outputs."""
+    ranks = int(np.prod([a.size for a in axes]))
+    at, lines = places(axes, ranks)
+    real = [k for k, axis in enumerate(axes) if axis.size > 1]
+    programs = []
+    for place in at:
+        values = [
+            in_parts(v, layout, axes, place) for v, layout in zip(case.values, layouts, strict=True)
+        ]
+        numbers = [np.array(place[k]) for k in real]
+        inputs = dict(zip(cut.inputs, [*values, *numbers], strict=True))
+        programs.append(Program(cut.outputs, inputs))
+    return at, interpret_world(programs, lines)
+
+
+SAMPLED = random.SystemRandom().sample(sorted(STRATEGIES), 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SAMPLED)
+def test_a_step_on_ranks_is_the_step_of_one_device(name, cases):
+    kind = "sgd" if "context" in name else "adamw"
+    case, strategy = cases(kind), STRATEGIES[name](4)
+    axes, layouts, cut, _ = case.divide(strategy)
+    verify(cut.outputs)
+    at, got = run_ranks(case, axes, layouts, cut)
+    found = interpret(case.request.outputs, case.inputs)
+    updated = dict(case.request.updates)
+    for i, (n, whole) in enumerate(zip(case.request.outputs, found, strict=True)):
+        own = {place: outputs[i] for place, outputs in zip(at, got, strict=True)}
+        layout = layouts[updated[i]] if i in updated else None
+        value = gathered(own, layout or (WHOLE,) * len(axes), axes, n.type)
+        error = np.linalg.norm(value.astype(np.float64) - whole)
+        assert error <= 1e-6 * max(np.linalg.norm(whole), 1e-30), (name, i, n.type)
+
+
+def gathered(own, layout, axes, type):
+    """The value of which the ranks, by their places, have these parts. What is whole on several
+    ranks has the same bits there."""
+    types = [type]
+    for p, axis in zip(layout, axes, strict=True):
+        types.append(local_type(types[-1], p, axis.size))
+    for k in reversed(range(len(axes))):
+        lines = {}
+        for place, value in sorted(own.items()):
+            lines.setdefault(place[:k], []).append(value)
+        if layout[k] == WHOLE:
+            assert all(v.tobytes() == line[0].tobytes() for line in lines.values() for v in line)
+        own = {place: whole_value(line, layout[k], types[k]) for place, line in lines.items()}
+    return own[()]
+
+
+def sum_of(counts, axis):
+    return {kind: n for (group, kind), n in counts.items() if group == axis}
+
+
+@pytest.mark.slow
+def test_what_is_sent_is_what_the_formulas_say(cases):
+    """Bytes of data parallelism and ZeRO: of all parameters with the gaps of their array, and of
+    the loss, the number of its terms, and the norm. The batch has more rows than the embedding, as
+    else less is sent for that by exchanging rows."""
+    case = Case("adamw", rows=32)
+    nbytes = 4 * sum(shard.layout.size for shard in case.optimizer.shards)
+    for ranks in random.SystemRandom().sample((2, 4), 1):
+        share = nbytes * (ranks - 1) // ranks
+        scalars = 2 * (4 * (ranks - 1) // ranks)
+        said = case.divide(data(ranks))[3].sent
+        assert sum_of(said, "data")["all_reduce"] == 2 * share + 2 * scalars
+        said = case.divide(zero(1, ranks))[3].sent
+        assert sum_of(said, "data") == {
+            "reduce_scatter": share,
+            "all_gather": share,
+            "all_reduce": 3 * scalars,
+        }
+        said = case.divide(zero(3, ranks))[3].sent
+        assert sum_of(said, "data")["all_gather"] == share
+        assert sum_of(said, "data")["reduce_scatter"] == share
+        made = sum_of(case.divide(data(ranks))[3].calls, "data")
+        assert made == {"all_reduce": 4}  # two buckets, the loss, how many count
+
+
+@pytest.mark.slow
+def test_a_layer_divided_in_tensors_exchanges_four_and_four_times():
+    """With its sequence divided where nothing needs it whole: what two layers exchange more than
+    one."""
+    one, two = (Case("sgd", layers=n).divide(tensor(2, MEGATRON))[3] for n in (1, 2))
+    activations = spread_gpt.ROWS * spread_gpt.CONTEXT * spread_gpt.WIDTH * 4
+    for kind in ("all_gather", "reduce_scatter"):
+        assert two.calls["tensor", kind] - one.calls["tensor", kind] == 4
+        assert two.sent["tensor", kind] - one.sent["tensor", kind] == 4 * activations // 2
+    assert ("tensor", "all_to_all") not in two.calls
+    assert not two.whole
+
+
+NEEDS_RANKS = frozenset(name for name, row in OPS.items() if row.exchange is not None)
+RULED = [(op, d) for op, d in EVERY if OPS[op].sharding is not None and op not in NEEDS_RANKS]
+
+
+@pytest.mark.parametrize(("op", "dtype"), random.SystemRandom().sample(RULED, 40), ids=str)
+@settings(max_examples=4, deadline=None, database=None)
+@given(data=st.data())
+def test_each_way_to_compute_an_operator_on_ranks_gives_its_value(op, dtype, data):
+    """Every way that a row's rule gives, on operands that are cut as it wants them."""
+    m = Maker(data.draw, views=False, gentle=True)
+    n = drawn(m, op, dtype)
+    if n.op != op:
+        return
+    ranks = 2
+    values = interpret(n.srcs, m.inputs)
+    (want,) = interpret([n], m.inputs)
+    srcs = [g.input(i, s.type) for i, s in enumerate(n.srcs)]
+    whole = g.make(n.op, srcs, n.type, **dict(n.attrs))
+    known = {x: dict.fromkeys([WHOLE]) for x in (*srcs, whole)}
+    for way in ways(whole, known, ranks):
+        check_way(whole, srcs, values, way, want, ranks)
+
+
+def check_way(whole, srcs, values, way, want, ranks):
+    placements = [*zip(srcs, way.operands, strict=True), (whole, way.result)]
+    if not all(fits(x.type, p, ranks) for x, p in placements):
+        return
+    rank = rank_input(len(srcs))
+    inputs = dict(zip(srcs, way.operands, strict=True))
+    spread = Spread(ranks, "ranks", inputs, {}, [way.result])
+    cut = partitioned([whole], spread, rank, only={whole: way})
+    programs = []
+    for r in range(ranks):
+        own = {
+            cut.inputs[x]: placed_value(v, p, ranks, r)
+            for x, v, p in zip(srcs, values, way.operands, strict=True)
+            if x in cut.inputs
+        }
+        programs.append(Program(cut.outputs, {**own, rank: np.array(r)}))
+    got = [found[0] for found in interpret_world(programs, {"ranks": [list(range(ranks))]})]
+    with np.errstate(all="ignore"):
+        value = whole_value(got, way.result, whole.type)
+    close = 2e-2 if whole.dtype.is_narrow else 1e-5
+    if whole.dtype.is_float and isinstance(way.result, Partial) | (Partial("sum") in way.operands):
+        np.testing.assert_allclose(
+            value.astype(np.float64),
+            want.astype(np.float64),
+            rtol=close,
+            atol=close,
+            err_msg=str(way),
+        )
+    else:
+        np.testing.assert_array_equal(value, want, err_msg=str(way))
+
+
+def test_a_strategy_is_its_text():
+    for name, make in STRATEGIES.items():
+        strategy = make(4)
+        assert Strategy.parse(str(strategy)) == strategy, name
+    assert Strategy.parse("axis a 2 # ranks\n\n  batch 1\n") == context(2, "a")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has no axis"),
+        ("batch 0", "line 1 of the strategy is 'batch 0'"),
+        ("axis data two", "line 1"),
+        ("axis data 2\n  parameter * cut 0", "line 2 of the strategy is 'parameter . cut 0'"),
+        ("axis data 0", "axis 'data' has 0 ranks"),
+        ("axis data 2\naxis data 2", "give each its own name"),
+        ("axis a 2\n states rows\naxis b 2\n parameters rows", "axes a, b all divide"),
+    ],
+)
+def test_a_strategy_that_is_none_is_refused(text, said):
+    with pytest.raises(InvalidCall, match=said):
+        Strategy.parse(text)
+
+
+def test_sizes_that_cannot_be_divided_are_refused_by_name(cases):
+    case = cases("adamw")
+    for strategy, said in [
+        (tensor(2, {"head.weight": Sharded(2)}), "axis 2 of head.weight, which has shape"),
+        (tensor(3, {"*.up.weight": Sharded(0)}), r"axis 0 of blocks.0.up.weight, of shape"),
+        (tensor(8, {"*.qkv.weight": Sharded(0, 5)}), "of each of its 5 parts of blocks.0.attent"),
+        (data(3), "axis 0 of argument 0 of 'step', of shape .8, 16., cannot be divided among 3"),
+        (zero(3, 3), "elements in the optimizer's array, which 3 ranks"),
+    ]:
+        with pytest.raises(InvalidCall, match=said):
+            case.divide(strategy)
