@@ -20,8 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hal.tile.node import Node, Type
+from stack.ops import OPS
+from stack.ops.operator import OpKind
 from stack.parallel.convert import route
-from stack.parallel.placement import SUM, Placement
+from stack.parallel.placement import SUM, Packed, Placement, Sharded
 from stack.parallel.ways import Way, work
 
 Costs = NDArray[np.float64]
@@ -36,6 +38,9 @@ class Price:
     call: float = 512.0
     operation: float = 1 / 8
     byte: float = 1 / 32
+    moved: float = 16.0
+    """How much dearer it is to move what is stored along an axis that a strategy divides: then the
+    others come to it."""
 
 
 PRICE = Price()
@@ -77,25 +82,30 @@ class Chooser:
         self._ends: dict[Node, list[Placement]] = {n: [] for n in order}
         for n, p in wanted:
             self._ends[n].append(p)
-        self._steps: dict[tuple[Type, Placement, Placement], float] = {}
+        self._staying = _staying(order, ways)
+        self._steps: dict[tuple[Type, bool, Placement, Placement], float] = {}
         self._unit = max([1, *(n.type.nbytes for n in order)]) / 1e6
 
-    def step(self, type: Type, a: Placement, b: Placement) -> float:
-        """The cost of one change of placement."""
-        key = type, a, b
+    def step(self, n: Node, a: Placement, b: Placement) -> float:
+        """The cost of one change of a value's placement."""
+        stays = n in self._staying
+        key = n.type, stays, a, b
         if key not in self._steps:
-            steps = route(type, a, b, self.ranks)
+            steps = route(n.type, a, b, self.ranks)
+            times = self.price.moved if stays else 1.0
             self._steps[key] = (
-                NEVER if steps is None else sum(n + self.price.call for _, n in steps) / self._unit
+                NEVER
+                if steps is None
+                else sum(m * times + self.price.call for _, m in steps) / self._unit
             )
         return self._steps[key]
 
-    def spread(self, type: Type, a: Placement, targets: frozenset[Placement]) -> float:
+    def spread(self, n: Node, a: Placement, targets: frozenset[Placement]) -> float:
         """The cost to have a value in these placements, made from it or from one another."""
         left, have, total = [t for t in targets if t != a], [a], 0.0
         while left:
             cost, best = min(
-                ((self.step(type, s, t), i) for i, t in enumerate(left) for s in have),
+                ((self.step(n, s, t), i) for i, t in enumerate(left) for s in have),
             )
             total += cost
             have.append(left.pop(best))
@@ -109,8 +119,7 @@ class Chooser:
     def total(self, chosen: Mapping[Node, Way]) -> float:
         """The exact cost of an assignment, in the units that are compared."""
         return sum(
-            self.compute(n, chosen[n])
-            + self.spread(n.type, chosen[n].result, self._read(n, chosen))
+            self.compute(n, chosen[n]) + self.spread(n, chosen[n].result, self._read(n, chosen))
             for n in self.order
         )
 
@@ -159,7 +168,7 @@ class Chooser:
                 pairs = [
                     (s, chosen[s].result, p) for s, p in zip(n.srcs, way.operands, strict=True)
                 ]
-                moved = sum(self.step(s.type, a, p) for s, a, p in pairs)
+                moved = sum(self.step(s, a, p) for s, a, p in pairs)
                 changes = sum(a != p for _, a, p in pairs)
                 return moved + self.compute(n, way), changes, way.result != SUM
 
@@ -176,10 +185,8 @@ class Chooser:
 
                 def cost(way: Way, n: Node = n, near: list[Node] = near) -> float:
                     chosen[n] = way
-                    around = (
-                        self.spread(s.type, chosen[s].result, self._read(s, chosen)) for s in near
-                    )
-                    own = self.spread(n.type, way.result, self._read(n, chosen))
+                    around = (self.spread(s, chosen[s].result, self._read(s, chosen)) for s in near)
+                    own = self.spread(n, way.result, self._read(n, chosen))
                     return self.compute(n, way) + own + sum(around)
 
                 old = chosen[n]
@@ -214,9 +221,7 @@ class Chooser:
                 number[n] = graph.add(own)
                 labels = self._labels(n)
                 states = _states(results, labels)
-                costs = [
-                    self.spread(n.type, r, have) if ends <= have else NEVER for r, have in states
-                ]
+                costs = [self.spread(n, r, have) if ends <= have else NEVER for r, have in states]
                 which = graph.add(costs)
                 key = "result", results, tuple(states)  # variables of one kind share a table
                 if key not in tables:
@@ -236,17 +241,29 @@ class Chooser:
                         )
                 else:
                     source, given = number[s], tuple(way.result for way in self.ways[s])
-                    key = "step", s.type, given, asked
+                    key = "step", s.type, s in self._staying, given, asked
                     if key not in tables:
-                        tables[key] = np.array(
-                            [[self.step(s.type, a, b) for b in asked] for a in given]
-                        )
+                        tables[key] = np.array([[self.step(s, a, b) for b in asked] for a in given])
                 graph.edges.append((source, number[n], tables[key]))
         return graph, number, offers
 
     def _labels(self, n: Node) -> tuple[Placement, ...]:
         asked = {way.operands[i]: None for c, i in self.readers[n] for way in self.ways[c]}
         return tuple(asked | dict.fromkeys(self._ends[n]))
+
+
+def _staying(order: Sequence[Node], ways: Mapping[Node, Sequence[Way]]) -> frozenset[Node]:
+    """Inputs that are divided along axes, and other views of them."""
+    found: set[Node] = set()
+    for n in order:
+        if n.op == "input":
+            (p,) = (way.result for way in ways[n])
+            parts = [part.placement for part in p.parts] if isinstance(p, Packed) else [p]
+            if n.dtype.is_float and any(isinstance(q, Sharded) for q in parts):
+                found.add(n)
+        elif len(n.srcs) == 1 and n.srcs[0] in found and OPS[n.op].kind is OpKind.MOVEMENT:
+            found.add(n)
+    return frozenset(found)
 
 
 @lru_cache(maxsize=4096)
