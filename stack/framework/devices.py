@@ -50,15 +50,14 @@ def engine(name: str) -> Engine:
     return engines[name] if name in engines else engine_for(name)
 
 
-@lru_cache(maxsize=256)
-def _device(name: str) -> Device:
-    return name if isinstance(name, Device) else Device(name)
+_device = lru_cache(maxsize=256)(Device)
 
 
 def placed(name: str | None) -> Device:
     """The device of that name, or the default one, opened. Raises PluginError when there is no such
     device."""
-    found = _device(default_device() if name is None else name)
+    given = default_device() if name is None else name
+    found = str.__new__(Device, given) if given in engines else _device(given)
     engine(found)
     return found
 

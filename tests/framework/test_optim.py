@@ -101,22 +101,6 @@ def test_parameters_without_a_gradient_stay(draw_floats):
         np.testing.assert_array_equal(p.numpy(), q)
 
 
-def test_each_parameter_counts_its_own_steps(draw_floats):
-    mine, theirs = twins(draw_floats)
-    ours, peer = optim.Adam(mine, lr=0.1), torch.optim.Adam(theirs, lr=0.1)
-    for step, missing in enumerate([{0, 1}, {0, 1}, {1}, {}, {2}, {}]):
-        set_gradients(mine, theirs, step, missing)
-        ours.step(), peer.step()
-        same(mine, theirs)
-    counts = [s["step"].item() for s in ours.state_dict()["state"].values()]
-    assert counts == [4, 3, 5, 6]
-    again = optim.Adam(mine, lr=0.1)
-    again.load_state_dict(ours.state_dict())
-    set_gradients(mine, theirs, 9)
-    again.step(), peer.step()
-    same(mine, theirs)
-
-
 def test_a_group_that_is_added_later_begins_anew(draw_floats):
     mine, theirs = twins(draw_floats)
     ours, peer = optim.Adam(mine[:2], lr=0.1), torch.optim.Adam(theirs[:2], lr=0.1)

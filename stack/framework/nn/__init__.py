@@ -1,55 +1,129 @@
 """Layers, losses and the base to write more of them."""
 
+import sys
+from typing import TYPE_CHECKING, Any
+
 from stack.framework import functional
-from stack.framework.nn import init, utils
-from stack.framework.nn.activations import (
-    GELU,
-    CrossEntropyLoss,
-    Flatten,
-    Identity,
-    MSELoss,
-    ReLU,
-    Sigmoid,
-    SiLU,
-    Softmax,
-    Tanh,
+from stack.framework.nn import init, rows, utils
+from stack.framework.nn.containers import (
+    ModuleDict,
+    ModuleList,
+    ParameterDict,
+    ParameterList,
+    Sequential,
 )
-from stack.framework.nn.containers import ModuleDict, ModuleList, Sequential
+from stack.framework.nn.convolutions import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+)
 from stack.framework.nn.layers import (
+    Bilinear,
     CausalSelfAttention,
-    Dropout,
     Embedding,
-    LayerNorm,
     Linear,
+    PReLU,
+)
+from stack.framework.nn.module import Buffer, Module, Parameter
+from stack.framework.nn.norms import (
+    BatchNorm1d,
+    BatchNorm2d,
+    BatchNorm3d,
+    GroupNorm,
+    InstanceNorm1d,
+    InstanceNorm2d,
+    InstanceNorm3d,
+    LayerNorm,
     RMSNorm,
 )
-from stack.framework.nn.module import Module, Parameter
+from stack.framework.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from stack.framework.nn.rows import *
+from stack.framework.nn.shapes import (
+    ConstantPad1d,
+    ConstantPad2d,
+    ConstantPad3d,
+    Flatten,
+    Identity,
+    Unflatten,
+    ZeroPad1d,
+    ZeroPad2d,
+    ZeroPad3d,
+)
+from stack.framework.nn.transformer import (
+    MultiheadAttention,
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+)
 from stack.framework.optim.clip import clip_grad_norm_
 
+# `import ...nn.functional as F` finds it as it finds PyTorch's.
+sys.modules[f"{__name__}.functional"] = functional
+
 __all__ = [
-    "GELU",
+    "GRU",
+    "LSTM",
+    "RNN",
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "Bilinear",
+    "Buffer",
     "CausalSelfAttention",
-    "CrossEntropyLoss",
-    "Dropout",
+    "ConstantPad1d",
+    "ConstantPad2d",
+    "ConstantPad3d",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
     "Embedding",
     "Flatten",
+    "GRUCell",
+    "GroupNorm",
     "Identity",
+    "InstanceNorm1d",
+    "InstanceNorm2d",
+    "InstanceNorm3d",
+    "LSTMCell",
     "LayerNorm",
     "Linear",
-    "MSELoss",
     "Module",
     "ModuleDict",
     "ModuleList",
+    "MultiheadAttention",
+    "PReLU",
     "Parameter",
+    "ParameterDict",
+    "ParameterList",
     "RMSNorm",
-    "ReLU",
+    "RNNCell",
     "Sequential",
-    "SiLU",
-    "Sigmoid",
-    "Softmax",
-    "Tanh",
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
+    "Unflatten",
+    "ZeroPad1d",
+    "ZeroPad2d",
+    "ZeroPad3d",
     "clip_grad_norm_",
     "functional",
     "init",
     "utils",
 ]
+__all__ += rows.__all__
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """The modules of the table of rows."""
+        return getattr(rows, name)

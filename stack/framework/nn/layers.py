@@ -1,20 +1,22 @@
-"""Layers that learn, and dropout."""
+"""Layers that learn: products, tables, attention."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Self
 
 from hal.core.dtypes import DType
 from stack.framework import functional as F
-from stack.framework.create import ones, zeros
+from stack.framework.create import full, zeros
+from stack.framework.functions import where
+from stack.framework.mode import no_grad
 from stack.framework.nn import init
 from stack.framework.nn.module import Module, Parameter
 from stack.framework.tensor import Tensor
 
 
-def _parameter(*size: int, dtype: DType, device: str | None) -> Parameter:
-    return Parameter(zeros(*size, dtype=dtype, device=device))
+def _parameter(*size: int, dtype: DType | None, device: str | None) -> Parameter:
+    return Parameter(zeros(*size, dtype=dtype or DType.F32, device=device))
 
 
 class Linear(Module):
@@ -28,9 +30,10 @@ class Linear(Module):
         out_features: int,
         bias: bool = True,
         device: str | None = None,
-        dtype: DType = DType.F32,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
+        self.in_features, self.out_features = in_features, out_features
         self.weight = _parameter(out_features, in_features, dtype=dtype, device=device)
         self.bias = _parameter(out_features, dtype=dtype, device=device) if bias else None
         self.reset_parameters()
@@ -42,108 +45,133 @@ class Linear(Module):
             bound = 1 / math.sqrt(max(self.weight.shape[1], 1))
             init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        outputs, inputs = self.weight.shape
-        return f"in_features={inputs}, out_features={outputs}, bias={self.bias is not None}"
+        has_bias = self.bias is not None
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={has_bias}"
+
+
+class Bilinear(Module):
+    """The sum over i and j of x1[..., i] * weight[o, i, j] * x2[..., j], plus bias, for each
+    output o."""
+
+    bias: Parameter | None
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        self.in1_features, self.in2_features = in1_features, in2_features
+        self.out_features = out_features
+        self.weight = _parameter(
+            out_features, in1_features, in2_features, dtype=dtype, device=device
+        )
+        self.bias = _parameter(out_features, dtype=dtype, device=device) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw both uniformly within +-1 / sqrt(in1_features)."""
+        bound = 1 / math.sqrt(self.in1_features)
+        for p in self.parameters():
+            init.uniform_(p, -bound, bound)
+
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
+        outputs, first, second = self.weight.shape
+        rows = input1 @ self.weight.permute(1, 0, 2).reshape(first, outputs * second)
+        pairs = rows.reshape(*rows.shape[:-1], outputs, second) * input2.unsqueeze(-2)
+        return pairs.sum(-1) if self.bias is None else pairs.sum(-1) + self.bias
 
 
 class Embedding(Module):
-    """The rows of a table at integers in [0, num_embeddings)."""
+    """The rows of a table at integers in [0, num_embeddings). The row `padding_idx` begins as 0 and
+    gathers no gradient."""
 
     def __init__(
         self,
         num_embeddings: int,
         embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        _freeze: bool = False,
         device: str | None = None,
-        dtype: DType = DType.F32,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        self.weight = _parameter(num_embeddings, embedding_dim, dtype=dtype, device=device)
+        if max_norm is not None or scale_grad_by_freq or sparse:
+            raise NotImplementedError(
+                "Embedding has no max_norm, scale_grad_by_freq or sparse gradients; leave them out"
+            )
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        if _weight is None:
+            size = num_embeddings, embedding_dim
+            self.weight = _parameter(*size, dtype=dtype, device=device)
+            self.reset_parameters()
+        else:
+            self.weight = Parameter(_weight)
+        self.weight.requires_grad_(not _freeze)
+
+    def reset_parameters(self) -> None:
+        """Draw the table from the normal distribution, but for the padding's row of zeros."""
         init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx] = 0.0
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.embedding(x, self.weight)
+    @classmethod
+    def from_pretrained(
+        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None
+    ) -> Self:
+        """A layer with this table, held fixed or not."""
+        return cls(*embeddings.shape, padding_idx, _weight=embeddings, _freeze=freeze)
+
+    def forward(self, input: Tensor) -> Tensor:
+        rows = F.embedding(input, self.weight)
+        if self.padding_idx is None:
+            return rows
+        fixed = (input == self.padding_idx).unsqueeze(-1)
+        return where(fixed, rows.detach(), rows)
 
     def extra_repr(self) -> str:
-        return ", ".join(map(str, self.weight.shape))
+        shown = f"{self.num_embeddings}, {self.embedding_dim}"
+        return shown if self.padding_idx is None else f"{shown}, padding_idx={self.padding_idx}"
 
 
-def _sizes(shape: int | Sequence[int]) -> tuple[int, ...]:
-    return (shape,) if isinstance(shape, int) else tuple(shape)
-
-
-class LayerNorm(Module):
-    """(x - mean) / sqrt(variance + eps) * weight + bias over the last axes."""
-
-    weight: Parameter | None
-    bias: Parameter | None
+class PReLU(Module):
+    """x where it is positive, else weight * x, with one weight or one for each channel, axis 1."""
 
     def __init__(
         self,
-        normalized_shape: int | Sequence[int],
-        eps: float = 1e-5,
-        elementwise_affine: bool = True,
-        bias: bool = True,
+        num_parameters: int = 1,
+        init: float = 0.25,
         device: str | None = None,
-        dtype: DType = DType.F32,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        self.normalized_shape = _sizes(normalized_shape)
-        self.eps = eps
-        size = self.normalized_shape
-        affine = elementwise_affine
-        self.weight = Parameter(ones(size, dtype=dtype, device=device)) if affine else None
-        self.bias = Parameter(zeros(size, dtype=dtype, device=device)) if affine and bias else None
+        self.num_parameters = num_parameters
+        self.weight = Parameter(
+            full((num_parameters,), init, dtype=dtype or DType.F32, device=device)
+        )
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
-
-    def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}"
-
-
-class RMSNorm(Module):
-    """x / sqrt(mean(x * x) + eps) * weight over the last axes."""
-
-    weight: Parameter | None
-
-    def __init__(
-        self,
-        normalized_shape: int | Sequence[int],
-        eps: float | None = None,
-        elementwise_affine: bool = True,
-        device: str | None = None,
-        dtype: DType = DType.F32,
-    ) -> None:
-        super().__init__()
-        self.normalized_shape = _sizes(normalized_shape)
-        self.eps = eps
-        made = ones(self.normalized_shape, dtype=dtype, device=device)
-        self.weight = Parameter(made) if elementwise_affine else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+    def forward(self, input: Tensor) -> Tensor:
+        behind = (1,) * (input.ndim - 2)
+        slope = self.weight.reshape(-1, *behind) if self.num_parameters > 1 else self.weight
+        return where(input > 0, input, slope * input)
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}"
-
-
-class Dropout(Module):
-    """In training, elements become 0 with probability p and the others are scaled by 1 / (1 -
-    p)."""
-
-    def __init__(self, p: float = 0.5) -> None:
-        super().__init__()
-        self.p = p
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.p, self.training)
-
-    def extra_repr(self) -> str:
-        return f"p={self.p}"
+        return f"num_parameters={self.num_parameters}"
 
 
 class CausalSelfAttention(Module):
@@ -160,7 +188,7 @@ class CausalSelfAttention(Module):
         bias: bool = True,
         dropout: float = 0.0,
         device: str | None = None,
-        dtype: DType = DType.F32,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
         if embed_dim % num_heads:

@@ -37,13 +37,12 @@ WAYS = frozenset({"foreach", "fused", "capturable", "differentiable"})
 
 
 class Shard:
-    """Parameters of one element type and device that have taken the same steps: their flat array,
-    state of the same layout by name, the number of steps, and numbers that follow from it."""
+    """Parameters of one element type and device that were given together: their flat array, state
+    of the same layout by name, the number of steps, and numbers that follow from it."""
 
     def __init__(
         self, members: Sequence[Member], names: Sequence[str], numbers: Mapping[Hashable, float]
     ) -> None:
-        self.members = list(members)
         self.indices = [i for i, _, _ in members]
         self.flat = FlatParameters([p for _, _, p in members])
         self.layout = self.flat.layout
@@ -75,8 +74,9 @@ class Optimizer(ABC):
 
     The parameters' values move into arrays that the optimizer owns. `param_groups` are dicts with
     "params" and settings; "lr" may be changed at any time, also between calls of a jitted step; the
-    others are part of a plan. A parameter without a gradient stays as it is, and its step does not
-    count; within one jitted step it counts where another of its element type has a gradient.
+    others are part of a plan. A parameter without a gradient stays as it is; unlike in PyTorch the
+    step counts for it, too, where another one of its group has a gradient: the parameters of one
+    element type that were given together have one count.
     """
 
     state_names: tuple[str, ...] = ()
@@ -128,8 +128,6 @@ class Optimizer(ABC):
             if traces:
                 traces[-1].note(self, "shards")
                 traces[-1].note(self, "moving")
-            else:
-                self._split_by([[p.grad is not None for _, _, p in s.members] for s in self.shards])
             for shard in self.shards:
                 shard.flat.settle()
                 self._step(shard)
@@ -142,9 +140,9 @@ class Optimizer(ABC):
         rebind(shard.steps, g.add(shard.steps.node, g.const(1, DType.F32)))
         for key, node in self.advance(shard).items():
             rebind(shard.numbers[key], node)
-        uphill = [float(not group["maximize"]) * 2 - 1 for group in self.param_groups]
-        if -1.0 in uphill:
-            gradient = g.mul(gradient, shard.spread.vector(uphill))
+        signs = [-1.0 if group["maximize"] else 1.0 for group in self.param_groups]
+        if -1.0 in signs:
+            gradient = g.mul(gradient, shard.spread.vector(signs))
         old = {name: s.node for name, s in shard.state.items()}
         value, state = self.update(shard, shard.flat.cell.node, gradient)
         if not all(active):
@@ -257,31 +255,6 @@ class Optimizer(ABC):
         self.shards = tuple(shards)
         Cell.changes += 1
 
-    def _split_by(self, classes: Sequence[Sequence[Hashable]]) -> None:
-        """Divide each shard into one for each class among its members, given one for each."""
-        if all(len(set(each)) <= 1 for each in classes):
-            return
-        found: list[Shard] = []
-        for shard, each in zip(self.shards, classes, strict=True):
-            kinds = list(dict.fromkeys(each))
-            found += [shard] if len(kinds) < 2 else [self._part(shard, each, k) for k in kinds]
-        self._set_shards(found)
-
-    def _part(self, shard: Shard, classes: Sequence[Hashable], kind: Hashable) -> Shard:
-        """The members of one class, with their state."""
-        shard.flat.settle()
-        chosen = [at for at, each in enumerate(classes) if each == kind]
-        parts = {n: shard.layout.split(s.node) for n, s in shard.state.items()}
-        part = Shard([shard.members[at] for at in chosen], list(shard.state), {})
-        for name, split in parts.items():
-            rebind(part.state[name], part.layout.join([split[at] for at in chosen]))
-        part.steps, part.numbers = shard.steps.clone(), {}
-        rebind(part.steps, shard.steps.node)
-        for key, number in shard.numbers.items():
-            part.numbers[key] = number.clone()
-            rebind(part.numbers[key], number.node)
-        return part
-
     # state
 
     @property
@@ -339,22 +312,19 @@ class Optimizer(ABC):
         for shard in self.shards:
             for at, i in enumerate(shard.indices):
                 _check_parts(i, shard.layout.shapes[at], shard.state, parts.get(i, {}))
-        counts = {i: float(s.get("step", 0)) for i, s in parts.items()}
-        self._split_by([[counts.get(i, 0.0) for i in s.indices] for s in self.shards])
         for shard in self.shards:
             for name in shard.state if parts else ():
                 rebind(shard.state[name], _joined(shard, name, parts))
-            count = counts.get(shard.indices[0], 0.0)
-            rebind(shard.steps, g.const(count, DType.F32))
         for group, new in zip(self.param_groups, groups, strict=True):
             group.update({k: v for k, v in new.items() if k not in {"params", *WAYS}})
         for shard in self.shards:
-            count = counts.get(shard.indices[0], 0.0)
-            numbers = self.numbers_at(count).items()
-            shard.numbers = {
-                k: tensor(np.float32(v), device=shard.steps.device) for k, v in numbers
-            }
-        Cell.changes += 1
+            own = [parts[i] for i in shard.indices if i in parts]
+            count = max((float(part.get("step", 0)) for part in own), default=0.0)
+            rebind(shard.steps, g.const(count, DType.F32))
+            for key, number in self.numbers_at(count).items():
+                if key not in shard.numbers:
+                    shard.numbers[key] = tensor(np.float32(0), device=shard.steps.device)
+                rebind(shard.numbers[key], g.const(number, DType.F32))
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]

@@ -1,0 +1,318 @@
+"""Recurrent layers and their cells. A layer is unrolled over the steps of its input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from hal.core.dtypes import DType
+from stack.framework import functional as F
+from stack.framework.create import zeros
+from stack.framework.functions import cat, relu, sigmoid, stack, tanh
+from stack.framework.nn import init
+from stack.framework.nn.module import Module, Parameter
+from stack.framework.tensor import Tensor
+
+State = tuple[Tensor, ...]
+Hidden = Callable[[Tensor], Tensor]
+"""The part of the gates that comes from the output of the step before."""
+
+
+def _lstm(gates: Tensor, state: State, hidden: Hidden) -> State:
+    """gates is the input's part; the first of the state is the output."""
+    h, c = state
+    i, f, g, o = (gates + hidden(h)).chunk(4, -1)
+    c = sigmoid(f) * c + sigmoid(i) * tanh(g)
+    return sigmoid(o) * tanh(c), c
+
+
+def _gru(gates: Tensor, state: State, hidden: Hidden) -> State:
+    (h,) = state
+    r, z, n = gates.chunk(3, -1)
+    hr, hz, hn = hidden(h).chunk(3, -1)
+    z = sigmoid(z + hz)
+    return ((1 - z) * tanh(n + sigmoid(r + hr) * hn) + z * h,)
+
+
+def _tanh(gates: Tensor, state: State, hidden: Hidden) -> State:
+    return (tanh(gates + hidden(state[0])),)
+
+
+def _relu(gates: Tensor, state: State, hidden: Hidden) -> State:
+    return (relu(gates + hidden(state[0])),)
+
+
+class _Recurrent(Module):
+    gates: int
+    states = 1
+
+    def _advance(self, gates: Tensor, state: State, hidden: Hidden) -> State:
+        """The next state, of which the first is the output."""
+        raise NotImplementedError
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout = bias, batch_first, dropout
+        self.bidirectional = bidirectional
+        kind, rows = dtype or DType.F32, self.gates * hidden_size
+        for layer in range(num_layers):
+            width = input_size if not layer else hidden_size * self._directions
+            for suffix in self._suffixes(layer):
+                shapes = {"weight_ih": (rows, width), "weight_hh": (rows, hidden_size)}
+                if bias:
+                    shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
+                for name, shape in shapes.items():
+                    made = Parameter(zeros(*shape, dtype=kind, device=device))
+                    setattr(self, f"{name}_{suffix}", made)
+        self.reset_parameters()
+
+    @property
+    def _directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    def _suffixes(self, layer: int) -> list[str]:
+        return [f"l{layer}", f"l{layer}_reverse"][: self._directions]
+
+    def reset_parameters(self) -> None:
+        """Draw all uniformly within +-1 / sqrt(hidden_size)."""
+        bound = 1 / math.sqrt(max(self.hidden_size, 1))
+        for p in self.parameters():
+            init.uniform_(p, -bound, bound)
+
+    def flatten_parameters(self) -> None:
+        """Nothing: there is no order in memory to restore."""
+
+    def _run(self, input: Tensor, given: State | None) -> tuple[Tensor, State]:
+        """Outputs [time, batch, width] and final states [layers * directions, batch, hidden]."""
+        if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
+            raise ValueError(
+                f"{type(self).__name__} takes [time, batch, {self.input_size}], "
+                f"got {list(input.shape)}"
+            )
+        single = input.ndim == 2
+        x = input.unsqueeze(1) if single else input.transpose(0, 1) if self.batch_first else input
+        size = self.num_layers * self._directions, x.shape[1], self.hidden_size
+        begin = given or tuple(
+            zeros(*size, dtype=x.dtype, device=x.device) for _ in range(self.states)
+        )
+        if single and given:
+            begin = tuple(s.unsqueeze(1) for s in begin)
+        ends: list[State] = []
+        for layer in range(self.num_layers):
+            outputs = []
+            for suffix in self._suffixes(layer):
+                y, end = self._direction(x, suffix, tuple(s[len(ends)] for s in begin))
+                outputs.append(y)
+                ends.append(end)
+            x = outputs[0] if len(outputs) == 1 else cat(outputs, -1)
+            if self.dropout and layer < self.num_layers - 1:
+                x = F.dropout(x, self.dropout, self.training)
+        last = tuple(stack(each) for each in zip(*ends, strict=True))
+        if single:
+            return x.squeeze(1), tuple(s.squeeze(1) for s in last)
+        return x.transpose(0, 1) if self.batch_first else x, last
+
+    def _direction(self, x: Tensor, suffix: str, state: State) -> tuple[Tensor, State]:
+        first, second, *biases = (
+            getattr(self, f"{name}_{suffix}")
+            for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 2 + 2 * self.bias]
+        )
+        gates = F.linear(x, first, biases[0] if biases else None)
+
+        def hidden(h: Tensor) -> Tensor:
+            return F.linear(h, second, biases[1] if biases else None)
+
+        times = range(x.shape[0])
+        outputs: dict[int, Tensor] = {}
+        for t in reversed(times) if suffix.endswith("reverse") else times:
+            state = self._advance(gates[t], state, hidden)
+            outputs[t] = state[0]
+        return stack([outputs[t] for t in times]), state
+
+    def extra_repr(self) -> str:
+        shown = f"{self.input_size}, {self.hidden_size}"
+        for name, default in (
+            ("num_layers", 1),
+            ("bias", True),
+            ("batch_first", False),
+            ("dropout", 0.0),
+            ("bidirectional", False),
+        ):
+            value = getattr(self, name)
+            shown += "" if value == default else f", {name}={value}"
+        return shown
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory: Hochreiter and Schmidhuber, with gates in PyTorch's order i f g o."""
+
+    gates = 4
+    states = 2
+
+    def _advance(self, gates: Tensor, state: State, hidden: Hidden) -> State:
+        return _lstm(gates, state, hidden)
+
+    def forward(self, input: Tensor, hx: State | None = None) -> tuple[Tensor, State]:
+        return self._run(input, hx)
+
+
+class GRU(_Recurrent):
+    """Gated recurrent units, with gates in PyTorch's order r z n."""
+
+    gates = 3
+
+    def _advance(self, gates: Tensor, state: State, hidden: Hidden) -> State:
+        return _gru(gates, state, hidden)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        y, (h,) = self._run(input, None if hx is None else (hx,))
+        return y, h
+
+
+class RNN(_Recurrent):
+    """h = tanh(weight_ih @ x + bias_ih + weight_hh @ h + bias_hh), or relu."""
+
+    gates = 1
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        if nonlinearity not in _STEPS:
+            raise ValueError(f'nonlinearity is "tanh" or "relu", got {nonlinearity!r}')
+        super().__init__(
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            device,
+            dtype,
+        )
+        self.nonlinearity = nonlinearity
+
+    def _advance(self, gates: Tensor, state: State, hidden: Hidden) -> State:
+        return _STEPS[self.nonlinearity](gates, state, hidden)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        y, (h,) = self._run(input, None if hx is None else (hx,))
+        return y, h
+
+
+_STEPS = {"tanh": _tanh, "relu": _relu}
+
+
+class _Cell(Module):
+    gates: int
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        kind, rows = dtype or DType.F32, self.gates * hidden_size
+        self.weight_ih = Parameter(zeros(rows, input_size, dtype=kind, device=device))
+        self.weight_hh = Parameter(zeros(rows, hidden_size, dtype=kind, device=device))
+        self.bias_ih = Parameter(zeros(rows, dtype=kind, device=device)) if bias else None
+        self.bias_hh = Parameter(zeros(rows, dtype=kind, device=device)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all uniformly within +-1 / sqrt(hidden_size)."""
+        bound = 1 / math.sqrt(max(self.hidden_size, 1))
+        for p in self.parameters():
+            init.uniform_(p, -bound, bound)
+
+    def _step(self, x: Tensor, state: State) -> State:
+        gates = F.linear(x, self.weight_ih, self.bias_ih)
+        return self._advance(gates, state, lambda h: F.linear(h, self.weight_hh, self.bias_hh))
+
+    def _advance(self, gates: Tensor, state: State, hidden: Hidden) -> State:
+        """The next state, of which the first is the output."""
+        raise NotImplementedError
+
+    def _zeros(self, x: Tensor) -> Tensor:
+        return zeros(*x.shape[:-1], self.hidden_size, dtype=x.dtype, device=x.device)
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
+
+
+class LSTMCell(_Cell):
+    """One step of `LSTM`."""
+
+    gates = 4
+
+    def _advance(self, gates: Tensor, state: State, hidden: Hidden) -> State:
+        return _lstm(gates, state, hidden)
+
+    def forward(self, input: Tensor, hx: State | None = None) -> tuple[Tensor, Tensor]:
+        state = (self._zeros(input), self._zeros(input)) if hx is None else tuple(hx)
+        h, c = self._step(input, state)
+        return h, c
+
+
+class GRUCell(_Cell):
+    """One step of `GRU`."""
+
+    gates = 3
+
+    def _advance(self, gates: Tensor, state: State, hidden: Hidden) -> State:
+        return _gru(gates, state, hidden)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        (h,) = self._step(input, (self._zeros(input) if hx is None else hx,))
+        return h
+
+
+class RNNCell(_Cell):
+    """One step of `RNN`."""
+
+    gates = 1
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, device, dtype)
+        self.nonlinearity = nonlinearity
+
+    def _advance(self, gates: Tensor, state: State, hidden: Hidden) -> State:
+        return _STEPS[self.nonlinearity](gates, state, hidden)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        (h,) = self._step(input, (self._zeros(input) if hx is None else hx,))
+        return h
