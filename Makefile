@@ -10,7 +10,7 @@ FUZZ_FRAMES ?= 10000000
 FUZZ_SEED ?= 1
 NATIVE := $(wildcard *.py stack/comm/engine/native/* plugins/*/*.py plugins/*/src/*/native/*)
 
-.PHONY: setup train test lint mutants bench sanitize clean fuzz
+.PHONY: setup train test lint mutants bench sanitize clean fuzz models
 
 setup: $(VENV)/base.stamp
 
@@ -31,6 +31,9 @@ fuzz: $(VENV)/dev.stamp
 
 mutants: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.mutants.generated
+
+models: $(VENV)/dev.stamp
+	for device in cpu:0 opencl:0 sunway:0; do $(BIN)/python -m tests.journeys.models.run --device $$device || exit 1; done
 
 bench: $(VENV)/dev.stamp
 	$(BIN)/python -m benchmarks

@@ -8,7 +8,17 @@ PyTorch's names and meaning; a tensor is lazy. docs/coming-from-pytorch.md lists
 
 from typing import TYPE_CHECKING, Any
 
-from stack.framework import checkpoint, functional, functions, nn, optim, random
+from stack.framework import (
+    amp,
+    checkpoint,
+    distributions,
+    functional,
+    functions,
+    nn,
+    optim,
+    random,
+    utils,
+)
 from stack.framework.checkpoint import (
     load,
     save,
@@ -29,19 +39,24 @@ from stack.framework.create import (
     zeros,
     zeros_like,
 )
+from stack.framework.devices import Device as device
 from stack.framework.devices import (
     default_device,
+    get_default_device,
     set_default_device,
 )
 from stack.framework.dtypes import (
     bfloat16,
     double,
+    dtype,
+    finfo,
     float8_e4m3fn,
     float8_e5m2,
     float16,
     float32,
     float64,
     half,
+    iinfo,
     int8,
     int16,
     int32,
@@ -54,6 +69,8 @@ from stack.framework.dtypes import (
     uint64,
 )
 from stack.framework.dtypes import bool_ as bool
+from stack.framework.dtypes import float_ as float
+from stack.framework.dtypes import int_ as int
 from stack.framework.errors import (
     CheckpointError,
     GradientError,
@@ -67,9 +84,11 @@ from stack.framework.jit import (
 from stack.framework.mode import (
     autocast,
     enable_grad,
+    inference_mode,
     no_grad,
     set_grad_enabled,
 )
+from stack.framework.mode import grad_enabled as is_grad_enabled
 from stack.framework.random import (
     Generator,
     bernoulli,
@@ -98,6 +117,7 @@ __all__ = [
     "Tensor",
     "TensorError",
     "TracingError",
+    "amp",
     "arange",
     "as_tensor",
     "autocast",
@@ -107,12 +127,17 @@ __all__ = [
     "checkpoint",
     "default_device",
     "default_generator",
+    "device",
+    "distributions",
     "double",
+    "dtype",
     "empty",
     "empty_like",
     "enable_grad",
     "equal",
     "eye",
+    "finfo",
+    "float",
     "float8_e4m3fn",
     "float8_e5m2",
     "float16",
@@ -122,12 +147,17 @@ __all__ = [
     "full",
     "full_like",
     "functional",
+    "get_default_device",
     "grad",
     "half",
+    "iinfo",
+    "inference_mode",
+    "int",
     "int8",
     "int16",
     "int32",
     "int64",
+    "is_grad_enabled",
     "jit",
     "linspace",
     "load",
@@ -155,6 +185,7 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "utils",
     "zeros",
     "zeros_like",
 ]

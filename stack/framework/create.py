@@ -90,20 +90,24 @@ def full(
 
 def zeros(
     *size: int | Sequence[int],
-    dtype: DType = DType.F32,
+    dtype: DType | None = None,
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    return made(g.full, _shape(size), 0, dtype, device=device, requires_grad=requires_grad)
+    return made(
+        g.full, _shape(size), 0, dtype or DType.F32, device=device, requires_grad=requires_grad
+    )
 
 
 def ones(
     *size: int | Sequence[int],
-    dtype: DType = DType.F32,
+    dtype: DType | None = None,
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    return made(g.full, _shape(size), 1, dtype, device=device, requires_grad=requires_grad)
+    return made(
+        g.full, _shape(size), 1, dtype or DType.F32, device=device, requires_grad=requires_grad
+    )
 
 
 empty = zeros
@@ -152,22 +156,36 @@ def arange(
     *,
     dtype: DType | None = None,
     device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """start (0 when only the end is given), start + step, ... below end."""
     first, last = (0, start) if end is None else (start, end)
     kind = dtype or promote([], [first, last, step])
-    return made(create.arange, first, last, step, kind, device=device)
+    return made(create.arange, first, last, step, kind, device=device, requires_grad=requires_grad)
 
 
 def linspace(
-    start: Number, end: Number, steps: int, *, dtype: DType = DType.F32, device: str | None = None
+    start: Number,
+    end: Number,
+    steps: int,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """`steps` evenly spaced numbers from start to end, both included."""
-    return made(create.linspace, float(start), float(end), steps, dtype, device=device)
+    given = float(start), float(end), steps, dtype or DType.F32
+    return made(create.linspace, *given, device=device, requires_grad=requires_grad)
 
 
 def eye(
-    n: int, m: int | None = None, *, dtype: DType = DType.F32, device: str | None = None
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """1 on the diagonal of n rows and m (or n) columns, 0 elsewhere."""
-    return made(create.eye, n, n if m is None else m, dtype, device=device)
+    sizes = n, n if m is None else m
+    return made(create.eye, *sizes, dtype or DType.F32, device=device, requires_grad=requires_grad)

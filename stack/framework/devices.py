@@ -77,6 +77,11 @@ def default_device() -> str:
     return _default[0]
 
 
+def get_default_device() -> Device:
+    """The default device, opened."""
+    return placed(None)
+
+
 @contextmanager
 def default_engine(name: str, engine: Engine) -> Iterator[None]:
     """Within the block the engine is registered under that name, and is the default device."""

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
+
+import ml_dtypes
 
 from hal.core.dtypes import DType
+from hal.tile.numeric import NUMPY
 from stack.framework.errors import TensorError
 
 float64 = double = DType.F64
-float32 = DType.F32
+float32 = float_ = DType.F32
 float16 = half = DType.F16
 bfloat16 = DType.BF16
 float8_e4m3fn = DType.F8E4M3FN
 float8_e5m2 = DType.F8E5M2
 int64 = long = DType.I64
-int32 = DType.I32
+int32 = int_ = DType.I32
 int16 = short = DType.I16
 int8 = DType.I8
 uint64 = DType.U64
@@ -22,6 +26,21 @@ uint32 = DType.U32
 uint16 = DType.U16
 uint8 = DType.U8
 bool_ = DType.BOOL
+
+dtype = DType
+
+
+def finfo(type: DType = DType.F32) -> Any:
+    """The limits of a float type: eps, max, min, tiny, smallest_normal, bits."""
+    limits: Any = ml_dtypes.finfo
+    return limits(NUMPY[type])
+
+
+def iinfo(type: DType) -> Any:
+    """The limits of an integer type: max, min, bits."""
+    limits: Any = ml_dtypes.iinfo
+    return limits(NUMPY[type])
+
 
 NAMES = {d: d.numpy for d in DType}
 """How people know the element types."""

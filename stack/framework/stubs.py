@@ -14,6 +14,7 @@ from pathlib import Path
 from textwrap import fill, indent
 
 from stack.framework.expr.public import FUNCTIONS, LAYERS, METHODS, ONE, TWO, Public
+from stack.framework.nn import rows
 
 HEAD = '''"""Generated from the table of operators by `python -m stack.framework.stubs`."""
 
@@ -25,6 +26,17 @@ from stack.framework.tensor import Tensor
 
 Scalar = float | int | bool
 '''
+_MODULES = (
+    HEAD.replace(
+        "from stack.framework.tensor",
+        "from stack.framework.nn.module import Module\nfrom stack.framework.tensor",
+    )
+    + """
+ROWS: dict[str, Any]
+
+def module_of(name: str) -> type[Module]: ...
+"""
+)
 _TYPES = {
     "list[Node]": "tuple[Tensor, ...]",
     "Node": "Tensor",
@@ -40,6 +52,7 @@ def stubs() -> dict[str, str]:
     return {
         "functions": _formatted(HEAD + _all(FUNCTIONS) + "".join(_functions(FUNCTIONS.items()))),
         "layers": _formatted(HEAD + _all(LAYERS) + "".join(_functions(LAYERS.items()))),
+        "nn/rows": _formatted(_MODULES + _all(rows.__all__) + "".join(map(_module, rows.__all__))),
         "operators": _formatted(f"{HEAD}\nclass Operators:\n{indent(_methods(), '    ')}"),
     }
 
@@ -52,6 +65,22 @@ def _functions(rows: Iterable[tuple[str, Public]]) -> Iterator[str]:
     for name, public in sorted(rows):
         first, *rest = _parameters(public)
         yield _definition(name, [first, *rest], public)
+
+
+def _module(name: str) -> str:
+    given = "".join(f", {text}" for text in map(_shown, rows.ROWS[name].settings()))
+    function = rows.ROWS[name].function
+    return f'''class {name}(Module):
+    """`functional.{function}` with fixed settings."""
+
+    def __init__(self{given}) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+'''
+
+
+def _shown(p: inspect.Parameter) -> str:
+    default = "" if p.default is p.empty else f" = {p.default!r}"
+    return f"{p.name}: {_seen(p.annotation)}{default}"
 
 
 def _methods() -> str:
@@ -91,8 +120,7 @@ def _parameters(public: Public) -> list[str]:
         if public.face.sizes and number == 1:
             found.append(f"*{p.name}: int | Sequence[int]")
             continue
-        default = "" if p.default is p.empty else f" = {p.default!r}"
-        found.append(f"{p.name}: {_seen(p.annotation)}{default}")
+        found.append(_shown(p))
     return found
 
 
@@ -114,4 +142,4 @@ def _formatted(text: str) -> str:
 
 if __name__ == "__main__":
     for module, text in stubs().items():
-        Path(__file__).with_name(f"{module}.pyi").write_text(text)
+        (Path(__file__).parent / f"{module}.pyi").write_text(text)

@@ -135,7 +135,8 @@ class Embedding(Module):
         cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None
     ) -> Self:
         """A layer with this table, held fixed or not."""
-        return cls(*embeddings.shape, padding_idx, _weight=embeddings, _freeze=freeze)
+        rows, width = embeddings.shape
+        return cls(rows, width, padding_idx, _weight=embeddings, _freeze=freeze)
 
     def forward(self, input: Tensor) -> Tensor:
         rows = F.embedding(input, self.weight)

@@ -16,10 +16,9 @@ from stack.framework.nn.containers import ModuleList
 from stack.framework.nn.layers import Linear
 from stack.framework.nn.module import Module, Parameter
 from stack.framework.nn.norms import LayerNorm
-from stack.framework.nn.rows import module_of
+from stack.framework.nn.rows import Dropout
 from stack.framework.tensor import Tensor
 
-Dropout = module_of("Dropout")
 Activation = str | Callable[[Tensor], Tensor]
 
 

@@ -1,4 +1,4 @@
-"""Small scripts, one for each kind of model and habit, run on PyTorch and on the framework here: the
+"""Small scripts, one for each kind of model and habit, run on PyTorch and on the framework: the
 same text but for the package that is imported, and the same losses at every step.
 
     python -m tests.journeys.models.run [--device cpu:0] [NAME ...]

@@ -37,7 +37,10 @@ class Block(nn.Module):
         self.k_proj = nn.Linear(dim, kv_heads * self.head_dim, bias=False)
         self.v_proj = nn.Linear(dim, kv_heads * self.head_dim, bias=False)
         self.o_proj = nn.Linear(dim, dim, bias=False)
-        self.gate, self.up = nn.Linear(dim, 2 * dim, bias=False), nn.Linear(dim, 2 * dim, bias=False)
+        self.gate, self.up = (
+            nn.Linear(dim, 2 * dim, bias=False),
+            nn.Linear(dim, 2 * dim, bias=False),
+        )
         self.down = nn.Linear(2 * dim, dim, bias=False)
 
     def forward(self, x, cos, sin):

@@ -1,0 +1,59 @@
+"""A few of the scripts of `models`, drawn anew in each run; `make models` runs all of them."""
+
+import os
+import random
+
+import pytest
+
+from tests.journeys.models.run import NAMES, compare
+
+WAITING = {
+    "autoencoder",
+    "checkpointing",
+    "clipping_and_schedules",
+    "cnn",
+    "contrastive",
+    "custom_autograd",
+    "distillation",
+    "dqn",
+    "ema",
+    "gan",
+    "gradient_accumulation",
+    "graph_network",
+    "lstm_language_model",
+    "metric_learning",
+    "moe",
+    "multi_task",
+    "physics_informed",
+    "segmentation",
+    "super_resolution",
+    "text_cnn",
+    "transfer_learning",
+    "vae",
+    "vit",
+}
+"""Scripts that ask for a function which is not here yet."""
+SMALL = ["linear_regression", "logistic_regression", "matrix_factorization", "hooks"]
+"""Those whose kernels any device compiles in a moment."""
+SEED = int(os.environ.get("MODELS_SEED", random.randrange(10**6)))
+DRAW = random.Random(SEED)
+CHOSEN = [("cpu:0", name) for name in DRAW.sample(sorted({*NAMES} - WAITING), 3)]
+CHOSEN += [(device, DRAW.choice(SMALL)) for device in ("opencl:0", "sunway:0")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("device", "name"), CHOSEN, ids=[f"{i}-{device}" for i, (device, _) in enumerate(CHOSEN)]
+)
+def test_a_script_written_for_pytorch_gives_its_losses(device, name, monkeypatch):
+    monkeypatch.setattr("stack.framework.devices._default", [])
+    try:
+        assert compare(name, device).agree
+    except Exception as error:
+        error.add_note(f"{name} on {device}; MODELS_SEED={SEED} draws it again")
+        raise
+
+
+def test_there_are_scripts_of_forty_kinds():
+    assert len(NAMES) >= 40
+    assert set(NAMES) > WAITING
