@@ -26,14 +26,19 @@ def segment_of(
     if rank != leader:
         return _received(leader, links.life(leader), cards[leader].token, nbytes, deadline)
     segment = _new_memory(nbytes, cards[rank].token)
-    try:
-        for other in local[1:]:
+    for other in local[1:]:
+        try:
             socket.send_fds(links.life(other), [b"segment"], [segment])
-    except OSError as error:
-        os.close(segment)
-        raise PluginError(
-            f"the memory of the group cannot be sent to its ranks: {error}"
-        ) from error
+        except OSError as error:
+            os.close(segment)
+            if isinstance(error, ConnectionError):
+                raise DeadlineExceeded(
+                    f"rank {other} has given up, and cannot be sent the memory of this host's "
+                    "ranks; its process may have ended"
+                ) from error
+            raise PluginError(
+                f"the memory of the group cannot be sent to rank {other}: {error}"
+            ) from error
     return segment
 
 

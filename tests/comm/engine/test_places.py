@@ -158,3 +158,21 @@ def test_a_rank_that_gives_up_a_little_later_is_not_named():
             listener.close()
             hold.release()
         table.clear(WAIT_S)
+
+
+def test_a_rank_that_has_gone_before_the_hosts_memory_comes_is_named():
+    with crews(1) as [crew], ThreadPoolExecutor(1) as pool:
+        place = Place(crew.store, crew.address, "gone-before-memory")
+        table, late = place.table, Deadline(WAIT_S)
+        meeting = pool.submit(meet, place, 0, 2, WAIT_S)
+        listeners, hold = Listeners(table, crew.address, 1, 2), table.hold()
+        take_place(table, hold, "card/1", 1, listeners.card(2), late)
+        links = Links(table, 1, _cards(table, 1, 2, late), late)
+        assert links.reach(0)
+        links.close()
+        hold.set("host/1", b"0", WAIT_S)
+        with pytest.raises(DeadlineExceeded, match="rank 1 has given up, and cannot be sent"):
+            meeting.result(WAIT_S)
+        listeners.close()
+        hold.release()
+        table.clear(WAIT_S)
