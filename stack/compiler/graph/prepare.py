@@ -9,9 +9,10 @@ from math import isqrt, prod
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, node, rebuild, toposort
-from hal.tile.size import hint, known_divisor
+from hal.tile.size import hint, is_one, known_divisor
 from stack import ops as build
 from stack.compiler.graph.contract import fold_sums
+from stack.compiler.graph.expr import MOVEMENT
 from stack.compiler.graph.roots import base, uses
 from stack.compiler.graph.turns import numbered
 from stack.compiler.pairs import SERIAL
@@ -87,8 +88,42 @@ def _parts(size: int, most: int) -> int:
 
 
 def _matmul(n: Node) -> Node | None:
-    a, _ = n.srcs
-    return build.full(n.shape, 0, n.dtype) if a.shape[-1] == 0 else None
+    a, b = n.srcs
+    if a.shape[-1] == 0:
+        return build.full(n.shape, 0, n.dtype)
+    if is_one(a.shape[-2]):
+        return _of_vector(n, a, b)
+    if is_one(b.shape[-1]):
+        return _of_vector(n, _turned(b), _turned(a))
+    return None
+
+
+def _of_vector(n: Node, row: Node, matrix: Node) -> Node:
+    """The product of a row [*B, 1, K] and a matrix [*B, K, N]: it uses each element of the matrix
+    once, so that nothing is worth packing, and is a reduction over products. These go along the
+    axis along which the matrix lies."""
+    wide = n.dtype.computed_in
+    below = row
+    while below.op in MOVEMENT or below.op == "cast":
+        below = below.srcs[0]
+    if below.op not in ("input", "contiguous"):
+        row = build.contiguous(row)  # computed once and not for each column
+    along_k = matrix.op == "permute" and matrix["perm"][-1] != len(matrix.shape) - 1
+    rows, axis = (_turned(matrix), len(n.shape) - 1) if along_k else (matrix, len(n.shape) - 2)
+    factor = build.expand(row if along_k else _turned(row), rows.shape)
+    total = build.reduce(
+        "sum", build.mul(build.cast(factor, wide), build.cast(rows, wide)), (axis,)
+    )
+    return build.cast(build.reshape(total, n.shape), n.dtype)
+
+
+def _turned(x: Node) -> Node:
+    """x with its last two axes exchanged; of what is that already, what it is of."""
+    count = len(x.shape)
+    perm = (*range(count - 2), count - 1, count - 2)
+    if x.op == "permute" and x["perm"] == perm:
+        return x.srcs[0]
+    return build.permute(x, perm)
 
 
 def _concat(n: Node) -> Node | None:
