@@ -62,16 +62,21 @@ class Course:
 
 
 class Cluster:
-    """A cluster in a folder. Not for several threads.
+    """A cluster in a folder, whose runs `engine` starts. Not for several threads.
 
     Raises InvalidCall, and SpecError for a cluster that cannot be as it is written."""
 
-    def __init__(self, folder: Path, config: ClusterFile) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: ClusterFile,
+        engine: Callable[[Path, str, str], Engine] = Engine,
+    ) -> None:
         self.config = config
         self._journal = Journal(folder)
         name = self._journal.fact("name") or f"{os.getuid()}-{secrets.token_hex(8)}"
         self._journal.set_fact("name", name)
-        self._engine = Engine(folder / "jobs", name, config.shell)
+        self._engine = engine(folder / "jobs", name, config.shell)
         self._courses: dict[int, Course] = {}
         self._told: list[Event] = []
         self._todo: list[Decision] = []
@@ -84,6 +89,10 @@ class Cluster:
             raise
         self._look_again = math.inf
         self._find_runs()
+
+    def __len__(self) -> int:
+        """How many jobs are here: that wait, are held, or run."""
+        return len(self._scheduler.books.gangs)
 
     def close(self) -> None:
         """Leave the cluster: jobs go on, and a later daemon finds them."""
