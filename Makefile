@@ -10,7 +10,7 @@ FUZZ_FRAMES ?= 10000000
 FUZZ_SEED ?= 1
 NATIVE := $(wildcard *.py stack/comm/engine/native/* plugins/*/*.py plugins/*/src/*/native/*)
 
-.PHONY: setup train test lint mutants bench sanitize clean fuzz models
+.PHONY: setup train test lint mutants bench sanitize clean fuzz models site wheels changelog
 
 setup: $(VENV)/base.stamp
 
@@ -47,6 +47,18 @@ sanitize: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.sanitizers.run address plugins/sunway_emu/tests
 	$(BIN)/python -m tests.sanitizers.run thread plugins/cpu/tests -k "not apart and not leaks_nothing and not contract_is_kept"
 	$(BIN)/python -m tests.sanitizers.run thread tests/comm/engine
+
+# The pages of docs/ and the API from docstrings, in build/site.
+site: $(VENV)/base.stamp
+	$(INSTALL) --editable '.[docs]'
+	$(BIN)/mkdocs build --quiet
+
+wheels: $(VENV)/base.stamp
+	$(BIN)/python -m tests.journeys.wheels build/wheels
+
+# Moves the fragments of changelog.d into CHANGELOG.md, under the version that hal/__init__.py says.
+changelog: $(VENV)/dev.stamp
+	$(BIN)/towncrier build --yes --version $$($(BIN)/python -c 'import hal; print(hal.__version__)')
 
 clean:
 	rm -rf $(VENV) build plugins/*/build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

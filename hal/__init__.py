@@ -6,6 +6,7 @@ marks its hooks with `hookimpl`.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from hal.core.values import OpenOptions
     from hal.core.wrappers.named import DEFAULT_WRAPPERS
     from hal.process import devices, open, plugins, registry
+
+if not sys.platform.startswith("linux"):
+    raise ImportError(
+        f"HAL runs on Linux, and this is {sys.platform}: on Windows use WSL 2, on macOS a Linux "
+        "container or virtual machine"
+    )
 
 __version__ = "0.1.0"
 __all__ = [

@@ -53,13 +53,48 @@ def test_every_path_in_the_readmes_layout_exists():
     assert all((ROOT / path).exists() for path in paths), paths
 
 
-@pytest.mark.slow
-def test_the_readmes_python_runs():
-    (example,) = fenced(ROOT / "README.md", "python")
-    command = [sys.executable, "-c", example]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+def run_python(example):
+    ended = subprocess.run(
+        [sys.executable, "-c", example], capture_output=True, text=True, timeout=120
+    )
     assert ended.returncode == 0, ended.stderr
-    assert "cpu:0 ok" in ended.stdout
+    return ended.stdout
+
+
+@pytest.mark.slow
+def test_the_readmes_ten_lines_print_what_it_says():
+    training, *_ = fenced(ROOT / "README.md", "python")
+    said, *_ = fenced(ROOT / "README.md", "text")
+    assert len([line for line in training.splitlines() if line]) == 10
+    printed = run_python(training)
+    steps = r"step (\d+): loss ([\d.]+)"
+    for (step, loss), (expected_step, expected) in zip(
+        re.findall(steps, printed), re.findall(steps, said), strict=True
+    ):
+        assert step == expected_step
+        assert float(loss) == pytest.approx(float(expected), rel=0.05, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_the_readmes_listing_of_devices_runs():
+    _, example = fenced(ROOT / "README.md", "python")
+    assert "cpu:0 ok" in run_python(example)
+
+
+SITE = ("first-script", "any-device", "profiling")
+
+
+@pytest.mark.slow
+def test_the_scripts_of_the_site_run():
+    pages = [fenced(ROOT / "docs" / f"{page}.md", "python") for page in SITE]
+    assert all(pages)
+    run_python("\n".join(block for page in pages for block in page))
+
+
+def test_the_sites_pages_exist():
+    pages = re.findall(r": ([\w/.-]+\.md)", (ROOT / "mkdocs.yml").read_text())
+    assert {f"{page}.md" for page in SITE} < set(pages)
+    assert all((ROOT / "docs" / page).exists() for page in pages)
 
 
 @pytest.mark.slow
