@@ -143,7 +143,7 @@ def _(rig: Rig, dtype: DType, of: DType) -> None:
     places = np.array([5, 0, 3, -1, 6], NUMPY[of])
     index = (g.input(2, Type((5,), of)), places)
     (table, _), (rows, _) = inputs
-    outputs = [g.gather(table, index[0], 0), g.scatter_add(table, index[0], rows, 0)]
+    outputs = [g.gather(table, index[0], 0), g.scatter("sum", table, index[0], rows, 0)]
     agree(outputs, [*inputs, index], "rows")
 
 

@@ -47,6 +47,8 @@ def batch_norm(
     In training the statistics are the batch's own, and the running ones, if given, move towards
     them in place by `momentum`; else the running ones are taken.
     """
+    if not input.numel():
+        return input * 1.0
     if not training:
         if running_mean is None or running_var is None:
             raise TensorError("batch_norm: without training it needs running_mean and running_var")

@@ -9,110 +9,315 @@ from stack.framework.tensor import Tensor
 Scalar = float | int | bool
 __all__ = [
     "abs",
+    "absolute",
+    "acos",
+    "acosh",
     "add",
+    "addbmm",
+    "addcdiv",
+    "addcmul",
+    "addmm",
+    "addmv",
+    "addr",
+    "adjoint",
     "all",
     "amax",
     "amin",
+    "aminmax",
     "any",
+    "arccos",
+    "arccosh",
+    "arcsin",
+    "arcsinh",
+    "arctan",
+    "arctan2",
+    "arctanh",
     "argmax",
     "argmin",
+    "argsort",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
+    "baddbmm",
     "bitwise_and",
     "bitwise_left_shift",
     "bitwise_not",
     "bitwise_or",
     "bitwise_right_shift",
     "bitwise_xor",
+    "block_diag",
     "bmm",
+    "broadcast_tensors",
+    "broadcast_to",
+    "bucketize",
+    "cartesian_prod",
     "cat",
+    "cdist",
     "ceil",
+    "channel_shuffle",
     "chunk",
     "clamp",
+    "clamp_max",
+    "clamp_min",
     "clip",
+    "column_stack",
+    "concat",
+    "concatenate",
     "conv1d",
     "conv2d",
     "conv3d",
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "copysign",
+    "corrcoef",
     "cos",
+    "cosh",
+    "count_nonzero",
+    "cov",
+    "cummax",
+    "cummin",
     "cumprod",
     "cumsum",
+    "cumulative_trapezoid",
+    "deg2rad",
+    "diag",
+    "diag_embed",
+    "diagflat",
+    "diagonal",
+    "diagonal_scatter",
+    "diff",
+    "digamma",
+    "dist",
     "div",
+    "divide",
+    "dot",
+    "dsplit",
+    "dstack",
+    "einsum",
     "eq",
     "erf",
+    "erfc",
+    "erfinv",
     "exp",
+    "exp2",
+    "expm1",
+    "fix",
     "flatten",
     "flip",
+    "fliplr",
+    "flipud",
+    "float_power",
     "floor",
     "floor_divide",
+    "fmax",
+    "fmin",
+    "fmod",
+    "frac",
     "gather",
+    "gcd",
     "ge",
+    "ger",
+    "greater",
+    "greater_equal",
     "gt",
+    "heaviside",
+    "hsplit",
+    "hstack",
+    "hypot",
+    "index_add",
+    "index_copy",
+    "index_fill",
+    "index_put",
+    "index_reduce",
     "index_select",
+    "inner",
+    "isclose",
     "isfinite",
+    "isin",
     "isinf",
     "isnan",
+    "isneginf",
+    "isposinf",
+    "isreal",
+    "kron",
+    "kthvalue",
+    "lcm",
+    "ldexp",
     "le",
+    "lerp",
+    "less",
+    "less_equal",
+    "lgamma",
     "log",
     "log10",
+    "log1p",
     "log2",
     "log_softmax",
+    "logaddexp",
+    "logaddexp2",
+    "logcumsumexp",
     "logical_and",
     "logical_not",
     "logical_or",
+    "logical_xor",
+    "logit",
     "logsumexp",
     "lt",
+    "masked_fill",
+    "masked_scatter",
     "matmul",
     "max",
     "maximum",
     "mean",
+    "median",
+    "meshgrid",
     "min",
     "minimum",
     "mm",
+    "moveaxis",
+    "movedim",
+    "msort",
     "mul",
+    "multiply",
+    "mv",
+    "nan_to_num",
+    "nanmean",
+    "nanmedian",
+    "nanquantile",
+    "nansum",
+    "narrow",
     "ne",
     "neg",
+    "nextafter",
     "norm",
+    "not_equal",
     "one_hot",
+    "outer",
     "permute",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "positive",
     "pow",
+    "prelu",
     "prod",
+    "put",
+    "quantile",
+    "rad2deg",
+    "ravel",
     "reciprocal",
     "relu",
     "remainder",
+    "repeat_interleave",
     "reshape",
+    "roll",
+    "rot90",
     "round",
+    "row_stack",
     "rsqrt",
+    "rsub",
+    "scatter",
+    "scatter_add",
+    "scatter_reduce",
+    "searchsorted",
+    "select",
+    "select_scatter",
+    "sgn",
     "sigmoid",
     "sign",
+    "signbit",
     "sin",
+    "sinc",
+    "sinh",
+    "slice_scatter",
     "softmax",
+    "sort",
     "split",
+    "split_with_sizes",
     "sqrt",
     "square",
     "squeeze",
     "stack",
     "std",
+    "std_mean",
     "sub",
+    "subtract",
     "sum",
     "swapaxes",
+    "swapdims",
     "t",
+    "take",
+    "take_along_dim",
     "tan",
     "tanh",
+    "tensor_split",
+    "tensordot",
+    "tile",
+    "topk",
+    "trace",
     "transpose",
+    "trapezoid",
+    "trapz",
     "tril",
     "triu",
     "true_divide",
+    "trunc",
+    "unbind",
+    "unflatten",
     "unsqueeze",
     "var",
+    "var_mean",
+    "vdot",
+    "vsplit",
+    "vstack",
     "where",
+    "xlogy",
 ]
 
 def abs(x: Tensor) -> Tensor:
     """|x|; integers wrap, element by element."""
 
-def add(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
-    """x + y; for bool tensors `or`."""
+def absolute(x: Tensor) -> Tensor:
+    """The size of x."""
+
+def acos(x: Tensor) -> Tensor:
+    """the angle in radians whose cosine is x, element by element; integers and bool become
+    float32."""
+
+def acosh(x: Tensor) -> Tensor:
+    """what x is the hyperbolic cosine of; NaN below 1, element by element; integers and bool
+    become float32."""
+
+def add(x: Tensor | Scalar, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+    """x + alpha * y; for bool tensors `or`."""
+
+def addbmm(
+    x: Tensor, batch1: Tensor, batch2: Tensor, beta: Scalar = 1, alpha: Scalar = 1
+) -> Tensor:
+    """beta * x + alpha * the sum over the batch of batch1 @ batch2."""
+
+def addcdiv(x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> Tensor:
+    """x + value * tensor1 / tensor2."""
+
+def addcmul(x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> Tensor:
+    """x + value * tensor1 * tensor2."""
+
+def addmm(x: Tensor, mat1: Tensor, mat2: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
+    """beta * x + alpha * mat1 @ mat2."""
+
+def addmv(x: Tensor, mat: Tensor, vec: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
+    """beta * x + alpha * mat @ vec."""
+
+def addr(x: Tensor, vec1: Tensor, vec2: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
+    """beta * x + alpha * outer(vec1, vec2)."""
+
+def adjoint(x: Tensor) -> Tensor:
+    """x with its last two axes exchanged."""
 
 def all(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """Whether no element is 0."""
@@ -123,8 +328,38 @@ def amax(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = Fals
 def amin(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """The least element over axes (all without any); NaN where there is one."""
 
+def aminmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The least and the greatest element, along an axis if one is given."""
+
 def any(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """Whether some element is not 0."""
+
+def arccos(x: Tensor) -> Tensor:
+    """the angle in radians whose cosine is x, element by element; integers and bool become
+    float32."""
+
+def arccosh(x: Tensor) -> Tensor:
+    """what x is the hyperbolic cosine of; NaN below 1, element by element; integers and bool
+    become float32."""
+
+def arcsin(x: Tensor) -> Tensor:
+    """the angle in radians whose sine is x, element by element; integers and bool become
+    float32."""
+
+def arcsinh(x: Tensor) -> Tensor:
+    """what x is the hyperbolic sine of, element by element; integers and bool become float32."""
+
+def arctan(x: Tensor) -> Tensor:
+    """the angle in radians whose tangent is x, element by element; integers and bool become
+    float32."""
+
+def arctan2(x: Tensor | float, y: Tensor | float) -> Tensor:
+    """the angle in radians of the point with height a at b, from -pi to pi, element by
+    element; integers and bool become float32."""
+
+def arctanh(x: Tensor) -> Tensor:
+    """what x is the hyperbolic tangent of; NaN beyond 1, element by element; integers and bool
+    become float32."""
 
 def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The int64 position of the first greatest element along an axis (of the flattened tensor
@@ -133,6 +368,42 @@ def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
 def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The int64 position of the first least element along an axis (of the flattened tensor
     without one)."""
+
+def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
+    """The int64 places that put x in order along an axis; the order is always stable."""
+
+def asin(x: Tensor) -> Tensor:
+    """the angle in radians whose sine is x, element by element; integers and bool become
+    float32."""
+
+def asinh(x: Tensor) -> Tensor:
+    """what x is the hyperbolic sine of, element by element; integers and bool become float32."""
+
+def atan(x: Tensor) -> Tensor:
+    """the angle in radians whose tangent is x, element by element; integers and bool become
+    float32."""
+
+def atan2(x: Tensor | float, y: Tensor | float) -> Tensor:
+    """the angle in radians of the point with height a at b, from -pi to pi, element by
+    element; integers and bool become float32."""
+
+def atanh(x: Tensor) -> Tensor:
+    """what x is the hyperbolic tangent of; NaN beyond 1, element by element; integers and bool
+    become float32."""
+
+def atleast_1d(tensors: Any) -> Any:
+    """Each tensor with at least 1 axes."""
+
+def atleast_2d(tensors: Any) -> Any:
+    """Each tensor with at least 2 axes."""
+
+def atleast_3d(tensors: Any) -> Any:
+    """Each tensor with at least 3 axes."""
+
+def baddbmm(
+    x: Tensor, batch1: Tensor, batch2: Tensor, beta: Scalar = 1, alpha: Scalar = 1
+) -> Tensor:
+    """beta * x + alpha * batch1 @ batch2."""
 
 def bitwise_and(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """The bits set in both of two integers or bools."""
@@ -152,15 +423,36 @@ def bitwise_right_shift(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
 def bitwise_xor(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """The bits set in one of two integers or bools."""
 
+def block_diag(tensors: Tensor) -> Tensor:
+    """Matrices one after the other on the diagonal, zeros elsewhere."""
+
 def bmm(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
     element type."""
 
+def broadcast_tensors(tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors in their common shape."""
+
+def broadcast_to(x: Tensor, size: Sequence[int]) -> Tensor:
+    """x repeated to a shape by the rules of broadcasting."""
+
+def bucketize(x: Any, boundaries: Tensor, out_int32: bool = False, right: bool = False) -> Tensor:
+    """The number of the bucket between sorted boundaries in which each element is."""
+
+def cartesian_prod(tensors: Tensor) -> Tensor:
+    """All combinations of one element of each tensor of one axis, as rows."""
+
 def cat(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The parts one after the other along an axis, in their common element type."""
 
+def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
+    """The p-norms of the differences of all rows of both."""
+
 def ceil(x: Tensor) -> Tensor:
     """The least whole number that is at least x; integers stay."""
+
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """Channels, axis 1, of `groups` groups in turn."""
 
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """x in at most `chunks` pieces of one size along an axis; the last may be smaller."""
@@ -170,10 +462,25 @@ def clamp(
 ) -> Tensor:
     """x limited to [min, max]; NaN where x or a limit is NaN."""
 
+def clamp_max(x: Tensor, max: Tensor | Scalar) -> Tensor:
+    """x, but at most max."""
+
+def clamp_min(x: Tensor, min: Tensor | Scalar) -> Tensor:
+    """x, but at least min."""
+
 def clip(
     x: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None
 ) -> Tensor:
     """x limited to [min, max]; NaN where x or a limit is NaN."""
+
+def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors of one axis as columns, others as they are, beside each other."""
+
+def concat(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The parts one after the other along an axis, in their common element type."""
+
+def concatenate(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The parts one after the other along an axis, in their common element type."""
 
 def conv1d(
     input: Tensor,
@@ -250,17 +557,97 @@ def conv_transpose3d(
     """The adjoint of conv3d: input [N, C, D, H, W] or [C, D, H, W] times weight [C, out /
     groups, windows], added up where the windows lie, plus bias."""
 
+def copysign(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """The size of x with the sign of y."""
+
+def corrcoef(x: Tensor) -> Tensor:
+    """The correlations of the rows."""
+
 def cos(x: Tensor) -> Tensor:
     """the cosine of x radians, element by element; integers and bool become float32."""
 
-def cumprod(x: Tensor, dim: int) -> Tensor:
+def cosh(x: Tensor) -> Tensor:
+    """the hyperbolic cosine of x, element by element; integers and bool become float32."""
+
+def count_nonzero(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+    """How many elements are not 0 over axes, int64."""
+
+def cov(
+    x: Tensor, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
+) -> Tensor:
+    """The covariances of the rows, whose columns are observations, which count fweights times
+    and weigh aweights."""
+
+def cummax(x: Tensor, dim: int) -> Any:
+    """The greatest elements up to each one along an axis, and the last places where they are."""
+
+def cummin(x: Tensor, dim: int) -> Any:
+    """The least elements up to each one along an axis, and the last places where they are."""
+
+def cumprod(x: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
     """The products of all elements up to each one along an axis; bool and integers as int64."""
 
-def cumsum(x: Tensor, dim: int) -> Tensor:
+def cumsum(x: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
     """The sums of all elements up to each one along an axis; bool and integers as int64."""
 
-def div(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
-    """x / y, in float32 when both are integers."""
+def cumulative_trapezoid(
+    y: Tensor, x: Tensor | None = None, dx: float | None = None, dim: int = -1
+) -> Tensor:
+    """The integrals of y up to each place of an axis, but the first."""
+
+def deg2rad(x: Tensor) -> Tensor:
+    """An angle of degrees in radians."""
+
+def diag(x: Tensor, diagonal: int = 0) -> Tensor:
+    """A matrix with x on a diagonal; of a matrix its diagonal."""
+
+def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """Matrices in two new axes with x's last axis on the diagonal, zeros elsewhere."""
+
+def diagflat(x: Tensor, offset: int = 0) -> Tensor:
+    """A matrix with all elements of x on a diagonal."""
+
+def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The elements of two axes at (i, i + offset), as a new last axis."""
+
+def diagonal_scatter(
+    x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    """x with src as its diagonal."""
+
+def diff(
+    x: Tensor,
+    n: int = 1,
+    dim: int = -1,
+    prepend: Tensor | None = None,
+    append: Tensor | None = None,
+) -> Tensor:
+    """The differences of neighbours along an axis, n times."""
+
+def digamma(x: Tensor) -> Tensor:
+    """the derivative of lgamma, element by element; integers and bool become float32."""
+
+def dist(x: Tensor, other: Tensor, p: float = 2.0) -> Tensor:
+    """The p-norm of x - other."""
+
+def div(x: Tensor | Scalar, y: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
+    """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
+
+def divide(x: Tensor | Scalar, y: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
+    """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
+
+def dot(x: Tensor, other: Tensor) -> Tensor:
+    """The sum of the products of two vectors."""
+
+def dsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """tensor_split along axis 2."""
+
+def dstack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors, of at least three axes, one after the other along axis 2."""
+
+def einsum(equation: str, operands: Any) -> Tensor:
+    """The sums of products that an equation such as "bik,bkj->bij" says; an ellipsis stands
+    for axes that broadcast. Operands are taken pair by pair from the left."""
 
 def eq(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """x == y, as bool."""
@@ -268,8 +655,24 @@ def eq(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
 def erf(x: Tensor) -> Tensor:
     """the error function of x, element by element; integers and bool become float32."""
 
+def erfc(x: Tensor) -> Tensor:
+    """1 less the error function of x, exact where that is nearly 1, element by element;
+    integers and bool become float32."""
+
+def erfinv(x: Tensor) -> Tensor:
+    """what x is the error function of, element by element; integers and bool become float32."""
+
 def exp(x: Tensor) -> Tensor:
     """e to the x, element by element; integers and bool become float32."""
+
+def exp2(x: Tensor) -> Tensor:
+    """2 to the x, element by element; integers and bool become float32."""
+
+def expm1(x: Tensor) -> Tensor:
+    """e to the x, less 1, exact near 0, element by element; integers and bool become float32."""
+
+def fix(x: Tensor) -> Tensor:
+    """The nearest whole number towards 0; integers stay. No gradient flows."""
 
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """x with the axes from start_dim to end_dim made one."""
@@ -277,27 +680,102 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 def flip(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
     """x with these axes reversed."""
 
+def fliplr(x: Tensor) -> Tensor:
+    """x with axis 1 reversed."""
+
+def flipud(x: Tensor) -> Tensor:
+    """x with axis 0 reversed."""
+
+def float_power(x: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
+    """x to the power of exponent, in float64."""
+
 def floor(x: Tensor) -> Tensor:
     """The greatest whole number that is at most x; integers stay."""
 
 def floor_divide(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """x / y rounded down; an integer divided by 0 gives 0."""
 
-def gather(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    """y[i][j] = x[i][index[i][j]] for dim 1, and so on: by comparison with each position, for
-    short axes."""
+def fmax(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """The greater of both; the other one where one is NaN."""
+
+def fmin(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """The lesser of both; the other one where one is NaN."""
+
+def fmod(x: Tensor | float, y: Tensor | float) -> Tensor:
+    """what is left of a by whole multiples of b, with a's sign; integers by zero give 0,
+    element by element."""
+
+def frac(x: Tensor) -> Tensor:
+    """x without its whole part."""
+
+def gather(x: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
+    """y[i][j] = x[i][index[i][j]] for dim 1, and so on."""
+
+def gcd(x: Tensor, other: Tensor) -> Tensor:
+    """The greatest common divisor, by as many of Euclid's steps as the type may need."""
 
 def ge(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """x >= y, as bool."""
+
+def ger(x: Tensor, vec2: Tensor) -> Tensor:
+    """Each element of a vector times each of another."""
+
+def greater(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """x > y, as bool."""
+
+def greater_equal(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """x >= y, as bool."""
 
 def gt(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """x > y, as bool."""
 
+def heaviside(x: Tensor, values: Tensor) -> Tensor:
+    """0 below 0, values at 0, 1 above."""
+
+def hsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """tensor_split along axis 1, of one axis along it."""
+
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors one after the other along axis 1, of one axis along it."""
+
+def hypot(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """sqrt(x * x + y * y), without overflow."""
+
+def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Scalar = 1) -> Tensor:
+    """x with alpha * source added to its slices at index of an axis."""
+
+def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """x with source as its slices at index of an axis."""
+
+def index_fill(x: Tensor, dim: int, index: Tensor, value: Tensor | float) -> Tensor:
+    """x with value as its slices at index of an axis."""
+
+def index_put(
+    x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """x with values at x[indices], added to what is there with accumulate."""
+
+def index_reduce(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True
+) -> Tensor:
+    """x with source combined by prod, mean, amin or amax with its slices at index of an axis."""
+
 def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices at these positions of an axis."""
 
+def inner(x: Tensor, other: Tensor) -> Tensor:
+    """The sums of products over the last axis of both."""
+
+def isclose(
+    x: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> Tensor:
+    """Whether |x - other| <= atol + rtol * |other|, as bool; equal infinities are close."""
+
 def isfinite(x: Tensor) -> Tensor:
     """Whether x is neither infinite nor NaN, as bool."""
+
+def isin(x: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False) -> Tensor:
+    """Whether each element is among others."""
 
 def isinf(x: Tensor) -> Tensor:
     """Whether x is inf or -inf, as bool."""
@@ -305,8 +783,42 @@ def isinf(x: Tensor) -> Tensor:
 def isnan(x: Tensor) -> Tensor:
     """Whether x is NaN, as bool."""
 
+def isneginf(x: Tensor) -> Tensor:
+    """Whether x is -inf, as bool."""
+
+def isposinf(x: Tensor) -> Tensor:
+    """Whether x is inf, as bool."""
+
+def isreal(x: Tensor) -> Tensor:
+    """True: there are no complex tensors."""
+
+def kron(x: Tensor, other: Tensor) -> Tensor:
+    """Each element of x times all of other, in its place."""
+
+def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    """The k-th least element along an axis, and its place."""
+
+def lcm(x: Tensor, other: Tensor) -> Tensor:
+    """The least common multiple; 0 where one is 0."""
+
+def ldexp(x: Tensor, other: Tensor) -> Tensor:
+    """x * 2 ** other."""
+
 def le(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """x <= y, as bool."""
+
+def lerp(x: Tensor, end: Tensor | Scalar, weight: Tensor | Scalar) -> Tensor:
+    """x + weight * (end - x)."""
+
+def less(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """x < y, as bool."""
+
+def less_equal(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """x <= y, as bool."""
+
+def lgamma(x: Tensor) -> Tensor:
+    """the logarithm of the size of the gamma function of x, element by element; integers and
+    bool become float32."""
 
 def log(x: Tensor) -> Tensor:
     """the natural logarithm of x, element by element; integers and bool become float32."""
@@ -314,11 +826,25 @@ def log(x: Tensor) -> Tensor:
 def log10(x: Tensor) -> Tensor:
     """The logarithm of x to the base 10."""
 
+def log1p(x: Tensor) -> Tensor:
+    """the natural logarithm of 1 + x, exact near 0, element by element; integers and bool
+    become float32."""
+
 def log2(x: Tensor) -> Tensor:
     """The logarithm of x to the base 2."""
 
-def log_softmax(x: Tensor, dim: int) -> Tensor:
+def log_softmax(x: Tensor, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """The logarithm of softmax, exact where softmax underflows."""
+
+def logaddexp(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """log(exp(x) + exp(y)), without overflow."""
+
+def logaddexp2(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """log2(2 ** x + 2 ** y), without overflow."""
+
+def logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    """The logarithms of the sums of exponentials up to each element along an axis: pairs, then
+    fours, and so on."""
 
 def logical_and(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """Whether neither is 0, as bool."""
@@ -329,11 +855,23 @@ def logical_not(x: Tensor) -> Tensor:
 def logical_or(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """Whether one is not 0, as bool."""
 
+def logical_xor(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """Whether one of both is 0, as bool."""
+
+def logit(x: Tensor, eps: float | None = None) -> Tensor:
+    """log(x / (1 - x)), of x held within [eps, 1 - eps]."""
+
 def logsumexp(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """log(sum(exp(x))) over axes, without overflow; -inf where all are -inf."""
 
 def lt(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """x < y, as bool."""
+
+def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
+    """value where the mask holds, else x; its element type is that of x."""
+
+def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """x with the elements of source, in order, where the mask holds."""
 
 def matmul(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
@@ -345,8 +883,21 @@ def max(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
 def maximum(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """The greater of both; NaN where one is NaN."""
 
-def mean(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+def mean(
+    x: Tensor,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+) -> Tensor:
     """The mean over axes (all without any). Raises TensorError for integers."""
+
+def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The middle element, the lower one of two, of all or along an axis with its place; NaN
+    where there is one."""
+
+def meshgrid(tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+    """The coordinates of a grid: each tensor of one axis along an axis of its own; "xy"
+    exchanges the first two."""
 
 def min(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """The least element; with an axis (values, indices) along it; with a tensor `minimum`."""
@@ -354,18 +905,67 @@ def min(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
 def minimum(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """The lesser of both; NaN where one is NaN."""
 
-def mm(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
-    """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
-    element type."""
+def mm(x: Tensor, mat2: Tensor) -> Tensor:
+    """The product of two matrices."""
+
+def moveaxis(x: Tensor, source: Any, destination: Any) -> Tensor:
+    """x with the axes `source` at `destination`, the others in order."""
+
+def movedim(x: Tensor, source: Any, destination: Any) -> Tensor:
+    """x with the axes `source` at `destination`, the others in order."""
+
+def msort(x: Tensor) -> Tensor:
+    """x in order along axis 0."""
 
 def mul(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """x * y; for bool tensors `and`."""
+
+def multiply(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """x * y; for bool tensors `and`."""
+
+def mv(x: Tensor, vec: Tensor) -> Tensor:
+    """The product of a matrix and a vector."""
+
+def nan_to_num(
+    x: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
+    """x with numbers for NaN (0) and for inf and -inf (the greatest and least ones)."""
+
+def nanmean(
+    x: Tensor,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+) -> Tensor:
+    """mean over what is no NaN."""
+
+def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """median of what is no NaN."""
+
+def nanquantile(
+    x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"
+) -> Tensor:
+    """quantile of what is no NaN."""
+
+def nansum(
+    x: Tensor,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+) -> Tensor:
+    """sum, in which NaN counts as 0."""
+
+def narrow(x: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
+    """`length` slices of an axis from `start` on."""
 
 def ne(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """x != y, as bool."""
 
 def neg(x: Tensor) -> Tensor:
     """-x; integers wrap, element by element."""
+
+def nextafter(x: Tensor | float, y: Tensor | float) -> Tensor:
+    """the next float after a towards b, element by element; integers and bool become float32."""
 
 def norm(
     x: Tensor,
@@ -376,17 +976,56 @@ def norm(
     """The p-norm over axes: (sum |x|**p) ** (1/p); inf and -inf give extremes, 0 counts what
     is not 0, "fro" is 2. The derivative at 0 is 0."""
 
+def not_equal(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """x != y, as bool."""
+
 def one_hot(index: Tensor, num_classes: int) -> Tensor:
     """int64: 1 at the position that each entry names along a new last axis, 0 elsewhere."""
+
+def outer(x: Tensor, vec2: Tensor) -> Tensor:
+    """Each element of a vector times each of another."""
 
 def permute(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
     """Axis i of the result is axis dims[i] of x."""
 
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
+    """[..., C * r * r, H, W] to [..., C, H * r, W * r]."""
+
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
+    """[..., C, H * r, W * r] to [..., C * r * r, H, W]."""
+
+def positive(x: Tensor) -> Tensor:
+    """x itself."""
+
 def pow(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """x to the power of y."""
 
-def prod(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """x where it is positive, else weight * x; weight has one value, or one for each channel,
+    axis 1."""
+
+def prod(
+    x: Tensor,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+) -> Tensor:
     """The product over axes (all without any); bool and integers are multiplied as int64."""
+
+def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """x with source at these positions of x as one axis."""
+
+def quantile(
+    x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"
+) -> Tensor:
+    """What the share q, or each of shares, of the elements is at most, between two neighbours
+    by interpolation; NaN where there is one."""
+
+def rad2deg(x: Tensor) -> Tensor:
+    """An angle of radians in degrees."""
+
+def ravel(x: Tensor) -> Tensor:
+    """x as one axis."""
 
 def reciprocal(x: Tensor) -> Tensor:
     """1 / x, element by element; integers and bool become float32."""
@@ -397,14 +1036,71 @@ def relu(x: Tensor) -> Tensor:
 def remainder(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """What is left by floor_divide, with y's sign; an integer divided by 0 leaves 0."""
 
+def repeat_interleave(
+    x: Tensor, repeats: int | Tensor, dim: int | None = None, output_size: int | None = None
+) -> Tensor:
+    """x with each slice of an axis so often in a row; a tensor of numbers needs output_size,
+    their sum."""
+
 def reshape(x: Tensor, *shape: int | Sequence[int]) -> Tensor:
     """x's elements in row-major order under another shape; one -1 stands for what remains."""
 
-def round(x: Tensor) -> Tensor:
-    """To the nearest whole number, halves to even."""
+def roll(x: Tensor, shifts: Any, dims: Any = None) -> Tensor:
+    """x with its elements `shifts` places on along axes, the last ones first again."""
+
+def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    """x turned k times by 90 degrees in the plane of two axes, from the first to the second."""
+
+def round(x: Tensor, decimals: int = 0) -> Tensor:
+    """To the nearest whole number, or multiple of 10 ** -decimals, halves to even."""
+
+def row_stack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors, of at least two axes, one after the other along axis 0."""
 
 def rsqrt(x: Tensor) -> Tensor:
     """1 / sqrt(x), element by element; integers and bool become float32."""
+
+def rsub(x: Tensor | Scalar, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+    """y - alpha * x."""
+
+def scatter(
+    x: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Any = None,
+    reduce: str | None = None,
+    value: Any = None,
+) -> Tensor:
+    """x with src at the places of index along an axis, the later ones of equal places; with
+    reduce "add" or "multiply" combined with what is there."""
+
+def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """x with src added at the places of index along an axis."""
+
+def scatter_reduce(
+    x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True
+) -> Tensor:
+    """x with src combined by sum, prod, mean, amin or amax at the places of index along an
+    axis, with what was there or, without include_self, in its place."""
+
+def searchsorted(
+    sorted_sequence: Tensor,
+    values: Any,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Tensor:
+    """How many elements of each sorted row are below each value; on the right side, at most."""
+
+def select(x: Tensor, dim: int, index: int) -> Tensor:
+    """One slice of an axis, without it."""
+
+def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    """x with src as one slice of an axis."""
+
+def sgn(x: Tensor) -> Tensor:
+    """-1, 0 or 1; NaN gives 0. No gradient flows."""
 
 def sigmoid(x: Tensor) -> Tensor:
     """1 / (1 + exp(-x))."""
@@ -412,14 +1108,40 @@ def sigmoid(x: Tensor) -> Tensor:
 def sign(x: Tensor) -> Tensor:
     """-1, 0 or 1; NaN gives 0. No gradient flows."""
 
+def signbit(x: Tensor) -> Tensor:
+    """Whether x is negative or -0.0, as bool."""
+
 def sin(x: Tensor) -> Tensor:
     """the sine of x radians, element by element; integers and bool become float32."""
 
-def softmax(x: Tensor, dim: int) -> Tensor:
+def sinc(x: Tensor) -> Tensor:
+    """sin(pi x) / (pi x), 1 at 0."""
+
+def sinh(x: Tensor) -> Tensor:
+    """the hyperbolic sine of x, element by element; integers and bool become float32."""
+
+def slice_scatter(
+    x: Tensor,
+    src: Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Tensor:
+    """x with src as the slice start:end:step of an axis."""
+
+def softmax(x: Tensor, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis, without overflow."""
+
+def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+    """x in order along an axis, and the places where its elements were; NaN counts as greatest
+    and the order is always stable."""
 
 def split(x: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Pieces of x along an axis: of `size` each (the last may be less), or of the sizes given."""
+
+def split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+    """Pieces of these sizes along an axis."""
 
 def sqrt(x: Tensor) -> Tensor:
     """the square root of x, element by element; integers and bool become float32."""
@@ -434,12 +1156,28 @@ def stack(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The parts, all of one shape, one after the other along a new axis."""
 
 def std(
-    x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False, correction: Scalar = 1
+    x: Tensor,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    correction: Scalar | None = 1,
 ) -> Tensor:
-    """The square root of var."""
+    """The square root of var, whose gradient is 0 where it is 0."""
 
-def sub(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
-    """x - y. Raises TensorError for bool tensors."""
+def std_mean(
+    x: Tensor,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    correction: Scalar | None = 1,
+) -> Any:
+    """std, and mean."""
+
+def sub(x: Tensor | Scalar, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+    """x - alpha * y. Raises TensorError for bool tensors."""
+
+def subtract(x: Tensor | Scalar, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+    """x - alpha * y. Raises TensorError for bool tensors."""
 
 def sum(
     x: Tensor,
@@ -452,8 +1190,17 @@ def sum(
 def swapaxes(x: Tensor, dim0: int, dim1: int) -> Tensor:
     """x with two axes exchanged."""
 
+def swapdims(x: Tensor, dim0: int, dim1: int) -> Tensor:
+    """x with two axes exchanged."""
+
 def t(x: Tensor) -> Tensor:
     """x of at most two axes, transposed."""
+
+def take(x: Tensor, index: Tensor) -> Tensor:
+    """The elements at these positions of x as one axis."""
+
+def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """gather with an index that broadcasts; without a dim of all elements in a row."""
 
 def tan(x: Tensor) -> Tensor:
     """The tangent of x radians."""
@@ -461,8 +1208,29 @@ def tan(x: Tensor) -> Tensor:
 def tanh(x: Tensor) -> Tensor:
     """the hyperbolic tangent of x, element by element; integers and bool become float32."""
 
+def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """x in so many pieces along an axis, the first ones longer by one, or cut at these places."""
+
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+    """The sums of products over axes of both: the last of a and first of b, or two lists."""
+
+def tile(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
+    """x as often along each of its last axes."""
+
+def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    """The k greatest (or least) elements along an axis, in order, and their places."""
+
+def trace(x: Tensor) -> Tensor:
+    """The sum of a matrix's diagonal."""
+
 def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
     """x with two axes exchanged."""
+
+def trapezoid(y: Tensor, x: Tensor | None = None, dx: float | None = None, dim: int = -1) -> Tensor:
+    """The integral of y along an axis by trapezoids, over places x or steps dx."""
+
+def trapz(y: Tensor, x: Tensor | None = None, dx: float | None = None, dim: int = -1) -> Tensor:
+    """The integral of y along an axis by trapezoids, over places x or steps dx."""
 
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     """x with 0 above the diagonal of its last two axes."""
@@ -470,17 +1238,51 @@ def tril(x: Tensor, diagonal: int = 0) -> Tensor:
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     """x with 0 below the diagonal of its last two axes."""
 
-def true_divide(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
-    """x / y, in float32 when both are integers."""
+def true_divide(x: Tensor | Scalar, y: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
+    """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
+
+def trunc(x: Tensor) -> Tensor:
+    """The nearest whole number towards 0; integers stay. No gradient flows."""
+
+def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """The slices along an axis, without it."""
+
+def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+    """x with an axis as several ones; one -1 stands for what remains."""
 
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
     """x with a new axis of size 1 at `dim`."""
 
 def var(
-    x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False, correction: Scalar = 1
+    x: Tensor,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    correction: Scalar | None = 1,
 ) -> Tensor:
     """The variance over axes: squares of deviations from the mean, divided by n - correction
-    (NaN at 0)."""
+    (NaN at 0); the correction of `unbiased` is 1, of its opposite 0."""
+
+def var_mean(
+    x: Tensor,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    correction: Scalar | None = 1,
+) -> Any:
+    """var, and mean."""
+
+def vdot(x: Tensor, other: Tensor) -> Tensor:
+    """dot."""
+
+def vsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """tensor_split along axis 0."""
+
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors, of at least two axes, one after the other along axis 0."""
 
 def where(condition: Tensor, x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """x where the condition holds, else y."""
+
+def xlogy(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+    """x * log(y), but 0 where x is 0 and y is no NaN."""

@@ -17,41 +17,81 @@ __all__ = [
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
+    "bilinear",
+    "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
+    "celu",
+    "channel_shuffle",
     "conv1d",
     "conv2d",
     "conv3d",
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "cosine_embedding_loss",
+    "cosine_similarity",
     "cross_entropy",
+    "elu",
     "embedding",
+    "fold",
+    "gaussian_nll_loss",
     "gelu",
+    "glu",
     "group_norm",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "hinge_embedding_loss",
+    "huber_loss",
+    "kl_div",
     "l1_loss",
     "layer_norm",
     "leaky_relu",
     "linear",
     "local_response_norm",
     "log_softmax",
+    "logsigmoid",
     "logsumexp",
     "lp_pool1d",
     "lp_pool2d",
     "lp_pool3d",
+    "margin_ranking_loss",
     "max_pool1d",
     "max_pool2d",
     "max_pool3d",
+    "mish",
     "mse_loss",
+    "multi_margin_loss",
+    "multilabel_margin_loss",
+    "multilabel_soft_margin_loss",
+    "nll_loss",
     "normalize",
     "one_hot",
     "pad",
+    "pairwise_distance",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "poisson_nll_loss",
+    "prelu",
     "relu",
+    "relu6",
     "rms_norm",
+    "selu",
     "sigmoid",
     "silu",
+    "smooth_l1_loss",
+    "soft_margin_loss",
     "softmax",
+    "softmin",
     "softplus",
+    "softshrink",
+    "softsign",
     "tanh",
+    "tanhshrink",
+    "threshold",
+    "triplet_margin_loss",
+    "unfold",
 ]
 
 def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
@@ -114,10 +154,37 @@ def avg_pool3d(
     """The mean of each window. Zeros around the axes count unless count_include_pad is False;
     divisor_override is divided by instead."""
 
-def binary_cross_entropy_with_logits(
-    input: Tensor, target: Tensor, reduction: str = "mean"
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """y[..., o] = input1[..., i] * weight[o, i, j] * input2[..., j], plus bias."""
+
+def binary_cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
 ) -> Tensor:
-    """-(target * log sigmoid(input) + (1 - target) * log sigmoid(-input)), without overflow."""
+    """-(target * log(input) + (1 - target) * log(1 - input)), with logarithms of at least
+    -100."""
+
+def binary_cross_entropy_with_logits(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """-(pos_weight * target * log sigmoid(input) + (1 - target) * log sigmoid(-input)),
+    without overflow."""
+
+def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """x where it is positive, else alpha * (exp(x / alpha) - 1)."""
+
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """Channels, axis 1, of `groups` groups in turn."""
 
 def conv1d(
     input: Tensor,
@@ -194,21 +261,75 @@ def conv_transpose3d(
     """The adjoint of conv3d: input [N, C, D, H, W] or [C, D, H, W] times weight [C, out /
     groups, windows], added up where the windows lie, plus bias."""
 
+def cosine_embedding_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """1 - cosine where target is 1, max(0, cosine - margin) where it is -1."""
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-08) -> Tensor:
+    """The cosine of the angle of vectors along an axis, whose lengths count as at least eps."""
+
 def cross_entropy(
     input: Tensor,
     target: Tensor,
+    weight: Tensor | None = None,
+    size_average: None = None,
     ignore_index: int = -100,
+    reduce: None = None,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """-log softmax(input)[target]; classes are axis 1 (axis 0 of a single row), targets
-    integers. Entries equal to ignore_index do not count. The mean is over those that count."""
+    integers, or the probability of each class. Entries equal to ignore_index do not count,
+    others count as much as the weight of their class. The mean is over what counts."""
 
-def embedding(x: Tensor, weight: Tensor) -> Tensor:
-    """weight's rows at the integers x, which must be in range (others give 0)."""
+def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """x where it is positive, else alpha * (exp(x) - 1)."""
 
-def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+def embedding(
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """weight's rows at the integers input, which must be in range (others give 0). No gradient
+    flows to the row padding_idx."""
+
+def fold(
+    input: Tensor,
+    output_size: int | Sequence[int],
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1,
+) -> Tensor:
+    """Columns as unfold gives them, added up where they came from in planes of output_size."""
+
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-06,
+    reduction: str = "mean",
+) -> Tensor:
+    """(log(var) + (input - target) ** 2 / var) / 2, with a variance that counts as at least
+    eps."""
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """x * Phi(x) for the normal distribution's Phi; "tanh" approximates it."""
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """a * sigmoid(b) for the halves a and b of an axis."""
 
 def group_norm(
     input: Tensor,
@@ -220,7 +341,56 @@ def group_norm(
     """(x - mean) / sqrt(variance + eps) * weight + bias over each of num_groups groups of
     channels, axis 1, and all axes behind it."""
 
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x, but 0 within [-lambd, lambd]."""
+
+def hardsigmoid(input: Tensor) -> Tensor:
+    """x / 6 + 1/2 limited to [0, 1]."""
+
+def hardswish(input: Tensor) -> Tensor:
+    """x * hardsigmoid(x)."""
+
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """x limited to [min_val, max_val]; the gradient at the limits is 0."""
+
+def hinge_embedding_loss(
+    input: Tensor,
+    target: Tensor,
+    margin: float = 1.0,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """input where target is 1, max(0, margin - input) where it is -1."""
+
+def huber_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Tensor:
+    """Half the squares of differences below delta, else delta * (their size - delta / 2)."""
+
+def kl_div(
+    input: Tensor,
+    target: Tensor,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+    log_target: bool = False,
+) -> Tensor:
+    """target * (log(target) - input) of log-probabilities input; "batchmean" divides the sum
+    by the rows."""
+
+def l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:
     """The absolute differences."""
 
 def layer_norm(
@@ -233,7 +403,7 @@ def layer_norm(
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last axes; float32 under
     autocast."""
 
-def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
+def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """x where it is positive, else negative_slope * x."""
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -245,8 +415,11 @@ def local_response_norm(
 ) -> Tensor:
     """x / (k + alpha * mean of squares over `size` neighbouring channels) ** beta."""
 
-def log_softmax(x: Tensor, dim: int) -> Tensor:
+def log_softmax(x: Tensor, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """The logarithm of softmax, exact where softmax underflows."""
+
+def logsigmoid(input: Tensor) -> Tensor:
+    """log(sigmoid(x)), without overflow."""
 
 def logsumexp(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """log(sum(exp(x))) over axes, without overflow; -inf where all are -inf."""
@@ -277,6 +450,17 @@ def lp_pool3d(
     ceil_mode: bool = False,
 ) -> Tensor:
     """The norm_type-th root of the sum of such powers of each window."""
+
+def margin_ranking_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, -target * (input1 - input2) + margin)."""
 
 def max_pool1d(
     input: Tensor,
@@ -314,8 +498,61 @@ def max_pool3d(
     """The greatest element of each window, around which -inf is thought; with return_indices
     also its place in the plane. The gradient goes to the first such element."""
 
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def mish(input: Tensor) -> Tensor:
+    """x * tanh(softplus(x))."""
+
+def mse_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Tensor:
     """The squares of the differences."""
+
+def multi_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The mean over other classes of max(0, margin - input[target] + input) ** p."""
+
+def multilabel_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The mean over pairs of a class of the row (target, up to its first -1) and another one
+    of max(0, 1 - x[class] + x[other])."""
+
+def multilabel_soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The mean over classes of -(target * log sigmoid(x) + (1 - target) * log sigmoid(-x))."""
+
+def nll_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: None = None,
+    ignore_index: int = -100,
+    reduce: None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """-input[target] of log-probabilities; otherwise as cross_entropy."""
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """x divided by its p-norm along an axis, which counts as at least eps."""
@@ -323,12 +560,46 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
 def one_hot(index: Tensor, num_classes: int) -> Tensor:
     """int64: 1 at the position that each entry names along a new last axis, 0 elsewhere."""
 
-def pad(x: Tensor, pad: Sequence[int], value: Scalar = 0) -> Tensor:
-    """x with `value` around it: `pad` is (before, after) of the last axis, then of the one
-    before it, ... Negative padding cuts off."""
+def pad(
+    input: Tensor, pad: Sequence[int], mode: str = "constant", value: Scalar | None = None
+) -> Tensor:
+    """x with more around it: `pad` is (before, after) of the last axis, then of the one before
+    it, ...: `value` (0), or by mode "reflect", "replicate" or "circular" of its own
+    elements. Negative padding cuts off."""
+
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-06, keepdim: bool = False
+) -> Tensor:
+    """The p-norm of x1 - x2 + eps along the last axis."""
+
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
+    """[..., C * r * r, H, W] to [..., C, H * r, W * r]."""
+
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
+    """[..., C, H * r, W * r] to [..., C * r * r, H, W]."""
+
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: None = None,
+    eps: float = 1e-08,
+    reduce: None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """exp(input) - target * input (of logarithms), or input - target * log(input + eps); with
+    full plus Stirling's approximation of log(target!)."""
+
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """x where it is positive, else weight * x; weight has one value, or one for each channel,
+    axis 1."""
 
 def relu(x: Tensor) -> Tensor:
     """x where it is positive, else 0; NaN stays. The gradient at 0 is 0."""
+
+def relu6(input: Tensor) -> Tensor:
+    """x limited to [0, 6]."""
 
 def rms_norm(
     x: Tensor,
@@ -338,17 +609,78 @@ def rms_norm(
 ) -> Tensor:
     """x / sqrt(mean(x * x) + eps) * weight over the last axes; float32 under autocast."""
 
+def selu(input: Tensor) -> Tensor:
+    """elu with the scale and alpha that keep mean 0 and variance 1."""
+
 def sigmoid(x: Tensor) -> Tensor:
     """1 / (1 + exp(-x))."""
 
-def silu(x: Tensor) -> Tensor:
+def silu(input: Tensor) -> Tensor:
     """x * sigmoid(x)."""
 
-def softmax(x: Tensor, dim: int) -> Tensor:
+def smooth_l1_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+    beta: float = 1.0,
+) -> Tensor:
+    """Squares / (2 * beta) of differences below beta, else their size - beta / 2."""
+
+def soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """log(1 + exp(-target * input))."""
+
+def softmax(x: Tensor, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis, without overflow."""
 
-def softplus(x: Tensor) -> Tensor:
-    """log(1 + exp(x)), without overflow."""
+def softmin(input: Tensor, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
+    """softmax of -x."""
+
+def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
+    """log(1 + exp(beta * x)) / beta, without overflow; x itself where beta * x > threshold."""
+
+def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x moved by lambd towards 0, and 0 within [-lambd, lambd]."""
+
+def softsign(input: Tensor) -> Tensor:
+    """x / (1 + |x|)."""
 
 def tanh(x: Tensor) -> Tensor:
     """the hyperbolic tangent of x, element by element; integers and bool become float32."""
+
+def tanhshrink(input: Tensor) -> Tensor:
+    """x - tanh(x)."""
+
+def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
+    """x where it is above the threshold, else value."""
+
+def triplet_margin_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2,
+    eps: float = 1e-06,
+    swap: bool = False,
+    size_average: None = None,
+    reduce: None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, |anchor - positive| - |anchor - negative| + margin); with swap the nearer of two
+    distances to negative."""
+
+def unfold(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    dilation: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    stride: int | Sequence[int] = 1,
+) -> Tensor:
+    """The windows of planes [N, C, H, W] as columns: [N, C * window, windows]."""

@@ -11,24 +11,146 @@ Scalar = float | int | bool
 class Operators:
     def abs(self) -> Tensor:
         """|x|; integers wrap, element by element."""
-    def add(self, y: Tensor | Scalar) -> Tensor:
-        """x + y; for bool tensors `or`."""
-    def add_(self, y: Tensor | Scalar) -> Tensor:
-        """x + y; for bool tensors `or`."""
+    def absolute(self) -> Tensor:
+        """The size of x."""
+    def acos(self) -> Tensor:
+        """the angle in radians whose cosine is x, element by element; integers and bool become
+        float32."""
+    def acos_(self) -> Tensor:
+        """the angle in radians whose cosine is x, element by element; integers and bool become
+        float32."""
+    def acosh(self) -> Tensor:
+        """what x is the hyperbolic cosine of; NaN below 1, element by element; integers and bool
+        become float32."""
+    def acosh_(self) -> Tensor:
+        """what x is the hyperbolic cosine of; NaN below 1, element by element; integers and bool
+        become float32."""
+    def add(self, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+        """x + alpha * y; for bool tensors `or`."""
+    def add_(self, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+        """x + alpha * y; for bool tensors `or`."""
+    def addbmm(self, batch1: Tensor, batch2: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
+        """beta * x + alpha * the sum over the batch of batch1 @ batch2."""
+    def addbmm_(
+        self, batch1: Tensor, batch2: Tensor, beta: Scalar = 1, alpha: Scalar = 1
+    ) -> Tensor:
+        """beta * x + alpha * the sum over the batch of batch1 @ batch2."""
+    def addcdiv(self, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> Tensor:
+        """x + value * tensor1 / tensor2."""
+    def addcdiv_(self, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> Tensor:
+        """x + value * tensor1 / tensor2."""
+    def addcmul(self, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> Tensor:
+        """x + value * tensor1 * tensor2."""
+    def addcmul_(self, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> Tensor:
+        """x + value * tensor1 * tensor2."""
+    def addmm(self, mat1: Tensor, mat2: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
+        """beta * x + alpha * mat1 @ mat2."""
+    def addmm_(self, mat1: Tensor, mat2: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
+        """beta * x + alpha * mat1 @ mat2."""
+    def addmv(self, mat: Tensor, vec: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
+        """beta * x + alpha * mat @ vec."""
+    def addmv_(self, mat: Tensor, vec: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
+        """beta * x + alpha * mat @ vec."""
+    def addr(self, vec1: Tensor, vec2: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
+        """beta * x + alpha * outer(vec1, vec2)."""
+    def addr_(self, vec1: Tensor, vec2: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
+        """beta * x + alpha * outer(vec1, vec2)."""
+    def adjoint(self) -> Tensor:
+        """x with its last two axes exchanged."""
     def all(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
         """Whether no element is 0."""
     def amax(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
         """The greatest element over axes (all without any); NaN where there is one."""
     def amin(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
         """The least element over axes (all without any); NaN where there is one."""
+    def aminmax(self, dim: int | None = None, keepdim: bool = False) -> Any:
+        """The least and the greatest element, along an axis if one is given."""
     def any(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
         """Whether some element is not 0."""
+    def arccos(self) -> Tensor:
+        """the angle in radians whose cosine is x, element by element; integers and bool become
+        float32."""
+    def arccos_(self) -> Tensor:
+        """the angle in radians whose cosine is x, element by element; integers and bool become
+        float32."""
+    def arccosh(self) -> Tensor:
+        """what x is the hyperbolic cosine of; NaN below 1, element by element; integers and bool
+        become float32."""
+    def arccosh_(self) -> Tensor:
+        """what x is the hyperbolic cosine of; NaN below 1, element by element; integers and bool
+        become float32."""
+    def arcsin(self) -> Tensor:
+        """the angle in radians whose sine is x, element by element; integers and bool become
+        float32."""
+    def arcsin_(self) -> Tensor:
+        """the angle in radians whose sine is x, element by element; integers and bool become
+        float32."""
+    def arcsinh(self) -> Tensor:
+        """what x is the hyperbolic sine of, element by element; integers and bool become float32."""
+    def arcsinh_(self) -> Tensor:
+        """what x is the hyperbolic sine of, element by element; integers and bool become float32."""
+    def arctan(self) -> Tensor:
+        """the angle in radians whose tangent is x, element by element; integers and bool become
+        float32."""
+    def arctan_(self) -> Tensor:
+        """the angle in radians whose tangent is x, element by element; integers and bool become
+        float32."""
+    def arctan2(self, y: Tensor | float) -> Tensor:
+        """the angle in radians of the point with height a at b, from -pi to pi, element by
+        element; integers and bool become float32."""
+    def arctan2_(self, y: Tensor | float) -> Tensor:
+        """the angle in radians of the point with height a at b, from -pi to pi, element by
+        element; integers and bool become float32."""
+    def arctanh(self) -> Tensor:
+        """what x is the hyperbolic tangent of; NaN beyond 1, element by element; integers and bool
+        become float32."""
+    def arctanh_(self) -> Tensor:
+        """what x is the hyperbolic tangent of; NaN beyond 1, element by element; integers and bool
+        become float32."""
     def argmax(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """The int64 position of the first greatest element along an axis (of the flattened tensor
         without one)."""
     def argmin(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """The int64 position of the first least element along an axis (of the flattened tensor
         without one)."""
+    def argsort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
+        """The int64 places that put x in order along an axis; the order is always stable."""
+    def asin(self) -> Tensor:
+        """the angle in radians whose sine is x, element by element; integers and bool become
+        float32."""
+    def asin_(self) -> Tensor:
+        """the angle in radians whose sine is x, element by element; integers and bool become
+        float32."""
+    def asinh(self) -> Tensor:
+        """what x is the hyperbolic sine of, element by element; integers and bool become float32."""
+    def asinh_(self) -> Tensor:
+        """what x is the hyperbolic sine of, element by element; integers and bool become float32."""
+    def atan(self) -> Tensor:
+        """the angle in radians whose tangent is x, element by element; integers and bool become
+        float32."""
+    def atan_(self) -> Tensor:
+        """the angle in radians whose tangent is x, element by element; integers and bool become
+        float32."""
+    def atan2(self, y: Tensor | float) -> Tensor:
+        """the angle in radians of the point with height a at b, from -pi to pi, element by
+        element; integers and bool become float32."""
+    def atan2_(self, y: Tensor | float) -> Tensor:
+        """the angle in radians of the point with height a at b, from -pi to pi, element by
+        element; integers and bool become float32."""
+    def atanh(self) -> Tensor:
+        """what x is the hyperbolic tangent of; NaN beyond 1, element by element; integers and bool
+        become float32."""
+    def atanh_(self) -> Tensor:
+        """what x is the hyperbolic tangent of; NaN beyond 1, element by element; integers and bool
+        become float32."""
+    def baddbmm(
+        self, batch1: Tensor, batch2: Tensor, beta: Scalar = 1, alpha: Scalar = 1
+    ) -> Tensor:
+        """beta * x + alpha * batch1 @ batch2."""
+    def baddbmm_(
+        self, batch1: Tensor, batch2: Tensor, beta: Scalar = 1, alpha: Scalar = 1
+    ) -> Tensor:
+        """beta * x + alpha * batch1 @ batch2."""
     def bitwise_and(self, y: Tensor | Scalar) -> Tensor:
         """The bits set in both of two integers or bools."""
     def bitwise_left_shift(self, y: Tensor | Scalar) -> Tensor:
@@ -44,6 +166,10 @@ class Operators:
     def bmm(self, y: Tensor | Scalar) -> Tensor:
         """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
         element type."""
+    def broadcast_to(self, size: Sequence[int]) -> Tensor:
+        """x repeated to a shape by the rules of broadcasting."""
+    def bucketize(self, boundaries: Tensor, out_int32: bool = False, right: bool = False) -> Tensor:
+        """The number of the bucket between sorted boundaries in which each element is."""
     def ceil(self) -> Tensor:
         """The least whole number that is at least x; integers stay."""
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
@@ -56,6 +182,14 @@ class Operators:
         self, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None
     ) -> Tensor:
         """x limited to [min, max]; NaN where x or a limit is NaN."""
+    def clamp_max(self, max: Tensor | Scalar) -> Tensor:
+        """x, but at most max."""
+    def clamp_max_(self, max: Tensor | Scalar) -> Tensor:
+        """x, but at most max."""
+    def clamp_min(self, min: Tensor | Scalar) -> Tensor:
+        """x, but at least min."""
+    def clamp_min_(self, min: Tensor | Scalar) -> Tensor:
+        """x, but at least min."""
     def clip(
         self, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None
     ) -> Tensor:
@@ -64,71 +198,280 @@ class Operators:
         self, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None
     ) -> Tensor:
         """x limited to [min, max]; NaN where x or a limit is NaN."""
+    def copysign(self, y: Tensor | Scalar) -> Tensor:
+        """The size of x with the sign of y."""
+    def copysign_(self, y: Tensor | Scalar) -> Tensor:
+        """The size of x with the sign of y."""
+    def corrcoef(self) -> Tensor:
+        """The correlations of the rows."""
     def cos(self) -> Tensor:
         """the cosine of x radians, element by element; integers and bool become float32."""
-    def cumprod(self, dim: int) -> Tensor:
+    def cosh(self) -> Tensor:
+        """the hyperbolic cosine of x, element by element; integers and bool become float32."""
+    def cosh_(self) -> Tensor:
+        """the hyperbolic cosine of x, element by element; integers and bool become float32."""
+    def count_nonzero(self, dim: int | Sequence[int] | None = None) -> Tensor:
+        """How many elements are not 0 over axes, int64."""
+    def cov(
+        self, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
+    ) -> Tensor:
+        """The covariances of the rows, whose columns are observations, which count fweights times
+        and weigh aweights."""
+    def cummax(self, dim: int) -> Any:
+        """The greatest elements up to each one along an axis, and the last places where they are."""
+    def cummin(self, dim: int) -> Any:
+        """The least elements up to each one along an axis, and the last places where they are."""
+    def cumprod(self, dim: int, dtype: DType | None = None) -> Tensor:
         """The products of all elements up to each one along an axis; bool and integers as int64."""
-    def cumsum(self, dim: int) -> Tensor:
+    def cumprod_(self, dim: int, dtype: DType | None = None) -> Tensor:
+        """The products of all elements up to each one along an axis; bool and integers as int64."""
+    def cumsum(self, dim: int, dtype: DType | None = None) -> Tensor:
         """The sums of all elements up to each one along an axis; bool and integers as int64."""
-    def div(self, y: Tensor | Scalar) -> Tensor:
-        """x / y, in float32 when both are integers."""
-    def div_(self, y: Tensor | Scalar) -> Tensor:
-        """x / y, in float32 when both are integers."""
+    def cumsum_(self, dim: int, dtype: DType | None = None) -> Tensor:
+        """The sums of all elements up to each one along an axis; bool and integers as int64."""
+    def cumulative_trapezoid(
+        self, x: Tensor | None = None, dx: float | None = None, dim: int = -1
+    ) -> Tensor:
+        """The integrals of y up to each place of an axis, but the first."""
+    def deg2rad(self) -> Tensor:
+        """An angle of degrees in radians."""
+    def diag(self, diagonal: int = 0) -> Tensor:
+        """A matrix with x on a diagonal; of a matrix its diagonal."""
+    def diag_embed(self, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+        """Matrices in two new axes with x's last axis on the diagonal, zeros elsewhere."""
+    def diagflat(self, offset: int = 0) -> Tensor:
+        """A matrix with all elements of x on a diagonal."""
+    def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+        """The elements of two axes at (i, i + offset), as a new last axis."""
+    def diagonal_scatter(
+        self, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+    ) -> Tensor:
+        """x with src as its diagonal."""
+    def diff(
+        self, n: int = 1, dim: int = -1, prepend: Tensor | None = None, append: Tensor | None = None
+    ) -> Tensor:
+        """The differences of neighbours along an axis, n times."""
+    def digamma(self) -> Tensor:
+        """the derivative of lgamma, element by element; integers and bool become float32."""
+    def digamma_(self) -> Tensor:
+        """the derivative of lgamma, element by element; integers and bool become float32."""
+    def dist(self, other: Tensor, p: float = 2.0) -> Tensor:
+        """The p-norm of x - other."""
+    def div(self, y: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
+        """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
+    def div_(self, y: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
+        """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
+    def divide(self, y: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
+        """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
+    def divide_(self, y: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
+        """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
+    def dot(self, other: Tensor) -> Tensor:
+        """The sum of the products of two vectors."""
+    def dsplit(self, indices_or_sections: Any) -> tuple[Tensor, ...]:
+        """tensor_split along axis 2."""
     def eq(self, y: Tensor | Scalar) -> Tensor:
         """x == y, as bool."""
     def erf(self) -> Tensor:
         """the error function of x, element by element; integers and bool become float32."""
+    def erfc(self) -> Tensor:
+        """1 less the error function of x, exact where that is nearly 1, element by element;
+        integers and bool become float32."""
+    def erfc_(self) -> Tensor:
+        """1 less the error function of x, exact where that is nearly 1, element by element;
+        integers and bool become float32."""
+    def erfinv(self) -> Tensor:
+        """what x is the error function of, element by element; integers and bool become float32."""
+    def erfinv_(self) -> Tensor:
+        """what x is the error function of, element by element; integers and bool become float32."""
     def exp(self) -> Tensor:
         """e to the x, element by element; integers and bool become float32."""
     def exp_(self) -> Tensor:
         """e to the x, element by element; integers and bool become float32."""
+    def exp2(self) -> Tensor:
+        """2 to the x, element by element; integers and bool become float32."""
+    def exp2_(self) -> Tensor:
+        """2 to the x, element by element; integers and bool become float32."""
     def expand(self, *shape: int | Sequence[int]) -> Tensor:
         """x with axes of size 1 repeated, and new leading axes; -1 keeps an axis."""
+    def expm1(self) -> Tensor:
+        """e to the x, less 1, exact near 0, element by element; integers and bool become float32."""
+    def expm1_(self) -> Tensor:
+        """e to the x, less 1, exact near 0, element by element; integers and bool become float32."""
+    def fix(self) -> Tensor:
+        """The nearest whole number towards 0; integers stay. No gradient flows."""
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         """x with the axes from start_dim to end_dim made one."""
     def flip(self, *dims: int | Sequence[int]) -> Tensor:
         """x with these axes reversed."""
+    def fliplr(self) -> Tensor:
+        """x with axis 1 reversed."""
+    def flipud(self) -> Tensor:
+        """x with axis 0 reversed."""
+    def float_power(self, exponent: Tensor | Scalar) -> Tensor:
+        """x to the power of exponent, in float64."""
+    def float_power_(self, exponent: Tensor | Scalar) -> Tensor:
+        """x to the power of exponent, in float64."""
     def floor(self) -> Tensor:
         """The greatest whole number that is at most x; integers stay."""
     def floor_divide(self, y: Tensor | Scalar) -> Tensor:
         """x / y rounded down; an integer divided by 0 gives 0."""
-    def gather(self, dim: int, index: Tensor) -> Tensor:
-        """y[i][j] = x[i][index[i][j]] for dim 1, and so on: by comparison with each position, for
-        short axes."""
+    def fmax(self, y: Tensor | Scalar) -> Tensor:
+        """The greater of both; the other one where one is NaN."""
+    def fmin(self, y: Tensor | Scalar) -> Tensor:
+        """The lesser of both; the other one where one is NaN."""
+    def fmod(self, y: Tensor | float) -> Tensor:
+        """what is left of a by whole multiples of b, with a's sign; integers by zero give 0,
+        element by element."""
+    def fmod_(self, y: Tensor | float) -> Tensor:
+        """what is left of a by whole multiples of b, with a's sign; integers by zero give 0,
+        element by element."""
+    def frac(self) -> Tensor:
+        """x without its whole part."""
+    def gather(self, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
+        """y[i][j] = x[i][index[i][j]] for dim 1, and so on."""
+    def gcd(self, other: Tensor) -> Tensor:
+        """The greatest common divisor, by as many of Euclid's steps as the type may need."""
+    def gcd_(self, other: Tensor) -> Tensor:
+        """The greatest common divisor, by as many of Euclid's steps as the type may need."""
     def ge(self, y: Tensor | Scalar) -> Tensor:
+        """x >= y, as bool."""
+    def ger(self, vec2: Tensor) -> Tensor:
+        """Each element of a vector times each of another."""
+    def greater(self, y: Tensor | Scalar) -> Tensor:
+        """x > y, as bool."""
+    def greater_equal(self, y: Tensor | Scalar) -> Tensor:
         """x >= y, as bool."""
     def gt(self, y: Tensor | Scalar) -> Tensor:
         """x > y, as bool."""
+    def heaviside(self, values: Tensor) -> Tensor:
+        """0 below 0, values at 0, 1 above."""
+    def heaviside_(self, values: Tensor) -> Tensor:
+        """0 below 0, values at 0, 1 above."""
+    def hsplit(self, indices_or_sections: Any) -> tuple[Tensor, ...]:
+        """tensor_split along axis 1, of one axis along it."""
+    def hypot(self, y: Tensor | Scalar) -> Tensor:
+        """sqrt(x * x + y * y), without overflow."""
+    def hypot_(self, y: Tensor | Scalar) -> Tensor:
+        """sqrt(x * x + y * y), without overflow."""
+    def index_add(self, dim: int, index: Tensor, source: Tensor, alpha: Scalar = 1) -> Tensor:
+        """x with alpha * source added to its slices at index of an axis."""
+    def index_add_(self, dim: int, index: Tensor, source: Tensor, alpha: Scalar = 1) -> Tensor:
+        """x with alpha * source added to its slices at index of an axis."""
+    def index_copy(self, dim: int, index: Tensor, source: Tensor) -> Tensor:
+        """x with source as its slices at index of an axis."""
+    def index_copy_(self, dim: int, index: Tensor, source: Tensor) -> Tensor:
+        """x with source as its slices at index of an axis."""
+    def index_fill(self, dim: int, index: Tensor, value: Tensor | float) -> Tensor:
+        """x with value as its slices at index of an axis."""
+    def index_fill_(self, dim: int, index: Tensor, value: Tensor | float) -> Tensor:
+        """x with value as its slices at index of an axis."""
+    def index_put(self, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
+        """x with values at x[indices], added to what is there with accumulate."""
+    def index_put_(
+        self, indices: Sequence[Any], values: Tensor, accumulate: bool = False
+    ) -> Tensor:
+        """x with values at x[indices], added to what is there with accumulate."""
+    def index_reduce(
+        self, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True
+    ) -> Tensor:
+        """x with source combined by prod, mean, amin or amax with its slices at index of an axis."""
+    def index_reduce_(
+        self, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True
+    ) -> Tensor:
+        """x with source combined by prod, mean, amin or amax with its slices at index of an axis."""
     def index_select(self, dim: int, index: Tensor) -> Tensor:
         """The slices at these positions of an axis."""
+    def inner(self, other: Tensor) -> Tensor:
+        """The sums of products over the last axis of both."""
+    def isclose(
+        self, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+    ) -> Tensor:
+        """Whether |x - other| <= atol + rtol * |other|, as bool; equal infinities are close."""
     def isfinite(self) -> Tensor:
         """Whether x is neither infinite nor NaN, as bool."""
+    def isin(self, test_elements: Any, assume_unique: bool = False, invert: bool = False) -> Tensor:
+        """Whether each element is among others."""
     def isinf(self) -> Tensor:
         """Whether x is inf or -inf, as bool."""
     def isnan(self) -> Tensor:
         """Whether x is NaN, as bool."""
+    def isneginf(self) -> Tensor:
+        """Whether x is -inf, as bool."""
+    def isposinf(self) -> Tensor:
+        """Whether x is inf, as bool."""
+    def isreal(self) -> Tensor:
+        """True: there are no complex tensors."""
+    def kron(self, other: Tensor) -> Tensor:
+        """Each element of x times all of other, in its place."""
+    def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+        """The k-th least element along an axis, and its place."""
+    def lcm(self, other: Tensor) -> Tensor:
+        """The least common multiple; 0 where one is 0."""
+    def lcm_(self, other: Tensor) -> Tensor:
+        """The least common multiple; 0 where one is 0."""
+    def ldexp(self, other: Tensor) -> Tensor:
+        """x * 2 ** other."""
+    def ldexp_(self, other: Tensor) -> Tensor:
+        """x * 2 ** other."""
     def le(self, y: Tensor | Scalar) -> Tensor:
         """x <= y, as bool."""
+    def lerp(self, end: Tensor | Scalar, weight: Tensor | Scalar) -> Tensor:
+        """x + weight * (end - x)."""
+    def lerp_(self, end: Tensor | Scalar, weight: Tensor | Scalar) -> Tensor:
+        """x + weight * (end - x)."""
+    def less(self, y: Tensor | Scalar) -> Tensor:
+        """x < y, as bool."""
+    def less_equal(self, y: Tensor | Scalar) -> Tensor:
+        """x <= y, as bool."""
+    def lgamma(self) -> Tensor:
+        """the logarithm of the size of the gamma function of x, element by element; integers and
+        bool become float32."""
+    def lgamma_(self) -> Tensor:
+        """the logarithm of the size of the gamma function of x, element by element; integers and
+        bool become float32."""
     def log(self) -> Tensor:
         """the natural logarithm of x, element by element; integers and bool become float32."""
     def log10(self) -> Tensor:
         """The logarithm of x to the base 10."""
+    def log1p(self) -> Tensor:
+        """the natural logarithm of 1 + x, exact near 0, element by element; integers and bool
+        become float32."""
+    def log1p_(self) -> Tensor:
+        """the natural logarithm of 1 + x, exact near 0, element by element; integers and bool
+        become float32."""
     def log2(self) -> Tensor:
         """The logarithm of x to the base 2."""
-    def log_softmax(self, dim: int) -> Tensor:
+    def log_softmax(self, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
         """The logarithm of softmax, exact where softmax underflows."""
+    def logaddexp(self, y: Tensor | Scalar) -> Tensor:
+        """log(exp(x) + exp(y)), without overflow."""
+    def logaddexp2(self, y: Tensor | Scalar) -> Tensor:
+        """log2(2 ** x + 2 ** y), without overflow."""
+    def logcumsumexp(self, dim: int) -> Tensor:
+        """The logarithms of the sums of exponentials up to each element along an axis: pairs, then
+        fours, and so on."""
     def logical_and(self, y: Tensor | Scalar) -> Tensor:
         """Whether neither is 0, as bool."""
     def logical_not(self) -> Tensor:
         """Whether x is 0, as bool."""
     def logical_or(self, y: Tensor | Scalar) -> Tensor:
         """Whether one is not 0, as bool."""
+    def logical_xor(self, y: Tensor | Scalar) -> Tensor:
+        """Whether one of both is 0, as bool."""
+    def logit(self, eps: float | None = None) -> Tensor:
+        """log(x / (1 - x)), of x held within [eps, 1 - eps]."""
+    def logit_(self, eps: float | None = None) -> Tensor:
+        """log(x / (1 - x)), of x held within [eps, 1 - eps]."""
     def logsumexp(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
         """log(sum(exp(x))) over axes, without overflow; -inf where all are -inf."""
     def lt(self, y: Tensor | Scalar) -> Tensor:
         """x < y, as bool."""
     def masked_fill(self, mask: Tensor, value: Tensor | Scalar) -> Tensor:
         """value where the mask holds, else x; its element type is that of x."""
+    def masked_scatter(self, mask: Tensor, source: Tensor) -> Tensor:
+        """x with the elements of source, in order, where the mask holds."""
+    def masked_scatter_(self, mask: Tensor, source: Tensor) -> Tensor:
+        """x with the elements of source, in order, where the mask holds."""
     def matmul(self, y: Tensor | Scalar) -> Tensor:
         """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
         element type."""
@@ -136,25 +479,80 @@ class Operators:
         """The greatest element; with an axis (values, indices) along it; with a tensor `maximum`."""
     def maximum(self, y: Tensor | Scalar) -> Tensor:
         """The greater of both; NaN where one is NaN."""
-    def mean(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    def mean(
+        self,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        dtype: DType | None = None,
+    ) -> Tensor:
         """The mean over axes (all without any). Raises TensorError for integers."""
+    def median(self, dim: int | None = None, keepdim: bool = False) -> Any:
+        """The middle element, the lower one of two, of all or along an axis with its place; NaN
+        where there is one."""
     def min(self, dim: Any = None, keepdim: bool = False) -> Any:
         """The least element; with an axis (values, indices) along it; with a tensor `minimum`."""
     def minimum(self, y: Tensor | Scalar) -> Tensor:
         """The lesser of both; NaN where one is NaN."""
-    def mm(self, y: Tensor | Scalar) -> Tensor:
-        """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
-        element type."""
+    def mm(self, mat2: Tensor) -> Tensor:
+        """The product of two matrices."""
+    def mode(self, dim: int = -1, keepdim: bool = False) -> Any:
+        """The least of the most frequent elements along an axis, and the last place where it is."""
+    def moveaxis(self, source: Any, destination: Any) -> Tensor:
+        """x with the axes `source` at `destination`, the others in order."""
+    def movedim(self, source: Any, destination: Any) -> Tensor:
+        """x with the axes `source` at `destination`, the others in order."""
+    def msort(self) -> Tensor:
+        """x in order along axis 0."""
     def mul(self, y: Tensor | Scalar) -> Tensor:
         """x * y; for bool tensors `and`."""
     def mul_(self, y: Tensor | Scalar) -> Tensor:
         """x * y; for bool tensors `and`."""
+    def multiply(self, y: Tensor | Scalar) -> Tensor:
+        """x * y; for bool tensors `and`."""
+    def multiply_(self, y: Tensor | Scalar) -> Tensor:
+        """x * y; for bool tensors `and`."""
+    def mv(self, vec: Tensor) -> Tensor:
+        """The product of a matrix and a vector."""
+    def nan_to_num(
+        self, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+    ) -> Tensor:
+        """x with numbers for NaN (0) and for inf and -inf (the greatest and least ones)."""
+    def nan_to_num_(
+        self, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+    ) -> Tensor:
+        """x with numbers for NaN (0) and for inf and -inf (the greatest and least ones)."""
+    def nanmean(
+        self,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        dtype: DType | None = None,
+    ) -> Tensor:
+        """mean over what is no NaN."""
+    def nanmedian(self, dim: int | None = None, keepdim: bool = False) -> Any:
+        """median of what is no NaN."""
+    def nanquantile(
+        self, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"
+    ) -> Tensor:
+        """quantile of what is no NaN."""
+    def nansum(
+        self,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        dtype: DType | None = None,
+    ) -> Tensor:
+        """sum, in which NaN counts as 0."""
+    def narrow(self, dim: int, start: int | Tensor, length: int) -> Tensor:
+        """`length` slices of an axis from `start` on."""
     def ne(self, y: Tensor | Scalar) -> Tensor:
         """x != y, as bool."""
     def neg(self) -> Tensor:
         """-x; integers wrap, element by element."""
     def neg_(self) -> Tensor:
         """-x; integers wrap, element by element."""
+    def nextafter(self, y: Tensor | float) -> Tensor:
+        """the next float after a towards b, element by element; integers and bool become float32."""
+    def nextafter_(self, y: Tensor | float) -> Tensor:
+        """the next float after a towards b, element by element; integers and bool become float32."""
     def norm(
         self,
         p: float | str | None = 2,
@@ -163,34 +561,128 @@ class Operators:
     ) -> Tensor:
         """The p-norm over axes: (sum |x|**p) ** (1/p); inf and -inf give extremes, 0 counts what
         is not 0, "fro" is 2. The derivative at 0 is 0."""
+    def not_equal(self, y: Tensor | Scalar) -> Tensor:
+        """x != y, as bool."""
+    def outer(self, vec2: Tensor) -> Tensor:
+        """Each element of a vector times each of another."""
     def permute(self, *dims: int | Sequence[int]) -> Tensor:
         """Axis i of the result is axis dims[i] of x."""
+    def positive(self) -> Tensor:
+        """x itself."""
     def pow(self, y: Tensor | Scalar) -> Tensor:
         """x to the power of y."""
-    def prod(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+    def prelu(self, weight: Tensor) -> Tensor:
+        """x where it is positive, else weight * x; weight has one value, or one for each channel,
+        axis 1."""
+    def prod(
+        self,
+        dim: int | Sequence[int] | None = None,
+        keepdim: bool = False,
+        dtype: DType | None = None,
+    ) -> Tensor:
         """The product over axes (all without any); bool and integers are multiplied as int64."""
+    def put(self, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+        """x with source at these positions of x as one axis."""
+    def put_(self, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+        """x with source at these positions of x as one axis."""
+    def quantile(
+        self, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"
+    ) -> Tensor:
+        """What the share q, or each of shares, of the elements is at most, between two neighbours
+        by interpolation; NaN where there is one."""
+    def rad2deg(self) -> Tensor:
+        """An angle of radians in degrees."""
+    def ravel(self) -> Tensor:
+        """x as one axis."""
     def reciprocal(self) -> Tensor:
         """1 / x, element by element; integers and bool become float32."""
     def relu(self) -> Tensor:
         """x where it is positive, else 0; NaN stays. The gradient at 0 is 0."""
     def remainder(self, y: Tensor | Scalar) -> Tensor:
         """What is left by floor_divide, with y's sign; an integer divided by 0 leaves 0."""
+    def repeat(self, *repeats: int | Sequence[int]) -> Tensor:
+        """x as often along each axis; more numbers than axes add leading ones."""
+    def repeat_interleave(
+        self, repeats: int | Tensor, dim: int | None = None, output_size: int | None = None
+    ) -> Tensor:
+        """x with each slice of an axis so often in a row; a tensor of numbers needs output_size,
+        their sum."""
     def reshape(self, *shape: int | Sequence[int]) -> Tensor:
         """x's elements in row-major order under another shape; one -1 stands for what remains."""
-    def round(self) -> Tensor:
-        """To the nearest whole number, halves to even."""
+    def roll(self, shifts: Any, dims: Any = None) -> Tensor:
+        """x with its elements `shifts` places on along axes, the last ones first again."""
+    def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+        """x turned k times by 90 degrees in the plane of two axes, from the first to the second."""
+    def round(self, decimals: int = 0) -> Tensor:
+        """To the nearest whole number, or multiple of 10 ** -decimals, halves to even."""
     def rsqrt(self) -> Tensor:
         """1 / sqrt(x), element by element; integers and bool become float32."""
+    def rsub(self, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+        """y - alpha * x."""
+    def scatter(
+        self, dim: int, index: Tensor, src: Any = None, reduce: str | None = None, value: Any = None
+    ) -> Tensor:
+        """x with src at the places of index along an axis, the later ones of equal places; with
+        reduce "add" or "multiply" combined with what is there."""
+    def scatter_(
+        self, dim: int, index: Tensor, src: Any = None, reduce: str | None = None, value: Any = None
+    ) -> Tensor:
+        """x with src at the places of index along an axis, the later ones of equal places; with
+        reduce "add" or "multiply" combined with what is there."""
+    def scatter_add(self, dim: int, index: Tensor, src: Tensor) -> Tensor:
+        """x with src added at the places of index along an axis."""
+    def scatter_add_(self, dim: int, index: Tensor, src: Tensor) -> Tensor:
+        """x with src added at the places of index along an axis."""
+    def scatter_reduce(
+        self, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True
+    ) -> Tensor:
+        """x with src combined by sum, prod, mean, amin or amax at the places of index along an
+        axis, with what was there or, without include_self, in its place."""
+    def scatter_reduce_(
+        self, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True
+    ) -> Tensor:
+        """x with src combined by sum, prod, mean, amin or amax at the places of index along an
+        axis, with what was there or, without include_self, in its place."""
+    def select(self, dim: int, index: int) -> Tensor:
+        """One slice of an axis, without it."""
+    def select_scatter(self, src: Tensor, dim: int, index: int) -> Tensor:
+        """x with src as one slice of an axis."""
+    def sgn(self) -> Tensor:
+        """-1, 0 or 1; NaN gives 0. No gradient flows."""
     def sigmoid(self) -> Tensor:
         """1 / (1 + exp(-x))."""
     def sign(self) -> Tensor:
         """-1, 0 or 1; NaN gives 0. No gradient flows."""
+    def signbit(self) -> Tensor:
+        """Whether x is negative or -0.0, as bool."""
     def sin(self) -> Tensor:
         """the sine of x radians, element by element; integers and bool become float32."""
-    def softmax(self, dim: int) -> Tensor:
+    def sinc(self) -> Tensor:
+        """sin(pi x) / (pi x), 1 at 0."""
+    def sinc_(self) -> Tensor:
+        """sin(pi x) / (pi x), 1 at 0."""
+    def sinh(self) -> Tensor:
+        """the hyperbolic sine of x, element by element; integers and bool become float32."""
+    def sinh_(self) -> Tensor:
+        """the hyperbolic sine of x, element by element; integers and bool become float32."""
+    def slice_scatter(
+        self,
+        src: Tensor,
+        dim: int = 0,
+        start: int | None = None,
+        end: int | None = None,
+        step: int = 1,
+    ) -> Tensor:
+        """x with src as the slice start:end:step of an axis."""
+    def softmax(self, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
         """exp(x) / sum(exp(x)) along an axis, without overflow."""
+    def sort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+        """x in order along an axis, and the places where its elements were; NaN counts as greatest
+        and the order is always stable."""
     def split(self, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
         """Pieces of x along an axis: of `size` each (the last may be less), or of the sizes given."""
+    def split_with_sizes(self, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+        """Pieces of these sizes along an axis."""
     def sqrt(self) -> Tensor:
         """the square root of x, element by element; integers and bool become float32."""
     def sqrt_(self) -> Tensor:
@@ -200,13 +692,29 @@ class Operators:
     def squeeze(self, dim: int | Sequence[int] | None = None) -> Tensor:
         """x without axes of size 1: all of them, or those among `dim`."""
     def std(
-        self, dim: int | Sequence[int] | None = None, keepdim: bool = False, correction: Scalar = 1
+        self,
+        dim: Any = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        correction: Scalar | None = 1,
     ) -> Tensor:
-        """The square root of var."""
-    def sub(self, y: Tensor | Scalar) -> Tensor:
-        """x - y. Raises TensorError for bool tensors."""
-    def sub_(self, y: Tensor | Scalar) -> Tensor:
-        """x - y. Raises TensorError for bool tensors."""
+        """The square root of var, whose gradient is 0 where it is 0."""
+    def std_mean(
+        self,
+        dim: Any = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        correction: Scalar | None = 1,
+    ) -> Any:
+        """std, and mean."""
+    def sub(self, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+        """x - alpha * y. Raises TensorError for bool tensors."""
+    def sub_(self, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+        """x - alpha * y. Raises TensorError for bool tensors."""
+    def subtract(self, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+        """x - alpha * y. Raises TensorError for bool tensors."""
+    def subtract_(self, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+        """x - alpha * y. Raises TensorError for bool tensors."""
     def sum(
         self,
         dim: int | Sequence[int] | None = None,
@@ -216,31 +724,77 @@ class Operators:
         """The sum over axes (all without any); bool and integers are added as int64."""
     def swapaxes(self, dim0: int, dim1: int) -> Tensor:
         """x with two axes exchanged."""
+    def swapdims(self, dim0: int, dim1: int) -> Tensor:
+        """x with two axes exchanged."""
     def t(self) -> Tensor:
         """x of at most two axes, transposed."""
+    def take(self, index: Tensor) -> Tensor:
+        """The elements at these positions of x as one axis."""
+    def take_along_dim(self, indices: Tensor, dim: int | None = None) -> Tensor:
+        """gather with an index that broadcasts; without a dim of all elements in a row."""
     def tan(self) -> Tensor:
         """The tangent of x radians."""
     def tanh(self) -> Tensor:
         """the hyperbolic tangent of x, element by element; integers and bool become float32."""
+    def tensor_split(self, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+        """x in so many pieces along an axis, the first ones longer by one, or cut at these places."""
+    def tile(self, *dims: int | Sequence[int]) -> Tensor:
+        """x as often along each of its last axes."""
+    def topk(self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+        """The k greatest (or least) elements along an axis, in order, and their places."""
+    def trace(self) -> Tensor:
+        """The sum of a matrix's diagonal."""
     def transpose(self, dim0: int, dim1: int) -> Tensor:
         """x with two axes exchanged."""
+    def trapezoid(self, x: Tensor | None = None, dx: float | None = None, dim: int = -1) -> Tensor:
+        """The integral of y along an axis by trapezoids, over places x or steps dx."""
+    def trapz(self, x: Tensor | None = None, dx: float | None = None, dim: int = -1) -> Tensor:
+        """The integral of y along an axis by trapezoids, over places x or steps dx."""
     def tril(self, diagonal: int = 0) -> Tensor:
         """x with 0 above the diagonal of its last two axes."""
     def triu(self, diagonal: int = 0) -> Tensor:
         """x with 0 below the diagonal of its last two axes."""
-    def true_divide(self, y: Tensor | Scalar) -> Tensor:
-        """x / y, in float32 when both are integers."""
-    def true_divide_(self, y: Tensor | Scalar) -> Tensor:
-        """x / y, in float32 when both are integers."""
+    def true_divide(self, y: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
+        """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
+    def true_divide_(self, y: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
+        """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
+    def trunc(self) -> Tensor:
+        """The nearest whole number towards 0; integers stay. No gradient flows."""
+    def unbind(self, dim: int = 0) -> tuple[Tensor, ...]:
+        """The slices along an axis, without it."""
+    def unflatten(self, dim: int, sizes: Sequence[int]) -> Tensor:
+        """x with an axis as several ones; one -1 stands for what remains."""
+    def unfold(self, dimension: int, size: int, step: int) -> Tensor:
+        """The windows of an axis, `step` apart, as a new last axis of `size`."""
     def unsqueeze(self, dim: int) -> Tensor:
         """x with a new axis of size 1 at `dim`."""
     def var(
-        self, dim: int | Sequence[int] | None = None, keepdim: bool = False, correction: Scalar = 1
+        self,
+        dim: Any = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        correction: Scalar | None = 1,
     ) -> Tensor:
         """The variance over axes: squares of deviations from the mean, divided by n - correction
-        (NaN at 0)."""
+        (NaN at 0); the correction of `unbiased` is 1, of its opposite 0."""
+    def var_mean(
+        self,
+        dim: Any = None,
+        unbiased: bool | None = None,
+        keepdim: bool = False,
+        correction: Scalar | None = 1,
+    ) -> Any:
+        """var, and mean."""
+    def vdot(self, other: Tensor) -> Tensor:
+        """dot."""
+    def vsplit(self, indices_or_sections: Any) -> tuple[Tensor, ...]:
+        """tensor_split along axis 0."""
     def where(self, condition: Tensor, other: Tensor | Scalar) -> Tensor:
         """x where the condition holds, else other."""
+    def xlogy(self, y: Tensor | Scalar) -> Tensor:
+        """x * log(y), but 0 where x is 0 and y is no NaN."""
+    def xlogy_(self, y: Tensor | Scalar) -> Tensor:
+        """x * log(y), but 0 where x is 0 and y is no NaN."""
     def __add__(self, other: Tensor | Scalar) -> Tensor: ...
     def __radd__(self, other: Tensor | Scalar) -> Tensor: ...
     def __iadd__(self, other: Tensor | Scalar) -> Tensor: ...

@@ -17,5 +17,7 @@ from stack.ops.products import *
 from stack.ops.random import *
 from stack.ops.reductions import *
 from stack.ops.scans import *
+from stack.ops.sort import *
+from stack.ops.special import *
 from stack.ops.table import *
 from stack.ops.unary import *

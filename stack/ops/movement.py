@@ -212,7 +212,7 @@ def _shifted_or_scattered(n: Node) -> Node:
             expand(reshape(first, (shape[0], 1)), shape),
             expand(reshape(then, (1, shape[1])), shape),
         )
-        total = g.scatter_add(zeros, at, wide, axis)
+        total = g.scatter("sum", zeros, at, wide, axis)
     return g.cast(total, n.dtype)
 
 

@@ -148,6 +148,7 @@ _EXTREME = define(
     _reduce,
     _first,
     attrs=frozenset({"kind", "axes"}),
+    sharding=Sharding(unchanged_axes),
     decompose=lambda n: reduce(n["kind"], n.srcs[0], n["axes"]),
 )
 _ARGMAX = define(

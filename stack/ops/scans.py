@@ -55,7 +55,7 @@ def _extreme(n: Node, d: Node) -> Node:
     target = g.sub(flat, g.mul(g.sub(here, source), stride))
     zeros, every = g.full((x.type.size,), 0, x.dtype), (x.type.size,)
     return g.reshape(
-        g.scatter_add(zeros, g.reshape(target, every), g.reshape(d, every), 0), x.shape
+        g.scatter("sum", zeros, g.reshape(target, every), g.reshape(d, every), 0), x.shape
     )
 
 

@@ -244,14 +244,14 @@ def gather(d: Growing) -> Node:
 
 
 def scatter_add(d: Growing) -> Node:
-    x = d.pick(op="scatter_add")
+    x = d.pick(op="scatter")
     if not x.shape:
         return x
     axis = d.number(0, len(x.shape) - 1)
     shape = tuple(d.choice(SIZES[:6]) for _ in range(d.number(0, 2)))
     into = g.full_like(x, 0) if d.coin() else x
     result = Type(x.shape[:axis] + shape + x.shape[axis + 1 :], x.dtype)
-    return g.scatter_add(into, d.index(shape, x.shape[axis]), d.fitted(d.pick(), result), axis)
+    return g.scatter("sum", into, d.index(shape, x.shape[axis]), d.fitted(d.pick(), result), axis)
 
 
 def like(d: Growing, type: Type) -> Node:

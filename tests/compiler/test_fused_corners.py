@@ -41,7 +41,10 @@ def test_ordered_kernels_store_views_that_they_cannot_index(axis: int) -> None:
     x, index = source(0, 2, 3), source(1, dtype=I64)
     odd = g.reshape(g.permute(x, (1, 0)), (6,))
     updates = g.slice(odd, (1,), (1 + x.shape[1 - axis],))
-    outputs = [g.scatter_add(x, index, updates, axis), g.scan("sum", g.reshape(odd, (2, 3)), axis)]
+    outputs = [
+        g.scatter("sum", x, index, updates, axis),
+        g.scan("sum", g.reshape(odd, (2, 3)), axis),
+    ]
     check(outputs, [x, index], [count(x), np.int64(1)])
 
 

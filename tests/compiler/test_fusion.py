@@ -102,8 +102,8 @@ def test_indexing() -> None:
     outputs = [
         g.exp(g.gather(table, index, 0)),
         g.gather(table, index, 1),
-        g.scatter_add(g.full((7, 12), 0, F), index, updates, 0),
-        g.scatter_add(table, index, updates, 0),
+        g.scatter("sum", g.full((7, 12), 0, F), index, updates, 0),
+        g.scatter("sum", table, index, updates, 0),
     ]
     check(outputs, [table, index, updates], [values[0], chosen, values[1]])
 

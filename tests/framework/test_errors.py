@@ -112,7 +112,6 @@ def test_assignment_through_data_keeps_type():
         lambda x: x.split([1]),
         lambda x: x.chunk(1),
         lambda x: x.unbind(),
-        lambda x: x.index_select(0, ht.tensor([0])),
     ],
 )
 def test_a_tensor_without_axes_is_not_cut_along_one(use):

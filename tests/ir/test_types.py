@@ -45,8 +45,14 @@ GOOD = [
     ("argmax", [t(F, 2, 3)], {"axis": 1}, None, t(I, 2, 1)),
     ("matmul", [t(H, 5, 2, 3), t(H, 5, 3, 4)], {}, None, t(H, 5, 2, 4)),
     ("matmul", [t(H, 2, 3), t(H, 3, 4)], {}, t(F), t(F, 2, 4)),
-    ("gather", [t(F, 5, 6, 7), t(I, 2, 3)], {"axis": 1}, None, t(F, 5, 2, 3, 7)),
-    ("scatter_add", [t(F, 5, 6), t(I, 2), t(F, 5, 2)], {"axis": 1}, None, t(F, 5, 6)),
+    ("gather", [t(F, 5, 6, 7), t(I, 2, 3)], {"axis": 1, "batch": False}, None, t(F, 5, 2, 3, 7)),
+    (
+        "scatter",
+        [t(F, 5, 6), t(I, 2), t(F, 5, 2)],
+        {"axis": 1, "batch": False, "kind": "sum"},
+        None,
+        t(F, 5, 6),
+    ),
     ("all_gather", [t(F, 5)], {**CALLED, "size": 3}, None, t(F, 3, 5)),
     ("all_gather", [t(F)], {**CALLED, "size": 3}, None, t(F, 3)),
     ("reduce_scatter", [t(F, 3, 5)], SHARED, None, t(F, 5)),
@@ -66,7 +72,7 @@ BAD = [
     ("add", [t(F, 2)], {}, None, "needs 2 operands"),
     ("add", [t(B), t(B)], {}, None, "add(bool, bool): takes"),
     ("exp", [t(I)], {}, None, "takes f64, f32, f16, bf16, f8e4m3fn, f8e5m2; cast"),
-    ("fmod", [t(F)], {}, None, "no graph operation 'fmod'"),
+    ("nothing", [t(F)], {}, None, "no graph operation 'nothing'"),
     ("neg", [t(F)], {"axis": 0}, None, "no attributes"),
     ("where", [t(F, 2), t(F, 2), t(F, 2)], {}, None, "condition must be bool"),
     ("cast", [t(F)], {}, None, "must be given"),
@@ -95,8 +101,14 @@ BAD = [
     ("matmul", [t(F, 3), t(F, 3)], {}, None, "at least 2"),
     ("matmul", [t(F, 2, 1, 3), t(F, 1, 3, 5)], {}, None, "batch axes differ"),
     ("matmul", [t(F, 2, 3), t(F, 3, 5)], {}, t(DType.F64), "cannot be f64"),
-    ("gather", [t(F, 2), t(F, 2)], {"axis": 0}, None, "index must be i32 or i64"),
-    ("scatter_add", [t(F, 5), t(I, 2), t(F, 3)], {"axis": 0}, None, "updates need shape (2,)"),
+    ("gather", [t(F, 2), t(F, 2)], {"axis": 0, "batch": False}, None, "index must be i32 or i64"),
+    (
+        "scatter",
+        [t(F, 5), t(I, 2), t(F, 3)],
+        {"axis": 0, "batch": False, "kind": "sum"},
+        None,
+        "updates need shape (2,)",
+    ),
     ("all_reduce", [t(F, 5)], SHARED | {"kind": "mean"}, None, "sum, prod, min, max, avg"),
     ("all_reduce", [t(F, 5)], SHARED | {"group": ""}, None, "the group is a name"),
     ("all_reduce", [t(F, 5)], SHARED | {"name": 1}, None, "what it is called is a text"),
@@ -126,12 +138,12 @@ def test_an_operation_takes_exactly_the_element_types_that_it_claims(op, dtype):
     srcs = [t(dtype, 2, 2)] * (row.arity or 1)
     if op == "where":
         srcs[0] = t(B, 2, 2)
-    if op in ("gather", "scatter_add", "all_to_all_v"):
+    if op in ("gather", "scatter", "all_to_all_v"):
         srcs[1] = index
     good = {"perm": (1, 0), "start": (0, 0), "stop": (2, 2), "step": (1, 1), "axis": 0, "value": 0}
     good |= {"size": 2, "stride": 1, "dilation": 1, "length": 3}
     good |= {"lo": (0, 0), "hi": (0, 0), "axes": (1,), "kind": "max", "group": "data", "name": ""}
-    good |= {"root": 1, "pairs": ((0, 1), (1, 0))}
+    good |= {"descending": True, "batch": False, "order": 2, "root": 1, "pairs": ((0, 1), (1, 0))}
     attrs = {k: good[k] for k in row.attrs}
     same_bits = next(d for d in DType if d.bits == dtype.bits and d is not B)
     asked = t(same_bits, 2, 2) if op == "bitcast" else t(dtype, 2, 2)

@@ -116,6 +116,10 @@ def _periodic(m, op, dtype):
     return OPS[op](m.operand(m.shape(), dtype))
 
 
+def _zeta(m, op, dtype):
+    return g.zeta(m.number(2, 5), m.within(m.shape(), dtype, 0.6, 4.0))
+
+
 def _where(m, op, dtype):
     shape = m.shape()
     condition = m.operand(shape, DType.BOOL)
@@ -235,6 +239,14 @@ def _arg(m, op, dtype):
     return g.make(op, [x], axis=m.number(0, len(x.shape) - 1))
 
 
+def _argsort(m, op, dtype):
+    shape = m.shape(1, 3, low=1)
+    if m.number(0, 3) == 0:
+        shape = (*shape[:-1], m.number(17, 70))
+    x = m.operand(shape, dtype, special=True)
+    return g.argsort(x, m.number(0, len(x.shape) - 1), bool(m.number(0, 1)))
+
+
 def _scan(m, op, dtype):
     kind = m.pick(KINDS)
     x = m.operand(m.shape(1), dtype, special=kind in ("min", "max"))
@@ -247,29 +259,42 @@ def _matmul(m, op, dtype):
     return g.matmul(a, b, m.pick([dtype, dtype.computed_in]) if dtype.is_narrow else None)
 
 
-def _indices(m, size):
-    shape = m.shape(0, 2)
-    return m.given(m.rng.integers(-2, size + 2, shape).astype(np.int64), DType.I64), shape
+def _indices(m, size, before):
+    """Positions, some out of range, behind leading axes."""
+    shape = (*before, *m.shape(0, 2))
+    found = m.given(m.rng.integers(-2, size + 2, shape).astype(np.int64), DType.I64)
+    return g.cast(found, m.pick(INDEX)), shape[len(before) :]
 
 
 def _gather(m, op, dtype):
     x = m.operand(m.shape(1, 3), dtype)
-    axis = m.number(0, len(x.shape) - 1)
-    index, _ = _indices(m, x.shape[axis])
-    return g.gather(x, g.cast(index, m.pick(INDEX)), axis)
+    axis, batch = m.number(0, len(x.shape) - 1), bool(m.number(0, 1))
+    index, _ = _indices(m, x.shape[axis], x.shape[:axis] if batch else ())
+    return g.gather(x, index, axis, batch)
 
 
-def _scatter_add(m, op, dtype):
+def _scatter(m, op, dtype):
+    kind = m.pick(("set", "min", "max") if dtype is DType.BOOL else ("set", *KINDS))
     base = m.operand(m.shape(1, 3), dtype)
-    axis = m.number(0, len(base.shape) - 1)
-    index, shape = _indices(m, base.shape[axis])
+    axis, batch = m.number(0, len(base.shape) - 1), bool(m.number(0, 1))
+    index, shape = _indices(m, base.shape[axis], base.shape[:axis] if batch else ())
+    if kind == "set" and m.gentle:  # which of several updates gets a derivative is a choice
+        index = g.add(g.mul(index, g.full_like(index, 0)), _apart(index, len(shape)))
     updates = m.operand((*base.shape[:axis], *shape, *base.shape[axis + 1 :]), dtype)
-    return g.scatter_add(base, g.cast(index, m.pick(INDEX)), updates, axis)
+    return g.scatter(kind, base, index, updates, axis, batch)
+
+
+def _apart(index, own):
+    """Different positions."""
+    shape = index.shape[len(index.shape) - own :]
+    size = int(np.prod(shape, dtype=np.int64))
+    return g.broadcast(g.reshape(g.arange(size, index.dtype), shape), index.shape)
 
 
 CASES: dict[str, Callable[[Maker, str, DType], Node]] = {
     **dict.fromkeys(("sin", "cos"), _periodic),
     **dict.fromkeys(("argmax", "argmin"), _arg),
+    "zeta": _zeta,
     "where": _where,
     "cast": _cast,
     "bitcast": _bitcast,
@@ -288,10 +313,11 @@ CASES: dict[str, Callable[[Maker, str, DType], Node]] = {
     "contiguous": _contiguous,
     "reduce": _reduce,
     "extreme": _extreme,
+    "argsort": _argsort,
     "scan": _scan,
     "matmul": _matmul,
     "gather": _gather,
-    "scatter_add": _scatter_add,
+    "scatter": _scatter,
 }
 """How to draw a case of an operator whose operands are not simply of one shape and type."""
 

@@ -98,5 +98,5 @@ def test_indices_out_of_range_read_zero_and_write_nothing():
     x, index = ([1.0, 2.0], DType.F32), ([0, -1, 2, 1, 1], DType.I64)
     assert computed(lambda x, i: g.gather(x, i, 0), x, index) == [1, 0, 0, 2, 2]
     updates = ([1.0, 10.0, 100.0, 2.0, 3.0], DType.F32)
-    added = computed(lambda x, i, u: g.scatter_add(x, i, u, 0), x, index, updates)
+    added = computed(lambda x, i, u: g.scatter("sum", x, i, u, 0), x, index, updates)
     assert added == [2, 7]

@@ -170,7 +170,10 @@ def _many_rows():
     index = g.input(1, Type((300,), DType.I64))
     rows = np.random.default_rng(2).integers(-5, 55, 300)
     zeros = g.full_like(table, 0)
-    return g.scatter_add(zeros, index, g.gather(table, index, 0), 0), {table: values, index: rows}
+    return g.scatter("sum", zeros, index, g.gather(table, index, 0), 0), {
+        table: values,
+        index: rows,
+    }
 
 
 LARGE = {

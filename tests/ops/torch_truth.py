@@ -1,5 +1,7 @@
 """What PyTorch computes for each operation, from its own functions."""
 
+import math
+
 import numpy as np
 import torch
 
@@ -76,33 +78,42 @@ def _matmul(n, a, b):
     return torch.matmul(a.to(wide), b.to(wide)).to(TYPES[n.dtype])
 
 
-def _rows(index, size):
-    """Positions in a table with one row more, the last, for indices out of range."""
-    flat = index.reshape(-1).long()
-    return torch.where((flat >= 0) & (flat < size), flat, size)
+def _places(n, x, index):
+    """Positions for each element of [rows, positions, after] in a table with one place more, the
+    last, for those out of range."""
+    axis = n["axis"]
+    before, after = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    each = index.reshape(before if n["batch"] else 1, -1 if index.numel() else 0).long()
+    inside = (each >= 0) & (each < x.shape[axis])
+    each = torch.where(inside, each, x.shape[axis])
+    return each[:, :, None].expand(before, each.shape[1], after)
 
 
-def _grown(x, axis):
-    extra = list(x.shape)
-    extra[axis] = 1
-    return torch.cat([x, x.new_zeros(extra)], axis)
+def _grown(n, x):
+    """x as [rows, size + 1, after]."""
+    axis = n["axis"]
+    flat = x.reshape(math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]))
+    return torch.cat([flat, flat.new_zeros(flat.shape[0], 1, flat.shape[2])], 1)
 
 
 def _gather(n, x, index):
-    axis = n["axis"]
-    taken = torch.index_select(_grown(x, axis), axis, _rows(index, x.shape[axis]))
-    return taken.reshape(n.shape)
+    return torch.gather(_grown(n, x), 1, _places(n, x, index)).reshape(n.shape)
 
 
-def _scatter_add(n, base, index, updates):
-    axis = n["axis"]
+_REDUCTIONS = {"sum": "sum", "prod": "prod", "min": "amin", "max": "amax"}
+
+
+def _scatter(n, base, index, updates):
     wide = torch.float32 if base.dtype in (torch.float16, torch.bfloat16) else base.dtype
-    table = _grown(base.to(wide), axis)
-    rows = _rows(index, base.shape[axis])
-    flat = updates.reshape(*base.shape[:axis], rows.shape[0], *base.shape[axis + 1 :])
-    return (
-        table.index_add(axis, rows, flat.to(wide)).narrow(axis, 0, base.shape[axis]).to(base.dtype)
-    )
+    wide = torch.uint8 if wide is torch.bool else wide
+    table, places = _grown(n, base.to(wide)), _places(n, base, index)
+    flat = updates.to(wide).reshape(places.shape)
+    if n["kind"] == "set":  # PyTorch leaves open which of several updates is the last
+        for k in range(places.shape[1]):
+            table = table.scatter(1, places[:, k : k + 1], flat[:, k : k + 1])
+    else:
+        table = table.scatter_reduce(1, places, flat, _REDUCTIONS[n["kind"]])
+    return table[:, :-1].reshape(base.shape).to(base.dtype)
 
 
 def _pad(n, x):
@@ -136,6 +147,11 @@ def _overlap_add(n, x):
 
 
 TORCH = {
+    "erfcx": lambda n, x: torch.special.erfcx(x.double()).to(x.dtype),
+    "popcount": lambda n, x: sum((x >> i) & 1 for i in range(n.dtype.bits)),
+    "zeta": lambda n, x: torch.special.zeta(float(n["order"]), x.double()).to(x.dtype),
+    "trunc": lambda n, x: torch.trunc(x),
+    "fmod": _nonzero(torch.fmod),
     **{op: _named(op) for op in ("floor", "ceil", "round", "add", "sub", "mul", "div", "pow")},
     **{op: _named(op) for op in ("eq", "ne", "lt", "le", "where")},
     "not": _named("bitwise_not"),
@@ -163,12 +179,13 @@ TORCH = {
     "contiguous": lambda n, x: x.contiguous(),
     "reduce": _reduce,
     "extreme": _reduce,
+    "argsort": lambda n, x: x.argsort(n["axis"], descending=n["descending"], stable=True),
     "argmax": lambda n, x: x.argmax(n["axis"], keepdim=True),
     "argmin": lambda n, x: x.argmin(n["axis"], keepdim=True),
     "scan": _scan,
     "matmul": _matmul,
     "gather": _gather,
-    "scatter_add": _scatter_add,
+    "scatter": _scatter,
 }
 """Operator: (its node, operands as tensors) -> tensor."""
 

@@ -82,7 +82,7 @@ STEPS = {
     "turned": turned,
     "flip": lambda x, y: g.flip(x, 0),
     "scan": lambda x, y: g.scan("sum", x, 0),
-    "scatter": lambda x, y: g.scatter_add(x, g.flip(g.arange(N), 0), y, 0),
+    "scatter": lambda x, y: g.scatter("sum", x, g.flip(g.arange(N), 0), y, 0),
     "joined": lambda x, y: g.slice_axis(
         g.concat([g.all_reduce("sum", x, "data"), g.all_reduce("max", y, "data")], 0), 0, 4, N + 4
     ),

@@ -102,7 +102,7 @@ def picked(n):
 
 def scattered(n):
     x, at, d = leaf(0, 30, 6), leaf(1, n, dtype=DType.I64), leaf(2, n, 6)
-    return GraphRequest((g.scatter_add(x, at, d, 0),), (x, at, d))
+    return GraphRequest((g.scatter("sum", x, at, d, 0),), (x, at, d))
 
 
 BUILDERS = (

@@ -24,13 +24,13 @@ from stack.compiler.graph.views import forward
 from stack.ops import OPS
 from stack.ops.operator import OpKind
 
-Kind = Literal["loops", "matmul", "attention", "scan", "scatter_add", "exchange"]
+Kind = Literal["loops", "matmul", "attention", "scan", "scatter", "exchange"]
 
 _KINDS: Mapping[str, Kind] = {
     "matmul": "matmul",
     "attention": "attention",
     "scan": "scan",
-    "scatter_add": "scatter_add",
+    "scatter": "scatter",
     **{r.name: "exchange" for r in OPS.values() if r.kind is OpKind.EXCHANGE},
 }
 Homes = Mapping[Node, Home]

@@ -163,8 +163,11 @@ class Walk(Wants):
         axis: int = n["axis"]
         size = from_.shape[axis]
         before, after = prod(from_.shape[:axis]), prod(from_.shape[axis + 1 :])
-        out = self.regroup(index, (before, where.type.size, after))
-        chosen = self.operand(where, Index((where.type.size,), (out.at[1],)), guards)
+        count = where.type.size // (before if n["batch"] else 1)
+        out = self.regroup(index, (before, count, after))
+        rows = 2 if n["batch"] else 1
+        places = Index((before, count)[-rows:], out.at[2 - rows : 2])
+        chosen = self.operand(where, places, guards)
         dynamic = Affine(0, ((Axis(size, chosen), 1),))
         own = (Guard(dynamic, 0, size),)
         inner = self.operand(

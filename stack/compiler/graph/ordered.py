@@ -1,4 +1,4 @@
-"""What is computed along an axis in order: prefix scans and scatter-add, as expressions."""
+"""What is computed along an axis in order: prefix scans and scatters, as expressions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stack.compiler.graph.space import Group, Space, solved
 class Ordered:
     """A root with its dimensions as loop axes, and what it is computed from over them.
 
-    A scan has the groups before, along and after its axis and reads its operand; a scatter-add has
+    A scan has the groups before, along and after its axis and reads its operand; a scatter has
     before, positions, after and its axis and reads its base, the positions and the updates.
     """
 
@@ -56,15 +56,17 @@ def _scan(root: Node) -> Dimensions:
     return sizes, ((root.srcs[0], (0, 1, 2)),)
 
 
-def _scatter_add(root: Node) -> Dimensions:
+def _scatter(root: Node) -> Dimensions:
     shape, axis = root.shape, root["axis"]
     base, positions, updates = root.srcs
-    count = positions.type.size
-    sizes = (prod(shape[:axis]), count, prod(shape[axis + 1 :]), shape[axis])
-    return sizes, ((base, (0, 3, 2)), (positions, (1,)), (updates, (0, 1, 2)))
+    before = prod(shape[:axis])
+    count = positions.type.size // (before if root["batch"] else 1)
+    sizes = (before, count, prod(shape[axis + 1 :]), shape[axis])
+    places = (0, 1) if root["batch"] else (1,)
+    return sizes, ((base, (0, 3, 2)), (positions, places), (updates, (0, 1, 2)))
 
 
 _DIMENSIONS: Mapping[str, Callable[[Node], Dimensions]] = {
     "scan": _scan,
-    "scatter_add": _scatter_add,
+    "scatter": _scatter,
 }

@@ -141,17 +141,16 @@ def _gather(n: Node) -> Node | None:
     return build.full(n.shape, 0, n.dtype) if n.srcs[0].type.size == 0 else None
 
 
-def _scatter_add(n: Node) -> Node | None:
+def _scatter(n: Node) -> Node | None:
     to, where, updates = n.srcs
     if updates.type.size == 0:
         return to
-    if n.dtype.is_narrow:
-        wide_type = n.dtype.computed_in
-        wide = build.scatter_add(
-            build.cast(to, wide_type), where, build.cast(updates, wide_type), n["axis"]
-        )
-        return build.cast(wide, n.dtype)
-    return None
+    wide = DType.U8 if n.dtype is DType.BOOL else n.dtype.computed_in
+    if wide is n.dtype:
+        return None
+    at = (n["axis"], n["batch"])
+    found = build.scatter(n["kind"], build.cast(to, wide), where, build.cast(updates, wide), *at)
+    return build.cast(found, n.dtype)
 
 
 def _scan(n: Node) -> Node | None:
@@ -197,7 +196,7 @@ _ROWS: dict[str, Callable[[Node], Node | None]] = {
     "concat": _concat,
     "pad": _pad,
     "gather": _gather,
-    "scatter_add": _scatter_add,
+    "scatter": _scatter,
     "scan": _scan,
     "add": _add,
 }
@@ -263,7 +262,7 @@ class _Places:
 def _is_awkward(piece: Node, strided: bool, users: Counter[Node]) -> bool:
     """Whether a piece of a concatenation is better copied there than computed there."""
     below = base(piece)
-    if below.op in ("concat", "scan", "scatter_add"):
+    if below.op in ("concat", "scan", "scatter"):
         return True
     if strided and is_exchange(below):
         return True

@@ -20,7 +20,7 @@ from stack.compiler.program import BufferKind, GraphRequest
 from stack.ops import OPS, exchange_of, is_exchange
 from stack.ops.operator import OpKind
 
-OWN_KERNEL = frozenset({"matmul", "attention", "reduce", "scan", "scatter_add"}) | {
+OWN_KERNEL = frozenset({"matmul", "attention", "reduce", "scan", "scatter"}) | {
     row.name for row in OPS.values() if row.kind is OpKind.EXCHANGE
 }
 INLINE_LIMIT = 100

@@ -88,7 +88,7 @@ def _alone(number: int, root: Node, homes: Mapping[Node, Home]) -> Cluster | Mat
             found = read_operands(cluster, homes)
         case "attention":
             found = read_attention(cluster, homes)
-        case "scan" | "scatter_add":
+        case "scan" | "scatter":
             found = read_ordered(root, homes)
     return found if isinstance(found, Materialise) else cluster
 

@@ -28,7 +28,7 @@ from stack.compiler.templates.family import Templates
 from stack.compiler.templates.loops import emit_loops
 from stack.compiler.templates.products import emit_product, shape_of
 from stack.compiler.templates.scan import emit_scan
-from stack.compiler.templates.scatter import emit_scatter_add
+from stack.compiler.templates.scatter import emit_scatter
 from stack.compiler.templates.schedule import (
     NO_CHOICES,
     Choices,
@@ -238,7 +238,7 @@ class Emitter:
         return _Job(name_of(cluster), None, signature, own, self.homes, {}, emit)
 
 
-_ORDERED = {"scan": emit_scan, "scatter_add": emit_scatter_add}
+_ORDERED = {"scan": emit_scan, "scatter": emit_scatter}
 
 
 def _loop_problem(name: str, space: Space, signature: Signature) -> LoopProblem:

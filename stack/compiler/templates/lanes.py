@@ -1,4 +1,4 @@
-"""What kernels share whose elements depend on their order: prefix scans and scatter-add.
+"""What kernels share whose elements depend on their order: prefix scans and scatters.
 
 Rows and blocks of neighbouring lanes run in parallel; the ordered axis is a loop.
 """

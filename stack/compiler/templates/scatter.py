@@ -1,4 +1,4 @@
-"""Scatter-add as a tile kernel: updates go in order, so that the result is always the same."""
+"""Scatters as tile kernels: updates go in order, so that the result is always the same."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from math import prod
 from hal.core.description import SpaceKind
 from hal.core.dtypes import DType
 from hal.core.values import Grid
-from hal.tile.build import add, binary, broadcast, cast, const, mul
+from hal.tile.build import binary, broadcast, cast, const, mul
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from stack.compiler.graph.access import Affine, Axis, axis_index
 from stack.compiler.graph.ordered import Ordered
 from stack.compiler.templates.emission import Emission, compute_dtype
 from stack.compiler.templates.lanes import blocks, loop_over
+from stack.compiler.templates.loops import COMBINE
 from stack.compiler.templates.tiles import Tiles
 
 I64 = DType.I64
 
 
-def emit_scatter_add(found: Ordered, emission: Emission) -> Grid:
+def emit_scatter(found: Ordered, emission: Emission) -> Grid:
     """Emit the base, then the updates at their positions; give the launch grid."""
     before, count, after, along = found.groups
     base, position, update = found.exprs
@@ -34,7 +35,7 @@ def emit_scatter_add(found: Ordered, emission: Emission) -> Grid:
         if held.memory is not None:
             s.tile(update)  # by transfers, whatever the position
         with s.b.when(_inside(place, held.slots)):
-            held.add(s, place, lambda inner: broadcast(inner.tile(update), s.shape))
+            held.combine(s, place, lambda inner: broadcast(inner.tile(update), s.shape))
 
     loop_over(scope, count, one)
     if held.memory is not None:
@@ -44,7 +45,7 @@ def emit_scatter_add(found: Ordered, emission: Emission) -> Grid:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """Where sums are while updates are added: at home, or a block of them in scratch memory."""
+    """Where results are while updates come: at home, or a block of them in scratch memory."""
 
     found: Ordered
     emission: Emission
@@ -68,12 +69,12 @@ class _Held:
         stored = broadcast(cast(value, self.root.dtype), s.shape)
         s.b.store(self.memory, self._row(s, self._slot(s)), stored, (1,) * len(s.shape))
 
-    def add(self, s: Tiles, place: Node, value: Callable[[Tiles], Node]) -> None:
-        """Add to the elements of a slot."""
+    def combine(self, s: Tiles, place: Node, value: Callable[[Tiles], Node]) -> None:
+        """Combine the elements of a slot with an update."""
         if self.memory is not None:
             at, steps = self._row(s, place), (1,) * len(s.shape)
             old = s.b.load(self.memory, at, s.shape, steps)
-            total = add(cast(old, compute_dtype(old.dtype)), value(s))
+            total = self._combined(cast(old, compute_dtype(old.dtype)), value(s))
             s.b.store(self.memory, at, cast(total, self.root.dtype), steps)
             return
         before, _, after, _ = self.found.groups
@@ -82,10 +83,14 @@ class _Held:
         addressed = home.offset(axis_index([*before, slot, *after]))
         target = Tiles(self.emission, {slot: place}, s.tile_axes, s)
         old = target.stored(self.root, addressed)
-        target.store(self.root, addressed, add(old, value(s)))
+        target.store(self.root, addressed, self._combined(old, value(s)))
+
+    def _combined(self, old: Node, update: Node) -> Node:
+        kind = self.root["kind"]
+        return update if kind == "set" else binary(COMBINE[kind], old, update)
 
     def finish(self, s: Tiles) -> None:
-        """Take the sums of a slot home."""
+        """Take what a slot holds home."""
         assert self.memory is not None
         at = self._row(s, self._slot(s))
         value = s.b.load(self.memory, at, s.shape, (1,) * len(s.shape))
@@ -108,7 +113,7 @@ def _held(found: Ordered, scope: Tiles, emission: Emission) -> _Held:
     nbytes = size * found.root.dtype.nbytes
     if space is None or not emission.loops.transfers or nbytes > space.nbytes // 4:
         return _Held(found, emission, None)
-    return _Held(found, emission, emission.b.alloc("sums", found.root.dtype, size))
+    return _Held(found, emission, emission.b.alloc("held", found.root.dtype, size))
 
 
 def _inside(place: Node, size: int) -> Node:

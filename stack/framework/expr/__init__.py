@@ -14,6 +14,7 @@ from stack.framework.expr import (
     norm,
     pool,
     reduce,
+    sort,
 )
 from stack.framework.expr.public import of_tensors, publish
 from stack.ops import OPS
@@ -35,4 +36,5 @@ __all__ = [
     "norm",
     "pool",
     "reduce",
+    "sort",
 ]

@@ -9,8 +9,8 @@ from hal.tile.node import Node
 from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
-from stack.framework.expr.operand import as_float
-from stack.framework.expr.public import operator
+from stack.framework.expr.operand import as_float, real_axis, text
+from stack.framework.expr.public import layer, operator
 
 
 def rounded_once(function: Callable[[Node], Node], x: Node) -> Node:
@@ -27,35 +27,155 @@ def relu(x: Node) -> Node:
     return g.where(g.le(x, zero), zero, x)
 
 
-@operator(function=False, method=False, layer=True, aten="leaky_relu", onnx="LeakyRelu")
-def leaky_relu(x: Node, negative_slope: float = 0.01) -> Node:
+@layer(aten="leaky_relu", onnx="LeakyRelu")
+def leaky_relu(input: Node, negative_slope: float = 0.01) -> Node:
     """x where it is positive, else negative_slope * x."""
-    return e.where(e.gt(x, 0), x, e.mul(x, negative_slope))
+    return e.where(e.gt(input, 0), input, e.mul(input, negative_slope))
 
 
-@operator(function=False, method=False, layer=True, aten="silu")
-def silu(x: Node) -> Node:
+@layer(aten="silu")
+def silu(input: Node) -> Node:
     """x * sigmoid(x)."""
-    return rounded_once(lambda v: g.mul(v, e.sigmoid(v)), x)
+    return rounded_once(lambda v: g.mul(v, e.sigmoid(v)), input)
 
 
-@operator(function=False, method=False, layer=True, aten="softplus", onnx="Softplus")
-def softplus(x: Node) -> Node:
+@layer(aten="softplus", onnx="Softplus")
+def softplus(input: Node, beta: float = 1, threshold: float = 20) -> Node:
+    """log(1 + exp(beta * x)) / beta, without overflow; x itself where beta * x > threshold."""
+
+    def function(x: Node) -> Node:
+        v = e.mul(x, beta)
+        return e.where(e.gt(v, threshold), x, e.div(log1p_exp(v), beta))
+
+    return rounded_once(function, input)
+
+
+def log1p_exp(x: Node) -> Node:
     """log(1 + exp(x)), without overflow."""
-    return rounded_once(_softplus, x)
+    return g.add(relu(x), g.log1p(g.exp(g.neg(g.abs(x)))))
 
 
-def _softplus(x: Node) -> Node:
-    tail = g.log(e.add(g.exp(g.neg(g.abs(x))), 1.0))
-    return g.add(relu(x), tail)
+@layer(aten="log_sigmoid")
+def logsigmoid(input: Node) -> Node:
+    """log(sigmoid(x)), without overflow."""
+    return rounded_once(lambda v: g.neg(log1p_exp(g.neg(v))), input)
 
 
-@operator(function=False, method=False, layer=True, aten="gelu", onnx="Gelu")
-def gelu(x: Node, approximate: str = "none") -> Node:
+@layer(aten="elu", onnx="Elu")
+def elu(input: Node, alpha: float = 1.0) -> Node:
+    """x where it is positive, else alpha * (exp(x) - 1)."""
+    return rounded_once(lambda v: _elu(v, alpha), input)
+
+
+def _elu(x: Node, alpha: float) -> Node:
+    below = e.where(e.gt(x, 0), 0.0, x)
+    return e.where(e.gt(x, 0), x, e.mul(g.expm1(below), alpha))
+
+
+@layer(aten="celu", onnx="Celu")
+def celu(input: Node, alpha: float = 1.0) -> Node:
+    """x where it is positive, else alpha * (exp(x / alpha) - 1)."""
+    return rounded_once(lambda v: e.mul(_elu(e.div(v, alpha), 1.0), alpha), input)
+
+
+@layer(aten="selu", onnx="Selu")
+def selu(input: Node) -> Node:
+    """elu with the scale and alpha that keep mean 0 and variance 1."""
+    scale, alpha = 1.0507009873554804934193349852946, 1.6732632423543772848170429916717
+    return rounded_once(lambda v: e.mul(_elu(v, alpha), scale), input)
+
+
+@layer(aten="relu6")
+def relu6(input: Node) -> Node:
+    """x limited to [0, 6]."""
+    return hardtanh(input, 0.0, 6.0)
+
+
+@layer(aten="hardtanh", onnx="Clip")
+def hardtanh(input: Node, min_val: float = -1.0, max_val: float = 1.0) -> Node:
+    """x limited to [min_val, max_val]; the gradient at the limits is 0."""
+    low, high = e.le(input, min_val), e.le(max_val, input)
+    return e.where(low, min_val, e.where(high, max_val, input))
+
+
+@layer(aten="hardsigmoid", onnx="HardSigmoid")
+def hardsigmoid(input: Node) -> Node:
+    """x / 6 + 1/2 limited to [0, 1]."""
+    return rounded_once(lambda v: e.div(hardtanh(e.add(v, 3), 0.0, 6.0), 6), input)
+
+
+@layer(aten="hardswish", onnx="HardSwish")
+def hardswish(input: Node) -> Node:
+    """x * hardsigmoid(x)."""
+    return rounded_once(lambda v: g.mul(v, e.div(hardtanh(e.add(v, 3), 0.0, 6.0), 6)), input)
+
+
+@layer(aten="hardshrink")
+def hardshrink(input: Node, lambd: float = 0.5) -> Node:
+    """x, but 0 within [-lambd, lambd]."""
+    return e.where(e.le(g.abs(input), lambd), 0.0, input)
+
+
+@layer(aten="softshrink", onnx="Shrink")
+def softshrink(input: Node, lambd: float = 0.5) -> Node:
+    """x moved by lambd towards 0, and 0 within [-lambd, lambd]."""
+    above = e.where(e.gt(input, lambd), e.sub(input, lambd), e.mul(input, 0.0))
+    return e.where(e.lt(input, -lambd), e.add(input, lambd), above)
+
+
+@layer(aten="tanhshrink")
+def tanhshrink(input: Node) -> Node:
+    """x - tanh(x)."""
+    return e.sub(input, g.tanh(as_float(input)))
+
+
+@layer(aten="softsign", onnx="Softsign")
+def softsign(input: Node) -> Node:
+    """x / (1 + |x|)."""
+    return e.div(input, e.add(g.abs(input), 1))
+
+
+@layer(aten="mish", onnx="Mish")
+def mish(input: Node) -> Node:
+    """x * tanh(softplus(x))."""
+    return rounded_once(lambda v: g.mul(v, g.tanh(log1p_exp(v))), input)
+
+
+@layer(aten="threshold", onnx="ThresholdedRelu")
+def threshold(input: Node, threshold: float, value: float) -> Node:
+    """x where it is above the threshold, else value."""
+    return e.where(e.le(input, threshold), value, input)
+
+
+@operator(method=True, layer=True, aten="prelu", onnx="PRelu")
+def prelu(input: Node, weight: Node) -> Node:
+    """x where it is positive, else weight * x; weight has one value, or one for each channel,
+    axis 1."""
+    if weight.type.size > 1:
+        line = (weight.shape[0], *[1] * (len(input.shape) - 2))
+        weight = g.reshape(weight, line if len(input.shape) > 1 else weight.shape)
+    elif len(input.shape) < len(weight.shape):
+        weight = g.reshape(weight, ())
+    return e.where(e.gt(input, 0), input, e.mul(weight, input))
+
+
+@layer(aten="glu")
+def glu(input: Node, dim: int = -1) -> Node:
+    """a * sigmoid(b) for the halves a and b of an axis."""
+    a = real_axis(dim, input, "halve")
+    n = input.shape[a]
+    if n % 2:
+        raise TensorError(f"dim {dim} of {text(input)} has no halves")
+    left, right = (g.slice_axis(input, a, i * n // 2, (i + 1) * n // 2) for i in (0, 1))
+    return e.mul(left, e.sigmoid(right))
+
+
+@layer(aten="gelu", onnx="Gelu")
+def gelu(input: Node, approximate: str = "none") -> Node:
     """x * Phi(x) for the normal distribution's Phi; "tanh" approximates it."""
     if approximate not in ("none", "tanh"):
         raise TensorError(f'approximate is "none" or "tanh", got {approximate!r}')
-    return rounded_once(_gelu_tanh if approximate == "tanh" else _gelu, x)
+    return rounded_once(_gelu_tanh if approximate == "tanh" else _gelu, input)
 
 
 def _gelu(x: Node) -> Node:

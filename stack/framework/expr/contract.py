@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework.dtypes import wider
 from stack.framework.errors import TensorError
-from stack.framework.expr.operand import Operand, broadcast_shape, text
-from stack.framework.expr.public import operator
+from stack.framework.expr import elementwise as e
+from stack.framework.expr.movement import diagonal
+from stack.framework.expr.operand import Number, Operand, axis, broadcast_shape, text
+from stack.framework.expr.public import layer, operator
+from stack.framework.expr.reduce import norm
 from stack.framework.mode import autocast_dtype
 
 
-@operator(aliases=("mm", "bmm"), symbol="@", aten="matmul", onnx="MatMul")
+@operator(aliases=("bmm",), symbol="@", aten="matmul", onnx="MatMul")
 def matmul(x: Operand, y: Operand) -> Node:
     """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
     element type."""
@@ -65,3 +70,216 @@ def linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
     if bias is None:
         return result
     return g.add(result, g.broadcast(g.cast(bias, result.dtype), result.shape))
+
+
+# products by other names
+
+
+@operator(aten="mm", onnx="MatMul")
+def mm(x: Node, mat2: Node) -> Node:
+    """The product of two matrices."""
+    return _of_ranks(x, mat2, 2, 2)
+
+
+@operator(aten="mv")
+def mv(x: Node, vec: Node) -> Node:
+    """The product of a matrix and a vector."""
+    return _of_ranks(x, vec, 2, 1)
+
+
+@operator(aten="dot")
+def dot(x: Node, other: Node) -> Node:
+    """The sum of the products of two vectors."""
+    return _of_ranks(x, other, 1, 1)
+
+
+@operator(aten="vdot")
+def vdot(x: Node, other: Node) -> Node:
+    """dot."""
+    return _of_ranks(x, other, 1, 1)
+
+
+def _of_ranks(x: Node, y: Node, a: int, b: int) -> Node:
+    if (len(x.shape), len(y.shape)) != (a, b):
+        raise TensorError(f"operands have {a} and {b} axes, got {text(x)} and {text(y)}")
+    return matmul(x, y)
+
+
+@operator(aten="inner")
+def inner(x: Node, other: Node) -> Node:
+    """The sums of products over the last axis of both."""
+    if not x.shape or not other.shape:
+        return e.mul(x, other)
+    return tensordot(x, other, ([-1], [-1]))
+
+
+@operator(aliases=("ger",), aten="outer")
+def outer(x: Node, vec2: Node) -> Node:
+    """Each element of a vector times each of another."""
+    return e.mul(g.reshape(x, (x.type.size, 1)), vec2)
+
+
+@operator(aten="kron")
+def kron(x: Node, other: Node) -> Node:
+    """Each element of x times all of other, in its place."""
+    rank = max(len(x.shape), len(other.shape))
+    a, b = ((1,) * (rank - len(v.shape)) + v.shape for v in (x, other))
+    left = g.reshape(x, [n for size in a for n in (size, 1)])
+    right = g.reshape(other, [n for size in b for n in (1, size)])
+    return g.reshape(e.mul(left, right), [m * n for m, n in zip(a, b, strict=True)])
+
+
+def _added(input: Node, product: Node, beta: Number, alpha: Number) -> Node:
+    scaled = product if alpha == 1 else e.mul(product, alpha)
+    return e.add(e.mul(input, beta), scaled)
+
+
+@operator(in_place=True, aten="addmm", onnx="Gemm")
+def addmm(x: Node, mat1: Node, mat2: Node, *, beta: Number = 1, alpha: Number = 1) -> Node:
+    """beta * x + alpha * mat1 @ mat2."""
+    return _added(x, mm(mat1, mat2), beta, alpha)
+
+
+@operator(in_place=True, aten="addmv")
+def addmv(x: Node, mat: Node, vec: Node, *, beta: Number = 1, alpha: Number = 1) -> Node:
+    """beta * x + alpha * mat @ vec."""
+    return _added(x, mv(mat, vec), beta, alpha)
+
+
+@operator(in_place=True, aten="addr")
+def addr(x: Node, vec1: Node, vec2: Node, *, beta: Number = 1, alpha: Number = 1) -> Node:
+    """beta * x + alpha * outer(vec1, vec2)."""
+    return _added(x, outer(vec1, vec2), beta, alpha)
+
+
+@operator(in_place=True, aten="baddbmm")
+def baddbmm(x: Node, batch1: Node, batch2: Node, *, beta: Number = 1, alpha: Number = 1) -> Node:
+    """beta * x + alpha * batch1 @ batch2."""
+    return _added(x, matmul(batch1, batch2), beta, alpha)
+
+
+@operator(in_place=True, aten="addbmm")
+def addbmm(x: Node, batch1: Node, batch2: Node, *, beta: Number = 1, alpha: Number = 1) -> Node:
+    """beta * x + alpha * the sum over the batch of batch1 @ batch2."""
+    product = matmul(batch1, batch2)
+    return _added(x, g.reshape(g.reduce("sum", product, 0), product.shape[1:]), beta, alpha)
+
+
+@operator(method=False, aten="tensordot")
+def tensordot(a: Node, b: Node, dims: Any = 2) -> Node:
+    """The sums of products over axes of both: the last of a and first of b, or two lists."""
+    if isinstance(dims, int):
+        left, right = list(range(len(a.shape) - dims, len(a.shape))), list(range(dims))
+    else:
+        left, right = (
+            [axis(d, len(v.shape)) for d in each] for v, each in zip((a, b), dims, strict=True)
+        )
+    if [a.shape[i] for i in left] != [b.shape[i] for i in right]:
+        raise TensorError(f"sizes of dims {left} of {text(a)} and {right} of {text(b)} differ")
+    rows = [i for i in range(len(a.shape)) if i not in left]
+    columns = [i for i in range(len(b.shape)) if i not in right]
+    depth = math.prod(a.shape[i] for i in left)
+    one = g.reshape(g.permute(a, [*rows, *left]), (math.prod(a.shape[i] for i in rows), depth))
+    width = math.prod(b.shape[i] for i in columns)
+    two = g.reshape(g.permute(b, [*right, *columns]), (depth, width))
+    shape = [*(a.shape[i] for i in rows), *(b.shape[i] for i in columns)]
+    return g.reshape(matmul(one, two), shape)
+
+
+@operator(method=False, aten="einsum", onnx="Einsum")
+def einsum(equation: str, *operands: Any) -> Node:
+    """The sums of products that an equation such as "bik,bkj->bij" says; an ellipsis stands for
+    axes that broadcast. Operands are taken pair by pair from the left."""
+    nodes = list(operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple)
+                 else operands)  # fmt: skip
+    inputs, output = _equation(equation, nodes)
+    sizes: dict[str, int] = {}
+    for names, x in zip(inputs, nodes, strict=True):
+        for name, n in zip(names, x.shape, strict=True):
+            if sizes.setdefault(name, n) not in (1, n) and n != 1:
+                raise TensorError(f"{equation}: {name} is {sizes[name]} and {n}")
+            sizes[name] = max(sizes[name], n) if 0 not in (sizes[name], n) else 0
+    terms = [_diagonals(list(names), x) for names, x in zip(inputs, nodes, strict=True)]
+    have, x = terms[0]
+    for place, (own, y) in enumerate(terms[1:], 1):
+        later = {n for rest, _ in terms[place + 1 :] for n in rest} | set(output)
+        have, x = _pair(have, x, own, y, later, sizes)
+    gone = [i for i, n in enumerate(have) if n not in output]
+    x = g.reshape(g.reduce("sum", x, gone), [s for i, s in enumerate(x.shape) if i not in gone])
+    have = [n for n in have if n in output]
+    x = g.permute(x, [have.index(n) for n in output])
+    return g.expand(x, [sizes[n] for n in output])
+
+
+def _equation(equation: str, nodes: Sequence[Node]) -> tuple[list[str], str]:
+    """The names of the operands' axes and of the result's; those of ellipses are digits."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    given = left.split(",")
+    if len(given) != len(nodes):
+        raise TensorError(f"{equation!r} is of {len(given)} operands, got {len(nodes)}")
+    inputs, most = [], 0
+    for names, x in zip(given, nodes, strict=True):
+        free = len(x.shape) - len(names.replace("...", ""))
+        if free < 0 or (free and "..." not in names):
+            raise TensorError(f"{names!r} of {equation!r} does not fit {text(x)}")
+        most = max(most, free)
+        inputs.append(names.replace("...", "".join(chr(0x2460 + i) for i in range(free))[::-1]))
+    dots = "".join(chr(0x2460 + i) for i in range(most))[::-1]
+    if arrow:
+        return inputs, right.replace("...", dots)
+    every = "".join(inputs)
+    once = sorted(n for n in set(every) if every.count(n) == 1 and n not in dots)
+    return inputs, dots + "".join(once)
+
+
+def _diagonals(names: list[str], x: Node) -> tuple[list[str], Node]:
+    """x with one axis for each name: of equal names the diagonal."""
+    for name in dict.fromkeys(names):
+        while names.count(name) > 1:
+            a = names.index(name)
+            b = names.index(name, a + 1)
+            x = diagonal(x, 0, a, b)
+            names = [n for i, n in enumerate(names) if i not in (a, b)] + [name]
+    return names, x
+
+
+def _pair(
+    have: list[str], x: Node, names: list[str], y: Node, later: set[str], sizes: dict[str, int]
+) -> tuple[list[str], Node]:
+    """The product of two operands, summed over the names that nothing needs later."""
+    x = g.expand(x, [sizes[n] for n in have])
+    y = g.expand(y, [sizes[n] for n in names])
+    shared = [n for n in have if n in names]
+    batch = [n for n in shared if n in later]
+    depth = [n for n in shared if n not in later]
+    rows, columns = [n for n in have if n not in shared], [n for n in names if n not in shared]
+
+    def sides(v: Node, own: Sequence[str], *groups: Sequence[str]) -> Node:
+        order = [own.index(n) for group in groups for n in group]
+        merged = [math.prod(sizes[n] for n in k) for k in groups[1:]]
+        return g.reshape(g.permute(v, order), [*(sizes[n] for n in groups[0]), *merged])
+
+    product = matmul(sides(x, have, batch, rows, depth), sides(y, names, batch, depth, columns))
+    result = [*batch, *rows, *columns]
+    return result, g.reshape(product, [sizes[n] for n in result])
+
+
+@layer(aten="bilinear")
+def bilinear(input1: Node, input2: Node, weight: Node, bias: Node | None = None) -> Node:
+    """y[..., o] = input1[..., i] * weight[o, i, j] * input2[..., j], plus bias."""
+    y = einsum("...i,oij,...j->...o", input1, weight, input2)
+    return y if bias is None else e.add(y, bias)
+
+
+@operator(method=False, aten="cdist")
+def cdist(x1: Node, x2: Node, p: float = 2.0, compute_mode: str | None = None) -> Node:
+    """The p-norms of the differences of all rows of both."""
+    a = g.reshape(x1, (*x1.shape[:-1], 1, x1.shape[-1]))
+    b = g.reshape(x2, (*x2.shape[:-2], 1, *x2.shape[-2:]))
+    return norm(e.sub(a, b), p, -1)
+
+
+@operator(aten="dist")
+def dist(x: Node, other: Node, p: float = 2.0) -> Node:
+    """The p-norm of x - other."""
+    return norm(e.sub(x, other), p)

@@ -14,36 +14,50 @@ from stack.framework.expr.public import operator
 
 
 @operator(symbol="+", in_place=True, aten="add", onnx="Add")
-def add(x: Operand, y: Operand) -> Node:
-    """x + y; for bool tensors `or`."""
-    a, b = meet(x, y)
+def add(x: Operand, y: Operand, alpha: Number = 1) -> Node:
+    """x + alpha * y; for bool tensors `or`."""
+    a, b = meet(x, y if alpha == 1 else mul(y, alpha))
     return g.or_(a, b) if a.dtype is DType.BOOL else g.add(a, b)
 
 
-@operator(symbol="-", in_place=True, aten="sub", onnx="Sub")
-def sub(x: Operand, y: Operand) -> Node:
-    """x - y. Raises TensorError for bool tensors."""
-    a, b = meet(x, y)
+@operator(aliases=("subtract",), symbol="-", in_place=True, aten="sub", onnx="Sub")
+def sub(x: Operand, y: Operand, alpha: Number = 1) -> Node:
+    """x - alpha * y. Raises TensorError for bool tensors."""
+    a, b = meet(x, y if alpha == 1 else mul(y, alpha))
     if a.dtype is DType.BOOL:
         raise TensorError("- is not defined for bool tensors; use ^ or logical_not")
     return g.sub(a, b)
 
 
-@operator(symbol="*", in_place=True, aten="mul", onnx="Mul")
+@operator(aliases=("multiply",), symbol="*", in_place=True, aten="mul", onnx="Mul")
 def mul(x: Operand, y: Operand) -> Node:
     """x * y; for bool tensors `and`."""
     a, b = meet(x, y)
     return g.and_(a, b) if a.dtype is DType.BOOL else g.mul(a, b)
 
 
-@operator(aliases=("true_divide",), symbol="/", in_place=True, aten="div", onnx="Div")
-def div(x: Operand, y: Operand) -> Node:
-    """x / y, in float32 when both are integers."""
+@operator(aliases=("true_divide", "divide"), symbol="/", in_place=True, aten="div", onnx="Div")
+def div(x: Operand, y: Operand, rounding_mode: str | None = None) -> Node:
+    """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
+    if rounding_mode == "floor":
+        return floor_divide(x, y)
+    if rounding_mode == "trunc":
+        kind = common_dtype(x, y)
+        return trunc(div(x, y)) if kind.is_float else _truncated(*meet(x, y))
+    if rounding_mode is not None:
+        raise TensorError(f'rounding_mode is None, "floor" or "trunc", got {rounding_mode!r}')
     if not common_dtype(x, y).is_float:
         return g.div(*meet(x, y, dtype=DType.F32))
     if isinstance(x, Node) and not isinstance(y, Node) and _exact_inverse(y):
         return mul(x, 1 / y)
     return g.div(*meet(x, y))
+
+
+def _truncated(a: Node, b: Node) -> Node:
+    """The quotient of integers towards 0."""
+    q, r = g.floordiv(a, b), g.mod(a, b)
+    above = g.and_(ne(r, 0), lt(g.xor(a, b), 0)) if a.dtype.kind == "i" else g.ne(r, r)
+    return g.where(above, add(q, 1), q)
 
 
 def _exact_inverse(y: Number) -> bool:
@@ -124,7 +138,7 @@ def _where_method(x: Node, condition: Node, other: Operand) -> Node:
     return where(condition, x, other)
 
 
-@operator(function=False, aten="masked_fill")
+@operator(aten="masked_fill")
 def masked_fill(x: Node, mask: Node, value: Operand) -> Node:
     """value where the mask holds, else x; its element type is that of x."""
     return g.cast(fill_where(x, mask, value), x.dtype)
@@ -155,7 +169,7 @@ def _limited(x: Node, limit: Operand, beyond: Callable[[Node, Node], Node]) -> N
     return g.where(outside, b, a)
 
 
-@operator(aten="sign", onnx="Sign")
+@operator(aliases=("sgn",), aten="sign", onnx="Sign")
 def sign(x: Node) -> Node:
     """-1, 0 or 1; NaN gives 0. No gradient flows."""
     zero = g.full_like(x, 0)
@@ -202,9 +216,14 @@ def ceil(x: Node) -> Node:
 
 
 @operator(aten="round", onnx="Round")
-def round(x: Node) -> Node:
-    """To the nearest whole number, halves to even."""
-    return g.round(x) if x.dtype.is_float else x
+def round(x: Node, decimals: int = 0) -> Node:
+    """To the nearest whole number, or multiple of 10 ** -decimals, halves to even."""
+    if not x.dtype.is_float:
+        return x
+    if decimals == 0:
+        return g.round(x)
+    by = 10.0 ** abs(decimals)
+    return div(g.round(mul(x, by)), by) if decimals > 0 else mul(g.round(div(x, by)), by)
 
 
 @operator(aten="square")
@@ -237,31 +256,31 @@ def eq(x: Operand, y: Operand) -> Node:
     return g.eq(*meet(x, y))
 
 
-@operator(symbol="!=", aten="ne")
+@operator(aliases=("not_equal",), symbol="!=", aten="ne")
 def ne(x: Operand, y: Operand) -> Node:
     """x != y, as bool."""
     return g.ne(*meet(x, y))
 
 
-@operator(symbol="<", aten="lt", onnx="Less")
+@operator(aliases=("less",), symbol="<", aten="lt", onnx="Less")
 def lt(x: Operand, y: Operand) -> Node:
     """x < y, as bool."""
     return g.lt(*_ordered(x, y))
 
 
-@operator(symbol="<=", aten="le", onnx="LessOrEqual")
+@operator(aliases=("less_equal",), symbol="<=", aten="le", onnx="LessOrEqual")
 def le(x: Operand, y: Operand) -> Node:
     """x <= y, as bool."""
     return g.le(*_ordered(x, y))
 
 
-@operator(symbol=">", aten="gt", onnx="Greater")
+@operator(aliases=("greater",), symbol=">", aten="gt", onnx="Greater")
 def gt(x: Operand, y: Operand) -> Node:
     """x > y, as bool."""
     return lt(y, x)
 
 
-@operator(symbol=">=", aten="ge", onnx="GreaterOrEqual")
+@operator(aliases=("greater_equal",), symbol=">=", aten="ge", onnx="GreaterOrEqual")
 def ge(x: Operand, y: Operand) -> Node:
     """x >= y, as bool."""
     return le(y, x)
@@ -323,6 +342,262 @@ def logical_and(x: Operand, y: Operand) -> Node:
 def logical_or(x: Operand, y: Operand) -> Node:
     """Whether one is not 0, as bool."""
     return g.or_(*meet(x, y, dtype=DType.BOOL))
+
+
+@operator(aten="logical_xor", onnx="Xor")
+def logical_xor(x: Operand, y: Operand) -> Node:
+    """Whether one of both is 0, as bool."""
+    return g.xor(*meet(x, y, dtype=DType.BOOL))
+
+
+@operator(aliases=("fix",), aten="trunc")
+def trunc(x: Node) -> Node:
+    """The nearest whole number towards 0; integers stay. No gradient flows."""
+    return g.trunc(x) if x.dtype.is_float else x
+
+
+@operator(aten="frac")
+def frac(x: Node) -> Node:
+    """x without its whole part."""
+    return g.sub(x, g.trunc(x))
+
+
+@operator(aten="positive")
+def positive(x: Node) -> Node:
+    """x itself."""
+    return x
+
+
+@operator(aten="rsub")
+def rsub(x: Operand, y: Operand, alpha: Number = 1) -> Node:
+    """y - alpha * x."""
+    return sub(y, x, alpha)
+
+
+@operator(in_place=True, aten="lerp")
+def lerp(x: Node, end: Operand, weight: Operand) -> Node:
+    """x + weight * (end - x)."""
+    return add(x, mul(weight, sub(end, x)))
+
+
+@operator(in_place=True, aten="addcmul")
+def addcmul(x: Node, tensor1: Node, tensor2: Node, value: Number = 1) -> Node:
+    """x + value * tensor1 * tensor2."""
+    return add(x, mul(mul(tensor1, tensor2), value))
+
+
+@operator(in_place=True, aten="addcdiv")
+def addcdiv(x: Node, tensor1: Node, tensor2: Node, value: Number = 1) -> Node:
+    """x + value * tensor1 / tensor2."""
+    return add(x, mul(div(tensor1, tensor2), value))
+
+
+@operator(in_place=True, aten="clamp_min")
+def clamp_min(x: Node, min: Operand) -> Node:
+    """x, but at least min."""
+    return clamp(x, min=min)
+
+
+@operator(in_place=True, aten="clamp_max")
+def clamp_max(x: Node, max: Operand) -> Node:
+    """x, but at most max."""
+    return clamp(x, max=max)
+
+
+@operator(aten="fmax")
+def fmax(x: Operand, y: Operand) -> Node:
+    """The greater of both; the other one where one is NaN."""
+    a, b = meet(x, y)
+    first = g.or_(isnan(b), le(b, a))
+    return g.where(g.and_(first, g.not_(isnan(a))), a, b)
+
+
+@operator(aten="fmin")
+def fmin(x: Operand, y: Operand) -> Node:
+    """The lesser of both; the other one where one is NaN."""
+    a, b = meet(x, y)
+    first = g.or_(isnan(b), le(a, b))
+    return g.where(g.and_(first, g.not_(isnan(a))), a, b)
+
+
+@operator(aten="isposinf")
+def isposinf(x: Node) -> Node:
+    """Whether x is inf, as bool."""
+    return eq(x, math.inf) if x.dtype.is_float else g.ne(x, x)
+
+
+@operator(aten="isneginf")
+def isneginf(x: Node) -> Node:
+    """Whether x is -inf, as bool."""
+    return eq(x, -math.inf) if x.dtype.is_float else g.ne(x, x)
+
+
+@operator(aten="isreal")
+def isreal(x: Node) -> Node:
+    """True: there are no complex tensors."""
+    return g.full(x.shape, True, DType.BOOL)
+
+
+@operator(aten="signbit")
+def signbit(x: Node) -> Node:
+    """Whether x is negative or -0.0, as bool."""
+    if not x.dtype.is_float:
+        return lt(x, 0)
+    bits = {8: DType.I8, 16: DType.I16, 32: DType.I32, 64: DType.I64}[x.dtype.bits]
+    return lt(g.bitcast(x, bits), 0)
+
+
+@operator(in_place=True, aten="copysign")
+def copysign(x: Operand, y: Operand) -> Node:
+    """The size of x with the sign of y."""
+    a, b = (as_float(v) for v in meet(x, y))
+    return g.where(g.xor(signbit(a), signbit(b)), g.neg(a), a)
+
+
+def largest(dtype: DType) -> float:
+    """The greatest finite number of a float type."""
+    missing = 2 if dtype.finite_only else 1
+    return math.ldexp(2 - missing * 2.0**-dtype.mantissa, dtype.bias + dtype.finite_only)
+
+
+@operator(in_place=True, aten="nan_to_num")
+def nan_to_num(
+    x: Node, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Node:
+    """x with numbers for NaN (0) and for inf and -inf (the greatest and least ones)."""
+    if not x.dtype.is_float:
+        return x
+    most = largest(x.dtype)
+    x = where(isposinf(x), most if posinf is None else posinf, x)
+    x = where(isneginf(x), -most if neginf is None else neginf, x)
+    return where(isnan(x), nan or 0.0, x)
+
+
+@operator(aten="isclose")
+def isclose(
+    x: Node, other: Node, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> Node:
+    """Whether |x - other| <= atol + rtol * |other|, as bool; equal infinities are close."""
+    a, b = meet(x, other)
+    near = eq(a, b)
+    if a.dtype.is_float:
+        allowed = add(mul(g.abs(b), rtol), atol)
+        near = g.or_(near, g.and_(isfinite(b), le(g.abs(g.sub(a, b)), allowed)))
+    elif a.dtype is not DType.BOOL:
+        wide = g.abs(g.sub(g.cast(a, DType.F64), g.cast(b, DType.F64)))
+        near = g.or_(near, le(wide, add(mul(g.abs(g.cast(b, DType.F64)), rtol), atol)))
+    return g.or_(near, g.and_(isnan(a), isnan(b))) if equal_nan else near
+
+
+@operator(aten="deg2rad")
+def deg2rad(x: Node) -> Node:
+    """An angle of degrees in radians."""
+    return mul(as_float(x), math.pi / 180)
+
+
+@operator(aten="rad2deg")
+def rad2deg(x: Node) -> Node:
+    """An angle of radians in degrees."""
+    return mul(as_float(x), 180 / math.pi)
+
+
+@operator(in_place=True, aten="hypot")
+def hypot(x: Operand, y: Operand) -> Node:
+    """sqrt(x * x + y * y), without overflow."""
+    a, b = (g.abs(as_float(v)) for v in meet(x, y))
+    top, low = g.maximum(a, b), g.minimum(a, b)
+    ratio = g.div(low, where(eq(top, 0), 1.0, top))
+    return where(isposinf(top), top, mul(top, g.sqrt(add(mul(ratio, ratio), 1.0))))
+
+
+@operator(aten="logaddexp")
+def logaddexp(x: Operand, y: Operand) -> Node:
+    """log(exp(x) + exp(y)), without overflow."""
+    a, b = (as_float(v) for v in meet(x, y))
+    same = eq(a, b)  # of infinities the difference is NaN
+    apart = where(same, 0.0, g.sub(a, b))
+    top = g.where(lt(apart, 0), b, a)
+    return add(top, g.log1p(g.exp(g.neg(g.abs(apart)))))
+
+
+@operator(aten="logaddexp2")
+def logaddexp2(x: Operand, y: Operand) -> Node:
+    """log2(2 ** x + 2 ** y), without overflow."""
+    ln2 = math.log(2)
+    return mul(logaddexp(mul(x, ln2), mul(y, ln2)), 1 / ln2)
+
+
+@operator(in_place=True, aten="xlogy")
+def xlogy(x: Operand, y: Operand) -> Node:
+    """x * log(y), but 0 where x is 0 and y is no NaN."""
+    a, b = (as_float(v) for v in meet(x, y))
+    zero = g.and_(eq(a, 0), g.not_(isnan(b)))
+    return where(zero, 0.0, mul(a, g.log(where(zero, 1.0, b))))
+
+
+@operator(in_place=True, aten="sinc")
+def sinc(x: Node) -> Node:
+    """sin(pi x) / (pi x), 1 at 0."""
+    v = mul(as_float(x), math.pi)
+    zero = eq(v, 0)
+    return where(zero, 1.0, div(g.sin(v), where(zero, 1.0, v)))
+
+
+@operator(in_place=True, aten="logit")
+def logit(x: Node, eps: float | None = None) -> Node:
+    """log(x / (1 - x)), of x held within [eps, 1 - eps]."""
+    v = as_float(x)
+    if eps is not None:
+        v = clamp(v, eps, 1 - eps)
+    return g.log(div(v, sub(1.0, v)))
+
+
+@operator(in_place=True, aten="heaviside")
+def heaviside(x: Node, values: Node) -> Node:
+    """0 below 0, values at 0, 1 above."""
+    a, b = meet(x, values)
+    return g.where(eq(a, 0), b, g.cast(lt(0, a), a.dtype))
+
+
+@operator(in_place=True, aten="float_power")
+def float_power(x: Operand, exponent: Operand) -> Node:
+    """x to the power of exponent, in float64."""
+    a, b = (g.cast(v, DType.F64) if isinstance(v, Node) else v for v in (x, exponent))
+    return pow(a, b)
+
+
+@operator(in_place=True, aten="ldexp")
+def ldexp(x: Node, other: Node) -> Node:
+    """x * 2 ** other."""
+    return mul(x, g.exp2(as_float(other)))
+
+
+@operator(in_place=True, aten="gcd")
+def gcd(x: Node, other: Node) -> Node:
+    """The greatest common divisor, by as many of Euclid's steps as the type may need."""
+    a, b = (g.abs(v) if v.dtype.kind == "i" else v for v in meet(x, other))
+    for _ in range(_EUCLID[a.dtype.bits]):
+        done = eq(b, 0)
+        a, b = g.where(done, a, b), where(done, 0, g.mod(a, b))
+    return a
+
+
+_EUCLID = {8: 13, 16: 24, 32: 47, 64: 93}
+"""Steps for the two greatest Fibonacci numbers of so many bits."""
+
+
+@operator(in_place=True, aten="lcm")
+def lcm(x: Node, other: Node) -> Node:
+    """The least common multiple; 0 where one is 0."""
+    a, b = meet(x, other)
+    multiple = g.mul(g.floordiv(a, gcd(a, b)), b)
+    return g.abs(multiple) if a.dtype.kind == "i" else multiple
+
+
+@operator(aten="abs")
+def absolute(x: Node) -> Node:
+    """The size of x."""
+    return g.abs(x)
 
 
 def to(x: Node, dtype: DType) -> Node:

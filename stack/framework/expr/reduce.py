@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -35,19 +36,24 @@ def _count(x: Node, dim: Dims) -> int:
 @operator(aten="sum", onnx="ReduceSum")
 def sum(x: Node, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Node:
     """The sum over axes (all without any); bool and integers are added as int64."""
-    wide = DType.I64 if not x.dtype.is_float else x.dtype
-    return _fold("sum", g.cast(x, dtype or wide), dim, keepdim)
+    return _fold("sum", g.cast(x, dtype or _summed(x)), dim, keepdim)
 
 
 @operator(aten="prod", onnx="ReduceProd")
-def prod(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
+def prod(x: Node, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Node:
     """The product over axes (all without any); bool and integers are multiplied as int64."""
-    return _fold("prod", g.cast(x, x.dtype if x.dtype.is_float else DType.I64), dim, keepdim)
+    return _fold("prod", g.cast(x, dtype or _summed(x)), dim, keepdim)
+
+
+def _summed(x: Node) -> DType:
+    """The element type in which elements are added up."""
+    return x.dtype if x.dtype.is_float else DType.I64
 
 
 @operator(aten="mean", onnx="ReduceMean")
-def mean(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
+def mean(x: Node, dim: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Node:
     """The mean over axes (all without any). Raises TensorError for integers."""
+    x = x if dtype is None else g.cast(x, dtype)
     if not x.dtype.is_float:
         raise TensorError("mean needs a float tensor; convert it with .float()")
     total, n = sum(x, dim, keepdim), _count(x, dim)
@@ -142,18 +148,184 @@ def all_(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
 
 
 @operator(aten="var")
-def var(x: Node, dim: Dims = None, keepdim: bool = False, correction: Number = 1) -> Node:
+def var(
+    x: Node,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: Number | None = 1,
+) -> Node:
     """The variance over axes: squares of deviations from the mean, divided by n - correction (NaN
-    at 0)."""
+    at 0); the correction of `unbiased` is 1, of its opposite 0."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    taken = 1 if correction is None else correction
+    free = _count(x, dim) - (taken if unbiased is None else int(unbiased))
     deviation = e.sub(x, mean(x, dim, keepdim=True))
-    free = _count(x, dim) - correction
     return e.mul(sum(e.square(deviation), dim, keepdim), 1 / free if free > 0 else math.nan)
 
 
 @operator(aten="std")
-def std(x: Node, dim: Dims = None, keepdim: bool = False, correction: Number = 1) -> Node:
-    """The square root of var."""
-    return g.sqrt(var(x, dim, keepdim, correction))
+def std(
+    x: Node,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: Number | None = 1,
+) -> Node:
+    """The square root of var, whose gradient is 0 where it is 0."""
+    return _root(var(x, dim, unbiased, keepdim, correction=correction), g.sqrt)
+
+
+class Spread(NamedTuple):
+    """What var_mean and std_mean give."""
+
+    spread: Any
+    """The variance or deviation."""
+    mean: Any
+
+
+@operator(aten="var_mean")
+def var_mean(
+    x: Node,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: Number | None = 1,
+) -> Any:
+    """var, and mean."""
+    every = None if isinstance(dim, bool) else dim
+    spread = var(x, dim, unbiased, keepdim, correction=correction)
+    return Spread(spread, mean(x, every, keepdim))
+
+
+@operator(aten="std_mean")
+def std_mean(
+    x: Node,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: Number | None = 1,
+) -> Any:
+    """std, and mean."""
+    every = None if isinstance(dim, bool) else dim
+    spread = std(x, dim, unbiased, keepdim, correction=correction)
+    return Spread(spread, mean(x, every, keepdim))
+
+
+@operator(aten="aminmax")
+def aminmax(x: Node, *, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The least and the greatest element, along an axis if one is given."""
+    return Bounds(amin(x, dim, keepdim), amax(x, dim, keepdim))
+
+
+class Bounds(NamedTuple):
+    """What aminmax gives."""
+
+    min: Any
+    max: Any
+
+
+@operator(aten="count_nonzero")
+def count_nonzero(x: Node, dim: Dims = None) -> Node:
+    """How many elements are not 0 over axes, int64."""
+    return sum(g.cast(x, DType.BOOL), dim)
+
+
+@operator(aten="nansum")
+def nansum(x: Node, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Node:
+    """sum, in which NaN counts as 0."""
+    return sum(e.where(e.isnan(x), 0, x), dim, keepdim, dtype)
+
+
+@operator(aten="nanmean")
+def nanmean(
+    x: Node, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Node:
+    """mean over what is no NaN."""
+    number = sum(g.cast(g.not_(e.isnan(x)), x.dtype), dim, keepdim)
+    return e.div(nansum(x, dim, keepdim, dtype=dtype), number)
+
+
+@operator(aten="diff")
+def diff(
+    x: Node, n: int = 1, dim: int = -1, prepend: Node | None = None, append: Node | None = None
+) -> Node:
+    """The differences of neighbours along an axis, n times."""
+    a = axis(dim, len(x.shape))
+    parts = [p for p in (prepend, x, append) if p is not None]
+    x = g.concat([g.cast(p, x.dtype) for p in parts], a)
+    for _ in range(builtins.min(n, x.shape[a])):
+        left, right = (g.slice_axis(x, a, i, x.shape[a] - 1 + i) for i in (0, 1))
+        x = e.ne(left, right) if x.dtype is DType.BOOL else e.sub(right, left)
+    return x
+
+
+def _steps(x: Node | None, y: Node, dx: float | None, a: int) -> Node | float:
+    """The distances of neighbours along an axis."""
+    if x is None:
+        return 1.0 if dx is None else dx
+    apart = diff(x)
+    line = (apart.type.size, *[1] * (len(y.shape) - 1 - a))
+    return apart if len(x.shape) > 1 else g.reshape(apart, line)
+
+
+@operator(aliases=("trapz",), aten="trapezoid")
+def trapezoid(y: Node, x: Node | None = None, *, dx: float | None = None, dim: int = -1) -> Node:
+    """The integral of y along an axis by trapezoids, over places x or steps dx."""
+    return sum(_trapezoids(y, x, dx, dim), dim)
+
+
+@operator(aten="cumulative_trapezoid")
+def cumulative_trapezoid(
+    y: Node, x: Node | None = None, *, dx: float | None = None, dim: int = -1
+) -> Node:
+    """The integrals of y up to each place of an axis, but the first."""
+    return cumsum(_trapezoids(y, x, dx, dim), dim)
+
+
+def _trapezoids(y: Node, x: Node | None, dx: float | None, dim: int) -> Node:
+    a = axis(dim, len(y.shape))
+    left, right = (g.slice_axis(y, a, i, y.shape[a] - 1 + i) for i in (0, 1))
+    return e.mul(e.mul(e.add(left, right), _steps(x, y, dx, a)), 0.5)
+
+
+@operator(aten="cov")
+def cov(
+    x: Node, *, correction: int = 1, fweights: Node | None = None, aweights: Node | None = None
+) -> Node:
+    """The covariances of the rows, whose columns are observations, which count fweights times and
+    weigh aweights."""
+    v = x if len(x.shape) == 2 else g.reshape(x, (1, x.type.size))
+    every = [g.cast(w, v.dtype) for w in (fweights, aweights) if w is not None]
+    weight = g.full((v.shape[1],), 1, v.dtype)
+    for w in every:
+        weight = g.mul(weight, w)
+    total = sum(weight)
+    centred = e.sub(v, e.div(sum(e.mul(v, weight), 1, keepdim=True), total))
+    lost: Node | float = correction
+    if aweights is not None:
+        lost = e.mul(e.div(sum(e.mul(weight, aweights)), total), correction)
+    free = e.clamp(e.sub(total, lost), min=0.0)
+    found = e.div(g.matmul(e.mul(centred, weight), g.transpose(centred)), free)
+    return found if len(x.shape) == 2 else g.reshape(found, ())
+
+
+@operator(aten="corrcoef")
+def corrcoef(x: Node) -> Node:
+    """The correlations of the rows."""
+    if len(x.shape) < 2:
+        c = cov(x)
+        return e.div(c, c)
+    c = cov(x)
+    n = c.shape[0]
+    on = g.slice_axis(g.reshape(c, (n * n,)), 0, 0, n * n, n + 1)
+    d = g.sqrt(on)
+    return e.clamp(e.div(e.div(c, g.reshape(d, (n, 1))), d), -1.0, 1.0)
 
 
 @operator(aten="norm", onnx="ReduceL2")
@@ -197,9 +369,9 @@ def _shifted(x: Node, dim: Dims) -> tuple[Node, Node]:
 
 
 @operator(layer=True, aten="softmax", onnx="Softmax")
-def softmax(x: Node, dim: int) -> Node:
+def softmax(x: Node, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Node:
     """exp(x) / sum(exp(x)) along an axis, without overflow."""
-    v = _wide(x)
+    v = _wide(x if dtype is None else g.cast(x, dtype))
     if not v.type.size or not v.shape:
         return g.full_like(v, 1)
     power = g.exp(_shifted(v, dim)[0])
@@ -207,13 +379,19 @@ def softmax(x: Node, dim: int) -> Node:
 
 
 @operator(layer=True, aten="log_softmax", onnx="LogSoftmax")
-def log_softmax(x: Node, dim: int) -> Node:
+def log_softmax(x: Node, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Node:
     """The logarithm of softmax, exact where softmax underflows."""
-    v = _wide(x)
+    v = _wide(x if dtype is None else g.cast(x, dtype))
     if not v.type.size or not v.shape:
         return g.full_like(v, 0)
     shifted, _ = _shifted(v, dim)
     return e.sub(shifted, g.log(sum(g.exp(shifted), dim, keepdim=True)))
+
+
+@operator(method=False, function=False, layer=True, aten="softmax")
+def softmin(input: Node, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Node:
+    """softmax of -x."""
+    return softmax(g.neg(as_float(input)), dim, dtype=dtype)
 
 
 @operator(layer=True, aten="logsumexp", onnx="ReduceLogSumExp")
@@ -226,15 +404,63 @@ def logsumexp(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
     return _dropped(e.add(g.log(total), base), dim, keepdim)
 
 
-@operator(aten="cumsum", onnx="CumSum")
-def cumsum(x: Node, dim: int) -> Node:
+# prefixes
+
+
+def _prefix(kind: str, x: Node, dim: int, dtype: DType | None) -> Node:
+    v = g.cast(x, dtype or _summed(x))
+    return g.scan(kind, v, axis(dim, len(v.shape))) if v.shape else v
+
+
+@operator(in_place=True, aten="cumsum", onnx="CumSum")
+def cumsum(x: Node, dim: int, dtype: DType | None = None) -> Node:
     """The sums of all elements up to each one along an axis; bool and integers as int64."""
-    v = x if x.dtype.is_float else g.cast(x, DType.I64)
-    return g.scan("sum", v, axis(dim, len(v.shape))) if v.shape else v
+    return _prefix("sum", x, dim, dtype)
 
 
-@operator(aten="cumprod")
-def cumprod(x: Node, dim: int) -> Node:
+@operator(in_place=True, aten="cumprod")
+def cumprod(x: Node, dim: int, dtype: DType | None = None) -> Node:
     """The products of all elements up to each one along an axis; bool and integers as int64."""
-    v = x if x.dtype.is_float else g.cast(x, DType.I64)
-    return g.scan("prod", v, axis(dim, len(v.shape))) if v.shape else v
+    return _prefix("prod", x, dim, dtype)
+
+
+@operator(aten="cummax")
+def cummax(x: Node, dim: int) -> Any:
+    """The greatest elements up to each one along an axis, and the last places where they are."""
+    return _running("max", x, dim)
+
+
+@operator(aten="cummin")
+def cummin(x: Node, dim: int) -> Any:
+    """The least elements up to each one along an axis, and the last places where they are."""
+    return _running("min", x, dim)
+
+
+def _running(kind: str, x: Node, dim: int) -> Extreme:
+    a = axis(dim, len(x.shape))
+    if not x.shape or not x.type.size:
+        return Extreme(x, g.full(x.shape, 0, DType.I64))
+    v = g.cast(x, DType.U8) if x.dtype is DType.BOOL else x
+    best = g.scan(kind, v, a)
+    hit = g.eq(v, best)
+    if v.dtype.is_float:
+        hit = g.or_(hit, e.isnan(v))
+    line = tuple(n if i == a else 1 for i, n in enumerate(x.shape))
+    here = g.expand(g.reshape(g.arange(x.shape[a]), line), x.shape)
+    places = g.scan("max", e.where(hit, here, 0), a)
+    return Extreme(g.cast(best, x.dtype), places)
+
+
+@operator(aten="logcumsumexp")
+def logcumsumexp(x: Node, dim: int) -> Node:
+    """The logarithms of the sums of exponentials up to each element along an axis: pairs, then
+    fours, and so on."""
+    if not x.shape or not x.type.size:
+        return x
+    a, step = axis(dim, len(x.shape)), 1
+    while step < x.shape[a]:
+        lo = [step if i == a else 0 for i in range(len(x.shape))]
+        kept = g.slice_axis(x, a, 0, x.shape[a] - step)
+        x = e.logaddexp(x, g.pad(kept, lo, [0] * len(lo), -math.inf))
+        step *= 2
+    return x

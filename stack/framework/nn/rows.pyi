@@ -23,28 +23,65 @@ __all__ = [
     "AvgPool1d",
     "AvgPool2d",
     "AvgPool3d",
+    "BCELoss",
     "BCEWithLogitsLoss",
+    "CELU",
+    "ChannelShuffle",
+    "CosineEmbeddingLoss",
+    "CosineSimilarity",
     "CrossEntropyLoss",
     "Dropout",
+    "ELU",
+    "Fold",
     "GELU",
+    "GLU",
+    "GaussianNLLLoss",
+    "Hardshrink",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
+    "HingeEmbeddingLoss",
+    "HuberLoss",
+    "KLDivLoss",
     "L1Loss",
     "LPPool1d",
     "LPPool2d",
     "LPPool3d",
     "LeakyReLU",
     "LocalResponseNorm",
+    "LogSigmoid",
     "LogSoftmax",
     "MSELoss",
+    "MarginRankingLoss",
     "MaxPool1d",
     "MaxPool2d",
     "MaxPool3d",
+    "Mish",
+    "MultiLabelSoftMarginLoss",
+    "MultiMarginLoss",
+    "NLLLoss",
+    "PairwiseDistance",
+    "PixelShuffle",
+    "PixelUnshuffle",
+    "PoissonNLLLoss",
     "ReLU",
+    "ReLU6",
+    "SELU",
     "SiLU",
     "Sigmoid",
+    "SmoothL1Loss",
+    "SoftMarginLoss",
     "Softmax",
     "Softmax2d",
+    "Softmin",
     "Softplus",
+    "Softshrink",
+    "Softsign",
     "Tanh",
+    "Tanhshrink",
+    "Threshold",
+    "TripletMarginLoss",
+    "Unfold",
 ]
 
 class AdaptiveAvgPool1d(Module):
@@ -125,17 +162,72 @@ class AvgPool3d(Module):
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
+class BCELoss(Module):
+    """`functional.binary_cross_entropy` with fixed settings."""
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: None = None,
+        reduce: None = None,
+        reduction: str = "mean",
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
 class BCEWithLogitsLoss(Module):
     """`functional.binary_cross_entropy_with_logits` with fixed settings."""
 
-    def __init__(self, reduction: str = "mean") -> None: ...
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: None = None,
+        reduce: None = None,
+        reduction: str = "mean",
+        pos_weight: Tensor | None = None,
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class CELU(Module):
+    """`functional.celu` with fixed settings."""
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class ChannelShuffle(Module):
+    """`functional.channel_shuffle` with fixed settings."""
+
+    def __init__(self, groups: int) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class CosineEmbeddingLoss(Module):
+    """`functional.cosine_embedding_loss` with fixed settings."""
+
+    def __init__(
+        self,
+        margin: float = 0,
+        size_average: None = None,
+        reduce: None = None,
+        reduction: str = "mean",
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class CosineSimilarity(Module):
+    """`functional.cosine_similarity` with fixed settings."""
+
+    def __init__(self, dim: int = 1, eps: float = 1e-08) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
 class CrossEntropyLoss(Module):
     """`functional.cross_entropy` with fixed settings."""
 
     def __init__(
-        self, ignore_index: int = -100, reduction: str = "mean", label_smoothing: float = 0.0
+        self,
+        weight: Tensor | None = None,
+        size_average: None = None,
+        ignore_index: int = -100,
+        reduce: None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
@@ -145,16 +237,111 @@ class Dropout(Module):
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
+class ELU(Module):
+    """`functional.elu` with fixed settings."""
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class Fold(Module):
+    """`functional.fold` with fixed settings."""
+
+    def __init__(
+        self,
+        output_size: int | Sequence[int],
+        kernel_size: int | Sequence[int],
+        dilation: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        stride: int | Sequence[int] = 1,
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
 class GELU(Module):
     """`functional.gelu` with fixed settings."""
 
     def __init__(self, approximate: str = "none") -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
+class GLU(Module):
+    """`functional.glu` with fixed settings."""
+
+    def __init__(self, dim: int = -1) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class GaussianNLLLoss(Module):
+    """`functional.gaussian_nll_loss` with fixed settings."""
+
+    def __init__(self, full: bool = False, eps: float = 1e-06, reduction: str = "mean") -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class Hardshrink(Module):
+    """`functional.hardshrink` with fixed settings."""
+
+    def __init__(self, lambd: float = 0.5) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class Hardsigmoid(Module):
+    """`functional.hardsigmoid` with fixed settings."""
+
+    def __init__(self, inplace: bool = False) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class Hardswish(Module):
+    """`functional.hardswish` with fixed settings."""
+
+    def __init__(self, inplace: bool = False) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class Hardtanh(Module):
+    """`functional.hardtanh` with fixed settings."""
+
+    def __init__(
+        self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class HingeEmbeddingLoss(Module):
+    """`functional.hinge_embedding_loss` with fixed settings."""
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        size_average: None = None,
+        reduce: None = None,
+        reduction: str = "mean",
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class HuberLoss(Module):
+    """`functional.huber_loss` with fixed settings."""
+
+    def __init__(
+        self, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class KLDivLoss(Module):
+    """`functional.kl_div` with fixed settings."""
+
+    def __init__(
+        self,
+        size_average: None = None,
+        reduce: None = None,
+        reduction: str = "mean",
+        log_target: bool = False,
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
 class L1Loss(Module):
     """`functional.l1_loss` with fixed settings."""
 
-    def __init__(self, reduction: str = "mean") -> None: ...
+    def __init__(
+        self,
+        size_average: None = None,
+        reduce: None = None,
+        reduction: str = "mean",
+        weight: Tensor | None = None,
+    ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
 class LPPool1d(Module):
@@ -207,16 +394,40 @@ class LocalResponseNorm(Module):
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
+class LogSigmoid(Module):
+    """`functional.logsigmoid` with fixed settings."""
+
+    def __init__(self) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
 class LogSoftmax(Module):
     """`functional.log_softmax` with fixed settings."""
 
-    def __init__(self, dim: int) -> None: ...
+    def __init__(self, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
 class MSELoss(Module):
     """`functional.mse_loss` with fixed settings."""
 
-    def __init__(self, reduction: str = "mean") -> None: ...
+    def __init__(
+        self,
+        size_average: None = None,
+        reduce: None = None,
+        reduction: str = "mean",
+        weight: Tensor | None = None,
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class MarginRankingLoss(Module):
+    """`functional.margin_ranking_loss` with fixed settings."""
+
+    def __init__(
+        self,
+        margin: float = 0,
+        size_average: None = None,
+        reduce: None = None,
+        reduction: str = "mean",
+    ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
 class MaxPool1d(Module):
@@ -261,8 +472,97 @@ class MaxPool3d(Module):
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
+class Mish(Module):
+    """`functional.mish` with fixed settings."""
+
+    def __init__(self, inplace: bool = False) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class MultiLabelSoftMarginLoss(Module):
+    """`functional.multilabel_soft_margin_loss` with fixed settings."""
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: None = None,
+        reduce: None = None,
+        reduction: str = "mean",
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class MultiMarginLoss(Module):
+    """`functional.multi_margin_loss` with fixed settings."""
+
+    def __init__(
+        self,
+        p: int = 1,
+        margin: float = 1.0,
+        weight: Tensor | None = None,
+        size_average: None = None,
+        reduce: None = None,
+        reduction: str = "mean",
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class NLLLoss(Module):
+    """`functional.nll_loss` with fixed settings."""
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: None = None,
+        ignore_index: int = -100,
+        reduce: None = None,
+        reduction: str = "mean",
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class PairwiseDistance(Module):
+    """`functional.pairwise_distance` with fixed settings."""
+
+    def __init__(self, p: float = 2.0, eps: float = 1e-06, keepdim: bool = False) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class PixelShuffle(Module):
+    """`functional.pixel_shuffle` with fixed settings."""
+
+    def __init__(self, upscale_factor: int) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class PixelUnshuffle(Module):
+    """`functional.pixel_unshuffle` with fixed settings."""
+
+    def __init__(self, downscale_factor: int) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class PoissonNLLLoss(Module):
+    """`functional.poisson_nll_loss` with fixed settings."""
+
+    def __init__(
+        self,
+        log_input: bool = True,
+        full: bool = False,
+        size_average: None = None,
+        eps: float = 1e-08,
+        reduce: None = None,
+        reduction: str = "mean",
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
 class ReLU(Module):
     """`functional.relu` with fixed settings."""
+
+    def __init__(self, inplace: bool = False) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class ReLU6(Module):
+    """`functional.relu6` with fixed settings."""
+
+    def __init__(self, inplace: bool = False) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class SELU(Module):
+    """`functional.selu` with fixed settings."""
 
     def __init__(self, inplace: bool = False) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
@@ -279,20 +579,58 @@ class Sigmoid(Module):
     def __init__(self) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
+class SmoothL1Loss(Module):
+    """`functional.smooth_l1_loss` with fixed settings."""
+
+    def __init__(
+        self,
+        size_average: None = None,
+        reduce: None = None,
+        reduction: str = "mean",
+        beta: float = 1.0,
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class SoftMarginLoss(Module):
+    """`functional.soft_margin_loss` with fixed settings."""
+
+    def __init__(
+        self, size_average: None = None, reduce: None = None, reduction: str = "mean"
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
 class Softmax(Module):
     """`functional.softmax` with fixed settings."""
 
-    def __init__(self, dim: int) -> None: ...
+    def __init__(self, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
 class Softmax2d(Module):
     """`functional.softmax` with fixed settings."""
 
-    def __init__(self) -> None: ...
+    def __init__(self, _stacklevel: int = 3, dtype: DType | None = None) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class Softmin(Module):
+    """`functional.softmin` with fixed settings."""
+
+    def __init__(self, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
 class Softplus(Module):
     """`functional.softplus` with fixed settings."""
+
+    def __init__(self, beta: float = 1, threshold: float = 20) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class Softshrink(Module):
+    """`functional.softshrink` with fixed settings."""
+
+    def __init__(self, lambd: float = 0.5) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class Softsign(Module):
+    """`functional.softsign` with fixed settings."""
 
     def __init__(self) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
@@ -301,4 +639,43 @@ class Tanh(Module):
     """`functional.tanh` with fixed settings."""
 
     def __init__(self) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class Tanhshrink(Module):
+    """`functional.tanhshrink` with fixed settings."""
+
+    def __init__(self) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class Threshold(Module):
+    """`functional.threshold` with fixed settings."""
+
+    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class TripletMarginLoss(Module):
+    """`functional.triplet_margin_loss` with fixed settings."""
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        p: float = 2,
+        eps: float = 1e-06,
+        swap: bool = False,
+        size_average: None = None,
+        reduce: None = None,
+        reduction: str = "mean",
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class Unfold(Module):
+    """`functional.unfold` with fixed settings."""
+
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        dilation: int | Sequence[int] = 1,
+        padding: int | Sequence[int] = 0,
+        stride: int | Sequence[int] = 1,
+    ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
