@@ -11,6 +11,7 @@ shard of tokens, the loss curve and a sample of what the model writes.
 
 trains the same model on two ranks: each takes half of every batch, and both write. After a failure
 it goes on from the newest whole checkpoint. Any number of ranks goes on from what any has saved.
+With --strategy FILE the ranks divide the work as that says: see docs/parallel.md.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from stack.comm.world import World
 from stack.framework import nn, optim
 from stack.framework.checkpoints import TreeCheckpoints
 from stack.launch.progress import kept
-from stack.parallel import Mesh, data_parallel
+from stack.parallel import DataParallel, Mesh, Parallel, Strategy, data_parallel, parallel
 from stack.runtime import close_all, engine_for
 from stack.storage import NoCheckpoint, Saving
 from stack.storage.data import Samples
@@ -79,6 +80,7 @@ class Run:
     save_every: int
     json: Path | None
     trace: Path | None
+    strategy: Path | None
     seed: int
 
 
@@ -112,6 +114,9 @@ def arguments() -> Run:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write one JSON line a step")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace for Perfetto")
+    parser.add_argument(
+        "--strategy", type=Path, metavar="FILE", help="how the ranks divide the work"
+    )
     parser.add_argument("--seed", type=int, default=1)
     found = parser.parse_args()
     if found.steps < 1:
@@ -131,7 +136,7 @@ class Training:
         ht.manual_seed(run.seed)
         self.run, self.samples = run, samples
         self.model = GPT(MODEL)
-        self.parallel = data_parallel(self.model, Mesh.of(None))
+        self.parallel: DataParallel | Parallel = data_parallel(self.model, Mesh.of(None))
         self.optimizer = optim.AdamW(
             decay_groups(self.model, WEIGHT_DECAY), lr=RATE, betas=(0.9, 0.95)
         )
@@ -241,7 +246,9 @@ class Saves:
         if self._last is None or self._last[0] != step:
             # Later steps in DIR are of a run that this one replaces.
             options = {"background": True, "later": "remove"}
-            self._last = step, self._checkpoints.save(step, self._training.state(), **options)
+            with self._training.parallel.gathered():
+                state = self._training.state()
+                self._last = step, self._checkpoints.save(step, state, **options)
 
     def note(self) -> None:
         """Tell the launcher, if one was committed. Raises what went wrong."""
@@ -308,12 +315,20 @@ def _progress(training: Training) -> AbstractContextManager[Show]:
 
 def finish(training: Training, corpus: Corpus, log: Log) -> None:
     """Validate, draw the loss curve, and let the model write."""
-    out, val_loss = training.run.out, training.validate(corpus)
-    if training.parallel.rank:
-        return
+    val_loss = training.validate(corpus)
+    with training.parallel.gathered():
+        if training.parallel.rank == 0:
+            show_end(training, val_loss, log)
+
+
+def show_end(training: Training, val_loss: float, log: Log) -> None:
+    """What rank 0 shows and writes."""
+    out = training.run.out
     training.curve.validation.append((training.step, val_loss))
     training.curve.plot(out / "loss.png")
     log(step=training.step, val_loss=val_loss)
+    if isinstance(training.parallel, Parallel):
+        print(*training.parallel.explained, sep="\n")
     print(f"validation loss {val_loss:.4f} nats/byte after {training.step} steps; see {out}")
     sample = bytearray()
     for byte in training.sample(b"def ", SAMPLE_BYTES):
@@ -350,10 +365,18 @@ def run_training(run: Run) -> int:
         checkpoints = TreeCheckpoints(run.out / CHECKPOINTS, group, keep=KEPT)
         saves = Saves(training, stack.enter_context(checkpoints))
         saves.resume()
-        with data_parallel(training.model, mesh) as training.parallel:
+        with spread(training, mesh) as training.parallel:
             stopped = run_steps(training, saves, corpus)
     close_all()  # here, so that a trace that cannot be written is an error of the run
     return INTERRUPTED if stopped else 0
+
+
+def spread(training: Training, mesh: Mesh) -> DataParallel | Parallel:
+    """The model on all ranks, as the command line asks."""
+    if training.run.strategy is None:
+        return data_parallel(training.model, mesh)
+    strategy = Strategy.parse(training.run.strategy.read_text())
+    return parallel(training.model, Mesh.present(**strategy.sizes), strategy, training.optimizer)
 
 
 def run_steps(training: Training, saves: Saves, corpus: Corpus) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Self
 
@@ -85,6 +85,10 @@ class DataParallel:
         if self.size == 1:
             return flag
         return bool(self.mean(tensor(float(flag), device=self.ranks.device)).item() > 0)
+
+    def gathered(self) -> AbstractContextManager[None]:
+        """A block within which every rank has the whole model, as it has anyway."""
+        return nullcontext()
 
     def local_gradients(self) -> AbstractContextManager[None]:
         """Within the block `backward` gathers gradients on this rank alone. A batch in several

@@ -372,8 +372,8 @@ def zb_h1(ranks: int, batches: int) -> Schedule:
 
 
 def zb_v(ranks: int, batches: int) -> Schedule:
-    """Two chunks on each rank in a V: chunk r and chunk 2p - 1 - r. Made by a walk in unit time that
-    gives each rank, whenever it is free, B before F before W, and no more than 2p chunks'
+    """Two chunks on each rank in a V: chunk r and chunk 2p - 1 - r. Made by a walk in unit time
+    that gives each rank, whenever it is free, B before F before W, and no more than 2p chunks'
     activations. It is not the authors' own table, which leaves no rank idle between its first and
     last pass: at (p, m) = (4, 8) this one leaves rank 0 idle for 3 of 51. Raises InvalidCall for
     fewer micro-batches than 2p."""
@@ -399,7 +399,7 @@ def _greedy(own: tuple[tuple[int, ...], ...], batches: int, most: int) -> Schedu
             ready: list[Entry] = []
             for chunk in own[r]:
                 for what in ("B", "F", "W"):
-                    kind: Pass = what  # type: ignore[assignment]
+                    kind: Pass = what
                     batch = sum(e.what == kind and e.chunk == chunk for e in rows[r])
                     entry = Entry(kind, chunk, batch)
                     if batch < batches and all(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -99,6 +100,39 @@ class Parallel:
         found, said = divide(function, request, layouts, arguments, self._axes, groups)
         self.explained.append(said)
         return found, [r for r, line in zip(self._ranks, self._lines, strict=True) if line.size > 1]
+
+    # what a script for data parallelism asks for
+
+    @property
+    def rank(self) -> int:
+        """This rank's number among all ranks of the mesh."""
+        number = 0
+        for axis in self.strategy.axes:
+            line = next(x for x, a in zip(self._lines, self._axes, strict=True) if a is axis)
+            number = number * axis.size + line.rank
+        return number
+
+    @property
+    def size(self) -> int:
+        """All ranks of the mesh."""
+        return math.prod(axis.size for axis in self.strategy.axes)
+
+    def part(self, array: Any) -> Any:
+        """The batch itself: functions take the whole of it, and each rank its part within."""
+        return array
+
+    def mean(self, x: Tensor) -> Tensor:
+        """The value itself, without gradient: results of a function are those of the whole
+        batch."""
+        return x.detach()
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on a rank; all ranks call it, and wait for each other."""
+        found = flag
+        for line in self._lines:
+            if line.group is not None:
+                found = bool(line.group.all_gather(np.array([found])).any())
+        return found
 
     # values
 
