@@ -20,27 +20,27 @@ from pathlib import Path
 
 import click
 
-from stack.cluster.cluster import Cluster
-from stack.cluster.engine import Alive, Engine, Over
+from stack.cluster.cluster import LiveCluster
+from stack.cluster.engine import Alive, JobEngine, Over
 from stack.cluster.files import ClusterFile, JobFile, told
-from stack.cluster.journal import Run
+from stack.cluster.journal import Attempt
 from stack.scheduler.traces import kueue_baseline
 
 UNITS = 600
 
 
-class Clockwork(Engine):
+class Clockwork(JobEngine):
     """Runs that are over after the time that their first argument says."""
 
     def __init__(self, folder: Path, name: str, shell: str) -> None:
         super().__init__(folder, name, shell)
-        self._due: list[tuple[float, int, Run]] = []
-        self._live: dict[int, Run] = {}
+        self._due: list[tuple[float, int, Attempt]] = []
+        self._live: dict[int, Attempt] = {}
         self._news = threading.Condition()
         self.began: dict[int, float] = {}
         threading.Thread(target=self._ring, daemon=True).start()
 
-    def start(self, run: Run, job: JobFile) -> Alive:
+    def start(self, run: Attempt, job: JobFile) -> Alive:
         """Set the clock for a run."""
         now, watched = time.monotonic(), os.eventfd(0)
         self.began.setdefault(run.job, now)
@@ -54,7 +54,7 @@ class Clockwork(Engine):
         """A run that is asked to end does so at once."""
         os.eventfd_write(alive.watched, 1)
 
-    def end(self, run: Run, alive: Alive) -> Over:
+    def end(self, run: Attempt, alive: Alive) -> Over:
         """A run whose time is over has ended well."""
         with self._news:
             del self._live[alive.watched]
@@ -92,7 +92,7 @@ def main(part: float) -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "train.py").touch()
-        cluster = Cluster(Path(folder, "state"), config, Clockwork)
+        cluster = LiveCluster(Path(folder, "state"), config, Clockwork)
         engine = cluster._engine
         assert isinstance(engine, Clockwork), "it was asked for"
         files = [
@@ -146,7 +146,7 @@ def main(part: float) -> None:
     click.echo(json.dumps(found))
 
 
-def _submit(cluster: Cluster, file: JobFile) -> int:
+def _submit(cluster: LiveCluster, file: JobFile) -> int:
     return cluster.submit(file)
 
 

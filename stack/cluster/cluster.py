@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from hal.core.errors import HalError, InvalidCall
-from stack.cluster.engine import Alive, Engine, Over, check_script
+from stack.cluster.engine import Alive, JobEngine, Over, check_script
 from stack.cluster.files import ClusterFile, JobFile
-from stack.cluster.journal import Journal, Record, Run
+from stack.cluster.journal import Attempt, JobRecord, Journal
 from stack.scheduler.core import Scheduler
 from stack.scheduler.events import (
     Admit,
@@ -49,19 +49,19 @@ _AGAIN_S = 1.0
 
 
 @dataclass(slots=True)
-class Course:
+class LiveJob:
     """How a job that has devices is carried out. `run` is its newest start, `alive` what runs, of
     the start `runs`; `asked` tells that it was asked to end, and `kill_at` when it is killed."""
 
     file: JobFile
-    run: Run
-    runs: Run | None = None
+    run: Attempt
+    runs: Attempt | None = None
     alive: Alive | None = None
     asked: bool = False
     kill_at: float = math.inf
 
 
-class Cluster:
+class LiveCluster:
     """A cluster in a folder, whose runs `engine` starts. Not for several threads.
 
     Raises InvalidCall, and SpecError for a cluster that cannot be as it is written."""
@@ -70,14 +70,14 @@ class Cluster:
         self,
         folder: Path,
         config: ClusterFile,
-        engine: Callable[[Path, str, str], Engine] = Engine,
+        engine: Callable[[Path, str, str], JobEngine] = JobEngine,
     ) -> None:
         self.config = config
         self._journal = Journal(folder)
         name = self._journal.fact("name") or f"{os.getuid()}-{secrets.token_hex(8)}"
         self._journal.set_fact("name", name)
         self._engine = engine(folder / "jobs", name, config.shell)
-        self._courses: dict[int, Course] = {}
+        self._courses: dict[int, LiveJob] = {}
         self._told: list[Event] = []
         self._todo: list[Decision] = []
         self._scheduler = self._replayed()
@@ -218,7 +218,7 @@ class Cluster:
 
     # what the daemon does
 
-    def do(self, calls: Sequence[Callable[[Cluster], Any]]) -> list[Any]:
+    def do(self, calls: Sequence[Callable[[LiveCluster], Any]]) -> list[Any]:
         """What each call gives, or the HalError or SpecError that it raises. They are durable then,
         together, and carried out; where the journal cannot be written nothing of it has happened,
         and that is the answer of all."""
@@ -230,7 +230,7 @@ class Cluster:
         self.settle()
         return answers
 
-    def _answer(self, call: Callable[[Cluster], Any]) -> Any:
+    def _answer(self, call: Callable[[LiveCluster], Any]) -> Any:
         try:
             return call(self)
         except (HalError, SpecError) as error:
@@ -305,7 +305,7 @@ class Cluster:
             if isinstance(decision, Admit | Resize):
                 number = len(self._journal.runs(decision.job)) + 1
                 resize = decision.number if isinstance(decision, Resize) else None
-                self._journal.add_run(Run(decision.job, number, decision.shares, resize))
+                self._journal.add_run(Attempt(decision.job, number, decision.shares, resize))
         self._todo += decisions
 
     def _replayed(self) -> Scheduler:
@@ -364,16 +364,16 @@ class Cluster:
             record = self._journal.job(gang.job)
             runs = self._journal.runs(gang.job)
             assert record is not None, "it was submitted"
-            course = self._courses[gang.job] = Course(record.file, runs[-1])
+            course = self._courses[gang.job] = LiveJob(record.file, runs[-1])
             found = self._engine.find(runs[-1])
             course.runs = runs[-1]
             if found is None and len(runs) > 1 and runs[-1].resize is not None:
                 before = self._engine.find(runs[-2])
                 if isinstance(before, Alive):
                     course.runs, found = runs[-2], before
-            self.do([partial(Cluster._take_up, gang=gang, course=course, found=found)])
+            self.do([partial(LiveCluster._take_up, gang=gang, course=course, found=found)])
 
-    def _take_up(self, gang: Gang, course: Course, found: Alive | Over | None) -> None:
+    def _take_up(self, gang: Gang, course: LiveJob, found: Alive | Over | None) -> None:
         if isinstance(found, Alive):
             course.alive = found
         elif found is None:
@@ -394,7 +394,7 @@ class Cluster:
             case Admit():
                 record = self._journal.job(job)
                 assert record is not None, "it was admitted"
-                course = self._courses[job] = Course(record.file, self._journal.runs(job)[-1])
+                course = self._courses[job] = LiveJob(record.file, self._journal.runs(job)[-1])
                 self._start(job, course)
             case Resize():
                 course = self._courses[job]
@@ -407,14 +407,14 @@ class Cluster:
             case Refuse(_, why):
                 self._journal.end_job(job, self._now(), f"refused: {why}")
 
-    def _ask(self, course: Course, patience_s: float, wanted: bool) -> None:
+    def _ask(self, course: LiveJob, patience_s: float, wanted: bool) -> None:
         """Ask what runs to save and end; `wanted` when it is not to go on elsewhere."""
         course.asked |= wanted
         course.kill_at = min(course.kill_at, self._now() + patience_s)
         if course.alive is not None:
             self._engine.ask(course.alive)
 
-    def _start(self, job: int, course: Course) -> None:
+    def _start(self, job: int, course: LiveJob) -> None:
         course.runs, course.kill_at = course.run, math.inf
         try:
             found = self._engine.start(course.run, course.file)
@@ -423,7 +423,7 @@ class Cluster:
             return
         course.alive = found if isinstance(found, Alive) else None
 
-    def _over(self, job: int, course: Course, over: Over) -> None:
+    def _over(self, job: int, course: LiveJob, over: Over) -> None:
         course.alive = None
         well = over.status == 0
         if course.runs is not course.run and not course.asked and not well:
@@ -456,7 +456,7 @@ class Cluster:
         if host not in names:
             raise InvalidCall(f"there is no host {host!r}; there are: {', '.join(names) or 'none'}")
 
-    def _row(self, record: Record) -> dict[str, Any]:
+    def _row(self, record: JobRecord) -> dict[str, Any]:
         gang = self._scheduler.books.gangs.get(record.job)
         return {
             "job": record.job,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stack.cluster.cluster import Cluster
+from stack.cluster.cluster import LiveCluster
 from stack.cluster.files import ClusterFile
 from stack.cluster.server import Server
 
@@ -21,10 +21,10 @@ LONGEST_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class DaemonCall:
     """Something to do on the cluster's thread."""
 
-    call: Callable[[Cluster], Any]
+    call: Callable[[LiveCluster], Any]
     answer: Future[Any]
 
 
@@ -35,8 +35,8 @@ class Daemon:
         """Take the folder and listen; `port` is the page's, None for none.
 
         Raises InvalidCall, and SpecError for a cluster that cannot be."""
-        self._cluster = Cluster(folder, config)
-        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._cluster = LiveCluster(folder, config)
+        self._requests: queue.SimpleQueue[DaemonCall] = queue.SimpleQueue()
         self._waker = os.eventfd(0)
         self._ended = False
         try:
@@ -50,9 +50,9 @@ class Daemon:
         """Where the page is; "" without."""
         return self._server.page
 
-    def ask(self, call: Callable[[Cluster], Any]) -> Any:
+    def ask(self, call: Callable[[LiveCluster], Any]) -> Any:
         """What a call gives on the cluster's thread, once it is durable; raises what it raises."""
-        request = Request(call, Future())
+        request = DaemonCall(call, Future())
         self._requests.put(request)
         os.eventfd_write(self._waker, 1)
         return request.answer.result(LONGEST_S)
@@ -85,7 +85,7 @@ class Daemon:
             os.eventfd_read(self._waker)
         for descriptor in readable & watched.keys():
             self._cluster.ended(watched[descriptor])
-        requests: list[Request] = []
+        requests: list[DaemonCall] = []
         while not self._requests.empty():
             requests.append(self._requests.get())
         answers = self._cluster.do([request.call for request in requests])

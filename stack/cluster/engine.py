@@ -21,7 +21,7 @@ from pathlib import Path
 
 from hal.core.errors import InvalidCall
 from stack.cluster.files import JobFile
-from stack.cluster.journal import Run
+from stack.cluster.journal import Attempt
 from stack.scheduler.events import Share
 
 NAME = "HAL_CLUSTER_RUN"
@@ -54,7 +54,7 @@ class Over:
     status: int | None
 
 
-class Engine:
+class JobEngine:
     """Runs of a cluster's jobs, in folders below `folder`."""
 
     def __init__(self, folder: Path, name: str, shell: str) -> None:
@@ -65,11 +65,11 @@ class Engine:
         """Where a job's files are."""
         return self._folder / str(job)
 
-    def log(self, run: Run) -> Path:
+    def log(self, run: Attempt) -> Path:
         """What a run's ranks have written."""
         return self.folder(run.job) / f"log-{run.number}"
 
-    def start(self, run: Run, job: JobFile) -> Alive | Over:
+    def start(self, run: Attempt, job: JobFile) -> Alive | Over:
         """Start a run, or find it where it was started before.
 
         Raises OSError when there is no process or file to be had, or no folder to run in."""
@@ -94,7 +94,7 @@ class Engine:
         self._children.add(keeper.pid)
         return Alive(keeper.pid, os.pidfd_open(keeper.pid))
 
-    def find(self, run: Run) -> Alive | Over | None:
+    def find(self, run: Attempt) -> Alive | Over | None:
         """The run as it is now; None when it was never started."""
         began = self.folder(run.job) / f"run-{run.number}"
         until_s = time.monotonic() + _BEGIN_S
@@ -114,7 +114,7 @@ class Engine:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(alive.pid, signal.SIGTERM)
 
-    def kill(self, run: Run) -> None:
+    def kill(self, run: Attempt) -> None:
         """End all processes of a run, its keeper too."""
         named = f"{NAME}={self._named(run)}".encode()
         for place in Path("/proc").glob("[0-9]*"):
@@ -122,7 +122,7 @@ class Engine:
                 if named in (place / "environ").read_bytes().split(b"\0"):
                     os.kill(int(place.name), signal.SIGKILL)
 
-    def end(self, run: Run, alive: Alive) -> Alive | Over:
+    def end(self, run: Attempt, alive: Alive) -> Alive | Over:
         """What became of a run whose keeper has ended; Alive where another keeper was first."""
         os.close(alive.watched)
         if alive.pid in self._children:
@@ -133,16 +133,16 @@ class Engine:
             self.kill(run)
         return found
 
-    def _named(self, run: Run) -> str:
+    def _named(self, run: Attempt) -> str:
         return f"{self._name}/{run.job}/{run.number}"
 
-    def _over(self, run: Run) -> Over | None:
+    def _over(self, run: Attempt) -> Over | None:
         try:
             return Over(int((self.folder(run.job) / f"exit-{run.number}").read_text()))
         except FileNotFoundError:
             return None
 
-    def _alive(self, run: Run, pid: int) -> Alive | None:
+    def _alive(self, run: Attempt, pid: int) -> Alive | None:
         try:
             watched = os.pidfd_open(pid)
         except OSError:
@@ -157,7 +157,7 @@ class Engine:
         return None
 
 
-def _plan(run: Run, job: JobFile, folder: Path, shell: str) -> Mapping[str, object]:
+def _plan(run: Attempt, job: JobFile, folder: Path, shell: str) -> Mapping[str, object]:
     """What `stack.cluster.start` is to run. Hosts but this one are reached by the shell."""
     by_host: dict[str, list[Share]] = {}
     for share in run.shares:

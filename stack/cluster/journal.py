@@ -33,7 +33,7 @@ create table if not exists runs (
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Attempt:
     """One start of a job, the `number`-th, on these devices; `resize` is the number of the decision
     that it carries out, where it is one."""
 
@@ -44,7 +44,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JobRecord:
     """A job as it was handed in, and what became of it ("" while it is here)."""
 
     job: int
@@ -157,35 +157,35 @@ class Journal:
         (last,) = self._base.execute("select max(job) from jobs").fetchone()
         return int(last or 0) + 1
 
-    def job(self, job: int) -> Record | None:
+    def job(self, job: int) -> JobRecord | None:
         """A job, None where there is none of this number."""
         return next(self._records("where job = ?", job), None)
 
-    def jobs(self, ended: int) -> list[Record]:
+    def jobs(self, ended: int) -> list[JobRecord]:
         """All jobs that are here, and the last ones that ended, by number."""
         here = self._records("where ended is null")
         gone = self._records("where ended is not null order by ended desc limit ?", ended)
         return sorted([*here, *gone], key=lambda record: record.job)
 
-    def add_run(self, run: Run) -> None:
+    def add_run(self, run: Attempt) -> None:
         """A start that was decided."""
         shares = json.dumps([asdict(share) for share in run.shares])
         self._write("insert into runs values (?, ?, ?, ?)", run.job, run.number, shares, run.resize)
 
-    def runs(self, job: int) -> list[Run]:
+    def runs(self, job: int) -> list[Attempt]:
         """The starts of a job, in order."""
         rows = self._base.execute(
             "select number, shares, resize from runs where job = ? order by number", (job,)
         )
         return [
-            Run(job, number, msgspec.convert(json.loads(shares), tuple[Share, ...]), resize)
+            Attempt(job, number, msgspec.convert(json.loads(shares), tuple[Share, ...]), resize)
             for number, shares, resize in rows
         ]
 
-    def _records(self, where: str, *values: object) -> Iterator[Record]:
+    def _records(self, where: str, *values: object) -> Iterator[JobRecord]:
         rows = self._base.execute(f"select job, file, at, ended, outcome from jobs {where}", values)
         for job, file, at, ended, outcome in rows:
-            yield Record(job, msgspec.json.decode(file, type=JobFile), at, ended, outcome or "")
+            yield JobRecord(job, msgspec.json.decode(file, type=JobFile), at, ended, outcome or "")
 
     def _write(self, statement: str, *values: object) -> None:
         if not self._base.in_transaction:

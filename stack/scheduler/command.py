@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hal.core.errors import InvalidCall
-from stack.scheduler.compare import POLICIES, Row, data, simulate
+from stack.scheduler.compare import POLICIES, PolicyRow, data, simulate
 from stack.scheduler.simulate import Costs, Outcome
 from stack.scheduler.spec import Chip, HostSpec, SpecError
 from stack.scheduler.traces import FORMATS, Setting, gang_mix, kueue_baseline
@@ -73,7 +73,7 @@ def _setting(trace: Path | None, shape: str, load: str, seed: int) -> Setting:
         raise InvalidCall(f"{trace} is no {shape} trace: {error}") from error
 
 
-def _show(rows: Sequence[Row]) -> None:
+def _show(rows: Sequence[PolicyRow]) -> None:
     lines = [
         (
             *(row.policy, str(row.jobs), str(row.refused)),
@@ -100,7 +100,7 @@ def _time(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
-def _draw(picture: Path, found: Sequence[tuple[Row, Outcome]]) -> None:
+def _draw(picture: Path, found: Sequence[tuple[PolicyRow, Outcome]]) -> None:
     """How many jobs waited at most so long, by policy."""
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415  an extra

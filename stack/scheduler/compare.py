@@ -35,7 +35,7 @@ preemption, fair shares of queues and users, and elastic jobs under EASY backfil
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PolicyRow:
     """What a policy came to: seconds of waiting, the part of device time in which a rank held the
     device, starts beyond the first, sizes changed, and device hours of work done twice."""
 
@@ -53,7 +53,7 @@ class Row:
     lost_device_h: float
 
 
-def simulate(name: str, setting: Setting, costs: Costs) -> tuple[Row, Outcome]:
+def simulate(name: str, setting: Setting, costs: Costs) -> tuple[PolicyRow, Outcome]:
     """A load under a policy of POLICIES. Raises KeyError for another name."""
     policy = POLICIES[name]
     tasks, hosts, queues = setting
@@ -63,7 +63,7 @@ def simulate(name: str, setting: Setting, costs: Costs) -> tuple[Row, Outcome]:
     return _row(name, outcome), outcome
 
 
-def data(rows: Iterable[Row]) -> list[dict[str, object]]:
+def data(rows: Iterable[PolicyRow]) -> list[dict[str, object]]:
     """The rows as plain data."""
     return [asdict(row) for row in rows]
 
@@ -80,9 +80,9 @@ def _queues(queues: Iterable[QueueSpec], policy: Policy) -> list[QueueSpec]:
     return [replace(queue, discipline=policy.discipline) for queue in queues]
 
 
-def _row(name: str, outcome: Outcome) -> Row:
+def _row(name: str, outcome: Outcome) -> PolicyRow:
     courses, waits = outcome.courses.values(), outcome.waits()
-    return Row(
+    return PolicyRow(
         name,
         len(courses),
         sum(bool(course.refused) for course in courses),

@@ -12,7 +12,7 @@ import pytest
 
 from hal.core.errors import InvalidCall
 from stack.cluster.client import ask
-from stack.cluster.cluster import Cluster
+from stack.cluster.cluster import LiveCluster
 from stack.cluster.files import ClusterFile, JobFile, read, told
 from stack.cluster.journal import Journal
 
@@ -80,7 +80,7 @@ def state(cluster, number):
 
 @pytest.fixture
 def cluster(tmp_path):
-    made = Cluster(tmp_path / "state", config())
+    made = LiveCluster(tmp_path / "state", config())
     yield made
     for row in made.jobs():
         if row["state"] != "ended":
@@ -141,7 +141,7 @@ def processes():
 @pytest.mark.slow
 def test_a_job_is_stopped_for_a_higher_one_and_goes_on_from_what_it_saved(tmp_path):
     rules = {"preempt": True}
-    cluster = Cluster(tmp_path / "state", config(rules=rules))
+    cluster = LiveCluster(tmp_path / "state", config(rules=rules))
     low = cluster.submit(job(tmp_path / "low", steps=15, ranks=4))
     go_on(cluster, lambda: "step" in said(tmp_path / "low"))
     high = cluster.submit(job(tmp_path / "high", steps=1, ranks=2, priority=5))
