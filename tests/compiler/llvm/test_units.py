@@ -12,7 +12,7 @@ import pytest
 from hal.core.description import DeviceInfo, MatrixUnit
 from hal.core.dtypes import DType
 from hal.core.values import Grid
-from hal.tile.build import Builder, add, dot
+from hal.tile.build import Builder, add, const, dot
 from hal.tile.interpret import interpret
 from hal.tile.kernel import Kernel
 from hal.tile.numeric import NUMPY
@@ -146,3 +146,39 @@ def test_operands_as_they_come(feature: str, changed: bool) -> None:
     machine.run(kernel, (1, 1, 1), buffers, device=info)
     interpret(kernel, (1, 1, 1), expected, {})
     np.testing.assert_array_equal(buffers["out"], expected["out"])
+
+
+LARGE = [(40, 24, 19), (17, 35, 8), (1, 130, 16)]
+"""Rows, columns and depth of products that loops over register tiles compute."""
+
+
+@pytest.mark.parametrize("sizes", LARGE, ids=str)
+@pytest.mark.parametrize("types", [(F32, F32), (BF16, F32), (DType.I8, DType.I32)], ids=str)
+def test_products_larger_than_the_registers(
+    sizes: tuple[int, int, int], types: tuple[DType, DType]
+) -> None:
+    (m, n, k), (inputs, sums) = sizes, types
+    b = Builder("large")
+    x, y, c = b.buffer("x", inputs), b.buffer("y", inputs), b.buffer("c", sums)
+    out = b.buffer("out", sums, reads=False, writes=True)
+    tile, other = b.load(x, 0, (m, k), (k, 1)), b.load(y, 0, (k, n), (n, 1))
+    b.store(out, 0, dot(tile, other, b.load(c, 0, (m, n), (n, 1))), (n, 1))
+    rng = np.random.default_rng(5)
+    a, d = (small_integers(rng, s, inputs) for s in ((m, k), (k, n)))
+    buffers = {"x": a.ravel(), "y": d.ravel(), "c": np.arange(m * n).astype(NUMPY[sums])}
+    buffers["out"] = np.zeros(m * n, NUMPY[sums])
+    device = having("avx512bf16") if inputs is BF16 and has("avx512bf16") else vector_device()
+    machine.run(b.kernel(), (1, 1, 1), buffers, device=device)
+    wanted = np.arange(m * n).reshape(m, n) + a.astype(np.float64) @ d.astype(np.float64)
+    np.testing.assert_array_equal(buffers["out"].reshape(m, n), wanted.astype(NUMPY[sums]))
+
+
+def test_a_large_product_is_short_text() -> None:
+    """One of 64 x 64 x 32 took 1,427 KiB of text and LLVM ten seconds."""
+    b = Builder("large")
+    x, y = b.buffer("x", F32), b.buffer("y", F32)
+    out = b.buffer("out", F32, reads=False, writes=True)
+    zero = const(0, F32, (64, 64))
+    tile, other = b.load(x, 0, (64, 32), (32, 1)), b.load(y, 0, (32, 64), (64, 1))
+    b.store(out, 0, dot(tile, other, zero), (64, 1))
+    assert len(render(b.kernel(), WIDE).text) < 250_000

@@ -9,7 +9,7 @@ from itertools import product
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from hal.tile.ops import COMBINE
-from stack.compiler.text.llvm import arith, units
+from stack.compiler.text.llvm import arith, large, units
 from stack.compiler.text.llvm.shapes import from_elements, shuffle
 from stack.compiler.text.llvm.tiles import Rule, Tiles, columns, rows
 from stack.compiler.text.llvm.types import constant, register, vector
@@ -179,14 +179,22 @@ def _scan_row(t: Tiles, n: Node, row: int, piece: int) -> str:
 # dot
 
 
+MOST = 256
+"""Multiply-adds of vectors that are written out one after the other; of larger products loops over
+register tiles are."""
+
+
 def _dot(t: Tiles, n: Node, row: int, piece: int) -> str:
     """The whole product at once: for each k, or group of k that a matrix unit takes, one row of b
     stays in registers while every row of a uses it."""
     a, b, acc = n.srcs
     unit = t.unit_of(n)
     count = len(t.widths(n))
+    taken = unit.k if unit else 1
+    if rows(n.shape) * count * (columns(a.shape) // taken) > MOST:
+        return large.dot(t, n, unit, row, piece)
     sums = [[t.piece(acc, r, j) for j in range(count)] for r in range(rows(n.shape))]
-    for k in range(0, columns(a.shape), unit.k if unit else 1):
+    for k in range(0, columns(a.shape), taken):
         if unit is None:
             _dot_step(t, n, a, b, k, sums)
         else:

@@ -16,20 +16,26 @@ from stack.compiler.text.llvm.types import register, vector
 def step(t: Tiles, unit: MatrixUnit, n: Node, k: int, sums: list[list[str]]) -> None:
     """Add the products of elements k, k + 1, ... that the unit takes at once to the sums."""
     a, b, _ = n.srcs
-    kind = vector(register(n.dtype), unit.n)
-    left_kind, right_kind = (_operand(unit, d) for d in (unit.inputs, unit.right_inputs))
-    word = f"i{unit.k * unit.inputs.bits}"
-    words = vector(word, unit.n)
-    right = [
-        t.out.put(f"bitcast {words} {_columns(t, unit, b, k, j)} to {right_kind}")
-        for j in range(n.shape[1] // unit.n)
-    ]
+    right = [columns_of(t, unit, b, k, j) for j in range(n.shape[1] // unit.n)]
     for r, line in enumerate(sums):
-        many = t.splat(word, _row(t, unit, a, r, k), unit.n)
-        left = t.out.put(f"bitcast {words} {many} to {left_kind}")
+        left = t.splat(word_of(unit), _row(t, unit, a, r, k), unit.n)
         for j, total in enumerate(line):
-            operands = ((kind, total), (left_kind, left), (right_kind, right[j]))
-            line[j] = t.out.call(unit.call, kind, *operands)
+            line[j] = call(t, unit, n.dtype, left, right[j], total)
+
+
+def word_of(unit: MatrixUnit) -> str:
+    """The type of the elements that lie together."""
+    return f"i{unit.k * unit.inputs.bits}"
+
+
+def call(t: Tiles, unit: MatrixUnit, sums: DType, left: str, right: str, total: str) -> str:
+    """The sums of the unit for vectors of words."""
+    words, kind = vector(word_of(unit), unit.n), vector(register(sums), unit.n)
+    operands = [(kind, total)]
+    for value, dtype in ((left, unit.inputs), (right, unit.right_inputs)):
+        wanted = _operand(unit, dtype)
+        operands.append((wanted, t.out.put(f"bitcast {words} {value} to {wanted}")))
+    return t.out.call(unit.call, kind, *operands)
 
 
 def _operand(unit: MatrixUnit, dtype: DType) -> str:
@@ -38,16 +44,16 @@ def _operand(unit: MatrixUnit, dtype: DType) -> str:
 
 def _row(t: Tiles, unit: MatrixUnit, a: Node, row: int, k: int) -> str:
     """The word of a row's elements from k on."""
-    word = f"i{unit.k * unit.inputs.bits}"
+    word = word_of(unit)
     load = _untouched(t, a)
     if load is not None and constant_of(load.source.strides[1]) == 1:
         return _read(t, load.source, a.shape, word, (row, k))
     return _joined(t, unit, a.dtype, 1, [t.element(a, row, k + i) for i in range(unit.k)])
 
 
-def _columns(t: Tiles, unit: MatrixUnit, b: Node, k: int, piece: int) -> str:
+def columns_of(t: Tiles, unit: MatrixUnit, b: Node, k: int, piece: int) -> str:
     """The words of a register's columns from row k on."""
-    kind = vector(f"i{unit.k * unit.right_inputs.bits}", unit.n)
+    kind = vector(word_of(unit), unit.n)
     load = _untouched(t, b)
     if load is not None and [constant_of(s) for s in load.source.strides] == [1, unit.k]:
         return _read(t, load.source, b.shape, kind, (k, piece * unit.n))
