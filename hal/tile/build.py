@@ -40,7 +40,7 @@ I64 = DType.I64
 def const(value: Number, dtype: DType, shape: tuple[int, ...] = ()) -> Node:
     """A constant, broadcast to a shape; a size is a scalar parameter, cast to the element type."""
     given: object = value
-    if isinstance(given, Size):
+    if type(given) is Size:
         return broadcast(cast(lowered(given), dtype), shape)
     typed = float(value) if dtype.is_float else bool(value) if dtype is DType.BOOL else int(value)
     return broadcast(node("const", Type((), dtype), value=typed), shape)

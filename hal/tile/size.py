@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import gcd, prod
+from math import gcd, inf, nan, prod
 from typing import Any, cast
 
 from hal.core.dtypes import DType
@@ -46,14 +46,13 @@ class Atom:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`size` (by its text) is negative or zero, as `kind` says ("<" or "=="), or it is not."""
+    """What a question about sizes and numbers, by its text, was answered."""
 
-    size: str
-    kind: str
+    question: str
     holds: bool
 
     def __str__(self) -> str:
-        return f"({self.size} {self.kind} 0) is {self.holds}"
+        return f"({self.question}) is {self.holds}"
 
 
 @dataclass(eq=False, slots=True)
@@ -61,7 +60,7 @@ class Facts:
     """What is known of some symbols: the hint of each and the least value that it can have; and the
     conditions under which what was decided so far is right."""
 
-    hints: dict[str, int] = field(default_factory=dict)
+    hints: dict[str, float] = field(default_factory=dict)
     least: dict[str, int] = field(default_factory=dict)
     conditions: dict[Condition, None] = field(default_factory=dict)
     named: dict[Terms, str] = field(default_factory=dict)
@@ -75,31 +74,47 @@ class Facts:
         self.hints[name], self.least[name] = hint, least
         return cast("int", Size((((Atom(name),), 1),), self))
 
+    def number(self, name: str, hint: float) -> float:
+        """A new symbol for a number. It counts as a float to whoever reads types."""
+        assert name not in self.hints, f"there is already a number {name}"
+        self.hints[name] = hint
+        return cast("float", Number(name, hint, self))
+
     def size(self, name: str) -> int:
         """The size that a kernel's scalar parameter is."""
         terms = next(terms for terms, known in self.named.items() if known == name)
         return cast("int", Size(terms, self))
 
-    def values(self, sizes: Iterable[object]) -> Callable[[Mapping[str, int]], tuple[int, ...]]:
+    def values(self, sizes: Iterable[object]) -> Callable[[Values], tuple[Any, ...]]:
         """A function from the symbols' values to those of some sizes."""
         return compiled([str(s) for s in sizes], self.hints)
 
-    def holding(self) -> Callable[[Mapping[str, int]], bool]:
+    def holding(self) -> Callable[[Values], bool]:
         """A function that tells whether the symbols' values meet the conditions, and are not too
         small."""
         tests = [f"{name} >= {least}" for name, least in self.least.items()]
         # In order: that a divisor is not 0 was asked before the quotient was.
         tests += [str(c) for c in self.conditions]
         found = compiled([" and ".join(tests) or "True"], self.hints)
-        return lambda values: bool(found(values)[0])
+
+        def holds(values: Values) -> bool:
+            try:
+                return bool(found(values)[0])
+            except OverflowError:  # a power that no float holds
+                return False
+
+        return holds
 
 
-def compiled(
-    texts: Sequence[str], names: Iterable[str]
-) -> Callable[[Mapping[str, int]], tuple[Any, ...]]:
+Values = Mapping[str, float]
+"""What the symbols are in a call."""
+
+
+def compiled(texts: Sequence[str], names: Iterable[str]) -> Callable[[Values], tuple[Any, ...]]:
     """Expressions of some names as one function of their values."""
     body = "".join(f"({text}), " for text in texts)
-    found = eval(f"lambda {', '.join(names)}: ({body})", {"__builtins__": {}})
+    known = {"__builtins__": {}, "inf": inf, "nan": nan}
+    found = eval(f"lambda {', '.join(names)}: ({body})", known)
     return lambda values: cast("tuple[Any, ...]", found(**values))
 
 
@@ -113,10 +128,18 @@ class Size:
         self.hash = hash((id(facts), terms))
         self.hint = _hint(terms, facts.hints)
 
+    @property  # type: ignore[misc] # it is what `isinstance` goes by
+    def __class__(self) -> type:
+        return int
+
     def __str__(self) -> str:
         return _text(self.terms)
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return f"{self}@{id(self.facts):x}"  # sizes of other facts are others
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
 
     def __hash__(self) -> int:
         return self.hash
@@ -129,13 +152,14 @@ class Size:
     def __add__(self, other: Any) -> Any:
         more = terms_of(other)
         if more is None:
-            return NotImplemented
+            return _number(self, "+", other)
         total = dict(self.terms)
         for factors, c in more:
             total[factors] = total.get(factors, 0) + c
         return self._of(total)
 
-    __radd__ = __add__
+    def __radd__(self, other: Any) -> Any:
+        return self + other if terms_of(other) is not None else _number(other, "+", self)
 
     def __neg__(self) -> Any:
         return self._of({factors: -c for factors, c in self.terms})
@@ -147,15 +171,29 @@ class Size:
         return -self if self < 0 else self
 
     def __sub__(self, other: Any) -> Any:
-        return self + -other
+        return self + -other if terms_of(other) is not None else _number(self, "-", other)
 
     def __rsub__(self, other: Any) -> Any:
-        return -self + other
+        return -self + other if terms_of(other) is not None else _number(other, "-", self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return _number(self, "/", other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _number(other, "/", self)
+
+    def __pow__(self, other: Any) -> Any:
+        if type(other) is int and other >= 0:
+            return prod([self] * other)
+        return _number(self, "**", other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return _number(other, "**", self)
 
     def __mul__(self, other: Any) -> Any:
         more = terms_of(other)
         if more is None:
-            return NotImplemented
+            return _number(self, "*", other)
         total: dict[Monomial, int] = {}
         for a, x in self.terms:
             for b, y in more:
@@ -163,7 +201,8 @@ class Size:
                 total[factors] = total.get(factors, 0) + x * y
         return self._of(total)
 
-    __rmul__ = __mul__
+    def __rmul__(self, other: Any) -> Any:
+        return self * other if terms_of(other) is not None else _number(other, "*", self)
 
     def __floordiv__(self, other: Any) -> Any:
         return _divided(self, other, self.facts)[0]
@@ -187,7 +226,11 @@ class Size:
 
     def __eq__(self, other: object) -> bool:
         more = terms_of(other)
-        if more is None or (isinstance(other, Size) and other.facts is not self.facts):
+        if type(other) is Number:
+            return other == self
+        if type(other) is float:
+            return other == int(other) and self == int(other)
+        if more is None or (type(other) is Size and other.facts is not self.facts):
             return False
         if more == self.terms:
             return True
@@ -201,16 +244,16 @@ class Size:
         return not self == other
 
     def __lt__(self, other: Any) -> bool:
-        return is_negative(self - other)
+        return is_negative(self - other) if _is_whole(other) else _compared(self, "<", other)
 
     def __ge__(self, other: Any) -> bool:
-        return not is_negative(self - other)
+        return not self < other if _is_whole(other) else _compared(self, ">=", other)
 
     def __gt__(self, other: Any) -> bool:
-        return is_negative(other - self)
+        return is_negative(other - self) if _is_whole(other) else _compared(self, ">", other)
 
     def __le__(self, other: Any) -> bool:
-        return not is_negative(other - self)
+        return not self > other if _is_whole(other) else _compared(self, "<=", other)
 
     def __bool__(self) -> bool:
         return self != 0
@@ -225,17 +268,172 @@ class Size:
         return float(int(self))
 
 
+class Number:
+    """A float that is an expression of symbols, as text. Make the first ones with
+    `Facts.number`."""
+
+    __slots__ = ("facts", "hint", "text")
+
+    def __init__(self, text: str, hint: float, facts: Facts) -> None:
+        self.text, self.hint, self.facts = text, hint, facts
+
+    @property  # type: ignore[misc] # it is what `isinstance` goes by
+    def __class__(self) -> type:
+        return float
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"{self}@{id(self.facts):x}"
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+    def __hash__(self) -> int:
+        return hash((id(self.facts), self.text))
+
+    def __add__(self, other: Any) -> Any:
+        return _number(self, "+", other)
+
+    def __radd__(self, other: Any) -> Any:
+        return _number(other, "+", self)
+
+    def __sub__(self, other: Any) -> Any:
+        return _number(self, "-", other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return _number(other, "-", self)
+
+    def __mul__(self, other: Any) -> Any:
+        return _number(self, "*", other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return _number(other, "*", self)
+
+    def __truediv__(self, other: Any) -> Any:
+        return _number(self, "/", other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return _number(other, "/", self)
+
+    def __pow__(self, other: Any) -> Any:
+        return _number(self, "**", other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return _number(other, "**", self)
+
+    def __neg__(self) -> Any:
+        return Number(f"(-{self.text})", -self.hint, self.facts)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return -self if self < 0 else self
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is Number and (other.text, other.facts) == (self.text, self.facts):
+            return True
+        return _plain(other) is not None and _compared(self, "==", other)
+
+    def __lt__(self, other: Any) -> bool:
+        return _compared(self, "<", other)
+
+    def __le__(self, other: Any) -> bool:
+        return _compared(self, "<=", other)
+
+    def __gt__(self, other: Any) -> bool:
+        return _compared(self, ">", other)
+
+    def __ge__(self, other: Any) -> bool:
+        return _compared(self, ">=", other)
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    def __float__(self) -> float:
+        if self.hint == self.hint:
+            _compared(self, "==", self.hint)
+        else:
+            _compared(self, "!=", self)  # only what is no number differs from itself
+        return float(self.hint)
+
+    def __int__(self) -> int:
+        return int(float(self))
+
+    __trunc__ = __int__
+
+
+def is_symbolic(value: object) -> bool:
+    """Whether a number is known only when a plan runs."""
+    return type(value) in (Size, Number)
+
+
+def _plain(value: object) -> float | None:
+    """What a number is in the call for which is compiled; None for what is none."""
+    if type(value) is Size or type(value) is Number:
+        return value.hint
+    return value if isinstance(value, int | float) else None
+
+
+def _is_whole(value: object) -> bool:
+    return terms_of(value) is not None
+
+
+def _said(value: Any) -> str:
+    if type(value) is Size:
+        return f"({value})"
+    return str(value) if type(value) is Number else repr(value)
+
+
+def _facts_of(*values: Any) -> Facts:
+    found: Facts = next(v.facts for v in values if is_symbolic(v))
+    return found
+
+
+def _number(a: Any, op: str, b: Any) -> Any:
+    """A number as an expression of others."""
+    x, y = _plain(a), _plain(b)
+    if x is None or y is None:
+        return NotImplemented
+    match op:
+        case "+":
+            value = x + y
+        case "-":
+            value = x - y
+        case "*":
+            value = x * y
+        case "/":
+            value = x / y
+            assert b != 0, "a condition of the quotient"
+        case _:
+            value = x**y
+    return Number(f"({_said(a)} {op} {_said(b)})", value, _facts_of(a, b))
+
+
+def _compared(a: Any, op: str, b: Any) -> bool:
+    """What the hints say; a condition from now on."""
+    x, y = _plain(a), _plain(b)
+    if x is None or y is None:
+        raise TypeError(f"{a} {op} {b}: one of them is no number")
+    answers = {"<": x < y, "<=": x <= y, ">": x > y, ">=": x >= y, "==": x == y, "!=": x != y}
+    question = f"{_said(a)} {op} {_said(b)}"
+    _facts_of(a, b).conditions[Condition(question, answers[op])] = None
+    return answers[op]
+
+
 def hint(size: int) -> int:
     """The value of a size in the call for which is compiled, without a condition: only for choices
     of how something is computed that are right for any value."""
     given: object = size
-    return given.hint if isinstance(given, Size) else size
+    return given.hint if type(given) is Size else size
 
 
 def is_fixed(size: int) -> bool:
     """Whether a size is a plain number."""
     given: object = size
-    return not isinstance(given, Size)
+    return type(given) is not Size
 
 
 def is_one(size: int) -> bool:
@@ -256,13 +454,13 @@ def equal(a: int, b: int) -> bool:
 def known_divisor(size: int) -> int:
     """The greatest number that a size is known to be a multiple of."""
     given: object = size
-    return gcd(*(c for _, c in given.terms)) if isinstance(given, Size) else size
+    return gcd(*(c for _, c in given.terms)) if type(given) is Size else size
 
 
 def divides(step: int, size: int) -> bool:
     """Whether `size` is known to be a multiple of `step`; nothing is asked of it."""
     rest: object = size % step
-    return not isinstance(rest, Size) and rest == 0
+    return type(rest) is not Size and rest == 0
 
 
 def lowered(size: Size) -> Node:
@@ -274,7 +472,7 @@ def lowered(size: Size) -> Node:
 
 def terms_of(value: object) -> Terms | None:
     """An integer or size as a sum; None for anything else."""
-    if isinstance(value, Size):
+    if type(value) is Size:
         return value.terms
     if isinstance(value, int):
         return (((), int(value)),) if value else ()
@@ -284,7 +482,7 @@ def terms_of(value: object) -> Terms | None:
 def bounds(size: object) -> tuple[int | None, int | None]:
     """The least and the greatest value that a size is known to have; None where nothing is
     known."""
-    if not isinstance(size, Size):
+    if type(size) is not Size:
         assert isinstance(size, int), f"{size!r} is no size"
         return size, size
     return _bounds(size.terms, size.facts)
@@ -303,7 +501,7 @@ def is_negative(size: Any) -> bool:
 def _asked(size: Size, kind: str) -> bool:
     """What the hints say; a condition from now on."""
     holds = size.hint < 0 if kind == "<" else size.hint == 0
-    size.facts.conditions[Condition(str(size), kind, holds)] = None
+    size.facts.conditions[Condition(f"{size} {kind} 0", holds)] = None
     return holds
 
 
@@ -320,10 +518,10 @@ def _text(terms: Terms) -> str:
     return " + ".join("*".join((str(c), *map(str, factors))) for factors, c in terms) or "0"
 
 
-def _hint(terms: Terms, hints: Mapping[str, int]) -> int:
+def _hint(terms: Terms, hints: Values) -> int:
     def value(atom: Atom) -> int:
         if not atom.left:
-            return hints[atom.name]
+            return int(hints[atom.name])
         left, right = _hint(atom.left, hints), _hint(atom.right, hints)
         return left // right if atom.name == "//" else left % right
 
@@ -390,7 +588,7 @@ def _divided(a: Any, b: Any, facts: Facts) -> Any:
     compute."""
     left, right = terms_of(a), terms_of(b)
     if left is None or right is None:
-        return NotImplemented, NotImplemented
+        raise TypeError(f"{a} // {b}: a size is divided by whole numbers")
     if b == 0:
         raise ZeroDivisionError(f"{a} by zero")
     whole: dict[Monomial, int] = {}
@@ -412,9 +610,9 @@ def _divided(a: Any, b: Any, facts: Facts) -> Any:
                 rest[factors] = c % step
     remainder = _made(rest, facts)
     quotient_of = _made(whole, facts)
-    if not isinstance(remainder, Size):
+    if type(remainder) is not Size:
         divisor = _made(dict(right), facts)
-        if not isinstance(divisor, Size):
+        if type(divisor) is not Size:
             return quotient_of + remainder // divisor, remainder % divisor
         if remainder == 0:
             return quotient_of, 0

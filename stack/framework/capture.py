@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hal.tile.node import Node, Type
+from hal.tile.size import Facts
 from stack.compiler.program import GraphRequest
 from stack.framework import store
 from stack.framework.apply import common_device
 from stack.framework.cell import Cell, Trace, become, owners, rebind, traces, unsettled
-from stack.framework.devices import default_device, engine
+from stack.framework.devices import default_device
 from stack.framework.errors import TracingError
 from stack.framework.flags import Flags
 from stack.framework.flat import homes
@@ -20,6 +21,10 @@ from stack.framework.spread import Source, divided
 from stack.framework.tensor import Tensor
 from stack.framework.tree import Spec, flatten
 from stack.runtime.plan import Bound, Plan
+
+
+Make = Callable[[str, GraphRequest], Plan | Bound]
+"""(device, request) to a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +57,14 @@ def capture(
     name: str,
     function: Callable[[list[Tensor]], Any],
     arguments: Sequence[Argument],
-    general: bool = True,
+    make: Make,
+    facts: Facts | None = None,
 ) -> Captured:
     """Trace the function once, with tensors without values in the place of its arguments.
 
     All older tensors are as before afterwards; the function's changes to them are in the plan,
-    which others may share that differ in sizes and numbers if it may be `general`.
+    which `make` makes of the request. `facts` is what is known of sizes of the arguments that are
+    no numbers.
     """
     store.settle()
     for cell in list(unsettled.values()):
@@ -79,7 +86,7 @@ def capture(
                     f"{name!r} changes its argument {i} in place, which a jitted function cannot "
                     "do; return the new value, or let the function use the tensor from outside"
                 )
-        captured = _captured(trace, nodes, given, result, general)
+        captured = _captured(trace, nodes, given, result, make, facts)
     finally:
         traces.pop()
         trace.revert()
@@ -88,7 +95,12 @@ def capture(
 
 
 def _captured(
-    trace: Trace, nodes: list[Node], given: list[Tensor], result: Any, general: bool
+    trace: Trace,
+    nodes: list[Node],
+    given: list[Tensor],
+    result: Any,
+    make: Make,
+    facts: Facts | None,
 ) -> Captured:
     inline = Inlining(_Kept(trace))
     for n in nodes:
@@ -113,10 +125,10 @@ def _captured(
     cells = [*given, *(s for s in sources if isinstance(s, Cell)), *tensors]
     device = common_device(cells) if cells else default_device()
     inputs = tuple(inline.add_input(leaf) for leaf in inline.inputs)
-    request = GraphRequest(tuple(outputs), inputs, tuple(updates))
+    request = GraphRequest(tuple(outputs), inputs, tuple(updates), facts)
     request, more = divided(trace.function, request, sources)
     sources += more
-    plan = engine(device).plan(request, keep=False, general=general)  # its function keeps it
+    plan = make(device, request)
     flags = Flags(trace.flags)
     return Captured(plan, device, tuple(sources), tuple(states), results, len(tensors), flags)
 

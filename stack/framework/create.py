@@ -8,6 +8,7 @@ from typing import Any
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from hal.tile.size import is_fixed
 from stack import ops as g
 from stack.framework import store
 from stack.framework.devices import engine, placed
@@ -67,7 +68,7 @@ def _shape(sizes: tuple[int | Sequence[int], ...]) -> tuple[int, ...]:
     first = sizes[0] if len(sizes) == 1 else sizes
     given: Iterable[Any] = first if isinstance(first, Iterable) else sizes
     try:
-        return tuple(map(index, given))
+        return tuple([index(n) if is_fixed(n) else n for n in given])
     except TypeError:
         raise TensorError(
             f"sizes are integers, one by one or as one sequence: got {sizes}\n"

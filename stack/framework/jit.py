@@ -5,26 +5,35 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 import numpy as np
 
 from hal.tile.node import Node, Type
+from stack.compiler.program import GraphRequest
 from stack.framework import mode, store
 from stack.framework.capture import Argument, Captured, capture
 from stack.framework.cell import Cell, become, traces, unsettled
 from stack.framework.devices import default_device, engine
 from stack.framework.errors import TensorError, where_called
 from stack.framework.host import host_array
+from stack.framework.kinds import Call, GeneralTrace, Kind, Row, Symbols
 from stack.framework.realize import array_of, compute, isolate, realize
 from stack.framework.request import depends
 from stack.framework.tensor import Tensor
 from stack.framework.tree import flatten, unflatten
+from stack.runtime.engine import Engine
+from stack.runtime.families import Dynamic
+from stack.runtime.plan import Bound, Plan
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+NOTES = 200
+"""How many traces are told."""
 
 PLANS = 256
 """How many plans a function keeps, for the kinds of arguments that it was called with last."""
@@ -49,10 +58,12 @@ def jit(function: Any = None, *, dynamic: bool | None = None) -> Any:
     Plans live as long as their function, which keeps those of the last PLANS kinds of arguments: a
     kind that was not seen for longer is traced anew.
 
-    What is compiled for one kind of arguments is made for their sizes; from the second kind on that
-    differs in sizes and numbers alone it is made for all of them (`dynamic=None`). `dynamic=False`
-    makes it for each kind anew: sums are then made in one order for each size, of which those over
-    halves of the rows are parts.
+    The first call is traced for its own sizes and numbers (Python's floats and integers from 2 on,
+    among the arguments). A second one that differs in these alone is traced so that what differs is
+    data, and serves every further call that meets the conditions which `explain` tells
+    (`dynamic=None`). `dynamic=True` begins so; `dynamic=False` traces and compiles for each call
+    anew: sums are then made in one order for each size, of which those over halves of the rows are
+    parts.
     """
     if function is None:
         return lambda function: Jitted(function, dynamic)
@@ -66,6 +77,8 @@ class Jitted(Generic[P, R]):
         self._function, self._dynamic = function, dynamic
         self._captured: dict[Hashable, list[Captured]] = {}  # least recently used first
         self._newest: list[Captured] = []
+        self._kinds: OrderedDict[Hashable, Kind] = OrderedDict()
+        self._notes: deque[str] = deque(maxlen=NOTES)
         self.plans = 0
         self.traced = 0
         _functions.add(self)
@@ -91,8 +104,13 @@ class Jitted(Generic[P, R]):
                 args, kwargs = unflatten(spec, iter(given))
                 return self._function(*args, **kwargs)
 
-            self.traced += 1
-            captured = capture(self._name, traced, arguments, self._dynamic is not False)
+            call = Call.of(spec, arguments, key[2])
+            captured = self._general(call)
+            if captured is not None and call.has_numbers:
+                return cast("R", _run(captured, given))  # found again by its kind
+            if captured is None:
+                self.traced += 1
+                captured = capture(self._name, traced, arguments, self._plan)
             plans.append(captured)
             self.plans += 1
         if plans is not self._newest:
@@ -108,8 +126,82 @@ class Jitted(Generic[P, R]):
         result: R = _run(captured, given)
         return result
 
+    def _plan(self, device: str, request: GraphRequest) -> Plan | Bound:
+        # It lives as long as this function.
+        return engine(device).plan(request, keep=False, general=self._dynamic is not False)
+
+    def _general(self, call: Call) -> Captured | None:
+        """What serves many calls, this one among them; None where it is to be traced for itself."""
+        if self._dynamic is False or not call.row:
+            return None
+        kind = self._kinds.setdefault(call.kind, Kind())
+        self._kinds.move_to_end(call.kind)
+        if len(self._kinds) > PLANS:
+            self._kinds.popitem(last=False)
+        found = kind.at(call.row)
+        if found is not None:
+            return found
+        seen = call.row in kind.rows
+        first = not kind.rows
+        if not seen:
+            kind.rows.append(call.row)
+        if kind.fixed or seen or (first and not self._dynamic):
+            why = kind.fixed or "the first of its kind"
+            self._notes.append(f"traced for {_shown(call)}: {why}")
+            return None
+        rows = [*kind.rows]
+        if first:  # nothing is known of what varies: all of it may
+            rows.insert(0, tuple([type(v)(v + 1) for v in call.row]))
+        return self._traced_for_many(call, kind, rows)
+
+    def _traced_for_many(self, call: Call, kind: Kind, rows: Sequence[Row]) -> Captured | None:
+        device = call.arguments[0].device if call.arguments else default_device()
+        own: object = engine(device)
+        if not isinstance(own, Engine):  # tests bring others
+            return None
+        symbols = Symbols.of(call, rows, own.families.have_sizes)
+        if symbols is None:
+            self._notes.append(f"traced for {_shown(call)}: sizes of {device} are not data")
+            return None
+        spec, arguments = call.with_values(symbols.values)
+        dynamics: list[Dynamic] = []
+
+        def traced(given: list[Tensor]) -> Any:
+            args, kwargs = unflatten(spec, iter(given))
+            return self._function(*args, **kwargs)
+
+        def make(device: str, request: GraphRequest) -> Plan | Bound:
+            dynamic = own.dynamic(request, f"calls of {self._name} with other sizes or numbers")
+            if dynamic is None:
+                raise _FixedSizes("ranks exchange values of these sizes")
+            dynamics.append(dynamic)
+            plan = own.at(dynamic, symbols.facts.hints)
+            assert plan is not None, "what was compiled for a call serves it"
+            return plan
+
+        try:
+            captured = capture(self._name, traced, arguments, make, symbols.facts)
+        except Exception as error:  # noqa: BLE001 - the function may not take what stands for a number
+            kind.fixed = f"with sizes or numbers as data: {type(error).__name__}: {error}"
+            self._notes.append(f"traced for {_shown(call)}: {kind.fixed}")
+            return None
+        self.traced += 1
+        plans = OrderedDict[Plan, None]() if call.has_numbers else None
+        kind.traces.append(GeneralTrace(captured, symbols, dynamics[0], own, plans))
+        conditions = dynamics[0].graph.conditions
+        said = "".join(f"\n  if {c}" for c in conditions)
+        varied = ", ".join(f"{name} = {row}" for name, row in symbols.facts.hints.items())
+        self._notes.append(f"traced for many, here {varied}{said}")
+        return kind.at(call.row)
+
+    def explain(self) -> str:
+        """What was traced, for which calls, and why, the last NOTES of it: a line each, and below
+        it the conditions under which it serves others."""
+        return "\n".join(self._notes)
+
     def _forget_all(self) -> None:
         self._captured.clear()
+        self._kinds.clear()
         self._newest, self.plans = [], 0
 
     @property
@@ -120,6 +212,16 @@ class Jitted(Generic[P, R]):
     def launches(self) -> int:
         """The kernel launches of all captured plans."""
         return sum(c.plan.launches for plans in self._captured.values() for c in plans)
+
+
+class _FixedSizes(Exception):
+    """Sizes of a graph cannot be data."""
+
+
+def _shown(call: Call) -> str:
+    """A call's arguments: the types of tensors, then the numbers."""
+    numbers = call.row[call.sizes :]
+    return ", ".join([*(str(a.type) for a in call.arguments), *map(str, numbers)])
 
 
 _ARRAYS = (Tensor, np.ndarray, np.generic)

@@ -46,6 +46,35 @@ def _specs(trees: Any, taken: Callable[[Any], bool], leaves: list[Any]) -> tuple
     return tuple([_spec(t, taken, leaves) for t in trees])
 
 
+def numbers(spec: Spec) -> tuple[Spec, list[float]]:
+    """The spec without its floats and without its integers from 2 on, and these in order."""
+    found: list[float] = []
+    return _without_numbers(spec, found), found
+
+
+def _without_numbers(spec: Spec, found: list[float]) -> Spec:
+    if spec.fixed is not None:
+        kind, value = spec.fixed
+        if kind is float or (kind is int and value >= 2):
+            found.append(value)
+            return Spec(fixed=(kind, None))
+        return spec
+    if not spec.parts:
+        return spec
+    return Spec(spec.kind, spec.names, tuple([_without_numbers(p, found) for p in spec.parts]))
+
+
+def with_numbers(spec: Spec, given: Iterator[Any]) -> Spec:
+    """A spec that `numbers` gave, with others in their places."""
+    if spec.fixed is not None:
+        kind, value = spec.fixed
+        taken = value is None and kind in (float, int)
+        return Spec(fixed=(kind, next(given))) if taken else spec
+    if not spec.parts:
+        return spec
+    return Spec(spec.kind, spec.names, tuple([with_numbers(p, given) for p in spec.parts]))
+
+
 def unflatten(spec: Spec, leaves: Iterator[Any]) -> Any:
     """The tree with these leaves in the places of those taken out."""
     if spec.fixed is not None:

@@ -9,6 +9,7 @@ import numpy as np
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type, node
 from hal.tile.numeric import NUMPY
+from hal.tile.size import is_symbolic
 from stack import ops as g
 from stack.ops.numeric import canonical
 from stack.ops.operator import Attrs, OpKind
@@ -23,7 +24,10 @@ def _scalar(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     result = need_asked(asked)
     need(result.shape == (), "a constant has no axes; expand it")
     kind = float if result.dtype.is_float else int if result.dtype.is_int else bool
-    need(type(attrs["value"]) is kind, f"the value of a {result.dtype.short} is a {kind.__name__}")
+    need(
+        type(attrs["value"]) is kind or is_symbolic(attrs["value"]),
+        f"the value of a {result.dtype.short} is a {kind.__name__}",
+    )
     return result
 
 

@@ -6,6 +6,7 @@ from numbers import Real
 
 from hal.core.dtypes import DType
 from hal.tile.numeric import NUMPY, bounds, constant, quiet
+from hal.tile.size import is_symbolic, terms_of
 from stack.ops.error import GraphError
 
 __all__ = ["NUMPY", "canonical", "highest", "identity", "lowest"]
@@ -33,6 +34,8 @@ def canonical(value: float | int | bool, dtype: DType) -> float | int | bool:
     due, and for what is no real number.
     """
     given: object = value  # whatever a user wrote beside a tensor
+    if is_symbolic(given) and (dtype.is_float or (dtype.is_int and terms_of(given) is not None)):
+        return value  # rounded when it is known
     if not isinstance(given, Real):
         raise GraphError(f"{value!r} is not a number")
     if dtype is DType.BOOL:

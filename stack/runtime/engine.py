@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -18,12 +18,13 @@ from hal.core.device import Device
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall, error_for
 from hal.tile.node import Type
-from hal.tile.numeric import NUMPY
+from hal.tile.numeric import NUMPY, quiet
+from hal.tile.size import Values
 from stack.compiler.program import CompiledGraph, GraphRequest
 from stack.runtime.array import Array, refusal
 from stack.runtime.canonical import structure
 from stack.runtime.exchange import RankGroup
-from stack.runtime.families import Families, Numbers
+from stack.runtime.families import Dynamic, Families, Instance, Numbers
 from stack.runtime.memory import ArrayMemory
 from stack.runtime.plan import Bound, Plan
 from stack.runtime.programs import Programs
@@ -136,19 +137,41 @@ class Engine:
                 instance = self.families.instance(request, general)
                 numbers = instance.numbers
                 key = instance.key or key
-                found = self._plans.get(key)
-                if found is None:
-                    found = self._plans[key] = Plan(self.resources, instance.graph())
-                    found.source = instance.source
-                    self.programs.sweep()
+                found = self._made(key, instance)
             if keep:
                 self._kept[key] = found
                 self._kept.move_to_end(key)
                 if len(self._kept) > PLANS:
                     self._kept.popitem(last=False)
-            if not numbers:
-                return found
-            return Bound(found, [self.put(values, dtype) for dtype, values in numbers])
+            return self._bound(found, numbers)
+
+    def dynamic(self, request: GraphRequest, why: str) -> Dynamic | None:
+        """A request with `facts`, compiled for many values of its symbols, of which `at` makes
+        plans; None where its sizes cannot be data. Raises what compiling raises."""
+        with self._lock:
+            return self.families.sized(request, why)
+
+    def at(self, dynamic: Dynamic, values: Values) -> Plan | Bound | None:
+        """The plan for values of the symbols; None where they do not meet the conditions."""
+        with self._lock:
+            instance = dynamic.instance(values)
+            if instance is None:
+                return None
+            return self._bound(self._made(instance.key, instance), instance.numbers)
+
+    def _made(self, key: Hashable, instance: Instance) -> Plan:
+        found = self._plans.get(key)
+        if found is None:
+            found = self._plans[key] = Plan(self.resources, instance.graph())
+            found.source = instance.source
+            self.programs.sweep()
+        return found
+
+    def _bound(self, plan: Plan, numbers: Sequence[Numbers]) -> Plan | Bound:
+        if not numbers:
+            return plan
+        with quiet():
+            return Bound(plan, [self.put(values, dtype) for dtype, values in numbers])
 
     def plans(self) -> tuple[Plan, ...]:
         """All plans that somebody holds."""

@@ -9,15 +9,19 @@ from dataclasses import dataclass, field
 
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
+from hal.tile.size import Values
 from stack.compiler.program import CompiledGraph, GraphRequest
 from stack.compiler.targets import choose
 from stack.runtime.canonical import renumbered
 from stack.runtime.general import (
     General,
+    Lifted,
     Number,
     Parts,
+    SizedGraph,
     can_generalise,
     generalised,
+    lifted,
     parts,
 )
 
@@ -60,7 +64,26 @@ class Instance:
     key: Hashable = None
     """Names the graph among those of `source`; None: it is the request's own."""
     numbers: tuple[Numbers, ...] = ()
-    source: General | None = None
+    source: SizedGraph | None = None
+
+
+class Dynamic:
+    """A request of symbols that is compiled for many of their values."""
+
+    def __init__(self, lifted: Lifted, graph: SizedGraph) -> None:
+        self.graph = graph
+        facts = lifted.request.facts
+        assert facts is not None, "a request with sizes has facts"
+        self._dtypes = [(dtype, facts.values(sizes)) for dtype, sizes in lifted.numbers]
+
+    def instance(self, values: Values) -> Instance | None:
+        """What serves these values; None where they do not meet the conditions."""
+        graph = self.graph
+        if not graph.holds(values):
+            return None
+        sizes = graph.sizes(values)
+        numbers = tuple([(dtype, list(found(values))) for dtype, found in self._dtypes])
+        return Instance(lambda: graph.at(sizes), (id(graph), sizes), numbers, graph)
 
 
 class Families:
@@ -103,11 +126,27 @@ class Families:
         self._note("specialised", request, why)
         return Instance(lambda: graph)
 
+    @property
+    def have_sizes(self) -> bool:
+        """Whether sizes may be data on this device."""
+        return choose(self._info).templates.sizes
+
+    def sized(self, request: GraphRequest, why: str) -> Dynamic | None:
+        """The request, which has `facts`, compiled for all values of its symbols that meet the
+        conditions; None where its sizes cannot be data. Raises what compiling raises."""
+        assert request.facts is not None, "a request with sizes has facts"
+        if not can_generalise(request):
+            return None
+        plain = lifted(renumbered(request))
+        found = Dynamic(plain, SizedGraph(self._compile(plain.request), request.facts))
+        self._note("general", request, why, found.graph.conditions)
+        return found
+
     def _can_generalise(self, request: GraphRequest, family: _Family, found: Parts) -> bool:
         if not can_generalise(request):
             return False
         fixed = all(row.sizes == found.sizes for row in family.rows)
-        return fixed or choose(self._info).templates.sizes
+        return fixed or self.have_sizes
 
     def _general(self, request: GraphRequest, family: _Family, found: Parts) -> Instance:
         rows = [*family.rows, found]
@@ -133,8 +172,8 @@ def _of(general: General, found: Parts, values: dict[str, int]) -> Instance:
     numbers = tuple(
         (dtype, [found.values[i] for i in which]) for dtype, which in general.sized.numbers.items()
     )
-    key = (id(general), *values.values())
-    return Instance(lambda: general.at(values), key, numbers, general)
+    sizes = general.sizes(values)
+    return Instance(lambda: general.at(sizes), (id(general), sizes), numbers, general)
 
 
 def _difference(old: Parts, new: Parts) -> str:

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement, count
 from operator import itemgetter
 from typing import Any
 
 from hal.core.dtypes import DType
-from hal.tile.node import Node, Type, node, toposort
-from hal.tile.size import Facts, Size
+from hal.tile.node import Node, Type, node, substitute, toposort
+from hal.tile.size import Facts, Size, Values, is_symbolic
 from stack import ops as g
 from stack.compiler.program import (
     BufferRef,
@@ -234,22 +234,40 @@ def _rebuilt(
     return GraphRequest(outputs, tuple(inputs), request.updates, facts)
 
 
-class General:
-    """A compiled graph with sizes: it serves the requests whose parts fit."""
+@dataclass(frozen=True, slots=True)
+class Lifted:
+    """A request whose constants have plain values, and what its last inputs are: for each an
+    element type and expressions of the symbols."""
 
-    def __init__(self, sized: Sized, graph: CompiledGraph) -> None:
-        self.sized, self.graph = sized, graph
-        facts = sized.facts
+    request: GraphRequest
+    numbers: tuple[tuple[DType, tuple[Any, ...]], ...]
+
+
+def lifted(request: GraphRequest) -> Lifted:
+    """The request with further inputs in the place of constants that are expressions of symbols."""
+    packed: dict[DType, list[Node]] = {}
+    for n in toposort(request.outputs):
+        if n.op == "const" and is_symbolic(n["value"]):
+            packed.setdefault(n.dtype, []).append(n)
+    inputs, data = list(request.inputs), {}
+    for dtype, consts in packed.items():
+        line = node("input", Type((len(consts),), dtype), slot=len(inputs))
+        inputs.append(line)
+        for i, n in enumerate(consts):
+            data[n] = g.reshape(g.slice(line, (i,), (i + 1,)), ())
+    outputs = substitute(request.outputs, data)
+    numbers = tuple(
+        (dtype, tuple([n["value"] for n in consts])) for dtype, consts in packed.items()
+    )
+    return Lifted(replace(request, outputs=outputs, inputs=tuple(inputs)), numbers)
+
+
+class SizedGraph:
+    """A compiled graph with sizes: it serves values of its symbols that meet its conditions."""
+
+    def __init__(self, graph: CompiledGraph, facts: Facts) -> None:
         self.conditions = tuple(facts.conditions)
-        self._holding = facts.holding()
-        varying = [i for i, s in enumerate(sized.sizes) if isinstance(s, Size)]
-        plain = [i for i, s in enumerate(sized.sizes) if not isinstance(s, Size)]
-        self._plain = _picked(plain)
-        self._wanted = self._plain(sized.sizes)
-        self._varying = _picked(varying)
-        self._expected = facts.values([sized.sizes[i] for i in varying])
-        self._numbers = _picked([i for i, _ in sized.fixed])
-        self._fixed = tuple(text for _, text in sized.fixed)
+        self.holds = facts.holding()
         self._sizes: dict[Any, Size] = {}
         self._holes: dict[Any, _Hole] = {}
         self._form = _map_graph(graph, self._note)
@@ -257,10 +275,34 @@ class General:
 
     def _note(self, size: int) -> Any:
         given: object = size
-        if not isinstance(given, Size):
+        if type(given) is not Size:
             return size
         self._sizes.setdefault(given.terms, given)  # equal ones are evaluated once
         return self._holes.setdefault(given.terms, _Hole(len(self._holes)))
+
+    def sizes(self, values: Values) -> tuple[int, ...]:
+        """All sizes of the graph."""
+        return self._values(values)
+
+    def at(self, sizes: tuple[int, ...]) -> CompiledGraph:
+        """The graph for such sizes, all of them plain; its kernels are the same."""
+        return _map_graph(self._form, lambda s: sizes[s.number] if isinstance(s, _Hole) else s)
+
+
+class General(SizedGraph):
+    """It serves the requests whose parts fit."""
+
+    def __init__(self, sized: Sized, graph: CompiledGraph) -> None:
+        super().__init__(graph, sized.facts)
+        self.sized, facts = sized, sized.facts
+        varying = [i for i, s in enumerate(sized.sizes) if type(s) is Size]
+        plain = [i for i, s in enumerate(sized.sizes) if type(s) is not Size]
+        self._plain = _picked(plain)
+        self._wanted = self._plain(sized.sizes)
+        self._varying = _picked(varying)
+        self._expected = facts.values([sized.sizes[i] for i in varying])
+        self._numbers = _picked([i for i, _ in sized.fixed])
+        self._fixed = tuple(text for _, text in sized.fixed)
 
     def fits(self, found: Parts) -> dict[str, int] | None:
         """The symbols' values for which this is what a request with these parts asks for; None
@@ -269,14 +311,9 @@ class General:
         if self._plain(sizes) != self._wanted or self._numbers(found.numbers) != self._fixed:
             return None
         values = {name: sizes[at] for name, at in self.sized.symbols.items()}
-        if self._expected(values) != self._varying(sizes) or not self._holding(values):
+        if self._expected(values) != self._varying(sizes) or not self.holds(values):
             return None
         return values
-
-    def at(self, values: dict[str, int]) -> CompiledGraph:
-        """The graph for these sizes, all of them plain; its kernels are the same."""
-        found = self._values(values)
-        return _map_graph(self._form, lambda s: found[s.number] if isinstance(s, _Hole) else s)
 
 
 @dataclass(frozen=True, slots=True)

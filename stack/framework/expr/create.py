@@ -14,9 +14,13 @@ from stack.framework.expr.public import operator
 
 def arange(start: float, end: float, step: float, dtype: DType) -> Node:
     """start, start + step, ... below end (above it for a negative step)."""
-    if step == 0 or not math.isfinite((end - start) / (step or 1)):
+    whole = [x for x in (start, end, step) if isinstance(x, int)]
+    if len(whole) == 3 and step:
+        n = max(0, -((whole[0] - whole[1]) // whole[2]))
+    elif step == 0 or not math.isfinite((end - start) / (step or 1)):
         raise TensorError(f"arange({start}, {end}, {step}) does not end")
-    n = max(0, math.ceil((end - start) / step))
+    else:
+        n = max(0, math.ceil((end - start) / step))
     places = g.arange(n, dtype)
     if not dtype.is_float:
         start, step = int(start), int(step)

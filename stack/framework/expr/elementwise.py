@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from hal.tile.size import is_symbolic
 from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr.operand import Number, Operand, as_float, common_dtype, meet
@@ -63,6 +64,8 @@ def _truncated(a: Node, b: Node) -> Node:
 def _exact_inverse(y: Number) -> bool:
     """Whether multiplying by 1/y gives exactly what dividing by y does: y is a small power of
     two."""
+    if is_symbolic(y):
+        return False
     return y != 0 and abs(math.frexp(y)[0]) == 0.5 and abs(math.log2(abs(y))) < 12
 
 
@@ -93,6 +96,8 @@ def pow(x: Operand, y: Operand) -> Node:
 
 def _power(x: Node, n: Number) -> Node:
     """Small whole exponents as products, halves as square roots."""
+    if is_symbolic(n) and x.dtype.is_float:
+        return g.pow(*meet(x, n))
     if 0 <= n <= 8 and n == int(n) and (x.dtype.is_float or isinstance(n, int)):
         return _product(x, int(n))
     if not common_dtype(x, n).is_float:

@@ -10,6 +10,7 @@ import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
+from hal.tile.size import is_fixed
 from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
@@ -134,11 +135,22 @@ def _range(item: Any, n: int, a: int) -> tuple[int, int, int, bool]:
         return 0, n, 1, False
     if item.step is not None and not isinstance(item.step, int):
         raise TensorError(f"a slice's step is an int, got {item.step!r}")
+    if not all(is_fixed(x) for x in (n, item.start, item.stop)) and item.step in (None, 1):
+        low, high = (_place(x, n, other) for x, other in ((item.start, 0), (item.stop, n)))
+        return (low, high, 1, False) if low < high else (0, 0, 1, False)
     places = range(*item.indices(n))
     if not places:
         return 0, 0, 1, False
     low, high = min(places[0], places[-1]), max(places[0], places[-1])
     return low, high + 1, abs(places.step), places.step < 0 and len(places) > 1
+
+
+def _place(x: int | None, n: int, otherwise: int) -> int:
+    """Where a slice of an axis of size n begins or ends."""
+    if x is None:
+        return otherwise
+    at = x + n if x < 0 else x
+    return 0 if at < 0 else n if at > n else at
 
 
 def take(x: Node, index: Node, dim: int) -> Node:
@@ -488,7 +500,7 @@ def _masked(x: Node, mask: Node, value: Node) -> Node:
 def _spread(value: Node, items: list[Any], x: Node) -> Node:
     """value at the places of x that the items name, 0 elsewhere."""
     ranges = [_range(item, n, a) for a, (item, n) in enumerate(zip(items, x.shape, strict=True))]
-    sizes = [len(range(lo, hi, by)) for lo, hi, by, _ in ranges]
+    sizes = [(hi - lo + by - 1) // by for lo, hi, by, _ in ranges]
     v = g.flip(g.reshape(value, sizes), [a for a, r in enumerate(ranges) if r[3]])
     for a, ((lo, _, by, _), n) in enumerate(zip(ranges, x.shape, strict=True)):
         v = _stretched(v, a, by)

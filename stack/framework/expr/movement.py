@@ -31,7 +31,7 @@ def reshape(x: Node, shape: Sequence[int]) -> Node:
     known = math.prod(n for n in shape if n != -1)
     if list(shape).count(-1) == 1 and known and x.type.size % known == 0:
         shape = [x.type.size // known if n == -1 else n for n in shape]
-    if min(shape, default=0) < 0 or math.prod(shape) != x.type.size:
+    if any(n < 0 for n in shape) or math.prod(shape) != x.type.size:
         raise TensorError(f"{x.type.size} elements do not fill the shape {list(shape)}")
     return g.reshape(x, tuple(shape))
 

@@ -47,7 +47,12 @@ def meet(*operands: Operand, dtype: DType | None = None) -> tuple[Node, ...]:
     """The operands with their common shape and element type (or `dtype`)."""
     first = operands[0]
     if isinstance(first, Node) and (dtype is None or dtype is first.dtype):
-        same = [x for x in operands if isinstance(x, Node) and x.type == first.type]
+        # Types that have different hashes are different; to ask whether sizes are equal that are
+        # data would be a condition.
+        own, known = first.type, hash(first.type)
+        same = [
+            x for x in operands if isinstance(x, Node) and hash(x.type) == known and x.type == own
+        ]
         if len(same) == len(operands):
             return tuple(same)
     wanted = common_dtype(*operands) if dtype is None else dtype

@@ -1,0 +1,262 @@
+"""Functions under `jit` whose sizes and numbers change: traced for the first call, and once more
+for all others."""
+
+import random
+import sys
+
+import numpy as np
+import pytest
+
+import hal
+import stack.framework as ht
+from stack.framework import devices, functional, nn, optim
+from stack.runtime.opening import engine_of
+
+
+@pytest.fixture(scope="module")
+def engine():
+    # The other tests of this folder run on an interpreter.
+    with engine_of(hal.open("cpu:0", ())) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def on_cpu(engine):
+    with devices.default_engine("sized:0", engine):
+        yield
+
+
+def mlp_step():
+    ht.manual_seed(0)
+    model = nn.Sequential(nn.Linear(12, 20), nn.ReLU(), nn.Linear(20, 5))
+    opt = optim.AdamW(model.parameters(), lr=1e-2)
+
+    def step(x, y):
+        loss = functional.cross_entropy(model(x), y)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        return loss
+
+    return step
+
+
+def mlp_batch(rng, b):
+    return rng.standard_normal((b, 12)).astype(np.float32), rng.integers(0, 5, b)
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm, self.qkv = nn.LayerNorm(width), nn.Linear(width, 3 * width)
+        self.out, self.up = nn.Linear(width, width), nn.Linear(width, 2 * width)
+        self.down = nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        parts = self.qkv(self.norm(x)).split(c, 2)
+        q, k, v = (p.reshape(b, t, self.heads, -1).transpose(1, 2) for p in parts)
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(b, t, c))
+        return x + self.down(functional.gelu(self.up(x)))
+
+
+def gpt_step():
+    ht.manual_seed(0)
+    embed, place = nn.Embedding(11, 16), nn.Embedding(300, 16)
+    block, head = Block(16, 2), nn.Linear(16, 11)
+    opt = optim.SGD([p for m in (embed, place, block, head) for p in m.parameters()], lr=0.1)
+
+    def step(x, y):
+        b, t = x.shape
+        logits = head(block(embed(x) + place(ht.arange(t))))
+        loss = functional.cross_entropy(logits.reshape(b * t, 11), y.reshape(-1))
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        return loss
+
+    return step
+
+
+def gpt_batch(rng, size):
+    return rng.integers(0, 11, (3, size)), rng.integers(0, 11, (3, size))
+
+
+MODELS = {
+    "mlp": (mlp_step, mlp_batch, (7, 32, 2, 3, 16, 17, 64, 65, 130)),
+    "gpt": (gpt_step, gpt_batch, (7, 20, 2, 3, 11, 17, 33)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_a_training_step_of_any_size_is_compiled_twice(engine, name):
+    """Beside one that is compiled for each size, of which one is enough, as that takes long."""
+    make, batch, sizes = MODELS[name]
+    seed = random.randrange(1 << 32)
+    sys.stdout.write(f"seed {seed}\n")
+    step, own = ht.jit(make()), ht.jit(make(), dynamic=False)
+    sizes = (*sizes, random.Random(seed).randint(18, 200))
+    rng = np.random.default_rng(seed)
+    for number, size in enumerate(sizes):
+        given = batch(rng, size)
+        if number == 3:
+            compiled, programs = engine.families.compiled.copy(), engine.programs.count
+        loss = step(*given).item()
+        if number < 2:
+            np.testing.assert_allclose(loss, own(*given).item(), rtol=1e-4)
+        assert np.isfinite(loss)
+    assert step.traced == 2, step.explain()
+    assert engine.families.compiled == compiled
+    assert engine.programs.count == programs
+
+
+def test_no_learning_rate_is_traced_or_compiled_after_the_second(engine):
+    weights = ht.ones(8)
+
+    @ht.jit
+    def step(gradient, lr):
+        with ht.no_grad():
+            weights.sub_(gradient * lr)
+        return weights * 1
+
+    rng = np.random.default_rng(0)
+    wanted = np.ones(8, np.float32)
+    for number in range(300):
+        gradient, lr = rng.standard_normal(8).astype(np.float32), 0.5 ** (number % 60) + number
+        wanted = wanted - gradient * np.float32(lr)
+        np.testing.assert_array_equal(step(gradient, lr).numpy(), wanted)
+        if number == 2:
+            compiled = engine.families.compiled.copy()
+    assert step.traced == 2
+    assert engine.families.compiled == compiled
+
+
+def test_numbers_are_computed_as_python_does():
+    @ht.jit
+    def f(x, a, n):
+        return x * (1 - a**n) / (a + 1 / n) + n
+
+    x = np.linspace(-2, 2, 9, dtype=np.float32)
+    for a, n in ((0.9, 2), (0.99, 3), (0.5, 7), (0.3, 7), (1e-3, 100)):
+        want = x * np.float32(1 - a**n) / np.float32(a + 1 / n) + np.float32(n)
+        np.testing.assert_array_equal(f(x, a, n).numpy(), want)
+    assert f.traced == 2
+
+
+def test_no_offset_is_traced_or_compiled_after_the_second(engine):
+    data = np.arange(4000, dtype=np.float32).reshape(2000, 2)
+
+    @ht.jit
+    def batch(x, i):
+        return x[i : i + 16] * 2
+
+    x = ht.tensor(data)
+    for number, i in enumerate((5, 700, 2, 1984, 3, 64, *range(100, 300, 7))):
+        np.testing.assert_array_equal(batch(x, i).numpy(), data[i : i + 16] * 2)
+        np.testing.assert_array_equal((x[i : i + 16] * 2).numpy(), data[i : i + 16] * 2)
+        if number == 2:
+            compiled = engine.families.compiled.copy()
+    assert batch.traced == 2
+    assert engine.families.compiled == compiled
+
+
+def attend(q, keys):
+    return functional.softmax(q @ keys.transpose(0, 1), -1) @ keys
+
+
+def attended(q, keys):
+    scores = q @ keys.T
+    power = np.exp(scores - scores.max(-1, keepdims=True))
+    return power / power.sum(-1, keepdims=True) @ keys
+
+
+@pytest.mark.parametrize("jitted", [True, False])
+def test_a_growing_cache_compiles_nothing_after_three_tokens(engine, jitted):
+    def token(q, cache):
+        grown = ht.cat([cache, q])
+        return attend(q, grown), grown
+
+    step = ht.jit(token) if jitted else token
+    rng = np.random.default_rng(3)
+    known = rng.standard_normal((2, 8)).astype(np.float32)
+    cache = ht.tensor(known)
+    for number in range(40):
+        q = rng.standard_normal((1, 8)).astype(np.float32)
+        known = np.concatenate([known, q])
+        out, cache = step(ht.tensor(q), cache)
+        np.testing.assert_allclose(out.numpy(), attended(q, known), rtol=1e-4, atol=1e-5)
+        if number == 2:
+            compiled = engine.families.compiled.copy()
+    assert engine.families.compiled == compiled
+    np.testing.assert_array_equal(cache.numpy(), known)
+
+
+def test_a_preallocated_cache_compiles_nothing_after_three_tokens(engine):
+    cache = ht.zeros(64, 8)
+
+    @ht.jit
+    def token(q, at):
+        cache[at : at + 1] = q
+        return attend(q, cache[: at + 1])
+
+    rng = np.random.default_rng(4)
+    known = np.zeros((0, 8), np.float32)
+    for number in range(40):
+        q = rng.standard_normal((1, 8)).astype(np.float32)
+        known = np.concatenate([known, q])
+        out = token(q, number).numpy()
+        np.testing.assert_allclose(out, attended(q, known), rtol=1e-4, atol=1e-5)
+        if number == 4:  # 0 and 1 are kinds of their own
+            compiled = engine.families.compiled.copy()
+    assert engine.families.compiled == compiled
+    np.testing.assert_array_equal(cache.numpy()[:40], known)
+
+
+def test_what_python_asks_of_a_size_is_a_condition():
+    @ht.jit
+    def f(x):
+        n = x.shape[0]
+        return x.sum() if n > 10 else x.sum() * n
+
+    x = np.ones(40, np.float32)
+    for n in (3, 4, 9, 10, 11, 12, 40, 2):
+        assert f(x[:n]).item() == (n if n > 10 else n * n)
+    assert f.traced == 3
+    assert "s0 > 10" in f.explain() or "10" in f.explain()
+
+
+def test_a_function_that_needs_the_number_is_traced_for_each():
+    @ht.jit
+    def f(x):
+        total = x[0]
+        for i in range(1, x.shape[0]):
+            total = total + x[i]
+        return total
+
+    for n in (3, 4, 5, 6):
+        assert f(np.ones(n, np.float32)).item() == n
+    assert "== 0) is True" in f.explain()
+
+
+def test_a_function_that_does_not_take_symbols_is_traced_for_each_and_says_so():
+    def strict(x):
+        if type(x.shape[0]) is not int:
+            raise TypeError("not for me")
+        return x * 2
+
+    f = ht.jit(strict)
+    for n in (3, 4, 5):
+        assert f(np.ones(n, np.float32)).tolist() == [2] * n
+    assert f.traced == 3
+    assert "not for me" in f.explain()
+
+
+def test_dynamic_from_the_first_call_and_never():
+    always, never = (ht.jit(lambda x: x + 1, dynamic=d) for d in (True, False))
+    for n in (4, 5, 6):
+        for f in (always, never):
+            assert f(np.ones(n, np.float32)).tolist() == [2] * n
+    assert (always.traced, never.traced) == (1, 3)
