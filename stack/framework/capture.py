@@ -22,7 +22,6 @@ from stack.framework.tensor import Tensor
 from stack.framework.tree import Spec, flatten
 from stack.runtime.plan import Bound, Plan
 
-
 Make = Callable[[str, GraphRequest], Plan | Bound]
 """(device, request) to a plan."""
 
