@@ -4,6 +4,8 @@ import signal
 
 from hypothesis import settings
 
+from tests.draw import SEED  # before workers start, which inherit it
+
 # A shell lets its background jobs ignore Ctrl-C, and children inherit that. Tests that interrupt
 # themselves or a child need Python's own handler.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -11,3 +13,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # A test's first example compiles kernels, which takes as long as it takes.
 settings.register_profile("patient", settings(), deadline=None)
 settings.load_profile("patient")
+
+
+def pytest_report_header() -> str:
+    """Say how to draw the same again."""
+    return f"HAL_TEST_SEED={SEED}"

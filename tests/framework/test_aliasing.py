@@ -3,7 +3,6 @@
 import copy
 import gc
 import pickle
-import random
 
 import numpy as np
 import pytest
@@ -13,9 +12,10 @@ import stack.framework as ht
 from stack.framework import nn, optim, store
 from stack.framework.expr.public import METHODS
 from stack.recorder.window import Window, steps_between
+from tests.draw import stream
 from tests.framework import alias_programs
 
-SEED = random.SystemRandom().randrange(10**6)
+SEED = stream("aliasing").randrange(10**6)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # PyTorch's, of expanded tensors

@@ -50,7 +50,8 @@ def resident_nbytes():
 
 def main():
     shown = {int(n) for n in sys.argv[1:]}
-    run = train_gpt.Run("cpu:0", 10**6, "float32", (), Path(), "never", 10**9, None, None, seed=1)
+    options = {"json": None, "trace": None, "strategy": None, "seed": 1}
+    run = train_gpt.Run("cpu:0", 10**6, "float32", (), Path(), "never", 10**9, **options)
     context = train_gpt.MODEL.context
     corpus = train_gpt.load([str(Path(json.__file__).parent)], context)
     with TemporaryDirectory() as folder:

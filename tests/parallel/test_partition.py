@@ -1,7 +1,5 @@
 """A graph cut for ranks, by the interpreter: all ranks' graphs side by side against one's."""
 
-import random
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,6 +19,7 @@ from stack.parallel.placement import WHOLE, Partial, Sharded, fits, local_type
 from stack.parallel.scatter import placed_value, whole_value
 from stack.parallel.strategy import Strategy, context, data, tensor, zero
 from stack.parallel.ways import ways
+from tests.draw import stream
 from tests.ops.cases import EVERY, Maker, drawn
 from tests.parallel import spread_gpt
 from tests.parallel.spread_gpt import MEGATRON, STRATEGIES
@@ -114,7 +113,7 @@ def run_ranks(case, axes, layouts, cut):
     return at, interpret_world(programs, lines)
 
 
-SAMPLED = random.SystemRandom().sample(sorted(STRATEGIES), 2)
+SAMPLED = stream("strategies").sample(sorted(STRATEGIES), 2)
 
 
 @pytest.mark.slow
@@ -155,7 +154,7 @@ def sum_of(counts, axis):
     return {kind: n for (group, kind), n in counts.items() if group == axis}
 
 
-STAGES = random.SystemRandom().sample((0, 1, 3), 1)
+STAGES = stream("stages").sample((0, 1, 3), 1)
 
 
 @pytest.mark.slow
@@ -164,7 +163,7 @@ def test_what_is_sent_is_what_the_formulas_say(stage):
     """Bytes of data parallelism and ZeRO: of all parameters with the gaps of their array, and of
     the loss, the number of its terms, and the norm. The batch has more rows than the embedding, as
     else less is sent for that by exchanging rows."""
-    case, ranks = Case("adamw", rows=32), random.SystemRandom().choice((2, 4))
+    case, ranks = Case("adamw", rows=32), stream("ranks").choice((2, 4))
     nbytes = 4 * sum(shard.layout.size for shard in case.optimizer.shards)
     share, scalar = nbytes * (ranks - 1) // ranks, 2 * (4 * (ranks - 1) // ranks)
     said = case.divide(zero(stage, ranks) if stage else data(ranks))[3]
@@ -194,7 +193,7 @@ NEEDS_RANKS = frozenset(name for name, row in OPS.items() if row.exchange is not
 RULED = [(op, d) for op, d in EVERY if OPS[op].sharding is not None and op not in NEEDS_RANKS]
 
 
-@pytest.mark.parametrize(("op", "dtype"), random.SystemRandom().sample(RULED, 40), ids=str)
+@pytest.mark.parametrize(("op", "dtype"), stream("operators").sample(RULED, 40), ids=str)
 @settings(max_examples=4, deadline=None, database=None)
 @given(data=st.data())
 def test_each_way_to_compute_an_operator_on_ranks_gives_its_value(op, dtype, data):

@@ -1,7 +1,6 @@
 """Strategies on real ranks: losses and gradients of every step against those of one device."""
 
 import json
-import random
 import re
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from benchmarks.machine import ROOT
 from stack.parallel.divide import check_patterns, in_order, layouts_of
 from stack.parallel.strategy import Strategy
+from tests.draw import stream
 from tests.launch.running import Folder
 from tests.parallel import spread_gpt
 
@@ -20,7 +20,7 @@ STEPS = 2
 
 @pytest.mark.slow
 def test_a_strategy_on_two_ranks_trains_as_one_device(tmp_path):
-    name = random.SystemRandom().choice(NAMES)
+    name = stream("strategy").choice(NAMES)
     script, folder = Path(spread_gpt.__file__), Folder(tmp_path)
     done = folder.run("-n", 2, "--devices", "cpu:0", script, tmp_path, "sgd", STEPS, name)
     assert (done.code, done.err) == (0, [])
