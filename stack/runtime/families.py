@@ -12,6 +12,7 @@ from hal.core.dtypes import DType
 from hal.tile.size import Values
 from stack.compiler.program import CompiledGraph, GraphRequest
 from stack.compiler.targets import choose
+from stack.compiler.targets.target import Target
 from stack.runtime.canonical import renumbered
 from stack.runtime.general import (
     General,
@@ -91,8 +92,13 @@ class Families:
     all of them. `compiled` counts both kinds, and those that had to be compiled for their sizes
     alone because the device's templates have no sizes as data ("fixed sizes")."""
 
-    def __init__(self, info: DeviceInfo, compile: Compile) -> None:
-        self._info, self._compile = info, compile
+    def __init__(
+        self,
+        info: DeviceInfo,
+        compile: Compile,
+        target: Callable[[DeviceInfo], Target] = choose,
+    ) -> None:
+        self._info, self._compile, self._target = info, compile, target
         self._families: OrderedDict[bytes, _Family] = OrderedDict()
         self.compiled: Counter[str] = Counter()
         self.notes: deque[Compilation] = deque(maxlen=NOTES)
@@ -129,7 +135,7 @@ class Families:
     @property
     def have_sizes(self) -> bool:
         """Whether sizes may be data on this device."""
-        return choose(self._info).templates.sizes
+        return self._target(self._info).templates.sizes
 
     def sized(self, request: GraphRequest, why: str) -> Dynamic | None:
         """The request, which has `facts`, compiled for all values of its symbols that meet the

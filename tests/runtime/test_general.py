@@ -9,11 +9,14 @@ import pytest
 
 import hal
 from hal.core.dtypes import DType
+from hal.core.values import OpenOptions
 from hal.tile.node import Type
 from stack import ops as g
-from stack.compiler.program import GraphRequest
+from stack.compiler.program import CompiledGraph, GraphRequest
+from stack.compiler.targets.table import MESH
 from stack.ir.interpret import interpret
 from stack.runtime import engine_of
+from stack.runtime.families import Families
 
 F32 = DType.F32
 EDGES = (2, 3, 7, 16, 17, 33, 64, 65, 130)
@@ -184,3 +187,34 @@ def test_what_was_compiled_is_told(engine):
     first, second = list(engine.families.notes)[-2:]
     assert str(first).startswith("specialised recip: a graph that was not seen before")
     assert str(second).startswith("general recip: sizes 9 for 5")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lanes", ["64", "1"])
+def test_other_targets_have_sizes_as_data_too(lanes):
+    """Groups of lanes, and a format that is no LLVM: two graphs of all in a run."""
+    pytest.importorskip("pyopencl")
+    seed = random.randrange(1 << 32)
+    sys.stdout.write(f"seed {seed}\n")
+    rng = np.random.default_rng(seed)
+    options = OpenOptions(settings={"lanes": lanes})
+    with engine_of(hal.open("opencl:0", (), options)) as opened:
+        for build in random.Random(seed).sample(BUILDERS[:-1], 2):
+            for size in (5, 12):
+                check(opened, build(size), rng)
+            compiled = opened.families.compiled.copy()
+            for size in EDGES:
+                check(opened, build(size), rng)
+            assert opened.families.compiled == compiled, opened.families.notes[-1]
+
+
+def test_where_sizes_are_no_data_each_is_compiled_and_counted(engine):
+    families = Families(
+        engine.device.info, lambda request: CompiledGraph((), (), (), (), ()), lambda info: MESH
+    )
+    for size in (4, 5, 6):
+        assert families.instance(bias(size)).source is None
+    assert families.compiled == {"specialised": 3, "fixed sizes": 2}
+    held = [families.instance(scaled(number)) for number in (0.5, 0.25, 0.75)]
+    assert held[1].source is held[2].source is not None
+    assert families.compiled == {"specialised": 4, "fixed sizes": 2, "general": 1}

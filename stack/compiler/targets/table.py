@@ -50,7 +50,11 @@ SIMT = Target(
     "groups of lanes",
     lambda info: info.limits.lanes > 1,
     # A device wants many groups at once.
-    Templates(_BY_GROUPS, LoopStyle(_group_lanes, LoopSizes(rows_on_grid=1 << 16, chunk=1 << 11))),
+    Templates(
+        _BY_GROUPS,
+        LoopStyle(_group_lanes, LoopSizes(rows_on_grid=1 << 16, chunk=1 << 11)),
+        sizes=True,
+    ),
     {OPENCL_C: simt.render_opencl, HAL_TILE: tile.render},
 )
 MESH = Target(

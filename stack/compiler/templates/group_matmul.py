@@ -95,7 +95,7 @@ def group_matmul(b: Builder, p: Product, info: DeviceInfo, block: Block | None =
     shape = p.shape
     if 0 in (shape.batch, shape.m, shape.n):
         return (0, 1, 1)
-    t = block or choose_block(shape, info)
+    t = block or choose_block(shape.hinted(), info)
     down, across = ceil_div(shape.m, t.rows), ceil_div(shape.n, t.columns)
     rest, i = divided(program_id(0), down)
     batch, j = divided(rest, across)
