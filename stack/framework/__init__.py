@@ -14,9 +14,11 @@ from stack.framework import (
     distributions,
     functional,
     functions,
+    linalg,
     nn,
     optim,
     random,
+    special,
     utils,
 )
 from stack.framework.checkpoint import (
@@ -159,6 +161,7 @@ __all__ = [
     "int64",
     "is_grad_enabled",
     "jit",
+    "linalg",
     "linspace",
     "load",
     "long",
@@ -180,6 +183,7 @@ __all__ = [
     "set_default_device",
     "set_grad_enabled",
     "short",
+    "special",
     "tensor",
     "uint8",
     "uint16",

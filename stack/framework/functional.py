@@ -22,12 +22,20 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Tensor:
     """softmax(query @ key.T * scale + mask) @ value over the last two axes; scores in float32 for
     halves.
 
-    A bool mask keeps the True places, another one is added. Causal keeps places <= the row's own.
+    A bool mask keeps the True places, another one is added; a row with every key masked gives 0.
+    Causal keeps places <= the row's own. With enable_gqa each head of key and value, axis -3,
+    serves as many heads of query.
     """
+    if not dropout_p:
+        how = (attn_mask, is_causal, scale, enable_gqa)
+        return apply(attention.attended, query, key, value, *how)
+    if enable_gqa:
+        raise TensorError("scaled_dot_product_attention: enable_gqa with dropout is not supported")
     weights = apply(attention.attention_weights, query, key, attn_mask, is_causal, scale)
     return dropout(weights, dropout_p).to(value.dtype) @ value
 

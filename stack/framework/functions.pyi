@@ -21,6 +21,7 @@ __all__ = [
     "addr",
     "adjoint",
     "all",
+    "allclose",
     "amax",
     "amin",
     "aminmax",
@@ -35,6 +36,7 @@ __all__ = [
     "argmax",
     "argmin",
     "argsort",
+    "argwhere",
     "asin",
     "asinh",
     "atan",
@@ -44,6 +46,7 @@ __all__ = [
     "atleast_2d",
     "atleast_3d",
     "baddbmm",
+    "bincount",
     "bitwise_and",
     "bitwise_left_shift",
     "bitwise_not",
@@ -60,6 +63,9 @@ __all__ = [
     "cdist",
     "ceil",
     "channel_shuffle",
+    "cholesky",
+    "cholesky_inverse",
+    "cholesky_solve",
     "chunk",
     "clamp",
     "clamp_max",
@@ -80,6 +86,7 @@ __all__ = [
     "cosh",
     "count_nonzero",
     "cov",
+    "cross",
     "cummax",
     "cummin",
     "cumprod",
@@ -130,6 +137,7 @@ __all__ = [
     "hsplit",
     "hstack",
     "hypot",
+    "i0",
     "index_add",
     "index_copy",
     "index_fill",
@@ -137,6 +145,7 @@ __all__ = [
     "index_reduce",
     "index_select",
     "inner",
+    "inverse",
     "isclose",
     "isfinite",
     "isin",
@@ -162,6 +171,7 @@ __all__ = [
     "logaddexp",
     "logaddexp2",
     "logcumsumexp",
+    "logdet",
     "logical_and",
     "logical_not",
     "logical_or",
@@ -171,7 +181,10 @@ __all__ = [
     "lt",
     "masked_fill",
     "masked_scatter",
+    "masked_select",
     "matmul",
+    "matrix_exp",
+    "matrix_power",
     "max",
     "maximum",
     "mean",
@@ -186,6 +199,7 @@ __all__ = [
     "mul",
     "multiply",
     "mv",
+    "mvlgamma",
     "nan_to_num",
     "nanmean",
     "nanmedian",
@@ -195,6 +209,7 @@ __all__ = [
     "ne",
     "neg",
     "nextafter",
+    "nonzero",
     "norm",
     "not_equal",
     "one_hot",
@@ -202,11 +217,13 @@ __all__ = [
     "permute",
     "pixel_shuffle",
     "pixel_unshuffle",
+    "polygamma",
     "positive",
     "pow",
     "prelu",
     "prod",
     "put",
+    "qr",
     "quantile",
     "rad2deg",
     "ravel",
@@ -263,12 +280,15 @@ __all__ = [
     "transpose",
     "trapezoid",
     "trapz",
+    "triangular_solve",
     "tril",
     "triu",
     "true_divide",
     "trunc",
     "unbind",
     "unflatten",
+    "unique",
+    "unique_consecutive",
     "unsqueeze",
     "var",
     "var_mean",
@@ -322,6 +342,11 @@ def adjoint(x: Tensor) -> Tensor:
 def all(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """Whether no element is 0."""
 
+def allclose(
+    x: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+) -> bool:
+    """Whether isclose holds for all elements. Waits for them."""
+
 def amax(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """The greatest element over axes (all without any); NaN where there is one."""
 
@@ -372,6 +397,9 @@ def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
 def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """The int64 places that put x in order along an axis; the order is always stable."""
 
+def argwhere(x: Tensor) -> Tensor:
+    """nonzero."""
+
 def asin(x: Tensor) -> Tensor:
     """the angle in radians whose sine is x, element by element; integers and bool become
     float32."""
@@ -404,6 +432,10 @@ def baddbmm(
     x: Tensor, batch1: Tensor, batch2: Tensor, beta: Scalar = 1, alpha: Scalar = 1
 ) -> Tensor:
     """beta * x + alpha * batch1 @ batch2."""
+
+def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each of 0, 1, ... is in x, or the sums of their weights. Waits for the
+    greatest."""
 
 def bitwise_and(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """The bits set in both of two integers or bools."""
@@ -453,6 +485,15 @@ def ceil(x: Tensor) -> Tensor:
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Channels, axis 1, of `groups` groups in turn."""
+
+def cholesky(x: Tensor, upper: bool = False) -> Tensor:
+    """The lower triangular L with L @ L.T = x, or its transpose."""
+
+def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
+    """The inverse of L @ L.T, of an upper one of L.T @ L."""
+
+def cholesky_solve(x: Tensor, L: Tensor, upper: bool = False) -> Tensor:
+    """What L @ L.T (of an upper one L.T @ L) times gives x."""
 
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """x in at most `chunks` pieces of one size along an axis; the last may be smaller."""
@@ -577,6 +618,9 @@ def cov(
 ) -> Tensor:
     """The covariances of the rows, whose columns are observations, which count fweights times
     and weigh aweights."""
+
+def cross(x: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+    """The cross products of vectors of three along an axis: the first one of three elements."""
 
 def cummax(x: Tensor, dim: int) -> Any:
     """The greatest elements up to each one along an axis, and the last places where they are."""
@@ -741,6 +785,9 @@ def hstack(tensors: Sequence[Tensor]) -> Tensor:
 def hypot(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """sqrt(x * x + y * y), without overflow."""
 
+def i0(x: Tensor) -> Tensor:
+    """The modified Bessel function of the first kind, of order 0."""
+
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Scalar = 1) -> Tensor:
     """x with alpha * source added to its slices at index of an axis."""
 
@@ -765,6 +812,9 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 def inner(x: Tensor, other: Tensor) -> Tensor:
     """The sums of products over the last axis of both."""
+
+def inverse(x: Tensor) -> Tensor:
+    """The inverse."""
 
 def isclose(
     x: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
@@ -846,6 +896,9 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     """The logarithms of the sums of exponentials up to each element along an axis: pairs, then
     fours, and so on."""
 
+def logdet(x: Tensor) -> Tensor:
+    """The logarithm of the determinant; NaN if it is negative."""
+
 def logical_and(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """Whether neither is 0, as bool."""
 
@@ -873,9 +926,19 @@ def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
 def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """x with the elements of source, in order, where the mask holds."""
 
+def masked_select(x: Tensor, mask: Tensor) -> Tensor:
+    """x's elements where the mask holds, which broadcasts with it, in a row. Waits for their
+    number."""
+
 def matmul(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
     element type."""
+
+def matrix_exp(x: Tensor) -> Tensor:
+    """The exponential of square matrices: Taylor's series of x / 2 ** 8, squared eight times."""
+
+def matrix_power(x: Tensor, n: int) -> Tensor:
+    """x times itself n times, of its inverse for a negative n."""
 
 def max(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """The greatest element; with an axis (values, indices) along it; with a tensor `maximum`."""
@@ -926,6 +989,9 @@ def multiply(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
 def mv(x: Tensor, vec: Tensor) -> Tensor:
     """The product of a matrix and a vector."""
 
+def mvlgamma(x: Tensor, p: int) -> Tensor:
+    """The logarithm of the gamma function of p dimensions."""
+
 def nan_to_num(
     x: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
@@ -967,6 +1033,10 @@ def neg(x: Tensor) -> Tensor:
 def nextafter(x: Tensor | float, y: Tensor | float) -> Tensor:
     """the next float after a towards b, element by element; integers and bool become float32."""
 
+def nonzero(x: Tensor, as_tuple: bool = False) -> Any:
+    """int64[count, axes]: where elements are not 0; as a tuple an index tensor for each axis.
+    Waits for their number."""
+
 def norm(
     x: Tensor,
     p: float | str | None = 2,
@@ -994,6 +1064,9 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     """[..., C, H * r, W * r] to [..., C * r * r, H, W]."""
 
+def polygamma(n: int, input: Tensor) -> Tensor:
+    """The derivative of order n of digamma; beyond the first of what is above -10."""
+
 def positive(x: Tensor) -> Tensor:
     """x itself."""
 
@@ -1014,6 +1087,9 @@ def prod(
 
 def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """x with source at these positions of x as one axis."""
+
+def qr(x: Tensor, some: bool = True) -> Any:
+    """linalg.qr; without `some` with a square Q."""
 
 def quantile(
     x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"
@@ -1232,6 +1308,11 @@ def trapezoid(y: Tensor, x: Tensor | None = None, dx: float | None = None, dim: 
 def trapz(y: Tensor, x: Tensor | None = None, dx: float | None = None, dim: int = -1) -> Tensor:
     """The integral of y along an axis by trapezoids, over places x or steps dx."""
 
+def triangular_solve(
+    b: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> Any:
+    """(X with A @ X = b, A)."""
+
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     """x with 0 above the diagonal of its last two axes."""
 
@@ -1249,6 +1330,21 @@ def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
 
 def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """x with an axis as several ones; one -1 stands for what remains."""
+
+def unique(
+    x: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The different elements in order, the place among them of each element, and how often
+    each is there. Waits for their number."""
+
+def unique_consecutive(
+    x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """The elements that differ from the one before, with places and numbers as in unique."""
 
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
     """x with a new axis of size 1 at `dim`."""

@@ -14,6 +14,7 @@ __all__ = [
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
+    "affine_grid",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
@@ -37,6 +38,7 @@ __all__ = [
     "gaussian_nll_loss",
     "gelu",
     "glu",
+    "grid_sample",
     "group_norm",
     "hardshrink",
     "hardsigmoid",
@@ -44,6 +46,7 @@ __all__ = [
     "hardtanh",
     "hinge_embedding_loss",
     "huber_loss",
+    "interpolate",
     "kl_div",
     "l1_loss",
     "layer_norm",
@@ -117,6 +120,10 @@ def adaptive_max_pool2d(input: Tensor, output_size: Any, return_indices: bool = 
 def adaptive_max_pool3d(input: Tensor, output_size: Any, return_indices: bool = False) -> Any:
     """The greatest elements of the pieces into which axes are cut, as many as output_size
     says; with return_indices also their places in the plane."""
+
+def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
+    """The places, [N, sizes, d], where an affine map theta [N, d, d + 1] puts those of an
+    image of this size [N, C, sizes]."""
 
 def avg_pool1d(
     input: Tensor,
@@ -331,6 +338,17 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """a * sigmoid(b) for the halves a and b of an axis."""
 
+def grid_sample(
+    input: Tensor,
+    grid: Tensor,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """input [N, C, sizes] at the places [N, outputs, d] from -1 to 1 of a grid, whose last
+    axis begins with the last of the sizes; by the nearest element, between neighbours, or
+    bicubic."""
+
 def group_norm(
     input: Tensor,
     num_groups: int,
@@ -371,6 +389,18 @@ def huber_loss(
     weight: Tensor | None = None,
 ) -> Tensor:
     """Half the squares of differences below delta, else delta * (their size - delta / 2)."""
+
+def interpolate(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    """input [N, C, sizes] at another size, or so many times its own: the nearest element,
+    between neighbours (linear, bilinear, trilinear, bicubic) or by means of areas."""
 
 def kl_div(
     input: Tensor,

@@ -59,6 +59,10 @@ class Operators:
         """x with its last two axes exchanged."""
     def all(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
         """Whether no element is 0."""
+    def allclose(
+        self, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+    ) -> bool:
+        """Whether isclose holds for all elements. Waits for them."""
     def amax(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
         """The greatest element over axes (all without any); NaN where there is one."""
     def amin(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
@@ -115,6 +119,8 @@ class Operators:
         without one)."""
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
         """The int64 places that put x in order along an axis; the order is always stable."""
+    def argwhere(self) -> Tensor:
+        """nonzero."""
     def asin(self) -> Tensor:
         """the angle in radians whose sine is x, element by element; integers and bool become
         float32."""
@@ -151,6 +157,9 @@ class Operators:
         self, batch1: Tensor, batch2: Tensor, beta: Scalar = 1, alpha: Scalar = 1
     ) -> Tensor:
         """beta * x + alpha * batch1 @ batch2."""
+    def bincount(self, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+        """How often each of 0, 1, ... is in x, or the sums of their weights. Waits for the
+        greatest."""
     def bitwise_and(self, y: Tensor | Scalar) -> Tensor:
         """The bits set in both of two integers or bools."""
     def bitwise_left_shift(self, y: Tensor | Scalar) -> Tensor:
@@ -172,6 +181,12 @@ class Operators:
         """The number of the bucket between sorted boundaries in which each element is."""
     def ceil(self) -> Tensor:
         """The least whole number that is at least x; integers stay."""
+    def cholesky(self, upper: bool = False) -> Tensor:
+        """The lower triangular L with L @ L.T = x, or its transpose."""
+    def cholesky_inverse(self, upper: bool = False) -> Tensor:
+        """The inverse of L @ L.T, of an upper one of L.T @ L."""
+    def cholesky_solve(self, L: Tensor, upper: bool = False) -> Tensor:
+        """What L @ L.T (of an upper one L.T @ L) times gives x."""
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
         """x in at most `chunks` pieces of one size along an axis; the last may be smaller."""
     def clamp(
@@ -217,6 +232,8 @@ class Operators:
     ) -> Tensor:
         """The covariances of the rows, whose columns are observations, which count fweights times
         and weigh aweights."""
+    def cross(self, other: Tensor, dim: int | None = None) -> Tensor:
+        """The cross products of vectors of three along an axis: the first one of three elements."""
     def cummax(self, dim: int) -> Any:
         """The greatest elements up to each one along an axis, and the last places where they are."""
     def cummin(self, dim: int) -> Any:
@@ -353,6 +370,10 @@ class Operators:
         """sqrt(x * x + y * y), without overflow."""
     def hypot_(self, y: Tensor | Scalar) -> Tensor:
         """sqrt(x * x + y * y), without overflow."""
+    def i0(self) -> Tensor:
+        """The modified Bessel function of the first kind, of order 0."""
+    def i0_(self) -> Tensor:
+        """The modified Bessel function of the first kind, of order 0."""
     def index_add(self, dim: int, index: Tensor, source: Tensor, alpha: Scalar = 1) -> Tensor:
         """x with alpha * source added to its slices at index of an axis."""
     def index_add_(self, dim: int, index: Tensor, source: Tensor, alpha: Scalar = 1) -> Tensor:
@@ -383,6 +404,8 @@ class Operators:
         """The slices at these positions of an axis."""
     def inner(self, other: Tensor) -> Tensor:
         """The sums of products over the last axis of both."""
+    def inverse(self) -> Tensor:
+        """The inverse."""
     def isclose(
         self, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
     ) -> Tensor:
@@ -450,6 +473,8 @@ class Operators:
     def logcumsumexp(self, dim: int) -> Tensor:
         """The logarithms of the sums of exponentials up to each element along an axis: pairs, then
         fours, and so on."""
+    def logdet(self) -> Tensor:
+        """The logarithm of the determinant; NaN if it is negative."""
     def logical_and(self, y: Tensor | Scalar) -> Tensor:
         """Whether neither is 0, as bool."""
     def logical_not(self) -> Tensor:
@@ -472,9 +497,16 @@ class Operators:
         """x with the elements of source, in order, where the mask holds."""
     def masked_scatter_(self, mask: Tensor, source: Tensor) -> Tensor:
         """x with the elements of source, in order, where the mask holds."""
+    def masked_select(self, mask: Tensor) -> Tensor:
+        """x's elements where the mask holds, which broadcasts with it, in a row. Waits for their
+        number."""
     def matmul(self, y: Tensor | Scalar) -> Tensor:
         """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
         element type."""
+    def matrix_exp(self) -> Tensor:
+        """The exponential of square matrices: Taylor's series of x / 2 ** 8, squared eight times."""
+    def matrix_power(self, n: int) -> Tensor:
+        """x times itself n times, of its inverse for a negative n."""
     def max(self, dim: Any = None, keepdim: bool = False) -> Any:
         """The greatest element; with an axis (values, indices) along it; with a tensor `maximum`."""
     def maximum(self, y: Tensor | Scalar) -> Tensor:
@@ -513,6 +545,10 @@ class Operators:
         """x * y; for bool tensors `and`."""
     def mv(self, vec: Tensor) -> Tensor:
         """The product of a matrix and a vector."""
+    def mvlgamma(self, p: int) -> Tensor:
+        """The logarithm of the gamma function of p dimensions."""
+    def mvlgamma_(self, p: int) -> Tensor:
+        """The logarithm of the gamma function of p dimensions."""
     def nan_to_num(
         self, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
     ) -> Tensor:
@@ -553,6 +589,9 @@ class Operators:
         """the next float after a towards b, element by element; integers and bool become float32."""
     def nextafter_(self, y: Tensor | float) -> Tensor:
         """the next float after a towards b, element by element; integers and bool become float32."""
+    def nonzero(self, as_tuple: bool = False) -> Any:
+        """int64[count, axes]: where elements are not 0; as a tuple an index tensor for each axis.
+        Waits for their number."""
     def norm(
         self,
         p: float | str | None = 2,
@@ -585,6 +624,8 @@ class Operators:
         """x with source at these positions of x as one axis."""
     def put_(self, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
         """x with source at these positions of x as one axis."""
+    def qr(self, some: bool = True) -> Any:
+        """linalg.qr; without `some` with a square Q."""
     def quantile(
         self, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"
     ) -> Tensor:
@@ -750,6 +791,10 @@ class Operators:
         """The integral of y along an axis by trapezoids, over places x or steps dx."""
     def trapz(self, x: Tensor | None = None, dx: float | None = None, dim: int = -1) -> Tensor:
         """The integral of y along an axis by trapezoids, over places x or steps dx."""
+    def triangular_solve(
+        self, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+    ) -> Any:
+        """(X with A @ X = b, A)."""
     def tril(self, diagonal: int = 0) -> Tensor:
         """x with 0 above the diagonal of its last two axes."""
     def triu(self, diagonal: int = 0) -> Tensor:
@@ -766,6 +811,19 @@ class Operators:
         """x with an axis as several ones; one -1 stands for what remains."""
     def unfold(self, dimension: int, size: int, step: int) -> Tensor:
         """The windows of an axis, `step` apart, as a new last axis of `size`."""
+    def unique(
+        self,
+        sorted: bool = True,
+        return_inverse: bool = False,
+        return_counts: bool = False,
+        dim: int | None = None,
+    ) -> Any:
+        """The different elements in order, the place among them of each element, and how often
+        each is there. Waits for their number."""
+    def unique_consecutive(
+        self, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+    ) -> Any:
+        """The elements that differ from the one before, with places and numbers as in unique."""
     def unsqueeze(self, dim: int) -> Tensor:
         """x with a new axis of size 1 at `dim`."""
     def var(

@@ -13,7 +13,17 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from textwrap import fill, indent
 
-from stack.framework.expr.public import FUNCTIONS, LAYERS, METHODS, ONE, TWO, Public
+from stack.framework import counted as counted  # whose operators are in the table then
+from stack.framework.expr.public import (
+    FUNCTIONS,
+    LAYERS,
+    LINALG,
+    METHODS,
+    ONE,
+    SPECIAL,
+    TWO,
+    Public,
+)
 from stack.framework.nn import rows
 
 HEAD = '''"""Generated from the table of operators by `python -m stack.framework.stubs`."""
@@ -51,6 +61,8 @@ def stubs() -> dict[str, str]:
     """The text of each stub file by the name of its module."""
     return {
         "functions": _formatted(HEAD + _all(FUNCTIONS) + "".join(_functions(FUNCTIONS.items()))),
+        "linalg": _formatted(HEAD + _all(LINALG) + "".join(_functions(LINALG.items()))),
+        "special": _formatted(HEAD + _all(SPECIAL) + "".join(_functions(SPECIAL.items()))),
         "layers": _formatted(HEAD + _all(LAYERS) + "".join(_functions(LAYERS.items()))),
         "nn/rows": _formatted(_MODULES + _all(rows.__all__) + "".join(map(_module, rows.__all__))),
         "operators": _formatted(f"{HEAD}\nclass Operators:\n{indent(_methods(), '    ')}"),

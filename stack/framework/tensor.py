@@ -36,8 +36,8 @@ from stack.framework.cell import (
 )
 from stack.framework.devices import NDArray, engine, placed
 from stack.framework.errors import GradientError, TensorError, where_called
+from stack.framework.expr import compact, index, movement
 from stack.framework.expr import elementwise as e
-from stack.framework.expr import index, movement
 from stack.framework.expr.operand import Operand
 from stack.framework.expr.public import METHODS, ONE, TWO, Public
 from stack.framework.mode import grad_enabled, gradients_are_local
@@ -428,12 +428,14 @@ class Tensor(Cell, Operators):
         return pieces
 
     def __getitem__(self, place: Any) -> Tensor:
+        place = _without_masks(place)
         node, device, tracked = evaluate(index.getitem, (self, place), {})
         return _window(self, node, device, tracked)
 
     # in place
 
     def __setitem__(self, place: Any, value: Tensor | Scalar) -> None:
+        place = place if _is_mask(place) else _without_masks(place)
         if isinstance(value, Tensor) and value.link and _is_view(self, value, self[place]):
             # `x[place] += 1` gives the window, which has been written.
             self._check_changes("setitem", grad_enabled() and value.requires_grad)
@@ -691,6 +693,25 @@ def _check_like(target: Tensor, node: Node) -> None:
         )
 
 
+def _is_mask(item: Any) -> builtins.bool:
+    return isinstance(item, Tensor) and item.dtype is DType.BOOL
+
+
+def _without_masks(place: Any) -> Any:
+    """An index with the places where each mask holds instead; waits for their number."""
+    items = place if isinstance(place, tuple) else (place,)
+    if not any(map(_is_mask, items)):
+        return place
+    found: list[Any] = []
+    for item in items:
+        if _is_mask(item):
+            count = int(item.sum().item()) if item.numel() else 0
+            found += call(compact.places, item, count)
+        else:
+            found.append(item)
+    return tuple(found)
+
+
 def _seed(loss: Tensor, gradient: Tensor | None) -> Node:
     """The derivative of the loss by its own value."""
     if not loss.requires_grad:
@@ -762,6 +783,8 @@ def function_of(public: Public) -> Callable[..., Any]:
     """The operator as a function of tensors."""
     expression, sizes = public.expression, public.face.sizes
     run = show if public.face.shares else call
+    if public.face.waits:
+        return expression
 
     def function(*args: Any, **kwargs: Any) -> Any:
         if sizes and len(args) > 1:

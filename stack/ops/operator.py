@@ -86,10 +86,16 @@ class Face:
     method: bool = True
     layer: bool = False
     """Whether it is in the namespace of layers, `functional`, too."""
+    special: bool = False
+    """Whether it is in the namespace `special`."""
+    linalg: bool = False
+    """Whether it is in the namespace `linalg`."""
     sizes: bool = False
     """Whether its second parameter may be given as several arguments."""
     shares: bool = False
     """Whether results that only move elements of the first operand share its memory."""
+    waits: bool = False
+    """Whether it waits for values, which decide a shape: its expression takes tensors."""
     aten: str = ""
     onnx: str = ""
 

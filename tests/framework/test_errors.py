@@ -39,7 +39,6 @@ CASES = {
     "expand": (lambda: ht.ones(2, 3).expand(2, 4), r"expand: float32\[2, 3\] does not expand"),
     "index": (lambda: ht.ones(3)[3], "getitem: index 3 is out of range for dim 0 of size 3"),
     "indices": (lambda: ht.ones(3)[0, 0], r"getitem: 2 indices for float32\[3\]"),
-    "mask": (lambda: ht.ones(3)[ht.ones(3) > 0], r"getitem: a bool mask .*use where"),
     "text": (lambda: ht.ones(3)["a"], "getitem: cannot index with str"),
     "float index": (lambda: ht.ones(3)[ht.ones(1)], "getitem: an index tensor holds integers"),
     "bool minus": (lambda: ht.ones(2).bool() - ht.ones(2).bool(), "sub: - is not defined for bool"),

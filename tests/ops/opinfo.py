@@ -70,6 +70,8 @@ RANDOM = ("empty", "rand", "normal", "uniform", "exponential", "cauchy", "geomet
 FORMS: dict[str, Callable[..., Any]] = {
     "where": lambda x, condition, other: ht.where(condition, x, other),
     "nn.functional.embedding": lambda w, i, **more: F.embedding(i, w, **more),
+    "polygamma": lambda x, n: ht.polygamma(n, x),
+    "special.polygamma": lambda x, n: ht.special.polygamma(n, x),
     "__getitem__": lambda x, *index: x[index if len(index) > 1 else index[0]],
 }
 """Names whose OpInfo takes arguments in another order than the function."""

@@ -9,12 +9,15 @@ from stack.framework.expr import (
     create,
     elementwise,
     index,
+    linear,
     loss,
     movement,
     norm,
     pool,
     reduce,
+    resample,
     sort,
+    special,
 )
 from stack.framework.expr.public import of_tensors, publish
 from stack.ops import OPS
@@ -31,10 +34,13 @@ __all__ = [
     "create",
     "elementwise",
     "index",
+    "linear",
     "loss",
     "movement",
     "norm",
     "pool",
     "reduce",
+    "resample",
     "sort",
+    "special",
 ]

@@ -9,7 +9,8 @@ from hal.tile.node import Node
 from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
-from stack.framework.expr.contract import product_operands
+from stack.framework.expr import reduce as r
+from stack.framework.expr.contract import matmul, product_operands
 from stack.framework.expr.movement import lower
 from stack.framework.expr.operand import broadcast_shape, text
 from stack.framework.expr.reduce import softmax
@@ -35,6 +36,39 @@ def attention_weights(
     scores = g.matmul(q, g.transpose(k), dtype=wide)
     scores = e.mul(scores, 1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     return softmax(_masked(scores, attn_mask, is_causal), -1)
+
+
+def attended(
+    query: Node,
+    key: Node,
+    value: Node,
+    attn_mask: Node | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Node:
+    """attention_weights @ value. Rows without a key that the mask lets through give 0. With
+    enable_gqa each head of key and value, axis -3, serves as many of query's."""
+    if enable_gqa:
+        key, value = (_shared(x, query) for x in (key, value))
+    has_key = None
+    if attn_mask is not None:
+        is_open = attn_mask if attn_mask.dtype is DType.BOOL else e.ne(attn_mask, -math.inf)
+        has_key = r.any_(is_open, -1, keepdim=True)
+        free = True if attn_mask.dtype is DType.BOOL else 0.0
+        attn_mask = e.where(has_key, attn_mask, free)
+    weights = attention_weights(query, key, attn_mask, is_causal, scale)
+    found = matmul(g.cast(weights, value.dtype), value)
+    return found if has_key is None else e.where(has_key, found, 0.0)
+
+
+def _shared(x: Node, query: Node) -> Node:
+    heads, own = query.shape[-3], x.shape[-3]
+    if not own or heads % own:
+        raise TensorError(f"{heads} heads of query are no multiple of {own} of {text(x)}")
+    apart = g.reshape(x, (*x.shape[:-2], 1, *x.shape[-2:]))
+    grown = g.expand(apart, (*x.shape[:-2], heads // own, *x.shape[-2:]))
+    return g.reshape(grown, (*x.shape[:-3], heads, *x.shape[-2:]))
 
 
 def _masked(scores: Node, mask: Node | None, is_causal: bool) -> Node:

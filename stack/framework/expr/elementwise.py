@@ -367,7 +367,7 @@ def frac(x: Node) -> Node:
     return g.sub(x, g.trunc(x))
 
 
-@operator(aten="positive")
+@operator(shares=True, aten="positive")
 def positive(x: Node) -> Node:
     """x itself."""
     return x

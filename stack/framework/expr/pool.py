@@ -193,7 +193,8 @@ def _counting(masks: Sequence[Node], shape: tuple[int, ...]) -> Node:
     return counts
 
 
-def _adaptive_avg(d: int, input: Node, output_size: Any) -> Node:
+def adaptive_avg(d: int, input: Node, output_size: Any) -> Node:
+    """The means of the pieces into which d axes are cut."""
     x, lead, wanted, masks = _adaptive(d, input, output_size)
     counts = _counting(masks, x.shape)
     wide = g.cast(x, x.dtype.computed_in)
@@ -252,7 +253,7 @@ def _publish(d: int) -> None:
         )
 
     def adaptive_avg_pool(input: Node, output_size: Any) -> Node:
-        return _adaptive_avg(d, input, output_size)
+        return adaptive_avg(d, input, output_size)
 
     def adaptive_max_pool(input: Node, output_size: Any, return_indices: bool = False) -> Any:
         return _adaptive_max(d, input, output_size, return_indices)

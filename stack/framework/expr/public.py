@@ -41,6 +41,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 FUNCTIONS: dict[str, Public] = {}
 METHODS: dict[str, Public] = {}
 LAYERS: dict[str, Public] = {}
+SPECIAL: dict[str, Public] = {}
+LINALG: dict[str, Public] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +74,27 @@ def layer(name: str = "", **face: Any) -> Callable[[F], F]:
     return operator(name, function=False, method=False, layer=True, **face)
 
 
+def special(name: str = "", **face: Any) -> Callable[[F], F]:
+    """As `operator`, of what is in the namespace `special` alone."""
+    return operator(name, function=False, method=False, special=True, **face)
+
+
+def linalg(name: str = "", **face: Any) -> Callable[[F], F]:
+    """As `operator`, of what is in the namespace `linalg` alone."""
+    return operator(name, function=False, method=False, linalg=True, **face)
+
+
 def publish(public: Public) -> Public:
     """Put the row into the tables where its face belongs."""
     face = public.face
-    for wanted, table in ((face.function, FUNCTIONS), (face.method, METHODS), (face.layer, LAYERS)):
+    spaces = (
+        (face.function, FUNCTIONS),
+        (face.method, METHODS),
+        (face.layer, LAYERS),
+        (face.special, SPECIAL),
+        (face.linalg, LINALG),
+    )
+    for wanted, table in spaces:
         for name in public.names if wanted else ():
             assert name not in table, f"there is already an operator {name!r}"
             table[name] = public

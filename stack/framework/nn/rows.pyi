@@ -82,6 +82,8 @@ __all__ = [
     "Threshold",
     "TripletMarginLoss",
     "Unfold",
+    "Upsample",
+    "UpsamplingNearest2d",
 ]
 
 class AdaptiveAvgPool1d(Module):
@@ -677,5 +679,31 @@ class Unfold(Module):
         dilation: int | Sequence[int] = 1,
         padding: int | Sequence[int] = 0,
         stride: int | Sequence[int] = 1,
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class Upsample(Module):
+    """`functional.interpolate` with fixed settings."""
+
+    def __init__(
+        self,
+        size: int | Sequence[int] | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+        mode: str = "nearest",
+        align_corners: bool | None = None,
+        recompute_scale_factor: bool | None = None,
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class UpsamplingNearest2d(Module):
+    """`functional.interpolate` with fixed settings."""
+
+    def __init__(
+        self,
+        size: int | Sequence[int] | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+        align_corners: bool | None = None,
+        recompute_scale_factor: bool | None = None,
+        antialias: bool = False,
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...

@@ -1,0 +1,107 @@
+"""Operators that wait for values, because these decide how many elements their results have."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from hal.core.dtypes import DType
+from stack.framework.errors import TensorError
+from stack.framework.expr import compact
+from stack.framework.expr.public import FUNCTIONS, operator
+from stack.framework.tensor import Tensor, apply, call, expose
+
+
+@operator(waits=True, aten="nonzero", onnx="NonZero")
+def nonzero(x: Tensor, as_tuple: bool = False) -> Any:
+    """int64[count, axes]: where elements are not 0; as a tuple an index tensor for each axis.
+    Waits for their number."""
+    mask = x != 0 if x.dtype is not DType.BOOL else x
+    places = tuple(call(compact.places, mask, counted(mask)))
+    return places if as_tuple else apply(compact.columns, places, not x.ndim)
+
+
+@operator(waits=True, aten="argwhere")
+def argwhere(x: Tensor) -> Tensor:
+    """nonzero."""
+    found: Tensor = nonzero(x)
+    return found
+
+
+def counted(mask: Tensor) -> int:
+    """How many elements hold; waits for them."""
+    return int(mask.sum().item()) if mask.numel() else 0
+
+
+@operator(waits=True, aten="masked_select")
+def masked_select(x: Tensor, mask: Tensor) -> Tensor:
+    """x's elements where the mask holds, which broadcasts with it, in a row. Waits for their
+    number."""
+    wide, hit = call(compact.together, x, mask)
+    return apply(compact.selected, wide, hit, counted(hit))
+
+
+@operator(waits=True, aten="_unique2", onnx="Unique")
+def unique(
+    x: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The different elements in order, the place among them of each element, and how often each is
+    there. Waits for their number."""
+    if dim is not None:
+        raise TensorError("unique finds elements, not slices along a dim; compare x.numpy()'s")
+    flat = x.detach().flatten()
+    order = flat.argsort()
+    return _runs(flat[order], order, x, return_inverse, return_counts)
+
+
+@operator(waits=True, aten="unique_consecutive")
+def unique_consecutive(
+    x: Tensor,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The elements that differ from the one before, with places and numbers as in unique."""
+    if dim is not None and x.ndim != 1:
+        raise TensorError("unique_consecutive finds elements, not slices along a dim")
+    return _runs(x.detach().flatten(), None, x, return_inverse, return_counts)
+
+
+def _runs(
+    row: Tensor, order: Tensor | None, x: Tensor, return_inverse: bool, return_counts: bool
+) -> Any:
+    """The first element of each run of equal ones."""
+    first = apply(compact.first_of_runs, row)
+    count = counted(first)
+    values = apply(compact.selected, row, first, count)
+    if not (return_inverse or return_counts):
+        return values
+    inverse = counts = None
+    if return_inverse:
+        inverse = apply(compact.numbers, first, order).reshape(x.shape)
+    if return_counts:
+        counts = apply(compact.lengths, first, count)
+    return tuple(v for v in (values, inverse, counts) if v is not None)
+
+
+@operator(waits=True, aten="bincount")
+def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each of 0, 1, ... is in x, or the sums of their weights. Waits for the greatest."""
+    size = builtins.max(minlength, int(x.max().item()) + 1 if x.numel() else 0)
+    return apply(compact.tallied, x, weights, size)
+
+
+@operator(waits=True, aten="allclose")
+def allclose(
+    x: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    """Whether isclose holds for all elements. Waits for them."""
+    return bool(x.isclose(other, rtol, atol, equal_nan).all().item())
+
+
+for _public in [p for p in FUNCTIONS.values() if p.face.waits]:
+    expose(_public)

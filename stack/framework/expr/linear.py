@@ -1,0 +1,442 @@
+"""Linear algebra. Factorisations are unrolled over columns, whose steps are products of whole
+matrices, so they are meant for small matrices; gradients follow from the steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node
+from stack import ops as g
+from stack.framework.errors import TensorError
+from stack.framework.expr import elementwise as e
+from stack.framework.expr import reduce as r
+from stack.framework.expr.contract import matmul
+from stack.framework.expr.movement import diagonal, stack, tril, triu
+from stack.framework.expr.operand import Dims, as_float, axis, broadcast_shape, meet, text
+from stack.framework.expr.public import linalg, operator
+from stack.framework.store import barrier
+
+
+def _square(x: Node) -> int:
+    if len(x.shape) < 2 or x.shape[-1] != x.shape[-2]:
+        raise TensorError(f"needs square matrices, got {text(x)}")
+    return x.shape[-1]
+
+
+def _column(x: Node, j: int) -> Node:
+    return g.slice_axis(x, -1, j, j + 1)
+
+
+def _row(x: Node, i: int) -> Node:
+    return g.slice_axis(x, -2, i, i + 1)
+
+
+def _at(x: Node, i: int, j: int) -> Node:
+    return _column(_row(x, i), j)
+
+
+def _below(n: int, j: int, dtype: DType) -> Node:
+    """[n, 1]: 1 for rows below j."""
+    return g.reshape(g.cast(e.lt(j, g.arange(n)), dtype), (n, 1))
+
+
+def _eye(n: int, like: Node) -> Node:
+    rows = g.reshape(g.arange(n), (n, 1))
+    one = g.cast(e.eq(rows, g.arange(n)), like.dtype)
+    return g.broadcast(one, (*like.shape[:-2], n, n))
+
+
+# factorisations
+
+
+@operator("cholesky", aten="cholesky")
+def _cholesky_method(x: Node, upper: bool = False) -> Node:
+    """The lower triangular L with L @ L.T = x, or its transpose."""
+    return cholesky(x, upper=upper)
+
+
+@linalg(aten="linalg_cholesky")
+def cholesky(A: Node, *, upper: bool = False) -> Node:
+    """The lower triangular L with L @ L.T = A of a positive definite A, or its transpose."""
+    n = _square(A)
+    rest = e.mul(e.add(A, g.transpose(A)), 0.5)  # the gradient of a symmetric operand
+    columns = []
+    for j in range(n):
+        pivot = g.sqrt(_at(rest, j, j))
+        from_j = e.add(_below(n, j, A.dtype), _unit(n, j, A.dtype))
+        column = e.div(e.mul(_column(rest, j), from_j), pivot)
+        columns.append(column)
+        rest = e.sub(rest, matmul(column, g.transpose(column)))
+    found = g.concat(columns, len(A.shape) - 1) if columns else A
+    return g.transpose(found) if upper else found
+
+
+def _unit(n: int, j: int, dtype: DType) -> Node:
+    """[n, 1]: 1 at row j."""
+    return g.reshape(g.cast(e.eq(g.arange(n), j), dtype), (n, 1))
+
+
+@operator(aten="cholesky_solve")
+def cholesky_solve(x: Node, L: Node, upper: bool = False) -> Node:
+    """What L @ L.T (of an upper one L.T @ L) times gives x."""
+    low = g.transpose(L) if upper else L
+    return solve_triangular(g.transpose(low), solve_triangular(low, x, upper=False), upper=True)
+
+
+@operator(aten="cholesky_inverse")
+def cholesky_inverse(L: Node, upper: bool = False) -> Node:
+    """The inverse of L @ L.T, of an upper one of L.T @ L."""
+    return cholesky_solve(_eye(_square(L), L), L, upper)
+
+
+@linalg(aten="linalg_solve_triangular")
+def solve_triangular(
+    A: Node, B: Node, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Node:
+    """X with A @ X = B, or X @ A = B, of a triangular A."""
+    if not left:
+        turned = solve_triangular(
+            g.transpose(A), g.transpose(B), upper=not upper, unitriangular=unitriangular
+        )
+        return g.transpose(turned)
+    n = _square(A)
+    batch = broadcast_shape([A.shape[:-2], B.shape[:-2]])
+    a, b = (g.broadcast(v, (*batch, *v.shape[-2:])) for v in (A, B))
+    rows: list[Node | None] = [None] * n
+    rest = b
+    for k in range(n):
+        i = n - 1 - k if upper else k
+        one = _row(rest, i)
+        one = one if unitriangular else e.div(one, _at(a, i, i))
+        rows[i] = one
+        mask = g.cast(e.lt(g.arange(n), i) if upper else e.lt(i, g.arange(n)), A.dtype)
+        rest = e.sub(rest, matmul(e.mul(_column(a, i), g.reshape(mask, (n, 1))), one))
+    return g.concat([v for v in rows if v is not None], len(b.shape) - 2) if n else b
+
+
+@operator(function=True, method=True, aten="triangular_solve")
+def triangular_solve(
+    b: Node, A: Node, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> Any:
+    """(X with A @ X = b, A)."""
+    a = g.transpose(A) if transpose else A
+    up = upper != transpose
+    return [solve_triangular(a, b, upper=up, unitriangular=unitriangular), A]
+
+
+class LU(NamedTuple):
+    """P @ L @ U is the matrix."""
+
+    P: Any
+    L: Any
+    U: Any
+
+
+class Factors(NamedTuple):
+    """L without its diagonal and U in one matrix, and the rows exchanged, counted from 1."""
+
+    LU: Any
+    pivots: Any
+
+
+def _factored(A: Node, pivot: bool = True) -> tuple[Node, Node, list[Node]]:
+    """(L and U in one, the rows as they were, the row exchanged in each step)."""
+    rows, columns = A.shape[-2:]
+    x, swaps = A, []
+    order = g.broadcast(g.arange(rows), A.shape[:-1])
+    for j in range(min(rows, columns)):
+        size = g.abs(g.reshape(_column(barrier(x), j), x.shape[:-1]))
+        here = e.where(e.lt(g.arange(rows), j), -1.0, size)
+        best = g.argmax(here, -1) if pivot else g.full((*x.shape[:-2], 1), j, DType.I64)
+        swaps.append(best)
+        number = g.arange(rows)
+        place = e.where(e.eq(number, best), j, e.where(e.eq(number, j), best, number))
+        x = g.gather(x, place, len(x.shape) - 2, batch=True) if pivot else x
+        order = g.gather(order, place, len(order.shape) - 1, batch=True) if pivot else order
+        below = _below(rows, j, A.dtype)
+        factor = e.mul(e.div(_column(x, j), _at(x, j, j)), below)
+        after = g.cast(e.lt(j, g.arange(columns)), A.dtype)
+        x = e.sub(x, matmul(factor, e.mul(_row(x, j), after)))
+        at_j = g.cast(e.eq(g.arange(columns), j), A.dtype)
+        old = e.mul(_column(x, j), below)
+        x = e.add(x, e.mul(e.sub(factor, old), at_j))
+    return x, order, swaps
+
+
+def _parts(packed: Node) -> tuple[Node, Node]:
+    """L and U."""
+    rows, columns = packed.shape[-2:]
+    k = min(rows, columns)
+    low = tril(g.slice_axis(packed, -1, 0, k), -1)
+    unit = g.cast(e.eq(g.reshape(g.arange(rows), (rows, 1)), g.arange(k)), packed.dtype)
+    return e.add(low, unit), triu(g.slice_axis(packed, -2, 0, k))
+
+
+@linalg(aten="linalg_lu")
+def lu(A: Node, *, pivot: bool = True) -> Any:
+    """P @ L @ U = A: rows exchanged, lower with a unit diagonal, upper."""
+    packed, order, _ = _factored(A, pivot)
+    rows = A.shape[-2]
+    column = g.reshape(order, (*order.shape[:-1], 1, rows))
+    exchanged = g.cast(e.eq(g.reshape(g.arange(rows), (rows, 1)), column), A.dtype)
+    low, up = _parts(packed)
+    return LU(exchanged, low, up)
+
+
+def _pivots(A: Node, swaps: Sequence[Node]) -> Node:
+    found = g.concat(list(swaps), len(A.shape) - 2)
+    return g.cast(e.add(found, 1), DType.I32)
+
+
+@linalg(aten="linalg_lu_factor")
+def lu_factor(A: Node, *, pivot: bool = True) -> Any:
+    """lu in one matrix, and the rows that were exchanged, counted from 1."""
+    packed, _, swaps = _factored(A, pivot)
+    return Factors(packed, _pivots(A, swaps))
+
+
+@linalg(aten="linalg_det")
+def det(A: Node) -> Node:
+    """The determinant."""
+    packed, _, swaps = _factored(A)
+    return g.reshape(e.mul(_sign(A, swaps), r.prod(diagonal(packed, 0, -2, -1), -1)), A.shape[:-2])
+
+
+def _sign(A: Node, swaps: Sequence[Node]) -> Node:
+    """-1 to the number of exchanges."""
+    total = g.full(A.shape[:-2], 1, A.dtype)
+    for j, best in enumerate(swaps):
+        moved = e.ne(g.reshape(best, A.shape[:-2]), j)
+        total = e.where(moved, g.neg(total), total)
+    return total
+
+
+class SignLog(NamedTuple):
+    sign: Any
+    logabsdet: Any
+
+
+@linalg(aten="linalg_slogdet")
+def slogdet(A: Node) -> Any:
+    """The sign of the determinant, and the logarithm of its size."""
+    packed, _, swaps = _factored(A)
+    on = diagonal(packed, 0, -2, -1)
+    sign = e.mul(_sign(A, swaps), r.prod(e.sign(on), -1))
+    return SignLog(barrier(sign), r.sum(g.log(g.abs(on)), -1))
+
+
+@operator(aten="logdet")
+def logdet(x: Node) -> Node:
+    """The logarithm of the determinant; NaN if it is negative."""
+    sign, size = slogdet(x)
+    return e.where(e.lt(sign, 0), math.nan, size)
+
+
+@linalg(aten="linalg_solve")
+def solve(A: Node, B: Node, *, left: bool = True) -> Node:
+    """X with A @ X = B, or X @ A = B; B may hold vectors."""
+    if not left:
+        return g.transpose(solve(g.transpose(A), g.transpose(B)))
+    n = _square(A)
+    is_vector = len(B.shape) == 1 or (len(B.shape) + 1 == len(A.shape) and B.shape == A.shape[:-1])
+    b = g.reshape(B, (*B.shape, 1)) if is_vector else B
+    batch = broadcast_shape([A.shape[:-2], b.shape[:-2]])
+    a, b = (g.broadcast(v, (*batch, *v.shape[-2:])) for v in (A, b))
+    packed, order, _ = _factored(a)
+    low, up = _parts(packed)
+    moved = g.gather(b, order, len(b.shape) - 2, batch=True) if n else b
+    half = solve_triangular(low, moved, upper=False, unitriangular=True)
+    x = solve_triangular(up, half, upper=True)
+    return g.reshape(x, x.shape[:-1]) if is_vector else x
+
+
+@linalg(aten="linalg_inv")
+def inv(A: Node) -> Node:
+    """The inverse."""
+    return solve(A, _eye(_square(A), A))
+
+
+@operator(aten="inverse")
+def inverse(x: Node) -> Node:
+    """The inverse."""
+    return inv(x)
+
+
+class QR(NamedTuple):
+    Q: Any
+    R: Any
+
+
+@linalg(aten="linalg_qr")
+def qr(A: Node, mode: str = "reduced") -> Any:
+    """Q @ R = A by Householder's reflections: orthogonal columns, upper triangular. Mode "complete"
+    gives a square Q, "r" none."""
+    if mode not in ("reduced", "complete", "r"):
+        raise TensorError(f'mode is "reduced", "complete" or "r", got {mode!r}')
+    rows, columns = A.shape[-2:]
+    k = min(rows, columns)
+    x, q = A, _eye(rows, A)
+    for j in range(min(k, rows - 1)):
+        v = e.mul(_column(x, j), e.add(_below(rows, j, A.dtype), _unit(rows, j, A.dtype)))
+        size = g.sqrt(r.sum(e.square(v), -2, keepdim=True))
+        pivot = _at(x, j, j)
+        turned = e.where(e.lt(pivot, 0), g.neg(size), size)
+        v = e.add(v, e.mul(_unit(rows, j, A.dtype), turned))
+        scale = e.div(2.0, r.sum(e.square(v), -2, keepdim=True))
+        x = e.sub(x, e.mul(scale, matmul(v, matmul(g.transpose(v), x))))
+        q = e.sub(q, e.mul(scale, matmul(matmul(q, v), g.transpose(v))))
+    if mode != "complete":
+        x, q = g.slice_axis(x, -2, 0, k), g.slice_axis(q, -1, 0, k)
+    return QR(g.full((0,), 0, A.dtype) if mode == "r" else q, triu(x))
+
+
+@operator("qr", function=True, method=True, aten="qr")
+def _qr_function(x: Node, some: bool = True) -> Any:
+    """linalg.qr; without `some` with a square Q."""
+    return qr(x, "reduced" if some else "complete")
+
+
+# norms and products
+
+
+@linalg(aten="linalg_vector_norm")
+def vector_norm(
+    x: Node, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Node:
+    """The norm of order ord over axes."""
+    return r.norm(x if dtype is None else g.cast(x, dtype), ord, dim, keepdim)
+
+
+@linalg(aten="linalg_vecdot")
+def vecdot(x: Node, y: Node, *, dim: int = -1) -> Node:
+    """The sums of products along an axis."""
+    a, b = meet(x, y)
+    return r.sum(g.mul(a, b), dim, dtype=a.dtype)
+
+
+@linalg("cross", aten="linalg_cross")
+def cross_last(input: Node, other: Node, *, dim: int = -1) -> Node:
+    """The cross products of vectors of three along an axis."""
+    return cross(input, other, dim)
+
+
+@operator(aten="cross")
+def cross(x: Node, other: Node, dim: int | None = None) -> Node:
+    """The cross products of vectors of three along an axis: the first one of three elements."""
+    a, b = meet(x, other)
+    at = a.shape.index(3) if dim is None else axis(dim, len(a.shape))
+    if a.shape[at] != 3:
+        raise TensorError(f"dim {dim} of {text(a)} has no three elements")
+
+    def turned(v: Node, by: int) -> Node:
+        pieces = [g.slice_axis(v, at, by, 3), g.slice_axis(v, at, 0, by)]
+        return g.concat(pieces, at)
+
+    return g.sub(g.mul(turned(a, 1), turned(b, 2)), g.mul(turned(a, 2), turned(b, 1)))
+
+
+@linalg("diagonal", aten="linalg_diagonal")
+def diagonal_last(A: Node, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Node:
+    """The diagonals of the last two axes."""
+    return diagonal(A, offset, dim1, dim2)
+
+
+@linalg(aten="linalg_multi_dot")
+def multi_dot(tensors: Sequence[Node]) -> Node:
+    """The product of matrices, from the left; the first and last may be vectors."""
+    product = tensors[0]
+    for x in tensors[1:]:
+        product = matmul(product, x)
+    return product
+
+
+@linalg("matrix_power", aten="linalg_matrix_power")
+def _matrix_power(A: Node, n: int) -> Node:
+    """A times itself n times, of its inverse for a negative n."""
+    return matrix_power(A, n)
+
+
+@operator(aten="matrix_power")
+def matrix_power(x: Node, n: int) -> Node:
+    """x times itself n times, of its inverse for a negative n."""
+    size = _square(x)
+    if n < 0:
+        return matrix_power(inv(x), -n)
+    if n == 0:
+        return _eye(size, x)
+    half = matrix_power(x, n // 2) if n > 1 else x
+    square = matmul(half, half) if n > 1 else x
+    return matmul(square, x) if n > 1 and n % 2 else square
+
+
+@linalg(aten="linalg_vander")
+def vander(x: Node, *, N: int | None = None) -> Node:
+    """The powers 0 to N - 1 of each element along a new last axis."""
+    x = x if x.shape else g.reshape(x, (1,))
+    n = x.shape[-1] if N is None else N
+    powers = [g.full_like(x, 1)]
+    for _ in range(n - 1):
+        powers.append(e.mul(powers[-1], x))
+    return stack(powers[:n], -1)
+
+
+@operator("matrix_exp", aten="linalg_matrix_exp")
+def matrix_exp(x: Node) -> Node:
+    """The exponential of square matrices: Taylor's series of x / 2 ** 8, squared eight times."""
+    n = _square(x)
+    small = e.mul(as_float(x), 2.0**-8)
+    total = term = _eye(n, small)
+    for k in range(1, 9):
+        term = e.mul(matmul(term, small), 1 / k)
+        total = e.add(total, term)
+    for _ in range(8):
+        total = matmul(total, total)
+    return total
+
+
+@linalg(aten="linalg_matrix_norm")
+def matrix_norm(
+    A: Node,
+    ord: Any = "fro",
+    dim: Sequence[int] = (-2, -1),
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+) -> Node:
+    """The norm of matrices: "fro", or the greatest (least) sum of sizes of columns for 1 (-1), of
+    rows for inf (-inf)."""
+    x = A if dtype is None else g.cast(A, dtype)
+    rows, columns = (axis(d, len(x.shape)) for d in dim)
+    if ord == "fro":
+        return r.norm(x, 2, (rows, columns), keepdim)
+    if ord not in (1, -1, math.inf, -math.inf):
+        raise TensorError(f"the norm {ord!r} needs singular values, which are not here")
+    along, over = (rows, columns) if abs(ord) == 1 else (columns, rows)
+    sums = r.sum(g.abs(x), along, keepdim=True)
+    found = (r.amax if ord > 0 else r.amin)(sums, over, keepdim=True)
+    gone = sorted((rows, columns))
+    shape = [n for i, n in enumerate(x.shape) if i not in gone]
+    return found if keepdim else g.reshape(found, shape)
+
+
+@linalg("norm", aten="linalg_norm")
+def _any_norm(
+    A: Node,
+    ord: Any = None,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+) -> Node:
+    """vector_norm along one axis or of all elements, else matrix_norm."""
+    x = A if dtype is None else g.cast(A, dtype)
+    if ord is None:
+        return r.norm(x, 2, dim, keepdim)
+    is_matrix = len(x.shape) == 2 if dim is None else not isinstance(dim, int) and len(dim) == 2
+    if is_matrix:
+        both = (-2, -1) if dim is None or isinstance(dim, int) else dim
+        return matrix_norm(x, ord, both, keepdim)
+    return r.norm(x, ord, dim, keepdim)

@@ -1,0 +1,14 @@
+"""Linear algebra, from the table of operators. The types are generated."""
+
+from typing import Any
+
+from stack.framework.expr.public import LINALG
+from stack.framework.tensor import function_of
+
+__all__ = sorted(LINALG)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LINALG:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return function_of(LINALG[name])

@@ -1,0 +1,105 @@
+"""Generated from the table of operators by `python -m stack.framework.stubs`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hal.core.dtypes import DType
+from stack.framework.tensor import Tensor
+
+Scalar = float | int | bool
+__all__ = [
+    "cholesky",
+    "cross",
+    "det",
+    "diagonal",
+    "inv",
+    "lu",
+    "lu_factor",
+    "matrix_norm",
+    "matrix_power",
+    "multi_dot",
+    "norm",
+    "qr",
+    "slogdet",
+    "solve",
+    "solve_triangular",
+    "vander",
+    "vecdot",
+    "vector_norm",
+]
+
+def cholesky(A: Tensor, upper: bool = False) -> Tensor:
+    """The lower triangular L with L @ L.T = A of a positive definite A, or its transpose."""
+
+def cross(input: Tensor, other: Tensor, dim: int = -1) -> Tensor:
+    """The cross products of vectors of three along an axis."""
+
+def det(A: Tensor) -> Tensor:
+    """The determinant."""
+
+def diagonal(A: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """The diagonals of the last two axes."""
+
+def inv(A: Tensor) -> Tensor:
+    """The inverse."""
+
+def lu(A: Tensor, pivot: bool = True) -> Any:
+    """P @ L @ U = A: rows exchanged, lower with a unit diagonal, upper."""
+
+def lu_factor(A: Tensor, pivot: bool = True) -> Any:
+    """lu in one matrix, and the rows that were exchanged, counted from 1."""
+
+def matrix_norm(
+    A: Tensor,
+    ord: Any = "fro",
+    dim: Sequence[int] = (-2, -1),
+    keepdim: bool = False,
+    dtype: DType | None = None,
+) -> Tensor:
+    """The norm of matrices: "fro", or the greatest (least) sum of sizes of columns for 1 (-1),
+    of rows for inf (-inf)."""
+
+def matrix_power(A: Tensor, n: int) -> Tensor:
+    """A times itself n times, of its inverse for a negative n."""
+
+def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
+    """The product of matrices, from the left; the first and last may be vectors."""
+
+def norm(
+    A: Tensor,
+    ord: Any = None,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+) -> Tensor:
+    """vector_norm along one axis or of all elements, else matrix_norm."""
+
+def qr(A: Tensor, mode: str = "reduced") -> Any:
+    """Q @ R = A by Householder's reflections: orthogonal columns, upper triangular. Mode
+    "complete" gives a square Q, "r" none."""
+
+def slogdet(A: Tensor) -> Any:
+    """The sign of the determinant, and the logarithm of its size."""
+
+def solve(A: Tensor, B: Tensor, left: bool = True) -> Tensor:
+    """X with A @ X = B, or X @ A = B; B may hold vectors."""
+
+def solve_triangular(
+    A: Tensor, B: Tensor, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
+    """X with A @ X = B, or X @ A = B, of a triangular A."""
+
+def vander(x: Tensor, N: int | None = None) -> Tensor:
+    """The powers 0 to N - 1 of each element along a new last axis."""
+
+def vecdot(x: Tensor, y: Tensor, dim: int = -1) -> Tensor:
+    """The sums of products along an axis."""
+
+def vector_norm(
+    x: Tensor,
+    ord: float = 2,
+    dim: int | Sequence[int] | None = None,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+) -> Tensor:
+    """The norm of order ord over axes."""
