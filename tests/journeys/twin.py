@@ -30,7 +30,7 @@ from corpus import load, pairs, shard_of
 from gpt import GPTConfig
 
 SIZES = {"LAYERS": "layers", "WIDTH": "width", "HEADS": "heads", "CONTEXT": "context"}
-RUN = train_gpt.Run("cpu:0", 100, "float32", (), Path(), "never", 10**9, None, None, seed=1)
+RUN = train_gpt.Run("cpu:0", 100, "float32", (), Path(), "never", 10**9, None, None, None, seed=1)
 
 
 @dataclass(frozen=True)
