@@ -19,8 +19,7 @@ from stack.scheduler.topology import DeviceTree, Domain, Fit, lowest
 
 class Books:
     """One cluster's state. `woken` are buckets that something has changed for, `out` the decisions
-    of the event that is handled, `barred` whether the last job that was tried lacked nothing but
-    its turn before a reservation."""
+    of the event that is handled."""
 
     def __init__(self, queues: Sequence[QueueSpec], levels: Sequence[str], rules: Rules) -> None:
         self.rules = rules
@@ -41,7 +40,6 @@ class Books:
         self.woken: dict[Bucket, None] = {}
         self.users: dict[str, Tally] = defaultdict(Tally)
         self.use = Use({}, self.users)
-        self.barred = False
         self.now = -math.inf
         self.out: list[Decision] = []
 

@@ -23,10 +23,24 @@ class Fitting:
     fits: list[tuple[DeviceTree, Fit]]
 
 
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """What a job waits for; `barred` says that it lacks nothing but its turn before a
+    reservation."""
+
+    blockers: tuple[Blocker, ...]
+    barred: bool
+
+
 def start_waiting(books: Books) -> None:
     """Try the first of every bucket that something has changed for, in order."""
     if books.rules.backfill is Backfill.CONSERVATIVE:
-        _pass_with_profile(books)
+        # Give every waiting job in order the first time at which it fits, and start those whose
+        # time is now. Kinds are counted whole: a job that its domain has no room for goes on
+        # waiting
+        while books.woken or _overtaken(books):
+            books.woken.clear()
+            _one_pass_with_profile(books)
         return
     while books.woken or _overtaken(books):
         heap = []
@@ -109,11 +123,11 @@ def _attempt(books: Books, gang: Gang, key: tuple[float, ...]) -> tuple[Blocker,
         gang.ranks, gang.due = place.ranks, not key[0]
         start(books, gang)
         return ()
-    if not books.barred:
+    if not place.barred:
         if promise(books, gang, key):
             return ()
-        _reserve(books, gang, key, place)
-    return place
+        _reserve(books, gang, key, place.blockers)
+    return place.blockers
 
 
 def _turn(books: Books, gang: Gang, key: tuple[float, ...]) -> tuple[Blocker, ...]:
@@ -130,14 +144,14 @@ def _turn(books: Books, gang: Gang, key: tuple[float, ...]) -> tuple[Blocker, ..
     return (queue.turn,)
 
 
-def _place(books: Books, gang: Gang, key: tuple[float, ...]) -> Fitting | tuple[Blocker, ...]:
+def _place(books: Books, gang: Gang, key: tuple[float, ...]) -> Fitting | Lacking:
     """Where a job can start now, with as many ranks as it wants and finds; else what it
     lacks."""
     spec = gang.spec
     lacks: list[Blocker] = []
     found: list[tuple[DeviceTree, Fit]] = []
     total = 0
-    books.barred = True
+    barred = True
     for kind in spec.kinds:
         tree = books.trees.get(kind)
         if tree is None:
@@ -154,7 +168,7 @@ def _place(books: Books, gang: Gang, key: tuple[float, ...]) -> Fitting | tuple[
                 if allowed < fewest:
                     lacks.append(gang.queue.cohort.blocker)
                     continue
-        books.barred = False
+        barred = False
         if allowed < fewest:
             lacks.append(gang.queue.cohort.blocker)
             continue
@@ -170,7 +184,7 @@ def _place(books: Books, gang: Gang, key: tuple[float, ...]) -> Fitting | tuple[
         lacks += [books.pools[kind], gang.queue.cohort.blocker]
     if total >= spec.fewest:
         return Fitting(total, found)
-    return tuple(dict.fromkeys(lacks))
+    return Lacking(tuple(dict.fromkeys(lacks)), barred)
 
 
 def _unreserved(
@@ -225,15 +239,6 @@ def _reserve(books: Books, gang: Gang, key: tuple[float, ...], lacks: tuple[Bloc
         if held is None or not held.bars(gang, key):
             tree = books.trees[kind]
             books.reserved[kind] = reserve(gang, key, tree, books.running[kind], books.now)
-
-
-def _pass_with_profile(books: Books) -> None:
-    """Give every waiting job in order the first time at which it fits, and start those whose
-    time is now. Kinds are counted whole: a job that its domain has no room for goes on
-    waiting."""
-    while books.woken or _overtaken(books):
-        books.woken.clear()
-        _one_pass_with_profile(books)
 
 
 def _one_pass_with_profile(books: Books) -> None:
