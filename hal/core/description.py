@@ -82,8 +82,8 @@ class SpaceKind(Enum):
 class MemorySpace:
     """A memory of the device. `nbytes` is its size; `granularity` the alignment in bytes of every
     allocation; `dma_only` says that instances reach global memory from it by `copy` statements
-    alone; `bandwidth` the bytes/s that all instances together can read and write, 0 where not
-    known."""
+    alone; `bandwidth` the bytes/s that all instances together can read and write, and `latency`
+    the seconds of a `copy` from it to a scratchpad besides its bytes, 0 where not known."""
 
     name: str
     kind: SpaceKind
@@ -93,6 +93,7 @@ class MemorySpace:
     coherent: bool = True
     dma_only: bool = False
     bandwidth: float = 0.0
+    latency: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

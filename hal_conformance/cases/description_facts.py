@@ -122,8 +122,9 @@ def _(rig: Rig) -> None:
         expect.that(space.nbytes > 0, f"{space.name} has {space.nbytes} bytes")
         step = space.granularity
         expect.that(type(step) is int and step > 0, f"{space.name} is aligned to {step}")
-        rate = space.bandwidth
+        rate, wait_s = space.bandwidth, space.latency
         expect.that(rate >= 0 and math.isfinite(rate), f"{space.name} moves {rate} bytes/s")
+        expect.that(wait_s >= 0 and math.isfinite(wait_s), f"{space.name} waits for {wait_s} s")
         if space.kind is SpaceKind.SCRATCHPAD:
             expect.that(not space.host_visible, f"scratchpad {space.name} is host-visible")
     largest = max(s.nbytes for s in spaces if s.kind is not SpaceKind.SCRATCHPAD)

@@ -25,20 +25,19 @@ RESERVE_NBYTES = 32 << 10
 """What is left in a scratchpad for the tiles of an epilogue, and for the stack."""
 TILES = 6
 """Tiles that an epilogue of few operations has in the scratchpad at once."""
-BANDWIDTH = 48e9
-"""Bytes/s between main memory and the scratchpads, of which the contract has no fact."""
 SMALL = 8
 """Rows, columns and steps that are enough to work on at once."""
-LINE_NBYTES = 128
-"""A shorter piece of a row costs as much."""
 CORE_RATE = 1e9
-"""Operations/s of a core whose device tells no rate."""
-PART_S = 2e-8
-"""Seconds that memory takes to change a line in part, one after the other."""
-TURN_S = 3e-7
-"""Seconds for which cores wait for each other when they pass pieces on."""
-BLOCK_S = 2e-6
-"""Seconds in which the first piece comes and nothing is computed."""
+"""Operations/s of a core, and bytes/s of a memory, whose device tells none."""
+COPIED = 0.94
+"""What copies of all cores get of a memory's bandwidth."""
+PART = 0.1
+"""What memory takes to change a line in part, one after the other, of its latency."""
+STEP, PASS = 0.53, 1.6
+"""For how much of memory's latency a step waits: of a core alone, and of cores that wait for each
+other to pass pieces on."""
+FIRST = 10.6
+"""In how many latencies the first pieces come to all cores, and nothing is computed."""
 
 _ROWS = (*range(1, 8), 8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 160, 192)
 _COLUMNS = (4, 8, 16, 32, 48, 64, 80, 96, 128, 160, 192)
@@ -61,12 +60,16 @@ class MeshBlock:
 @dataclass(frozen=True, slots=True)
 class Cores:
     """The facts of a device that a cut depends on, for operands of some elements: the mesh, the
-    operations/s of a core, the elements of a vector, the bytes of an element in memory, whether it
-    is converted before it is multiplied, the bytes for pieces and sums, and the tiles of an
-    epilogue."""
+    operations/s of a core; of main memory the bytes/s, the latency in s and the bytes of a line,
+    of which a shorter piece costs as much; the elements of a vector, the bytes of an element in
+    memory, whether it is converted before it is multiplied, the bytes for pieces and sums, and the
+    tiles of an epilogue."""
 
     mesh: tuple[int, int]
     rate: float
+    bandwidth: float
+    latency: float
+    line_nbytes: int
     lanes: int
     nbytes: int
     converted: bool
@@ -80,7 +83,7 @@ class Cores:
 
 def cores_of(info: DeviceInfo, elements: Elements, accumulate: DType) -> Cores:
     """The cores of a device with a mesh, for operands of such elements and sums of a type."""
-    space = info.space(SpaceKind.SCRATCHPAD)
+    space, memory = info.space(SpaceKind.SCRATCHPAD), info.space(SpaceKind.GLOBAL)
     rows, columns = info.limits.mesh
     each = info.dtypes.get(elements.multiplied, 0.0) / (rows * columns) or CORE_RATE
     lanes = max(1, info.limits.vector_nbytes // elements.multiplied.nbytes)
@@ -89,6 +92,9 @@ def cores_of(info: DeviceInfo, elements: Elements, accumulate: DType) -> Cores:
     return Cores(
         info.limits.mesh,
         each,
+        COPIED * ((memory.bandwidth if memory else 0.0) or CORE_RATE),
+        memory.latency if memory else 0.0,
+        memory.granularity if memory else 1,  # allocations begin at lines
         lanes,
         elements.stored.nbytes,
         converted,
@@ -153,7 +159,7 @@ def scratch_nbytes(shape: MatmulShape, cores: Cores, b: MeshBlock) -> int:
 def estimated_s(shape: MatmulShape, cores: Cores, b: MeshBlock) -> float:
     """Seconds of the whole product, where the next pieces come while cores multiply."""
     step = max(_compute_s(cores, b), _transfer_s(shape, cores, b))
-    one = BLOCK_S + ceil_div(shape.k, b.depth) * step + _results_s(shape, cores, b)
+    one = FIRST * cores.latency + ceil_div(shape.k, b.depth) * step + _results_s(shape, cores, b)
     return _rounds(shape, cores, b) * one
 
 
@@ -163,9 +169,10 @@ def _results_s(shape: MatmulShape, cores: Cores, b: MeshBlock) -> float:
     runs, nbytes = b.rows, width * min(b.columns, shape.n)
     if b.columns >= shape.n:
         runs, nbytes = b.rows // b.lines, nbytes * b.lines
-    whole = nbytes % LINE_NBYTES == 0 and shape.n * width % LINE_NBYTES == 0
-    parts = 0 if whole else 1 if nbytes < LINE_NBYTES else 2
-    return cores.count * runs * (nbytes / BANDWIDTH + parts * PART_S)
+    line = cores.line_nbytes
+    whole = nbytes % line == 0 and shape.n * width % line == 0
+    parts = 0 if whole else 1 if nbytes < line else 2
+    return cores.count * runs * (nbytes / cores.bandwidth + parts * PART * cores.latency)
 
 
 def _rounds(shape: MatmulShape, cores: Cores, b: MeshBlock) -> int:
@@ -180,7 +187,7 @@ def _compute_s(cores: Cores, b: MeshBlock) -> float:
     columns = round_up(b.columns, cores.lanes)
     rows, vectors = min(ROWS, b.rows), min(VECTORS, columns // cores.lanes)
     slower = max(1.0, (rows + vectors) / (rows * vectors))
-    wait = TURN_S if b.together else TURN_S / 3
+    wait = cores.latency * (PASS if b.together else STEP)
     return 2 * b.rows * columns * b.depth * slower / cores.rate + wait
 
 
@@ -189,9 +196,9 @@ def _transfer_s(shape: MatmulShape, cores: Cores, b: MeshBlock) -> float:
     down, across = cores.mesh if b.together else (cores.count, cores.count)
     left = down * _lines_nbytes(cores, shape.a_contiguous == "k", b.depth, b.rows)
     right = across * _lines_nbytes(cores, shape.b_contiguous == "k", b.depth, b.columns)
-    return (left + right) / BANDWIDTH
+    return (left + right) / cores.bandwidth
 
 
 def _lines_nbytes(cores: Cores, along_depth: bool, depth: int, other: int) -> int:
     run, count = (depth, other) if along_depth else (other, depth)
-    return count * max(LINE_NBYTES, run * cores.nbytes)
+    return count * max(cores.line_nbytes, run * cores.nbytes)

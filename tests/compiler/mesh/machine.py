@@ -14,7 +14,7 @@ def meshed(rows: int, columns: int, scratch_nbytes: int = 64 << 10) -> DeviceInf
     count = rows * columns
     limits = replace(SIMD.limits, instances=count, vector_nbytes=64, mesh=(rows, columns))
     spaces = (
-        MemorySpace("global", SpaceKind.GLOBAL, 1 << 34, 64),
+        MemorySpace("global", SpaceKind.GLOBAL, 1 << 34, 128, bandwidth=51.2e9, latency=1.88e-7),
         MemorySpace("scratch", SpaceKind.SCRATCHPAD, scratch_nbytes, 64, dma_only=True),
     )
     rates = {DType.F64: 36e9, DType.F32: 36e9, DType.F16: 144e9}

@@ -85,10 +85,17 @@ def _limits(chip: Chip, choice: Choice, memory_nbytes: int) -> Limits:
 
 def _spaces(chip: Chip, memory_nbytes: int) -> tuple[MemorySpace, ...]:
     line, rate = chip.count("line_nbytes"), chip["memory_nbytes_s"]
+    latency = chip.seconds(chip["path_cycles"] + chip["read_cycles"])
     ldm = ldm_nbytes(chip)
     return (
         MemorySpace(
-            "memory", SpaceKind.GLOBAL, memory_nbytes, line, host_visible=True, bandwidth=rate
+            "memory",
+            SpaceKind.GLOBAL,
+            memory_nbytes,
+            line,
+            host_visible=True,
+            bandwidth=rate,
+            latency=latency,
         ),
         MemorySpace("ldm", SpaceKind.SCRATCHPAD, ldm, _LDM_GRANULARITY, dma_only=True),
     )
