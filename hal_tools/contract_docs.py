@@ -44,7 +44,10 @@ def _pages() -> Iterator[str]:
         tree = _tree(module)
         for node, after in zip(tree.body, [*tree.body[1:], ast.Pass()], strict=True):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                yield _class(node)
+                bases = ", ".join(ast.unparse(base) for base in node.bases)
+                head = f"### `{node.name}`" + (f" ({bases})" if bases else "")
+                parts = [head, ast.get_docstring(node) or "", _members(node)]
+                yield "\n\n".join(part for part in parts if part)
             match node, after:
                 case (
                     ast.Assign(targets=[ast.Name(name)]) | ast.AnnAssign(target=ast.Name(name)),
@@ -80,13 +83,6 @@ def _hook(hook: ast.FunctionDef) -> str:
     assert hook.returns is not None, "every hook says what it returns"
     signature = f"{hook.name}({', '.join(parameters)}) -> {ast.unparse(hook.returns)}"
     return f"### `{hook.name}`\n\n{_code(signature)}\n\n{ast.get_docstring(hook)}"
-
-
-def _class(node: ast.ClassDef) -> str:
-    bases = ", ".join(ast.unparse(base) for base in node.bases)
-    head = f"### `{node.name}`" + (f" ({bases})" if bases else "")
-    parts = [head, ast.get_docstring(node) or "", _members(node)]
-    return "\n\n".join(part for part in parts if part)
 
 
 def _members(node: ast.ClassDef) -> str:

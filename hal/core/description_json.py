@@ -56,7 +56,10 @@ def _info(table: Mapping[str, Any]) -> DeviceInfo:
         **{
             **table,
             "limits": _limits(table["limits"]),
-            "spaces": tuple(MemorySpace(**_of_kind(space)) for space in table["spaces"]),
+            "spaces": tuple(
+                MemorySpace(**{**space, "kind": SpaceKind(space["kind"])})
+                for space in table["spaces"]
+            ),
             "dtypes": {DType(name): rate for name, rate in table["dtypes"].items()},
             "numeric": _numeric(table["numeric"]),
             "formats": tuple(table["formats"]),
@@ -72,10 +75,6 @@ def _limits(table: Mapping[str, Any]) -> Limits:
     rows, columns = table.get("mesh", (1, 1))
     tuples = {"grid": (x, y, z), "caches": tuple(table["caches"]), "mesh": (rows, columns)}
     return Limits(**{**table, **tuples})
-
-
-def _of_kind(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {**table, "kind": SpaceKind(table["kind"])}
 
 
 def _numeric(table: Mapping[str, Any]) -> NumericProfile:

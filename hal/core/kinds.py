@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -47,7 +47,24 @@ def _misfit(what: str, value: object, hint: Any) -> str:
                 return misfit  # it is of the right class, and something inside is wrong
         return f"{what} must be {' or '.join(map(_named, hints))}, is {shown(value)}"
     if origin is not None:
-        return _misfit_inside(what, value, origin, get_args(hint))
+        args = get_args(hint)
+        if origin is Callable:
+            return "" if callable(value) else f"{what} must be a function, is {shown(value)}"
+        text = isinstance(value, str | bytes | bytearray | memoryview)
+        if not isinstance(value, origin) or text:
+            return f"{what} must be a {origin.__name__.lower()}, is {shown(value)}"
+        if isinstance(value, Mapping):
+            pairs = [(f"a key of {what}", key, args[0]) for key in value]
+            pairs += [(f"{what}[{shown(key)}]", item, args[1]) for key, item in value.items()]
+        elif origin is tuple and args[-1] is not Ellipsis:
+            if len(value) != len(args):
+                return f"{what} must have {len(args)} parts, is {shown(value)}"
+            pairs = [
+                (f"{what}[{i}]", *pair) for i, pair in enumerate(zip(value, args, strict=True))
+            ]
+        else:
+            pairs = [(f"{what}[{i}]", item, args[0]) for i, item in enumerate(value)]
+        return next(filter(None, (_misfit(*pair) for pair in pairs)), "")
     if hint is int:
         fits = isinstance(value, int) and not isinstance(value, bool)
         if fits and not -MOST <= value <= MOST:  # type: ignore[operator]
@@ -59,24 +76,6 @@ def _misfit(what: str, value: object, hint: Any) -> str:
     if not fits:
         return f"{what} must be {_named(hint)}, is {shown(value)}"
     return _misfit_of_fields(what, value) if is_dataclass(value) else ""
-
-
-def _misfit_inside(what: str, value: object, origin: Any, args: Sequence[Any]) -> str:
-    if origin is Callable:
-        return "" if callable(value) else f"{what} must be a function, is {shown(value)}"
-    text = isinstance(value, str | bytes | bytearray | memoryview)
-    if not isinstance(value, origin) or text:
-        return f"{what} must be a {origin.__name__.lower()}, is {shown(value)}"
-    if isinstance(value, Mapping):
-        pairs = [(f"a key of {what}", key, args[0]) for key in value]
-        pairs += [(f"{what}[{shown(key)}]", item, args[1]) for key, item in value.items()]
-    elif origin is tuple and args[-1] is not Ellipsis:
-        if len(value) != len(args):
-            return f"{what} must have {len(args)} parts, is {shown(value)}"
-        pairs = [(f"{what}[{i}]", *pair) for i, pair in enumerate(zip(value, args, strict=True))]
-    else:
-        pairs = [(f"{what}[{i}]", item, args[0]) for i, item in enumerate(value)]
-    return next(filter(None, (_misfit(*pair) for pair in pairs)), "")
 
 
 def _misfit_of_fields(what: str, value: Any) -> str:

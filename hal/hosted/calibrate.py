@@ -60,8 +60,17 @@ class Texts:
 def measured(devices: Sequence[Device], texts: Texts) -> Mapping[str, float]:
     """The figures of the first device; `all_reduce` among all of them if there are several."""
     bench = Bench(devices[0], devices[0].create_timeline(False), texts)
+    empty, launch = bench.empty(), bench.device.launch
+
+    def try_once() -> float:
+        start_ns = time.perf_counter_ns()
+        point = launch(empty, (1, 1, 1), bench.timeline, ())
+        seconds = (time.perf_counter_ns() - start_ns) / 1e9
+        bench.wait(point)
+        return seconds
+
     figures = {
-        "launch_s": _launch_s(bench),
+        "launch_s": _median(try_once, 3 * TRIES),
         "round_trip_s": _round_trip_s(bench),
         "alloc_s": _median(lambda: _alloc_s(bench), 3 * TRIES),
         "load_s": median(_load_s(bench, number) for number in range(TRIES)),
@@ -131,19 +140,6 @@ def _seconds(work: Callable[[], object]) -> float:
     start_ns = time.perf_counter_ns()
     work()
     return (time.perf_counter_ns() - start_ns) / 1e9
-
-
-def _launch_s(bench: Bench) -> float:
-    empty, launch = bench.empty(), bench.device.launch
-
-    def try_once() -> float:
-        start_ns = time.perf_counter_ns()
-        point = launch(empty, (1, 1, 1), bench.timeline, ())
-        seconds = (time.perf_counter_ns() - start_ns) / 1e9
-        bench.wait(point)
-        return seconds
-
-    return _median(try_once, 3 * TRIES)
 
 
 def _round_trip_s(bench: Bench) -> float:

@@ -32,10 +32,9 @@ class Look:
     def listed(self) -> tuple[str, ...]:
         """A line for each device. Raises PluginError when no driver is installed or one is broken.
         A process looks once, as long as the variables stay."""
-        return _listed(self, tuple(sorted(v for v in os.environ.items() if self._decides(v[0]))))
-
-    def _decides(self, variable: str) -> bool:
-        return variable.startswith(self.variables)
+        return _listed(
+            self, tuple(sorted(v for v in os.environ.items() if v[0].startswith(self.variables)))
+        )
 
 
 @cache

@@ -66,7 +66,14 @@ class Timelines:
                     now_s = time.monotonic()
                     if now_s >= until_s:
                         return False
-                    self._pause(now_s - begin_s, until_s - now_s)
+                    waited_s = now_s - begin_s
+                    left_s = until_s - now_s
+                    flight, pause_s = self._session.flight, SLICE_S
+                    if flight.busy():
+                        flight.watch()
+                        pause_s = flight.pause_s(waited_s)
+                    if pause_s:
+                        self._session.changed.wait(min(left_s, pause_s))
             finally:
                 self._session.waiters -= 1
         self._session.give_back()
@@ -76,14 +83,6 @@ class Timelines:
         for point in points:
             self._session.flight.settle(point.timeline.native)
         return _over(points, wait_all)
-
-    def _pause(self, waited_s: float, left_s: float) -> None:
-        flight, pause_s = self._session.flight, SLICE_S
-        if flight.busy():
-            flight.watch()
-            pause_s = flight.pause_s(waited_s)
-        if pause_s:
-            self._session.changed.wait(min(left_s, pause_s))
 
     @hookimpl
     def timestamps(self, point: Point) -> Sequence[Span]:

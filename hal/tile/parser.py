@@ -27,7 +27,7 @@ from hal.tile.kernel import (
 )
 from hal.tile.node import Node, Type, node
 from hal.tile.operands import Operands
-from hal.tile.ops import OPS, Op
+from hal.tile.ops import OPS
 from hal.tile.place import INLINE
 from hal.tile.printer import HEADER
 from hal.tile.tokens import Token, Tokens
@@ -132,10 +132,6 @@ class _Parser:
         op = OPS.get(token.text)
         if op is None or op.name in INLINE:
             raise self._t.fail(f"an operation (load, gather, {', '.join(OPS)})", token)
-        self._o.call(name, self._expression(op))
-        return None
-
-    def _expression(self, op: Op) -> Node:
         operands: list[Node] = []
         for i in range(op.arity):
             if i:
@@ -146,7 +142,8 @@ class _Parser:
             self._t.expect(attr)
             self._t.expect("=")
             attrs[attr] = _ATTRIBUTES[attr](self._t)
-        return node(op.name, self._t.colon_type(), tuple(operands), **attrs)
+        self._o.call(name, node(op.name, self._t.colon_type(), tuple(operands), **attrs))
+        return None
 
     def _store(self) -> Statement:
         value = self._o.value()
@@ -216,9 +213,6 @@ class _Parser:
         if self._t.accept("carry"):
             self._t.expect("(")
             carry = self._t.items(")", self._carry)
-        return self._loop(index, bounds, carry)
-
-    def _loop(self, index: Token, bounds: list[Node], carry: list[tuple[Token, Node]]) -> For:
         with self._o.block():
             i = self._o.define(index, Type((), DType.I64))
             inside = [self._o.define(name, init.type) for name, init in carry]

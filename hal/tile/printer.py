@@ -67,7 +67,12 @@ class _Printer:
                 case For():
                     self._for(statement, at, depth)
                 case If():
-                    self._if(statement, at, depth)
+                    self._line(depth, f"if {self._use(statement.condition)} {{")
+                    self.block(statement.then, (*at, 0), depth + 1)
+                    if statement.orelse:
+                        self._line(depth, "} else {")
+                        self.block(statement.orelse, (*at, 1), depth + 1)
+                    self._line(depth, "}")
                 case _:
                     self._line(depth, self._simple(statement))
 
@@ -142,14 +147,6 @@ class _Printer:
             self._line(depth + 1, f"next {self._list([c.next for c in x.carried])}")
         results = ", ".join(self._define(c.result) for c in x.carried)
         self._line(depth, "}" + (f" -> {results}" if results else ""))
-
-    def _if(self, x: If, at: Position, depth: int) -> None:
-        self._line(depth, f"if {self._use(x.condition)} {{")
-        self.block(x.then, (*at, 0), depth + 1)
-        if x.orelse:
-            self._line(depth, "} else {")
-            self.block(x.orelse, (*at, 1), depth + 1)
-        self._line(depth, "}")
 
 
 def _attribute(value: str | int | tuple[int, ...]) -> str:

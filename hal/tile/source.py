@@ -15,19 +15,14 @@ def kernel_of(source: KernelSource) -> Kernel:
     none, for build options, and where entry or parameters are others than the source says."""
     if source.options:
         raise CompileError(f"{source.format} has no build options, got {dict(source.options)}")
-    kernel = _parsed(source.text)
-    if (kernel.name, kernel.params) != (source.entry, source.params):
-        text = f"the text is kernel {kernel.name} with {kernel.params}"
-        raise CompileError(f"{text}; asked was {source.entry} with {source.params}", text)
-    return kernel
-
-
-def _parsed(text: str) -> Kernel:
     try:
-        kernel = parse_kernel(text)
+        kernel = parse_kernel(source.text)
         verify(kernel)
     except TileTextError as error:
         raise CompileError(f"not a kernel: {error}", str(error), error.line) from error
     except (TileError, RecursionError) as error:
         raise CompileError(f"not a kernel: {error}", str(error)) from error
+    if (kernel.name, kernel.params) != (source.entry, source.params):
+        text = f"the text is kernel {kernel.name} with {kernel.params}"
+        raise CompileError(f"{text}; asked was {source.entry} with {source.params}", text)
     return kernel

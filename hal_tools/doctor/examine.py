@@ -49,7 +49,22 @@ def _of_plugin(found: Found, look: PluginLook) -> Iterator[Finding]:
         return
     yield from _of_manifest(found)
     yield from _of_look(found, look)
-    yield from _of_features(found, look)
+    assert found.manifest is not None, "a plugin that was looked at has a manifest"
+    promised = {feature.value for feature in found.manifest.features}
+    for device in look.opened:
+        if extra := sorted(set(device.features) - promised):
+            text = f"{device.name} declares {', '.join(extra)}, which its manifest lacks"
+            step = f"add to features in {_path(found)}, or take out of DeviceInfo.features"
+            yield Finding(found.name, "features", BAD, text, step)
+        for feature, instead in _SLOW_WITHOUT.items():
+            if feature.value not in device.features:
+                text = f"{device.name} does not declare {feature.value!r}: {instead}"
+                step = 'hal.open(..., wrappers=["validate", "fallbacks"]) counts how often'
+                yield Finding(found.name, "features", NOTE, text, step)
+        if device.guessed:
+            text = f"{device.name}: nobody has confirmed what it declares: {device.guessed}"
+            step = "give your device's numbers in its description; docs/formats.md says what for"
+            yield Finding(found.name, "describe", NOTE, text, step)
 
 
 def _failed_check(found: Found) -> str:
@@ -111,22 +126,3 @@ def _of_look(found: Found, look: PluginLook) -> Iterator[Finding]:
     if look.opened:
         names = ", ".join(device.name for device in look.opened)
         yield Finding(found.name, "open", OK, names)
-
-
-def _of_features(found: Found, look: PluginLook) -> Iterator[Finding]:
-    assert found.manifest is not None, "a plugin that was looked at has a manifest"
-    promised = {feature.value for feature in found.manifest.features}
-    for device in look.opened:
-        if extra := sorted(set(device.features) - promised):
-            text = f"{device.name} declares {', '.join(extra)}, which its manifest lacks"
-            step = f"add to features in {_path(found)}, or take out of DeviceInfo.features"
-            yield Finding(found.name, "features", BAD, text, step)
-        for feature, instead in _SLOW_WITHOUT.items():
-            if feature.value not in device.features:
-                text = f"{device.name} does not declare {feature.value!r}: {instead}"
-                step = 'hal.open(..., wrappers=["validate", "fallbacks"]) counts how often'
-                yield Finding(found.name, "features", NOTE, text, step)
-        if device.guessed:
-            text = f"{device.name}: nobody has confirmed what it declares: {device.guessed}"
-            step = "give your device's numbers in its description; docs/formats.md says what for"
-            yield Finding(found.name, "describe", NOTE, text, step)

@@ -51,7 +51,13 @@ class Case:
 def cases(rows: int = ROWS, columns: int = COLUMNS) -> Iterator[Case]:
     """The operator library's kinds: elementwise, conversions, movements, reductions, norms,
     lookups, products, attention."""
-    yield from _elementwise(rows, columns)
+    shape, size = (rows, columns), f"{rows}x{columns}"
+    x, y = _inputs(shape, shape)
+    count = x.type.size
+    yield Case("add", size, DType.F32, g.add(x, y), (x, y), count)
+    yield Case("gelu", size, DType.F32, _gelu(x), (x,), 5 * count)
+    yield Case("to float16", size, DType.F32, g.cast(x, DType.F16), (x,), count)
+    yield Case("transpose", size, DType.F32, g.contiguous(g.transpose(x)), (x,), 0)
     yield from _rows(rows, columns)
     yield _embedding(rows, columns)
     for dtype, edges in EDGES:
@@ -61,16 +67,6 @@ def cases(rows: int = ROWS, columns: int = COLUMNS) -> Iterator[Case]:
 
 def _inputs(*shapes: Sequence[int], dtype: DType = DType.F32) -> list[Node]:
     return [g.input(slot, Type(tuple(shape), dtype)) for slot, shape in enumerate(shapes)]
-
-
-def _elementwise(rows: int, columns: int) -> Iterator[Case]:
-    shape, size = (rows, columns), f"{rows}x{columns}"
-    x, y = _inputs(shape, shape)
-    count = x.type.size
-    yield Case("add", size, DType.F32, g.add(x, y), (x, y), count)
-    yield Case("gelu", size, DType.F32, _gelu(x), (x,), 5 * count)
-    yield Case("to float16", size, DType.F32, g.cast(x, DType.F16), (x,), count)
-    yield Case("transpose", size, DType.F32, g.contiguous(g.transpose(x)), (x,), 0)
 
 
 def _gelu(x: Node) -> Node:

@@ -181,7 +181,21 @@ class Launcher:
         for link in self._links.values():
             link.look()
             link.pause(self._screen.full)
-        self._show()
+        # Let the terminal take what waits for it, and show how far the job is
+        passed_s = int(time.monotonic() - self._begin_s)
+        clock = f"{passed_s // 60}:{passed_s % 60:02}"
+        ranks = f"{len(self._job.running)} of {len(self._plan.seats)} ranks"
+        usage = self._usage()
+        store = f"store {usage.keys} keys, {usage.nbytes / (1 << 10):.0f} KiB"
+        self._screen.progress(f"hal run: {self._job.phase.value}, {ranks}, {clock}, {store}")
+        for sink in self._screen.sinks.values():
+            listening = sink.descriptor in self._selector.get_map()
+            if sink.outbox and not listening:
+                self._selector.register(
+                    sink.descriptor, selectors.EVENT_WRITE, partial(self._flush, sink)
+                )
+            elif listening and not sink.outbox:
+                self._selector.unregister(sink.descriptor)
 
     def _feed(self, event: Any) -> None:
         """Tell the job what happened, and do what it says."""
@@ -287,23 +301,6 @@ class Launcher:
         )
         own = {name: value for name, value in os.environ.items() if name.startswith("HAL_")}
         return {"command": self._plan.command, "environment": {**own, **world.environment()}}
-
-    def _show(self) -> None:
-        """Let the terminal take what waits for it, and show how far the job is."""
-        passed_s = int(time.monotonic() - self._begin_s)
-        clock = f"{passed_s // 60}:{passed_s % 60:02}"
-        ranks = f"{len(self._job.running)} of {len(self._plan.seats)} ranks"
-        usage = self._usage()
-        store = f"store {usage.keys} keys, {usage.nbytes / (1 << 10):.0f} KiB"
-        self._screen.progress(f"hal run: {self._job.phase.value}, {ranks}, {clock}, {store}")
-        for sink in self._screen.sinks.values():
-            listening = sink.descriptor in self._selector.get_map()
-            if sink.outbox and not listening:
-                self._selector.register(
-                    sink.descriptor, selectors.EVENT_WRITE, partial(self._flush, sink)
-                )
-            elif listening and not sink.outbox:
-                self._selector.unregister(sink.descriptor)
 
     def _flush(self, sink: Sink) -> None:
         sink.flush()

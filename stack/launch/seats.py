@@ -50,7 +50,10 @@ def seats(hosts: Sequence[Host], size: int) -> tuple[Seat, ...]:
     for number, host in enumerate(hosts):
         first = len(found)
         here = min(host.slots, size - first)
-        found += [_seat(first + i, number, i, here, host.devices) for i in range(here)]
+        found += [
+            Seat(first + i, number, i, here, host.devices[i % len(host.devices)])
+            for i in range(here)
+        ]
     return tuple(found)
 
 
@@ -78,7 +81,3 @@ def device_names(text: str) -> tuple[str, ...]:
                 "devices` lists those there are"
             )
     return names
-
-
-def _seat(rank: int, host: int, local_rank: int, here: int, devices: Sequence[str]) -> Seat:
-    return Seat(rank, host, local_rank, here, devices[local_rank % len(devices)])

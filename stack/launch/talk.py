@@ -56,7 +56,13 @@ class Ear:
             if len(self._inbox) > LINE_NBYTES:
                 raise TalkError(f"a line of over {LINE_NBYTES} bytes")
             return None
-        words = _words(bytes(self._inbox[:end]))
+        line = bytes(self._inbox[:end])
+        try:
+            words = json.loads(line)
+        except ValueError as error:
+            raise TalkError(f"{line[:80]!r} is no JSON") from error
+        if not isinstance(words, dict):
+            raise TalkError(f"{line[:80]!r} is no object")
         nbytes = words.get(_NBYTES, 0)
         if not isinstance(nbytes, int) or not 0 <= nbytes <= PIECE_NBYTES:
             raise TalkError(f"a line with {nbytes!r} bytes behind it")
@@ -65,13 +71,3 @@ class Ear:
         data = bytes(self._inbox[end + 1 : end + 1 + nbytes])
         del self._inbox[: end + 1 + nbytes]
         return words, data
-
-
-def _words(line: bytes) -> dict[str, Any]:
-    try:
-        words = json.loads(line)
-    except ValueError as error:
-        raise TalkError(f"{line[:80]!r} is no JSON") from error
-    if not isinstance(words, dict):
-        raise TalkError(f"{line[:80]!r} is no object")
-    return words

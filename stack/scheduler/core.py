@@ -71,7 +71,10 @@ class Scheduler:
             case Cancelled(_, job):
                 _cancelled(books, books.gang(job))
             case Held(_, job):
-                _held(books, books.gang(job))
+                gang = books.gang(job)
+                if gang.state is State.WAITING:
+                    books.unwait(gang)
+                    gang.state = State.HELD
             case Released(_, job):
                 if books.gang(job).state is State.HELD:
                     books.wait(books.gang(job))
@@ -150,12 +153,6 @@ def _never(books: Books, spec: JobSpec) -> str:
                 f"{where} kind {kind!r} has room for {fits} ranks of {spec.devices} devices"
             )
     return f"it needs {spec.fewest} ranks of {spec.devices} devices, but " + "; ".join(texts)
-
-
-def _held(books: Books, gang: Gang) -> None:
-    if gang.state is State.WAITING:
-        books.unwait(gang)
-        gang.state = State.HELD
 
 
 def _cancelled(books: Books, gang: Gang) -> None:

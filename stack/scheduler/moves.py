@@ -38,7 +38,8 @@ def release(books: Books, leaf: Domain, mask: int) -> None:
         if owed and mask and leaf.usable:
             bits = lowest(mask, min(owed, mask.bit_count()))
             mask &= ~bits
-            _hold(books, heir, leaf, bits)
+            heir.holding[leaf] = heir.holding.get(leaf, 0) | bits
+            books.occupants[leaf][heir] = None
             heir.owed[leaf] = owed - bits.bit_count()
             if not heir.owed[leaf]:
                 del heir.owed[leaf]
@@ -47,11 +48,6 @@ def release(books: Books, leaf: Domain, mask: int) -> None:
         books.trees[leaf.kind].put(leaf, mask)
         books.changed(leaf.kind)
         books.wake(books.pools[leaf.kind])
-
-
-def _hold(books: Books, gang: Gang, leaf: Domain, bits: int) -> None:
-    gang.holding[leaf] = gang.holding.get(leaf, 0) | bits
-    books.occupants[leaf][gang] = None
 
 
 def resize(books: Books, gang: Gang, why: str) -> None:

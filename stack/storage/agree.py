@@ -15,7 +15,6 @@ from stack.storage.layout import BLOCK, FILE_NBYTES, FileLayout, TensorInfo, cod
 from stack.storage.plan import (
     BLOCK_,
     TOLD,
-    Ints,
     TransferPlan,
     Turns,
     check_covered,
@@ -83,11 +82,7 @@ class Plans:
         return plan
 
     def _save(self, infos: list[TensorInfo], parts: list[Box | FlatRange]) -> TransferPlan:
-        layout = layout_of(self._union(infos), self._limits.file_nbytes, self._limits.block)
-        return self._plan(infos, parts, layout, True)
-
-    def _union(self, infos: list[TensorInfo]) -> list[TensorInfo]:
-        """The tensors of all ranks, in the order of the first rank that has each."""
+        # The tensors of all ranks, in the order of the first rank that has each
         plain = [[t.group, t.name, t.dtype, t.shape] for t in infos]
         digests = self._ranks.tell(blake2b(repr(plain).encode(), digest_size=16).hexdigest())
         first = digests.index(digests[self._ranks.rank])
@@ -102,7 +97,8 @@ class Plans:
                         f"rank {rank} has {info} as {dtype}{list(shape)}, a rank before it as "
                         f"{before.dtype}{list(before.shape)}"
                     )
-        return list(found.values())
+        layout = layout_of(list(found.values()), self._limits.file_nbytes, self._limits.block)
+        return self._plan(infos, parts, layout, True)
 
     def _plan(
         self,
@@ -125,21 +121,16 @@ class Plans:
         if once:
             takes = chosen(told, ranks.rank)
             told = [t[taken] for t, taken in zip(told, takes, strict=True)]
-            self._check(told, layout, turns)
+            error = None
+            try:
+                check_covered(np.concatenate(told), layout, turns.owner == self._ranks.rank)
+            except Exception as raised:  # noqa: BLE001  (all ranks raise it)
+                error = raised
+            self._ranks.agree(error, "planning")
             mine = mine[np.concatenate(ranks.swap(takes))]
-        traffic = np.array(ranks.gather(_travels(mine, layout, turns, ranks.rank)))
+        traffic = np.array(
+            ranks.gather(held(mine[turns.owner[mine[:, BLOCK_]] != ranks.rank], layout.blocks))
+        )
         # A rank sends one window while the next is made ready, and takes as much.
         budget = max(layout.block, self._limits.window // 6)
         return planned(layout, turns, ranks.rank, mine, told, traffic, budget)
-
-    def _check(self, told: Sequence[Ints], layout: FileLayout, turns: Turns) -> None:
-        error = None
-        try:
-            check_covered(np.concatenate(told), layout, turns.owner == self._ranks.rank)
-        except Exception as raised:  # noqa: BLE001  (all ranks raise it)
-            error = raised
-        self._ranks.agree(error, "planning")
-
-
-def _travels(mine: Ints, layout: FileLayout, turns: Turns, me: int) -> Ints:
-    return held(mine[turns.owner[mine[:, BLOCK_]] != me], layout.blocks)

@@ -11,7 +11,7 @@ from typing import Any
 
 from stack.storage.checkpoints import Checkpoints, newest
 from stack.storage.errors import NoCheckpoint, StorageError
-from stack.storage.repair import StepReport, repair, verify
+from stack.storage.repair import repair, verify
 from stack.storage.steps import Listing, StepFolder
 from stack.storage.store import BlobStore
 from stack.storage.stores import opened
@@ -79,16 +79,12 @@ def check(where: str, step: int | None, mend: bool) -> int:
         for lease in leases:
             lease.release()
     for each in found:
-        _report(each, mend)
+        for damage in each.damages:
+            left = damage in each.lost
+            _say(f"{damage}{(' - LOST' if left else ' - repaired') if mend else ''}")
+        if not each.damages:
+            _say(f"{each.folder.name}: every byte is as it was written")
     return int(any(each.lost if mend else each.damages for each in found))
-
-
-def _report(found: StepReport, mend: bool) -> None:
-    for damage in found.damages:
-        left = damage in found.lost
-        _say(f"{damage}{(' - LOST' if left else ' - repaired') if mend else ''}")
-    if not found.damages:
-        _say(f"{found.folder.name}: every byte is as it was written")
 
 
 def _folders(stores: list[BlobStore], step: int | None) -> list[StepFolder]:

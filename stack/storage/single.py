@@ -46,7 +46,9 @@ def write_file(path: str | Path, arrays: Mapping[str, Array], metadata: Mapping[
     if len(header) > 100_000_000:
         raise StorageError(f"cannot save {path}: a header of {len(header):,} bytes; others read "
                            "at most 100,000,000: put large data into tensors")  # fmt: skip
-    header = _signed(header)
+    # A header with its own checksum in the place of the zeros that stand for it
+    at = header.index(b" ", header.index(b'"%s"' % SUMS.encode())) + 1
+    header = header[:at] + b"%08x" % crc32c(header[8:]) + header[at + 8 :]
     target = Path(os.path.realpath(path))
     nbytes = len(header) + sum(len(part) for part in data)
     try:
@@ -56,12 +58,6 @@ def write_file(path: str | Path, arrays: Mapping[str, Array], metadata: Mapping[
             f"cannot write the checkpoint {path} ({nbytes:,} bytes): {error.strerror}; "
             f"{'the older file is unchanged' if target.exists() else 'no file was left'}"
         ) from error
-
-
-def _signed(header: bytes) -> bytes:
-    """A header with its own checksum in the place of the zeros that stand for it."""
-    at = header.index(b" ", header.index(b'"%s"' % SUMS.encode())) + 1
-    return header[:at] + b"%08x" % crc32c(header[8:]) + header[at + 8 :]
 
 
 def _sums(data: list[Bytes]) -> Iterator[int]:

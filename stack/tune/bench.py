@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,10 +57,27 @@ class Bench:
         self._ends = time.monotonic() + limit_s
         try:
             if isinstance(order, Begin):
-                self._begin(order.extents)
+                self._forget()
+                for seed, extent in enumerate(order.extents):
+                    buffer = self._device.alloc(extent.nbytes, AllocOptions(label="tuning"))
+                    content = contents(extent, seed)
+                    self._buffers.append(buffer)
+                    self._contents.append(content)
+                    self._wait(self._device.copy(buffer.region(), content.data, self._timeline, ()))
+                self._extents = tuple(order.extents)
                 return 0.0
             if isinstance(order, Prepare):
-                return self._prepare(order.number, order.trial)
+                program = self._device.load(order.trial.source)
+                launchable = self._device.bind(
+                    program, [self._buffers[i] for i in order.trial.args]
+                )
+                ready = self._ready[order.number] = _Ready(program, launchable, order.trial)
+                self._restore(UNWRITTEN)
+                self._wait(self._run(ready))
+                wrong = self._compare(order.number)
+                if wrong:
+                    return Refusal(Stage.RESULT, wrong)
+                return self._least(ready, 1)
             return self._least(self._ready[order.number], order.repeats)
         except LateError:
             return Refusal(Stage.HANG, f"did not end within {limit_s:g} s", lasting=True)
@@ -70,16 +86,6 @@ class Bench:
         except HalError as error:
             return Refusal(Stage.BUILD, str(error))
 
-    def _begin(self, extents: Sequence[Extent]) -> None:
-        self._forget()
-        for seed, extent in enumerate(extents):
-            buffer = self._device.alloc(extent.nbytes, AllocOptions(label="tuning"))
-            content = contents(extent, seed)
-            self._buffers.append(buffer)
-            self._contents.append(content)
-            self._wait(self._device.copy(buffer.region(), content.data, self._timeline, ()))
-        self._extents = tuple(extents)
-
     def _forget(self) -> None:
         for ready in self._ready.values():
             self._device.free(ready.launchable)
@@ -87,17 +93,6 @@ class Bench:
         for buffer in self._buffers:
             self._device.free(buffer)
         self._ready, self._expected, self._buffers, self._contents = {}, [], [], []
-
-    def _prepare(self, number: int, trial: Trial) -> Answer:
-        program = self._device.load(trial.source)
-        launchable = self._device.bind(program, [self._buffers[i] for i in trial.args])
-        ready = self._ready[number] = _Ready(program, launchable, trial)
-        self._restore(UNWRITTEN)
-        self._wait(self._run(ready))
-        wrong = self._compare(number)
-        if wrong:
-            return Refusal(Stage.RESULT, wrong)
-        return self._least(ready, 1)
 
     def _least(self, ready: _Ready, repeats: int) -> float:
         """The least of a few times, since other work on the machine only ever adds to one; a

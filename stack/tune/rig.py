@@ -68,17 +68,7 @@ class Rig:
         self.close()
 
     def _ask(self, order: Order) -> Answer:
-        process = self._ready(order)
-        try:
-            answer = process.ask(order, self._limit_s)
-        except LostError as error:
-            answer = error.refusal
-        if isinstance(answer, Refusal) and answer.lasting:
-            self.close()
-        return answer
-
-    def _ready(self, order: Order) -> Process:
-        """The process, or a fresh one in which candidate 0 is prepared if the order needs it."""
+        # The process, or a fresh one in which candidate 0 is prepared if the order needs it
         if self._process is None:
             self.processes += 1
             self._process = self._start()
@@ -88,7 +78,14 @@ class Rig:
             if 0 in self._trials and not wanted:
                 self._anew(self._process, Prepare(0, self._trials[0]))
                 self._present.add(0)
-        return self._process
+        process = self._process
+        try:
+            answer = process.ask(order, self._limit_s)
+        except LostError as error:
+            answer = error.refusal
+        if isinstance(answer, Refusal) and answer.lasting:
+            self.close()
+        return answer
 
     def _set_up(self, process: Process) -> None:
         self._anew(process, Begin(self._extents))

@@ -30,7 +30,21 @@ class Plugin:
     def devices(self) -> tuple[DeviceSummary, ...]:
         """What the plugin enumerates. Raises PluginError with the cause when it fails to."""
         found = self._call("enumerate_devices")
-        _check_summaries(self.name, found)
+        where = f"plugin {self.name!r}: enumerate_devices returned"
+        if not isinstance(found, Sequence) or isinstance(found, str | bytes):
+            raise PluginError(
+                f"{where} {_shown(found)}; it must return a sequence of DeviceSummary, empty when "
+                f"there is no device"
+            )
+        for summary in found:
+            if not _is_summary(summary):
+                raise PluginError(
+                    f"{where} a sequence with {_shown(summary)} in it; each item must be a "
+                    f"DeviceSummary with an index of 0 or more and a description"
+                )
+        indices = [summary.index for summary in found]
+        if len(set(indices)) < len(indices):
+            raise PluginError(f"{where} the indices {indices}; each index may occur once")
         return tuple(found)
 
     def open(self, index: int, options: OpenOptions) -> object:
@@ -91,24 +105,6 @@ def _advice(error: Exception) -> str:
         number = errno.EAGAIN  # Python has no class of its own for it
     text = _LIMITS.get(number or 0, "")
     return f"; {text}" if text else ""
-
-
-def _check_summaries(plugin: str, found: object) -> None:
-    where = f"plugin {plugin!r}: enumerate_devices returned"
-    if not isinstance(found, Sequence) or isinstance(found, str | bytes):
-        raise PluginError(
-            f"{where} {_shown(found)}; it must return a sequence of DeviceSummary, empty when "
-            f"there is no device"
-        )
-    for summary in found:
-        if not _is_summary(summary):
-            raise PluginError(
-                f"{where} a sequence with {_shown(summary)} in it; each item must be a "
-                f"DeviceSummary with an index of 0 or more and a description"
-            )
-    indices = [summary.index for summary in found]
-    if len(set(indices)) < len(indices):
-        raise PluginError(f"{where} the indices {indices}; each index may occur once")
 
 
 def _is_summary(value: object) -> bool:

@@ -85,12 +85,21 @@ def survey(plugins: Sequence[Found], opens: bool = False) -> dict[str, PluginLoo
     """
     if not plugins:
         return {}
+    text = os.environ.get(DEADLINE_VARIABLE, "")
+    try:
+        seconds = float(text) if text else DEADLINE_S
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 3600:
+        raise InvalidCall(
+            f"{DEADLINE_VARIABLE} is {text!r}; it must be a number of seconds below 3600"
+        )
     answers = _ask(
         {
             "path": sys.path,
             "plugins": [[found.name, found.module] for found in plugins],
             "opens": opens,
-            "deadline_s": _deadline_s(),
+            "deadline_s": seconds,
         }
     )
     return {found.name: _look(found.name, answers[found.name]) for found in plugins}
@@ -121,19 +130,6 @@ def _ask(order: dict[str, Any]) -> dict[str, Any]:
         text = f"{command[0]} ended with status {done.returncode} and said {last!r}"
         raise PluginError(f"the plugins cannot be surveyed: {text}") from error
     return answers
-
-
-def _deadline_s() -> float:
-    text = os.environ.get(DEADLINE_VARIABLE, "")
-    try:
-        seconds = float(text) if text else DEADLINE_S
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 3600:
-        raise InvalidCall(
-            f"{DEADLINE_VARIABLE} is {text!r}; it must be a number of seconds below 3600"
-        )
-    return seconds
 
 
 def _look(name: str, answer: dict[str, Any]) -> PluginLook:

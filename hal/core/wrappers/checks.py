@@ -172,29 +172,25 @@ def check_arguments(where: str, params: Sequence[Param], args: Sequence[Argument
 def check_argument(where: str, param: Param, arg: Argument) -> None:
     """The argument is of the parameter's kind, a scalar within its type's range."""
     if param.kind is ParamKind.SCALAR:
-        _check_scalar(where, param, arg)
+        dtype = param.dtype
+        if isinstance(arg, bool) is not (dtype is DType.BOOL) or not isinstance(
+            arg, int | float if dtype.is_float else int
+        ):
+            raise InvalidCall(
+                f"{where}: parameter {param.name!r} takes a {dtype.short} scalar, got {shown(arg)}"
+            )
+        low, high = _bounds(dtype)
+        endless = isinstance(arg, float) and not math.isfinite(arg)
+        if not endless and not low <= arg <= high:
+            raise InvalidCall(
+                f"{where}: {shown(arg)} for parameter {param.name!r} is outside {dtype.short}: "
+                f"{low} to {high}"
+            )
     elif isinstance(arg, Region):
         check_region(where, arg)
     elif not isinstance(arg, Buffer):
         raise InvalidCall(
             f"{where}: parameter {param.name!r} takes a buffer or region, got {shown(arg)}"
-        )
-
-
-def _check_scalar(where: str, param: Param, arg: Argument) -> None:
-    dtype = param.dtype
-    if isinstance(arg, bool) is not (dtype is DType.BOOL) or not isinstance(
-        arg, int | float if dtype.is_float else int
-    ):
-        raise InvalidCall(
-            f"{where}: parameter {param.name!r} takes a {dtype.short} scalar, got {shown(arg)}"
-        )
-    low, high = _bounds(dtype)
-    endless = isinstance(arg, float) and not math.isfinite(arg)
-    if not endless and not low <= arg <= high:
-        raise InvalidCall(
-            f"{where}: {shown(arg)} for parameter {param.name!r} is outside {dtype.short}: "
-            f"{low} to {high}"
         )
 
 

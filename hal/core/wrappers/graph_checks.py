@@ -58,23 +58,19 @@ def check_commands(
         if not isinstance(command, Command):
             raise InvalidCall(f"{at} must be a launch, copy or fill, is {shown(command)}")
         check_after(at, command.after, index)
-        _check_command(at, command, handles, grid)
+        match command:
+            case LaunchCommand():
+                handles.check(at, command.launchable, Launchable)
+                check_grid(at, command.grid, grid)
+            case CopyCommand():
+                check_region(at, command.dst)
+                check_region(at, command.src)
+                handles.check(at, command.dst.buffer, Buffer)
+                handles.check(at, command.src.buffer, Buffer)
+                check_copy(at, command.dst, command.src)
+            case FillCommand():
+                check_region(at, command.dst)
+                handles.check(at, command.dst.buffer, Buffer)
+                check_pattern(at, command.dst, command.pattern)
     launches = (c.launchable for c in commands if isinstance(c, LaunchCommand))
     return tuple(slot for launchable in launches for slot in slots.get(id(launchable), ()))
-
-
-def _check_command(where: str, command: Command, handles: Handles, grid: Grid) -> None:
-    match command:
-        case LaunchCommand():
-            handles.check(where, command.launchable, Launchable)
-            check_grid(where, command.grid, grid)
-        case CopyCommand():
-            check_region(where, command.dst)
-            check_region(where, command.src)
-            handles.check(where, command.dst.buffer, Buffer)
-            handles.check(where, command.src.buffer, Buffer)
-            check_copy(where, command.dst, command.src)
-        case FillCommand():
-            check_region(where, command.dst)
-            handles.check(where, command.dst.buffer, Buffer)
-            check_pattern(where, command.dst, command.pattern)

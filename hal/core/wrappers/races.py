@@ -182,7 +182,11 @@ class RaceDetection:
     def signal(self, timeline: Timeline, value: int, failure: Failure | None) -> Generator[None]:
         # Before the device hears of it: another thread may see the work done right after.
         with self._lock:
-            found = self._fail(timeline) if failure else self._advance(timeline, value)
+            found = (
+                self._fail(timeline)
+                if failure
+                else self._place(self._order.signal(self._number(timeline), value))
+            )
         yield
         _raise_first(found)
 
@@ -228,9 +232,6 @@ class RaceDetection:
             found = self._place(self._order.submit(event, needs))
         _raise_first(found)
         return point
-
-    def _advance(self, timeline: Timeline, value: int) -> list[Race]:
-        return self._place(self._order.signal(self._number(timeline), value))
 
     def _fail(self, timeline: Timeline) -> list[Race]:
         """What waits for the timeline does not run, so it races with nothing."""

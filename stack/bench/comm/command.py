@@ -62,20 +62,18 @@ def run(
 def predicted_table(layout: str, wanted: Wanted) -> str:
     """What runs among the ranks of a layout, "4x2" for four hosts of two, and what it and the
     others are held to take by the model and the measured table of this user."""
-    network = network_of_hosts(_hosts_in(layout))
-    choices = choices_in(own_choices(network), network)
-    chooser = Chooser(network, choices.rows, choices.rules)
-    return explain(chooser, kind_of(wanted.kind), FLOAT, wanted.sizes)
-
-
-def _hosts_in(layout: str) -> tuple[int, ...]:
     hosts, x, ranks = layout.partition("x")
     numbers = [int(part) for part in (hosts, ranks) if part.isascii() and part.isdecimal()]
     if not x or len(numbers) != 2 or not 0 < numbers[0] * numbers[1] <= 256:
         raise InvalidCall(
             f"--explain is HOSTSxRANKS such as 4x2, of at most 256 ranks; got {layout!r}"
         )
-    return tuple(rank // numbers[1] * numbers[1] for rank in range(numbers[0] * numbers[1]))
+    network = network_of_hosts(
+        tuple(rank // numbers[1] * numbers[1] for rank in range(numbers[0] * numbers[1]))
+    )
+    choices = choices_in(own_choices(network), network)
+    chooser = Chooser(network, choices.rows, choices.rules)
+    return explain(chooser, kind_of(wanted.kind), FLOAT, wanted.sizes)
 
 
 def _show(found: RanksReport, as_json: bool) -> None:

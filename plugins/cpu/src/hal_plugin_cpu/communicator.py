@@ -52,7 +52,17 @@ class Communicator:
         number = member.next_call
         shared = self._calls.get(number)
         if shared is None:
-            native = _native_call(len(self.peers), call)
+            size = len(self.peers)
+            cells = [cell for row in call.counts for cell in row]
+            native = lib.hc_call_new(
+                size, KINDS.index(call.kind), DTYPES.index(call.dtype), REDUCES.index(call.reduce),
+                call.root, call.count, ffi.new("int64_t[]", cells) if cells else ffi.NULL,
+            )  # fmt: skip
+            if native == ffi.NULL:
+                raise PluginError(
+                    "collective: the system has no memory left for the native runtime"
+                )
+            native = ffi.gc(native, lib.hc_call_release)
             shared = self._calls[number] = SharedCall(number, call, native, [])
         shared.joined.append(member.spec.rank)
         if len(shared.joined) == len(self.peers):
@@ -159,17 +169,6 @@ def _failure_of(member: Member, kind: FailureKind, text: str, call: Collective |
     """A failure among peers, as this member's device tells it."""
     name = f"collective {call.kind.value}" if call else "collective"
     return Failure(kind, Scope.PEER, member.session.name, name, text)
-
-
-def _native_call(size: int, call: Collective) -> Any:
-    cells = [cell for row in call.counts for cell in row]
-    native = lib.hc_call_new(
-        size, KINDS.index(call.kind), DTYPES.index(call.dtype), REDUCES.index(call.reduce),
-        call.root, call.count, ffi.new("int64_t[]", cells) if cells else ffi.NULL,
-    )  # fmt: skip
-    if native == ffi.NULL:
-        raise PluginError("collective: the system has no memory left for the native runtime")
-    return ffi.gc(native, lib.hc_call_release)
 
 
 def _said(call: Collective) -> str:

@@ -37,11 +37,10 @@ class CpuDevice:
         self._timelines = Timelines(session)
         self._groups = Groups(session)
         self._subscribers: list[Callable[[Failure], None]] = []
-        self._bind_parts(Memory(session), Launches(session), Transfers(session), Graphs(session))
-
-    def _bind_parts(
-        self, memory: Memory, launches: Launches, transfers: Transfers, graphs: Graphs
-    ) -> None:
+        memory = Memory(session)
+        launches = Launches(session)
+        transfers = Transfers(session)
+        graphs = Graphs(session)
         self.alloc, self.map, self.stats = memory.alloc, memory.map, memory.stats
         self.import_host = memory.import_host
         self.export_buffer, self.import_buffer = memory.export_buffer, memory.import_buffer

@@ -65,7 +65,17 @@ class Groups:
     ) -> Point:
         member = self._member(group, "collective")
         check(call, dst, src, group.rank, group.size)
-        self._check_handles(dst, src, timeline, waits)
+        # Before the call takes its number, because a call that is refused must not count
+        native = self._session.native
+        for handle in (dst.buffer, src.buffer, timeline, *(point.timeline for point in waits)):
+            try:
+                code = lib.hc_usable(native) or lib.hc_check(native, handle.native)
+            except TypeError as error:
+                raise self._session.foreign("collective", error) from error
+            if code:
+                self._session.refuse(code, "collective")
+        if timeline.host_driven:
+            raise InvalidCall("collective: a host-driven timeline takes no operations")
         points = self._session.point_array(waits) if waits else _NULL
         shared = member.join(call)
         value = 0
@@ -124,19 +134,6 @@ class Groups:
                 f"{self._session.name}.{where}: the group was left, or is of another session"
             )
         return member
-
-    def _check_handles(self, dst: Region, src: Region, timeline: Timeline, waits: Waits) -> None:
-        """Before the call takes its number, because a call that is refused must not count."""
-        native = self._session.native
-        for handle in (dst.buffer, src.buffer, timeline, *(point.timeline for point in waits)):
-            try:
-                code = lib.hc_usable(native) or lib.hc_check(native, handle.native)
-            except TypeError as error:
-                raise self._session.foreign("collective", error) from error
-            if code:
-                self._session.refuse(code, "collective")
-        if timeline.host_driven:
-            raise InvalidCall("collective: a host-driven timeline takes no operations")
 
     def _fault(self, member: Member, text: str) -> int:
         if text:

@@ -118,13 +118,12 @@ def _parsed(text: str, context: Any) -> Iterator[Any]:
         with llvm.parse_assembly(text, context) as module:
             yield module
     except RuntimeError as error:
-        raise _refusal(str(error)) from error
-
-
-def _refusal(log: str) -> CompileError:
-    found = _LINE.search(log)
-    first = next((line for line in log.splitlines() if "error:" in line), log)
-    return CompileError(f"LLVM refused the program: {first}", log, int(found[1]) if found else 0)
+        log = str(error)
+        found = _LINE.search(log)
+        first = next((line for line in log.splitlines() if "error:" in line), log)
+        raise CompileError(
+            f"LLVM refused the program: {first}", log, int(found[1]) if found else 0
+        ) from error
 
 
 def _check_entry(module: Any, entry: str) -> None:

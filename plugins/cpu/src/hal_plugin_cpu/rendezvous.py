@@ -41,7 +41,15 @@ def meet(session: Session, spec: GroupSpec) -> Member:
     """
     with _changed:
         gathering = _gatherings.setdefault(spec.key, Gathering(spec.peers))
-        member = _come(gathering, session, spec)
+        communicator = gathering.communicator
+        if spec.rank in communicator.members:
+            raise InvalidCall(f"group {spec.key!r}: rank {spec.rank} has joined already")
+        member = Member(session, spec, communicator)
+        if spec.peers == communicator.peers:
+            communicator.members[spec.rank] = member
+        else:
+            theirs = f"rank {spec.rank} names the peers {spec.peers}, others {communicator.peers}"
+            gathering.disagreement = f"group {spec.key!r}: {theirs}"
         if gathering.over:
             del _gatherings[spec.key]
             _changed.notify_all()
@@ -61,19 +69,6 @@ def meet(session: Session, spec: GroupSpec) -> Member:
                 del gathering.communicator.members[spec.rank]
                 if not gathering.communicator.members:
                     del _gatherings[spec.key]
-
-
-def _come(gathering: Gathering, session: Session, spec: GroupSpec) -> Member:
-    communicator = gathering.communicator
-    if spec.rank in communicator.members:
-        raise InvalidCall(f"group {spec.key!r}: rank {spec.rank} has joined already")
-    member = Member(session, spec, communicator)
-    if spec.peers == communicator.peers:
-        communicator.members[spec.rank] = member
-    else:
-        theirs = f"rank {spec.rank} names the peers {spec.peers}, others {communicator.peers}"
-        gathering.disagreement = f"group {spec.key!r}: {theirs}"
-    return member
 
 
 def _forget_parent() -> None:

@@ -51,7 +51,21 @@ def describe(device: cl.Device, choice: Choice) -> DeviceInfo:
     dtypes = [d for d in DType if d is not DType.F64 or has_double(device)]
     lacking = set() if computes_in_host_memory(device) else _IN_HOST_MEMORY
     names = (f"{PLUGIN}:{i}" for i in range(place.count) if i != place.index)
-    limits = _limits(device, capacity, choice)
+    # OpenCL tells the size of one cache without its level, so the nearest ones stay unsaid
+    most = device.max_work_group_size
+    lanes = choice.lanes or (1 if _is_cpu(device) else min(_LANES, most))
+    if lanes > most:
+        raise InvalidCall(f"{choice.name} runs at most {most} lanes, not {lanes}")
+    limits = Limits(
+        grid=_GRID,
+        args=device.max_parameter_size // _ARGUMENT_NBYTES,
+        alloc_nbytes=min(capacity, device.max_mem_alloc_size),
+        queues=_QUEUES,
+        instances=device.max_compute_units,
+        progress_s=choice.progress_s,
+        vector_nbytes=device.native_vector_width_float * 4 if lanes == 1 else 0,
+        lanes=lanes,
+    )
     return DeviceInfo(
         name=choice.name,
         plugin=PLUGIN,
@@ -82,24 +96,6 @@ def has_double(device: cl.Device) -> bool:
 def rounds_correctly(device: cl.Device) -> bool:
     """Whether a build option gives correctly rounded float32 divisions and square roots."""
     return bool(device.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT)
-
-
-def _limits(device: cl.Device, capacity: int, choice: Choice) -> Limits:
-    """OpenCL tells the size of one cache without its level, so the nearest ones stay unsaid."""
-    most = device.max_work_group_size
-    lanes = choice.lanes or (1 if _is_cpu(device) else min(_LANES, most))
-    if lanes > most:
-        raise InvalidCall(f"{choice.name} runs at most {most} lanes, not {lanes}")
-    return Limits(
-        grid=_GRID,
-        args=device.max_parameter_size // _ARGUMENT_NBYTES,
-        alloc_nbytes=min(capacity, device.max_mem_alloc_size),
-        queues=_QUEUES,
-        instances=device.max_compute_units,
-        progress_s=choice.progress_s,
-        vector_nbytes=device.native_vector_width_float * 4 if lanes == 1 else 0,
-        lanes=lanes,
-    )
 
 
 def _spaces(device: cl.Device, capacity: int) -> tuple[MemorySpace, ...]:
