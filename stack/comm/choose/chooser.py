@@ -152,17 +152,18 @@ class Chooser:
         key = name, call
         if key not in self._seconds:
             program = self._program(name, call)
-            lengths = _lengths(program, call)
-            order = self._order(program)
+            # Equal extents, so that the longest place of a rank has the call's bytes
+            ranks, places = range(program.size), (Place.INPUT, Place.OUTPUT)
+            most = max(len(extents(program, r, p)) for r in ranks for p in places)
+            count = -(-call.nbytes // (call.element.nbytes * max(most, 1)))
+            lengths = even_lengths(program.kind, program.size, count)
+            if id(program) not in self._orders:
+                self._orders[id(program)] = order_of(program, self._go_on)
+            order = self._orders[id(program)]
             self._seconds[key] = predict(
                 program, order, lengths, call.element, self._network, self._go_on
             )
         return self._seconds[key]
-
-    def _order(self, program: Program) -> Order:
-        if id(program) not in self._orders:
-            self._orders[id(program)] = order_of(program, self._go_on)
-        return self._orders[id(program)]
 
     def program(self, name: str, call: Demand) -> Program:
         """The program of an option, or of a file of the user, proved.
@@ -213,14 +214,6 @@ def _between(points: Sequence[tuple[int, float]], nbytes: int) -> float:
     (left, low), (right, high) = below[-1], above[0]
     share = (log2(nbytes + 1) - log2(left + 1)) / (log2(right + 1) - log2(left + 1))
     return low + (high - low) * share
-
-
-def _lengths(program: Program, call: Demand) -> tuple[int, ...]:
-    """Equal extents, so that the longest place of a rank has the call's bytes."""
-    ranks, places = range(program.size), (Place.INPUT, Place.OUTPUT)
-    most = max(len(extents(program, r, p)) for r in ranks for p in places)
-    count = -(-call.nbytes // (call.element.nbytes * max(most, 1)))
-    return even_lengths(program.kind, program.size, count)
 
 
 def _loaded(path: Path, request: Request) -> Program:

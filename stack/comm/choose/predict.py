@@ -125,7 +125,10 @@ class _Walk:
         rank, _, step = self.order.step(self.program, node)
         if step.op is Op.SEND:
             return self._message(node, rank, step)
-        self._local(node, rank, step)
+        nbytes = self._nbytes(rank, step.dst)
+        speeds = self.network.copied if step.op is Op.COPY else self.network.added
+        begun = self._begin(rank, self.ready[node])
+        self.ends[node] = self._work(rank, begun, nbytes / speeds[rank])
         return True
 
     def _begin(self, rank: int, at: float) -> float:
@@ -137,12 +140,6 @@ class _Walk:
         """Occupy the rank's processor, from `at` on at the earliest; gives the end."""
         self.processor[rank] = max(at, self.processor[rank]) + seconds
         return self.processor[rank]
-
-    def _local(self, node: int, rank: int, step: Step) -> None:
-        nbytes = self._nbytes(rank, step.dst)
-        speeds = self.network.copied if step.op is Op.COPY else self.network.added
-        begun = self._begin(rank, self.ready[node])
-        self.ends[node] = self._work(rank, begun, nbytes / speeds[rank])
 
     def _message(self, node: int, rank: int, step: Step) -> bool:
         network, partner = self.network, self.order.partner[node]

@@ -53,7 +53,14 @@ class StackGroups:
         self._nothing: Buffer | None = None
         for hook in hooks(DeviceSpec):
             if not hasattr(self, hook) and OPTIONAL.get(hook) not in FEATURES:
-                setattr(self, hook, _whole(device, hook))
+                # A hook of a device that takes every parameter of the contract
+                found: Hook = getattr(device, hook)
+                feature = OPTIONAL.get(hook)
+                declared = feature is None or feature in device.info.features
+                if declared and hook != "without" and not hasattr(found, "hal_impl"):
+                    why = "the device has wrappers, or its hook lacks a parameter of the contract"
+                    raise PluginError(f"{device.name}.{hook} cannot be passed on: {why}")
+                setattr(self, hook, found)
 
     @hookimpl
     def describe(self) -> DeviceInfo:
@@ -157,14 +164,3 @@ def _check_peers(spec: GroupSpec, group: ranks.Group) -> None:
     if differing := np.flatnonzero(told != told[0]).tolist():
         text = f"ranks {differing} name other peers than rank 0; here they are {spec.peers}"
         raise InvalidCall(f"group {spec.key!r}: {text}")
-
-
-def _whole(device: Device, hook: str) -> Hook:
-    """A hook of a device that takes every parameter of the contract."""
-    found: Hook = getattr(device, hook)
-    feature = OPTIONAL.get(hook)
-    declared = feature is None or feature in device.info.features
-    if declared and hook != "without" and not hasattr(found, "hal_impl"):
-        why = "the device has wrappers, or its hook lacks a parameter of the contract"
-        raise PluginError(f"{device.name}.{hook} cannot be passed on: {why}")
-    return found

@@ -119,7 +119,11 @@ class DeviceGroup:
         self.check(call, dst, src, elements)
         with self._lock:
             if isinstance(call, Messages):
-                return self._message_line().start(call, dst, src, waits)
+                # With the lock held: messages and collectives do not wait for each other
+                if self._messages is None:
+                    self._line.check_here()
+                    self._messages = Line(self.group, self.device, staged=False)
+                return self._messages.start(call, dst, src, waits)
             way = self._line if elements is not None else self._way(call)
             if self._newest is not None and self._newest[0] is not way:
                 waits = (*waits, self._newest[1])
@@ -129,13 +133,6 @@ class DeviceGroup:
                 point = way.start(call, dst, src, waits)
             self._newest = way, point
             return point
-
-    def _message_line(self) -> Line:
-        """With the lock held: messages and collectives do not wait for each other."""
-        if self._messages is None:
-            self._line.check_here()
-            self._messages = Line(self.group, self.device, staged=False)
-        return self._messages
 
     def check(
         self, call: RankCall, dst: Region, src: Region, elements: Region | None = None

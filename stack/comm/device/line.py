@@ -116,7 +116,10 @@ class Line:
         except HalError as error:
             self.fail(self._failure(FailureKind.ABORTED, "group", f"its device is gone: {error}"))
         else:
-            self._give_back()
+            with suppress(HalError):  # as in `_signal`
+                self._through.close()
+                self._device.free(self._calls)
+                self._device.free(self._points)
         with self._lock:
             self._stopped = True
             last = self._last
@@ -147,7 +150,10 @@ class Line:
             text = f"{type(error).__name__}: {error}"
             self.fail(self._failure(FailureKind.HOST_CALL, str(task.call), text))
         else:
-            self._reach(task.value)
+            with self._lock:
+                if self.failure is None:
+                    self._reached = task.value
+                    self._signal(task.value, None)
 
     def _await(self, points: Sequence[Point]) -> None:
         """Until the device has reached the points. Raises what has failed them or the group."""
@@ -169,23 +175,11 @@ class Line:
         if (failure := self._group.failure) is not None:
             raise failure
 
-    def _reach(self, value: int) -> None:
-        with self._lock:
-            if self.failure is None:
-                self._reached = value
-                self._signal(value, None)
-
     def _signal(self, value: int, failure: Failure | None) -> None:
         try:
             self._device.signal(self._points, value, failure)
         except HalError:
             return  # the device is closed or lost, and every point with it
-
-    def _give_back(self) -> None:
-        with suppress(HalError):  # as in `_signal`
-            self._through.close()
-            self._device.free(self._calls)
-            self._device.free(self._points)
 
     def _own(self, failure: Failure, task: _Task) -> Failure:
         """What ended the group, as a failure of this device; another one unchanged."""

@@ -77,7 +77,16 @@ class Through:
         elif counts is None:
             self._group.run(call, dst, src)
         else:
-            _exchange_parts(self._group, counts, dst, src)
+            # An all-to-all in which counts[i, j] elements of the part go from rank i to rank j
+            group = self._group
+            to, of = dst.reshape(group.size, -1), src.reshape(group.size, -1)
+            sent = np.concatenate(
+                [part[:n] for part, n in zip(of, counts[group.rank], strict=True)]
+            )
+            came = group.all_to_all_v(sent, counts.tolist())
+            ends = np.cumsum(counts[:, group.rank])
+            for part, n, end in zip(to, counts[:, group.rank], ends, strict=True):
+                part[:n] = came[end - n : end]
 
     def close(self) -> None:
         """No call is under way any more."""
@@ -146,13 +155,3 @@ def _pass(group: Group, call: Messages, dst: Array, src: Array) -> None:
         begun.append(group.later.send(src, to, call.tag))
     for work in begun:
         work.finish()
-
-
-def _exchange_parts(group: Group, counts: Array, dst: Array, src: Array) -> None:
-    """An all-to-all in which counts[i, j] elements of the part go from rank i to rank j."""
-    to, of = dst.reshape(group.size, -1), src.reshape(group.size, -1)
-    sent = np.concatenate([part[:n] for part, n in zip(of, counts[group.rank], strict=True)])
-    came = group.all_to_all_v(sent, counts.tolist())
-    ends = np.cumsum(counts[:, group.rank])
-    for part, n, end in zip(to, counts[:, group.rank], ends, strict=True):
-        part[:n] = came[end - n : end]

@@ -85,7 +85,9 @@ class Words:
         if failure.code == lib.HE_FORKED:
             return InvalidCall(f"{group}: the child of a fork is no rank; join a new group")
         if failure.code == lib.HE_DIFFERS:
-            return _mismatch(self.key, failure)
+            ours, theirs = call_in_words(failure.ours), call_in_words(failure.theirs)
+            says = f"rank {failure.told_by} makes {ours}, rank {failure.rank} makes {theirs}"
+            return CallMismatch(f"group {self.key!r}: {says}", (failure.told_by, failure.rank))
         text, kind, error = _lost(self.rank, failure, self.timeout_s, self.heartbeat_s)
         if failure.told_by != self.rank:
             text += f" (found by rank {failure.told_by})"
@@ -93,12 +95,6 @@ class Words:
         rank = failure.told_by if between else failure.rank
         value = Failure(kind, Scope.PEER, f"rank {self.rank}", group, text, ranks=(rank,))
         return error(value, rank)
-
-
-def _mismatch(key: str, failure: Any) -> CallMismatch:
-    ours, theirs = call_in_words(failure.ours), call_in_words(failure.theirs)
-    says = f"rank {failure.told_by} makes {ours}, rank {failure.rank} makes {theirs}"
-    return CallMismatch(f"group {key!r}: {says}", (failure.told_by, failure.rank))
 
 
 def _lost(

@@ -93,7 +93,13 @@ def meet(place: Place, rank: int, size: int, deadline_s: float) -> Met:
         cards = _cards(store, rank, size, deadline)
         links = Links(store, rank, cards, deadline)
         connections.callback(links.close)
-        hosts = _hosts(store, hold, links, rank, cards, deadline)
+        # Each rank's host, called by its lowest rank. Ranks of one kernel are of one host if they
+        # reach each other there, which containers may not
+        candidates = (other for other in range(rank) if cards[other].boot == cards[rank].boot)
+        own = next((other for other in candidates if links.reach(other)), rank)
+        hold.set(f"host/{rank}", str(own).encode(), deadline.left_s)
+        keys = [f"host/{r}" for r in range(len(cards))]
+        hosts = tuple(map(int, values(store, keys, "came, but did not say who is near", deadline)))
         links.call_lower(hosts)
         links.hear_higher(listeners, hosts)
         choices = _choices(store, hold, rank, hosts, deadline)
@@ -190,10 +196,6 @@ def _taken(rank: int, process: int, host: str) -> str:
     return taken(rank, process, host)
 
 
-def _card(store: Store, key: str, deadline: Deadline) -> Card:
-    return Card(**json.loads(store.get(key, deadline.left_s)))
-
-
 def _cards(store: Store, rank: int, size: int, deadline: Deadline) -> list[Card]:
     """The cards of all ranks. One that has another idea of the group is told of as soon as it is
     read, since the ranks that are still awaited may not exist."""
@@ -201,10 +203,13 @@ def _cards(store: Store, rank: int, size: int, deadline: Deadline) -> list[Card]
     keys = [f"card/{other}" for other in range(size)]
     for other, key in enumerate(keys):
         try:
-            card = _card(store, key, deadline)
+            card = Card(**json.loads(store.get(key, deadline.left_s)))
         except DeadlineExceeded:
             raise _Missing(store, keys, "did not come", deadline.seconds) from None
-        _check(other, card, rank, size)
+        if (card.version, card.size) != (VERSION, size):
+            theirs = f"rank {other} has version {card.version} and size {card.size}"
+            ours = f"rank {rank} has version {VERSION} and size {size}"
+            raise InvalidCall(f"ranks disagree about the group: {theirs}, {ours}")
         cards.append(card)
     return cards
 
@@ -245,25 +250,6 @@ class _Missing(DeadlineExceeded):
             later = _Missing(*self._told)
             return later if later._waiting else None
         return None
-
-
-def _check(other: int, card: Card, rank: int, size: int) -> None:
-    if (card.version, card.size) != (VERSION, size):
-        theirs = f"rank {other} has version {card.version} and size {card.size}"
-        ours = f"rank {rank} has version {VERSION} and size {size}"
-        raise InvalidCall(f"ranks disagree about the group: {theirs}, {ours}")
-
-
-def _hosts(
-    store: Store, hold: Hold, links: Links, rank: int, cards: Sequence[Card], deadline: Deadline
-) -> tuple[int, ...]:
-    """Each rank's host, called by its lowest rank. Ranks of one kernel are of one host if they
-    reach each other there, which containers may not."""
-    candidates = (other for other in range(rank) if cards[other].boot == cards[rank].boot)
-    own = next((other for other in candidates if links.reach(other)), rank)
-    hold.set(f"host/{rank}", str(own).encode(), deadline.left_s)
-    keys = [f"host/{r}" for r in range(len(cards))]
-    return tuple(map(int, values(store, keys, "came, but did not say who is near", deadline)))
 
 
 def _choices(

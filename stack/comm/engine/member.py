@@ -98,7 +98,11 @@ class Member(Engine):
         steps = _NULL if route is None else self._along(route)
         code = _collective(self.native, call.native, steps, at, of, call.numbers, self._timeout_ns)
         if code:
-            self._settle(code, (call, at, of, route), dst)
+            # A blocking call has not ended well, or not yet
+            keep = (call, at, of, route)
+            if code != _PENDING:
+                raise self.error()
+            Running(self, lib.he_left(), keep, dst).finish()
         return dst
 
     def start(
@@ -120,12 +124,6 @@ class Member(Engine):
             self.native, kind, dtype, array.size, at, peer, tag, self._timeout_ns
         )
         return Running(self, native, (at,), array, message=True)
-
-    def _settle(self, code: int, keep: tuple[Any, ...], result: Array) -> None:
-        """A blocking call has not ended well, or not yet."""
-        if code != _PENDING:
-            raise self.error()
-        Running(self, lib.he_left(), keep, result).finish()
 
     def _along(self, route: Route) -> Any:
         """The steps for the native engine."""

@@ -127,7 +127,13 @@ class MpiMember(Engine):
             if self._lanes.get(_COLLECTIVES):
                 self._queue(_COLLECTIVES, work)
             else:
-                self._spin(work)
+                # Run a call in the caller's thread
+                spins = 0
+                while not work.advance():
+                    spins += 1
+                    if spins > _SPINS:
+                        self._look_after(work)
+                        time.sleep(_nap_s(time.monotonic() - work.begun_s))
         return work.finish()
 
     def start(
@@ -232,15 +238,6 @@ class MpiMember(Engine):
             self.fail(self.error(FailureKind.HANG, text))
         if self._failure is not None:
             work.end(self._failure)
-
-    def _spin(self, work: MpiWork) -> None:
-        """Run a call in the caller's thread."""
-        spins = 0
-        while not work.advance():
-            spins += 1
-            if spins > _SPINS:
-                self._look_after(work)
-                time.sleep(_nap_s(time.monotonic() - work.begun_s))
 
     def _queue(self, lane: Lane, work: MpiWork) -> None:
         self._lanes.setdefault(lane, deque()).append(work)

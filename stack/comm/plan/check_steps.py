@@ -72,19 +72,6 @@ def _faults(
         yield f"nothing is added in kind {program.kind.value}", ""
     if step.final and (program.kind not in REDUCING or step.op in (Op.SEND, Op.RECV)):
         yield f"a {step.op.value} in kind {program.kind.value} finishes no sum", ""
-    yield from _operand_faults(step, sizes)
-    yield from _overlap_faults(step, memory)
-
-
-def _peer_faults(program: Program, rank: int, step: Step) -> Iterator[tuple[str, str]]:
-    if step.op not in MESSAGES:
-        if step.peer != -1:
-            yield f"a {step.op.value} has no peer, is given {step.peer}", ""
-    elif not 0 <= step.peer < program.size or step.peer == rank:
-        yield f"the peer is another of the {program.size} ranks, is {step.peer}", ""
-
-
-def _operand_faults(step: Step, sizes: dict[Place, tuple[int, ...]]) -> Iterator[tuple[str, str]]:
     names = OPERANDS[step.op]
     counts = {name: getattr(step, name).count for name in ("dst", "src", "other")}
     for name, count in counts.items():
@@ -99,11 +86,24 @@ def _operand_faults(step: Step, sizes: dict[Place, tuple[int, ...]]) -> Iterator
             yield f"the place has {known} chunks on this rank", print_span(span)
     if step.dst.count and step.dst.place is Place.INPUT:
         yield "a step writes to the caller's source", print_span(step.dst)
-    yield from _length_faults(spans, [_of(span, sizes) for span in spans])
+    yield from _length_faults(
+        spans, [sizes[span.place][span.start : span.start + span.count] for span in spans]
+    )
+    written = list(memory.cells(step.dst))
+    for operand in (step.src, step.other):
+        read = list(memory.cells(operand))
+        if not set(read) & set(written) and not _smeared(step.dst, operand, memory):
+            continue
+        if step.op not in _ADDS or read != written:
+            yield "it reads and writes the same memory, shifted or in a copy", print_span(operand)
 
 
-def _of(span: Span, sizes: dict[Place, tuple[int, ...]]) -> tuple[int, ...]:
-    return sizes[span.place][span.start : span.start + span.count]
+def _peer_faults(program: Program, rank: int, step: Step) -> Iterator[tuple[str, str]]:
+    if step.op not in MESSAGES:
+        if step.peer != -1:
+            yield f"a {step.op.value} has no peer, is given {step.peer}", ""
+    elif not 0 <= step.peer < program.size or step.peer == rank:
+        yield f"the peer is another of the {program.size} ranks, is {step.peer}", ""
 
 
 def _length_faults(
@@ -119,16 +119,6 @@ def _length_faults(
 
 def _list(numbers: Sequence[int]) -> str:
     return " ".join(map(str, numbers)) or "none"
-
-
-def _overlap_faults(step: Step, memory: Memory) -> Iterator[tuple[str, str]]:
-    written = list(memory.cells(step.dst))
-    for operand in (step.src, step.other):
-        read = list(memory.cells(operand))
-        if not set(read) & set(written) and not _smeared(step.dst, operand, memory):
-            continue
-        if step.op not in _ADDS or read != written:
-            yield "it reads and writes the same memory, shifted or in a copy", print_span(operand)
 
 
 def _smeared(dst: Span, src: Span, memory: Memory) -> bool:

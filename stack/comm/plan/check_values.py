@@ -130,18 +130,15 @@ class SymbolicRun:
             cell.readers |= 1 << node
             terms.append(cell.term)
         if self.memories[rank].smeared and span.count and span.place is Place.INPUT:
-            self._read_given(node, rank, index, span)
+            # In place with overlap: INPUT is gone once OUTPUT was written
+            writer = self.clobbered[rank]
+            self._ordered(node, rank, index, span, writer, "reads", "overwrites in place")
+            if writer >= 0:
+                step = writer - self.order.first[rank]
+                reason = f"it reads the source, which step {step} overwrites in place"
+                raise PlanError(reason, rank, index, print_span(span))
+            self.given_reads[rank] |= 1 << node
         return terms
-
-    def _read_given(self, node: int, rank: int, index: int, span: Span) -> None:
-        """In place with overlap: INPUT is gone once OUTPUT was written."""
-        writer = self.clobbered[rank]
-        self._ordered(node, rank, index, span, writer, "reads", "overwrites in place")
-        if writer >= 0:
-            step = writer - self.order.first[rank]
-            reason = f"it reads the source, which step {step} overwrites in place"
-            raise PlanError(reason, rank, index, print_span(span))
-        self.given_reads[rank] |= 1 << node
 
     def _write(self, node: int, rank: int, index: int, span: Span, terms: list[_Term]) -> None:
         numbers = self.memories[rank].cells(span)

@@ -183,7 +183,17 @@ class Draft:
                 before |= mine.before[earlier]
         mine.before.append(before)
         mine.steps.append(replace(step, after=tuple(sorted(kept))))
-        _note(mine, step, index)
+        # Remember what a new step reads and writes
+        for span in (step.src, step.other):
+            for cell in mine.memory.cells(span):
+                mine.read.setdefault(cell, []).append(index)
+            if span.count and span.place is Place.INPUT and mine.memory.smeared:
+                mine.given_reads.append(index)
+        for cell in mine.memory.cells(step.dst):
+            mine.written[cell] = index
+            mine.read[cell] = []
+        if step.dst.count and step.dst.place is Place.OUTPUT:
+            mine.result_written = True
 
 
 def _waits(mine: _Rank, step: Step) -> set[int]:
@@ -199,20 +209,6 @@ def _waits(mine: _Rank, step: Step) -> set[int]:
     if mine.memory.smeared and step.dst.count and step.dst.place is Place.OUTPUT:
         waits.update(mine.given_reads)
     return waits
-
-
-def _note(mine: _Rank, step: Step, index: int) -> None:
-    """Remember what a new step reads and writes."""
-    for span in (step.src, step.other):
-        for cell in mine.memory.cells(span):
-            mine.read.setdefault(cell, []).append(index)
-        if span.count and span.place is Place.INPUT and mine.memory.smeared:
-            mine.given_reads.append(index)
-    for cell in mine.memory.cells(step.dst):
-        mine.written[cell] = index
-        mine.read[cell] = []
-    if step.dst.count and step.dst.place is Place.OUTPUT:
-        mine.result_written = True
 
 
 def runs(*lists: Sequence[Chunk]) -> list[tuple[Span, ...]]:

@@ -96,10 +96,11 @@ class Chunked:
     def _operands(self, step: Step) -> list[int]:
         """(place, number of the first chunk's start) of dst, src and other."""
         spans = (step.dst, step.src, step.other)
-        return [number for span in spans for number in (self._place(span), self._start(span))]
-
-    def _place(self, span: Span) -> int:
-        return PLACES.index(span.place) if span.count else 0
+        return [
+            number
+            for span in spans
+            for number in (PLACES.index(span.place) if span.count else 0, self._start(span))
+        ]
 
     def _start(self, span: Span) -> int:
         """Among the starts of all chunks of INPUT, then OUTPUT, then SCRATCH, each with its end."""

@@ -144,18 +144,15 @@ class _World:
         writer = self._writer(at)
         row, src = self.rows[writer[0]][writer[1]], self._operand(at, "src")
         if at != writer:
-            self._check_message(row, src)
+            wanted = self.accumulator if row["wide"] else self.places[0][Place.OUTPUT].dtype
+            if src.dtype != wanted or src.size != row["count"]:
+                raise RuntimeError(f"message of {src.size} {src.dtype} for {row}")
         match OPS[row["op"]]:
             case Op.RECV_REDUCE:
                 return self._sum(self._operand(writer, "src"), src)
             case Op.REDUCE:
                 return self._sum(src, self._operand(at, "other"))
         return src.copy()
-
-    def _check_message(self, row: Mapping[str, int], message: Array) -> None:
-        wanted = self.accumulator if row["wide"] else self.places[0][Place.OUTPUT].dtype
-        if message.dtype != wanted or message.size != row["count"]:
-            raise RuntimeError(f"message of {message.size} {message.dtype} for {row}")
 
     def _operand(self, at: At, name: str) -> Array:
         rank, row = at[0], self.rows[at[0]][at[1]]

@@ -123,7 +123,13 @@ class Link:
         got = [self.hear(until_s, request.number)]
         while got[-1].code is Code.CHANGED:
             got.append(self.hear(until_s, request.number))
-        _check(got[-1])
+        # Raise what the server says against the request
+        answer = got[-1]
+        text = b" ".join(answer.fields).decode(errors="replace")
+        if answer.code is Code.INVALID:
+            raise InvalidCall(text)
+        if answer.code is Code.FAILED:
+            raise StoreError(text)
         return got
 
     def connect(self, until_s: float) -> None:
@@ -176,36 +182,23 @@ class Link:
     def hear(self, until_s: float, number: int = 0) -> Message:
         """The next message, or the next one with this number. Raises OSError, WireError."""
         while True:
-            message = self._take(until_s)
+            link = self._open()
+            while (message := take(self._inbox, MESSAGE_NBYTES, self._seals)) is None:
+                left_s = until_s - time.monotonic()
+                if left_s <= 0:
+                    raise TimeoutError("timed out")
+                link.settimeout(left_s)
+                data = link.recv(_READ_NBYTES)
+                if not data:
+                    raise ConnectionResetError(_ENDED)
+                self._inbox += data
             if number in (0, message.number):
                 return message
-
-    def _take(self, until_s: float) -> Message:
-        link = self._open()
-        while (message := take(self._inbox, MESSAGE_NBYTES, self._seals)) is None:
-            left_s = until_s - time.monotonic()
-            if left_s <= 0:
-                raise TimeoutError("timed out")
-            link.settimeout(left_s)
-            data = link.recv(_READ_NBYTES)
-            if not data:
-                raise ConnectionResetError(_ENDED)
-            self._inbox += data
-        return message
 
     def _open(self) -> socket.socket:
         if self._socket is None:
             raise ConnectionResetError("the connection is closed")
         return self._socket
-
-
-def _check(answer: Message) -> None:
-    """Raise what the server says against the request."""
-    text = b" ".join(answer.fields).decode(errors="replace")
-    if answer.code is Code.INVALID:
-        raise InvalidCall(text)
-    if answer.code is Code.FAILED:
-        raise StoreError(text)
 
 
 def _forked() -> None:

@@ -25,7 +25,6 @@ from stack.comm.store.wire import (
     LEASE_S,
     MESSAGE_NBYTES,
     PLACE,
-    Message,
     WireError,
     pack,
     take,
@@ -185,16 +184,13 @@ class StoreServer:
         while self._due:
             one = self._due.popleft()
             if (peer := self._peers.get(one.client)) is not None:
-                self._send(peer, one.message)
+                empty = not peer.outbox
+                peer.outbox += pack(one.message, peer.seals)
+                if empty:
+                    self._flush(peer)
+                if len(peer.outbox) > BACKLOG_NBYTES:
+                    self._drop(peer, "it does not read what it is told")
                 self._hear(peer)
-
-    def _send(self, peer: _Peer, message: Message) -> None:
-        empty = not peer.outbox
-        peer.outbox += pack(message, peer.seals)
-        if empty:
-            self._flush(peer)
-        if len(peer.outbox) > BACKLOG_NBYTES:
-            self._drop(peer, "it does not read what it is told")
 
     def _flush(self, peer: _Peer) -> None:
         with contextlib.suppress(BlockingIOError):

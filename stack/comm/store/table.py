@@ -117,7 +117,9 @@ class Table:
         """A client's connection has ended: its leases end, and nobody waits for it."""
         known = self._clients.pop(client)
         for key in known.waiter.missing if known.waiter else ():
-            self._forget(client, key)
+            self._waiting[key].discard(client)
+            if not self._waiting[key]:
+                del self._waiting[key]
         ended = [one for key in sorted(known.leases) for one in self._remove(key, why)]
         return [one for one in ended if one.client in self._clients]
 
@@ -132,14 +134,11 @@ class Table:
             raise _Refusal(Code.INVALID, f"{request.code.name} is no request")
         for one in served(self, client, request):
             if one.client == client and request.code in _CHANGES and one.message.code is Code.DONE:
-                self._remember(known.session, one.message)
+                self._done[known.session] = one.message
+                self._done.move_to_end(known.session)
+                if len(self._done) > REMEMBERED:
+                    self._done.popitem(last=False)
             yield one
-
-    def _remember(self, session: bytes, answer: Message) -> None:
-        self._done[session] = answer
-        self._done.move_to_end(session)
-        if len(self._done) > REMEMBERED:
-            self._done.popitem(last=False)
 
     def _set(self, client: int, request: Message) -> Iterator[Delivery]:
         key, value = _parts(request, 2)
@@ -280,11 +279,6 @@ class Table:
 
     def _wanted(self, request: Message) -> tuple[bytes, ...]:
         return (self._values[request.fields[0]],) if request.code is Code.GET else ()
-
-    def _forget(self, client: int, key: bytes) -> None:
-        self._waiting[key].discard(client)
-        if not self._waiting[key]:
-            del self._waiting[key]
 
 
 _SERVED = {

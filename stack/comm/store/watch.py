@@ -68,19 +68,18 @@ class Watch:
             if self._closed:
                 raise StoreError(f"the watch of {self._prefix.decode()!r} is closed")
             with self._waiting:
-                self._hear(until_s, deadline_s)
+                try:
+                    self._note(self._link.hear(until_s))
+                except TimeoutError:
+                    text = (
+                        f"nothing under {self._prefix.decode()!r} changed within {deadline_s:g} s"
+                    )
+                    raise DeadlineExceeded(text) from None
+                except (OSError, WireError):
+                    self._link.close()
+                    if not self._closed:
+                        self._begin(until_s)
         return self._changes.popleft()
-
-    def _hear(self, until_s: float, deadline_s: float) -> None:
-        try:
-            self._note(self._link.hear(until_s))
-        except TimeoutError:
-            text = f"nothing under {self._prefix.decode()!r} changed within {deadline_s:g} s"
-            raise DeadlineExceeded(text) from None
-        except (OSError, WireError):
-            self._link.close()
-            if not self._closed:
-                self._begin(until_s)
 
     def _begin(self, until_s: float) -> None:
         """Ask the server for the keys and all changes, and note what differs."""

@@ -57,7 +57,15 @@ def connect(place: Place) -> Channel:
     until_s = time.monotonic() + _CONNECT_S
     while True:
         try:
-            return _attempt(place, until_s)
+            with ExitStack() as stack:
+                link = stack.enter_context(_connected(place.address))
+                if link.family == socket.AF_UNIX and not of_this_user(link):
+                    raise PluginError(
+                        f"{place.name}: the server at {place.address} is another user's"
+                    )
+                _, key = prove(link, terms(place.address), b"client", until_s)
+                stack.pop_all()
+            return Channel(link, key, calling=True)
         except OSError as error:
             busy = isinstance(error, BlockingIOError | ConnectionError)
             absent = isinstance(error, ConnectionRefusedError)
@@ -74,16 +82,6 @@ def connect(place: Place) -> Channel:
         except HandshakeError as error:
             raise PluginError(f"{place.name} at {place.address}: {error}") from None
         time.sleep(_PAUSE_S)
-
-
-def _attempt(place: Place, until_s: float) -> Channel:
-    with ExitStack() as stack:
-        link = stack.enter_context(_connected(place.address))
-        if link.family == socket.AF_UNIX and not of_this_user(link):
-            raise PluginError(f"{place.name}: the server at {place.address} is another user's")
-        _, key = prove(link, terms(place.address), b"client", until_s)
-        stack.pop_all()
-    return Channel(link, key, calling=True)
 
 
 def terms(address: str) -> Terms:

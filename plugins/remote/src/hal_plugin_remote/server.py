@@ -33,7 +33,23 @@ class Server:
         agreed = terms(address)
         self._path = address.removeprefix(LOCAL) if address.startswith(LOCAL) else ""
         try:
-            self._listener = _listening(address)
+            if not address.startswith(LOCAL):
+                host, port = host_and_port(address)
+                family = socket.AF_INET6 if ":" in host else socket.AF_INET
+                listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+            else:
+                path = address.removeprefix(LOCAL)
+                listener = socket.socket(socket.AF_UNIX)
+                before = os.umask(0o177)
+                try:
+                    listener.bind(path)
+                    listener.listen(BACKLOG)
+                except OSError:
+                    listener.close()
+                    raise
+                finally:
+                    os.umask(before)
+            self._listener = listener
         except OSError as error:
             raise PluginError(f"cannot listen at {address}: {error}") from None
         self._selector = selectors.DefaultSelector()
@@ -109,23 +125,3 @@ class Server:
             session.serve()
         finally:
             self._sessions.pop(session.number, None)
-
-
-def _listening(address: str) -> socket.socket:
-    if not address.startswith(LOCAL):
-        host, port = host_and_port(address)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    else:
-        path = address.removeprefix(LOCAL)
-        listener = socket.socket(socket.AF_UNIX)
-        before = os.umask(0o177)
-        try:
-            listener.bind(path)
-            listener.listen(BACKLOG)
-        except OSError:
-            listener.close()
-            raise
-        finally:
-            os.umask(before)
-    return listener

@@ -195,7 +195,8 @@ def _compile(arguments: Sequence[str], built: Path, name: str = "") -> None:
         if lacks := _LACKS.search(done.stderr):
             raise OSError(_HOST[lacks[1]], lacks[1], lacks[0].strip())
         log = _renamed(done.stderr.strip(), name)
-        raise CompileError(f"{name} does not compile:\n{log}", log, _first_line(done.stderr))
+        found = re.search(r":(\d+):(?:\d+:)? (?:fatal )?error", done.stderr)
+        raise CompileError(f"{name} does not compile:\n{log}", log, int(found[1]) if found else 0)
     partial.replace(built)
 
 
@@ -218,8 +219,3 @@ def _fetch(cache: Cache, built: Path) -> bool:
 def _renamed(log: str, name: str) -> str:
     """The log with the text's own name in place of the file that it was compiled from."""
     return re.sub(r"\S*/(?:slave|host)-\w+\.c", name, log) if name else log
-
-
-def _first_line(log: str) -> int:
-    found = re.search(r":(\d+):(?:\d+:)? (?:fatal )?error", log)
-    return int(found[1]) if found else 0

@@ -41,15 +41,12 @@ def _route(top: Node, source: int, dest: int) -> list[int]:
     ranks = [source]
     groups, to = path(top, source)[0], path(top, dest)[1]
     for group in groups:
-        ranks.append(_counterpart(group, to))
+        # The rank in a group that has the numbers, from level 1 up, of a rank of another group
+        node = group
+        while node.level:
+            node = node.children[to[node.level - 1] % len(node.children)]
+        ranks.append(node.rank)
     return ranks
-
-
-def _counterpart(node: Node, numbers: list[int]) -> int:
-    """The rank in a group that has the numbers, from level 1 up, of a rank of another group."""
-    while node.level:
-        node = node.children[numbers[node.level - 1] % len(node.children)]
-    return node.rank
 
 
 def _carry(made: Draft, at: Held, source: int, dest: int, blocks: list[int]) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from hal.core.values import CollectiveKind
-from stack.comm.plan.draft import Draft
 from stack.comm.plan.error import PlanError
 from stack.comm.plan.generate import (
     binomial,
@@ -104,29 +103,22 @@ def build(algorithm: str, request: Request) -> Program:
         raise PlanError(f"{request.kind.value} has the algorithms {names}; got {algorithm!r}")
     if request.size < 1 or request.cut < 1:
         raise PlanError(f"size and cut are 1 or more, are {request.size} and {request.cut}")
-    _check_places(request)
-    if request.size == 1:
-        return _alone(draft(algorithm, request, 1))
-    return known[algorithm](request)
-
-
-def _check_places(request: Request) -> None:
     depths = {len(place) for place in request.places}
     if request.places and (len(request.places) != request.size or len(depths) != 1):
         raise PlanError(
             f"places say where each of the {request.size} ranks is, all with the same number of "
             f"levels; got {request.places}"
         )
-
-
-def _alone(made: Draft) -> Program:
-    """Among one rank: the output is the input."""
-    shape = made.shape
-    wanted = blocks(shape, 0, Place.OUTPUT)
-    given, put = [made.given(0, b) for b in wanted], [made.result(0, b) for b in wanted]
-    if wanted and shape.in_place and not made.same(0, given[0], put[0]):
-        aside = made.scratch(0, wanted)
-        made.copy(0, given, aside)
-        given = aside
-    made.copy(0, given, put, final=shape.kind in REDUCING)
-    return made.program()
+    if request.size == 1:
+        # Among one rank: the output is the input
+        made = draft(algorithm, request, 1)
+        shape = made.shape
+        wanted = blocks(shape, 0, Place.OUTPUT)
+        given, put = [made.given(0, b) for b in wanted], [made.result(0, b) for b in wanted]
+        if wanted and shape.in_place and not made.same(0, given[0], put[0]):
+            aside = made.scratch(0, wanted)
+            made.copy(0, given, aside)
+            given = aside
+        made.copy(0, given, put, final=shape.kind in REDUCING)
+        return made.program()
+    return known[algorithm](request)
