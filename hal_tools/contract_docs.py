@@ -36,7 +36,21 @@ def _pages() -> Iterator[str]:
     yield _doc(spec)
     yield "## The manifest"
     yield _doc(manifest)
-    yield from _hooks()
+    hooks = {hook.name: hook for hook in ast.walk(_tree(spec)) if isinstance(hook, ast.FunctionDef)}
+    yield "## Hooks of a plugin"
+    yield from (_hook(hooks[name]) for name in MANDATORY_PLUGIN)
+    yield f"## Hooks of a device: the {len(MANDATORY_DEVICE)} mandatory ones"
+    yield from (_hook(hooks[name]) for name in MANDATORY_DEVICE)
+    yield "## Hooks of a device: the optional ones"
+    # A table from each feature to the hooks that it stands for
+    rows = ["| feature | hooks |", "| --- | --- |"]
+    for feature in description.Feature:
+        names = ", ".join(f"`{hook}`" for hook, needs in OPTIONAL.items() if needs is feature)
+        rows.append(f"| `{feature.value}` | {names or _WIDENS[feature]} |")
+    yield "\n".join(rows)
+    yield from (_hook(hooks[name]) for name in OPTIONAL)
+    yield "## Notices to wrappers"
+    yield from (_hook(hooks[name]) for name in NOTICES)
     for title, module in _VALUES:
         yield f"## {title}"
         yield _doc(module)
@@ -54,28 +68,6 @@ def _pages() -> Iterator[str]:
                     ast.Expr(ast.Constant(str(text))),
                 ):
                     yield f"### `{name}`\n\n{_code(ast.unparse(node))}\n\n{inspect.cleandoc(text)}"
-
-
-def _hooks() -> Iterator[str]:
-    hooks = {hook.name: hook for hook in ast.walk(_tree(spec)) if isinstance(hook, ast.FunctionDef)}
-    yield "## Hooks of a plugin"
-    yield from (_hook(hooks[name]) for name in MANDATORY_PLUGIN)
-    yield f"## Hooks of a device: the {len(MANDATORY_DEVICE)} mandatory ones"
-    yield from (_hook(hooks[name]) for name in MANDATORY_DEVICE)
-    yield "## Hooks of a device: the optional ones"
-    yield _features()
-    yield from (_hook(hooks[name]) for name in OPTIONAL)
-    yield "## Notices to wrappers"
-    yield from (_hook(hooks[name]) for name in NOTICES)
-
-
-def _features() -> str:
-    """A table from each feature to the hooks that it stands for."""
-    rows = ["| feature | hooks |", "| --- | --- |"]
-    for feature in description.Feature:
-        names = ", ".join(f"`{hook}`" for hook, needs in OPTIONAL.items() if needs is feature)
-        rows.append(f"| `{feature.value}` | {names or _WIDENS[feature]} |")
-    return "\n".join(rows)
 
 
 def _hook(hook: ast.FunctionDef) -> str:

@@ -65,7 +65,20 @@ class _Printer:
             at = (*prefix, i)
             match statement:
                 case For():
-                    self._for(statement, at, depth)
+                    bounds = self._list((statement.start, statement.stop, statement.step))
+                    first = [self._use(c.init) for c in statement.carried]
+                    head = f"for {self._define(statement.index)} in range({bounds})"
+                    inside = [self._define(c.var) for c in statement.carried]
+                    carry = ", ".join(f"{v} = {i}" for v, i in zip(inside, first, strict=True))
+                    self._line(depth, head + (f" carry({carry})" if carry else "") + " {")
+                    self.block(statement.body, (*at, 0), depth + 1)
+                    self._values((*at, 0, len(statement.body)), depth + 1)
+                    if carry:
+                        self._line(
+                            depth + 1, f"next {self._list([c.next for c in statement.carried])}"
+                        )
+                    results = ", ".join(self._define(c.result) for c in statement.carried)
+                    self._line(depth, "}" + (f" -> {results}" if results else ""))
                 case If():
                     self._line(depth, f"if {self._use(statement.condition)} {{")
                     self.block(statement.then, (*at, 0), depth + 1)
@@ -133,20 +146,6 @@ class _Printer:
             case Barrier():
                 return "barrier"
         raise TypeError(f"{statement!r} is not a statement without blocks")
-
-    def _for(self, x: For, at: Position, depth: int) -> None:
-        bounds = self._list((x.start, x.stop, x.step))
-        first = [self._use(c.init) for c in x.carried]
-        head = f"for {self._define(x.index)} in range({bounds})"
-        inside = [self._define(c.var) for c in x.carried]
-        carry = ", ".join(f"{v} = {i}" for v, i in zip(inside, first, strict=True))
-        self._line(depth, head + (f" carry({carry})" if carry else "") + " {")
-        self.block(x.body, (*at, 0), depth + 1)
-        self._values((*at, 0, len(x.body)), depth + 1)
-        if carry:
-            self._line(depth + 1, f"next {self._list([c.next for c in x.carried])}")
-        results = ", ".join(self._define(c.result) for c in x.carried)
-        self._line(depth, "}" + (f" -> {results}" if results else ""))
 
 
 def _attribute(value: str | int | tuple[int, ...]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -56,7 +56,15 @@ def run(device: str, roofline: bool, out: Path) -> int:
             for case in cases():
                 status.update(f"{case.name} {case.size}")
                 results.append(measured(engine, case))
-    _print(console, info.name, roof, results)
+    console.print(table(f"operators of {escape(info.name)}", roof, results))
+    peaks = ", ".join(f"{d.short} {rate / 1e9:.4g}" for d, rate in roof.peaks.items())
+    rates = f"Gop/s: {peaks}" if peaks else "the device knows no peak rate"
+    console.print(f"Limits: {roof.bandwidth / 1e9:.4g} GB/s ({roof.source}); {rates}.")
+    clock = "the device, which is emulated" if is_emulated(results) else "the host"
+    console.print(f"Times are those of {clock}.", markup=False)
+    for why in dict.fromkeys(r.why for r in results if r.time is None):
+        names = ", ".join(r.case.name for r in results if r.time is None and r.why == why)
+        console.print(f"not measured: {names}: {why}", markup=False)
     if roofline:
         import_module(PICTURE).draw(f"{info.name}: {info.description}", roof, results, out)
         console.print(f"The roofline is in {out}.", markup=False)
@@ -79,18 +87,6 @@ def _filled(engine: Engine, node: Node, case: Case) -> Array:
         return engine.put(rng.random(node.shape, np.float32) + np.float32(0.5), node.dtype)
     most = case.inputs[0].shape[0]
     return engine.put(rng.integers(0, most, node.shape).astype(NUMPY[node.dtype]), node.dtype)
-
-
-def _print(console: Console, name: str, roof: Roof, results: Sequence[OperatorTime]) -> None:
-    console.print(table(f"operators of {escape(name)}", roof, results))
-    peaks = ", ".join(f"{d.short} {rate / 1e9:.4g}" for d, rate in roof.peaks.items())
-    rates = f"Gop/s: {peaks}" if peaks else "the device knows no peak rate"
-    console.print(f"Limits: {roof.bandwidth / 1e9:.4g} GB/s ({roof.source}); {rates}.")
-    clock = "the device, which is emulated" if is_emulated(results) else "the host"
-    console.print(f"Times are those of {clock}.", markup=False)
-    for why in dict.fromkeys(r.why for r in results if r.time is None):
-        names = ", ".join(r.case.name for r in results if r.time is None and r.why == why)
-        console.print(f"not measured: {names}: {why}", markup=False)
 
 
 def is_emulated(results: Iterable[OperatorTime]) -> bool:

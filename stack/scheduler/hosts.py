@@ -45,14 +45,10 @@ def host_joined(books: Books, host: HostSpec) -> None:
             books.occupants[leaf] = {}
         books.hosts[host.name] = (host, leaves)
     for leaf in books.hosts[host.name][1]:
-        _counted(books, leaf.kind)
-
-
-def _counted(books: Books, kind: str) -> None:
-    capacity = {kind: tree.total for kind, tree in books.trees.items()}
-    books.use = Use(capacity, books.users)
-    books.changed(kind)
-    books.wake(books.pools[kind])
+        capacity = {kind: tree.total for kind, tree in books.trees.items()}
+        books.use = Use(capacity, books.users)
+        books.changed(leaf.kind)
+        books.wake(books.pools[leaf.kind])
 
 
 def host_drained(books: Books, host: str) -> None:

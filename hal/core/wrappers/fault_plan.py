@@ -134,7 +134,11 @@ def _fault(kind: str, hook: str, rest: list[str]) -> PlannedFault:
         raise ValueError(f"no kind {kind!r}; there are {', '.join(_HOOKS)}")
     if hook not in _HOOKS[kind]:
         raise ValueError(f"{kind} cannot happen at {hook!r}, only at {', '.join(_HOOKS[kind])}")
-    given = _pairs(rest)
+    if len(rest) % 2:
+        raise ValueError(f"{rest[-1]!r} has no value; after the hook come pairs of key and value")
+    given = dict(zip(rest[::2], rest[1::2], strict=True))
+    if unknown := [key for key in given if key not in _KEYS]:
+        raise ValueError(f"no key {unknown[0]!r}; there are {', '.join(_KEYS)}")
     positions = [key for key in _KEYS[:3] if key in given]
     if len(positions) > 1:
         raise ValueError(f"{' and '.join(positions)} are two positions; give one")
@@ -155,15 +159,6 @@ def _fault(kind: str, hook: str, rest: list[str]) -> PlannedFault:
     if not 0 <= fault.seconds < 3600:
         raise ValueError(f"seconds is {fault.seconds:g}; allowed are 0 to 3600")
     return fault
-
-
-def _pairs(words: list[str]) -> dict[str, str]:
-    if len(words) % 2:
-        raise ValueError(f"{words[-1]!r} has no value; after the hook come pairs of key and value")
-    pairs = dict(zip(words[::2], words[1::2], strict=True))
-    if unknown := [key for key in pairs if key not in _KEYS]:
-        raise ValueError(f"no key {unknown[0]!r}; there are {', '.join(_KEYS)}")
-    return pairs
 
 
 def failure_kind(fault: PlannedFault) -> FailureKind:

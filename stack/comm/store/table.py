@@ -151,7 +151,13 @@ class Table:
         yield _to(client, request, Code.DONE, *([] if found is None else [found]))
 
     def _get(self, client: int, request: Message) -> Iterator[Delivery]:
-        keys = _keys(request, 1 if request.code is Code.GET else KEYS)
+        most = 1 if request.code is Code.GET else KEYS
+        if not 0 < len(request.fields) <= most:
+            text = f"{request.code.name} names {len(request.fields)} keys; 1 to {most} are allowed"
+            raise _Refusal(Code.INVALID, text)
+        if any(len(key) > KEY_NBYTES for key in request.fields):
+            raise _Refusal(Code.INVALID, f"a key has at most {KEY_NBYTES} bytes")
+        keys = request.fields
         missing = {key for key in keys if key not in self._values}
         if not missing:
             yield _to(client, request, Code.DONE, *self._wanted(request))
@@ -305,15 +311,6 @@ def _parts(request: Message, count: int) -> tuple[bytes, ...]:
     if len(request.fields) != count:
         text = f"{request.code.name} has {len(request.fields)} fields, not {count}"
         raise _Refusal(Code.INVALID, text)
-    return request.fields
-
-
-def _keys(request: Message, most: int) -> tuple[bytes, ...]:
-    if not 0 < len(request.fields) <= most:
-        text = f"{request.code.name} names {len(request.fields)} keys; 1 to {most} are allowed"
-        raise _Refusal(Code.INVALID, text)
-    if any(len(key) > KEY_NBYTES for key in request.fields):
-        raise _Refusal(Code.INVALID, f"a key has at most {KEY_NBYTES} bytes")
     return request.fields
 
 

@@ -85,15 +85,12 @@ class RemoteDevice:
         except HalError:
             link.end()
             raise
-        self._info = self._as_seen_here(from_json(table))
-        self._finalizer = weakref.finalize(self, link.end)
-
-    def _as_seen_here(self, info: DeviceInfo) -> DeviceInfo:
+        info = from_json(table)
         here = {there: name for name, there in self._places.items()}
         links = tuple(
             replace(link, peer=here[link.peer]) for link in info.links if link.peer in here
         )
-        return replace(
+        self._info = replace(
             info,
             name=self._place.name,
             plugin="remote",
@@ -104,6 +101,7 @@ class RemoteDevice:
             declared={},
             facts={**info.facts, "server": self._place.address, "device there": info.name},
         )
+        self._finalizer = weakref.finalize(self, link.end)
 
     # description and life
 
