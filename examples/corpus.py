@@ -3,6 +3,7 @@ part."""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import sysconfig
 from collections.abc import Iterable, Sequence
@@ -84,12 +85,16 @@ def _read(path: Path) -> bytes:
 
 def shard_of(tokens: np.ndarray, folder: Path, make: bool) -> Path:
     """The folder, below this one, whose one shard these tokens (uint8) are; its name follows from
-    them. Where it is to be made, it is there afterwards."""
+    them. Where it is to be made, it is there afterwards; of several processes one makes it."""
     found = folder / hashlib.blake2b(tokens, digest_size=8).hexdigest()
-    if make and not shards_in(found):
-        found.mkdir(parents=True, exist_ok=True)
-        tokens.tofile(found / SHARD)
-        add_tokens(found, SHARD, "uint8")
+    if not make:
+        return found
+    found.mkdir(parents=True, exist_ok=True)
+    with (found / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not shards_in(found):
+            tokens.tofile(found / SHARD)
+            add_tokens(found, SHARD, "uint8")
     return found
 
 

@@ -12,6 +12,10 @@ shard of tokens, the loss curve and a sample of what the model writes.
 trains the same model on two ranks: each takes half of every batch, and both write. After a failure
 it goes on from the newest whole checkpoint. Any number of ranks goes on from what any has saved.
 With --strategy FILE the ranks divide the work as that says: see docs/parallel.md.
+
+    hal run -n 4 --least 2 --spares 1 --devices cpu:0 examples/train_gpt.py --steps 500
+
+goes on at once when a rank dies, with the step that was under way (`stack.fault`).
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from corpus import Corpus, CorpusError, load, pairs, shard_of, validation_batches
@@ -34,6 +38,7 @@ from report import Curve, Show, announce, show_bytes, show_error, step_progress
 
 import hal
 import stack.framework as ht
+from stack import fault
 from stack.comm.world import World
 from stack.framework import nn, optim
 from stack.framework.checkpoints import TreeCheckpoints
@@ -54,6 +59,8 @@ SAVE_EVERY = 200
 VALIDATION_BATCHES = 20
 SAMPLE_BYTES = 400
 TEMPERATURE = 0.7
+PARTS = 4
+"""Of each batch, where ranks may be replaced: so many of them at most share it."""
 DTYPES = {"float32": None, "bfloat16": ht.bfloat16}
 """What matrix products are cast to; parameters and the optimizer stay in float32."""
 CHECKPOINTS = "checkpoints"
@@ -63,6 +70,8 @@ RESUME = ALWAYS, AUTO, NEVER = "always", "auto", "never"
 INTERRUPTED = 130
 """The exit code of a program that Ctrl-C ended."""
 
+Sharing = DataParallel | Parallel | fault.Training
+"""How ranks share the work."""
 Log = Callable[..., None]
 """Takes the values of one line as keywords."""
 
@@ -136,7 +145,7 @@ class Training:
         ht.manual_seed(run.seed)
         self.run, self.samples = run, samples
         self.model = GPT(MODEL)
-        self.parallel: DataParallel | Parallel = data_parallel(self.model, Mesh.of(None))
+        self.parallel: Sharing = data_parallel(self.model, Mesh.of(None))
         self.optimizer = optim.AdamW(
             decay_groups(self.model, WEIGHT_DECAY), lr=RATE, betas=(0.9, 0.95)
         )
@@ -161,12 +170,35 @@ class Training:
         self.optimizer.zero_grad()
         loss = self._loss(tokens, targets)
         loss.backward()
+        self._update()
+        return self.parallel.mean(loss)
+
+    def _update(self) -> None:
         nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
         self.optimizer.step()
-        return self.parallel.mean(loss)
 
     def _evaluate_step(self, tokens: ht.Tensor, targets: ht.Tensor) -> ht.Tensor:
         return self.parallel.mean(self._loss(tokens, targets))
+
+    def survive(self) -> fault.Training:
+        """Let ranks of this training be replaced from now on."""
+        state = {"optimizer": self.optimizer, "schedule": self.schedule}
+        own, random = (self.progress, self.go_to), ht.default_generator()
+        parallel = fault.Training(self.model, PARTS, **state, progress=own, random=random)
+        self._train = parallel.gradients(self._loss, self._update)
+        self._evaluate = parallel.averaged(self._loss)
+        self.parallel, parallel.step = parallel, self.step
+        return parallel
+
+    def progress(self) -> dict[str, Any]:
+        """Where the training is, in plain values."""
+        position = self.samples.position.as_json()
+        return {"step": self.step, "data": position, "losses": self.curve.as_json()}
+
+    def go_to(self, progress: dict[str, Any]) -> None:
+        """Go on where `progress` was taken."""
+        self.step, self.curve = progress["step"], Curve.from_json(progress["losses"])
+        self.samples.go_to(progress["data"])
 
     def advance(self) -> float:
         """One step; gives its loss."""
@@ -241,8 +273,11 @@ class Saves:
         self._last: tuple[int, Saving] | None = None
 
     def begin(self) -> None:
-        """Begin to write one; returns when the state is copied. Raises what went wrong before."""
-        step = self._training.step
+        """Begin to write one; returns when the state is copied. Raises what went wrong before.
+        Where ranks may be replaced all hold the same, and rank 0 writes."""
+        step, parallel = self._training.step, self._training.parallel
+        if isinstance(parallel, fault.Training) and parallel.rank:
+            return
         if self._last is None or self._last[0] != step:
             # Later steps in DIR are of a run that this one replaces.
             options = {"background": True, "later": "remove"}
@@ -287,11 +322,10 @@ def train(
 ) -> bool:
     """Steps to the end of the run or until `stop()` on a rank, with validations and checkpoints in
     between. Gives whether it was stopped, equally on all ranks."""
-    tokens = BATCH * MODEL.context
+    tokens, parallel = BATCH * MODEL.context, training.parallel
     with _progress(training) as show:
-        while not (stopped := training.parallel.any(stop())):
-            if training.step >= training.run.steps:
-                break
+
+        def step() -> bool:
             began = time.perf_counter()
             loss = training.advance()
             rate = tokens / (time.perf_counter() - began)
@@ -303,12 +337,19 @@ def train(
             if training.step % training.run.save_every == 0:
                 saves.begin()
             show(training.curve, rate)
+            return parallel.any(stop())
+
+        if isinstance(parallel, fault.Training):
+            return parallel.each(step, training.run.steps)
+        stopped = parallel.any(stop())
+        while not stopped and training.step < training.run.steps:
+            stopped = step()
     return stopped
 
 
 def _progress(training: Training) -> AbstractContextManager[Show]:
-    """The progress bar, on rank 0."""
-    if training.parallel.rank:
+    """The progress bar, on rank 0; none where that may be another process soon."""
+    if training.parallel.rank or isinstance(training.parallel, fault.Training):
         return nullcontext(lambda curve, rate: None)
     return step_progress(training.run.steps, training.step)
 
@@ -339,40 +380,55 @@ def show_end(training: Training, val_loss: float, log: Log) -> None:
 
 
 @contextmanager
-def json_lines(run: Run, rank: int, more: bool) -> Iterator[Log]:
-    """Gives what writes a line to the file of --json at once, on rank 0, behind those that are
-    there if there is `more` of a run; it does nothing without --json."""
-    if run.json is None or rank:
-        yield lambda **values: None
-        return
-    with run.json.open("a" if more else "w", buffering=1) as stream:
-        yield lambda **values: print(json.dumps(values), file=stream)
+def json_lines(training: Training) -> Iterator[Log]:
+    """Gives what writes a line to the file of --json at once, on whoever is rank 0 then, behind
+    those that are there but for those of a run's first step; it does nothing without --json."""
+    with ExitStack() as stack:
+        streams: list[TextIO] = []
+
+        def log(**values: Any) -> None:
+            file = training.run.json
+            if file is None or training.parallel.rank:
+                return
+            if not streams:
+                mode = "w" if training.step <= 1 else "a"
+                streams.append(stack.enter_context(file.open(mode, buffering=1)))
+            print(json.dumps(values), file=streams[0])
+
+        yield log
 
 
 def run_training(run: Run) -> int:
     """Train as the command line asks; gives the exit code."""
     corpus, mesh = load(run.text, MODEL.context), Mesh.present()
+    may_change = mesh.world is not None and mesh.world.member != ""
     traced = run.trace is not None and mesh.rank == 0
     engine_for(run.device, [f"trace:{run.trace}"] if traced else None)
     ht.set_default_device(run.device)
     with ExitStack() as stack:
         # Saves go on beside the steps, so they have a group of ranks of their own.
-        group = stack.enter_context(mesh.join("data")) if mesh.size("data") > 1 else None
-        tokens = shard_of(corpus.train, run.out / "data", make=mesh.rank == 0)
+        alone = mesh.size("data") == 1 or may_change
+        group = None if alone else stack.enter_context(mesh.join("data"))
+        tokens = shard_of(corpus.train, run.out / "data", make=mesh.rank == 0 or may_change)
         if group is not None:
             group.barrier()  # the shard is there
         training = Training(run, Samples(tokens, MODEL.context, run.seed))
         checkpoints = TreeCheckpoints(run.out / CHECKPOINTS, group, keep=KEPT)
         saves = Saves(training, stack.enter_context(checkpoints))
         saves.resume()
-        with spread(training, mesh) as training.parallel:
+        with spread(training, mesh, may_change) as training.parallel:
             stopped = run_steps(training, saves, corpus)
     close_all()  # here, so that a trace that cannot be written is an error of the run
     return INTERRUPTED if stopped else 0
 
 
-def spread(training: Training, mesh: Mesh) -> DataParallel | Parallel:
-    """The model on all ranks, as the command line asks."""
+def spread(training: Training, mesh: Mesh, may_change: bool) -> Sharing:
+    """The model on all ranks, as the command line asks. Raises InvalidCall for a strategy where
+    ranks may be replaced: all of them must hold the same then."""
+    if may_change and training.run.strategy is not None:
+        raise hal.InvalidCall("ranks that may be replaced hold the whole model: no --strategy")
+    if may_change:
+        return training.survive()
     if training.run.strategy is None:
         return data_parallel(training.model, mesh)
     strategy = Strategy.parse(training.run.strategy.read_text())
@@ -381,10 +437,10 @@ def spread(training: Training, mesh: Mesh) -> DataParallel | Parallel:
 
 def run_steps(training: Training, saves: Saves, corpus: Corpus) -> bool:
     """Train, save and finish; gives whether the run was interrupted."""
-    run, rank = training.run, training.parallel.rank
-    with json_lines(run, rank, training.step > 0) as log:
+    run, parallel = training.run, training.parallel
+    with json_lines(training) as log:
         with interruptible() as stop:
-            if rank == 0:
+            if parallel.rank == 0 and not isinstance(parallel, fault.Training):
                 parameters = sum(p.numel() for p in training.model.parameters())
                 announce(run.device, corpus, parameters, training.parallel.size)
                 if training.step:

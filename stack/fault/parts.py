@@ -121,7 +121,7 @@ class Parts:
 
         return step
 
-    def mean(self, function: Loss) -> Callable[..., Tensor]:
+    def averaged(self, function: Loss) -> Callable[..., Tensor]:
         """The mean of `function(*part)` over all parts, captured; it takes whole batches."""
         one, all_ = jit(lambda *part: [function(*part).detach()]), jit(self._mean_of)
 

@@ -90,9 +90,13 @@ class Training:
         captured, as under `jit`, for one part: another number of ranks compiles nothing."""
         return self._parts.gradients(loss, update)
 
-    def mean(self, function: Loss) -> Callable[..., Tensor]:
+    def averaged(self, function: Loss) -> Callable[..., Tensor]:
         """The mean of `function(*part)` over the parts of whole batches, captured."""
-        return self._parts.mean(function)
+        return self._parts.averaged(function)
+
+    def part(self, batch: Array) -> Array:
+        """The batch: what this value captures takes whole ones, and cuts them itself."""
+        return batch
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on a rank; all ranks call it, and wait for each other."""
