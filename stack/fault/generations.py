@@ -5,18 +5,14 @@ from __future__ import annotations
 
 import mmap
 import os
-import struct
 from dataclasses import dataclass
 
 import numpy as np
 
 from hal.core.errors import OutOfMemory
 from stack.fault.state import Array
+from stack.launch.keeping import HEADER, MAGIC, PAGE
 
-_MAGIC = b"HALSTATE"
-_HEADER = struct.Struct("<8sQqQQQ")
-"""What it is, whether it is whole, step, layout, bytes of plain values, bytes of tensors."""
-_PAGE = 4096
 _SPARE_NBYTES = 1 << 16
 """Plain values may grow by this much, and to twice what they were, before memory is made anew."""
 
@@ -44,7 +40,7 @@ class Memory:
     @classmethod
     def made(cls, plain_nbytes: int, tensor_nbytes: int) -> Memory:
         """Raises OutOfMemory."""
-        room = _PAGE + _pages(2 * plain_nbytes + _SPARE_NBYTES) + _pages(tensor_nbytes)
+        room = PAGE + _pages(2 * plain_nbytes + _SPARE_NBYTES) + _pages(tensor_nbytes)
         descriptor = os.memfd_create("hal-state")
         try:
             os.posix_fallocate(descriptor, 0, room)
@@ -54,44 +50,44 @@ class Memory:
         return cls(descriptor)
 
     def fits(self, plain_nbytes: int, tensor_nbytes: int) -> bool:
-        return _PAGE + _pages(plain_nbytes) + _pages(tensor_nbytes) <= self.nbytes
+        return PAGE + _pages(plain_nbytes) + _pages(tensor_nbytes) <= self.nbytes
 
     def begin(self, layout: int, plain: bytes, tensor_nbytes: int) -> Array:
         """Where the tensors of the next generation go. Until `end` there is none here."""
         self._put(0, 0, layout, len(plain), tensor_nbytes)
-        self._bytes[_PAGE : _PAGE + len(plain)] = np.frombuffer(plain, np.uint8)
+        self._bytes[PAGE : PAGE + len(plain)] = np.frombuffer(plain, np.uint8)
         return self._tensors(len(plain), tensor_nbytes)
 
     def end(self, step: int) -> None:
         """All is there: it is the state after so many steps."""
-        _, _, _, *rest = _HEADER.unpack_from(self._map)
+        _, _, _, *rest = HEADER.unpack_from(self._map)
         self._put(0, step, *rest)
         self._put(1, step, *rest)
 
     @property
     def step(self) -> int:
         """Of the generation that is here; -1 without a whole one."""
-        magic, whole, step, *_ = _HEADER.unpack_from(self._map)
-        return step if (magic, whole) == (_MAGIC, 1) else -1
+        magic, whole, step, *_ = HEADER.unpack_from(self._map)
+        return step if (magic, whole) == (MAGIC, 1) else -1
 
     def get(self) -> Generation | None:
         """What is here, if it is whole; its tensors stay in this memory."""
         if self.step < 0:
             return None
-        _, _, step, layout, plain_nbytes, nbytes = _HEADER.unpack_from(self._map)
-        plain = self._bytes[_PAGE : _PAGE + plain_nbytes].tobytes()
+        _, _, step, layout, plain_nbytes, nbytes = HEADER.unpack_from(self._map)
+        plain = self._bytes[PAGE : PAGE + plain_nbytes].tobytes()
         return Generation(step, layout, plain, self._tensors(plain_nbytes, nbytes))
 
     def _tensors(self, plain_nbytes: int, nbytes: int) -> Array:
-        start = _PAGE + _pages(plain_nbytes)
+        start = PAGE + _pages(plain_nbytes)
         return self._bytes[start : start + nbytes]
 
     def _put(self, whole: int, *rest: int) -> None:
-        _HEADER.pack_into(self._map, 0, _MAGIC, whole, *rest)
+        HEADER.pack_into(self._map, 0, MAGIC, whole, *rest)
 
 
 def _pages(nbytes: int) -> int:
-    return -(-nbytes // _PAGE) * _PAGE
+    return -(-nbytes // PAGE) * PAGE
 
 
 class Generations:

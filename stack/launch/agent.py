@@ -13,12 +13,14 @@ import socket
 import sys
 import time
 from io import FileIO
+from pathlib import Path
 from typing import Any
 
 from hal.core.errors import DeadlineExceeded, HalError
 from hal.net.loop import turn
 from stack.comm.store import Lease, Store
 from stack.comm.world import World
+from stack.launch.keeping import kept_in, settle
 from stack.launch.line import MOST_DESCRIPTORS
 from stack.launch.loop import signals_heard, unblocked
 from stack.launch.processes import adopt_descendants, kill_descendants, reap_adopted
@@ -32,6 +34,8 @@ KILL_S = 10.0
 _MEET_S = 15.0
 _OUTBOX_NBYTES = 1 << 20
 """With more than this not taken by the launcher, nothing more is read from the ranks."""
+_NO_RANK = -1
+"""Of what an earlier job has kept on disk."""
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _DEFAULTS = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 """What a rank wrote is on the screen before it ends, and a crash in native code shows its stack."""
@@ -48,6 +52,8 @@ class Agent:
         self._selector = selectors.DefaultSelector()
         self._ranks = Ranks(self._selector, self._wrote, self._exited, self._told)
         self._held: dict[int, list[int]] = {}
+        self._keep_in: Path | None = None
+        self._is_well = False
         self._lease: Lease | None = None
         self._over = False
         self._why = ""
@@ -66,7 +72,16 @@ class Agent:
                 turn(self._selector, BEAT_S)
                 self._look()
         kill_descendants(KILL_S)
+        if self._keep_in is not None:
+            try:
+                settle(self._keep_in, self._memories(), self._is_well)
+            except OSError as error:
+                return f"the newest state is not kept in {self._keep_in}: {error}"
         return self._why
+
+    def _memories(self) -> list[int]:
+        """The descriptors of all that ranks of this host have kept."""
+        return [own for every in self._held.values() for own in every]
 
     def _end(self, why: str) -> None:
         self._over = True
@@ -106,6 +121,12 @@ class Agent:
                         self._ranks.start(Order(world.rank, command, given, mine, lined))
                 case {"say": "signal", "number": number}:
                     self._ranks.signal(number, words.get("rank"))
+                case {"say": "keep", "folder": folder}:
+                    self._keep_in = Path(folder)
+                    if (found := kept_in(self._keep_in)) is not None:
+                        self._held[_NO_RANK] = [found]
+                case {"say": "well"}:
+                    self._is_well = True
                 case {"say": "tell", "ranks": ranks, "words": told}:
                     self._ranks.tell(ranks, told)
                 case _:
@@ -141,8 +162,7 @@ class Agent:
                 self._held[rank] = descriptors
                 return
             case {"say": "arrived"}:
-                held = [own for every in self._held.values() for own in every]
-                self._ranks.tell([rank], {"say": "held"}, held[:MOST_DESCRIPTORS])
+                self._ranks.tell([rank], {"say": "held"}, self._memories()[:MOST_DESCRIPTORS])
         self._say({"say": "told", "rank": rank, "words": words})
 
     def _say(self, words: dict[str, Any], data: bytes = b"") -> None:

@@ -40,11 +40,13 @@ def run(
     least: int | None = None,
     spares: int = 0,
     events: Path | None = None,
+    keep: Path | None = None,
 ) -> int:
     """Run a script, or a module, as the ranks of a job; gives the exit status. A job that
     fails is started anew, at most `restarts` times. With `least` or `spares` its ranks are replaced
     instead, and `restarts` counts processes. With `mpi` this process is one of the ranks, which MPI
-    has started. `events` is a file for a line of JSON for each event.
+    has started. `events` is a file for a line of JSON for each event, `keep` a
+    folder for the newest state of an elastic job that ends before its time.
 
     Raises InvalidCall for what cannot be started, PluginError for a device of a plugin that is not
     installed.
@@ -59,6 +61,8 @@ def run(
     hosts = read_hosts(hosts_file, named) if hosts_file else (_here((size or 1) + spares, named),)
     ranks = size or sum(host.slots for host in hosts) - spares
     elastic = None
+    if keep is not None and least is None and not spares:
+        raise InvalidCall("--keep is for jobs whose ranks may be replaced: give --least, too")
     if least is not None or spares:
         elastic = Elastic(ranks, ranks if least is None else least, spares, restarts)
     plan = Plan(
@@ -73,6 +77,7 @@ def run(
         Limits(),
         elastic=elastic,
         events=events,
+        keep=keep,
     )
     with descendants_end():
         return run_until_well(plan, 0 if elastic else restarts)

@@ -58,7 +58,8 @@ class Plan:
     command on another host; `address` is where these reach the launcher ("" when there are none).
     `deadline_s` is the ranks'. `restart` is how often the job was started before. With `elastic`
     ranks may be replaced; `seats` are then those of the ranks and behind them those of spares.
-    `events` is a file that gets a line of JSON for all that happens."""
+    `events` is a file that gets a line of JSON for all that happens; `keep` is a folder for the
+    newest state of a job that ends before its time."""
 
     hosts: tuple[Host, ...]
     seats: tuple[Seat, ...]
@@ -72,6 +73,7 @@ class Plan:
     restart: int = 0
     elastic: Elastic | None = None
     events: Path | None = None
+    keep: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,8 @@ class Launcher:
             self._links[number] = link
             store = self._store if host.name else ""
             key = f"hal/agent/{number}"
+            if self._plan.keep is not None:
+                link.say({"say": "keep", "folder": str(self._plan.keep.absolute())})
             link.say({"say": "meet", "store": store, "token": self._token, "key": key})
 
     def _turn(self) -> None:
@@ -218,6 +222,9 @@ class Launcher:
                         link.say(words)
                 case Finish():
                     cause, plan = self._job.cause, self._plan
+                    if cause is None:
+                        for link in self._links.values():
+                            link.say({"say": "well"})
                     if cause is not None:
                         last = (
                             [] if cause.rank is None else self._tails[cause.rank].lines(TAIL_LINES)

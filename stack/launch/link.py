@@ -89,7 +89,10 @@ class AgentLink:
             self._lose(f"it gave no sign of life for {SILENT_S:g} s")
 
     def let_go(self) -> None:
-        """Take nothing more from the agent; it ends all that it started, and itself."""
+        """Take nothing more from the agent; it ends all that it started, and itself. What was said
+        before has gone to it, if it listens."""
+        if self._outbox and not self._lost:
+            self._write()
         self._lose("")
 
     def close(self, deadline_s: float) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -52,6 +53,36 @@ def test_ranks_that_die_leave_no_trace_in_the_numbers(tmp_path, monkeypatch, und
     assert len(epochs[0]) == 3
     recoveries = [e["s"] for e in events if e["event"] == "entered"]
     assert len(recoveries) >= 3
+
+
+@pytest.mark.slow
+def test_a_job_that_ends_before_its_time_goes_on_in_the_next_one(
+    tmp_path, monkeypatch, undisturbed
+):
+    monkeypatch.setenv("PYTHONPATH", os.getcwd())
+    (tmp_path / "out").mkdir()
+    folder, common = Folder(tmp_path), ("--devices", "cpu:0", "--keep", "kept", train.__file__)
+    with folder.start("-n", "2", "--least", "2", *common, tmp_path / "out", STEPS) as process:
+        wait_for(tmp_path / "out/0.0.txt", 5)
+        process.kill()  # the launcher: no rank stays, and the agent keeps the state
+    wait_for(tmp_path / "kept/state.bin", 1)
+    for file in (tmp_path / "out").iterdir():
+        file.unlink()
+    done = folder.run("-n", "1", "--least", "1", *common, tmp_path / "out", STEPS)
+    assert done.code == 0, done.err
+    wanted, parameters = undisturbed
+    later = losses(tmp_path / "out/0.0.txt")
+    assert min(later) >= 5
+    assert later == {step: wanted[step] for step in range(min(later), STEPS)}
+    assert (tmp_path / "out/final.bin").read_bytes() == parameters
+    assert not (tmp_path / "kept/state.bin").exists()
+
+
+def wait_for(file, lines):
+    until_s = time.monotonic() + LONG_S
+    while not file.exists() or file.read_bytes().count(b"\n") < lines:
+        assert time.monotonic() < until_s, f"{file} did not get {lines} lines"
+        time.sleep(0.01)
 
 
 def test_the_parts_of_ranks_are_all_parts_in_order():
