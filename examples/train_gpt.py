@@ -423,10 +423,10 @@ def run_training(run: Run) -> int:
 
 
 def spread(training: Training, mesh: Mesh, may_change: bool) -> Sharing:
-    """The model on all ranks, as the command line asks. Raises InvalidCall for a strategy where
+    """The model on all ranks, as the command line asks. Raises HalError for a strategy where
     ranks may be replaced: all of them must hold the same then."""
     if may_change and training.run.strategy is not None:
-        raise hal.InvalidCall("ranks that may be replaced hold the whole model: no --strategy")
+        raise hal.HalError("ranks that may be replaced hold the whole model: no --strategy")
     if may_change:
         return training.survive()
     if training.run.strategy is None:
