@@ -65,12 +65,17 @@ def stop(folder: Path | None) -> None:
 @click.option("--name", help="What people call it.")
 @click.option("--limit", "limit_s", type=float, help="Seconds that it may run.")
 @click.option("-m", "module", is_flag=True, default=None, help="TARGET is a module.")
+@click.option("--per-host", type=click.IntRange(1), help="Ranks on a host, for Slurm.")
+@click.option("--to", type=click.Choice(["daemon", "slurm"]), default="daemon", help="Who runs it.")
+@click.option("--write", is_flag=True, help="With --to slurm: print the batch script, and end.")
 @click.argument("target", default="")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def submit(
     folder: Path | None,
     as_json: bool,
     schema: bool,
+    to: str,
+    write: bool,
     target: str,
     arguments: tuple[str, ...],
     **options: Any,
@@ -81,7 +86,9 @@ def submit(
     if not target:
         raise click.UsageError("name a script, or a job's TOML file")
     given = {key: value for key, value in options.items() if value not in (None, ())}
-    _do("submit", folder, target, arguments, given, as_json)
+    if write and to == "daemon":
+        raise click.UsageError("--write needs --to slurm")
+    _do("submit", folder, target, arguments, given, to, write, as_json)
 
 
 @click.command()

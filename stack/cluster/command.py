@@ -17,8 +17,10 @@ from rich.console import Console
 from rich.table import Table
 
 from hal.core.errors import InvalidCall
+from stack.cluster import slurm
 from stack.cluster.client import ask
 from stack.cluster.daemon import Daemon
+from stack.cluster.engine import check_script
 from stack.cluster.files import ClusterFile, JobFile, read, told
 from stack.scheduler.spec import SpecError
 
@@ -88,9 +90,16 @@ def schema() -> int:
 
 
 def submit(
-    folder: Path, target: str, arguments: Sequence[str], given: Mapping[str, Any], as_json: bool
+    folder: Path,
+    target: str,
+    arguments: Sequence[str],
+    given: Mapping[str, Any],
+    to: str,
+    write: bool,
+    as_json: bool,
 ) -> int:
-    """Hand in the job of a TOML file, or a script with what is given by options."""
+    """Hand in the job of a TOML file, or a script with what is given by options; `to` Slurm, or to
+    the daemon. With `write` only show what Slurm would be given."""
     if target.endswith(".toml"):
         if arguments:
             raise InvalidCall("a job's file has its own arguments; give none behind it")
@@ -98,7 +107,14 @@ def submit(
     else:
         base = {"script": target, "arguments": list(arguments)}
     file = told({"folder": str(Path.cwd()), **_named(base), **given}, JobFile, target)
-    found = ask(folder, "POST", "/jobs", msgspec.to_builtins(file))
+    if to == "slurm":
+        if write:
+            sys.stdout.write(slurm.script(file))
+            return 0
+        check_script(file)
+        found = {"job": slurm.submit(file)}
+    else:
+        found = ask(folder, "POST", "/jobs", msgspec.to_builtins(file))
     _say(json.dumps(found) if as_json else f"job {found['job']}")
     return 0
 

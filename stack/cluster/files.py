@@ -44,6 +44,9 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     name: Annotated[str, Meta(description="What people call it.")] = ""
     queue: Annotated[str, Meta(description="The queue that it waits in.")] = "main"
     ranks: Annotated[int, Meta(description="How many ranks it wants.", ge=1)] = 1
+    per_host: Annotated[
+        int, Meta(description="Ranks on a host, for Slurm, which gives whole hosts (0: all).", ge=0)
+    ] = 0
     least: Annotated[int, Meta(description="With how many it starts (0: with all).", ge=0)] = 0
     kinds: Annotated[
         tuple[str, ...], Meta(description="Kinds of device, the best first.", min_length=1)
