@@ -48,6 +48,9 @@ class KernelSource:
     params: tuple[Param, ...]
     options: tuple[tuple[str, str], ...] = ()
 
+    def __hash__(self) -> int:
+        return hash((self.format, self.text, self.entry))  # all else follows from the text
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Handle:

@@ -162,8 +162,10 @@ class Engine:
     def _made(self, key: Hashable, instance: Instance) -> Plan:
         found = self._plans.get(key)
         if found is None:
-            found = self._plans[key] = Plan(self.resources, instance.graph())
-            found.source = instance.source
+            graph, source = instance.graph(), instance.source
+            layout = None if source is None else source.layout(graph, self.memory.alignment)
+            found = self._plans[key] = Plan(self.resources, graph, layout)
+            found.source = source
             self.programs.sweep()
         return found
 

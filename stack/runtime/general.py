@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement, count
-from operator import itemgetter
+from operator import gt, itemgetter
 from typing import Any
 
 from hal.core.dtypes import DType
@@ -29,7 +29,9 @@ from stack.compiler.program import (
     GraphRequest,
     KernelCall,
 )
+from stack.memory.plan import Layout, plan
 from stack.ops import is_exchange
+from stack.runtime.placement import lifetimes
 
 Number = float | int | bool
 Row = tuple[int, ...]
@@ -270,6 +272,7 @@ class SizedGraph:
         self.holds = facts.holding()
         self._sizes: dict[Any, Size] = {}
         self._holes: dict[Any, _Hole] = {}
+        self._layout: tuple[tuple[int, ...], Layout] | None = None
         self._form = _map_graph(graph, self._note)
         self._values = facts.values(self._sizes.values())
 
@@ -280,6 +283,14 @@ class SizedGraph:
         self._sizes.setdefault(given.terms, given)  # equal ones are evaluated once
         return self._holes.setdefault(given.terms, _Hole(len(self._holes)))
 
+    def layout(self, graph: CompiledGraph, alignment: int) -> Layout:
+        """Where temporaries of a graph of this one lie: as in the last layout, while all of them
+        fit; else a new one, with up to a quarter more for sizes to grow into."""
+        if self._layout is None or any(map(gt, graph.temps, self._layout[0])):
+            room = tuple(map(_with_room, graph.temps))
+            self._layout = room, plan(lifetimes(graph, room), alignment)
+        return self._layout[1]
+
     def sizes(self, values: Values) -> tuple[int, ...]:
         """All sizes of the graph."""
         return self._values(values)
@@ -287,6 +298,12 @@ class SizedGraph:
     def at(self, sizes: tuple[int, ...]) -> CompiledGraph:
         """The graph for such sizes, all of them plain; its kernels are the same."""
         return _map_graph(self._form, lambda s: sizes[s.number] if isinstance(s, _Hole) else s)
+
+
+def _with_room(nbytes: int) -> int:
+    """The least multiple of a quarter of its highest bit that is as large."""
+    step = max(1, (1 << nbytes.bit_length()) // 8)
+    return -(-nbytes // step) * step
 
 
 class General(SizedGraph):

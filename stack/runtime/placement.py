@@ -24,10 +24,11 @@ class BufferRange:
 
 
 class Placement:
-    """The places of a graph's buffers. An updated output is at its input's position."""
+    """The places of a graph's buffers, temporaries by a layout of as many bytes or more if one is
+    given. An updated output is at its input's position."""
 
-    def __init__(self, graph: CompiledGraph, alignment: int) -> None:
-        self.layout: Layout = plan(_lifetimes(graph), alignment)
+    def __init__(self, graph: CompiledGraph, alignment: int, layout: Layout | None = None) -> None:
+        self.layout = layout or plan(lifetimes(graph, graph.temps), alignment)
         count = len(graph.inputs)
         updated = dict(graph.updates)
         self._outputs = [updated.get(i, count + i) for i in range(len(graph.outputs))]
@@ -69,13 +70,14 @@ def refs(call: Call) -> Sequence[BufferRef]:
     return [arg for arg in call.args if isinstance(arg, BufferRef)]
 
 
-def _lifetimes(graph: CompiledGraph) -> list[Lifetime]:
-    """From the first to the last call that uses each temporary. An unused one takes no bytes."""
+def lifetimes(graph: CompiledGraph, temps: Sequence[int]) -> list[Lifetime]:
+    """From the first to the last call that uses each temporary, of these sizes. An unused one takes
+    no bytes."""
     spans: dict[int, tuple[int, int]] = {}
     for step, call in enumerate(graph.calls):
         for ref in refs(call):
             if ref.kind == "temp":
                 first, _ = spans.get(ref.index, (step, step))
                 spans[ref.index] = first, step
-    sizes = enumerate(graph.temps)
+    sizes = enumerate(temps)
     return [Lifetime(n if i in spans else 0, *spans.get(i, (0, 0))) for i, n in sizes]

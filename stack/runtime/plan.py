@@ -10,6 +10,7 @@ from hal.core.errors import InvalidCall, error_for
 from hal.core.values import Point, Region
 from hal.tile.node import Type
 from stack.compiler.program import CompiledGraph, KernelCall
+from stack.memory.plan import Layout
 from stack.runtime.array import Array, refusal
 from stack.runtime.exchange import Exchange
 from stack.runtime.placement import Placement
@@ -49,7 +50,9 @@ class Plan:
     outputs and temporaries need at one time; `arena_nbytes` what the temporaries take.
     """
 
-    def __init__(self, resources: Resources, graph: CompiledGraph) -> None:
+    def __init__(
+        self, resources: Resources, graph: CompiledGraph, layout: Layout | None = None
+    ) -> None:
         self.source: object = None
         """What it was made from, if others are: it lives as long as they do."""
         self._resources = resources
@@ -60,7 +63,7 @@ class Plan:
         device, memory, programs = resources.device, resources.memory, resources.programs
         for _, type, label in self._outputs:
             memory.check_fits(type, label)
-        placement = Placement(graph, memory.alignment)
+        placement = Placement(graph, memory.alignment, layout)
         # Held, so that the memory lives as long as the launches that are bound to it.
         self._arena = memory.arena(placement.layout.arena_nbytes)
         self._recording = Recording(

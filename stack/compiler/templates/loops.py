@@ -213,6 +213,11 @@ class _Loops:
         def emit() -> None:
             self._each_tile(scope, v, const(full, I64), const(v.size - full, I64))
 
+        if not is_fixed(v.size):
+            last = binary("eq", self.chunk, self.chunks - 1)
+            with self.b.when(binary("and", last, binary("lt", const(full, I64), v.size))):
+                emit()
+            return
         if is_one(self.chunks):
             emit()
             return
@@ -320,9 +325,15 @@ class _Loops:
             if may_be_positive(full)
             else list(acc)
         )
-        if not divides(self.width, v.size):
-            out = body(self._tiled(scope, v, const(full, I64), const(v.size - full, I64)), out)
-        return out
+        if divides(self.width, v.size):
+            return out
+
+        def tail(i: Node, *carried: Node) -> list[Node]:
+            return body(self._tiled(scope, v, i, const(v.size - full, I64)), carried)
+
+        if not is_fixed(v.size):  # a loop of one step, or of none where there is no tail
+            return list(self.b.loop(full, v.size, self.width, tail, out))
+        return tail(const(full, I64), *out)
 
     def _block(
         self, scope: Tiles, roots: list[Node], sums: list[Node], acc: Sequence[Node]
@@ -372,7 +383,7 @@ def _combined(root: Node, acc: Node, scope: Tiles, expr: Expr) -> Node:
 def _width(size: int, lanes: int, unroll: int) -> int:
     """Elements of a vector tile: as many registers as divide the axis, else a masked tail."""
     if not is_fixed(size):
-        return next((w for w in (unroll * lanes, 2 * lanes) if divides(w, size)), lanes)
+        return unroll * lanes
     for width in (unroll * lanes, 2 * lanes, lanes):
         if size % width == 0:
             return width
