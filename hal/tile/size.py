@@ -591,6 +591,10 @@ def _divided(a: Any, b: Any, facts: Facts) -> Any:
         raise TypeError(f"{a} // {b}: a size is divided by whole numbers")
     if b == 0:
         raise ZeroDivisionError(f"{a} by zero")
+    if len(right) > 1:
+        exact = _exactly(left, right)
+        if exact is not None:
+            return _made(exact, facts), 0
     whole: dict[Monomial, int] = {}
     rest: dict[Monomial, int] = {}
     for factors, c in left:
@@ -624,6 +628,29 @@ def _divided(a: Any, b: Any, facts: Facts) -> Any:
     assert kept, "a remainder of nothing was returned before"
     pieces = [_made({(Atom(name, kept, right),): 1}, facts) for name in ("//", "%")]
     return quotient_of + pieces[0], pieces[1]
+
+
+def _exactly(left: Terms, right: Terms) -> dict[Monomial, int] | None:
+    """A sum divided by another one, where it is a multiple of it: long division."""
+
+    def order(term: tuple[Monomial, int]) -> tuple[int, Monomial]:
+        return len(term[0]), term[0]
+
+    rest, found = dict(left), dict[Monomial, int]()
+    leading = max(right, key=order)
+    for _ in range(4 * len(left)):
+        quotient = _quotient(*max(rest.items(), key=order), leading)
+        if quotient is None:
+            return None
+        factors, c = quotient
+        found[factors] = found.get(factors, 0) + c
+        for other, k in right:
+            product = tuple(sorted((*factors, *other)))
+            rest[product] = rest.get(product, 0) - c * k
+        rest = {product: k for product, k in rest.items() if k}
+        if not rest:
+            return found
+    return None
 
 
 def _quotient(factors: Monomial, c: int, by: tuple[Monomial, int]) -> tuple[Monomial, int] | None:

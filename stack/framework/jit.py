@@ -20,7 +20,7 @@ from stack.framework.cell import Cell, become, traces, unsettled
 from stack.framework.devices import default_device, engine
 from stack.framework.errors import TensorError, where_called
 from stack.framework.host import host_array
-from stack.framework.kinds import Call, GeneralTrace, Kind, Row, Symbols
+from stack.framework.kinds import GENERALS, Call, GeneralTrace, Kind, Row, Symbols
 from stack.framework.realize import array_of, compute, isolate, realize
 from stack.framework.request import depends
 from stack.framework.tensor import Tensor
@@ -145,6 +145,8 @@ class Jitted(Generic[P, R]):
         first = not kind.rows
         if not seen:
             kind.rows.append(call.row)
+        if len(kind.traces) == GENERALS and not kind.fixed:
+            kind.fixed = f"the conditions of {GENERALS} traces for many calls leave others out"
         if kind.fixed or seen or (first and not self._dynamic):
             why = kind.fixed or "the first of its kind"
             self._notes.append(f"traced for {_shown(call)}: {why}")

@@ -22,7 +22,7 @@ from stack.runtime.plan import Bound, Plan
 ROWS = 4
 """The calls of a kind that are compared."""
 GENERALS = 3
-"""The traces of a kind that serve many calls."""
+"""The traces of a kind that serve many calls; what they leave out is traced for itself."""
 INSTANCES = 64
 """The plans that such a trace keeps, one for each sizes."""
 
@@ -137,7 +137,7 @@ class Kind:
     """The calls of one kind."""
 
     rows: deque[Row] = field(default_factory=lambda: deque(maxlen=ROWS))
-    traces: deque[GeneralTrace] = field(default_factory=lambda: deque(maxlen=GENERALS))
+    traces: list[GeneralTrace] = field(default_factory=list)
     fixed: str = ""
     """Why there cannot be traces that serve many calls; empty: there can."""
 

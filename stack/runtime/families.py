@@ -31,6 +31,8 @@ Numbers = tuple[DType, list[Number]]
 
 FAMILIES = 256
 """How many skeletons are known."""
+GENERALS = 8
+"""The graphs for many sizes that a skeleton has; what they leave out is compiled for itself."""
 ROWS = 4
 """The requests of a skeleton that are compared."""
 NOTES = 1000
@@ -151,8 +153,9 @@ class Families:
     def _can_generalise(self, request: GraphRequest, family: _Family, found: Parts) -> bool:
         if not can_generalise(request):
             return False
-        fixed = all(row.sizes == found.sizes for row in family.rows)
-        return fixed or self.have_sizes
+        if all(row.sizes == found.sizes for row in family.rows):
+            return True
+        return self.have_sizes and len(family.generals) < GENERALS
 
     def _general(self, request: GraphRequest, family: _Family, found: Parts) -> Instance:
         rows = [*family.rows, found]

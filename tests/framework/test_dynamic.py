@@ -260,3 +260,22 @@ def test_dynamic_from_the_first_call_and_never():
         for f in (always, never):
             assert f(np.ones(n, np.float32)).tolist() == [2] * n
     assert (always.traced, never.traced) == (1, 3)
+
+
+def test_a_function_of_many_conditions_is_traced_for_each_in_the_end():
+    @ht.jit
+    def f(x):
+        return x * (x.shape[0] % 6)
+
+    for n in range(2, 26):
+        assert f(np.ones(n, np.float32)).tolist() == [n % 6] * n
+    asked = ht.jit(lambda x: x * 2 if x.shape[0] % 6 == 1 else x + x.shape[0] % 6)
+    for n in range(2, 26):
+        wanted = 2 if n % 6 == 1 else 1 + n % 6
+        assert asked(np.ones(n, np.float32)).tolist() == [wanted] * n
+    split = ht.jit(lambda x: x + sum(range(x.shape[0] % 6)))
+    for n in range(2, 20):
+        assert split(np.ones(n, np.float32)).tolist() == [1 + sum(range(n % 6))] * n
+    assert (f.traced, asked.traced) == (2, 3)
+    assert split.traced > 4
+    assert "leave others out" in split.explain()
