@@ -1,0 +1,252 @@
+"""A joint graph of forward and backward pass cut into the passes of a pipeline, and a rank's part
+of a step by a schedule. Pure.
+
+A chunk of the model is what its parameters say: a value of the forward pass belongs to the last
+chunk whose parameters are below it; one below which there are none is computed wherever it is read.
+What the backward pass computes belongs to the chunk that reads it; the whole derivative by a value
+that goes from one chunk to another belongs to the one that has read the value, and goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hal.core.errors import InvalidCall
+from hal.tile.node import Node, rebuild, toposort
+from stack import ops as g
+from stack.parallel.schedule import Entry, Pass, Schedule
+
+FREE = -1
+"""The chunk of what belongs to none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """What one micro-batch computes: `loss`, and by each leaf of `chunks` that is a parameter its
+    gradient. `chunks` has the parameters' chunks, `arguments` the leaves that are the batch's."""
+
+    loss: Node
+    gradients: Mapping[Node, Node]
+    chunks: Mapping[Node, int]
+    arguments: tuple[Node, ...]
+    depth: int
+
+
+def crossing(loss: Node, chunks: Mapping[Node, int]) -> dict[Node, int]:
+    """The values of a forward pass that another chunk reads, with the first chunk that does: by
+    them derivatives are needed, too."""
+    forward = _forward(loss, chunks)
+    found: dict[Node, int] = {}
+    for n, chunk in forward.items():
+        for s in n.srcs:
+            if FREE < forward[s] < chunk and s.dtype.is_float:
+                found[s] = min(found.get(s, chunk), chunk)
+    return found
+
+
+def _forward(loss: Node, chunks: Mapping[Node, int]) -> dict[Node, int]:
+    found: dict[Node, int] = {}
+    for n in toposort((loss,)):
+        below = max((found[s] for s in n.srcs), default=FREE)
+        found[n] = chunks.get(n, below)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where each value of a joint graph is computed, in topological order: `passes` has the pass
+    and the chunk of those that belong to one."""
+
+    joint: Joint
+    order: tuple[Node, ...]
+    passes: Mapping[Node, tuple[Pass, int]]
+
+
+def cut(joint: Joint, returns: Mapping[Node, tuple[Node, int]]) -> Cut:
+    """Cut a joint graph. `returns` has for each value of `crossing` the derivative by it and the
+    chunk that computes that.
+
+    Raises InvalidCall for a chunk without parameters.
+    """
+    missing = set(range(joint.depth)) - set(joint.chunks.values())
+    if missing:
+        raise InvalidCall(
+            f"chunk {min(missing)} of {joint.depth} has no parameters; let every chunk have a part "
+            "of the model"
+        )
+    forward = _forward(joint.loss, joint.chunks)
+    ends = dict(forward)
+    constant: set[Node] = set()  # what every rank has
+    pinned = {d: chunk for d, chunk in returns.values() if d not in forward}
+    outputs = {d: joint.chunks[p] for p, d in joint.gradients.items()}
+    order = tuple(toposort((joint.loss, *joint.gradients.values(), *pinned)))
+    readers: dict[Node, list[Node]] = {n: [] for n in order}
+    for n in order:
+        for s in n.srcs:
+            readers[s].append(n)
+        if n.op != "input" and constant.issuperset(n.srcs):
+            constant.add(n)
+    for n in reversed(order):
+        if n in constant:
+            ends[n] = FREE
+        if n in forward or n in constant:
+            continue
+        if n in pinned:
+            ends[n] = pinned[n]
+            continue
+        asked = [ends[r] for r in readers[n]]
+        ends[n] = max([*asked, outputs.get(n, FREE)])
+    behind: set[Node] = set()
+    for n in reversed(order):
+        sent = n in pinned or any(r in behind and ends[r] == ends[n] for r in readers[n])
+        if n not in forward and sent:
+            behind.add(n)
+    passes: dict[Node, tuple[Pass, int]] = {}
+    for n in order:
+        if ends[n] == FREE or n.op in ("input", "const"):
+            continue
+        what: Pass = "F" if n in forward else "B" if n in behind else "W"
+        passes[n] = what, ends[n]
+    return Cut(joint, order, passes)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A rank's part of a step: the gradients of its parameters, summed over the micro-batches in
+    their order; the losses of all micro-batches, summed, on the rank that has the last chunk; and
+    what it sends, whose values are of no use."""
+
+    gradients: Mapping[Node, Node]
+    loss: Node | None
+    sent: tuple[Node, ...]
+
+
+def step_of(
+    found: Cut, schedule: Schedule, rank: int, group: str, call: Callable[[str], str] = str
+) -> Step:
+    """What a rank computes of a step, in the order of its row: the messages that a pass asks for
+    are begun after what was computed before it. `call` gives a message the name that both ranks
+    have for it."""
+    return _Building(found, schedule, rank, group, call).step()
+
+
+class _Building:
+    def __init__(
+        self, found: Cut, schedule: Schedule, rank: int, group: str, call: Callable[[str], str]
+    ) -> None:
+        self.cut, self.schedule, self.rank, self.group, self.call = (
+            found,
+            schedule,
+            rank,
+            group,
+            call,
+        )
+        self.made: dict[tuple[Node, int], Node] = {}
+        self.latest: tuple[Node, ...] = ()
+        self.number = {n: i for i, n in enumerate(found.order)}
+        self.rows: dict[tuple[Pass, int], list[Node]] = {}
+        divides = schedule.divides
+        for n in found.order:
+            if n in found.passes:
+                what, chunk = found.passes[n]
+                key: tuple[Pass, int] = ("B" if what == "W" and not divides else what), chunk
+                self.rows.setdefault(key, []).append(n)
+        self.read_by: dict[Node, set[int]] = {n: set() for n in found.order}
+        for n in found.order:
+            if n in found.passes:
+                for s in self._read(n):
+                    self.read_by[s].add(schedule.rank_of(found.passes[n][1]))
+
+    def _read(self, n: Node) -> list[Node]:
+        """The values of passes that a node needs, through those that belong to none."""
+        values, stack, seen = [], list(n.srcs), set[Node]()
+        while stack:
+            s = stack.pop()
+            if s in seen:
+                continue
+            seen.add(s)
+            if s in self.cut.passes:
+                values.append(s)
+            else:
+                stack.extend(s.srcs)
+        return values
+
+    def step(self) -> Step:
+        sent: list[Node] = []
+        for entry in self.schedule.rows[self.rank]:
+            before = self.latest
+            own = self.rows.get((entry.what, entry.chunk), [])
+            for n in own:
+                self._value(n, entry.batch, before)
+            if own:
+                self.latest = (self.made[own[-1], entry.batch],)
+            sent += self._sends(own, entry)
+        joint, batches = self.cut.joint, self.schedule.batches
+        gradients = {}
+        for p, d in joint.gradients.items():
+            if joint.chunks[p] in self.schedule.chunks[self.rank]:
+                gradients[p] = self._total([self._value(d, m, ()) for m in range(batches)])
+        loss = None
+        if joint.depth - 1 in self.schedule.chunks[self.rank]:
+            loss = self._total([self._value(joint.loss, m, ()) for m in range(batches)])
+        return Step(gradients, loss, tuple(sent))
+
+    def _total(self, values: Sequence[Node]) -> Node:
+        total = values[0]
+        for v in values[1:]:
+            total = g.add(total, v)
+        return total
+
+    def _value(self, root: Node, batch: int, before: tuple[Node, ...]) -> Node:
+        """A value of a micro-batch on this rank: computed, received, or a part of the batch."""
+        stack = [root]
+        while stack:
+            n = stack[-1]
+            if (n, batch) in self.made:
+                stack.pop()
+                continue
+            source = self._source(n)
+            waiting = [s for s in n.srcs if (s, batch) not in self.made] if source is None else []
+            if waiting:
+                stack += waiting
+                continue
+            stack.pop()
+            if source is not None:
+                made = self._received(n, batch, source, before)
+            elif n in self.cut.joint.arguments:
+                made = self._argument(n, batch)
+            else:
+                made = rebuild(n, tuple(self.made[s, batch] for s in n.srcs))
+            self.made[n, batch] = made
+        return self.made[root, batch]
+
+    def _source(self, n: Node) -> int | None:
+        """The other rank that computes a value."""
+        if n not in self.cut.passes:
+            return None
+        rank = self.schedule.rank_of(self.cut.passes[n][1])
+        return None if rank == self.rank else rank
+
+    def _argument(self, n: Node, batch: int) -> Node:
+        """The rows of a micro-batch; `n` is of one, the input of the step of all."""
+        rows = n.shape[0]
+        whole = g.input(n["slot"], n.type.with_shape((rows * self.schedule.batches, *n.shape[1:])))
+        return g.slice_axis(whole, 0, batch * rows, (batch + 1) * rows)
+
+    def _name(self, n: Node, batch: int) -> str:
+        what, chunk = self.cut.passes[n]
+        return self.call(f"value {self.number[n]} of {what}{chunk}.{batch}")
+
+    def _received(self, n: Node, batch: int, source: int, before: tuple[Node, ...]) -> Node:
+        pairs = [(source, self.rank)]
+        like = g.full_like(n, 0)
+        return g.send_receive(like, pairs, self.group, self._name(n, batch), after=before)
+
+    def _sends(self, own: Sequence[Node], entry: Entry) -> list[Node]:
+        found = []
+        for n in own:
+            for other in sorted(self.read_by[n] - {self.rank}):
+                x, name = self.made[n, entry.batch], self._name(n, entry.batch)
+                found.append(g.send_receive(x, [(self.rank, other)], self.group, name))
+        return found

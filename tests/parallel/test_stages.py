@@ -1,0 +1,117 @@
+"""Pipelines by the interpreter: all ranks' steps side by side, against one process."""
+
+import random
+
+import numpy as np
+import pytest
+
+from hal.core.dtypes import DType
+from hal.core.errors import InvalidCall
+from hal.tile.node import Type
+from stack import ops as g
+from stack.framework.autograd import gradients
+from stack.ir.interpret import interpret
+from stack.ir.world import Program, interpret_world
+from stack.parallel.schedule import gpipe, interleaved, one_f_one_b, zb_h1, zb_v
+from stack.parallel.stages import Joint, crossing, cut, step_of
+
+ROWS, WIDTH = 2, 4
+F32 = DType.F32
+
+
+def joint_of(chunks, tied=False):
+    """A chain of residual layers, one to a chunk; the last one's loss reads the batch's targets."""
+    x, targets = (g.input(i, Type((ROWS, WIDTH), F32)) for i in range(2))
+    where, h = {}, x
+    for chunk in range(chunks):
+        w = g.input(2 + 2 * chunk, Type((WIDTH, WIDTH), F32))
+        b = g.input(3 + 2 * chunk, Type((WIDTH,), F32))
+        where |= {w: chunk, b: chunk}
+        h = g.add(h, g.tanh(g.add(g.matmul(h, w), g.broadcast(b, h.shape))))
+    if tied:
+        h = g.matmul(h, g.transpose(next(iter(where))))
+    error = g.sub(h, targets)
+    loss = g.reshape(g.reduce("sum", g.mul(error, error)), ())
+    marked = crossing(loss, where)
+    total = gradients([(loss, g.const(1.0, F32))], lambda n: n in where or n in marked)
+    joint = Joint(loss, {p: total[p] for p in where}, where, (x, targets), chunks)
+    return joint, {n: (total[n], chunk) for n, chunk in marked.items()}
+
+
+def alone(joint, batches, values):
+    """The loss and gradients of one process that takes the micro-batches one after the other."""
+    totals = None
+    for m in range(batches):
+        inputs = dict(values)
+        for n in joint.arguments:
+            inputs[n] = values[n][m * ROWS : (m + 1) * ROWS]
+        found = interpret([joint.loss, *joint.gradients.values()], inputs)
+        totals = found if totals is None else [a + b for a, b in zip(totals, found, strict=True)]
+    return totals
+
+
+SCHEDULES = {
+    "gpipe": gpipe(3, 4),
+    "1f1b": one_f_one_b(3, 5),
+    "interleaved": interleaved(2, 4, 2),
+    "zb-h1": zb_h1(3, 4),
+    "zb-v": zb_v(2, 4),
+}
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_ranks_compute_bit_for_bit_what_one_process_does(name, tied):
+    schedule = SCHEDULES[name]
+    joint, returns = joint_of(schedule.depth, tied)
+    rng = np.random.default_rng(random.SystemRandom().randrange(2**32))
+    values = {
+        n: rng.standard_normal(n.shape).astype(np.float32) / 2
+        for n in (*joint.arguments, *joint.chunks)
+    }
+    wide = (schedule.batches * ROWS, WIDTH)
+    for n in joint.arguments:
+        values[n] = rng.standard_normal(wide).astype(np.float32)
+    want = alone(joint, schedule.batches, values)
+    found = cut(joint, returns)
+    given = {
+        (g.input(n["slot"], n.type.with_shape(wide)) if n in joint.arguments else n): v
+        for n, v in values.items()
+    }
+    steps = [step_of(found, schedule, rank, "stages") for rank in range(schedule.ranks)]
+    programs, keys = [], []
+    for step in steps:
+        own = [*step.gradients.values(), *([step.loss] if step.loss is not None else [])]
+        keys.append([*step.gradients, *(["loss"] if step.loss is not None else [])])
+        programs.append(Program([*own, *step.sent], given))
+    got = interpret_world(programs, {"stages": [list(range(schedule.ranks))]})
+    whole = dict(zip(["loss", *joint.gradients], want, strict=True))
+    seen = set()
+    for key, values in zip(keys, got, strict=True):
+        for k, v in zip(key, values, strict=False):
+            assert v.tobytes() == whole[k].tobytes(), (name, k)
+            seen.add(k)
+    assert seen == set(whole)
+
+
+def test_a_boundary_is_crossed_once_in_each_direction():
+    """One value forward and its derivative back for each micro-batch and boundary."""
+    schedule = one_f_one_b(3, 5)
+    found = cut(*joint_of(3))
+    counts = [len(step_of(found, schedule, rank, "stages").sent) for rank in range(3)]
+    assert counts == [5, 10, 5]
+
+
+def test_gradients_of_parameters_are_apart_from_those_that_go_back():
+    joint, returns = joint_of(3)
+    passes = cut(joint, returns).passes
+    for p, d in joint.gradients.items():
+        assert passes[d] == ("W", joint.chunks[p])
+    for d, chunk in returns.values():
+        assert passes[d] == ("B", chunk)
+
+
+def test_a_chunk_without_parameters_is_refused():
+    joint, returns = joint_of(2)
+    with pytest.raises(InvalidCall, match="chunk 2 of 3 has no parameters"):
+        cut(Joint(joint.loss, joint.gradients, joint.chunks, joint.arguments, 3), returns)
