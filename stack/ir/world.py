@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from hal.tile.node import Node, toposort
 from stack.ir.interpret import checked, evaluated, expanded
-from stack.ops import exchange_of, is_exchange, is_message
+from stack.ops import OPS, exchange_of, is_exchange, is_message
 from stack.ops.error import GraphError
 from stack.ops.operator import NDArray
 
@@ -44,7 +44,7 @@ class _Rank:
         seen: Counter[Hashable] = Counter()
         keys: dict[Node, Hashable] = {}
         for n in filter(is_exchange, order):
-            what = n.op, n.attrs, n.type
+            what = n.op, tuple(a for a in n.attrs if a[0] not in OPS[n.op].marks), n.type
             keys[n] = what, seen[what]
             seen[what] += 1
         return _Rank(outputs, program.inputs, order, keys)

@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple
 from hal.core.errors import InvalidCall
 
 Pass = Literal["F", "B", "W"]
+PASSES: tuple[Pass, ...] = ("F", "B", "W")
 
 
 class Entry(NamedTuple):
@@ -234,7 +235,7 @@ def _check_chunks(schedule: Schedule) -> None:
 
 
 def _check_entries(schedule: Schedule) -> None:
-    kinds: tuple[Pass, ...] = ("F", "B", "W") if schedule.divides else ("F", "B")
+    kinds = PASSES if schedule.divides else PASSES[:2]
     for rank, row in enumerate(schedule.rows):
         seen: set[Entry] = set()
         for entry in row:
@@ -398,10 +399,9 @@ def _greedy(own: tuple[tuple[int, ...], ...], batches: int, most: int) -> Schedu
         for r in range(ranks):
             ready: list[Entry] = []
             for chunk in own[r]:
-                for what in ("B", "F", "W"):
-                    kind: Pass = what
-                    batch = sum(e.what == kind and e.chunk == chunk for e in rows[r])
-                    entry = Entry(kind, chunk, batch)
+                for what in PASSES:
+                    batch = sum(e.what == what and e.chunk == chunk for e in rows[r])
+                    entry = Entry(what, chunk, batch)
                     if batch < batches and all(
                         done.get(need, clock) < clock for need in before(entry, depth)
                     ):

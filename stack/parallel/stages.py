@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from hal.core.errors import InvalidCall
-from hal.tile.node import Node, rebuild, toposort
+from hal.tile.node import Node, node, rebuild, toposort
 from stack import ops as g
-from stack.parallel.schedule import Entry, Pass, Schedule
+from stack.parallel.schedule import PASSES, Entry, Pass, Schedule
 
 FREE = -1
 """The chunk of what belongs to none."""
@@ -46,11 +47,51 @@ def crossing(loss: Node, chunks: Mapping[Node, int]) -> dict[Node, int]:
 
 
 def _forward(loss: Node, chunks: Mapping[Node, int]) -> dict[Node, int]:
+    """The chunk of each value of a forward pass, in topological order."""
     found: dict[Node, int] = {}
     for n in toposort((loss,)):
         below = max((found[s] for s in n.srcs), default=FREE)
         found[n] = chunks.get(n, below)
+    for chunk in range(1, max(found.values(), default=0) + 1):
+        _at_one_value(found, chunks, chunk)
     return found
+
+
+def _at_one_value(found: dict[Node, int], chunks: Mapping[Node, int], chunk: int) -> None:
+    """Where all that a chunk reads of those before it follows from one value, what follows from
+    that is the chunk's own: a norm before its first parameter, for instance."""
+    read = {
+        s: None
+        for n, c in found.items()
+        if c >= chunk
+        for s in n.srcs
+        if FREE < found[s] < chunk and s not in chunks
+    }
+    before = [n for n, c in found.items() if FREE < c < chunk and n not in chunks]
+    for value in reversed(before):
+        if all(_follows(r, value, found, chunks) for r in read):
+            after = {value}
+            for n in before:
+                if n not in after and not after.isdisjoint(n.srcs):
+                    after.add(n)
+                    found[n] = chunk
+            return
+
+
+def _follows(
+    root: Node, value: Node, found: Mapping[Node, int], chunks: Mapping[Node, int]
+) -> bool:
+    """Whether a value needs no chunk's values or parameters but through another one."""
+    stack, seen = [root], set[Node]()
+    while stack:
+        n = stack.pop()
+        if n is value or n in seen or found[n] == FREE:
+            continue
+        seen.add(n)
+        if n in chunks:
+            return False
+        stack.extend(n.srcs)
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,41 +163,63 @@ class Step:
     sent: tuple[Node, ...]
 
 
+Lane = tuple[Pass, int]
+"""What messages follow one another: those of F, or of B, from ranks of one number modulo `COLOURS`.
+So a rank sends and receives, and goes forward and back, in lanes apart: none waits for another."""
+
+COLOURS = 3
+
+
+def lanes(ranks: int) -> list[Lane]:
+    """The lanes of a pipeline: neighbours on a ring send in different ones."""
+    return [(what, c) for what in PASSES[:2] for c in range(min(ranks, COLOURS))]
+
+
 def step_of(
-    found: Cut, schedule: Schedule, rank: int, group: str, call: Callable[[str], str] = str
+    found: Cut,
+    schedule: Schedule,
+    rank: int,
+    groups: Mapping[Lane, str],
+    call: Callable[[str], str] = str,
 ) -> Step:
-    """What a rank computes of a step, in the order of its row: the messages that a pass asks for
-    are begun after what was computed before it. `call` gives a message the name that both ranks
-    have for it."""
-    return _Building(found, schedule, rank, group, call).step()
+    """What a rank computes of a step, in the order of its row. `groups` has for each lane what the
+    devices' engines call the ranks in it; `call` gives a message the name that both ranks have for
+    it."""
+    return _Building(found, schedule, rank, groups, call).step()
 
 
 class _Building:
     def __init__(
-        self, found: Cut, schedule: Schedule, rank: int, group: str, call: Callable[[str], str]
+        self,
+        found: Cut,
+        schedule: Schedule,
+        rank: int,
+        groups: Mapping[Lane, str],
+        call: Callable[[str], str],
     ) -> None:
-        self.cut, self.schedule, self.rank, self.group, self.call = (
-            found,
-            schedule,
-            rank,
-            group,
-            call,
-        )
+        self.cut, self.schedule, self.rank = found, schedule, rank
+        self.groups, self.call = groups, call
         self.made: dict[tuple[Node, int], Node] = {}
-        self.latest: tuple[Node, ...] = ()
-        self.number = {n: i for i, n in enumerate(found.order)}
+        self.latest: Node | None = None
+        self.messages: dict[str, Node] = {}
         self.rows: dict[tuple[Pass, int], list[Node]] = {}
-        divides = schedule.divides
         for n in found.order:
             if n in found.passes:
                 what, chunk = found.passes[n]
-                key: tuple[Pass, int] = ("B" if what == "W" and not divides else what), chunk
-                self.rows.setdefault(key, []).append(n)
+                self.rows.setdefault(self._key((what, chunk)), []).append(n)
         self.read_by: dict[Node, set[int]] = {n: set() for n in found.order}
         for n in found.order:
             if n in found.passes:
                 for s in self._read(n):
                     self.read_by[s].add(schedule.rank_of(found.passes[n][1]))
+
+        # The order is that of all ranks; below parameters they have nodes of their own.
+        sent = (n for n in found.order if len(self.read_by[n] | self._home(n)) > 1)
+        self.number = {n: i for i, n in enumerate(sent)}
+        self.turn = count()
+
+    def _home(self, n: Node) -> set[int]:
+        return {self.schedule.rank_of(self.cut.passes[n][1])} if n in self.cut.passes else set()
 
     def _read(self, n: Node) -> list[Node]:
         """The values of passes that a node needs, through those that belong to none."""
@@ -175,21 +238,20 @@ class _Building:
     def step(self) -> Step:
         sent: list[Node] = []
         for entry in self.schedule.rows[self.rank]:
-            before = self.latest
             own = self.rows.get((entry.what, entry.chunk), [])
             for n in own:
-                self._value(n, entry.batch, before)
+                self._value(n, entry.batch)
             if own:
-                self.latest = (self.made[own[-1], entry.batch],)
+                self.latest = self.made[own[-1], entry.batch]
             sent += self._sends(own, entry)
         joint, batches = self.cut.joint, self.schedule.batches
         gradients = {}
         for p, d in joint.gradients.items():
             if joint.chunks[p] in self.schedule.chunks[self.rank]:
-                gradients[p] = self._total([self._value(d, m, ()) for m in range(batches)])
+                gradients[p] = self._total([self._value(d, m) for m in range(batches)])
         loss = None
         if joint.depth - 1 in self.schedule.chunks[self.rank]:
-            loss = self._total([self._value(joint.loss, m, ()) for m in range(batches)])
+            loss = self._total([self._value(joint.loss, m) for m in range(batches)])
         return Step(gradients, loss, tuple(sent))
 
     def _total(self, values: Sequence[Node]) -> Node:
@@ -198,7 +260,7 @@ class _Building:
             total = g.add(total, v)
         return total
 
-    def _value(self, root: Node, batch: int, before: tuple[Node, ...]) -> Node:
+    def _value(self, root: Node, batch: int) -> Node:
         """A value of a micro-batch on this rank: computed, received, or a part of the batch."""
         stack = [root]
         while stack:
@@ -213,8 +275,9 @@ class _Building:
                 continue
             stack.pop()
             if source is not None:
-                made = self._received(n, batch, source, before)
-            elif n in self.cut.joint.arguments:
+                self._receive(n, batch, source)
+                continue
+            if n in self.cut.joint.arguments:
                 made = self._argument(n, batch)
             else:
                 made = rebuild(n, tuple(self.made[s, batch] for s in n.srcs))
@@ -238,15 +301,38 @@ class _Building:
         what, chunk = self.cut.passes[n]
         return self.call(f"value {self.number[n]} of {what}{chunk}.{batch}")
 
-    def _received(self, n: Node, batch: int, source: int, before: tuple[Node, ...]) -> Node:
-        pairs = [(source, self.rank)]
-        like = g.full_like(n, 0)
-        return g.send_receive(like, pairs, self.group, self._name(n, batch), after=before)
+    def _receive(self, n: Node, batch: int, source: int) -> None:
+        """All that the pass of a value gives this rank, in the order in which it is sent."""
+        what = self.cut.passes[n]
+        for x in self.rows[self._key(what)]:
+            if self.rank in self.read_by[x]:
+                name = self._name(x, batch)
+                self.made[x, batch] = self._begun(g.full_like(x, 0), (source, self.rank), x, name)
+
+    def _key(self, where: tuple[Pass, int]) -> tuple[Pass, int]:
+        what, chunk = where
+        return ("B" if what == "W" and not self.schedule.divides else what), chunk
+
+    def _begun(self, given: Node, pair: tuple[int, int], x: Node, name: str) -> Node:
+        """A message, behind the one before it in its lane and what was computed before it: so a
+        rank begins those of a lane in the order of its row."""
+        what: Pass = "F" if self.cut.passes[x][0] == "F" else "B"
+        group = self.groups[what, pair[0] % COLOURS]
+        before = (self.messages.get(group), self.latest)
+        after = [n for n in before if n is not None]
+        made = g.send_receive(given, [pair], group, name, after=after)
+        self.messages[group] = node(
+            made.op, made.type, made.srcs, **dict(made.attrs), turn=next(self.turn)
+        )
+        return self.messages[group]
 
     def _sends(self, own: Sequence[Node], entry: Entry) -> list[Node]:
-        found = []
-        for n in own:
-            for other in sorted(self.read_by[n] - {self.rank}):
-                x, name = self.made[n, entry.batch], self._name(n, entry.batch)
-                found.append(g.send_receive(x, [(self.rank, other)], self.group, name))
-        return found
+        return [
+            self._begun(
+                self.made[n, entry.batch], (self.rank, other), n, self._name(n, entry.batch)
+            )
+            for other in range(self.schedule.ranks)
+            if other != self.rank
+            for n in own
+            if other in self.read_by[n]
+        ]

@@ -13,7 +13,7 @@ from stack.framework.autograd import gradients
 from stack.ir.interpret import interpret
 from stack.ir.world import Program, interpret_world
 from stack.parallel.schedule import gpipe, interleaved, one_f_one_b, zb_h1, zb_v
-from stack.parallel.stages import Joint, crossing, cut, step_of
+from stack.parallel.stages import Joint, crossing, cut, lanes, step_of
 
 ROWS, WIDTH = 2, 4
 F32 = DType.F32
@@ -78,13 +78,14 @@ def test_ranks_compute_bit_for_bit_what_one_process_does(name, tied):
         (g.input(n["slot"], n.type.with_shape(wide)) if n in joint.arguments else n): v
         for n, v in values.items()
     }
-    steps = [step_of(found, schedule, rank, "stages") for rank in range(schedule.ranks)]
+    groups = {lane: f"{lane[0]}{lane[1]}" for lane in lanes(schedule.ranks)}
+    steps = [step_of(found, schedule, rank, groups) for rank in range(schedule.ranks)]
     programs, keys = [], []
     for step in steps:
         own = [*step.gradients.values(), *([step.loss] if step.loss is not None else [])]
         keys.append([*step.gradients, *(["loss"] if step.loss is not None else [])])
         programs.append(Program([*own, *step.sent], given))
-    got = interpret_world(programs, {"stages": [list(range(schedule.ranks))]})
+    got = interpret_world(programs, {key: [range(schedule.ranks)] for key in groups.values()})
     whole = dict(zip(["loss", *joint.gradients], want, strict=True))
     seen = set()
     for key, values in zip(keys, got, strict=True):
@@ -98,7 +99,8 @@ def test_a_boundary_is_crossed_once_in_each_direction():
     """One value forward and its derivative back for each micro-batch and boundary."""
     schedule = one_f_one_b(3, 5)
     found = cut(*joint_of(3))
-    counts = [len(step_of(found, schedule, rank, "stages").sent) for rank in range(3)]
+    groups = dict.fromkeys(lanes(3), "stages")
+    counts = [len(step_of(found, schedule, rank, groups).sent) for rank in range(3)]
     assert counts == [5, 10, 5]
 
 

@@ -3,7 +3,8 @@ device that it is compiled for. Ranks with devices of several kinds begin them i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from hal.tile.node import Node, node, rebuild, toposort
 from stack.ops import is_exchange
@@ -16,11 +17,17 @@ def numbered(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
     backward pass the gradients of the last layers. So each comes after those that it depends on.
     They are numbered before anything is simplified: a number of a rank's own that is 0 or 1 would
     shorten the way on that rank alone, or make one of two exchanges.
+
+    Exchanges that have the attribute already keep the order that it gives them among each other:
+    the way to one leads through the one before it, too.
     """
     order = list(toposort(outputs))
+    given = sorted((n for n in order if "turn" in dict(n.attrs)), key=lambda n: int(n["turn"]))
+    before = dict(pairwise(reversed(given)))
     depth: dict[Node, int] = {}
-    for n in order:
-        depth[n] = 1 + max((depth[s] for s in n.srcs), default=0)
+    for n in _in_order(outputs, before):
+        below = (*n.srcs, before[n]) if n in before else n.srcs
+        depth[n] = 1 + max((depth[s] for s in below), default=0)
     exchanges = sorted(filter(is_exchange, order), key=depth.__getitem__)
     turn = {n: number for number, n in enumerate(exchanges)}
     done: dict[Node, Node] = {}
@@ -31,7 +38,23 @@ def numbered(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def _with_turn(n: Node, srcs: tuple[Node, ...], turn: int) -> Node:
-    return node(n.op, n.type, srcs, **dict(n.attrs), turn=turn)
+    return node(n.op, n.type, srcs, **{**dict(n.attrs), "turn": turn})
+
+
+def _in_order(outputs: Sequence[Node], before: Mapping[Node, Node]) -> list[Node]:
+    """Every node after its operands, and after the one that is to come before it."""
+    found: dict[Node, None] = {}
+    stack = list(reversed(outputs))
+    while stack:
+        n = stack[-1]
+        below = (*n.srcs, before[n]) if n in before else n.srcs
+        waiting = [s for s in below if s not in found]
+        if n in found or not waiting:
+            stack.pop()
+            found[n] = None
+        else:
+            stack += reversed(waiting)
+    return list(found)
 
 
 def in_turns(roots: Sequence[Node]) -> list[Node]:
