@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import reduce, wraps
+from typing import Any, TypeVar, cast
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
+from stack.framework.dtypes import wider
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
@@ -15,6 +19,8 @@ from stack.framework.expr.operand import as_float, meet, text
 from stack.framework.expr.public import layer
 from stack.framework.mode import autocast_dtype
 from stack.framework.store import barrier
+
+F = TypeVar("F", bound=Callable[..., Node])
 
 
 @layer(aten="cross_entropy_loss", onnx="SoftmaxCrossEntropyLoss")
@@ -149,11 +155,28 @@ def _difference(input: Node, target: Node) -> Node:
     return g.cast(difference, DType.F32) if autocast_dtype() else difference
 
 
+def _rounded_once(loss: F) -> F:
+    """The loss of two narrow floats computed in float32, and rounded at its end (not under
+    autocast)."""
+
+    @wraps(loss)
+    def wide(input: Node, target: Node, *args: Any, **kwargs: Any) -> Node:
+        kinds = [n.dtype for n in (input, target) if n.dtype.is_float]
+        if not kinds or not all(d.is_narrow for d in kinds):
+            return loss(input, target, *args, **kwargs)
+        given = [g.cast(n, n.dtype.computed_in) if n.dtype.is_float else n for n in (input, target)]
+        result = loss(*given, *args, **kwargs)
+        return result if autocast_dtype() else g.cast(result, reduce(wider, kinds))
+
+    return cast("F", wide)
+
+
 def _weighed(loss: Node, weight: Node | None) -> Node:
     return loss if weight is None else e.mul(loss, weight)
 
 
 @layer(aten="mse_loss")
+@_rounded_once
 def mse_loss(
     input: Node,
     target: Node,
@@ -167,6 +190,7 @@ def mse_loss(
 
 
 @layer(aten="l1_loss")
+@_rounded_once
 def l1_loss(
     input: Node,
     target: Node,
@@ -180,6 +204,7 @@ def l1_loss(
 
 
 @layer(aten="smooth_l1_loss")
+@_rounded_once
 def smooth_l1_loss(
     input: Node,
     target: Node,
@@ -197,6 +222,7 @@ def smooth_l1_loss(
 
 
 @layer(aten="huber_loss")
+@_rounded_once
 def huber_loss(
     input: Node,
     target: Node,
@@ -211,6 +237,7 @@ def huber_loss(
 
 
 @layer(aten="binary_cross_entropy")
+@_rounded_once
 def binary_cross_entropy(
     input: Node,
     target: Node,
@@ -227,6 +254,7 @@ def binary_cross_entropy(
 
 
 @layer(aten="binary_cross_entropy_with_logits")
+@_rounded_once
 def binary_cross_entropy_with_logits(
     input: Node,
     target: Node,
@@ -251,6 +279,7 @@ def _same_shape(input: Node, target: Node) -> None:
 
 
 @layer(aten="kl_div")
+@_rounded_once
 def kl_div(
     input: Node,
     target: Node,
@@ -271,6 +300,7 @@ def kl_div(
 
 
 @layer(aten="poisson_nll_loss")
+@_rounded_once
 def poisson_nll_loss(
     input: Node,
     target: Node,
@@ -296,6 +326,7 @@ def poisson_nll_loss(
 
 
 @layer(aten="gaussian_nll_loss")
+@_rounded_once
 def gaussian_nll_loss(
     input: Node,
     target: Node,

@@ -225,13 +225,13 @@ _AROUND = {"reflect": _reflected, "replicate": _replicated, "circular": _around}
 @operator(aten="tril", onnx="Trilu")
 def tril(x: Node, diagonal: int = 0) -> Node:
     """x with 0 above the diagonal of its last two axes."""
-    return e.where(_below(x, diagonal), x, 0)
+    return e.where(_below(x, diagonal), x, g.const(0, x.dtype))
 
 
 @operator(aten="triu", onnx="Trilu")
 def triu(x: Node, diagonal: int = 0) -> Node:
     """x with 0 below the diagonal of its last two axes."""
-    return e.where(g.not_(_below(x, diagonal - 1)), x, 0)
+    return e.where(g.not_(_below(x, diagonal - 1)), x, g.const(0, x.dtype))
 
 
 def _below(x: Node, diagonal: int) -> Node:

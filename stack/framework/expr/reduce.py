@@ -56,8 +56,8 @@ def mean(x: Node, dim: Dims = None, keepdim: bool = False, dtype: DType | None =
     x = x if dtype is None else g.cast(x, dtype)
     if not x.dtype.is_float:
         raise TensorError("mean needs a float tensor; convert it with .float()")
-    total, n = sum(x, dim, keepdim), _count(x, dim)
-    return e.mul(total, 1 / n if n else math.nan)
+    total, n = sum(g.cast(x, x.dtype.computed_in), dim, keepdim), _count(x, dim)
+    return g.cast(e.mul(total, 1 / n if n else math.nan), x.dtype)
 
 
 @operator(aten="amax", onnx="ReduceMax")
@@ -162,8 +162,10 @@ def var(
         dim, unbiased = None, dim
     taken = 1 if correction is None else correction
     free = _count(x, dim) - (taken if unbiased is None else int(unbiased))
-    deviation = e.sub(x, mean(x, dim, keepdim=True))
-    return e.mul(sum(e.square(deviation), dim, keepdim), 1 / free if free > 0 else math.nan)
+    wide = g.cast(x, x.dtype.computed_in) if x.dtype.is_float else x
+    deviation = e.sub(wide, mean(wide, dim, keepdim=True))
+    total = sum(e.square(deviation), dim, keepdim)
+    return g.cast(e.mul(total, 1 / free if free > 0 else math.nan), x.dtype)
 
 
 @operator(aten="std")
@@ -176,7 +178,9 @@ def std(
     correction: Number | None = 1,
 ) -> Node:
     """The square root of var, whose gradient is 0 where it is 0."""
-    return _root(var(x, dim, unbiased, keepdim, correction=correction), g.sqrt)
+    wide = g.cast(x, x.dtype.computed_in) if x.dtype.is_float else x
+    spread = var(wide, dim, unbiased, keepdim, correction=correction)
+    return g.cast(_root(spread, g.sqrt), x.dtype)
 
 
 class Spread(NamedTuple):
