@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -97,6 +97,10 @@ class Training:
     def part(self, batch: Array) -> Array:
         """The batch: what this value captures takes whole ones, and cuts them itself."""
         return batch
+
+    def gathered(self) -> AbstractContextManager[None]:
+        """A block within which every rank has the whole model, as it has anyway."""
+        return nullcontext()
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on a rank; all ranks call it, and wait for each other."""

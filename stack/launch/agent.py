@@ -30,6 +30,10 @@ from stack.launch.talk import GREETING, PIECE_NBYTES, Ear, said
 
 BEAT_S = 2.0
 """How often an agent gives a sign of life."""
+LOOK_S = 0.5
+"""How often it looks whether ranks that may be replaced are stopped."""
+STOPPED_S = 1.0
+"""A rank that was stopped for so long is lost."""
 KILL_S = 10.0
 _MEET_S = 15.0
 _OUTBOX_NBYTES = 1 << 20
@@ -58,6 +62,8 @@ class Agent:
         self._over = False
         self._why = ""
         self._next_look_s = 0.0
+        self._members: dict[int, str] = {}
+        self._stopped: dict[int, float] = {}
 
     def run(self) -> str:
         """Serve the launcher; then end all descendants. Gives why it ended, "" when the launcher
@@ -69,7 +75,8 @@ class Agent:
             self._selector.register(self._orders, selectors.EVENT_READ, self._hear)
             self._selector.register(self._answers, selectors.EVENT_WRITE, self._write)
             while not self._over:
-                turn(self._selector, BEAT_S)
+                turn(self._selector, LOOK_S if self._members else BEAT_S)
+                self._look_for_stopped()
                 self._look()
         kill_descendants(KILL_S)
         if self._keep_in is not None:
@@ -98,6 +105,17 @@ class Agent:
         if self._lease is not None and self._lease.lost:
             self._end(f"the launcher's store is out of reach: {self._lease.lost}")
 
+    def _look_for_stopped(self) -> None:
+        """Tell the launcher of ranks that have been stopped for STOPPED_S. The system knows: a rank
+        that is only slow, on however busy a machine, is not taken for one."""
+        stopped, now_s = self._ranks.stopped() if self._members else set(), time.monotonic()
+        self._stopped = {rank: self._stopped.get(rank, now_s) for rank in stopped}
+        for rank, since_s in self._stopped.items():
+            if now_s - since_s >= STOPPED_S:
+                why = f"its process has been stopped for {now_s - since_s:.1f} s"
+                words = {"say": "faulty", "member": self._members[rank], "why": why}
+                self._say({"say": "told", "rank": rank, "words": words})
+
     def _hear(self) -> None:
         data = self._orders.read(PIECE_NBYTES)
         if data == b"":
@@ -119,6 +137,8 @@ class Agent:
                         mine = share(cpus, world.local_rank, world.local_size)
                         command, lined = tuple(rank["command"]), bool(world.member)
                         self._ranks.start(Order(world.rank, command, given, mine, lined))
+                        if lined:
+                            self._members[world.rank] = world.member
                 case {"say": "signal", "number": number}:
                     self._ranks.signal(number, words.get("rank"))
                 case {"say": "keep", "folder": folder}:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from io import FileIO
+from pathlib import Path
 from typing import Any
 
 from stack.comm.world import LINE, PREFIX
@@ -112,6 +113,11 @@ class Ranks:
                 with suppress(ProcessLookupError):
                     os.killpg(rank.process.pid, number)
 
+    def stopped(self) -> set[int]:
+        """The ranks with a line whose processes are stopped, as SIGSTOP does."""
+        lined = [rank for rank in self._ranks.values() if rank.line is not None]
+        return {rank.number for rank in lined if _is_stopped(rank.process.pid)}
+
     def tell(
         self, numbers: Sequence[int], words: dict[str, Any], descriptors: Sequence[int] = ()
     ) -> None:
@@ -175,6 +181,14 @@ class Ranks:
         os.close(rank.ended)
         del self._ranks[rank.number]
         self._ended(rank.number, status)
+
+
+def _is_stopped(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state == b"T"
 
 
 def _begin(parent: int, order: Order, given: Sequence[int]) -> None:

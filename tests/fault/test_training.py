@@ -33,8 +33,9 @@ def losses(file):
 def test_ranks_that_die_leave_no_trace_in_the_numbers(tmp_path, monkeypatch, undisturbed):
     monkeypatch.setenv("PYTHONPATH", os.getcwd())
     (tmp_path / "out").mkdir()
-    # a spare takes the place of the one, and the others go on without the other one
-    kills = ("1.0@12", "0.0@16")
+    # A spare takes the place of the first one, which is killed; the others go on without the
+    # second one, which is stopped.
+    kills = ("1.0@12", "0.0@16!")
     options = ("-n", "3", "--least", "2", "--spares", "1", "--restarts", "1", "--devices", "cpu:0")
     done = Folder(tmp_path).run(
         *options, "--events", "events", train.__file__, tmp_path / "out", STEPS, *kills
@@ -51,6 +52,7 @@ def test_ranks_that_die_leave_no_trace_in_the_numbers(tmp_path, monkeypatch, und
     events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
     epochs = [e["epoch"]["members"] for e in events if e["event"] == "form"]
     assert len(epochs[0]) == 3
+    assert any("been stopped" in e.get("why", "") for e in events)
     recoveries = [e["s"] for e in events if e["event"] == "entered"]
     assert len(recoveries) >= 3
 

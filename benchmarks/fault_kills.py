@@ -1,0 +1,109 @@
+"""Kill ranks of a small training again and again, and say how long it took until a step was done.
+
+    python -m benchmarks.fault_kills KILLS [SEED] [--ranks 4] [--spares 1]
+
+Each kill is one of a random rank at a random moment; the process that was killed is started again
+and comes back as a spare or a rank. A recovery is the time from the end of a process, as the
+launcher hears of it, to the first step after it that all ranks of the new epoch have done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+SCRIPT = Path(__file__).parent.parent / "tests" / "fault" / "train.py"
+LONGEST_S = 1800.0
+
+
+def events(file: Path) -> list[dict[str, Any]]:
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def process_of(member: str, job: int) -> int | None:
+    """The process of a member among the descendants of the launcher."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            given = (folder / "environ").read_bytes().split(b"\0")
+            parent = int((folder / "stat").read_bytes().rpartition(b")")[2].split()[1])
+            grand = int(Path(f"/proc/{parent}/stat").read_bytes().rpartition(b")")[2].split()[1])
+        except (OSError, IndexError):
+            continue
+        if f"HAL_WORLD_MEMBER={member}".encode() in given and job in (parent, grand):
+            return int(folder.name)
+    return None
+
+
+def recoveries(seen: list[dict[str, Any]]) -> list[float]:
+    """Seconds from each end of a member to the first step that all ranks then have done."""
+    found: list[float] = []
+    ended_s: float | None = None
+    epoch: list[str] = []
+    waiting: set[int] = set()
+    entered: set[int] = set()
+    for event in seen:
+        match event["event"]:
+            case "exited" if event["status"] == -signal.SIGKILL and ended_s is None:
+                if any(m.startswith(f"{event['rank']}.") for m in epoch):
+                    ended_s = event["at_s"]
+            case "form":
+                epoch = event["epoch"]["members"]
+                waiting = {int(m.split(".")[0]) for m in epoch}
+                entered = set()
+            case "entered":
+                entered.add(event["seat"])
+            case "step" if event["seat"] in entered and ended_s is not None:
+                waiting.discard(event["seat"])
+                if not waiting:
+                    found.append(event["at_s"] - ended_s)
+                    ended_s = None
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("kills", type=int)
+    parser.add_argument("seed", type=int, nargs="?", default=1)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--spares", type=int, default=1)
+    given = parser.parse_args()
+    rng = random.Random(given.seed)
+    with tempfile.TemporaryDirectory() as name:
+        file = Path(name) / "events"
+        options = f"-n {given.ranks} --least 1 --spares {given.spares} --restarts {given.kills}"
+        command = [sys.executable, "-c", "from hal_tools.cli import main; main()", "run"]
+        command += [*options.split(), "--devices", "cpu:0", "--events", str(file), str(SCRIPT)]
+        environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parent.parent.parent)}
+        with subprocess.Popen([*command, name, "1000000"], env=environment) as job:
+            until_s, killed = time.monotonic() + LONGEST_S, 0
+            while killed < given.kills and time.monotonic() < until_s and job.poll() is None:
+                time.sleep(0.2 + rng.random())
+                formed = [e["epoch"]["members"] for e in events(file) if e["event"] == "form"]
+                if not formed or len(formed[-1]) < given.ranks:
+                    continue
+                found = process_of(rng.choice(formed[-1]), job.pid)
+                if found is not None:
+                    os.kill(found, signal.SIGKILL)
+                    killed += 1
+            time.sleep(2.0)
+            job.terminate()
+        times = sorted(recoveries(events(file)))
+        p99 = times[min(len(times) - 1, int(len(times) * 0.99))]
+        text = f"{killed} kills (seed {given.seed}), {len(times)} recoveries: "
+        text += f"p50 {statistics.median(times):.3f} s, p99 {p99:.3f} s, most {times[-1]:.3f} s; "
+        sys.stdout.write(text + f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors\n")
+
+
+if __name__ == "__main__":
+    main()
