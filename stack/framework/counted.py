@@ -7,7 +7,7 @@ from typing import Any
 
 from hal.core.dtypes import DType
 from stack.framework.errors import TensorError
-from stack.framework.expr import compact
+from stack.framework.expr import compact, create, index
 from stack.framework.expr.public import FUNCTIONS, operator
 from stack.framework.tensor import Tensor, apply, call, expose
 
@@ -101,6 +101,27 @@ def allclose(
 ) -> bool:
     """Whether isclose holds for all elements. Waits for them."""
     return bool(x.isclose(other, rtol, atol, equal_nan).all().item())
+
+
+@operator(waits=True, method=False, layer=True, aten="one_hot", onnx="OneHot")
+def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
+    """int64: 1 at the position that each entry names along a new last axis, 0 elsewhere. Waits for
+    the greatest where num_classes is -1."""
+    if num_classes < 0:
+        num_classes = int(x.max().item()) + 1
+    return apply(create.one_hot, x, num_classes)
+
+
+@operator(waits=True, aten="repeat_interleave")
+def repeat_interleave(
+    x: Tensor, repeats: int | Tensor, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """x with each slice of an axis so often in a row. Waits for the sum of a tensor of numbers,
+    which output_size says beforehand."""
+    if isinstance(repeats, Tensor) and output_size is None:
+        size = x.numel() if dim is None else x.size(dim)
+        output_size = int(repeats.sum().item()) * (size if repeats.numel() == 1 else 1)
+    return apply(index.repeat_interleave, x, repeats, dim, output_size=output_size)
 
 
 for _public in [p for p in FUNCTIONS.values() if p.face.waits]:

@@ -25,6 +25,7 @@ __all__ = [
     "amax",
     "amin",
     "aminmax",
+    "angle",
     "any",
     "arccos",
     "arccosh",
@@ -74,6 +75,8 @@ __all__ = [
     "column_stack",
     "concat",
     "concatenate",
+    "conj",
+    "conj_physical",
     "conv1d",
     "conv2d",
     "conv3d",
@@ -114,6 +117,7 @@ __all__ = [
     "exp",
     "exp2",
     "expm1",
+    "fill",
     "fix",
     "flatten",
     "flip",
@@ -134,6 +138,7 @@ __all__ = [
     "greater_equal",
     "gt",
     "heaviside",
+    "histc",
     "hsplit",
     "hstack",
     "hypot",
@@ -206,6 +211,7 @@ __all__ = [
     "nanquantile",
     "nansum",
     "narrow",
+    "native_layer_norm",
     "ne",
     "neg",
     "nextafter",
@@ -227,11 +233,15 @@ __all__ = [
     "quantile",
     "rad2deg",
     "ravel",
+    "real",
     "reciprocal",
     "relu",
     "remainder",
+    "renorm",
     "repeat_interleave",
     "reshape",
+    "resolve_conj",
+    "resolve_neg",
     "roll",
     "rot90",
     "round",
@@ -355,6 +365,9 @@ def amin(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = Fals
 
 def aminmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The least and the greatest element, along an axis if one is given."""
+
+def angle(x: Tensor) -> Tensor:
+    """pi where x is negative, else 0."""
 
 def any(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """Whether some element is not 0."""
@@ -522,6 +535,12 @@ def concat(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 def concatenate(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The parts one after the other along an axis, in their common element type."""
+
+def conj(x: Tensor) -> Tensor:
+    """x: there are no complex tensors."""
+
+def conj_physical(x: Tensor) -> Tensor:
+    """x: there are no complex tensors."""
 
 def conv1d(
     input: Tensor,
@@ -715,6 +734,9 @@ def exp2(x: Tensor) -> Tensor:
 def expm1(x: Tensor) -> Tensor:
     """e to the x, less 1, exact near 0, element by element; integers and bool become float32."""
 
+def fill(x: Tensor, value: Tensor | Scalar) -> Tensor:
+    """value everywhere, in x's shape and element type."""
+
 def fix(x: Tensor) -> Tensor:
     """The nearest whole number towards 0; integers stay. No gradient flows."""
 
@@ -775,6 +797,10 @@ def gt(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
 
 def heaviside(x: Tensor, values: Tensor) -> Tensor:
     """0 below 0, values at 0, 1 above."""
+
+def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """How many elements lie in each of equal parts of [min, max], or of their own range if
+    both are equal."""
 
 def hsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """tensor_split along axis 1, of one axis along it."""
@@ -1024,6 +1050,15 @@ def nansum(
 def narrow(x: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     """`length` slices of an axis from `start` on."""
 
+def native_layer_norm(
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+) -> tuple[Tensor, ...]:
+    """layer_norm, the mean, and 1 / sqrt(variance + eps)."""
+
 def ne(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """x != y, as bool."""
 
@@ -1049,8 +1084,9 @@ def norm(
 def not_equal(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """x != y, as bool."""
 
-def one_hot(index: Tensor, num_classes: int) -> Tensor:
-    """int64: 1 at the position that each entry names along a new last axis, 0 elsewhere."""
+def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
+    """int64: 1 at the position that each entry names along a new last axis, 0 elsewhere. Waits
+    for the greatest where num_classes is -1."""
 
 def outer(x: Tensor, vec2: Tensor) -> Tensor:
     """Each element of a vector times each of another."""
@@ -1103,6 +1139,9 @@ def rad2deg(x: Tensor) -> Tensor:
 def ravel(x: Tensor) -> Tensor:
     """x as one axis."""
 
+def real(x: Tensor) -> Tensor:
+    """x: there are no complex tensors."""
+
 def reciprocal(x: Tensor) -> Tensor:
     """1 / x, element by element; integers and bool become float32."""
 
@@ -1112,14 +1151,23 @@ def relu(x: Tensor) -> Tensor:
 def remainder(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """What is left by floor_divide, with y's sign; an integer divided by 0 leaves 0."""
 
+def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+    """x with each slice of an axis scaled to a p-norm of at most maxnorm."""
+
 def repeat_interleave(
     x: Tensor, repeats: int | Tensor, dim: int | None = None, output_size: int | None = None
 ) -> Tensor:
-    """x with each slice of an axis so often in a row; a tensor of numbers needs output_size,
-    their sum."""
+    """x with each slice of an axis so often in a row. Waits for the sum of a tensor of
+    numbers, which output_size says beforehand."""
 
 def reshape(x: Tensor, *shape: int | Sequence[int]) -> Tensor:
     """x's elements in row-major order under another shape; one -1 stands for what remains."""
+
+def resolve_conj(x: Tensor) -> Tensor:
+    """x: there are no complex tensors."""
+
+def resolve_neg(x: Tensor) -> Tensor:
+    """x: there are no complex tensors."""
 
 def roll(x: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """x with its elements `shifts` places on along axes, the last ones first again."""

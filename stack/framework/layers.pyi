@@ -73,6 +73,7 @@ __all__ = [
     "one_hot",
     "pad",
     "pairwise_distance",
+    "pdist",
     "pixel_shuffle",
     "pixel_unshuffle",
     "poisson_nll_loss",
@@ -95,6 +96,8 @@ __all__ = [
     "threshold",
     "triplet_margin_loss",
     "unfold",
+    "upsample_bilinear",
+    "upsample_nearest",
 ]
 
 def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
@@ -587,8 +590,9 @@ def nll_loss(
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """x divided by its p-norm along an axis, which counts as at least eps."""
 
-def one_hot(index: Tensor, num_classes: int) -> Tensor:
-    """int64: 1 at the position that each entry names along a new last axis, 0 elsewhere."""
+def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
+    """int64: 1 at the position that each entry names along a new last axis, 0 elsewhere. Waits
+    for the greatest where num_classes is -1."""
 
 def pad(
     input: Tensor, pad: Sequence[int], mode: str = "constant", value: Scalar | None = None
@@ -601,6 +605,9 @@ def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-06, keepdim: bool = False
 ) -> Tensor:
     """The p-norm of x1 - x2 + eps along the last axis."""
+
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """The p-norms of the differences of all pairs of rows, each once."""
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """[..., C * r * r, H, W] to [..., C, H * r, W * r]."""
@@ -714,3 +721,17 @@ def unfold(
     stride: int | Sequence[int] = 1,
 ) -> Tensor:
     """The windows of planes [N, C, H, W] as columns: [N, C * window, windows]."""
+
+def upsample_bilinear(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+) -> Tensor:
+    """interpolate between neighbours, corners on corners."""
+
+def upsample_nearest(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+) -> Tensor:
+    """interpolate by the nearest element."""

@@ -9,10 +9,12 @@ from stack.framework.tensor import Tensor
 Scalar = float | int | bool
 __all__ = [
     "cholesky",
+    "cholesky_ex",
     "cross",
     "det",
     "diagonal",
     "inv",
+    "inv_ex",
     "lu",
     "lu_factor",
     "matrix_norm",
@@ -22,7 +24,10 @@ __all__ = [
     "qr",
     "slogdet",
     "solve",
+    "solve_ex",
     "solve_triangular",
+    "tensorinv",
+    "tensorsolve",
     "vander",
     "vecdot",
     "vector_norm",
@@ -30,6 +35,9 @@ __all__ = [
 
 def cholesky(A: Tensor, upper: bool = False) -> Tensor:
     """The lower triangular L with L @ L.T = A of a positive definite A, or its transpose."""
+
+def cholesky_ex(A: Tensor, upper: bool = False, check_errors: bool = False) -> Any:
+    """cholesky, and zeros."""
 
 def cross(input: Tensor, other: Tensor, dim: int = -1) -> Tensor:
     """The cross products of vectors of three along an axis."""
@@ -42,6 +50,9 @@ def diagonal(A: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tens
 
 def inv(A: Tensor) -> Tensor:
     """The inverse."""
+
+def inv_ex(A: Tensor, check_errors: bool = False) -> Any:
+    """inv, and zeros."""
 
 def lu(A: Tensor, pivot: bool = True) -> Any:
     """P @ L @ U = A: rows exchanged, lower with a unit diagonal, upper."""
@@ -84,10 +95,19 @@ def slogdet(A: Tensor) -> Any:
 def solve(A: Tensor, B: Tensor, left: bool = True) -> Tensor:
     """X with A @ X = B, or X @ A = B; B may hold vectors."""
 
+def solve_ex(A: Tensor, B: Tensor, left: bool = True, check_errors: bool = False) -> Any:
+    """solve, and zeros."""
+
 def solve_triangular(
     A: Tensor, B: Tensor, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
     """X with A @ X = B, or X @ A = B, of a triangular A."""
+
+def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
+    """The inverse of A as a matrix whose rows are its first `ind` axes."""
+
+def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:
+    """X with tensordot(A, X) = B, with the axes `dims` of A moved behind the others first."""
 
 def vander(x: Tensor, N: int | None = None) -> Tensor:
     """The powers 0 to N - 1 of each element along a new last axis."""

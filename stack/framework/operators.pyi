@@ -69,6 +69,8 @@ class Operators:
         """The least element over axes (all without any); NaN where there is one."""
     def aminmax(self, dim: int | None = None, keepdim: bool = False) -> Any:
         """The least and the greatest element, along an axis if one is given."""
+    def angle(self) -> Tensor:
+        """pi where x is negative, else 0."""
     def any(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
         """Whether some element is not 0."""
     def arccos(self) -> Tensor:
@@ -213,6 +215,10 @@ class Operators:
         self, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None
     ) -> Tensor:
         """x limited to [min, max]; NaN where x or a limit is NaN."""
+    def conj(self) -> Tensor:
+        """x: there are no complex tensors."""
+    def conj_physical(self) -> Tensor:
+        """x: there are no complex tensors."""
     def copysign(self, y: Tensor | Scalar) -> Tensor:
         """The size of x with the sign of y."""
     def copysign_(self, y: Tensor | Scalar) -> Tensor:
@@ -314,6 +320,8 @@ class Operators:
         """e to the x, less 1, exact near 0, element by element; integers and bool become float32."""
     def expm1_(self) -> Tensor:
         """e to the x, less 1, exact near 0, element by element; integers and bool become float32."""
+    def fill(self, value: Tensor | Scalar) -> Tensor:
+        """value everywhere, in x's shape and element type."""
     def fix(self) -> Tensor:
         """The nearest whole number towards 0; integers stay. No gradient flows."""
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -364,6 +372,9 @@ class Operators:
         """0 below 0, values at 0, 1 above."""
     def heaviside_(self, values: Tensor) -> Tensor:
         """0 below 0, values at 0, 1 above."""
+    def histc(self, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+        """How many elements lie in each of equal parts of [min, max], or of their own range if
+        both are equal."""
     def hsplit(self, indices_or_sections: Any) -> tuple[Tensor, ...]:
         """tensor_split along axis 1, of one axis along it."""
     def hypot(self, y: Tensor | Scalar) -> Tensor:
@@ -585,6 +596,17 @@ class Operators:
         """-x; integers wrap, element by element."""
     def neg_(self) -> Tensor:
         """-x; integers wrap, element by element."""
+    def new_empty(self, *size: int | Sequence[int], dtype: DType | None = None) -> Tensor:
+        """A tensor of this shape, of x's element type and device, whose elements are to be
+        written; they are 0."""
+    def new_full(
+        self, size: Sequence[int], fill_value: float, dtype: DType | None = None
+    ) -> Tensor:
+        """A tensor of this shape, of x's element type and device, of one number."""
+    def new_ones(self, *size: int | Sequence[int], dtype: DType | None = None) -> Tensor:
+        """A tensor of this shape, of x's element type and device, of ones."""
+    def new_zeros(self, *size: int | Sequence[int], dtype: DType | None = None) -> Tensor:
+        """A tensor of this shape, of x's element type and device, of zeros."""
     def nextafter(self, y: Tensor | float) -> Tensor:
         """the next float after a towards b, element by element; integers and bool become float32."""
     def nextafter_(self, y: Tensor | float) -> Tensor:
@@ -635,21 +657,31 @@ class Operators:
         """An angle of radians in degrees."""
     def ravel(self) -> Tensor:
         """x as one axis."""
+    def real(self) -> Tensor:
+        """x: there are no complex tensors."""
     def reciprocal(self) -> Tensor:
         """1 / x, element by element; integers and bool become float32."""
     def relu(self) -> Tensor:
         """x where it is positive, else 0; NaN stays. The gradient at 0 is 0."""
     def remainder(self, y: Tensor | Scalar) -> Tensor:
         """What is left by floor_divide, with y's sign; an integer divided by 0 leaves 0."""
+    def renorm(self, p: float, dim: int, maxnorm: float) -> Tensor:
+        """x with each slice of an axis scaled to a p-norm of at most maxnorm."""
+    def renorm_(self, p: float, dim: int, maxnorm: float) -> Tensor:
+        """x with each slice of an axis scaled to a p-norm of at most maxnorm."""
     def repeat(self, *repeats: int | Sequence[int]) -> Tensor:
         """x as often along each axis; more numbers than axes add leading ones."""
     def repeat_interleave(
         self, repeats: int | Tensor, dim: int | None = None, output_size: int | None = None
     ) -> Tensor:
-        """x with each slice of an axis so often in a row; a tensor of numbers needs output_size,
-        their sum."""
+        """x with each slice of an axis so often in a row. Waits for the sum of a tensor of
+        numbers, which output_size says beforehand."""
     def reshape(self, *shape: int | Sequence[int]) -> Tensor:
         """x's elements in row-major order under another shape; one -1 stands for what remains."""
+    def resolve_conj(self) -> Tensor:
+        """x: there are no complex tensors."""
+    def resolve_neg(self) -> Tensor:
+        """x: there are no complex tensors."""
     def roll(self, shifts: Any, dims: Any = None) -> Tensor:
         """x with its elements `shifts` places on along axes, the last ones first again."""
     def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
@@ -763,6 +795,8 @@ class Operators:
         dtype: DType | None = None,
     ) -> Tensor:
         """The sum over axes (all without any); bool and integers are added as int64."""
+    def sum_to_size(self, *size: int | Sequence[int]) -> Tensor:
+        """x summed over the axes along which `size` broadcasts to its shape."""
     def swapaxes(self, dim0: int, dim1: int) -> Tensor:
         """x with two axes exchanged."""
     def swapdims(self, dim0: int, dim1: int) -> Tensor:

@@ -64,7 +64,17 @@ def ours(name: str) -> Callable[..., Any] | None:
 WITHOUT_MEANING = ("device", "memory_format", "layout", "pin_memory", "non_blocking")
 """Arguments that choose what we have one of."""
 
-RANDOM = ("empty", "rand", "normal", "uniform", "exponential", "cauchy", "geometric", "bernoulli")
+RANDOM = (
+    "empty",
+    "new_empty",
+    "rand",
+    "normal",
+    "uniform",
+    "exponential",
+    "cauchy",
+    "geometric",
+    "bernoulli",
+)
 """Names that begin so have values of their own: their shapes and element types are compared."""
 
 FORMS: dict[str, Callable[..., Any]] = {
@@ -72,6 +82,7 @@ FORMS: dict[str, Callable[..., Any]] = {
     "nn.functional.embedding": lambda w, i, **more: F.embedding(i, w, **more),
     "polygamma": lambda x, n: ht.polygamma(n, x),
     "special.polygamma": lambda x, n: ht.special.polygamma(n, x),
+    "einsum": lambda tensors, equation: ht.einsum(equation, *tensors),
     "__getitem__": lambda x, *index: x[index if len(index) > 1 else index[0]],
 }
 """Names whose OpInfo takes arguments in another order than the function."""
@@ -158,7 +169,8 @@ def check(function: Callable[..., Any], op: Any, sample: Any, gradient: bool) ->
     leaves: dict[int, Any] = {}
     given = as_ours((sample.input, *sample.args), leaves)
     named = as_ours(sample.kwargs, leaves)
-    if named.get("p", named.get("dropout_p")) and "dropout" in f"{op.name} {[*named]}":
+    chance = named.get("p", 0.5 if op.name.endswith("dropout") else named.get("dropout_p", 0))
+    if "dropout" in f"{op.name} {[*named]}" and 0 < chance < 1 and named.get("training", True):
         raise NotCounted
     theirs_in = _tensors((sample.input, *sample.args)) + _tensors(sample.kwargs)
     for t in theirs_in:
@@ -180,9 +192,9 @@ def check(function: Callable[..., Any], op: Any, sample: Any, gradient: bool) ->
         if isinstance(b, torch.Tensor) and b.requires_grad:
             if not a.requires_grad:
                 raise Mismatch("no gradient is tracked")
-            weight = rng.normal(size=tuple(b.shape)).astype(b.detach().numpy().dtype)
-            seeds_mine.append((a * ht.tensor(weight)).sum())
-            seeds_theirs.append((b * torch.tensor(weight)).sum())
+            weight = rng.normal(size=tuple(b.shape))
+            seeds_mine.append((a * ht.tensor(weight, dtype=a.dtype)).sum())
+            seeds_theirs.append((b * torch.tensor(weight, dtype=b.dtype)).sum())
     if not seeds_theirs:
         return
     sum(seeds_mine[1:], seeds_mine[0]).backward()

@@ -174,6 +174,11 @@ def tensordot(a: Node, b: Node, dims: Any = 2) -> Node:
         left, right = (
             [axis(d, len(v.shape)) for d in each] for v, each in zip((a, b), dims, strict=True)
         )
+    for i, j in zip(left, right, strict=True):  # an axis of one element goes with any
+        if a.shape[i] == 1 != b.shape[j]:
+            b = g.reduce("sum", b, j)
+        elif b.shape[j] == 1 != a.shape[i]:
+            a = g.reduce("sum", a, i)
     if [a.shape[i] for i in left] != [b.shape[i] for i in right]:
         raise TensorError(f"sizes of dims {left} of {text(a)} and {right} of {text(b)} differ")
     rows = [i for i in range(len(a.shape)) if i not in left]
@@ -277,6 +282,18 @@ def cdist(x1: Node, x2: Node, p: float = 2.0, compute_mode: str | None = None) -
     a = g.reshape(x1, (*x1.shape[:-1], 1, x1.shape[-1]))
     b = g.reshape(x2, (*x2.shape[:-2], 1, *x2.shape[-2:]))
     return norm(e.sub(a, b), p, -1)
+
+
+@layer(aten="pdist")
+def pdist(input: Node, p: float = 2.0) -> Node:
+    """The p-norms of the differences of all pairs of rows, each once."""
+    n = input.shape[0]
+    pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
+    if not pairs:
+        return g.full((0,), 0, input.dtype)
+    rows = [g.slice_axis(input, 0, i, i + 1) for i in range(n)]
+    apart = [g.sub(rows[i], rows[j]) for i, j in pairs]
+    return norm(g.concat(apart, 0), p, 1)
 
 
 @operator(aten="dist")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
@@ -44,10 +45,30 @@ def eye(n: int, m: int, dtype: DType) -> Node:
     return g.cast(e.eq(rows, g.arange(m)), dtype)
 
 
-@operator(method=False, layer=True, aten="one_hot", onnx="OneHot")
 def one_hot(index: Node, num_classes: int) -> Node:
     """int64: 1 at the position that each entry names along a new last axis, 0 elsewhere."""
     if not index.dtype.is_int:
         raise TensorError("one_hot takes an integer tensor; convert it with .long()")
     places = g.reshape(index, (*index.shape, 1))
     return g.cast(e.eq(places, g.arange(num_classes, DType.I64)), DType.I64)
+
+
+def _publish_new(name: str, value: float, doc: str) -> None:
+    def new(x: Node, size: Sequence[int], *, dtype: DType | None = None) -> Node:
+        return g.full(tuple(size), value, dtype or x.dtype)
+
+    new.__doc__ = f"A tensor of this shape, of x's element type and device, {doc}."
+    operator(name, function=False, sizes=True, aten=name)(new)
+
+
+_publish_new("new_zeros", 0, "of zeros")
+_publish_new("new_ones", 1, "of ones")
+_publish_new("new_empty", 0, "whose elements are to be written; they are 0")
+
+
+@operator(function=False, aten="new_full")
+def new_full(
+    x: Node, size: Sequence[int], fill_value: float, *, dtype: DType | None = None
+) -> Node:
+    """A tensor of this shape, of x's element type and device, of one number."""
+    return g.full(tuple(size), fill_value, dtype or x.dtype)

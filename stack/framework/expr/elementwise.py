@@ -519,10 +519,9 @@ def hypot(x: Operand, y: Operand) -> Node:
 def logaddexp(x: Operand, y: Operand) -> Node:
     """log(exp(x) + exp(y)), without overflow."""
     a, b = (as_float(v) for v in meet(x, y))
-    same = eq(a, b)  # of infinities the difference is NaN
-    apart = where(same, 0.0, g.sub(a, b))
-    top = g.where(lt(apart, 0), b, a)
-    return add(top, g.log1p(g.exp(g.neg(g.abs(apart)))))
+    same = g.and_(eq(a, b), isinf(a))  # of which the difference is NaN
+    apart = g.sub(where(same, 0.0, a), where(same, 0.0, b))
+    return add(g.maximum(a, b), g.log1p(g.exp(g.neg(g.abs(apart)))))
 
 
 @operator(aten="logaddexp2")
@@ -603,6 +602,26 @@ def lcm(x: Node, other: Node) -> Node:
 def absolute(x: Node) -> Node:
     """The size of x."""
     return g.abs(x)
+
+
+@operator(aliases=("conj_physical", "resolve_conj", "resolve_neg", "real"), aten="conj")
+def conj(x: Node) -> Node:
+    """x: there are no complex tensors."""
+    return x
+
+
+@operator(aten="angle")
+def angle(x: Node) -> Node:
+    """pi where x is negative, else 0."""
+    v = as_float(x)
+    return where(isnan(v), v, where(lt(v, 0), math.pi, g.full_like(v, 0)))
+
+
+@operator(aten="fill")
+def fill(x: Node, value: Operand) -> Node:
+    """value everywhere, in x's shape and element type."""
+    v = g.cast(value, x.dtype) if isinstance(value, Node) else g.const(value, x.dtype)
+    return g.broadcast(v, x.shape)
 
 
 def to(x: Node, dtype: DType) -> Node:

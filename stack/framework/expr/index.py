@@ -241,7 +241,7 @@ def take_along_dim(x: Node, indices: Node, dim: int | None = None) -> Node:
     a = axis(dim, len(x.shape))
     shape = broadcast_shape([_but(x.shape, a), _but(indices.shape, a)])
     wide, index = (g.broadcast(v, (*shape[:a], v.shape[a], *shape[a + 1 :])) for v in (x, indices))
-    return gather(wide, a, index)
+    return gather(wide, a, _wrapped(index, x.shape[a]))
 
 
 def _but(shape: tuple[int, ...], a: int) -> tuple[int, ...]:
@@ -406,6 +406,8 @@ def index_put(x: Node, indices: Sequence[Any], values: Node, accumulate: bool = 
     index = tuple(slice(None) if i is None else i for i in indices)
     if not accumulate:
         return setitem(x, index, g.cast(values, x.dtype))
+    if isinstance(index[0], Node) and index[0].dtype is DType.BOOL and len(index) == 1:
+        return e.add(x, _masked(g.full_like(x, 0), index[0], g.cast(values, x.dtype)))
     flat = g.reshape(g.arange(x.type.size), x.shape)
     places = getitem(flat, index)
     new = g.broadcast(g.cast(values, x.dtype), places.shape)
@@ -443,7 +445,6 @@ def masked_scatter(x: Node, mask: Node, source: Node) -> Node:
     return g.where(hit, g.reshape(g.cast(found, x.dtype), shape), wide)
 
 
-@operator("repeat_interleave", aten="repeat_interleave")
 def repeat_interleave(
     x: Node, repeats: int | Node, dim: int | None = None, *, output_size: int | None = None
 ) -> Node:

@@ -265,6 +265,54 @@ def inverse(x: Node) -> Node:
     return inv(x)
 
 
+class Checked(NamedTuple):
+    """A result, and int32 0: what does not exist is NaN here."""
+
+    result: Any
+    info: Any
+
+
+def _checked(x: Node, A: Node) -> Checked:
+    return Checked(x, g.full(A.shape[:-2], 0, DType.I32))
+
+
+@linalg(aten="linalg_inv_ex")
+def inv_ex(A: Node, *, check_errors: bool = False) -> Any:
+    """inv, and zeros."""
+    return _checked(inv(A), A)
+
+
+@linalg(aten="linalg_cholesky_ex")
+def cholesky_ex(A: Node, *, upper: bool = False, check_errors: bool = False) -> Any:
+    """cholesky, and zeros."""
+    return _checked(cholesky(A, upper=upper), A)
+
+
+@linalg(aten="linalg_solve_ex")
+def solve_ex(A: Node, B: Node, *, left: bool = True, check_errors: bool = False) -> Any:
+    """solve, and zeros."""
+    return _checked(solve(A, B, left=left), A)
+
+
+@linalg(aten="linalg_tensorinv")
+def tensorinv(A: Node, ind: int = 2) -> Node:
+    """The inverse of A as a matrix whose rows are its first `ind` axes."""
+    n = math.prod(A.shape[:ind])
+    found = inv(g.reshape(A, (n, A.type.size // max(1, n))))
+    return g.reshape(found, (*A.shape[ind:], *A.shape[:ind]))
+
+
+@linalg(aten="linalg_tensorsolve")
+def tensorsolve(A: Node, B: Node, dims: Sequence[int] | None = None) -> Node:
+    """X with tensordot(A, X) = B, with the axes `dims` of A moved behind the others first."""
+    if dims is not None:
+        last = [axis(d, len(A.shape)) for d in dims]
+        A = g.permute(A, [*(i for i in range(len(A.shape)) if i not in last), *last])
+    n = B.type.size
+    shape = A.shape[len(B.shape) :]
+    return g.reshape(solve(g.reshape(A, (n, n)), g.reshape(B, (n,))), shape)
+
+
 class QR(NamedTuple):
     Q: Any
     R: Any

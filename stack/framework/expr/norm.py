@@ -11,7 +11,7 @@ from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
 from stack.framework.expr.operand import as_float, text
-from stack.framework.expr.public import layer
+from stack.framework.expr.public import layer, operator
 from stack.framework.mode import autocast_dtype
 
 
@@ -146,6 +146,17 @@ def _by_channel(x: Node, y: Node, weight: Node | None, bias: Node | None) -> Nod
     if bias is not None:
         y = e.add(y, _channels(bias, y))
     return y if autocast_dtype() else g.cast(y, as_float(x).dtype)
+
+
+@operator("native_layer_norm", method=False, aten="native_layer_norm")
+def _native_layer_norm(
+    x: Node, normalized_shape: Sequence[int], weight: Node | None, bias: Node | None, eps: float
+) -> list[Node]:
+    """layer_norm, the mean, and 1 / sqrt(variance + eps)."""
+    dims, v = _last(x, normalized_shape), _wide(x)
+    mean = r.mean(v, dims, keepdim=True)
+    variance = r.mean(e.square(e.sub(v, mean)), dims, keepdim=True)
+    return [layer_norm(x, normalized_shape, weight, bias, eps), mean, g.rsqrt(e.add(variance, eps))]
 
 
 def _last(x: Node, shape: Sequence[int]) -> tuple[int, ...]:

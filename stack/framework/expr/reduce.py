@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from hal.core.dtypes import DType
@@ -261,6 +261,8 @@ def diff(
 ) -> Node:
     """The differences of neighbours along an axis, n times."""
     a = axis(dim, len(x.shape))
+    if n == 0:
+        return x
     parts = [p for p in (prepend, x, append) if p is not None]
     x = g.concat([g.cast(p, x.dtype) for p in parts], a)
     for _ in range(builtins.min(n, x.shape[a])):
@@ -273,7 +275,7 @@ def _steps(x: Node | None, y: Node, dx: float | None, a: int) -> Node | float:
     """The distances of neighbours along an axis."""
     if x is None:
         return 1.0 if dx is None else dx
-    apart = diff(x)
+    apart = diff(x, dim=a if len(x.shape) > 1 else -1)
     line = (apart.type.size, *[1] * (len(y.shape) - 1 - a))
     return apart if len(x.shape) > 1 else g.reshape(apart, line)
 
@@ -298,6 +300,45 @@ def _trapezoids(y: Node, x: Node | None, dx: float | None, dim: int) -> Node:
     return e.mul(e.mul(e.add(left, right), _steps(x, y, dx, a)), 0.5)
 
 
+@operator(aten="sum_to_size", function=False, sizes=True)
+def sum_to_size(x: Node, size: Sequence[int]) -> Node:
+    """x summed over the axes along which `size` broadcasts to its shape."""
+    lead = len(x.shape) - len(size)
+    gone = [i for i, n in enumerate(x.shape) if i < lead or (size[i - lead] == 1 and n != 1)]
+    return g.reshape(g.reduce("sum", x, gone), tuple(size)) if gone else x
+
+
+@operator(in_place=True, aten="renorm")
+def renorm(x: Node, p: float, dim: int, maxnorm: float) -> Node:
+    """x with each slice of an axis scaled to a p-norm of at most maxnorm."""
+    a = axis(dim, len(x.shape))
+    size = norm(x, p, [i for i in range(len(x.shape)) if i != a], keepdim=True)
+    return e.mul(x, e.where(e.gt(size, maxnorm), e.div(maxnorm, e.add(size, 1e-7)), 1.0))
+
+
+@operator(aten="histc")
+def histc(x: Node, bins: int = 100, min: float = 0, max: float = 0) -> Node:
+    """How many elements lie in each of equal parts of [min, max], or of their own range if both are
+    equal."""
+    flat = g.reshape(x, (x.type.size,))
+    if min == max and flat.shape[0]:
+        low, high = (g.reduce(k, flat, 0) for k in ("min", "max"))
+        same = e.eq(low, high)
+        low, high = e.where(same, e.sub(low, 1), low), e.where(same, e.add(high, 1), high)
+    else:
+        low, high = (g.full((1,), v, x.dtype) for v in (min, max))
+    place = g.floor(e.div(e.mul(e.sub(flat, low), bins), e.sub(high, low)))
+    place = e.where(e.eq(flat, high), bins - 1, place)
+    place = e.where(g.and_(*_within(flat, low, high)), place, -1)
+    ones = g.full(flat.shape, 1, x.dtype)
+    zeros = g.full((bins,), 0, x.dtype)
+    return g.scatter("sum", zeros, g.cast(place, DType.I64), ones, 0)
+
+
+def _within(x: Node, low: Node, high: Node) -> tuple[Node, Node]:
+    return e.le(low, x), e.le(x, high)
+
+
 @operator(aten="cov")
 def cov(
     x: Node, *, correction: int = 1, fweights: Node | None = None, aweights: Node | None = None
@@ -316,16 +357,15 @@ def cov(
         lost = e.mul(e.div(sum(e.mul(weight, aweights)), total), correction)
     free = e.clamp(e.sub(total, lost), min=0.0)
     found = e.div(g.matmul(e.mul(centred, weight), g.transpose(centred)), free)
-    return found if len(x.shape) == 2 else g.reshape(found, ())
+    return found if found.type.size != 1 else g.reshape(found, ())
 
 
 @operator(aten="corrcoef")
 def corrcoef(x: Node) -> Node:
     """The correlations of the rows."""
-    if len(x.shape) < 2:
-        c = cov(x)
-        return e.div(c, c)
     c = cov(x)
+    if not c.shape:
+        return e.div(c, c)
     n = c.shape[0]
     on = g.slice_axis(g.reshape(c, (n * n,)), 0, 0, n * n, n + 1)
     d = g.sqrt(on)

@@ -105,6 +105,26 @@ def _cubic(t: Node, a: float = -0.75) -> list[Node]:
     return [far(e.add(t, 1.0)), near(t), near(back), far(e.add(back, 1.0))]
 
 
+@layer(aten="upsample_nearest2d")
+def upsample_nearest(
+    input: Node,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+) -> Node:
+    """interpolate by the nearest element."""
+    return interpolate(input, size, scale_factor)
+
+
+@layer(aten="upsample_bilinear2d")
+def upsample_bilinear(
+    input: Node,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+) -> Node:
+    """interpolate between neighbours, corners on corners."""
+    return interpolate(input, size, scale_factor, "bilinear", align_corners=True)
+
+
 @layer(aten="affine_grid_generator", onnx="AffineGrid")
 def affine_grid(theta: Node, size: Sequence[int], align_corners: bool | None = None) -> Node:
     """The places, [N, sizes, d], where an affine map theta [N, d, d + 1] puts those of an image of
