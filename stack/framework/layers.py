@@ -3,6 +3,7 @@ are generated."""
 
 from typing import Any
 
+from stack.framework import counted as counted  # whose operators are in the table then
 from stack.framework.expr.public import LAYERS
 from stack.framework.tensor import function_of
 

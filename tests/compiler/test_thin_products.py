@@ -43,3 +43,15 @@ def test_thin_products_are_no_products(
     expected = np.abs(left_side @ right_side).astype(NUMPY[sums])
     np.testing.assert_array_equal(found[0], expected)
     assert not any("matmul" in call.kernel.name for call in program.calls)
+
+
+def test_a_product_of_depth_one_beside_a_sum_keeps_its_elements() -> None:
+    """Both derivatives of a 1x1 convolution of one channel: one spread over the places, the other
+    summed over them."""
+    w, d, x = (g.input(i, Type(s, F32)) for i, s in enumerate(((1, 1), (1, 40), (1, 40))))
+    arrays = [np.random.default_rng(i).integers(-3, 4, n.shape) for i, n in enumerate((w, d, x))]
+    w_of, d_of, x_of = (a.astype(np.float32) for a in arrays)
+    outputs = [g.matmul(w, d), g.matmul(d, g.transpose(x))]
+    found, _ = run_lowered(outputs, [w, d, x], [w_of, d_of, x_of])
+    np.testing.assert_array_equal(found[0], w_of @ d_of)
+    np.testing.assert_array_equal(found[1], d_of @ x_of.T)

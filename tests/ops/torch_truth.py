@@ -65,6 +65,10 @@ def _reduce(n, x):
     return x.to(TYPES[n.dtype])
 
 
+def _argsort(n, x):
+    return torch.sort(x, dim=n["axis"], descending=n["descending"], stable=True).indices
+
+
 def _scan(n, x):
     kind, axis = n["kind"], n["axis"]
     if kind in ("min", "max"):
@@ -179,7 +183,7 @@ TORCH = {
     "contiguous": lambda n, x: x.contiguous(),
     "reduce": _reduce,
     "extreme": _reduce,
-    "argsort": lambda n, x: x.argsort(n["axis"], descending=n["descending"], stable=True),
+    "argsort": _argsort,
     "argmax": lambda n, x: x.argmax(n["axis"], keepdim=True),
     "argmin": lambda n, x: x.argmin(n["axis"], keepdim=True),
     "scan": _scan,

@@ -39,6 +39,9 @@ def _reduce(n: Node) -> Node | None:
     axes: tuple[int, ...] = n["axes"]
     if x.type.size == 0:
         return build.full(n.shape, identity(n["kind"], n.dtype), n.dtype)
+    long = [a for a in axes if not is_one(x.shape[a])]
+    if len(long) < len(axes):  # rows above make reductions of one element
+        return build.reduce(n["kind"], x, long) if long else x
     if x.dtype is DType.BOOL:
         return build.cast(build.reduce(n["kind"], build.cast(x, DType.U8), axes), DType.BOOL)
     return _two_steps(n, x, axes)

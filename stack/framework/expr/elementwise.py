@@ -604,7 +604,9 @@ def absolute(x: Node) -> Node:
     return g.abs(x)
 
 
-@operator(aliases=("conj_physical", "resolve_conj", "resolve_neg", "real"), aten="conj")
+@operator(
+    shares=True, aliases=("conj_physical", "resolve_conj", "resolve_neg", "real"), aten="conj"
+)
 def conj(x: Node) -> Node:
     """x: there are no complex tensors."""
     return x

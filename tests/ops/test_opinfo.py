@@ -1,0 +1,45 @@
+"""Some of PyTorch's own samples for some of the names that are right, drawn anew in each run.
+
+All of them: `python -m tests.ops.opinfo`.
+"""
+
+import random
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from stack.framework import devices
+from tests.framework.conftest import InterpretedEngine
+from tests.ops.opinfo import judge, names
+
+RIGHT = Path(__file__).with_name("opinfo_right.txt").read_text().split()
+"""The names that `python -m tests.ops.opinfo` found right."""
+
+SEED = random.SystemRandom().randrange(2**32)
+COUNTS = {"interpreter:0": (12, 6), "cpu:0": (3, 2), "opencl:0": (1, 1), "sunway:0": (1, 1)}
+"""How many names each device is asked for, and how many samples of each."""
+
+
+def drawn():
+    rng = random.Random(SEED)
+    for device, (count, most) in COUNTS.items():
+        for name in rng.sample(RIGHT, count):
+            needs = () if device == "interpreter:0" else (pytest.mark.device(device),)
+            yield pytest.param(name, device, most, marks=needs, id=f"{name}-{device}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "device", "most"), list(drawn()))
+def test_a_name_that_is_right_stays_right(name, device, most, monkeypatch):
+    if device == "interpreter:0":
+        monkeypatch.setitem(devices.engines, device, InterpretedEngine())
+    monkeypatch.setattr(devices, "_default", [device])
+    torch.set_num_threads(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for op in names((name,))[name]:
+            if torch.float32 in op.dtypes:
+                _, wrong = judge(op, most)
+                assert not wrong, f"seed {SEED}: {name}: {wrong}"
