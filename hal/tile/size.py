@@ -451,6 +451,12 @@ def equal(a: int, b: int) -> bool:
     return terms_of(a) == terms_of(b)
 
 
+def less(a: int, b: int) -> bool:
+    """Whether a is known to be less than b; nothing is asked of them."""
+    low, _ = bounds(b - a)
+    return low is not None and low > 0
+
+
 def known_divisor(size: int) -> int:
     """The greatest number that a size is known to be a multiple of."""
     given: object = size

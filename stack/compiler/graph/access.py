@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from hal.tile.size import divides, equal, is_fixed, less
+
 
 @dataclass(eq=False, slots=True)
 class Axis:
@@ -157,7 +159,7 @@ def regroup(index: Index, shape: Sequence[int]) -> Index | Split | None:
     """The same element under another factorisation of the same order; else the split that makes it
     possible, or None when nothing does."""
     target = tuple(shape)
-    if index.shape == target:
+    if len(index.shape) == len(target) and all(map(equal, index.shape, target)):
         return index
     source = [(s, a) for s, a in zip(index.shape, index.at, strict=True) if s != 1]
     wanted = [d for d in target if d != 1]
@@ -165,8 +167,11 @@ def regroup(index: Index, shape: Sequence[int]) -> Index | Split | None:
     i = j = 0
     while i < len(source):
         old, new, i_end, j_end = source[i][0], wanted[j], i + 1, j + 1
-        while old != new:
-            if old < new:
+        while not equal(old, new):
+            if i_end == len(source) and j_end == len(wanted):
+                assert old == new, "the order has as many elements under both factorisations"
+                break
+            if i_end < len(source) and (j_end == len(wanted) or is_below(old, new)):
                 old, i_end = old * source[i_end][0], i_end + 1
             else:
                 new, j_end = new * wanted[j_end], j_end + 1
@@ -180,13 +185,21 @@ def regroup(index: Index, shape: Sequence[int]) -> Index | Split | None:
     return Index(target, tuple(ZERO if d == 1 else next(found) for d in target))
 
 
+def is_below(part: int, whole: int) -> bool:
+    """Whether a product of the first sizes of an order is to grow until it is another one: of sizes
+    that are data, where it is not known to be a multiple of it. To join too many is right, too."""
+    if is_fixed(part) and is_fixed(whole):
+        return part < whole
+    return not equal(part, whole) and not divides(whole, part)
+
+
 def _digits(value: Affine, dims: tuple[int, ...]) -> list[Affine] | Split | None:
     """`value` in the mixed radix of `dims`, none of which is 1, or what that wants."""
     out: list[Affine] = []
     rest = value
     for k, size in enumerate(dims[:-1]):
         stride = prod(dims[k + 1 :])
-        if any(abs(c) >= stride and c % stride for _, c in rest.terms):
+        if any(not divides(stride, c) and not less(abs(c), stride) for _, c in rest.terms):
             return None
         lower = Affine(rest.const, tuple((a, c) for a, c in rest.terms if abs(c) < stride))
         whole = lower.bounds()[0] // stride

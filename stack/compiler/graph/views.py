@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 
 from hal.tile.node import Node
-from stack.compiler.graph.access import Affine, Guard, Index, Regroup
+from hal.tile.size import equal
+from stack.compiler.graph.access import Affine, Guard, Index, Regroup, is_below
 
 View = Callable[[Node, Index, Regroup], tuple[Index, tuple[Guard, ...]]]
 
@@ -42,9 +43,9 @@ def _split(index: Index, shape: Sequence[int], regroup: Regroup) -> list[Run]:
     dims = [d for d in zip(index.shape, index.at, strict=True) if d[0] != 1]
     for size in shape:
         run: list[tuple[int, Affine]] = []
-        while dims and prod(n for n, _ in run) < size:
+        while dims and is_below(prod(n for n, _ in run), size):
             run.append(dims.pop(0))
-        if prod(n for n, _ in run) != size:
+        if not equal(prod(n for n, _ in run), size):
             whole = regroup(index, shape)
             return [[d] for d in zip(whole.shape, whole.at, strict=True)]
         found.append(run)
