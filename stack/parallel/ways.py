@@ -44,8 +44,8 @@ def ways(n: Node, known: Candidates, ranks: int) -> list[Way]:
     itself; the first one is that every rank computes the whole."""
     found = dict.fromkeys([Way((WHOLE,) * len(n.srcs), WHOLE)])
     rule = OPS[n.op].sharding
-    if rule is None:
-        return list(found)
+    if rule is None or not all(x.type.size for x in (*n.srcs, n)):
+        return list(found)  # no elements, no parts
     for link in rule.links(n):
         found |= dict.fromkeys(_linked(n, link, known, ranks))
     for together in rule.linear(n):

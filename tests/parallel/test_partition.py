@@ -194,7 +194,7 @@ RULED = [(op, d) for op, d in EVERY if OPS[op].sharding is not None and op not i
 
 
 @pytest.mark.parametrize(("op", "dtype"), stream("operators").sample(RULED, 40), ids=str)
-@settings(max_examples=4, deadline=None, database=None)
+@settings(max_examples=3, deadline=None, database=None)
 @given(data=st.data())
 def test_each_way_to_compute_an_operator_on_ranks_gives_its_value(op, dtype, data):
     """Every way that a row's rule gives, on operands that are cut as it wants them."""
