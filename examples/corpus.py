@@ -6,9 +6,11 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import sysconfig
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
@@ -18,6 +20,8 @@ VALIDATION_EVERY = 10
 """Each tenth file is for validation; of a single file, its last tenth."""
 
 SHARD = "tokens.bin"
+LOCK_S = 120.0
+"""How long a process waits for another one that makes the shard."""
 
 
 class CorpusError(Exception):
@@ -91,11 +95,27 @@ def shard_of(tokens: np.ndarray, folder: Path, make: bool) -> Path:
         return found
     found.mkdir(parents=True, exist_ok=True)
     with (found / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        _take(lock)
         if not shards_in(found):
             tokens.tofile(found / SHARD)
             add_tokens(found, SHARD, "uint8")
     return found
+
+
+def _take(lock: TextIO) -> None:
+    """Wait until no other process makes the shard. Raises CorpusError where that takes too long."""
+    until_s = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until_s:
+                raise CorpusError(
+                    f"another process has held {lock.name} for {LOCK_S:g} s; end it"
+                ) from None
+            time.sleep(0.05)
+        else:
+            return
 
 
 def pairs(windows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -70,7 +70,7 @@ class Memory:
         magic, whole, step, *_ = HEADER.unpack_from(self._map)
         return step if (magic, whole) == (MAGIC, 1) else -1
 
-    def get(self) -> Generation | None:
+    def whole(self) -> Generation | None:
         """What is here, if it is whole; its tensors stay in this memory."""
         if self.step < 0:
             return None
@@ -105,7 +105,7 @@ class Generations:
         """Begin with what others have left: of these the newest whole one is kept, as the newest
         one here, in memory of this process's own."""
         newest = max(memories, key=lambda memory: memory.step, default=None)
-        found = None if newest is None else newest.get()
+        found = None if newest is None else newest.whole()
         if found is not None and found.step > self.step:
             room = self.begin(found.layout, found.plain, found.tensors.size)
             room[:] = found.tensors
@@ -118,7 +118,7 @@ class Generations:
 
     def newest(self) -> Generation | None:
         whole = [memory for memory in self._memories if memory.step >= 0]
-        return max(whole, key=lambda memory: memory.step).get() if whole else None
+        return max(whole, key=lambda memory: memory.step).whole() if whole else None
 
     def begin(self, layout: int, plain: bytes, tensor_nbytes: int) -> Array:
         """Where the tensors of the next generation go, in place of the older one."""

@@ -32,7 +32,7 @@ class AgentLine:
     def __init__(self, end: socket.socket) -> None:
         """Takes the socket over."""
         self._end = end
-        end.setblocking(False)
+        self._end.setblocking(False)
 
     @classmethod
     def pair(cls) -> tuple[AgentLine, socket.socket]:
