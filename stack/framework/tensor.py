@@ -294,7 +294,7 @@ class Tensor(Cell, Operators):
             result = _leaf(type(self), copied, self.device, self._requires_grad)
         else:
             source = _copied_memory(self.link.source, memo)
-            result = _linked(type(self), replace(self.link, source=source), self._requires_grad)
+            result = _linked(type(self), source, self.link.window, self._requires_grad)
         memo[id(self)] = result
         result.grad = copy.deepcopy(self.grad, memo)
         for name, value in _extras(self).items():
@@ -309,7 +309,8 @@ class Tensor(Cell, Operators):
         if self.link is None or not all(c.owns or not c._requires_grad for c in _sources(self)):
             values = self.numpy(), self.dtype, self.device
             return _loaded, (type(self), *values, self._requires_grad), own
-        return _linked, (type(self), self.link, self._requires_grad), own
+        where = self.link.source, self.link.window
+        return _linked, (type(self), *where, self._requires_grad), own
 
     def _check_leaf(self, what: str) -> None:
         if not self.is_leaf:
@@ -471,7 +472,7 @@ class Tensor(Cell, Operators):
         """Raise where the operation of this name may not change this tensor in place now."""
         if wrong := self._why_fixed(tracked):
             raise GradientError(f"{name}, in place: {wrong}\n  called at {where_called()}")
-        if self.link is not None and self.link.window.repeats:
+        if any(x.link and x.link.window.repeats for x in (self, *_sources(self))):
             raise TensorError(
                 f"{name}, in place: elements of an expanded tensor lie in one place; clone() it "
                 f"first\n  called at {where_called()}"
@@ -543,7 +544,10 @@ def _copied_memory(x: Cell, memo: dict[int, Any]) -> Cell:
         return found
     key = -1 - id(x)  # apart from the keys of `deepcopy`
     if key not in memo:
-        memo[key] = _leaf(Tensor, store.barrier(x.node), x.device, False)
+        if x.link is None:
+            memo[key] = _leaf(Tensor, store.barrier(x.node), x.device, False)
+        else:
+            memo[key] = _linked(Tensor, _copied_memory(x.link.source, memo), x.link.window, False)
         memo.setdefault(id(memo), []).append(x)
     copied: Cell = memo[key]
     return copied
@@ -631,14 +635,11 @@ def _leaf(kind: type[Tensor], node: Node, device: str, requires_grad: bool) -> T
     return result
 
 
-def _linked(kind: type[Tensor], link: Link, requires_grad: bool) -> Tensor:
-    """A window of this class."""
-    node, device = link.window.read(link.source.node), link.source.device
-    result = kind.__new__(kind)
-    Tensor.__init__(result, node, device, requires_grad=requires_grad)
-    if link.cut:
-        _own(result, store.barrier(node))
-    connect(result, link)
+def _linked(kind: type[Tensor], source: Cell, window: Window, requires_grad: bool) -> Tensor:
+    """A window of this class, which is a leaf."""
+    leaf = store.barrier(window.read(source.node))
+    result = _leaf(kind, leaf, source.device, requires_grad)
+    connect(result, Link(source, window, cut=True))
     return result
 
 

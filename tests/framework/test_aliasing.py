@@ -84,6 +84,13 @@ def test_a_window_writes_only_what_it_shows():
     np.testing.assert_array_equal(whole.numpy(), expected)
 
 
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.detach()[:1], lambda x: x[0]])
+def test_no_part_of_an_expanded_tensor_is_written(view):
+    wide = ht.zeros(1, 3).expand(2, 3)
+    with pytest.raises(ht.TensorError, match="lie in one place"):
+        view(wide).add_(1)
+
+
 def test_steps_are_found_between_values():
     x = ht.zeros(2, 3)
     y = x.t()[1:]
@@ -190,6 +197,18 @@ def test_copies_share_memory_as_their_originals_do():
     for made in (copy.deepcopy, pickle.dumps):
         with pytest.raises(ht.GradientError, match="only leaves can be"):
             made(w * 2)
+
+
+def test_copies_of_views_share_memory_and_no_gradient():
+    w, x = ht.ones(2, requires_grad=True), ht.zeros(2)
+    y, view = copy.deepcopy([x, x[:1]])
+    y.copy_(w * 3)
+    assert (y.requires_grad, view.requires_grad, view.tolist()) == (True, False, [3])
+    computed = w * 2
+    computed.data = w.data
+    leaf, alias = copy.deepcopy([w, computed.detach()])
+    leaf.data.mul_(5)
+    assert alias.tolist() == [5, 5]
 
 
 def test_parameters_state_dicts_and_moving_averages_share_memory():
