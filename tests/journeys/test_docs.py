@@ -62,10 +62,10 @@ def run_python(example):
 
 
 @pytest.mark.slow
-def test_the_readmes_ten_lines_print_what_it_says():
+def test_the_readmes_first_training_prints_what_it_says():
     training, *_ = fenced(ROOT / "README.md", "python")
     said, *_ = fenced(ROOT / "README.md", "text")
-    assert len([line for line in training.splitlines() if line]) == 10
+    assert len([line for line in training.splitlines() if line]) <= 13, "it fits on a screen"
     printed = run_python(training)
     steps = r"step (\d+): loss ([\d.]+)"
     for (step, loss), (expected_step, expected) in zip(

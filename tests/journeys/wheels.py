@@ -1,5 +1,5 @@
 """Builds wheels of HAL and of the CPU's plugin, and installs them, without a compiler on the PATH,
-in a fresh environment, which then runs the README's ten lines: `make wheels`.
+in a fresh environment, which then runs the README's first training: `make wheels`.
 
     python -m tests.journeys.wheels [FOLDER]
 """
