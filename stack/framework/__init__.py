@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from stack.framework import (
     amp,
+    autograd,
     checkpoint,
     distributions,
+    func,
     functional,
     functions,
     linalg,
@@ -123,6 +125,7 @@ __all__ = [
     "arange",
     "as_tensor",
     "autocast",
+    "autograd",
     "bernoulli",
     "bfloat16",
     "bool",
@@ -148,6 +151,7 @@ __all__ = [
     "from_numpy",
     "full",
     "full_like",
+    "func",
     "functional",
     "get_default_device",
     "grad",

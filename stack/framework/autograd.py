@@ -1,104 +1,190 @@
-"""Gradients: a reverse walk over graph nodes in which each operation's record gives more nodes."""
+"""Derivatives on request, and functions whose gradient the user writes."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from hal.core.errors import InvalidCall
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework import store
-from stack.framework.cell import Cell, owners
-from stack.ops import OPS, is_exchange, is_message
+from stack.framework.errors import GradientError, where_called
+from stack.framework.mode import enable_grad, grad_enabled, inference_mode, no_grad
+from stack.framework.mode import set_grad_enabled as set_grad_enabled
+from stack.framework.reverse import Rule, gradients, rules
+from stack.framework.tensor import Tensor
+
+__all__ = [
+    "Function",
+    "backward",
+    "enable_grad",
+    "grad",
+    "inference_mode",
+    "no_grad",
+    "set_grad_enabled",
+]
 
 
-def gradients(
-    outputs: Iterable[tuple[Node, Node]],
-    wanted: Callable[[Node], bool],
-    exchanges: list[Node] | None = None,
-) -> dict[Node, Node]:
-    """The derivatives by every wanted node, given (output, derivative by it) pairs; in the outputs'
-    order.
-
-    Zero for a wanted node that is only reached through operations without a derivative. Nothing
-    flows through leaves, so detached values end the walk. The sum's order depends on the
-    graph alone. `exchanges` gets what is computed with other ranks, in the order of the walk.
-    """
-    total: dict[Node, Node] = {}
-    for n, d in outputs:
-        _accumulate(total, n, d)
-    order = _order(list(total))
-    leads: dict[Node, bool] = {}  # whether a wanted node lies at or below each node
-    for n in order:
-        leads[n] = any(leads[s] for s in _below(n)) or wanted(n)
-    for n in reversed(order):
-        if n in total and leads[n]:
-            flowed = _flow(n, total, leads)
-            if exchanges is not None and is_exchange(n):
-                exchanges += flowed
-    return {n: total[n] if n in total else g.full_like(n, 0) for n in order if wanted(n)}
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, Sequence) else [value]
 
 
-def _below(n: Node) -> tuple[Node, ...]:
-    return (store.histories[n],) if n in store.histories else n.srcs
-
-
-def _order(roots: list[Node]) -> list[Node]:
-    """`toposort` that also goes to the histories of leaves."""
-    order: list[Node] = []
-    seen: set[Node] = set()
-    stack = [(root, False) for root in reversed(roots)]
-    while stack:
-        n, expanded = stack.pop()
-        if expanded:
-            order.append(n)
-        elif n not in seen:
-            seen.add(n)
-            stack.append((n, True))
-            stack.extend((s, False) for s in reversed(_below(n)) if s not in seen)
-    return order
-
-
-def check_told_apart(exchanges: Iterable[Node]) -> None:
-    """Of exchanges that one plan begins, messages between the same ranks have names of their own.
-
-    Each rank begins them in an order that follows from its own graph, so only names tell the ranks
-    which is which. Raises InvalidCall.
-    """
-    messages = Counter((n["group"], n["pairs"], n["name"]) for n in exchanges if is_message(n))
-    for (group, pairs, name), number in messages.items():
-        if number > 1:
-            raise InvalidCall(
-                f"{number} messages {pairs} among {group!r} are called {name!r} in one captured "
-                "function or backward pass, and could come for each other; give each a `name` of "
-                "its own, on both ranks"
+def _seeds(outputs: Sequence[Tensor], given: Any) -> list[tuple[Node, Node]]:
+    each = [None] * len(outputs) if given is None else _listed(given)
+    pairs = []
+    for y, d in zip(outputs, each, strict=True):
+        if d is None and y.numel() != 1:
+            raise GradientError(
+                f"the derivative of shape {list(y.shape)} needs grad_outputs\n"
+                f"  called at {where_called()}"
             )
+        pairs.append((y.node, g.full_like(y.node, 1) if d is None else d.node))
+    return pairs
 
 
-def _flow(n: Node, total: dict[Node, Node], leads: dict[Node, bool]) -> list[Node]:
-    """What flows to the operands."""
-    if n in store.histories:
-        _accumulate(total, store.histories[n], total[n])
-        return []
-    gradient = OPS[n.op].gradient
-    if gradient is None or not any(leads[s] for s in n.srcs):
-        return []
-    flowed = []
-    for source, d in zip(n.srcs, gradient(n, total[n]), strict=True):
-        if d is not None and leads[source] and source.dtype.is_float:
-            _accumulate(total, source, d)
-            flowed.append(d)
-    return flowed
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """The derivatives of the outputs' sum by each input, without touching any `grad`.
+
+    With create_graph they can be differentiated in turn. An input that no output was computed from
+    is an error; with allow_unused its derivative is None, with materialize_grads zeros.
+    """
+    if is_grads_batched:
+        raise NotImplementedError("grad takes no batch of grad_outputs; call it for each")
+    given, wanted = _listed(outputs), _listed(inputs)
+    nodes = {x.node for x in wanted}
+    found = gradients(_seeds(given, grad_outputs), nodes.__contains__)
+    results: list[Tensor | None] = []
+    for i, x in enumerate(wanted):
+        node = found.get(x.node)
+        if node is None and not (allow_unused or materialize_grads):
+            raise GradientError(
+                f"no output was computed from input {i}; allow_unused=True gives None for it\n"
+                f"  called at {where_called()}"
+            )
+        if node is None and not materialize_grads:
+            results.append(None)
+            continue
+        total = g.full_like(x.node, 0) if node is None else node
+        results.append(Tensor(total, x.device, requires_grad=create_graph))
+    return tuple(results)
 
 
-def _accumulate(total: dict[Node, Node], n: Node, d: Node) -> None:
-    total[n] = g.add(total[n], d) if n in total else d
+def backward(
+    tensors: Tensor | Sequence[Tensor],
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+) -> None:
+    """Add the derivatives of these tensors by every leaf to the leaf's `grad`."""
+    given = _listed(tensors)
+    each = [None] * len(given) if grad_tensors is None else _listed(grad_tensors)
+    for y, d in zip(given, each, strict=True):
+        y.backward(d)
 
 
-def gradient_leaf(n: Node) -> Cell | None:
-    """The cell that gathers a gradient for this node: a parameter, or another leaf that requires
-    one."""
-    found = owners.get(n)
-    cell = None if found is None else found()
-    return cell if cell is not None and cell.requires_grad and cell.owns else None
+class Context:
+    """What a function's forward leaves for its backward; further attributes may be set."""
+
+    def __init__(self, needs: tuple[bool, ...]) -> None:
+        self.needs_input_grad = needs
+        self.saved_tensors: tuple[Any, ...] = ()
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Hold tensors as `saved_tensors`."""
+        self.saved_tensors = tensors
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        """Nothing: integers have no gradient, and backward may give None for others."""
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Nothing: an output without a gradient gets zeros."""
+
+
+class Function:
+    """A function with a gradient of its own: subclasses define static `forward(ctx, *args)`, or
+    `forward(*args)` and `setup_context(ctx, inputs, output)`, and `backward(ctx, *gradients)`,
+    which gives a gradient or None for each argument. Call it by `apply`."""
+
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("a Function defines forward")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        raise NotImplementedError("this Function defines no backward")
+
+    setup_context: Callable[..., None] | None = None
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """forward(ctx, *args), through which gradients flow by `backward`."""
+        needs = tuple(isinstance(a, Tensor) and a.requires_grad for a in args)
+        ctx = Context(needs)
+        with no_grad():
+            if cls.setup_context is None:
+                result = cls.forward(ctx, *args)
+            else:
+                result = cls.forward(*args)
+                cls.setup_context(ctx, args, result)
+        if not (grad_enabled() and any(needs)):
+            return result
+        outputs = list(result) if isinstance(result, tuple) else [result]
+        followed = _follow(cls, ctx, args, [t for t in outputs if _has_gradient(t)])
+        final = [next(followed) if _has_gradient(t) else t for t in outputs]
+        return tuple(final) if isinstance(result, tuple) else final[0]
+
+
+def _has_gradient(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype.is_float
+
+
+def _follow(cls: type[Function], ctx: Context, args: Sequence[Any], outputs: list[Tensor]) -> Any:
+    """The outputs as parts of one leaf, whose gradient `backward` gets whole."""
+    if len({t.dtype for t in outputs}) > 1:
+        raise GradientError(f"{cls.__name__} gives outputs of several float types; convert them")
+    sizes = [t.numel() for t in outputs]
+    flat = g.concat([g.reshape(t.node, (n,)) for t, n in zip(outputs, sizes, strict=True)], 0)
+    leaf = store.barrier(flat)
+    wanted = [i for i, needed in enumerate(ctx.needs_input_grad) if needed]
+
+    def parts(whole: Node) -> list[Node]:
+        starts = [sum(sizes[:i]) for i in range(len(sizes))]
+        return [
+            g.reshape(g.slice(whole, (start,), (start + n,)), t.shape)
+            for t, n, start in zip(outputs, sizes, starts, strict=True)
+        ]
+
+    shapes = [args[i].node for i in wanted]
+    device = outputs[0].device
+
+    def pull(d: Node) -> list[Node | None]:
+        with no_grad():
+            given = cls.backward(ctx, *(Tensor(n, device) for n in parts(d)))
+        each = list(given) if isinstance(given, tuple) else [given]
+        if len(each) != len(args):
+            raise GradientError(
+                f"{cls.__name__}.backward gives {len(each)} gradients for {len(args)} arguments"
+            )
+        found: list[Node | None] = []
+        for i, source in zip(wanted, shapes, strict=True):
+            if each[i] is not None and math.prod(each[i].shape) != source.type.size:
+                raise GradientError(
+                    f"{cls.__name__}.backward gives shape {list(each[i].shape)} for argument {i} "
+                    f"of shape {list(source.shape)}"
+                )
+            found.append(None if each[i] is None else g.reshape(each[i].node, source.shape))
+        return found
+
+    rules[leaf] = Rule(tuple(shapes), pull)
+    return (Tensor(n, device, requires_grad=True) for n in parts(leaf))

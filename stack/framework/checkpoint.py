@@ -8,6 +8,7 @@ checksums.
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from stack.framework.devices import NDArray, engine
 from stack.framework.errors import CheckpointError, TensorError
 from stack.framework.realize import arrays_of
 from stack.framework.tensor import Tensor
+from stack.framework.torch_files import load_torch_file
 from stack.storage.errors import StorageError
 from stack.storage.layout import METADATA
 from stack.storage.single import read_file, write_file
@@ -36,16 +38,21 @@ _PLAIN = (str, int, float, bool, type(None))
 """What comes back from JSON as it was: exactly these, and none of their subclasses."""
 
 
-def save(path: str | Path, tree: Mapping[str, Any]) -> None:
+def save(path: Any, tree: Any) -> None:
     """Write nested dicts, lists and tuples of tensors, numbers, strings, bools and None.
 
-    The file appears under its name only when it is complete and on disk. It keeps the mode of the
-    one that it replaces; a symbolic link keeps its place, and the file that it leads to is
-    replaced. What killed saves of this file left is removed. On an error (no space, no such folder)
-    an older file of that name stays as it was; raises CheckpointError with the cause, also for what
-    `load` would not give back as it is: other classes, numpy's numbers, a number of thousands of
-    digits, text that is not Unicode, more than DEEPEST levels.
+    The arguments also come in PyTorch's order, the tree before the path. The file appears under its
+    name only when it is complete and on disk. It keeps the mode of the one that it replaces; a
+    symbolic link keeps its place, and the file that it leads to is replaced. What killed saves of
+    this file left is removed. On an error (no space, no such folder) an older file of that name
+    stays as it was; raises CheckpointError with the cause, also for what `load` would not give back
+    as it is: other classes, numpy's numbers, a number of thousands of digits, text that is not
+    Unicode, more than DEEPEST levels.
     """
+    if isinstance(tree, str | Path) and not isinstance(path, str | Path):
+        path, tree = tree, path
+    if not isinstance(path, str | Path):
+        raise CheckpointError(f"save takes the path of a file, not a {type(path).__name__}")
     if not isinstance(tree, Mapping):
         raise CheckpointError(f"a checkpoint is a dict, not a {type(tree).__name__}")
     tensors: dict[str, Tensor] = {}
@@ -62,24 +69,37 @@ def save(path: str | Path, tree: Mapping[str, Any]) -> None:
         raise CheckpointError(str(error)) from error
 
 
-def load(path: str | Path, device: str | None = None) -> dict[str, Any]:
-    """What `save` was given, with tensors on the device. Every byte is verified; files of earlier
-    versions have no checksums. Raises CheckpointError naming the file and what is wrong."""
-    file = Path(path)
+def load(
+    path: str | Path,
+    device: str | None = None,
+    *,
+    map_location: str | None = None,
+    weights_only: bool = True,
+) -> Any:
+    """What `save` was given, with tensors on the device, which PyTorch calls map_location.
+
+    Every byte is verified; files of earlier versions have no checksums. Of another safetensors file
+    it gives the tensors by name, of PyTorch's `.pt` the tree, if that holds tensors and plain data
+    alone: no file runs code, whatever weights_only says. Raises CheckpointError naming the file and
+    what is wrong.
+    """
+    file, place = Path(path), device or map_location
+    if zipfile.is_zipfile(file):
+        return load_torch_file(file, place)
     try:
         arrays, metadata = read_file(file)
     except StorageError as error:
         raise CheckpointError(str(error)) from error
     state = metadata.pop(KEY, None)
+    if state is None:
+        return {name: tensor(array, device=place) for name, array in arrays.items()}
     if metadata:
         raise CheckpointError(_foreign(file, f"it has the entries {list(metadata)}"))
-    if state is None:
-        raise CheckpointError(_foreign(file, "it has no state"))
     try:
         plain = json.loads(state)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(_foreign(file, f"its state is no JSON: {error}")) from error
-    result = StateTree(file, arrays, device).part(plain, 0)
+    result = StateTree(file, arrays, place).part(plain, 0)
     if not isinstance(result, dict):
         raise CheckpointError(_foreign(file, "its state is no dict"))
     return result

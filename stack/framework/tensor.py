@@ -22,7 +22,6 @@ from hal.tile.node import Node
 from stack import ops as g
 from stack.framework import dtypes, store
 from stack.framework.apply import common_device, evaluate
-from stack.framework.autograd import check_told_apart, gradient_leaf, gradients
 from stack.framework.cell import (
     Cell,
     Link,
@@ -43,6 +42,7 @@ from stack.framework.expr.public import METHODS, ONE, TWO, Public
 from stack.framework.mode import grad_enabled, gradients_are_local
 from stack.framework.operators import Operators
 from stack.framework.realize import array_of, realize, refuse_in_trace
+from stack.framework.reverse import check_told_apart, gradient_leaf, gradients
 from stack.recorder.window import Window, steps_between
 
 Scalar = float | int | bool
@@ -63,6 +63,23 @@ def _same(x: Node) -> Node:
 def _second(x: Node, source: Operand) -> Node:
     """The values of another tensor, or a number, in each place."""
     return source if isinstance(source, Node) else g.const(source, x.dtype)
+
+
+def _with_diagonal(x: Node, value: Scalar) -> Node:
+    places = [
+        g.broadcast(g.reshape(g.arange(n), (n,) + (1,) * (len(x.shape) - 1 - a)), x.shape)
+        for a, n in enumerate(x.shape)
+    ]
+    hit = places[0]
+    equal = g.full(x.shape, True, DType.BOOL)
+    for place in places[1:]:
+        equal = g.and_(equal, g.eq(hit, place))
+    return g.where(equal, g.full_like(x, value), x)
+
+
+def _sizes(size: tuple[Any, ...]) -> tuple[builtins.int, ...]:
+    """Sizes that are given one by one or as one sequence."""
+    return tuple(size[0]) if len(size) == 1 and isinstance(size[0], Sequence) else tuple(size)
 
 
 GradRule = Callable[[], None]
@@ -361,6 +378,44 @@ class Tensor(Cell, Operators):
             raise GradientError("gradients do not cross devices; use .detach().to(device)")
         array = engine(device).put(self.numpy(), self.dtype)
         return Tensor(store.holding(array), device, owns=True)
+
+    def new_full(
+        self,
+        size: Sequence[builtins.int],
+        fill_value: Scalar,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: builtins.bool = False,
+    ) -> Tensor:
+        """A tensor of this one's element type and device, unless others are given, with one number
+        everywhere."""
+        node = g.full(tuple(size), fill_value, dtype or self.dtype)
+        made = Tensor(node, self.device if device is None else placed(device))
+        return made.requires_grad_() if requires_grad else made
+
+    def new_zeros(self, *size: Any, **options: Any) -> Tensor:
+        """`new_full` with 0."""
+        return self.new_full(_sizes(size), 0, **options)
+
+    def new_ones(self, *size: Any, **options: Any) -> Tensor:
+        """`new_full` with 1."""
+        return self.new_full(_sizes(size), 1, **options)
+
+    def new_empty(self, *size: Any, **options: Any) -> Tensor:
+        """`new_full` with 0."""
+        return self.new_full(_sizes(size), 0, **options)
+
+    def is_floating_point(self) -> builtins.bool:
+        return self.dtype.is_float
+
+    def element_size(self) -> builtins.int:
+        """The bytes of one element."""
+        return self.dtype.bits // 8
+
+    def fill_diagonal_(self, fill_value: Scalar) -> Tensor:
+        """Make the elements whose indices are all equal this number."""
+        return self._change(_with_diagonal, fill_value)
 
     def type_as(self, other: Tensor) -> Tensor:
         return self.to(other.dtype)

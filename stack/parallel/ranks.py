@@ -14,10 +14,10 @@ from stack import ops as g
 from stack.comm.device.group import DeviceGroup
 from stack.comm.group import Group
 from stack.framework import Tensor
-from stack.framework.autograd import check_told_apart
 from stack.framework.cell import traces
 from stack.framework.devices import engine
 from stack.framework.dtypes import NAMES
+from stack.framework.reverse import check_told_apart
 from stack.framework.store import barrier
 from stack.framework.tensor import apply
 from stack.parallel.mesh import Mesh

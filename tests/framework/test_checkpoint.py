@@ -151,9 +151,6 @@ def test_foreign_files_are_refused_by_name(tmp_path):
     (tmp_path / "text").write_text("not a checkpoint at all, but long enough to have a header")
     with pytest.raises(ht.CheckpointError, match=r"text .* is not a whole safetensors checkpoint"):
         checkpoint.load(tmp_path / "text")
-    save_file({"w": np.ones(2)}, tmp_path / "other")
-    with pytest.raises(ht.CheckpointError, match="other is a safetensors file, but not"):
-        checkpoint.load(tmp_path / "other")
     with pytest.raises(ht.CheckpointError, match=r"there is no checkpoint .*nowhere"):
         checkpoint.load(tmp_path / "nowhere")
 

@@ -7,31 +7,7 @@ import pytest
 
 from tests.journeys.models.run import NAMES, compare
 
-WAITING = {
-    "autoencoder",
-    "checkpointing",
-    "clipping_and_schedules",
-    "cnn",
-    "contrastive",
-    "custom_autograd",
-    "distillation",
-    "dqn",
-    "ema",
-    "gan",
-    "gradient_accumulation",
-    "graph_network",
-    "lstm_language_model",
-    "metric_learning",
-    "moe",
-    "multi_task",
-    "physics_informed",
-    "segmentation",
-    "super_resolution",
-    "text_cnn",
-    "transfer_learning",
-    "vae",
-    "vit",
-}
+WAITING = {"graph_network", "moe", "segmentation", "super_resolution"}
 """Scripts that ask for a function which is not here yet."""
 SMALL = ["linear_regression", "logistic_regression", "matrix_factorization", "hooks"]
 """Those whose kernels any device compiles in a moment."""

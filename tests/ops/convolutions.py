@@ -20,7 +20,7 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
 from stack import ops as g
 from stack.compiler.program import GraphRequest
-from stack.framework.autograd import gradients
+from stack.framework.reverse import gradients
 from stack.ir.interpret import interpret
 from stack.runtime import engine_of
 

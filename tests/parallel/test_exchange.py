@@ -18,7 +18,7 @@ from stack.comm.device.group import DeviceGroup
 from stack.compiler.compile import compile_graph
 from stack.compiler.program import ExchangeCall, GraphRequest, KernelCall
 from stack.compiler.tune.tunable import tunables
-from stack.framework.autograd import gradients
+from stack.framework.reverse import gradients
 from stack.ir.world import Program, interpret_world
 from stack.runtime import engine_of
 from stack.runtime.exchange import needs

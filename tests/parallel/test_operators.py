@@ -16,7 +16,7 @@ from hal.tile.numeric import NUMPY
 from stack import ops as g
 from stack.comm.device.group import DeviceGroup
 from stack.compiler.program import GraphRequest
-from stack.framework.autograd import gradients
+from stack.framework.reverse import gradients
 from stack.ir.world import Program, interpret_world
 from stack.ops import OPS
 from stack.ops.error import GraphError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from operator import index
 from typing import Any, Generic, Self, TypeVar, cast
@@ -219,9 +220,16 @@ class ModuleDict(_Dict[Module]):
 
 
 class ParameterDict(_Dict[Parameter]):
-    """Parameters by name; tensors become parameters."""
+    """Parameters by name; tensors become parameters. As in PyTorch those of a plain dict come in
+    the order of their names, on which the numbers in an optimizer's state depend."""
 
     _kind = Parameter
+
+    def update(self, values: Mapping[str, Parameter] | Iterable[tuple[str, Parameter]]) -> None:
+        """Set each."""
+        if isinstance(values, Mapping) and not isinstance(values, OrderedDict):
+            values = sorted(values.items())
+        super().update(values)
 
     def _checked(self, value: Any) -> Any:
         is_plain = isinstance(value, Tensor) and not isinstance(value, Parameter)

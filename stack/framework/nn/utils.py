@@ -1,5 +1,32 @@
-"""PyTorch's place for gradient clipping."""
+"""PyTorch's place for what is done to all parameters together."""
 
-from stack.framework.optim.clip import clip_grad_norm_
+from __future__ import annotations
 
-__all__ = ["clip_grad_norm_"]
+from collections.abc import Iterable
+
+from stack.framework.functions import cat
+from stack.framework.mode import no_grad
+from stack.framework.optim.clip import clip_grad_norm_, clip_grad_value_, get_total_norm
+from stack.framework.tensor import Tensor
+
+__all__ = [
+    "clip_grad_norm_",
+    "clip_grad_value_",
+    "get_total_norm",
+    "parameters_to_vector",
+    "vector_to_parameters",
+]
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """All elements in one vector."""
+    return cat([p.reshape(-1) for p in parameters])
+
+
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Give the parameters the elements of a vector, in order."""
+    start = 0
+    for p in parameters:
+        with no_grad():
+            p.copy_(vec[start : start + p.numel()].reshape(p.shape))
+        start += p.numel()

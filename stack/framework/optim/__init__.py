@@ -3,10 +3,12 @@
 from stack.framework.optim import lr_scheduler
 from stack.framework.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
 from stack.framework.optim.adaptive import Adadelta, Adagrad, RMSprop, Rprop
+from stack.framework.optim.lbfgs import LBFGS
 from stack.framework.optim.optimizer import Optimizer
 from stack.framework.optim.sgd import SGD
 
 __all__ = [
+    "LBFGS",
     "SGD",
     "Adadelta",
     "Adagrad",

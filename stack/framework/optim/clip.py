@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from functools import reduce
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
@@ -14,28 +16,61 @@ from stack.framework.flat import FlatLayout, home_of
 from stack.framework.tensor import Tensor
 
 
-def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float) -> Tensor:
-    """Scale all gradients so that their common 2-norm is at most max_norm. Returns the norm before.
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Scale all gradients so that their common norm is at most max_norm. Returns the norm before.
 
-    The gradients become views of flat arrays; where these are an optimizer's, its step takes them
-    as they are.
+    The norm is the root of the sum of the absolute values to the power of norm_type, or the
+    greatest one for infinity. With error_if_nonfinite it is read, and RuntimeError raised where it
+    is infinite or NaN. The gradients become views of flat arrays; where these are an optimizer's,
+    its step takes them as they are.
     """
     given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
     params = [p for p in given if p.grad is not None]
     if not params:
         return Tensor(g.const(0.0, DType.F32), given[0].device if given else default_device())
     parts = [_flat_gradient(group) for group in _by_dtype(params)]
-    squares = [r.sum(e.square(g.cast(flat, DType.F32))) for _, _, flat in parts]
-    total = squares[0]
-    for s in squares[1:]:
-        total = g.add(total, s)
-    norm = g.sqrt(total)
+    norm = _norm([g.cast(flat, DType.F32) for _, _, flat in parts], float(norm_type))
+    if error_if_nonfinite and not math.isfinite(Tensor(norm, params[0].device).item()):
+        raise RuntimeError(f"the {norm_type}-norm of the gradients is infinite or NaN")
     scale = e.minimum(e.div(max_norm, e.add(norm, 1e-6)), 1.0)
     for members, layout, flat in parts:
         scaled = e.mul(flat, g.cast(scale, flat.dtype))
         for p, view in zip(members, layout.split(scaled), strict=True):
             p.grad = Tensor(view, p.device)
     return Tensor(norm, params[0].device)
+
+
+def _norm(flats: Sequence[Node], kind: float) -> Node:
+    """The common norm of flat arrays, whose gaps hold 0."""
+    if math.isinf(kind):
+        tops = [r.amax(g.abs(flat)) for flat in flats]
+        return reduce(g.maximum, tops)
+    powers = [r.sum(e.square(x) if kind == 2 else e.pow(g.abs(x), kind)) for x in flats]
+    total = reduce(g.add, powers)
+    return g.sqrt(total) if kind == 2 else e.pow(total, 1 / kind)
+
+
+def clip_grad_value_(
+    parameters: Tensor | Iterable[Tensor], clip_value: float, foreach: bool | None = None
+) -> None:
+    """Limit every element of all gradients to [-clip_value, clip_value]."""
+    for p in [parameters] if isinstance(parameters, Tensor) else parameters:
+        if p.grad is not None:
+            p.grad = p.grad.clamp(-clip_value, clip_value)
+
+
+def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0) -> Tensor:
+    """The common norm of tensors, as of one long vector."""
+    given = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    flats = [g.cast(t.flatten().node, DType.F32) for t in given]
+    device = given[0].device if given else default_device()
+    return Tensor(_norm(flats, float(norm_type)) if flats else g.const(0.0, DType.F32), device)
 
 
 def _by_dtype(params: Sequence[Tensor]) -> list[list[Tensor]]:

@@ -1,0 +1,127 @@
+"""Gradients: a reverse walk over graph nodes in which each operation's record gives more nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from hal.core.errors import InvalidCall
+from hal.tile.node import Node
+from stack import ops as g
+from stack.framework import store
+from stack.framework.cell import Cell, owners
+from stack.ops import OPS, is_exchange, is_message
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How the gradient of a leaf goes on: `pull` gives from it that of each of `sources`, or None.
+    For functions whose gradient the user writes."""
+
+    sources: tuple[Node, ...]
+    pull: Callable[[Node], Sequence[Node | None]]
+
+
+rules: WeakKeyDictionary[Node, Rule] = WeakKeyDictionary()
+"""The rules of leaves, while these live."""
+
+
+def gradients(
+    outputs: Iterable[tuple[Node, Node]],
+    wanted: Callable[[Node], bool],
+    exchanges: list[Node] | None = None,
+) -> dict[Node, Node]:
+    """The derivatives by every wanted node, given (output, derivative by it) pairs; in the outputs'
+    order.
+
+    Zero for a wanted node that is only reached through operations without a derivative. Nothing
+    flows through leaves, so detached values end the walk. The sum's order depends on the
+    graph alone. `exchanges` gets what is computed with other ranks, in the order of the walk.
+    """
+    total: dict[Node, Node] = {}
+    for n, d in outputs:
+        _accumulate(total, n, d)
+    order = _order(list(total))
+    leads: dict[Node, bool] = {}  # whether a wanted node lies at or below each node
+    for n in order:
+        leads[n] = any(leads[s] for s in _below(n)) or wanted(n)
+    for n in reversed(order):
+        if n in total and leads[n]:
+            flowed = _flow(n, total, leads)
+            if exchanges is not None and is_exchange(n):
+                exchanges += flowed
+    return {n: total[n] if n in total else g.full_like(n, 0) for n in order if wanted(n)}
+
+
+def _below(n: Node) -> tuple[Node, ...]:
+    if n.op == "input" and n in rules:
+        return rules[n].sources
+    return (store.histories[n],) if n in store.histories else n.srcs
+
+
+def _order(roots: list[Node]) -> list[Node]:
+    """`toposort` that also goes to the histories of leaves."""
+    order: list[Node] = []
+    seen: set[Node] = set()
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        n, expanded = stack.pop()
+        if expanded:
+            order.append(n)
+        elif n not in seen:
+            seen.add(n)
+            stack.append((n, True))
+            stack.extend((s, False) for s in reversed(_below(n)) if s not in seen)
+    return order
+
+
+def check_told_apart(exchanges: Iterable[Node]) -> None:
+    """Of exchanges that one plan begins, messages between the same ranks have names of their own.
+
+    Each rank begins them in an order that follows from its own graph, so only names tell the ranks
+    which is which. Raises InvalidCall.
+    """
+    messages = Counter((n["group"], n["pairs"], n["name"]) for n in exchanges if is_message(n))
+    for (group, pairs, name), number in messages.items():
+        if number > 1:
+            raise InvalidCall(
+                f"{number} messages {pairs} among {group!r} are called {name!r} in one captured "
+                "function or backward pass, and could come for each other; give each a `name` of "
+                "its own, on both ranks"
+            )
+
+
+def _flow(n: Node, total: dict[Node, Node], leads: dict[Node, bool]) -> list[Node]:
+    """What flows to the operands."""
+    if n in store.histories:
+        _accumulate(total, store.histories[n], total[n])
+        return []
+    if n.op == "input" and n in rules:
+        rule = rules[n]
+        for source, d in zip(rule.sources, rule.pull(total[n]), strict=True):
+            if d is not None:
+                _accumulate(total, source, d)
+        return []
+    gradient = OPS[n.op].gradient
+    if gradient is None or not any(leads[s] for s in n.srcs):
+        return []
+    flowed = []
+    for source, d in zip(n.srcs, gradient(n, total[n]), strict=True):
+        if d is not None and leads[source] and source.dtype.is_float:
+            _accumulate(total, source, d)
+            flowed.append(d)
+    return flowed
+
+
+def _accumulate(total: dict[Node, Node], n: Node, d: Node) -> None:
+    total[n] = g.add(total[n], d) if n in total else d
+
+
+def gradient_leaf(n: Node) -> Cell | None:
+    """The cell that gathers a gradient for this node: a parameter, or another leaf that requires
+    one."""
+    found = owners.get(n)
+    cell = None if found is None else found()
+    return cell if cell is not None and cell.requires_grad and cell.owns else None
