@@ -77,11 +77,6 @@ def _with_diagonal(x: Node, value: Scalar) -> Node:
     return g.where(equal, g.full_like(x, value), x)
 
 
-def _sizes(size: tuple[Any, ...]) -> tuple[builtins.int, ...]:
-    """Sizes that are given one by one or as one sequence."""
-    return tuple(size[0]) if len(size) == 1 and isinstance(size[0], Sequence) else tuple(size)
-
-
 GradRule = Callable[[], None]
 
 
@@ -378,33 +373,6 @@ class Tensor(Cell, Operators):
             raise GradientError("gradients do not cross devices; use .detach().to(device)")
         array = engine(device).put(self.numpy(), self.dtype)
         return Tensor(store.holding(array), device, owns=True)
-
-    def new_full(
-        self,
-        size: Sequence[builtins.int],
-        fill_value: Scalar,
-        *,
-        dtype: DType | None = None,
-        device: str | None = None,
-        requires_grad: builtins.bool = False,
-    ) -> Tensor:
-        """A tensor of this one's element type and device, unless others are given, with one number
-        everywhere."""
-        node = g.full(tuple(size), fill_value, dtype or self.dtype)
-        made = Tensor(node, self.device if device is None else placed(device))
-        return made.requires_grad_() if requires_grad else made
-
-    def new_zeros(self, *size: Any, **options: Any) -> Tensor:
-        """`new_full` with 0."""
-        return self.new_full(_sizes(size), 0, **options)
-
-    def new_ones(self, *size: Any, **options: Any) -> Tensor:
-        """`new_full` with 1."""
-        return self.new_full(_sizes(size), 1, **options)
-
-    def new_empty(self, *size: Any, **options: Any) -> Tensor:
-        """`new_full` with 0."""
-        return self.new_full(_sizes(size), 0, **options)
 
     def is_floating_point(self) -> builtins.bool:
         return self.dtype.is_float

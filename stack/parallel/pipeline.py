@@ -8,11 +8,11 @@ from hal.core.errors import InvalidCall
 from hal.tile.node import Node, substitute
 from stack import ops as g
 from stack.framework import Tensor, default_generator, mode, store
-from stack.framework.autograd import gradients
 from stack.framework.capture import older_owner
 from stack.framework.cell import traces
 from stack.framework.nn import Module
 from stack.framework.request import Inlining
+from stack.framework.reverse import gradients
 from stack.parallel.data import device_of
 from stack.parallel.mesh import Mesh
 from stack.parallel.ranks import Ranks

@@ -9,7 +9,7 @@ from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
 from hal.tile.node import Type
 from stack import ops as g
-from stack.framework.autograd import gradients
+from stack.framework.reverse import gradients
 from stack.ir.interpret import interpret
 from stack.ir.world import Program, interpret_world
 from stack.parallel.schedule import gpipe, interleaved, one_f_one_b, zb_h1, zb_v
