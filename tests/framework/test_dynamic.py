@@ -50,16 +50,14 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.norm, self.qkv = nn.LayerNorm(width), nn.Linear(width, 3 * width)
-        self.out, self.up = nn.Linear(width, width), nn.Linear(width, 2 * width)
-        self.down = nn.Linear(2 * width, width)
+        self.out = nn.Linear(width, width)
 
     def forward(self, x):
         b, t, c = x.shape
         parts = self.qkv(self.norm(x)).split(c, 2)
         q, k, v = (p.reshape(b, t, self.heads, -1).transpose(1, 2) for p in parts)
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(mixed.transpose(1, 2).reshape(b, t, c))
-        return x + self.down(functional.gelu(self.up(x)))
+        return x + self.out(mixed.transpose(1, 2).reshape(b, t, c))
 
 
 def gpt_step():
@@ -86,7 +84,7 @@ def gpt_batch(rng, size):
 
 MODELS = {
     "mlp": (mlp_step, mlp_batch, (7, 32, 2, 3, 16, 17, 64, 65, 130)),
-    "gpt": (gpt_step, gpt_batch, (7, 20, 2, 3, 11, 17, 33)),
+    "gpt": (gpt_step, gpt_batch, (7, 20, 2, 3, 17, 33)),
 }
 
 
