@@ -4,6 +4,8 @@ do."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 
 _PACKAGE = str(Path(__file__).parent)
@@ -25,6 +27,13 @@ class GradientError(RuntimeError):
 
 class CheckpointError(ValueError):
     """A checkpoint cannot be written, read, or put into the model. The message names the file."""
+
+
+def absent(space: str, name: str, present: Iterable[str]) -> AttributeError:
+    """The error of a name that a module does not have, with the nearest ones that it has."""
+    near = get_close_matches(name, list(present), 3)
+    hint = f"; the nearest names are {', '.join(near)}" if near else ""
+    return AttributeError(f"{space}.{name} is not here{hint}", name=name)
 
 
 def where_called() -> str:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from stack.framework import counted as counted  # whose operators are in the table then
+from stack.framework.errors import absent
 from stack.framework.expr.public import FUNCTIONS
 from stack.framework.tensor import function_of
 
@@ -11,5 +12,5 @@ __all__ = sorted(FUNCTIONS)
 
 def __getattr__(name: str) -> Any:
     if name not in FUNCTIONS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise absent("framework", name, FUNCTIONS)
     return function_of(FUNCTIONS[name])

@@ -4,6 +4,7 @@ are generated."""
 from typing import Any
 
 from stack.framework import counted as counted  # whose operators are in the table then
+from stack.framework.errors import absent
 from stack.framework.expr.public import LAYERS
 from stack.framework.tensor import function_of
 
@@ -12,5 +13,5 @@ __all__ = sorted(LAYERS)
 
 def __getattr__(name: str) -> Any:
     if name not in LAYERS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise absent("functional", name, LAYERS)
     return function_of(LAYERS[name])

@@ -128,3 +128,10 @@ def test_a_ragged_list_is_no_tensor(data):
 def test_words_are_no_numbers_of_a_type(data):
     with pytest.raises(ht.TensorError, match="cannot be made of this list"):
         ht.tensor(data, dtype=ht.int32)
+
+
+def test_a_name_that_is_not_here_comes_with_the_nearest():
+    with pytest.raises(AttributeError, match=r"nn\.MaxPool4d is not here; .*MaxPool2d"):
+        _ = nn.MaxPool4d
+    with pytest.raises(AttributeError, match=r"framework\.cumsums is not here; .*cumsum"):
+        _ = ht.cumsums

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from stack.framework import functional as F
+from stack.framework.errors import absent
 from stack.framework.nn.module import Module
 from stack.framework.tensor import Tensor
 
@@ -135,6 +136,6 @@ __all__ = sorted(name for name, row in ROWS.items() if hasattr(F, row.function))
 
 def __getattr__(name: str) -> Any:
     """The class of a row, also by pickle."""
-    if name in ROWS:
+    if name in __all__:
         return module_of(name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise absent("nn", name, __all__)
