@@ -113,7 +113,7 @@ def run_ranks(case, axes, layouts, cut):
     return at, interpret_world(programs, lines)
 
 
-SAMPLED = stream("strategies").sample(sorted(STRATEGIES), 2)
+SAMPLED = stream("strategies").sample(sorted(STRATEGIES), 1)
 
 
 @pytest.mark.slow
@@ -177,6 +177,7 @@ def test_what_is_sent_is_what_the_formulas_say(stage):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(bool(STAGES), reason="another run counts this")
 def test_a_layer_divided_in_tensors_exchanges_four_and_four_times():
     """With its sequence divided where nothing needs it whole: what two layers exchange more than
     one."""
