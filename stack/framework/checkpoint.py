@@ -91,9 +91,9 @@ def load(
     except StorageError as error:
         raise CheckpointError(str(error)) from error
     state = metadata.pop(KEY, None)
-    if state is None:
+    if state is None and not any(entry.startswith('{"dict"') for entry in metadata.values()):
         return {name: tensor(array, device=place) for name, array in arrays.items()}
-    if metadata:
+    if metadata or state is None:
         raise CheckpointError(_foreign(file, f"it has the entries {list(metadata)}"))
     try:
         plain = json.loads(state)

@@ -373,7 +373,7 @@ HEADERS = {
     "offsets": lambda h: h["w"].update(data_offsets=[0, 1 << 40]),
     "backwards": lambda h: h["w"].update(data_offsets=[8, 0]),
     "overlap": lambda h: h.update(v=dict(h["w"])),
-    "no-metadata": lambda h: h.pop("__metadata__"),
+    "no-state": lambda h: h.update(__metadata__={"stat": h["__metadata__"]["state"]}),
     "metadata-of-numbers": lambda h: h.update(__metadata__={"state": 3}),
     "no-dtype": lambda h: h["w"].pop("dtype"),
 }

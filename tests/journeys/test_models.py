@@ -7,7 +7,7 @@ import pytest
 
 from tests.journeys.models.run import NAMES, compare
 
-WAITING = {"graph_network", "moe", "segmentation", "super_resolution"}
+WAITING = {"moe"}
 """Scripts that ask for a function which is not here yet."""
 SMALL = ["linear_regression", "logistic_regression", "matrix_factorization", "hooks"]
 """Those whose kernels any device compiles in a moment."""
