@@ -7,7 +7,9 @@ was promised has run, none has begun twice, and no process is left.
 from __future__ import annotations
 
 import json
+import os
 import random
+import select
 import subprocess
 import sys
 import tempfile
@@ -39,7 +41,8 @@ def start(state: Path) -> subprocess.Popen[bytes]:
         stdout=subprocess.PIPE,
     )
     assert daemon.stdout is not None, "it was asked for"
-    if b"is up" not in daemon.stdout.readline():
+    said = select.select([daemon.stdout], [], [], END_S)[0]
+    if not said or b"is up" not in os.read(daemon.stdout.fileno(), 1 << 16):
         raise RuntimeError(f"the daemon ended with {daemon.wait(END_S)}")
     return daemon
 

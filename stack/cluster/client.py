@@ -32,19 +32,15 @@ def ask(folder: Path, method: str, path: str, body: object = None) -> Any:
     while it is asked."""
     connection = _Connection(folder / SOCKET)
     try:
-        try:
-            connection.connect()
-        except OSError as error:
-            raise InvalidCall(
-                f"no daemon answers in {folder} ({error}); start one: hal cluster start"
-            ) from error
         text = None if body is None else json.dumps(body)
         connection.request(method, path, text)
         answer = connection.getresponse()
         found = json.loads(answer.read())
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise InvalidCall(
+            f"no daemon answers in {folder} ({error}); start one: hal cluster start"
+        ) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
-        if isinstance(error, InvalidCall):
-            raise
         raise PluginError(f"the daemon in {folder} did not answer: {error}") from error
     finally:
         connection.close()

@@ -87,7 +87,7 @@ class Daemon:
             self._cluster.ended(watched[descriptor])
         requests: list[DaemonCall] = []
         while not self._requests.empty():
-            requests.append(self._requests.get())
+            requests.append(self._requests.get_nowait())
         answers = self._cluster.do([request.call for request in requests])
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, Exception):

@@ -127,7 +127,7 @@ class JobEngine:
         os.close(alive.watched)
         if alive.pid in self._children:
             self._children.remove(alive.pid)
-            os.waitpid(alive.pid, 0)
+            os.waitpid(alive.pid, os.WNOHANG)
         found = self.find(run) or Over(None)
         if found == Over(None):
             self.kill(run)

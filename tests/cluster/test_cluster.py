@@ -1,5 +1,6 @@
 """Jobs on a real cluster of this machine: a daemon with its journal, and ranks that really run."""
 
+import os
 import select
 import socket
 import subprocess
@@ -102,7 +103,8 @@ def daemon(tmp_path):
             [*command, "--config", str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         started.append(made)
-        line = made.stdout.readline()
+        assert select.select([made.stdout], [], [], WAIT_S)[0]
+        line = os.read(made.stdout.fileno(), 1 << 16)
         assert b"is up" in line, made.communicate(timeout=WAIT_S)
         return made
 

@@ -36,6 +36,7 @@ class Allowed:
 TILE = "no wait of the host: an instruction of the tile language, which is only written down here"
 ORDERS = "waits for orders, which is all that it is for; the pipe ends when its parent ends"
 TOLD = "the thread has been told to end, runs nothing but our own code, and sleeps in slices"
+FOLLOWED = "follows a job while it is here; each question to the daemon has a deadline"
 SAVED = "the process does not end before its last save has, whose waits have deadlines themselves"
 ALLOWED = [
     Allowed("hal_conformance/cases/kernels_scratch.py", "b.wait()", TILE),
@@ -52,6 +53,7 @@ ALLOWED = [
     Allowed("benchmarks/worker.py", "for _ in sys.stdin:", ORDERS),
     Allowed("benchmarks/storage_ranks.py", "for line in sys.stdin:", ORDERS),
     Allowed("stack/storage/threads.py", "self._tasks.get()", ORDERS),
+    Allowed("stack/cluster/command.py", "while True:", FOLLOWED),
     Allowed("stack/storage/background.py", "Thread(target=run", SAVED),
     Allowed(f"{CPU}/watch.c", "pthread_join(dev->watch, NULL)", TOLD),
     Allowed(f"{CPU}/workers.c", "pthread_join(w->thread, NULL)", TOLD),
