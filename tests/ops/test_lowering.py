@@ -1,7 +1,5 @@
 """Lowerings of elementwise operations in the tile interpreter against the numpy references."""
 
-import random
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -12,12 +10,12 @@ from hal.tile.interpret import interpret as run_kernel
 from stack.ir.interpret import interpret
 from stack.ops import OPS
 from stack.ops.random import block
+from tests.draw import sample
 from tests.ops.cases import Maker, drawn
 from tests.ops.tolerance import assert_close
 
-SEED = random.SystemRandom().randrange(2**32)
 EACH = [(op, d) for op, r in OPS.items() if r.lower for d in sorted(r.dtypes)]
-LOWERED = sorted(random.Random(SEED).sample(EACH, 160), key=EACH.index)
+LOWERED = sample("lowering", EACH, 160)
 """Drawn in each run."""
 
 

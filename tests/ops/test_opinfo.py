@@ -3,7 +3,6 @@
 All of them: `python -m tests.ops.opinfo`.
 """
 
-import random
 import warnings
 from pathlib import Path
 
@@ -11,19 +10,19 @@ import pytest
 import torch
 
 from stack.framework import devices
+from tests.draw import stream
 from tests.framework.conftest import InterpretedEngine
 from tests.ops.opinfo import judge, names
 
 RIGHT = Path(__file__).with_name("opinfo_right.txt").read_text().split()
 """The names that `python -m tests.ops.opinfo` found right."""
 
-SEED = random.SystemRandom().randrange(2**32)
 COUNTS = {"interpreter:0": (12, 6), "cpu:0": (3, 2), "opencl:0": (1, 1), "sunway:0": (1, 1)}
 """How many names each device is asked for, and how many samples of each."""
 
 
 def drawn():
-    rng = random.Random(SEED)
+    rng = stream("opinfo")
     for device, (count, most) in COUNTS.items():
         for name in rng.sample(RIGHT, count):
             needs = () if device == "interpreter:0" else (pytest.mark.device(device),)
@@ -42,4 +41,4 @@ def test_a_name_that_is_right_stays_right(name, device, most, monkeypatch):
         for op in names((name,))[name]:
             if torch.float32 in op.dtypes:
                 _, wrong = judge(op, most)
-                assert not wrong, f"seed {SEED}: {name}: {wrong}"
+                assert not wrong, f"{name}: {wrong}"

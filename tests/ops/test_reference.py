@@ -1,7 +1,5 @@
 """The numpy references against PyTorch, over random shapes, layouts and awkward values."""
 
-import random
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -10,13 +8,13 @@ from hypothesis import strategies as st
 from hal.core.dtypes import DType
 from hal.tile.numeric import NUMPY
 from stack.ir.interpret import interpret
+from tests.draw import sample
 from tests.ops.cases import EVERY, Maker, drawn
 from tests.ops.tolerance import assert_close
 from tests.ops.torch_truth import TYPES, from_torch, to_torch, truth_of
 
-SEED = random.SystemRandom().randrange(2**32)
 EACH = [(op, d) for op, d in EVERY if d in TYPES and truth_of(op)]
-KNOWN = sorted(random.Random(SEED).sample(EACH, 240), key=EACH.index)
+KNOWN = sample("reference", EACH, 240)
 """Drawn in each run: all of them cost a minute."""
 
 

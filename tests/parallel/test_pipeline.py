@@ -1,7 +1,5 @@
 """Pipelines on real ranks, bit for bit what one process computes; and what is refused."""
 
-import random
-
 import numpy as np
 import pytest
 
@@ -11,6 +9,7 @@ from stack.framework import nn
 from stack.parallel import Mesh
 from stack.parallel.pipeline import Pipeline
 from stack.parallel.schedule import gpipe
+from tests.draw import stream
 from tests.launch.running import Folder
 from tests.parallel import pipe
 
@@ -18,7 +17,7 @@ from tests.parallel import pipe
 @pytest.mark.slow
 def test_two_ranks_compute_bit_for_bit_what_one_process_does(tmp_path):
     """Losses and gradients of steps of AdamW, by a schedule that is drawn."""
-    name = random.SystemRandom().choice(sorted(pipe.SCHEDULES))
+    name = stream("pipeline").choice(sorted(pipe.SCHEDULES))
     whole = pipe.alone()
     done = Folder(tmp_path).run("-n", 2, "--devices", "cpu:0", pipe.__file__, tmp_path, name)
     assert (done.code, done.err) == (0, [])

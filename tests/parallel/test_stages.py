@@ -1,7 +1,5 @@
 """Pipelines by the interpreter: all ranks' steps side by side, against one process."""
 
-import random
-
 import numpy as np
 import pytest
 
@@ -14,6 +12,7 @@ from stack.ir.interpret import interpret
 from stack.ir.world import Program, interpret_world
 from stack.parallel.schedule import gpipe, interleaved, one_f_one_b, zb_h1, zb_v
 from stack.parallel.stages import Joint, crossing, cut, lanes, step_of
+from tests.draw import stream
 
 ROWS, WIDTH = 2, 4
 F32 = DType.F32
@@ -64,7 +63,7 @@ SCHEDULES = {
 def test_ranks_compute_bit_for_bit_what_one_process_does(name, tied):
     schedule = SCHEDULES[name]
     joint, returns = joint_of(schedule.depth, tied)
-    rng = np.random.default_rng(random.SystemRandom().randrange(2**32))
+    rng = np.random.default_rng(stream("stages").randrange(2**32))
     values = {
         n: rng.standard_normal(n.shape).astype(np.float32) / 2
         for n in (*joint.arguments, *joint.chunks)
