@@ -19,7 +19,7 @@ from stack.parallel.placement import WHOLE, Partial, Sharded, fits, local_type
 from stack.parallel.scatter import placed_value, whole_value
 from stack.parallel.strategy import Strategy, context, data, tensor, zero
 from stack.parallel.ways import ways
-from tests.draw import stream
+from tests.draw import sample, stream
 from tests.ops.cases import EVERY, Maker, drawn
 from tests.parallel import spread_gpt
 from tests.parallel.spread_gpt import MEGATRON, STRATEGIES
@@ -194,7 +194,7 @@ NEEDS_RANKS = frozenset(name for name, row in OPS.items() if row.exchange is not
 RULED = [(op, d) for op, d in EVERY if OPS[op].sharding is not None and op not in NEEDS_RANKS]
 
 
-@pytest.mark.parametrize(("op", "dtype"), stream("operators").sample(RULED, 40), ids=str)
+@pytest.mark.parametrize(("op", "dtype"), sample("operators", RULED, 40), ids=str)
 @settings(max_examples=3, deadline=None, database=None)
 @given(data=st.data())
 def test_each_way_to_compute_an_operator_on_ranks_gives_its_value(op, dtype, data):
@@ -233,7 +233,9 @@ def check_way(whole, srcs, values, way, want, ranks):
     with np.errstate(all="ignore"):
         value = whole_value(got, way.result, whole.type)
     close = 2e-2 if whole.dtype.is_narrow else 1e-5
-    if whole.dtype.is_float and isinstance(way.result, Partial) | (Partial("sum") in way.operands):
+    apart = isinstance(way.result, Partial) or Partial("sum") in way.operands
+    # numpy takes products of other shapes in another order
+    if whole.dtype.is_float and (apart or whole.op == "matmul"):
         np.testing.assert_allclose(
             value.astype(np.float64),
             want.astype(np.float64),
@@ -242,6 +244,8 @@ def check_way(whole, srcs, values, way, want, ranks):
             err_msg=str(way),
         )
     else:
+        if whole.dtype.is_narrow:  # numpy does not see that a NaN of these types is one
+            value, want = value.astype(np.float64), want.astype(np.float64)
         np.testing.assert_array_equal(value, want, err_msg=str(way))
 
 
