@@ -232,7 +232,8 @@ def check_way(whole, srcs, values, way, want, ranks):
     got = [found[0] for found in interpret_world(programs, {"ranks": [list(range(ranks))]})]
     with np.errstate(all="ignore"):
         value = whole_value(got, way.result, whole.type)
-    close = 2e-2 if whole.dtype.is_narrow else 1e-5
+    digits = whole.dtype.mantissa if whole.dtype.is_float else 0
+    close = max(3 * 2.0**-digits, 1e-5)
     apart = isinstance(way.result, Partial) or Partial("sum") in way.operands
     # numpy takes products of other shapes in another order
     if whole.dtype.is_float and (apart or whole.op == "matmul"):
