@@ -333,4 +333,7 @@ SAMPLED = [op for op, r in OPS.items() if op in CASES or r.kind is OpKind.ELEMEN
 EVERY = [(op, d) for op in SAMPLED for d in sorted(OPS[op].dtypes)]
 """Each of them with every element type that it claims."""
 
-NAMES = [f"{op}-{d.short}" for op, d in EVERY]
+
+def names(pairs):
+    """How operations with their element types are called in the list of tests."""
+    return [f"{op}-{dtype.short}" for op, dtype in pairs]

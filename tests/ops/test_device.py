@@ -19,8 +19,9 @@ from stack.ir.simplify import simplify
 from stack.ops import OPS
 from stack.ops.operator import OpKind
 from stack.runtime import engine_of
+from tests.draw import sample
 from tests.ir.graphs import graphs
-from tests.ops.cases import EVERY, NAMES, SAMPLED, Maker, drawn
+from tests.ops.cases import EVERY, SAMPLED, Maker, drawn, names
 from tests.ops.tolerance import assert_close
 
 DEVICES = ("cpu:0",)
@@ -44,7 +45,11 @@ def evaluate(request):
         yield run
 
 
-@pytest.mark.parametrize(("op", "dtype"), EVERY, ids=NAMES)
+CHOSEN = sample("on a device", EVERY, 400)
+"""Drawn in each run: all of them cost minutes."""
+
+
+@pytest.mark.parametrize(("op", "dtype"), CHOSEN, ids=names(CHOSEN))
 @settings(FEW, max_examples=4)
 @given(data=st.data())
 def test_device_computes_what_the_reference_says(evaluate, op, dtype, data):
