@@ -78,6 +78,7 @@ from stack.framework.dtypes import int_ as int
 from stack.framework.errors import (
     CheckpointError,
     GradientError,
+    RangeError,
     TensorError,
     TracingError,
 )
@@ -118,6 +119,7 @@ __all__ = [
     "CheckpointError",
     "Generator",
     "GradientError",
+    "RangeError",
     "Tensor",
     "TensorError",
     "TracingError",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from stack.framework import store
-from stack.framework.cell import Cell
-from stack.framework.errors import TensorError, where_called
+from stack.framework.cell import Cell, traces
+from stack.framework.errors import RangeError, TensorError, where_called
 from stack.framework.mode import grad_enabled
 from stack.ops.error import GraphError
 
@@ -36,12 +37,19 @@ def evaluate(
     if not cells:
         raise TensorError(f"{_name(function)}: needs a tensor\n  called at {where_called()}")
     tracked = grad_enabled() and True in [c.requires_grad for c in cells]
+    noted = len(traces[-1].needs) if traces else 0
     try:
         result = function(
             *[_node(a, tracked) for a in args], **{k: _node(v, tracked) for k, v in kwargs.items()}
         )
+    except RangeError as error:
+        raise RangeError(f"{_name(function)}: {error}\n  called at {where_called()}") from None
     except (GraphError, TensorError) as error:
         raise TensorError(f"{_name(function)}: {error}\n  called at {where_called()}") from None
+    if traces and len(traces[-1].needs) > noted:
+        name, place = _name(function), where_called()
+        new = traces[-1].needs[noted:]
+        traces[-1].needs[noted:] = [replace(n, operation=name, place=place) for n in new]
     return result, common_device(cells), tracked
 
 

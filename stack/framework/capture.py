@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hal.tile.node import Node, Type
@@ -20,10 +20,20 @@ from stack.framework.request import Inlining
 from stack.framework.spread import Source, divided
 from stack.framework.tensor import Tensor
 from stack.framework.tree import Spec, flatten
+from stack.framework.within import Need
 from stack.runtime.plan import Bound, Plan
 
 Make = Callable[[str, GraphRequest], Plan | Bound]
 """(device, request) to a plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallNeed:
+    """What a call must meet: the values of one argument, and the sizes that these have in it."""
+
+    need: Need
+    argument: int | None
+    sizes: Callable[[Mapping[str, float]], tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +42,7 @@ class Captured:
     values, then what it computes for other ranks alone.
 
     `states` are the cells that the function changes; their arrays are updated in place. `flags` is
-    what must hold of leaves from outside.
+    what must hold of leaves from outside, `needs` what of the arguments' values.
     """
 
     plan: Plan | Bound
@@ -42,6 +52,9 @@ class Captured:
     results: Spec
     result_count: int
     flags: Flags
+    needs: tuple[CallNeed, ...] = ()
+    sizes: Mapping[str, float] = field(default_factory=dict)
+    """What the symbols of its sizes are in this call."""
 
 
 class Argument(NamedTuple):
@@ -129,7 +142,15 @@ def _captured(
     sources += more
     plan = make(device, request)
     flags = Flags(trace.flags)
-    return Captured(plan, device, tuple(sources), tuple(states), results, len(tensors), flags)
+    needs = tuple([_call_need(n, nodes, facts) for n in trace.needs])
+    counts = results, len(tensors)
+    return Captured(plan, device, tuple(sources), tuple(states), *counts, flags, needs)
+
+
+def _call_need(need: Need, arguments: list[Node], facts: Facts | None) -> CallNeed:
+    at = None if need.known or need.source.op == "arange" else arguments.index(need.source)
+    sizes = need.sizes
+    return CallNeed(need, at, facts.values(sizes) if facts is not None else lambda _: sizes)
 
 
 class _Kept:

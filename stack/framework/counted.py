@@ -6,8 +6,8 @@ import builtins
 from typing import Any
 
 from hal.core.dtypes import DType
-from stack.framework.errors import TensorError
-from stack.framework.expr import compact, create, index
+from stack.framework.errors import TensorError, where_called
+from stack.framework.expr import compact, create, elementwise, index
 from stack.framework.expr.public import FUNCTIONS, operator
 from stack.framework.tensor import Tensor, apply, call, expose
 
@@ -19,6 +19,19 @@ def nonzero(x: Tensor, as_tuple: bool = False) -> Any:
     mask = x != 0 if x.dtype is not DType.BOOL else x
     places = tuple(call(compact.places, mask, counted(mask)))
     return places if as_tuple else apply(compact.columns, places, not x.ndim)
+
+
+@operator(waits=True, method=False, aten="where", onnx="Where")
+def where(
+    condition: Tensor, x: Tensor | float | None = None, y: Tensor | float | None = None
+) -> Any:
+    """x where the condition holds, else y. Of a condition alone nonzero(as_tuple=True), which waits
+    for the number of places."""
+    if x is None and y is None:
+        return nonzero(condition, as_tuple=True)
+    if x is None or y is None:
+        raise TensorError(f"where: takes both values or none\n  called at {where_called()}")
+    return call(elementwise.where, condition, x, y)
 
 
 @operator(waits=True, aten="argwhere")

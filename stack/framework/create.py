@@ -10,14 +10,13 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from hal.tile.size import is_fixed
 from stack import ops as g
-from stack.framework import store
-from stack.framework.devices import engine, placed
+from stack.framework.devices import placed
 from stack.framework.dtypes import of_scalar, promote
 from stack.framework.errors import TensorError, where_called
 from stack.framework.expr import create
 from stack.framework.expr.operand import Number
 from stack.framework.host import host_array
-from stack.framework.tensor import Tensor
+from stack.framework.tensor import Tensor, put
 from stack.ops.error import GraphError
 
 
@@ -34,8 +33,7 @@ def tensor(
         data = data.numpy()
     array, kind = host_array(data, dtype)
     name = placed(device)
-    leaf = store.holding(engine(name).put(array, kind))
-    return Tensor(leaf, name, owns=True).requires_grad_(requires_grad)
+    return Tensor(put(array, kind, name), name, owns=True).requires_grad_(requires_grad)
 
 
 def from_numpy(array: Any) -> Tensor:

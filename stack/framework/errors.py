@@ -15,6 +15,10 @@ class TensorError(TypeError):
     """A tensor operation's operands do not fit it: shapes, element types, devices, arguments."""
 
 
+class RangeError(TensorError, IndexError):
+    """An index, a label or a token is out of range."""
+
+
 class TracingError(RuntimeError):
     """A function under `jit` did what a captured plan cannot do, such as read a value while it is
     traced."""

@@ -1425,8 +1425,11 @@ def vsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors, of at least two axes, one after the other along axis 0."""
 
-def where(condition: Tensor, x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
-    """x where the condition holds, else y."""
+def where(
+    condition: Tensor, x: Tensor | float | None = None, y: Tensor | float | None = None
+) -> Any:
+    """x where the condition holds, else y. Of a condition alone nonzero(as_tuple=True), which
+    waits for the number of places."""
 
 def xlogy(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """x * log(y), but 0 where x is 0 and y is no NaN."""

@@ -25,6 +25,7 @@ from stack.framework.realize import array_of, compute, isolate, realize
 from stack.framework.request import depends
 from stack.framework.tensor import Tensor
 from stack.framework.tree import flatten, unflatten
+from stack.framework.within import Values, forget, values_of
 from stack.runtime.engine import Engine
 from stack.runtime.families import Dynamic
 from stack.runtime.plan import Bound, Plan
@@ -254,6 +255,8 @@ def _argument(x: Any) -> Argument:
 
 def _run(captured: Captured, given: Sequence[Any]) -> Any:
     store.settle()
+    if captured.needs:
+        _check_values(captured, given)
     cells = [s for s in captured.sources if isinstance(s, Cell)]
     if any(c.node not in store.arrays for c in cells):
         realize(*cells)
@@ -261,10 +264,26 @@ def _run(captured: Captured, given: Sequence[Any]) -> Any:
     written = {c.node for c in captured.states}
     if written:
         _protect(written)
+        forget(written)
     arrays = [_array(source, given, captured, written) for source in captured.sources]
     results = captured.plan.run(arrays)[: captured.result_count]
     tensors = [Tensor(store.holding(a), captured.device, owns=True) for a in results]
     return unflatten(captured.results, iter(tensors))
+
+
+def _check_values(captured: Captured, given: Sequence[Any]) -> None:
+    """Raise RangeError where arguments of the host hold an index that is out of range."""
+    seen: dict[int, Values | None] = {}
+    for call in captured.needs:
+        values, at = call.need.known, call.argument
+        if at is not None:
+            if at not in seen:
+                x = given[at]
+                seen[at] = values_of(x.node) if isinstance(x, Tensor) else Values(np.asarray(x))
+            values = seen[at]
+            if values is None:
+                continue
+        call.need.check(values, call.sizes(captured.sizes))
 
 
 def _protect(written: set[Node]) -> None:

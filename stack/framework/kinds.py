@@ -121,7 +121,7 @@ class GeneralTrace:
         """What serves a row, with a plan for its sizes; None where it is not one of those."""
         values = self.symbols.match(row)
         plan = None if values is None else self.engine.at(self.dynamic, values)
-        if plan is None:
+        if values is None or plan is None:
             return None
         if self.plans is not None:
             own = plan.plan if isinstance(plan, Bound) else plan
@@ -129,7 +129,7 @@ class GeneralTrace:
             self.plans.move_to_end(own)
             if len(self.plans) > INSTANCES:
                 self.plans.popitem(last=False)
-        return replace(self.captured, plan=plan)
+        return replace(self.captured, plan=plan, sizes=values)
 
 
 @dataclass(eq=False, slots=True)

@@ -311,8 +311,8 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:
-    """weight's rows at the integers input, which must be in range (others give 0). No gradient
-    flows to the row padding_idx."""
+    """weight's rows at the integers input, which must be in range. No gradient flows to the
+    row padding_idx."""
 
 def fold(
     input: Tensor,

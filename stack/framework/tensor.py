@@ -43,6 +43,7 @@ from stack.framework.mode import grad_enabled, gradients_are_local
 from stack.framework.operators import Operators
 from stack.framework.realize import array_of, realize, refuse_in_trace
 from stack.framework.reverse import check_told_apart, gradient_leaf, gradients
+from stack.framework.within import remember
 from stack.recorder.window import Window, steps_between
 
 Scalar = float | int | bool
@@ -371,8 +372,7 @@ class Tensor(Cell, Operators):
         device = placed(device)
         if self.requires_grad and grad_enabled():
             raise GradientError("gradients do not cross devices; use .detach().to(device)")
-        array = engine(device).put(self.numpy(), self.dtype)
-        return Tensor(store.holding(array), device, owns=True)
+        return Tensor(put(self.numpy(), self.dtype, device), device, owns=True)
 
     def is_floating_point(self) -> builtins.bool:
         return self.dtype.is_float
@@ -669,7 +669,14 @@ def _linked(kind: type[Tensor], source: Cell, window: Window, requires_grad: boo
 def _loaded(
     kind: type[Tensor], values: NDArray, dtype: DType, device: str, requires_grad: bool
 ) -> Tensor:
-    return _leaf(kind, store.holding(engine(device).put(values, dtype)), device, requires_grad)
+    return _leaf(kind, put(values, dtype, device), device, requires_grad)
+
+
+def put(values: NDArray, dtype: DType, device: str) -> Node:
+    """A leaf with a copy of these values, which nobody changes from now on, on a device."""
+    leaf = store.holding(engine(device).put(values, dtype))
+    remember(leaf, values)
+    return leaf
 
 
 def placement(*args: Any, **kwargs: Any) -> tuple[str | None, DType | None]:

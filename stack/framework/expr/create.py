@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
+from stack.framework import within
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.public import operator
@@ -49,6 +50,7 @@ def one_hot(index: Node, num_classes: int) -> Node:
     """int64: 1 at the position that each entry names along a new last axis, 0 elsewhere."""
     if not index.dtype.is_int:
         raise TensorError("one_hot takes an integer tensor; convert it with .long()")
+    within.check(index, num_classes)
     places = g.reshape(index, (*index.shape, 1))
     return g.cast(e.eq(places, g.arange(num_classes, DType.I64)), DType.I64)
 

@@ -127,7 +127,6 @@ def maximum(x: Operand, y: Operand) -> Node:
     return g.maximum(*meet(x, y))
 
 
-@operator(method=False, aten="where", onnx="Where")
 def where(condition: Node, x: Operand, y: Operand) -> Node:
     """x where the condition holds, else y."""
     if condition.dtype is not DType.BOOL:

@@ -12,7 +12,8 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from hal.tile.size import is_fixed
 from stack import ops as g
-from stack.framework.errors import TensorError
+from stack.framework import within
+from stack.framework.errors import RangeError, TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import (
     Number,
@@ -58,6 +59,7 @@ def _looked_up(x: Node, tensors: list[tuple[int, Node]]) -> Node:
     linear = g.full(shape, 0, DType.I64)
     inside = g.full(shape, True, DType.BOOL)
     for a, t in tensors:
+        within.check(t, x.shape[a], wraps=True)
         place = g.broadcast(g.cast(_wrapped(t, x.shape[a]), DType.I64), shape)
         inside = g.and_(inside, g.and_(e.le(0, place), e.lt(place, x.shape[a])))
         linear = e.add(e.mul(linear, x.shape[a]), place)
@@ -106,7 +108,9 @@ def literal(array: Any) -> Node:
     """Integers that were written in the program, as constants."""
     numbers = [g.reshape(g.const(int(v), DType.I64), (1,)) for v in array.ravel()]
     flat = g.concat(numbers, 0) if numbers else g.full((0,), 0, DType.I64)
-    return g.reshape(flat, array.shape)
+    result = g.reshape(flat, array.shape)
+    within.remember(result, array.astype(np.int64))
+    return result
 
 
 def _sliced(x: Node, items: list[Any]) -> tuple[Node, list[Any]]:
@@ -129,7 +133,7 @@ def _range(item: Any, n: int, a: int) -> tuple[int, int, int, bool]:
     """start, stop, step > 0 of an item, and whether its order is reversed."""
     if isinstance(item, int):
         if not -n <= item < n:
-            raise TensorError(f"index {item} is out of range for dim {a} of size {n}")
+            raise RangeError(f"index {item} is out of range for dim {a} of size {n}")
         return item % n, item % n + 1, 1, False
     if isinstance(item, Node):
         return 0, n, 1, False
@@ -153,16 +157,20 @@ def _place(x: int | None, n: int, otherwise: int) -> int:
     return 0 if at < 0 else n if at > n else at
 
 
-def take(x: Node, index: Node, dim: int) -> Node:
-    """x's slices at `index` along an axis; -1 is the last one. Out of range gives 0."""
+def take(x: Node, index: Node, dim: int, wraps: bool = True) -> Node:
+    """x's slices at `index` along an axis; -1 is the last one if it `wraps`. Raises RangeError
+    where the host knows the index; a device gives 0 out of range."""
     a = real_axis(dim, x, "look up slices along")
+    within.check(index, x.shape[a], wraps=wraps)
     return g.gather(x, _wrapped(index, x.shape[a]), a)
 
 
 @operator(aten="index_select", onnx="Gather")
 def index_select(x: Node, dim: int, index: Node) -> Node:
     """The slices at these positions of an axis."""
-    return take(x, index, dim) if x.shape else g.reshape(take(_solid(x), index, 0), ())
+    if not x.shape:
+        return g.reshape(take(_solid(x), index, 0, wraps=False), ())
+    return take(x, index, dim, wraps=False)
 
 
 @layer(aten="embedding")
@@ -175,12 +183,13 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Node:
-    """weight's rows at the integers input, which must be in range (others give 0). No gradient
-    flows to the row padding_idx."""
+    """weight's rows at the integers input, which must be in range. No gradient flows to the row
+    padding_idx."""
     if not input.dtype.is_int:
         raise TensorError(f"an embedding is looked up by integers, got {text(input)}")
     if max_norm is not None or scale_grad_by_freq:
         raise TensorError("max_norm and scale_grad_by_freq are not supported; rescale the weight")
+    within.check(input, weight.shape[0])
     table = weight
     if padding_idx is not None:
         row = e.eq(g.arange(weight.shape[0]), padding_idx % max(1, weight.shape[0]))
@@ -202,6 +211,7 @@ def _along(x: Node, a: int, index: Node) -> tuple[Node, Node]:
     rank = len(x.shape)
     if len(index.shape) != rank:
         raise TensorError(f"the index has x's axes: {text(x)}, {text(index)}")
+    within.check(index, x.shape[a])
     lows = [0] * rank
     stop = [x.shape[i] if i == a else n for i, n in enumerate(index.shape)]
     if any(n > size for n, size in zip(stop, x.shape, strict=True)):
@@ -240,6 +250,7 @@ def take_along_dim(x: Node, indices: Node, dim: int | None = None) -> Node:
         return gather(g.reshape(x, (x.type.size,)), 0, g.reshape(indices, (indices.type.size,)))
     a = axis(dim, len(x.shape))
     shape = broadcast_shape([_but(x.shape, a), _but(indices.shape, a)])
+    within.check(indices, x.shape[a], wraps=True)
     wide, index = (g.broadcast(v, (*shape[:a], v.shape[a], *shape[a + 1 :])) for v in (x, indices))
     return gather(wide, a, _wrapped(index, x.shape[a]))
 
@@ -354,6 +365,7 @@ def index_fill(x: Node, dim: int, index: Node, value: Node | float) -> Node:
     """x with value as its slices at index of an axis."""
     shape, x, index = x.shape, _solid(x), _solid(index)
     a = axis(dim, len(x.shape))
+    within.check(index, x.shape[a], wraps=True)
     places = _wrapped(index, x.shape[a])
     new = g.full((*x.shape[:a], places.type.size, *x.shape[a + 1 :]), True, DType.BOOL)
     hit = g.full(x.shape, False, DType.BOOL)
@@ -391,6 +403,7 @@ def _slices(kind: str, x: Node, dim: int, index: Node, source: Node) -> Node:
         )
     if not index.type.size:
         return g.reshape(x, shape)
+    within.check(index, x.shape[a])
     return g.reshape(g.scatter(kind, x, _wrapped(index, x.shape[a]), source, a), shape)
 
 
@@ -419,6 +432,7 @@ def put(x: Node, index: Node, source: Node, accumulate: bool = False) -> Node:
     """x with source at these positions of x as one axis."""
     if index.shape != source.shape and index.type.size != source.type.size:
         raise TensorError(f"{text(source)} has no value for each of {text(index)}")
+    within.check(index, x.type.size, wraps=True)
     places = _wrapped(index, x.type.size)
     return _at(x, places, source, "sum" if accumulate else "set")
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
+from stack.framework import within
 from stack.framework.dtypes import wider
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
@@ -43,6 +44,7 @@ def cross_entropy(
     if target.dtype.is_float and target.shape == input.shape:
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     rows, x = _classes_last(input, target)
+    within.check(target, x.shape[-1], besides=ignore_index)
     logits = g.cast(x, x.dtype.computed_in)
     shifted = e.sub(logits, barrier(g.reduce("max", logits, -1)))
     total = g.log(r.sum(g.exp(shifted), -1))
@@ -108,6 +110,7 @@ def nll_loss(
 ) -> Node:
     """-input[target] of log-probabilities; otherwise as cross_entropy."""
     _, x = _classes_last(input, target)
+    within.check(target, x.shape[-1], besides=ignore_index)
     counts = e.ne(target, ignore_index)
     loss = g.neg(_chosen(x, target))
     factor = None if weight is None else _chosen(_line(weight, x), target)
@@ -461,6 +464,7 @@ def multi_margin_loss(
     n = input.shape[-1] if input.shape else 1
     x = g.reshape(input, (input.type.size // max(1, n), n))
     rows = g.reshape(target, (x.shape[0],))
+    within.check(target, n)
     own = _chosen(x, rows)
     loss = e.pow(e.clamp(e.add(e.sub(x, _row(own)), margin), min=0.0), p)
     if weight is not None:

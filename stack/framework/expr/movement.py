@@ -10,7 +10,7 @@ from typing import Any
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
-from stack.framework.errors import TensorError
+from stack.framework.errors import RangeError, TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import (
     Number,
@@ -333,7 +333,7 @@ def select(x: Node, dim: int, index: int) -> Node:
     """One slice of an axis, without it."""
     a = real_axis(dim, x, "select from")
     if not -x.shape[a] <= index < x.shape[a]:
-        raise TensorError(f"index {index} is out of range for dim {dim} of {text(x)}")
+        raise RangeError(f"index {index} is out of range for dim {dim} of {text(x)}")
     one = g.slice_axis(x, a, index % x.shape[a], index % x.shape[a] + 1)
     return g.reshape(one, (*x.shape[:a], *x.shape[a + 1 :]))
 
