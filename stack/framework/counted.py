@@ -8,7 +8,7 @@ from typing import Any
 from hal.core.dtypes import DType
 from stack.framework.errors import TensorError, where_called
 from stack.framework.expr import compact, create, elementwise, index
-from stack.framework.expr.public import FUNCTIONS, operator
+from stack.framework.expr.public import METHODS, operator
 from stack.framework.tensor import Tensor, apply, call, expose
 
 
@@ -137,5 +137,5 @@ def repeat_interleave(
     return apply(index.repeat_interleave, x, repeats, dim, output_size=output_size)
 
 
-for _public in [p for p in FUNCTIONS.values() if p.face.waits]:
+for _public in [p for p in METHODS.values() if p.face.waits]:
     expose(_public)
