@@ -77,7 +77,7 @@ def test_only_values_that_a_view_shows_count():
     assert F.cross_entropy(ht.zeros(3, ROWS), labels).item() == pytest.approx(want.item())
     short = ht.tensor(np.array([[0, 9], [1, 2]], np.int32))
     for wrong in (tokens[:, 1:], tokens[1:, ::3], short.long()[:1]):
-        with pytest.raises(ht.RangeError, match="index (-100|9) is"):
+        with pytest.raises(ht.RangeError, match=r"index (-100|9) is"):
             F.embedding(wrong, table)
     with pytest.raises(ht.RangeError, match="index 5 is out of range"):
         F.embedding(ht.arange(8)[2:], table)
@@ -129,7 +129,7 @@ def test_under_jit_each_call_is_checked(dynamic):
                 loss(kind(wrong), kind(labels))
             wrong = labels.copy()
             wrong[-1] = 3
-            with pytest.raises(ht.RangeError, match="cross_entropy: index 3 .*size 3"):
+            with pytest.raises(ht.RangeError, match=r"cross_entropy: index 3 .*size 3"):
                 loss(kind(tokens), kind(wrong))
 
 
@@ -143,7 +143,7 @@ def test_positions_beyond_a_table_raise_at_the_first_such_length():
     for n in (2, 3, 4, 5):
         assert rows(ht.zeros(n, 3)).numpy().tolist() == TABLE[:n].tolist()
     for n in (6, 7):
-        with pytest.raises(ht.RangeError, match=f"index {n - 1} |index 5 "):
+        with pytest.raises(ht.RangeError, match="index 5 is out of range for size 5"):
             rows(ht.zeros(n, 3))
 
 
