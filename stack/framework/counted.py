@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import Any, overload
 
 from hal.core.dtypes import DType
 from stack.framework.errors import TensorError, where_called
@@ -21,6 +21,10 @@ def nonzero(x: Tensor, as_tuple: bool = False) -> Any:
     return places if as_tuple else apply(compact.columns, places, not x.ndim)
 
 
+@overload
+def where(condition: Tensor) -> tuple[Tensor, ...]: ...
+@overload
+def where(condition: Tensor, x: Tensor | float, y: Tensor | float) -> Tensor: ...
 @operator(waits=True, method=False, aten="where", onnx="Where")
 def where(
     condition: Tensor, x: Tensor | float | None = None, y: Tensor | float | None = None

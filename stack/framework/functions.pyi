@@ -1,7 +1,7 @@
 """Generated from the table of operators by `python -m stack.framework.stubs`."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 from hal.core.dtypes import DType
 from stack.framework.tensor import Tensor
@@ -1425,9 +1425,13 @@ def vsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors, of at least two axes, one after the other along axis 0."""
 
-def where(
-    condition: Tensor, x: Tensor | float | None = None, y: Tensor | float | None = None
-) -> Any:
+@overload
+def where(condition: Tensor) -> tuple[Tensor, ...]:
+    """x where the condition holds, else y. Of a condition alone nonzero(as_tuple=True), which
+    waits for the number of places."""
+
+@overload
+def where(condition: Tensor, x: Tensor | float, y: Tensor | float) -> Tensor:
     """x where the condition holds, else y. Of a condition alone nonzero(as_tuple=True), which
     waits for the number of places."""
 

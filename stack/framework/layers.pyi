@@ -1,7 +1,7 @@
 """Generated from the table of operators by `python -m stack.framework.stubs`."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 from hal.core.dtypes import DType
 from stack.framework.tensor import Tensor

@@ -10,8 +10,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from textwrap import fill, indent
+from typing import get_overloads
 
 from stack.framework import counted as counted  # whose operators are in the table then
 from stack.framework.expr.public import (
@@ -29,7 +31,7 @@ from stack.framework.nn import rows
 HEAD = '''"""Generated from the table of operators by `python -m stack.framework.stubs`."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 from hal.core.dtypes import DType
 from stack.framework.tensor import Tensor
@@ -75,8 +77,13 @@ def _all(names: Iterable[str]) -> str:
 
 def _functions(rows: Iterable[tuple[str, Public]]) -> Iterator[str]:
     for name, public in sorted(rows):
-        first, *rest = _parameters(public)
-        yield _definition(name, [first, *rest], public)
+        forms = get_overloads(public.expression)
+        for form in forms:
+            form.__doc__ = public.expression.__doc__
+            one = replace(public, expression=form)
+            yield "@overload\n" + _definition(name, _parameters(one), one)
+        if not forms:
+            yield _definition(name, _parameters(public), public)
 
 
 def _module(name: str) -> str:
