@@ -18,9 +18,6 @@ from hal.tile.node import Node
 from stack.framework import store
 from stack.recorder.window import Window
 
-if TYPE_CHECKING:
-    from stack.framework.within import Need
-
 _serials = count(1)
 
 unsettled: WeakValueDictionary[int, Cell] = WeakValueDictionary()
@@ -167,7 +164,8 @@ class Trace:
     `old` has what each of these was before the function changed it. `numbers` tell apart what the
     function does more than once, by its place in the program. `flags` has what was read of other
     objects, by the object and the attribute. `effects` are values that the function computes for
-    others, whether it returns them or not. `needs` are what it needs of its arguments' values.
+    others, whether it returns them or not. `needs` are what it needs of its arguments' values,
+    as `within.Need`.
     """
 
     function: str
@@ -176,7 +174,7 @@ class Trace:
     numbers: Iterator[int] = field(default_factory=count)
     flags: dict[tuple[object, str], object] = field(default_factory=dict)
     effects: list[Cell] = field(default_factory=list)
-    needs: list[Need] = field(default_factory=list)
+    needs: list[Any] = field(default_factory=list)
 
     def note_flag(self, cell: Cell, name: str) -> None:
         """Remember an attribute of an older leaf before the function changes that."""
