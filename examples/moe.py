@@ -1,0 +1,109 @@
+"""A mixture of experts that learns a picture, on any device.
+
+    python examples/moe.py --device cpu:0
+
+A router sends each point of the plane to the two experts of eight that it gives the largest
+weights; an expert takes at most so many points as it has places (GShard, Lepikhin et al. 2020), so
+all sizes are known beforehand. A second loss keeps the load even (Switch, Fedus et al. 2021). The
+picture shows what was to be learnt, what was learnt, and which expert works where.
+"""
+
+from __future__ import annotations
+
+import small
+from matplotlib.figure import Figure
+
+import stack.framework as ht
+from stack.framework import nn, optim
+from stack.framework.nn import functional as F
+
+BATCH = 256
+EXPERTS = 8
+CHOSEN = 2
+SPARE = 1.5
+"""Places of the experts for each time that a point is sent to one."""
+BALANCE = 0.01
+GRID = 64
+
+
+class MixtureOfExperts(nn.Module):
+    """(T, width) to (T, width), by CHOSEN of EXPERTS networks for each row; behind it the loss of
+    balance and the first choice (T,) of each row."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.router = nn.Linear(width, EXPERTS, bias=False)
+        self.up = nn.Parameter(ht.randn(EXPERTS, width, hidden) * (2 / width) ** 0.5)
+        self.bias = nn.Parameter(ht.zeros(EXPERTS, 1, hidden))
+        self.down = nn.Parameter(ht.randn(EXPERTS, hidden, width) * (1 / hidden) ** 0.5)
+
+    def forward(self, x: ht.Tensor) -> tuple[ht.Tensor, ht.Tensor, ht.Tensor]:
+        places = int(SPARE * CHOSEN * len(x) / EXPERTS)
+        weights = F.softmax(self.router(x), dim=-1)
+        top, chosen = ht.topk(weights, CHOSEN, dim=-1)
+        top = top / top.sum(dim=-1, keepdim=True)
+        # First choices take places first: the choices of all rows, one below the other.
+        sent = F.one_hot(chosen.t().reshape(-1), EXPERTS).float()
+        place = ((sent.cumsum(0) - 1) * sent).sum(1)
+        taken = (place[:, None] == ht.arange(places)).float()  # no place: a row of zeros
+        dispatch = (sent[:, :, None] * taken[:, None]).reshape(CHOSEN, len(x), EXPERTS, places)
+        combine = (dispatch * top.t()[:, :, None, None]).sum(0)
+        inputs = ht.einsum("tep,tw->epw", dispatch.sum(0), x)
+        outputs = F.silu(inputs @ self.up + self.bias) @ self.down
+        load = F.one_hot(chosen[:, 0], EXPERTS).float().mean(0)
+        balance = EXPERTS * (load * weights.mean(0)).sum()
+        return ht.einsum("tep,epw->tw", combine, outputs), balance, chosen[:, 0]
+
+
+class Model(nn.Module):
+    """Brightness (T,) of points (T, 2); behind it the loss of balance and each point's expert."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(2, width), nn.Linear(width, 1)
+        self.experts = MixtureOfExperts(width, 2 * width)
+
+    def forward(self, points: ht.Tensor) -> tuple[ht.Tensor, ht.Tensor, ht.Tensor]:
+        x = ht.sin(3 * self.first(points))
+        y, balance, expert = self.experts(x)
+        return self.last(x + y).squeeze(-1), balance, expert
+
+
+def brightness(points: ht.Tensor) -> ht.Tensor:
+    """What is to be learnt: a spiral, of another sense in the upper half of the plane."""
+    x, y = points[:, 0], points[:, 1]
+    radius, angle = (x * x + y * y).sqrt(), ht.atan2(y, x)
+    return ht.sin(8 * radius + 3 * ht.where(y > 0, angle, -angle))
+
+
+def run(options: small.Options) -> None:
+    model = Model()
+    optimizer = optim.Adam(model.parameters(), lr=3e-3)
+
+    @ht.jit
+    def step() -> ht.Tensor:
+        points = 2 * ht.rand(BATCH, 2) - 1
+        found, balance, _ = model(points)
+        loss = F.mse_loss(found, brightness(points))
+        optimizer.zero_grad()
+        (loss + BALANCE * balance).backward()
+        optimizer.step()
+        return loss
+
+    small.train(options, step)
+    side = ht.linspace(-1, 1, GRID)
+    points = ht.stack([side.repeat(GRID), side.repeat_interleave(GRID)], dim=1)
+    with ht.no_grad():
+        found, _, expert = model(points)
+    shown = {"to be learnt": brightness(points), "learnt": found, "first expert": expert}
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    for axes, (name, values) in zip(figure.subplots(1, 3), shown.items(), strict=True):
+        shades = {"cmap": "tab10"} if values is expert else {"vmin": -1, "vmax": 1}
+        axes.imshow(values.reshape(GRID, GRID).numpy(), **shades)
+        axes.set_title(name)
+        axes.axis("off")
+    small.save(figure, options)
+
+
+if __name__ == "__main__":
+    small.main(__doc__, 1000, run)
