@@ -84,7 +84,7 @@ def load(
     what is wrong.
     """
     file, place = Path(path), device or map_location
-    if zipfile.is_zipfile(file):
+    if file.is_file() and zipfile.is_zipfile(file):  # a pipe would be waited for
         return load_torch_file(file, place)
     try:
         arrays, metadata = read_file(file)
