@@ -277,3 +277,18 @@ def test_a_function_of_many_conditions_is_traced_for_each_in_the_end():
     assert (f.traced, asked.traced) == (2, 3)
     assert split.traced > 4
     assert "leave others out" in split.explain()
+
+
+def test_tokens_without_their_last_one_pick_rows_at_every_length():
+    """The view of a part is split at a size that is a sum."""
+    table = np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32)
+    rows = ht.tensor(table)
+
+    @ht.jit
+    def step(tokens):
+        return ht.functional.embedding(tokens[:, :-1], rows).sum(1)
+
+    for length in (4, 5, 6, 2, 3, 17):
+        tokens = np.arange(2 * length).reshape(2, length) % 5
+        want = table[tokens[:, :-1]].sum(1)
+        np.testing.assert_allclose(step(tokens).numpy(), want, rtol=1e-5, atol=1e-6)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from hal.tile.size import divides, equal, is_fixed, less
+from hal.tile.size import divides, equal, is_fixed, is_one, less
 
 
 @dataclass(eq=False, slots=True)
@@ -199,8 +199,9 @@ def _digits(value: Affine, dims: tuple[int, ...]) -> list[Affine] | Split | None
     rest = value
     for k, size in enumerate(dims[:-1]):
         stride = prod(dims[k + 1 :])
-        if any(not divides(stride, c) and not less(abs(c), stride) for _, c in rest.terms):
-            return None
+        for _, c in rest.terms:
+            if not (divides(stride, c) or is_one(abs(c)) or less(abs(c), stride)):
+                return None
         lower = Affine(rest.const, tuple((a, c) for a, c in rest.terms if abs(c) < stride))
         whole = lower.bounds()[0] // stride
         digit = Affine(whole, tuple((a, c // stride) for a, c in rest.terms if abs(c) >= stride))
