@@ -142,7 +142,14 @@ def _captured(
     sources += more
     plan = make(device, request)
     flags = Flags(trace.flags)
-    needs = tuple([_call_need(n, nodes, facts) for n in trace.needs])
+    # A part of a batch, which a pipeline takes for itself, is looked at by nobody
+    needs = tuple(
+        [
+            _call_need(n, nodes, facts)
+            for n in trace.needs
+            if n.known or n.source.op == "arange" or n.source in nodes
+        ]
+    )
     counts = results, len(tensors)
     return Captured(plan, device, tuple(sources), tuple(states), *counts, flags, needs)
 
