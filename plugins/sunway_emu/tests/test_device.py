@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import select
 import signal
 import tempfile
 import threading
@@ -292,7 +293,10 @@ def test_a_process_that_dies_at_rest_takes_nothing_along(plugin):
     with opened(plugin) as device:
         run_axpy(device)
         for process in children() - before:
+            ended = os.pidfd_open(process)
             os.kill(process, signal.SIGKILL)
+            assert select.select([ended], [], [], 10.0)[0], "it dies a moment after the signal"
+            os.close(ended)
         found, wanted = run_axpy(device)
         assert (found == wanted).all()
 
