@@ -179,24 +179,27 @@ def test_a_receive_from_anybody_takes_what_comes_first(crew):
     assert got[3] == (90.0, 1)
 
 
-def test_receives_take_messages_in_the_order_in_which_they_were_begun(crew):
-    """Whether they name the rank or not."""
+@pytest.mark.parametrize("seed", range(3))
+def test_receives_take_messages_in_the_order_in_which_they_were_begun(crew, seed):
+    """Whether they name the rank or not; they come while others are begun and taken."""
+    n, choose = 400, random.Random(seed)
+    sources = [choose.choice((None, 1)) for _ in range(n)]
 
     def run(group):
         if group.rank == 1:
             group.barrier()
-            for i in range(6):
+            for i in range(n):
                 group.send(np.array([float(i)]), 0)
         elif group.rank == 2:
             group.barrier()
         else:
-            sources = (None, 1, 1, None, None, 1)
-            works = [group.later.receive(np.zeros(1), source) for source in sources]
+            works = [group.later.receive(np.zeros(1), source) for source in sources[: n // 2]]
             group.barrier()
+            works += [group.later.receive(np.zeros(1), source) for source in sources[n // 2 :]]
             return [work.wait(20)[0] for work in works]
         return []
 
-    assert crew.do(run)[0] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    assert crew.do(run)[0] == [float(i) for i in range(n)]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -21,48 +21,44 @@ static void into_kept(void *context, int64_t at, int64_t n, const unsigned char 
     memcpy(((he_kept *)context)->data + at, bytes, n);
 }
 
-static int64_t posted_so_far(he_group *g, const he_queue *q) {
+/* How many messages had been begun. */
+static int64_t posted_so_far(he_group *g) {
     pthread_mutex_lock(&g->lock);
-    int64_t number = q->number;
+    int64_t number = g->nposted;
     pthread_mutex_unlock(&g->lock);
     return number;
 }
 
-/* The first receive of this tag among the first `posted`; NULL without. One that comes while the messages are gone
- * through is not seen: it might get a later message than the one that was kept for it. */
-static he_message_work *wanted(he_group *g, he_queue *q, int64_t posted, uint64_t tag) {
-    pthread_mutex_lock(&g->lock);
-    he_work *w = q->first;
-    while (w && w->call.digest != tag) w = w->next;
-    if (w && w->call.sequence >= posted) w = NULL;
-    pthread_mutex_unlock(&g->lock);
-    return (he_message_work *)w;
+static int64_t order_of(const he_work *w) { return ((const he_message_work *)w)->posted; }
+
+/* Under the lock. Puts a receive from anybody among those from the peer, in the order in which they were begun. */
+static void adopt(he_group *g, int peer, he_queue *q, he_work *before, he_work *w) {
+    he_queue *open = &g->messages[he_from_anybody(g)];
+    he_work *place = NULL, *next = q->first;
+    while (next && order_of(next) < order_of(w)) next = (place = next)->next;
+    *(before ? &before->next : &open->first) = w->next;
+    if (open->last == w) open->last = before;
+    w->next = next;
+    *(place ? &place->next : &q->first) = w;
+    if (!next) q->last = w;
+    w->call.sequence = q->number++;
+    ((he_message_work *)w)->moved_ns = he_now();
+    atomic_store(&((he_message_work *)w)->peer, peer);
 }
 
-/* Takes a receive from anybody out of its queue and puts it among those from the peer, in the order in which they were
- * begun, unless an earlier one of those is of this tag. Whether it did. */
-static int adopt(he_group *g, int peer, he_queue *q, uint64_t tag) {
-    he_queue *open = &g->messages[he_from_anybody(g)];
+/* The receive that a message of this tag is for: the first one among the first `posted`, from the peer or from anybody;
+ * NULL without. One that comes while the messages are gone through is not seen: it might get a later message than the
+ * one that was kept for it. */
+static he_message_work *wanted(he_group *g, int peer, he_queue *q, int64_t posted, uint64_t tag) {
     pthread_mutex_lock(&g->lock);
-    he_work *before = NULL, *w = open->first, *place = NULL, *next = q->first;
-    while (w && w->call.digest != tag) w = (before = w)->next;
-    int64_t order = w ? ((he_message_work *)w)->posted : 0;
-    while (w && next && ((he_message_work *)next)->posted < order) {
-        if (next->call.digest == tag) w = NULL;
-        next = (place = next)->next;
-    }
-    if (w) {
-        *(before ? &before->next : &open->first) = w->next;
-        if (open->last == w) open->last = before;
-        w->next = next;
-        *(place ? &place->next : &q->first) = w;
-        if (!next) q->last = w;
-        w->call.sequence = q->number++;
-        ((he_message_work *)w)->moved_ns = he_now();
-        atomic_store(&((he_message_work *)w)->peer, peer);
-    }
+    he_work *w = q->first, *before = NULL, *open = g->messages[he_from_anybody(g)].first;
+    while (w && w->call.digest != tag) w = w->next;
+    while (open && open->call.digest != tag) open = (before = open)->next;
+    if (open && (!w || order_of(open) < order_of(w))) w = open;
+    if (w && order_of(w) >= posted) w = NULL;
+    if (w && w == open) adopt(g, peer, q, before, w);
     pthread_mutex_unlock(&g->lock);
-    return w != NULL;
+    return (he_message_work *)w;
 }
 
 /* The head of the next message, if it is there: `*code` is not 0 where it is none. */
@@ -74,17 +70,6 @@ static int next_head(he_group *g, int peer, const he_queue *q, he_frame *came, i
     if (!wrong && came->number != q->came) wrong = HE_WRONG_CALL; /* a rank numbers what it sends to another */
     if (wrong) *code = he_nonsense(g, peer, wrong);
     return !wrong;
-}
-
-/* Looks whether a message that has come is one for a receive from anybody. */
-static int adopt_for_next(he_group *g, int peer, he_queue *q) {
-    he_frame came;
-    int code;
-    if (q->coming || q->keeping || !he_message_first(g, he_from_anybody(g))) return HE_OK;
-    for (const he_kept *kept = q->kept; kept; kept = kept->next)
-        if (adopt(g, peer, q, kept->transfer.frame.call.digest)) return HE_OK;
-    if (next_head(g, peer, q, &came, &code)) adopt(g, peer, q, came.call.digest);
-    return code;
 }
 
 /* Keeps a message that no receive waits for yet. A rank that sends more of them than there is room for has flooded this
@@ -114,7 +99,7 @@ static int begin(he_group *g, int peer, he_queue *q, int64_t posted) {
     if (!he_message_first(g, 2 * peer + 1) && !he_message_first(g, he_from_anybody(g))) return HE_OK;
     if (!next_head(g, peer, q, &came, &code)) return code;
     q->came++;
-    he_message_work *m = wanted(g, q, posted, came.call.digest);
+    he_message_work *m = wanted(g, peer, q, posted, came.call.digest);
     if (!m) return keep(g, peer, q, &came);
     m->transfer.frame.number = came.number; /* of one tag they match in order */
     m->transfer.frame.call.sequence = came.call.sequence;
@@ -155,7 +140,7 @@ static int differs(he_group *g, int peer, const he_message_work *m, const he_fra
 static int hand_over(he_group *g, int peer, he_queue *q, int64_t posted, int *moved) {
     for (he_kept **at = &q->kept; *at;) {
         he_kept *kept = *at;
-        he_message_work *m = wanted(g, q, posted, kept->transfer.frame.call.digest);
+        he_message_work *m = wanted(g, peer, q, posted, kept->transfer.frame.call.digest);
         if (!m) {
             at = &kept->next;
             continue;
@@ -173,10 +158,8 @@ static int hand_over(he_group *g, int peer, he_queue *q, int64_t posted, int *mo
 
 int he_inbox_turn(he_group *g, int peer, int *moved) {
     he_queue *q = &g->messages[2 * peer + 1];
-    int code = adopt_for_next(g, peer, q);
-    if (code) return code;
-    int64_t posted = posted_so_far(g, q);
-    code = hand_over(g, peer, q, posted, moved);
+    int64_t posted = posted_so_far(g);
+    int code = hand_over(g, peer, q, posted, moved);
     if (!code && !q->coming && !q->keeping) code = begin(g, peer, q, posted);
     if (!code && q->coming) return receive_wanted(g, peer, q, moved);
     return !code && q->keeping ? receive_kept(g, peer, q, moved) : code;
