@@ -30,7 +30,8 @@ def reached(text, above):
     imported = {
         argument
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module")
+        if isinstance(node, ast.Call)
+        and "import_module" in (getattr(node.func, "attr", ""), getattr(node.func, "id", ""))
         for argument in node.args
     }
     for node in ast.walk(tree):
