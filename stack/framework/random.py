@@ -134,6 +134,11 @@ def default_generator(device: str | None = None) -> Generator:
     return _generators[name]
 
 
+def drop_generator(device: str) -> None:
+    """Forget the generator of a device that is no more."""
+    _generators.pop(device, None)
+
+
 def manual_seed(seed: int) -> None:
     """Begin the seed's stream on every device."""
     _seed[0] = seed
