@@ -16,7 +16,7 @@ from stack.comm.engine.call import NativeCall, call_of
 from stack.comm.engine.choice import joined
 from stack.comm.engine.codes import KINDS, REDUCES, Reduce
 from stack.comm.engine.collectives import Collectives, code_of
-from stack.comm.engine.meeting import Place, leave
+from stack.comm.engine.meeting import MeetingPlace, leave
 from stack.comm.engine.routes import Proved
 from stack.comm.engine.survivors import agree_who_is_left
 from stack.comm.plan.program import Program
@@ -34,7 +34,9 @@ class Group(Collectives[Array]):
     raise it until `shrink` makes a group of those who are left.
     """
 
-    def __init__(self, member: Engine, hosts: tuple[int, ...], hold: Hold, place: Place) -> None:
+    def __init__(
+        self, member: Engine, hosts: tuple[int, ...], hold: Hold, place: MeetingPlace
+    ) -> None:
         """Use `Group.join` or `Group.of`."""
         super().__init__(member)
         self._hold = hold
@@ -49,7 +51,7 @@ class Group(Collectives[Array]):
         """The group of all ranks of a job, or of an epoch of it. Raises InvalidCall before the
         first epoch of a job that may replace ranks."""
         world.check_epoch()
-        place = Place(Store.of(world), world.store, world.job)
+        place = MeetingPlace(Store.of(world), world.store, world.job)
         return cls._join(place, world.rank, world.size, world.deadline_s)
 
     @classmethod
@@ -62,10 +64,10 @@ class Group(Collectives[Array]):
         and how long an operation may make no progress; a rank that says nothing for a tenth of it
         is lost. Raises DeadlineExceeded that names the missing, InvalidCall when ranks disagree.
         """
-        return cls._join(Place(store, address, key), rank, size, deadline_s)
+        return cls._join(MeetingPlace(store, address, key), rank, size, deadline_s)
 
     @classmethod
-    def _join(cls, place: Place, rank: int, size: int, deadline_s: float) -> Self:
+    def _join(cls, place: MeetingPlace, rank: int, size: int, deadline_s: float) -> Self:
         if not 0 <= rank < size:
             raise InvalidCall(f"group {place.key!r}: rank {rank} is no rank of a group of {size}")
         try:
@@ -156,7 +158,7 @@ class Group(Collectives[Array]):
         `join` group `key` with ranks from this group's size on. This group is closed."""
         if size < self.size:
             raise InvalidCall(f"a group of {self.size} ranks does not grow to {size}")
-        place = Place(self._place.store, self._place.address, key)
+        place = MeetingPlace(self._place.store, self._place.address, key)
         made = self._join(place, self.rank, size, self._member.timeout_s)
         self.close()
         return made

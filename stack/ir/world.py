@@ -18,7 +18,7 @@ along an axis."""
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class RankProgram:
     """What a rank computes: outputs, and arrays for the inputs that they depend on."""
 
     outputs: Sequence[Node]
@@ -26,7 +26,7 @@ class Program:
 
 
 @dataclass(slots=True)
-class _Rank:
+class _RankRun:
     """A rank on its way: the values that it has, and the exchanges that it has come to, by what
     they are and which of its like each one is."""
 
@@ -38,7 +38,7 @@ class _Rank:
     waiting: dict[Hashable, Node] = field(default_factory=dict)
 
     @staticmethod
-    def of(program: Program) -> _Rank:
+    def of(program: RankProgram) -> _RankRun:
         outputs = expanded(program.outputs)
         order = list(toposort(outputs))
         seen: Counter[Hashable] = Counter()
@@ -47,7 +47,7 @@ class _Rank:
             what = n.op, tuple(a for a in n.attrs if a[0] not in OPS[n.op].marks), n.type
             keys[n] = what, seen[what]
             seen[what] += 1
-        return _Rank(outputs, program.inputs, order, keys)
+        return _RankRun(outputs, program.inputs, order, keys)
 
     def go_on(self) -> None:
         """Evaluate what needs no other rank."""
@@ -62,13 +62,13 @@ class _Rank:
         self.left = left
 
 
-def interpret_world(programs: Sequence[Program], lines: Lines) -> list[list[NDArray]]:
+def interpret_world(programs: Sequence[RankProgram], lines: Lines) -> list[list[NDArray]]:
     """The outputs' values on every rank. Exchanges of a group meet where they are of one operator,
     type and attributes, and the ranks have come to equally many such ones before.
 
     Raises GraphError as `interpret`, and for exchanges that not all of their ranks come to.
     """
-    ranks = [_Rank.of(program) for program in programs]
+    ranks = [_RankRun.of(program) for program in programs]
     for rank in ranks:
         rank.go_on()
     while any(rank.waiting for rank in ranks):
@@ -84,7 +84,7 @@ def interpret_world(programs: Sequence[Program], lines: Lines) -> list[list[NDAr
 
 
 def _met(
-    ranks: Sequence[_Rank], lines: Lines
+    ranks: Sequence[_RankRun], lines: Lines
 ) -> Iterator[tuple[Sequence[int], Sequence[int], Hashable]]:
     """The exchanges that can be done: the group, those of its ranks that take part, which one."""
     for key, n in {key: n for rank in ranks for key, n in rank.waiting.items()}.items():
@@ -106,7 +106,7 @@ def _parties(n: Node, line: Sequence[int]) -> list[list[int]]:
     return [[line[rank] for rank in sorted(party)] for party in parties]
 
 
-def _exchange(line: Sequence[_Rank | None], key: Hashable) -> None:
+def _exchange(line: Sequence[_RankRun | None], key: Hashable) -> None:
     """Compute an exchange on the ranks of a group that take part."""
     nodes = [None if rank is None else rank.waiting.pop(key) for rank in line]
     operands = [

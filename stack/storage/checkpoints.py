@@ -28,7 +28,7 @@ from stack.storage.moving import bytes_of, read_blocks, write_blocks
 from stack.storage.plan import TransferPlan
 from stack.storage.probe import probe
 from stack.storage.ranks import StorageRanks, raise_of, text_of
-from stack.storage.staging import Staging, staging_of
+from stack.storage.staging import SaveStaging, staging_of
 from stack.storage.steps import Listing, StepFolder
 from stack.storage.store import BlobStore, Destination, WriteLease
 from stack.storage.stores import opened
@@ -82,7 +82,7 @@ class Checkpoints:
         self._keep, self._parity, self._deadline_s = keep, parity, deadline_s
         self._leases: list[WriteLease] = []
         self._scratch = Scratch()
-        self._staging: Staging | None = None
+        self._staging: SaveStaging | None = None
         self._background = Background(deadline_s)
         self.skipped = 0
         """How many saves were skipped since one was under way."""

@@ -71,7 +71,7 @@ class _MetadataUnpickler(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-class _Reader(dcp.FileSystemReader):  # type: ignore[misc]
+class _FolderReader(dcp.FileSystemReader):  # type: ignore[misc]
     """Reads folders of others: their metadata, which DCP pickles, may make its records alone, and
     names files of the folder alone."""
 
@@ -104,7 +104,7 @@ def write(folder: str | Path, tensors: dict[str, dict[str, Array]], state: Any) 
 def read(folder: str | Path) -> tuple[dict[str, dict[str, Array]], Any]:
     """The tensors of a DCP folder by group and name, and its plain data: what `write` was given, or
     a dict of the plain entries of another's. Raises StorageError for a folder that is none."""
-    reader = _Reader(str(folder))
+    reader = _FolderReader(str(folder))
     try:
         metadata = reader.read_metadata()
     except Exception as error:

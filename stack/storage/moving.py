@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from stack.storage.layout import rounded
 from stack.storage.memory import Bytes, Scratch
-from stack.storage.plan import Piece, TransferPlan, Window
+from stack.storage.plan import Piece, TransferPlan, TransferWindow
 from stack.storage.ranks import StorageRanks
 from stack.storage.staging import as_it_lies
 from stack.storage.threads import Threads
@@ -83,7 +83,7 @@ def _write_one(
     out: Bytes,
     block: int,
     nbytes: int,
-    window: Window,
+    window: TransferWindow,
     sources: Sequence[Bytes],
     got: Bytes,
     write: Write,
@@ -143,7 +143,7 @@ def _read_one(
     memory: Bytes,
     block: int,
     nbytes: int,
-    window: Window,
+    window: TransferWindow,
     targets: Sequence[Bytes],
     sent: Bytes,
     read: Read,

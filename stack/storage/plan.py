@@ -190,7 +190,7 @@ Piece = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Window:
+class TransferWindow:
     """What a rank does in one part of the order of blocks. `counts[i][j]` bytes travel from the
     parts of rank i to blocks of rank j (a save) or back (a load)."""
 
@@ -216,7 +216,7 @@ class TransferPlan:
 
     layout: FileLayout
     owner: Ints
-    windows: list[Window]
+    windows: list[TransferWindow]
 
 
 def planned(
@@ -253,7 +253,7 @@ def planned(
         counts = np.zeros((len(traffic), len(traffic)), np.int64)
         np.add.at(counts.T, owner, traffic[:, blocks].T)
         made.append(
-            Window(
+            TransferWindow(
                 blocks[owner == me].tolist(),
                 _with_offsets(away[slice(*np.searchsorted(away_w, [w, w + 1]))]),
                 _by_block(_with_offsets(guests[slice(*np.searchsorted(guest_w, [w, w + 1]))])),

@@ -15,7 +15,7 @@ import numpy as np
 
 from stack.storage.layout import ALIGN, rounded
 from stack.storage.memory import Bytes, copy_past_cache
-from stack.storage.plan import Piece, TransferPlan, Window
+from stack.storage.plan import Piece, TransferPlan, TransferWindow
 
 Copy = tuple[int, int, int, int, int]
 """start, run, count, stride, local: `count` runs of `run` bytes that lie `stride` bytes apart from
@@ -27,7 +27,7 @@ ARENA = 0
 
 
 @dataclass(frozen=True)
-class Staging:
+class SaveStaging:
     """What a save by `source` copies: `copies` of each shard to an arena of `nbytes`, from which
     `plan` takes all bytes. A shard without copies is none of this rank's business."""
 
@@ -46,7 +46,7 @@ class Staging:
             out[...] = source[local : local + run * count].reshape(count, run)
 
 
-def staging_of(plan: TransferPlan, shards: int) -> Staging:
+def staging_of(plan: TransferPlan, shards: int) -> SaveStaging:
     """The arena of a plan by which this many shards are saved."""
     arena = _Arena([[] for _ in range(shards)])
     slots = [
@@ -61,7 +61,7 @@ def staging_of(plan: TransferPlan, shards: int) -> Staging:
         replace(window, own=own | arena.rest(window, own), away=arena.behind(window.away))
         for window, own in zip(plan.windows, slots, strict=True)
     ]
-    return Staging(plan, arena.end, arena.copies, replace(plan, windows=windows))
+    return SaveStaging(plan, arena.end, arena.copies, replace(plan, windows=windows))
 
 
 @dataclass
@@ -86,7 +86,7 @@ class _Arena:
             self.end += run * count
         return made
 
-    def rest(self, window: Window, slots: dict[int, list[Piece]]) -> dict[int, list[Piece]]:
+    def rest(self, window: TransferWindow, slots: dict[int, list[Piece]]) -> dict[int, list[Piece]]:
         return {
             block: self.behind(pieces) for block, pieces in window.own.items() if block not in slots
         }

@@ -14,7 +14,7 @@ from hal.core.errors import HalError, OperationFailed
 from hal.core.values import AllocOptions, Buffer, Launchable, Point, Program
 from hal.tile.numeric import NUMPY
 from stack.tune.check import difference
-from stack.tune.orders import Answer, Begin, Extent, Order, Prepare, Refusal, Stage, Trial
+from stack.tune.orders import Answer, BeginProblem, Extent, Order, Prepare, Refusal, Stage, Trial
 
 Bytes = npt.NDArray[np.uint8]
 LONG_S = 0.02
@@ -56,7 +56,7 @@ class Bench:
         """Do what is ordered. A refusal by the device or for a wrong result is an answer."""
         self._ends = time.monotonic() + limit_s
         try:
-            if isinstance(order, Begin):
+            if isinstance(order, BeginProblem):
                 self._forget()
                 for seed, extent in enumerate(order.extents):
                     buffer = self._device.alloc(extent.nbytes, AllocOptions(label="tuning"))

@@ -53,7 +53,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class BeginProblem:
     """Forget the problem before and make the buffers of another one."""
 
     extents: tuple[Extent, ...]
@@ -77,5 +77,5 @@ class Repeat:
     repeats: int
 
 
-Order = Begin | Prepare | Repeat
+Order = BeginProblem | Prepare | Repeat
 Answer = float | Refusal

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from stack.tune.orders import Answer, Begin, Extent, Order, Prepare, Refusal, Repeat, Trial
+from stack.tune.orders import Answer, BeginProblem, Extent, Order, Prepare, Refusal, Repeat, Trial
 from stack.tune.process import LostError, MeasureError, Process
 
 
@@ -88,7 +88,7 @@ class Rig:
         return answer
 
     def _set_up(self, process: Process) -> None:
-        self._anew(process, Begin(self._extents))
+        self._anew(process, BeginProblem(self._extents))
 
     def _anew(self, process: Process, order: Order) -> None:
         """An order that has worked before, or whose failure ends the problem."""

@@ -13,7 +13,7 @@ from stack.bench.comm.rank import RanksReport, Wanted, found_in
 from stack.bench.comm.sizes import size_text, sizes_in
 from stack.bench.comm.times import SHARES, CollectiveTime, HostMemory, rows_between_hosts, times
 from stack.comm.choose.choices import keep
-from stack.comm.choose.measured import Row
+from stack.comm.choose.measured import Measurement
 from stack.comm.choose.network import network_of_hosts
 from tests.comm.engine.crew import crews
 
@@ -80,7 +80,7 @@ def test_a_group_chooses_by_the_table():
         return group.way
 
     rows = [
-        Row(Kind.ALL_REDUCE, name, 64, 1e-6 if name == "rank-order" else 1e-3)
+        Measurement(Kind.ALL_REDUCE, name, 64, 1e-6 if name == "rank-order" else 1e-3)
         for name in ("rank-order", "recursive-doubling", "ring", "direct")
     ]
     with crews((0, 1)) as [crew]:

@@ -19,7 +19,7 @@ from stack.compiler.compile import compile_graph
 from stack.compiler.program import ExchangeCall, GraphRequest, KernelCall
 from stack.compiler.tune.tunable import tunables
 from stack.framework.reverse import gradients
-from stack.ir.world import Program, interpret_world
+from stack.ir.world import RankProgram, interpret_world
 from stack.runtime import engine_of
 from stack.runtime.exchange import needs
 from stack.runtime.hazards import Access, ByteRange
@@ -63,7 +63,7 @@ def ranks():
 
 def together(outputs, values):
     """The outputs of every rank, by the interpreter."""
-    programs = [Program(outputs, dict(zip((X, Y), row, strict=True))) for row in values]
+    programs = [RankProgram(outputs, dict(zip((X, Y), row, strict=True))) for row in values]
     return interpret_world(programs, {"data": [range(len(values))]})
 
 

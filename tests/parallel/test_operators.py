@@ -17,7 +17,7 @@ from stack import ops as g
 from stack.comm.device.group import DeviceGroup
 from stack.compiler.program import GraphRequest
 from stack.framework.reverse import gradients
-from stack.ir.world import Program, interpret_world
+from stack.ir.world import RankProgram, interpret_world
 from stack.ops import OPS
 from stack.ops.error import GraphError
 from stack.ops.operator import OpKind
@@ -113,7 +113,7 @@ def ranks():
 
 def worlds(outputs, values):
     """The interpreter's answer."""
-    return interpret_world([Program(o, v) for o, v in zip(outputs, values, strict=True)], LINES)
+    return interpret_world([RankProgram(o, v) for o, v in zip(outputs, values, strict=True)], LINES)
 
 
 def same(found, wanted):

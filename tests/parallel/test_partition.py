@@ -11,7 +11,7 @@ from stack.framework.cell import Cell
 from stack.framework.spread import divisions
 from stack.ir.interpret import interpret
 from stack.ir.verify import verify
-from stack.ir.world import Program, interpret_world
+from stack.ir.world import RankProgram, interpret_world
 from stack.ops import OPS
 from stack.parallel.divide import divide, in_order, layouts_of
 from stack.parallel.partition import Spread, partitioned, rank_input
@@ -109,7 +109,7 @@ def run_ranks(case, axes, layouts, cut):
         ]
         numbers = [np.array(place[k]) for k in real]
         inputs = dict(zip(cut.inputs, [*values, *numbers], strict=True))
-        programs.append(Program(cut.outputs, inputs))
+        programs.append(RankProgram(cut.outputs, inputs))
     return at, interpret_world(programs, lines)
 
 
@@ -228,7 +228,7 @@ def check_way(whole, srcs, values, way, want, ranks):
             for x, v, p in zip(srcs, values, way.operands, strict=True)
             if x in cut.inputs
         }
-        programs.append(Program(cut.outputs, {**own, rank: np.array(r)}))
+        programs.append(RankProgram(cut.outputs, {**own, rank: np.array(r)}))
     got = [found[0] for found in interpret_world(programs, {"ranks": [list(range(ranks))]})]
     with np.errstate(all="ignore"):
         value = whole_value(got, way.result, whole.type)

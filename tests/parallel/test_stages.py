@@ -9,7 +9,7 @@ from hal.tile.node import Type
 from stack import ops as g
 from stack.framework.reverse import gradients
 from stack.ir.interpret import interpret
-from stack.ir.world import Program, interpret_world
+from stack.ir.world import RankProgram, interpret_world
 from stack.parallel.schedule import gpipe, interleaved, one_f_one_b, zb_h1, zb_v
 from stack.parallel.stages import Joint, crossing, cut, lanes, step_of
 from tests.draw import stream
@@ -83,7 +83,7 @@ def test_ranks_compute_bit_for_bit_what_one_process_does(name, tied):
     for step in steps:
         own = [*step.gradients.values(), *([step.loss] if step.loss is not None else [])]
         keys.append([*step.gradients, *(["loss"] if step.loss is not None else [])])
-        programs.append(Program([*own, *step.sent], given))
+        programs.append(RankProgram([*own, *step.sent], given))
     got = interpret_world(programs, {key: [range(schedule.ranks)] for key in groups.values()})
     whole = dict(zip(["loss", *joint.gradients], want, strict=True))
     seen = set()

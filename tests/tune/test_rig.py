@@ -11,7 +11,7 @@ import pytest
 import hal
 from stack.tune import process
 from stack.tune.bench import Bench
-from stack.tune.orders import Begin, Prepare, Repeat, Stage
+from stack.tune.orders import BeginProblem, Prepare, Repeat, Stage
 from stack.tune.process import LostError, MeasureError, Process
 from stack.tune.rig import Rig
 from stack.tune.search import search
@@ -84,7 +84,7 @@ def test_an_injected_fault_is_the_candidates_own():
 @pytest.mark.slow
 def test_a_process_that_answers_no_more_is_killed(monkeypatch):
     measuring = Process("cpu:0")
-    assert measuring.ask(Begin(EXTENTS), LIMIT_S) == 0
+    assert measuring.ask(BeginProblem(EXTENTS), LIMIT_S) == 0
     os.kill(measuring.pid, signal.SIGSTOP)
     monkeypatch.setattr(process, "GRACE_S", 0.1)
     with pytest.raises(LostError, match="no answer") as lost:
@@ -128,7 +128,7 @@ def test_a_device_that_cannot_be_opened_is_an_error_with_its_cause():
 def test_a_run_that_is_late_is_refused():
     with hal.open("cpu:0", ["faults:hang at launch"]) as device:
         bench = Bench(device)
-        assert bench.answer(Begin(EXTENTS), LIMIT_S) == 0
+        assert bench.answer(BeginProblem(EXTENTS), LIMIT_S) == 0
         late = bench.answer(Prepare(0, RIGHT), 0.2)
     # The device finds the hang by itself, should it have had the time.
     assert late.stage in (Stage.HANG, Stage.LAUNCH)
@@ -139,12 +139,12 @@ def test_a_run_that_is_late_is_refused():
 def test_timed_runs_start_from_the_same_contents():
     with hal.open("cpu:0") as device:
         bench = Bench(device)
-        bench.answer(Begin(EXTENTS), LIMIT_S)
+        bench.answer(BeginProblem(EXTENTS), LIMIT_S)
         assert bench.answer(Prepare(0, RIGHT), LIMIT_S) > 0
         assert bench.answer(Prepare(1, AS_RIGHT), LIMIT_S) > 0
         start = time.monotonic()
         each = bench.answer(Repeat(1, 50), LIMIT_S)
         assert 0 < 3 * 50 * each <= time.monotonic() - start
         assert bench.answer(Prepare(2, WRONG), LIMIT_S).stage is Stage.RESULT
-        assert bench.answer(Begin(EXTENTS[:1]), LIMIT_S) == 0
+        assert bench.answer(BeginProblem(EXTENTS[:1]), LIMIT_S) == 0
         assert device.stats("").live_buffers == 1

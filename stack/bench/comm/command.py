@@ -16,7 +16,7 @@ from stack.bench.comm.shown import table_of
 from stack.bench.comm.sizes import sizes_in
 from stack.bench.comm.times import FLOAT, kind_of
 from stack.comm.choose.choices import choices_in, own_choices
-from stack.comm.choose.chooser import Chooser
+from stack.comm.choose.chooser import AlgorithmChooser
 from stack.comm.choose.explain import explain
 from stack.comm.choose.network import network_of_hosts
 from stack.comm.world import World
@@ -72,7 +72,7 @@ def predicted_table(layout: str, wanted: Wanted) -> str:
         tuple(rank // numbers[1] * numbers[1] for rank in range(numbers[0] * numbers[1]))
     )
     choices = choices_in(own_choices(network), network)
-    chooser = Chooser(network, choices.rows, choices.rules)
+    chooser = AlgorithmChooser(network, choices.rows, choices.rules)
     return explain(chooser, kind_of(wanted.kind), FLOAT, wanted.sizes)
 
 

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind, ReduceKind
-from stack.comm.choose.chooser import Chooser, Demand
+from stack.comm.choose.chooser import AlgorithmChooser, Demand
 from stack.comm.choose.measure import measure
-from stack.comm.choose.measured import Row
+from stack.comm.choose.measured import Measurement
 from stack.comm.choose.network import network_of_hosts
 from stack.comm.choose.predict import Element
 from stack.comm.group import Group
-from stack.comm.plan.program import Place, Program, even_lengths, extents
+from stack.comm.plan.program import ChunkPlace, Program, even_lengths, extents
 
 Array = NDArray[Any]
 Kind = CollectiveKind
@@ -150,20 +150,22 @@ def counts_of(kind: CollectiveKind, nbytes: int, size: int) -> tuple[int, int]:
     return (max(nbytes // 4, 1) if kind in WHOLE else part), part * size
 
 
-def rows_between_hosts(group: Group, kind: CollectiveKind, sizes: Iterable[int]) -> tuple[Row, ...]:
+def rows_between_hosts(
+    group: Group, kind: CollectiveKind, sizes: Iterable[int]
+) -> tuple[Measurement, ...]:
     """The times of the programs that the model holds for the fastest, for the table of the group's
     network; () for a group of one host, whose calls follow no program. All ranks call it."""
     if len(set(group.hosts)) == 1:
         return ()
     in_place = kind in (Kind.ALL_REDUCE, Kind.BROADCAST)  # as the engine follows them
     calls = [Demand(kind, nbytes, FLOAT, in_place=in_place) for nbytes in sizes]
-    chooser = Chooser(network_of_hosts(group.hosts))
+    chooser = AlgorithmChooser(network_of_hosts(group.hosts))
     return measure(chooser, calls, lambda program, call: _followed(group, program, call), ROUNDS)
 
 
 def _followed(group: Group, program: Program, call: Demand) -> float:
     """Seconds of a program once, on zeros."""
-    ranks, places = range(group.size), (Place.INPUT, Place.OUTPUT)
+    ranks, places = range(group.size), (ChunkPlace.INPUT, ChunkPlace.OUTPUT)
     most = max(len(extents(program, rank, place)) for rank in ranks for place in places)
     lengths = even_lengths(program.kind, group.size, max(call.nbytes // 4 // most, 1))
     given, got = (len(extents(program, group.rank, place)) * lengths[0] for place in places)

@@ -14,7 +14,7 @@ from pathlib import Path
 from hal.cache import cache_dir
 from hal.core.errors import PluginError
 from stack.comm.choose.measured import (
-    Row,
+    Measurement,
     measured_path,
     merged,
     parse_measured,
@@ -22,15 +22,15 @@ from stack.comm.choose.measured import (
     write_measured,
 )
 from stack.comm.choose.network import Network
-from stack.comm.choose.override import PLANS_VARIABLE, Rule, parse_override
+from stack.comm.choose.override import PLANS_VARIABLE, Override, parse_override
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
+class AlgorithmChoices:
     """Rows and rules of a `Chooser`."""
 
-    rows: tuple[Row, ...] = ()
-    rules: tuple[Rule, ...] = ()
+    rows: tuple[Measurement, ...] = ()
+    rules: tuple[Override, ...] = ()
 
 
 def path_of(network: Network) -> Path:
@@ -38,7 +38,7 @@ def path_of(network: Network) -> Path:
     return measured_path(cache_dir(), network.signature())
 
 
-def own_rules() -> tuple[Rule, ...]:
+def own_rules() -> tuple[Override, ...]:
     """The user's word in this process. Raises PlanError for a wrong text."""
     return parse_override(os.environ.get(PLANS_VARIABLE, ""))
 
@@ -53,14 +53,14 @@ def own_choices(network: Network) -> bytes:
     return json.dumps([str(path), table, os.environ.get(PLANS_VARIABLE, "")]).encode()
 
 
-def choices_in(told: bytes, network: Network) -> Choices:
+def choices_in(told: bytes, network: Network) -> AlgorithmChoices:
     """What rank 0 has handed out. Raises PlanError, on all ranks, for texts that are wrong."""
     path, table, plans = json.loads(told)
     rows = parse_measured(table, network.signature(), f"{path} of rank 0") if table else ()
-    return Choices(rows, parse_override(plans))
+    return AlgorithmChoices(rows, parse_override(plans))
 
 
-def keep(network: Network, rows: Iterable[Row]) -> Path:
+def keep(network: Network, rows: Iterable[Measurement]) -> Path:
     """Add measured times to the table, for the groups that are made from now on; gives its path.
 
     Raises PlanError for a table that is damaged, OSError where it cannot be written.

@@ -8,18 +8,18 @@ from math import log2
 from pathlib import Path
 from statistics import median
 
-from stack.comm.choose.measured import Row
+from stack.comm.choose.measured import Measurement
 from stack.comm.choose.network import Network
-from stack.comm.choose.override import DEVICE, ENGINE, PLAN_FILE, Rule
+from stack.comm.choose.override import DEVICE, ENGINE, PLAN_FILE, Override
 from stack.comm.choose.predict import Element, predict
 from stack.comm.plan.check import Proof, check
-from stack.comm.plan.check_order import Order, order_of
+from stack.comm.plan.check_order import StepOrder, order_of
 from stack.comm.plan.error import PlanError
 from stack.comm.plan.generate.request import Request
 from stack.comm.plan.generate.table import ALGORITHMS, CUTTING, HIERARCHICAL, build
 from stack.comm.plan.go_on import GoOn, always
 from stack.comm.plan.program import (
-    Place,
+    ChunkPlace,
     PlanKind,
     Program,
     even_lengths,
@@ -62,7 +62,7 @@ class Option:
     measured: bool
 
 
-class Chooser:
+class AlgorithmChooser:
     """Chooses programs for the calls of one group, and keeps those that it made.
 
     Ranks choose the same if they have equal networks, rows and rules. Sizes are rounded down to a
@@ -72,8 +72,8 @@ class Chooser:
     def __init__(
         self,
         network: Network,
-        rows: Iterable[Row] = (),
-        rules: Sequence[Rule] = (),
+        rows: Iterable[Measurement] = (),
+        rules: Sequence[Override] = (),
         go_on: GoOn = always,
     ) -> None:
         """`go_on` is asked at every step of every program that a choice looks at."""
@@ -85,7 +85,7 @@ class Chooser:
         self._seconds: dict[tuple[str, Demand], float] = {}
         self._chosen: dict[Demand, str] = {}
         self._proofs: dict[int, Proof] = {}  # by id of programs that are kept
-        self._orders: dict[int, Order] = {}
+        self._orders: dict[int, StepOrder] = {}
 
     def choose(self, call: Demand) -> Program:
         """The program for a call, proved. Raises PlanError for a rule that does not fit it."""
@@ -115,7 +115,7 @@ class Chooser:
         ]
         return sorted(found, key=lambda o: (o.seconds, o.algorithm))
 
-    def _rule(self, call: Demand) -> Rule | None:
+    def _rule(self, call: Demand) -> Override | None:
         return next((r for r in self._rules if r.holds(call.kind, call.nbytes)), None)
 
     def _candidates(self, call: Demand) -> list[str]:
@@ -153,7 +153,7 @@ class Chooser:
         if key not in self._seconds:
             program = self._program(name, call)
             # Equal extents, so that the longest place of a rank has the call's bytes
-            ranks, places = range(program.size), (Place.INPUT, Place.OUTPUT)
+            ranks, places = range(program.size), (ChunkPlace.INPUT, ChunkPlace.OUTPUT)
             most = max(len(extents(program, r, p)) for r in ranks for p in places)
             count = -(-call.nbytes // (call.element.nbytes * max(most, 1)))
             lengths = even_lengths(program.kind, program.size, count)

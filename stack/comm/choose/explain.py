@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stack.comm.choose.chooser import Chooser, Demand, Option
+from stack.comm.choose.chooser import AlgorithmChooser, Demand, Option
 from stack.comm.choose.predict import Element
 from stack.comm.plan.program import PlanKind
 
@@ -12,7 +12,7 @@ SIZES = tuple(1 << exponent for exponent in range(3, 28, 4))
 
 
 def explain(
-    chooser: Chooser, kind: PlanKind, element: Element, sizes: Iterable[int] = SIZES
+    chooser: AlgorithmChooser, kind: PlanKind, element: Element, sizes: Iterable[int] = SIZES
 ) -> str:
     """A line for each size: what runs, and the microseconds of each algorithm, in its best cut.
 

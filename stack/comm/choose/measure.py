@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from statistics import median
 
-from stack.comm.choose.chooser import Chooser, Demand
-from stack.comm.choose.measured import Row
+from stack.comm.choose.chooser import AlgorithmChooser, Demand
+from stack.comm.choose.measured import Measurement
 from stack.comm.plan.program import Program
 
 Run = Callable[[Program, Demand], float]
@@ -14,20 +14,24 @@ Run = Callable[[Program, Demand], float]
 
 
 def measure(
-    chooser: Chooser, calls: Iterable[Demand], run: Run, tries: int = 9, candidates: int = 4
-) -> tuple[Row, ...]:
+    chooser: AlgorithmChooser,
+    calls: Iterable[Demand],
+    run: Run,
+    tries: int = 9,
+    candidates: int = 4,
+) -> tuple[Measurement, ...]:
     """The median times of the options of each call that the model holds for the fastest.
 
     All ranks call it with equal choosers, and run the same programs in the same order. Tries of the
     programs of a call take turns, so that a disturbance meets all of them, after one that does not
     count.
     """
-    rows: list[Row] = []
+    rows: list[Measurement] = []
     for call in calls:
         names = [option.algorithm for option in chooser.options(call)[:candidates]]
         programs = {name: chooser.program(name, call) for name in names}
         turns = [{name: run(programs[name], call) for name in names} for _ in range(tries + 1)]
         for name in names:
             seconds = median(turn[name] for turn in turns[1:])
-            rows.append(Row(call.kind, name, call.nbytes, seconds))
+            rows.append(Measurement(call.kind, name, call.nbytes, seconds))
     return tuple(rows)

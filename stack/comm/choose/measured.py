@@ -28,7 +28,7 @@ _ROW = re.compile(r"(\S+) (\S+) (\d{1,18}) (\d{1,18}(?:\.\d+)?(?:e[+-]?\d{1,3})?
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Measurement:
     """An algorithm, in the text of `chooser.Option`, took so many seconds for a call of
     `nbytes`, which are those of the longest vector that a rank gives or takes. The element type is
     not kept: rows of one type serve all."""
@@ -44,7 +44,7 @@ def measured_path(directory: Path, network: str) -> Path:
     return directory / "comm" / f"{network}.measured"
 
 
-def read_measured(path: Path, network: str) -> tuple[Row, ...]:
+def read_measured(path: Path, network: str) -> tuple[Measurement, ...]:
     """The rows of a file; () where there is none.
 
     All ranks of a group need the same rows, since they decide what runs: let one read them. Raises
@@ -57,7 +57,7 @@ def read_measured(path: Path, network: str) -> tuple[Row, ...]:
     return parse_measured(text, network, str(path))
 
 
-def parse_measured(text: str, network: str, where: str) -> tuple[Row, ...]:
+def parse_measured(text: str, network: str, where: str) -> tuple[Measurement, ...]:
     """The rows of a file's text. Raises PlanError that names `where` as `read_measured` does."""
     head, _, body = text.partition("\n")
     if head != f"{FORMAT} {_seal(body)}":
@@ -68,7 +68,7 @@ def parse_measured(text: str, network: str, where: str) -> tuple[Row, ...]:
     return tuple(_row(line, f"{where}, line {number}") for number, line in enumerate(lines, 3))
 
 
-def write_measured(path: Path, network: str, rows: Iterable[Row]) -> None:
+def write_measured(path: Path, network: str, rows: Iterable[Measurement]) -> None:
     """Put a table in its place, from one moment to the next. Raises OSError."""
     lines = [f"{r.kind.value} {r.algorithm} {r.nbytes} {r.seconds!r}" for r in rows]
     body = "\n".join([f"network {network}", *lines]) + "\n"
@@ -80,19 +80,19 @@ def write_measured(path: Path, network: str, rows: Iterable[Row]) -> None:
         os.close(folder)
 
 
-def merged(old: Iterable[Row], new: Iterable[Row]) -> tuple[Row, ...]:
+def merged(old: Iterable[Measurement], new: Iterable[Measurement]) -> tuple[Measurement, ...]:
     """The rows of both; the new ones replace those of the same kind, algorithm and size."""
     table = {(r.kind.value, r.algorithm, r.nbytes): r for r in (*old, *new)}
     return tuple(table[key] for key in sorted(table))
 
 
-def _row(line: str, where: str) -> Row:
+def _row(line: str, where: str) -> Measurement:
     """Raises PlanError: a seal says that nobody damaged a table, not that it was right."""
     match = _ROW.fullmatch(line)
     if match is None or match[1] not in KINDS:
         text = "it is '<kind> <algorithm> <bytes> <seconds>'; remove the file"
         raise PlanError(f"{where}: {line[:80]!r} is no row of a table of measured times: {text}")
-    return Row(KINDS[match[1]], match[2], int(match[3]), float(match[4]))
+    return Measurement(KINDS[match[1]], match[2], int(match[3]), float(match[4]))
 
 
 def _seal(body: str) -> str:

@@ -33,7 +33,7 @@ DEVICE, ENGINE = "device", "engine"
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class Override:
     """Calls of `kind` with start <= bytes < stop (None: no end) run `algorithm`."""
 
     kind: PlanKind
@@ -46,9 +46,9 @@ class Rule:
         return kind is self.kind and self.start <= nbytes and (not self.stop or nbytes < self.stop)
 
 
-def parse_override(text: str) -> tuple[Rule, ...]:
+def parse_override(text: str) -> tuple[Override, ...]:
     """The rules of a text. Raises PlanError that says which part is wrong and what it may be."""
-    rules: list[Rule] = []
+    rules: list[Override] = []
     for item in text.split():
         for rule in _rules(item):
             _refuse_overlap(rule, rules)
@@ -56,7 +56,7 @@ def parse_override(text: str) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def _rules(item: str) -> Iterator[Rule]:
+def _rules(item: str) -> Iterator[Override]:
     name, equals, parts = item.partition("=")
     kind = KINDS.get(name.replace("_", "-"))
     if kind is None or not equals:
@@ -66,17 +66,17 @@ def _rules(item: str) -> Iterator[Rule]:
         yield _rule(kind, part)
 
 
-def _rule(kind: PlanKind, part: str) -> Rule:
+def _rule(kind: PlanKind, part: str) -> Override:
     match = _RANGE.fullmatch(part)
     if match is None and ":" in part:
         raise PlanError(f"a range is FROM-TO such as 0-8K, or 8K- without an end; got {part!r}")
     if match is None:
-        return Rule(kind, _algorithm(kind, part))
+        return Override(kind, _algorithm(kind, part))
     start = int(match[2]) * _UNITS[match[3]]
     stop = int(match[4]) * _UNITS[match[5]] if match[4] else None
     if stop is not None and stop <= start:
         raise PlanError(f"the range of {part!r} ends before it begins")
-    return Rule(kind, _algorithm(kind, match[1]), start, stop)
+    return Override(kind, _algorithm(kind, match[1]), start, stop)
 
 
 def _algorithm(kind: PlanKind, name: str) -> str:
@@ -92,7 +92,7 @@ def _algorithm(kind: PlanKind, name: str) -> str:
     return f"{algorithm}/{int(cut)}" if slash and int(cut) > 1 else algorithm
 
 
-def _refuse_overlap(rule: Rule, others: list[Rule]) -> None:
+def _refuse_overlap(rule: Override, others: list[Override]) -> None:
     for other in others:
         if other.holds(rule.kind, rule.start) or rule.holds(other.kind, other.start):
             raise PlanError(

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from stack.comm.choose.network import Network
-from stack.comm.plan.check_order import Order
+from stack.comm.plan.check_order import StepOrder
 from stack.comm.plan.go_on import GoOn, always
-from stack.comm.plan.program import REDUCING, Op, Place, Program, Span, Step, offsets
+from stack.comm.plan.program import REDUCING, ChunkPlace, Op, Program, Span, Step, offsets
 
 Port = tuple[str, object]
 
@@ -33,7 +33,7 @@ class Element:
 
 def predict(
     program: Program,
-    order: Order,
+    order: StepOrder,
     lengths: Sequence[int],
     element: Element,
     network: Network,
@@ -51,12 +51,12 @@ class _Walk:
     """When each step ends, and when each processor and port is free again."""
 
     program: Program
-    order: Order
+    order: StepOrder
     lengths: Sequence[int]
     element: Element
     network: Network
     go_on: GoOn
-    starts: list[dict[Place, tuple[int, ...]]] = field(init=False)
+    starts: list[dict[ChunkPlace, tuple[int, ...]]] = field(init=False)
     ends: list[float] = field(init=False)
     processor: list[float] = field(init=False)
     beginning: list[float] = field(init=False)
@@ -71,7 +71,8 @@ class _Walk:
         self.processor = [0.0] * size
         self.beginning = [0.0] * size
         self.starts = [
-            {p: offsets(self.program, rank, p, self.lengths) for p in Place} for rank in range(size)
+            {p: offsets(self.program, rank, p, self.lengths) for p in ChunkPlace}
+            for rank in range(size)
         ]
 
     def run(self) -> float:
@@ -171,6 +172,6 @@ class _Walk:
 
     def _nbytes(self, rank: int, span: Span) -> int:
         of = self.starts[rank][span.place]
-        wide = self.program.kind in REDUCING and span.place is Place.SCRATCH
+        wide = self.program.kind in REDUCING and span.place is ChunkPlace.SCRATCH
         each = self.element.wide_nbytes if wide else self.element.nbytes
         return (of[span.start + span.count] - of[span.start]) * each if span.count else 0

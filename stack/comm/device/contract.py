@@ -28,12 +28,12 @@ from hal.core.values import (
 )
 from hal.core.wrappers.checks import shrunk
 from stack.comm import group as ranks
-from stack.comm.choose.override import ENGINE, Rule
+from stack.comm.choose.override import ENGINE, Override
 from stack.comm.device.group import DeviceGroup
 from stack.comm.store import Store
 
 FEATURES = frozenset({Feature.COLLECTIVES, Feature.GROUP_IPC})
-_RULES = tuple(Rule(kind, ENGINE) for kind in CollectiveKind)
+_RULES = tuple(Override(kind, ENGINE) for kind in CollectiveKind)
 
 
 class StackGroups:

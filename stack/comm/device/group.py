@@ -23,8 +23,8 @@ from hal.core.values import (
     Region,
     Waits,
 )
-from stack.comm.choose.override import DEVICE, Rule, parse_override
-from stack.comm.device.line import Line
+from stack.comm.choose.override import DEVICE, Override, parse_override
+from stack.comm.device.line import CallLine
 from stack.comm.device.meeting import meet
 from stack.comm.device.memory import is_open
 from stack.comm.device.own import Own, own_of, prefers_own
@@ -48,7 +48,9 @@ class DeviceGroup:
     ranks. While this lives, nobody else calls operations of `group`, which stays the caller's.
     """
 
-    def __init__(self, group: Group, device: Device, rules: Sequence[Rule] | None = None) -> None:
+    def __init__(
+        self, group: Group, device: Device, rules: Sequence[Override] | None = None
+    ) -> None:
         """All ranks of the group make theirs at once, with equal `rules`: the override; without
         them that of rank 0's environment. Raises what ends the group, PlanError for a text that
         is no override."""
@@ -59,10 +61,10 @@ class DeviceGroup:
         self._prefers_own = prefers_own(self.peers)
         needed = self._prefers_own or any(rule.algorithm == DEVICE for rule in self._rules)
         self._own = own_of(group, device, self.peers) if needed else None
-        self._line = Line(group, device, any(not peer.mapped for peer in self.peers))
-        self._messages: Line | None = None
+        self._line = CallLine(group, device, any(not peer.mapped for peer in self.peers))
+        self._messages: CallLine | None = None
         self._lock = threading.Lock()
-        self._newest: tuple[Own | Line, Point] | None = None
+        self._newest: tuple[Own | CallLine, Point] | None = None
         self._named: set[str] = set()
 
     @property
@@ -122,12 +124,12 @@ class DeviceGroup:
                 # With the lock held: messages and collectives do not wait for each other
                 if self._messages is None:
                     self._line.check_here()
-                    self._messages = Line(self.group, self.device, staged=False)
+                    self._messages = CallLine(self.group, self.device, staged=False)
                 return self._messages.start(call, dst, src, waits)
             way = self._line if elements is not None else self._way(call)
             if self._newest is not None and self._newest[0] is not way:
                 waits = (*waits, self._newest[1])
-            if isinstance(way, Line):
+            if isinstance(way, CallLine):
                 point = way.start(call, dst, src, waits, elements)
             else:
                 point = way.start(call, dst, src, waits)
@@ -172,7 +174,7 @@ class DeviceGroup:
         if call.dtype is DType.BOOL and call.reduce is ReduceKind.AVG:
             raise InvalidCall(f"{where}: there is no average of bools")
 
-    def _way(self, call: Collective) -> Own | Line:
+    def _way(self, call: Collective) -> Own | CallLine:
         """Who runs a call: the same on all ranks. A plugin's group need not compare names, so the
         first call of each goes by the engine; a plan that begins calls in another order is found
         out in its first run."""
@@ -213,7 +215,7 @@ class DeviceGroup:
             self._messages.leave(lambda: self._line.leave(last))
 
     @property
-    def _lines(self) -> list[Line]:
+    def _lines(self) -> list[CallLine]:
         """In the order in which they end."""
         return [line for line in (self._messages, self._line) if line is not None]
 

@@ -31,7 +31,7 @@ SLICE_S = 0.05
 IDLE_S = 1.0
 
 
-class Line:
+class CallLine:
     """Runs calls behind the points that they wait for, and reaches a point for each.
 
     Two host-driven timelines tie it to the device: the one counts the calls that are begun, so that

@@ -79,7 +79,7 @@ def native_of(call: Collective) -> NativeCall:
     )
 
 
-class Sums(dict[int, NativeCall]):
+class SumCalls(dict[int, NativeCall]):
     """The all-reduces by sum of an element type, by their count: `call_of` for the shortest way."""
 
     def __init__(self, dtype: int) -> None:

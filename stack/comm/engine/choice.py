@@ -7,7 +7,7 @@ from importlib import import_module
 
 from hal.core.errors import InvalidCall
 from stack.comm.engine.base import Engine
-from stack.comm.engine.meeting import Place, meet
+from stack.comm.engine.meeting import MeetingPlace, meet
 from stack.comm.engine.member import Member
 from stack.comm.store import Hold
 
@@ -16,7 +16,7 @@ NATIVE, MPI = "native", "mpi"
 
 
 def joined(
-    place: Place, rank: int, size: int, deadline_s: float
+    place: MeetingPlace, rank: int, size: int, deadline_s: float
 ) -> tuple[Engine, tuple[int, ...], Hold]:
     """This rank's membership, the lowest rank of each rank's host, and what this rank holds in the
     store.

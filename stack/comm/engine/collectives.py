@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hal.core.errors import InvalidCall
 from hal.core.values import Collective, CollectiveKind, ReduceKind
 from stack.comm.engine.base import ANYBODY, Engine
-from stack.comm.engine.call import NativeCall, Sums, call_of, native_of
+from stack.comm.engine.call import NativeCall, SumCalls, call_of, native_of
 from stack.comm.engine.codes import NUMPY, NUMPY_CODES, REDUCES, BitReduce, Reduce
 from stack.comm.engine.library import lib
 
@@ -21,7 +21,7 @@ Counts = Sequence[int]
 Result = TypeVar("Result")
 
 _SUM = ReduceKind.SUM
-_SUMS = {dtype: Sums(code) for dtype, code in NUMPY_CODES.items()}
+_SUMS = {dtype: SumCalls(code) for dtype, code in NUMPY_CODES.items()}
 
 
 class Collectives(ABC, Generic[Result]):

@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 
 from hal.core.errors import DeadlineExceeded, HalError, InvalidCall
-from stack.comm.choose.choices import Choices, choices_in, own_choices, own_rules
+from stack.comm.choose.choices import AlgorithmChoices, choices_in, own_choices, own_rules
 from stack.comm.choose.network import network_of_hosts
 from stack.comm.engine.links import VERSION, Card, Connections, Deadline, Links, Listeners
 from stack.comm.engine.segment import segment_of
@@ -51,12 +51,12 @@ class Met:
     hosts: tuple[int, ...]
     connections: Connections
     segment: int
-    choices: Choices
+    choices: AlgorithmChoices
     hold: Hold
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MeetingPlace:
     """Where the ranks of a group meet: a store, its address, and the group's key in it."""
 
     store: Store
@@ -68,12 +68,12 @@ class Place:
         """The part of the store that holds this group's keys alone."""
         return self.store.under(f"group/{len(self.key)}:{self.key}/")  # no key begins another one
 
-    def next(self, what: str) -> Place:
+    def next(self, what: str) -> MeetingPlace:
         """The place of a group that follows this one."""
-        return Place(self.store, self.address, f"{self.key}/{what}")
+        return MeetingPlace(self.store, self.address, f"{self.key}/{what}")
 
 
-def meet(place: Place, rank: int, size: int, deadline_s: float) -> Met:
+def meet(place: MeetingPlace, rank: int, size: int, deadline_s: float) -> Met:
     """Meet the other ranks.
 
     Raises DeadlineExceeded that names who is missing, InvalidCall when ranks disagree, PluginError
@@ -137,7 +137,7 @@ def _await_all(
             return
 
 
-def leave(place: Place, hold: Hold) -> None:
+def leave(place: MeetingPlace, hold: Hold) -> None:
     """Take this rank's keys out of the store, and behind the last rank all of the group's. Does not
     fail: keys go with their processes at the latest. Who goes on after a failure stays written
     there: a rank that was left out may come yet."""
@@ -254,11 +254,11 @@ class _Missing(DeadlineExceeded):
 
 def _choices(
     store: Store, hold: Hold, rank: int, hosts: tuple[int, ...], deadline: Deadline
-) -> Choices:
+) -> AlgorithmChoices:
     """What rank 0 knows of the network between several hosts. One host's ranks need no programs,
     but a word that nobody understands is an error there, too."""
     if len(set(hosts)) == 1:
-        return Choices(rules=own_rules())
+        return AlgorithmChoices(rules=own_rules())
     network = network_of_hosts(hosts)
     if rank == 0:
         hold.set("choices", own_choices(network), deadline.left_s)

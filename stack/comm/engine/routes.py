@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind
-from stack.comm.choose.choices import Choices
-from stack.comm.choose.chooser import Chooser, Demand
+from stack.comm.choose.choices import AlgorithmChoices
+from stack.comm.choose.chooser import AlgorithmChooser, Demand
 from stack.comm.choose.network import network_of_hosts
 from stack.comm.choose.predict import Element
 from stack.comm.engine.library import ffi
 from stack.comm.plan.check import check
 from stack.comm.plan.flat import flatten
 from stack.comm.plan.go_on import GoOn, always
-from stack.comm.plan.program import EXCHANGING, Place, Program, even_lengths, extents
+from stack.comm.plan.program import EXCHANGING, ChunkPlace, Program, even_lengths, extents
 
 Array = NDArray[Any]
 Kind = CollectiveKind
@@ -77,12 +77,14 @@ class Routes:
         self,
         rank: int,
         hosts: tuple[int, ...],
-        choices: Choices,
+        choices: AlgorithmChoices,
         go_on: GoOn,
     ) -> None:
         self._rank = rank
         self._size = len(hosts)
-        self._chooser = Chooser(network_of_hosts(hosts), choices.rows, choices.rules, go_on)
+        self._chooser = AlgorithmChooser(
+            network_of_hosts(hosts), choices.rows, choices.rules, go_on
+        )
         self._go_on = go_on
         # the last one used is last; a cached method would hold itself, and with that its group's
         # descriptors until the collector comes
@@ -128,7 +130,7 @@ class Proved:
             of = f"{program.size} ranks and kind {program.kind.value}"
             raise InvalidCall(f"a group of {self._size} cannot follow a program of {of}")
         if lengths is None:
-            parts = len(extents(program, self._rank, Place.INPUT))
+            parts = len(extents(program, self._rank, ChunkPlace.INPUT))
             lengths = even_lengths(program.kind, self._size, array.size // max(parts, 1))
         key = id(program), tuple(lengths)
         if key not in self._found:

@@ -8,13 +8,13 @@ import time
 from hal.core.errors import Failure, FailureKind, Scope
 from stack.comm.engine.base import Engine
 from stack.comm.engine.failures import PeerLost
-from stack.comm.engine.meeting import DECIDED, Place
+from stack.comm.engine.meeting import DECIDED, MeetingPlace
 from stack.comm.store import Store
 
 _PAUSE_S = 0.005
 
 
-def agree_who_is_left(place: Place, member: Engine) -> list[int]:
+def agree_who_is_left(place: MeetingPlace, member: Engine) -> list[int]:
     """The ranks of the next group, the same list on all of them.
 
     Every rank writes down that it is there and whom it has lost. Once everybody else is there, or

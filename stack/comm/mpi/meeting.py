@@ -7,7 +7,7 @@ import zlib
 
 from hal.core.errors import DeadlineExceeded, InvalidCall
 from stack.comm.engine.links import Deadline
-from stack.comm.engine.meeting import Place, say_met
+from stack.comm.engine.meeting import MeetingPlace, say_met
 from stack.comm.mpi.library import mpi
 from stack.comm.mpi.member import MpiMember
 from stack.comm.store import Hold, Store
@@ -16,7 +16,7 @@ _TAGS = 30_000
 
 
 def join(
-    place: Place, rank: int, size: int, deadline_s: float
+    place: MeetingPlace, rank: int, size: int, deadline_s: float
 ) -> tuple[MpiMember, tuple[int, ...], Hold]:
     """The membership, the lowest rank of each rank's host, and what this rank holds in the store.
 
@@ -34,7 +34,7 @@ def join(
 
 
 def _member(
-    place: Place, store: Store, hold: Hold, rank: int, size: int, deadline_s: float
+    place: MeetingPlace, store: Store, hold: Hold, rank: int, size: int, deadline_s: float
 ) -> tuple[MpiMember, tuple[int, ...]]:
     world = mpi().COMM_WORLD
     own = json.dumps([world.rank, world.size, mpi().Get_processor_name()])

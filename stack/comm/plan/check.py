@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hal.core.values import CollectiveKind
-from stack.comm.plan.check_order import Order, order_of
+from stack.comm.plan.check_order import StepOrder, order_of
 from stack.comm.plan.check_steps import check_header, check_steps
 from stack.comm.plan.check_values import SymbolicRun, ranks_of
 from stack.comm.plan.error import PlanError
@@ -36,7 +36,7 @@ def check(program: Program, go_on: GoOn = always) -> Proof:
     return Proof(run.wide)
 
 
-def _check_barrier(program: Program, order: Order) -> None:
+def _check_barrier(program: Program, order: StepOrder) -> None:
     """Raise unless every rank hears, through others too, from every other one."""
     heard = [1 << rank for rank in order.rank_of]
     arrived = [1 << rank for rank in range(program.size)]

@@ -13,7 +13,7 @@ from stack.comm.plan.text import print_span
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class StepOrder:
     """All steps of a program as nodes: step i of rank r is node `first[r] + i`.
 
     `partner` is the other end of a message, -1 for local steps. `nodes` lists every node once, so
@@ -43,7 +43,7 @@ class Order:
         return counts
 
 
-def order_of(program: Program, go_on: GoOn = always) -> Order:
+def order_of(program: Program, go_on: GoOn = always) -> StepOrder:
     """An order in which the steps can run although no message is kept in between.
 
     Raises PlanError for messages that do not fit together, and for steps that wait for one another.
@@ -65,7 +65,7 @@ def order_of(program: Program, go_on: GoOn = always) -> Order:
         followers[heads[earlier]].append(heads[later])
     go_on()
     every = tuple(map(tuple, followers))
-    ready = Order(tuple(first), tuple(partner), (), rank_of, tuple(heads), every)
+    ready = StepOrder(tuple(first), tuple(partner), (), rank_of, tuple(heads), every)
     return replace(ready, nodes=_sorted(program, ready))
 
 
@@ -140,7 +140,7 @@ def _edges(
         yield from pairwise(sends)
 
 
-def _sorted(program: Program, order: Order) -> tuple[int, ...]:
+def _sorted(program: Program, order: StepOrder) -> tuple[int, ...]:
     """Kahn's algorithm on steps, where a message is one node."""
     waiting = order.waiting()
     ready = [node for node, head in enumerate(order.head) if head == node and not waiting[node]]
@@ -156,7 +156,7 @@ def _sorted(program: Program, order: Order) -> tuple[int, ...]:
     return tuple(nodes)
 
 
-def _refuse_cycle(program: Program, order: Order, done: set[int]) -> None:
+def _refuse_cycle(program: Program, order: StepOrder, done: set[int]) -> None:
     """Raise for steps that wait for one another, with the ring of them."""
     stuck = {node for node in order.head if node not in done}
     waits_for = {later: node for node in stuck for later in order.followers[node] if later in stuck}

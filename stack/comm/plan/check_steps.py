@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from stack.comm.plan.error import PlanError
 from stack.comm.plan.go_on import GoOn
-from stack.comm.plan.memory import Memory, memory_of
+from stack.comm.plan.memory import RankMemory, memory_of
 from stack.comm.plan.program import (
     REDUCING,
+    ChunkPlace,
     Op,
-    Place,
     Program,
     Span,
     Step,
@@ -43,11 +43,11 @@ def check_header(program: Program) -> None:
             raise PlanError(f"scratch of block {wrong[0]}, there are {known} blocks", rank)
 
 
-def check_steps(program: Program, go_on: GoOn) -> list[Memory]:
+def check_steps(program: Program, go_on: GoOn) -> list[RankMemory]:
     """Raise PlanError for a step that cannot be done; gives the memory of each rank."""
     memories = [memory_of(program, rank) for rank in range(program.size)]
     for rank, steps in enumerate(program.steps):
-        sizes = {place: blocks(program, rank, place) for place in Place}
+        sizes = {place: blocks(program, rank, place) for place in ChunkPlace}
         for index, step in enumerate(steps):
             go_on()
             for reason, chunk in _faults(program, rank, index, step, sizes, memories[rank]):
@@ -60,8 +60,8 @@ def _faults(
     rank: int,
     index: int,
     step: Step,
-    sizes: dict[Place, tuple[int, ...]],
-    memory: Memory,
+    sizes: dict[ChunkPlace, tuple[int, ...]],
+    memory: RankMemory,
 ) -> Iterator[tuple[str, str]]:
     """What is wrong with a step: reason and chunk. The first fault may bring forth the others."""
     yield from _peer_faults(program, rank, step)
@@ -84,7 +84,7 @@ def _faults(
         known = len(sizes[span.place])
         if span.start < 0 or span.start + span.count > known:
             yield f"the place has {known} chunks on this rank", print_span(span)
-    if step.dst.count and step.dst.place is Place.INPUT:
+    if step.dst.count and step.dst.place is ChunkPlace.INPUT:
         yield "a step writes to the caller's source", print_span(step.dst)
     yield from _length_faults(
         spans, [sizes[span.place][span.start : span.start + span.count] for span in spans]
@@ -121,7 +121,7 @@ def _list(numbers: Sequence[int]) -> str:
     return " ".join(map(str, numbers)) or "none"
 
 
-def _smeared(dst: Span, src: Span, memory: Memory) -> bool:
+def _smeared(dst: Span, src: Span, memory: RankMemory) -> bool:
     """In place, in a kind whose OUTPUT overlaps INPUT anywhere: a step from one to the other."""
-    places = dst.place is Place.OUTPUT and src.place is Place.INPUT
+    places = dst.place is ChunkPlace.OUTPUT and src.place is ChunkPlace.INPUT
     return memory.smeared and places and dst.count > 0 and src.count > 0

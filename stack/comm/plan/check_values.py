@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stack.comm.plan.check_order import Order
+from stack.comm.plan.check_order import StepOrder
 from stack.comm.plan.error import PlanError
 from stack.comm.plan.go_on import GoOn
-from stack.comm.plan.memory import Memory
+from stack.comm.plan.memory import RankMemory
 from stack.comm.plan.program import (
     REDUCING,
+    ChunkPlace,
     Op,
-    Place,
     Program,
     Span,
     Step,
@@ -41,7 +41,7 @@ class _Term:
 
 
 @dataclass(slots=True)
-class _Cell:
+class _ChunkState:
     """A chunk's memory: what it holds, the node that wrote it, and the nodes that read it since, as
     bits."""
 
@@ -55,10 +55,10 @@ class SymbolicRun:
     """The symbolic run. `before[n]` is the set of nodes, as bits, that are over once n is."""
 
     program: Program
-    order: Order
-    memories: list[Memory]
+    order: StepOrder
+    memories: list[RankMemory]
     go_on: GoOn
-    cells: list[dict[int, _Cell]] = field(init=False)
+    cells: list[dict[int, _ChunkState]] = field(init=False)
     before: list[int] = field(init=False)
     given_reads: list[int] = field(init=False)
     clobbered: list[int] = field(init=False)
@@ -72,11 +72,11 @@ class SymbolicRun:
         self.given_reads = [0] * size
         self.clobbered = [-1] * size
         for rank, memory in enumerate(self.memories):
-            given = blocks(self.program, rank, Place.INPUT)
+            given = blocks(self.program, rank, ChunkPlace.INPUT)
             for cell, block in zip(
-                memory.cells(Span(Place.INPUT, 0, len(given))), given, strict=True
+                memory.cells(Span(ChunkPlace.INPUT, 0, len(given))), given, strict=True
             ):
-                self.cells[rank][cell] = _Cell(_Term(1 << rank, self._tree((rank, block))))
+                self.cells[rank][cell] = _ChunkState(_Term(1 << rank, self._tree((rank, block))))
 
     def _tree(self, key: object) -> int:
         return self.trees.setdefault(key, len(self.trees))
@@ -129,7 +129,7 @@ class SymbolicRun:
             self._ordered(node, rank, index, chunk, cell.writer, "reads", "writes")
             cell.readers |= 1 << node
             terms.append(cell.term)
-        if self.memories[rank].smeared and span.count and span.place is Place.INPUT:
+        if self.memories[rank].smeared and span.count and span.place is ChunkPlace.INPUT:
             # In place with overlap: INPUT is gone once OUTPUT was written
             writer = self.clobbered[rank]
             self._ordered(node, rank, index, span, writer, "reads", "overwrites in place")
@@ -144,11 +144,11 @@ class SymbolicRun:
         numbers = self.memories[rank].cells(span)
         for offset, (number, term) in enumerate(zip(numbers, terms, strict=True)):
             chunk = Span(span.place, span.start + offset)
-            cell = self.cells[rank].setdefault(number, _Cell())
+            cell = self.cells[rank].setdefault(number, _ChunkState())
             self._ordered(node, rank, index, chunk, cell.writer, "writes", "writes")
             self._after_readers(node, rank, index, chunk, cell.readers & ~(1 << node))
             cell.term, cell.writer, cell.readers = term, node, 0
-        if span.count and span.place is Place.OUTPUT:
+        if span.count and span.place is ChunkPlace.OUTPUT:
             if self.memories[rank].smeared:
                 self._after_readers(node, rank, index, span, self.given_reads[rank])
                 self.clobbered[rank] = max(self.clobbered[rank], node)
@@ -194,9 +194,9 @@ class SymbolicRun:
         """Raise PlanError unless OUTPUT of every rank holds what the kind promises."""
         trees: dict[int, tuple[int, int]] = {}
         for rank, memory in enumerate(self.memories):
-            wanted = blocks(self.program, rank, Place.OUTPUT)
-            for i, number in enumerate(memory.cells(Span(Place.OUTPUT, 0, len(wanted)))):
-                cell, chunk = self.cells[rank].get(number), print_span(Span(Place.OUTPUT, i))
+            wanted = blocks(self.program, rank, ChunkPlace.OUTPUT)
+            for i, number in enumerate(memory.cells(Span(ChunkPlace.OUTPUT, 0, len(wanted)))):
+                cell, chunk = self.cells[rank].get(number), print_span(Span(ChunkPlace.OUTPUT, i))
                 if cell is None or cell.term is None:
                     raise PlanError("nothing is written here", rank, chunk=chunk)
                 self._check_term(cell.term, rank, chunk)

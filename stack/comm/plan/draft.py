@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from stack.comm.plan.error import PlanError
 from stack.comm.plan.go_on import GoOn, always
-from stack.comm.plan.memory import Memory, memory_of
+from stack.comm.plan.memory import RankMemory, memory_of
 from stack.comm.plan.program import (
+    ChunkPlace,
     Op,
-    Place,
     PlanKind,
     Program,
     Span,
@@ -18,19 +18,19 @@ from stack.comm.plan.program import (
     blocks,
 )
 
-Chunk = tuple[Place, int]
+Chunk = tuple[ChunkPlace, int]
 """A place and the number of a chunk in it."""
 
 
 @dataclass(slots=True)
-class _Rank:
+class _RankDraft:
     """A rank's steps so far, and by cell the last step that wrote it and those that read it since.
 
     `before[i]` is the set of steps, as bits, that are complete before step i ends, itself too.
     """
 
-    memory: Memory
-    chunk_of: dict[tuple[Place, int], int]
+    memory: RankMemory
+    chunk_of: dict[tuple[ChunkPlace, int], int]
     scratch: list[int] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     before: list[int] = field(default_factory=list)
@@ -66,34 +66,34 @@ class Draft:
         self.size = size
         self.root = root
         self._go_on = go_on
-        self._ranks = [_Rank(memory_of(self.shape, r), self._chunks(r)) for r in range(size)]
+        self._ranks = [_RankDraft(memory_of(self.shape, r), self._chunks(r)) for r in range(size)]
 
-    def _chunks(self, rank: int) -> dict[tuple[Place, int], int]:
+    def _chunks(self, rank: int) -> dict[tuple[ChunkPlace, int], int]:
         """The chunk of INPUT and OUTPUT that is of each block."""
-        places = (Place.INPUT, Place.OUTPUT)
+        places = (ChunkPlace.INPUT, ChunkPlace.OUTPUT)
         return {(p, b): i for p in places for i, b in enumerate(blocks(self.shape, rank, p))}
 
     def given(self, rank: int, block: int) -> Chunk:
         """The chunk of INPUT that holds the block."""
-        return Place.INPUT, self._ranks[rank].chunk_of[Place.INPUT, block]
+        return ChunkPlace.INPUT, self._ranks[rank].chunk_of[ChunkPlace.INPUT, block]
 
     def result(self, rank: int, block: int) -> Chunk:
         """The chunk of OUTPUT for the block."""
-        return Place.OUTPUT, self._ranks[rank].chunk_of[Place.OUTPUT, block]
+        return ChunkPlace.OUTPUT, self._ranks[rank].chunk_of[ChunkPlace.OUTPUT, block]
 
     def has_result(self, rank: int, block: int) -> bool:
         """Whether the block is of the rank's OUTPUT."""
-        return (Place.OUTPUT, block) in self._ranks[rank].chunk_of
+        return (ChunkPlace.OUTPUT, block) in self._ranks[rank].chunk_of
 
     def scratch(self, rank: int, wanted: Sequence[int]) -> list[Chunk]:
         """New adjacent chunks of SCRATCH with the lengths of these blocks."""
         mine = self._ranks[rank].scratch
         mine.extend(wanted)
-        return [(Place.SCRATCH, i) for i in range(len(mine) - len(wanted), len(mine))]
+        return [(ChunkPlace.SCRATCH, i) for i in range(len(mine) - len(wanted), len(mine))]
 
     def block(self, rank: int, chunk: Chunk) -> int:
         """The block whose length the chunk has."""
-        if chunk[0] is Place.SCRATCH:
+        if chunk[0] is ChunkPlace.SCRATCH:
             return self._ranks[rank].scratch[chunk[1]]
         return blocks(self.shape, rank, chunk[0])[chunk[1]]
 
@@ -187,26 +187,31 @@ class Draft:
         for span in (step.src, step.other):
             for cell in mine.memory.cells(span):
                 mine.read.setdefault(cell, []).append(index)
-            if span.count and span.place is Place.INPUT and mine.memory.smeared:
+            if span.count and span.place is ChunkPlace.INPUT and mine.memory.smeared:
                 mine.given_reads.append(index)
         for cell in mine.memory.cells(step.dst):
             mine.written[cell] = index
             mine.read[cell] = []
-        if step.dst.count and step.dst.place is Place.OUTPUT:
+        if step.dst.count and step.dst.place is ChunkPlace.OUTPUT:
             mine.result_written = True
 
 
-def _waits(mine: _Rank, step: Step) -> set[int]:
+def _waits(mine: _RankDraft, step: Step) -> set[int]:
     """The steps that a new step has to wait for."""
     waits: set[int] = set()
     for span in (step.src, step.other):
-        if span.count and span.place is Place.INPUT and mine.memory.smeared and mine.result_written:
+        if (
+            span.count
+            and span.place is ChunkPlace.INPUT
+            and mine.memory.smeared
+            and mine.result_written
+        ):
             raise PlanError("a program reads INPUT after OUTPUT, the same memory, was written")
         waits.update(mine.written[c] for c in mine.memory.cells(span) if c in mine.written)
     for cell in mine.memory.cells(step.dst):
         waits.update(mine.read.get(cell, ()))
         waits.update([mine.written[cell]] if cell in mine.written else [])
-    if mine.memory.smeared and step.dst.count and step.dst.place is Place.OUTPUT:
+    if mine.memory.smeared and step.dst.count and step.dst.place is ChunkPlace.OUTPUT:
         waits.update(mine.given_reads)
     return waits
 

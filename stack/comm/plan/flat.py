@@ -10,7 +10,7 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from stack.comm.plan.program import REDUCING, Op, Place, Program, Span, Step, blocks, offsets
+from stack.comm.plan.program import REDUCING, ChunkPlace, Op, Program, Span, Step, blocks, offsets
 
 FIELDS = (
     "op",  # OPS.index(step.op)
@@ -31,7 +31,7 @@ FIELDS = (
 """The columns of `Flat.steps`. Operands that the operation does not have are (0, 0)."""
 
 OPS = (Op.SEND, Op.RECV, Op.RECV_REDUCE, Op.COPY, Op.REDUCE)
-PLACES = (Place.INPUT, Place.OUTPUT, Place.SCRATCH)
+PLACES = (ChunkPlace.INPUT, ChunkPlace.OUTPUT, ChunkPlace.SCRATCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,4 +127,4 @@ def _wide_messages(program: Program, rank: int) -> dict[tuple[bool, int], list[b
 def _sent(program: Program, sender: int, receiver: int) -> list[bool]:
     sends = (s for s in program.steps[sender] if s.op is Op.SEND and s.peer == receiver)
     reducing = program.kind in REDUCING
-    return [reducing and s.src.place is Place.SCRATCH for s in sends]
+    return [reducing and s.src.place is ChunkPlace.SCRATCH for s in sends]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hal.core.values import ReduceKind
 from stack.comm.plan.flat import FIELDS, OPS, PLACES, Flat, flatten
-from stack.comm.plan.program import REDUCING, Op, Place, Program, extents
+from stack.comm.plan.program import REDUCING, ChunkPlace, Op, Program, extents
 from stack.comm.plan.text import OPERANDS
 
 Array = NDArray[Any]
@@ -55,7 +55,7 @@ def interpret(
             active.append(at)
     if any(world.left):
         raise RuntimeError(f"{program.name} stopped with steps left: {world.left}")
-    return [places[Place.OUTPUT] for places in world.places]
+    return [places[ChunkPlace.OUTPUT] for places in world.places]
 
 
 At = tuple[int, int]
@@ -144,7 +144,7 @@ class _World:
         writer = self._writer(at)
         row, src = self.rows[writer[0]][writer[1]], self._operand(at, "src")
         if at != writer:
-            wanted = self.accumulator if row["wide"] else self.places[0][Place.OUTPUT].dtype
+            wanted = self.accumulator if row["wide"] else self.places[0][ChunkPlace.OUTPUT].dtype
             if src.dtype != wanted or src.size != row["count"]:
                 raise RuntimeError(f"message of {src.size} {src.dtype} for {row}")
         match OPS[row["op"]]:
@@ -203,26 +203,30 @@ def _places(
     flat: Flat,
     wide: np.dtype[Any],
     lengths: Sequence[int],
-) -> dict[Place, Array]:
+) -> dict[ChunkPlace, Array]:
     """A rank's memory. What nobody has written yet is spoilt, so that reading it shows."""
     takes, gives, scratch = flat.places
     if given.shape != (takes,):
         raise ValueError(f"rank {rank} takes {takes} elements, got an array of {given.shape}")
-    own = {Place.SCRATCH: np.full(scratch, SPOILT).astype(wide)}
+    own = {ChunkPlace.SCRATCH: np.full(scratch, SPOILT).astype(wide)}
     if not program.in_place or not (takes and gives):
         gone = np.full(gives, SPOILT).astype(given.dtype)
-        return {**own, Place.INPUT: given.copy(), Place.OUTPUT: gone}
+        return {**own, ChunkPlace.INPUT: given.copy(), ChunkPlace.OUTPUT: gone}
     memory = np.full(max(takes, gives), SPOILT).astype(given.dtype)
     first = _first_shared(program, rank, lengths)
     starts = (first, 0) if takes <= gives else (0, first)
     source = memory[starts[0] : starts[0] + takes]
     source[:] = given
-    return {**own, Place.INPUT: source, Place.OUTPUT: memory[starts[1] : starts[1] + gives]}
+    return {
+        **own,
+        ChunkPlace.INPUT: source,
+        ChunkPlace.OUTPUT: memory[starts[1] : starts[1] + gives],
+    }
 
 
 def _first_shared(program: Program, rank: int, lengths: Sequence[int]) -> int:
     """Where the shorter place begins in the longer one, in elements."""
-    sides = [extents(program, rank, place) for place in (Place.INPUT, Place.OUTPUT)]
+    sides = [extents(program, rank, place) for place in (ChunkPlace.INPUT, ChunkPlace.OUTPUT)]
     short, long = sorted(sides, key=len)
     if short == long or len(short) == len(long):
         return 0

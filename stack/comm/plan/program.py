@@ -68,7 +68,7 @@ SCATTERING = (CollectiveKind.REDUCE_SCATTER, CollectiveKind.SCATTER)
 EXCHANGING = (CollectiveKind.ALL_TO_ALL, CollectiveKind.ALL_TO_ALL_V)
 
 
-class Place(Enum):
+class ChunkPlace(Enum):
     """Where a chunk lies: the caller's source, the caller's destination, memory of the engine."""
 
     INPUT = "in"
@@ -80,12 +80,12 @@ class Place(Enum):
 class Span:
     """Chunks [start, start + count) of a place; `count` may be 0."""
 
-    place: Place
+    place: ChunkPlace
     start: int
     count: int = 1
 
 
-NOTHING = Span(Place.INPUT, 0, 0)
+NOTHING = Span(ChunkPlace.INPUT, 0, 0)
 """The span of an operand that a step does not have, and of a message that only carries order."""
 
 
@@ -158,10 +158,10 @@ def block_length(length: int, pieces: int, piece: int) -> int:
     return length // pieces + (piece < length % pieces)
 
 
-def extents(program: Program, rank: int, place: Place) -> tuple[int, ...]:
+def extents(program: Program, rank: int, place: ChunkPlace) -> tuple[int, ...]:
     """The extents that make up INPUT or OUTPUT of a rank, in order; () for a place not in use."""
     kind, size = program.kind, program.size
-    given = place is Place.INPUT
+    given = place is ChunkPlace.INPUT
     if kind in EXCHANGING:
         return tuple(rank * size + i if given else i * size + rank for i in range(size))
     if kind in (*GATHERING, *SCATTERING):
@@ -188,15 +188,17 @@ def _blocks(kind: PlanKind, size: int, pieces: int, which: tuple[int, ...]) -> t
     return tuple(extent * pieces + piece for extent in which for piece in range(pieces))
 
 
-def blocks(program: Program, rank: int, place: Place) -> tuple[int, ...]:
+def blocks(program: Program, rank: int, place: ChunkPlace) -> tuple[int, ...]:
     """The block of every chunk of a rank's place, in the order in which they lie in memory."""
-    if place is Place.SCRATCH:
+    if place is ChunkPlace.SCRATCH:
         return program.scratch[rank]
     which = extents(program, rank, place)
     return _blocks(program.kind, program.size, program.pieces, which)
 
 
-def offsets(program: Program, rank: int, place: Place, lengths: Sequence[int]) -> tuple[int, ...]:
+def offsets(
+    program: Program, rank: int, place: ChunkPlace, lengths: Sequence[int]
+) -> tuple[int, ...]:
     """Where the chunks of a place begin, in elements; one number more than chunks, the last one is
     the length of the place. `lengths` are those of the extents, `even_lengths` for equal ones."""
     pieces = program.pieces
@@ -211,6 +213,6 @@ def shared_chunks(program: Program, rank: int) -> dict[int, int]:
     same memory; {} for EXCHANGING kinds, whose OUTPUT overlaps INPUT anywhere."""
     if program.kind in EXCHANGING:
         return {}
-    place_of = {b: i for i, b in enumerate(blocks(program, rank, Place.OUTPUT))}
-    given = enumerate(blocks(program, rank, Place.INPUT))
+    place_of = {b: i for i, b in enumerate(blocks(program, rank, ChunkPlace.OUTPUT))}
+    given = enumerate(blocks(program, rank, ChunkPlace.INPUT))
     return {i: place_of[b] for i, b in given if b in place_of}

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from hal.core.values import CollectiveKind
 from stack.comm.plan.error import PlanError
-from stack.comm.plan.program import Op, Place, PlanKind, PointKind, Program, Span, Step
+from stack.comm.plan.program import ChunkPlace, Op, PlanKind, PointKind, Program, Span, Step
 
 OPERANDS: Mapping[Op, tuple[str, ...]] = {
     Op.SEND: ("src",),
@@ -204,4 +204,4 @@ def _span(word: str) -> Span:
     count = _number("a chunk", match[3]) - start if match[3] else 1
     if count < 1:
         raise PlanError(f"{word} has no chunk")
-    return Span(Place(match[1]), start, count)
+    return Span(ChunkPlace(match[1]), start, count)

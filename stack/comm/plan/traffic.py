@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stack.comm.plan.program import REDUCING, Op, Place, Program, offsets
+from stack.comm.plan.program import REDUCING, ChunkPlace, Op, Program, offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ def traffic(
     """
     found: dict[tuple[int, int], list[int]] = {}
     for rank, steps in enumerate(program.steps):
-        starts = {place: offsets(program, rank, place, lengths) for place in Place}
+        starts = {place: offsets(program, rank, place, lengths) for place in ChunkPlace}
         for step in steps:
             if step.op is Op.SEND:
                 src, of = step.src, starts[step.src.place]
-                wide = program.kind in REDUCING and src.place is Place.SCRATCH
+                wide = program.kind in REDUCING and src.place is ChunkPlace.SCRATCH
                 each = (wide_nbytes or nbytes) if wide else nbytes
                 total = found.setdefault((rank, step.peer), [0, 0])
                 total[0] += 1

@@ -104,7 +104,7 @@ class Lease:
             self._link.close()
 
 
-class _Held:
+class _HeldKeys:
     """What this process holds in one store: keys, on the connection of one lease."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class _Held:
                     lease.release()
 
 
-_HELD: defaultdict[tuple[str, str], _Held] = defaultdict(_Held)
+_HELD: defaultdict[tuple[str, str], _HeldKeys] = defaultdict(_HeldKeys)
 """By address and token."""
 os.register_at_fork(after_in_child=_HELD.clear)
 

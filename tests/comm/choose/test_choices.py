@@ -4,13 +4,13 @@ import pytest
 
 from hal.core.values import CollectiveKind as Kind
 from stack.comm.choose.choices import PLANS_VARIABLE, choices_in, keep, own_choices, path_of
-from stack.comm.choose.measured import Row
+from stack.comm.choose.measured import Measurement
 from stack.comm.choose.network import network_of_hosts
 from stack.comm.plan.error import PlanError
 from tests.comm.engine.crew import crews
 
 NETWORK = network_of_hosts((0, 1))
-ROW = Row(Kind.ALL_REDUCE, "ring", 64, 1e-3)
+ROW = Measurement(Kind.ALL_REDUCE, "ring", 64, 1e-3)
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def test_rows_that_are_kept_are_handed_out():
     assert choices_in(own_choices(NETWORK), NETWORK).rows == ()
     path = keep(NETWORK, [ROW])
     assert path == path_of(NETWORK)
-    slower = Row(Kind.ALL_REDUCE, "ring", 64, 2e-3)
+    slower = Measurement(Kind.ALL_REDUCE, "ring", 64, 2e-3)
     keep(NETWORK, [slower])
     assert choices_in(own_choices(NETWORK), NETWORK).rows == (slower,)
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hal.core.values import CollectiveKind as Kind
-from stack.comm.choose.chooser import Chooser, Demand
+from stack.comm.choose.chooser import AlgorithmChooser, Demand
 from stack.comm.choose.explain import explain
-from stack.comm.choose.measured import Row
+from stack.comm.choose.measured import Measurement
 from stack.comm.choose.network import Wire
 from stack.comm.choose.override import parse_override
 from stack.comm.plan.check import check
@@ -26,7 +26,7 @@ def call(kind=Kind.ALL_REDUCE, nbytes=LARGE, **wishes):
 
 
 def test_few_turns_for_few_bytes_and_few_bytes_for_many():
-    chooser = Chooser(network(4, overhead_s=1e-6, added=4e9))
+    chooser = AlgorithmChooser(network(4, overhead_s=1e-6, added=4e9))
     assert chooser.algorithm(call(nbytes=SMALL)) == "recursive-doubling"
     assert chooser.algorithm(call()).startswith("ring/")
     assert chooser.algorithm(call(Kind.ALL_TO_ALL, nbytes=SMALL)) == "direct"
@@ -34,23 +34,24 @@ def test_few_turns_for_few_bytes_and_few_bytes_for_many():
 
 
 def test_who_runs_a_call_is_no_algorithm():
-    free = Chooser(network(4)).algorithm(call())
+    free = AlgorithmChooser(network(4)).algorithm(call())
     for who in ("device", "engine"):
         assert (
-            Chooser(network(4), (), parse_override(f"all_reduce={who}")).algorithm(call()) == free
+            AlgorithmChooser(network(4), (), parse_override(f"all_reduce={who}")).algorithm(call())
+            == free
         )
 
 
 def test_levels_are_chosen_where_hosts_are_far_apart():
-    chooser = Chooser(network(8, bandwidth=1e11, hosts=4, between=Wire(1e-5, 1e9)))
+    chooser = AlgorithmChooser(network(8, bandwidth=1e11, hosts=4, between=Wire(1e-5, 1e9)))
     wish = call(nbytes=1 << 16)
     assert chooser.algorithm(wish) == "hierarchical"
-    assert "hierarchical" not in {o.algorithm for o in Chooser(network(4)).options(wish)}
+    assert "hierarchical" not in {o.algorithm for o in AlgorithmChooser(network(4)).options(wish)}
 
 
 def test_every_kind_gets_a_right_program():
     for net in (network(1), network(2), network(6, hosts=2)):
-        chooser = Chooser(net)
+        chooser = AlgorithmChooser(net)
         for kind in (*Kind, PointKind.SEND_RECV):
             for in_place in (False, True):
                 last = net.size - 1
@@ -62,7 +63,7 @@ def test_every_kind_gets_a_right_program():
 
 
 def test_a_program_is_made_once():
-    chooser = Chooser(network(4))
+    chooser = AlgorithmChooser(network(4))
     assert chooser.choose(call(nbytes=5000)) is chooser.choose(call(nbytes=6000))
 
 
@@ -84,7 +85,7 @@ class Patience:
 
 def test_a_choice_asks_at_every_step_of_making_predicting_and_proving():
     patience = Patience(10**9)
-    program = Chooser(network(4), go_on=patience).choose(call())
+    program = AlgorithmChooser(network(4), go_on=patience).choose(call())
     assert 10**9 - patience.left > 4 * sum(map(len, program.steps))
 
 
@@ -92,9 +93,9 @@ def test_a_choice_asks_at_every_step_of_making_predicting_and_proving():
 @given(st.integers(0, 99))
 def test_a_choice_that_was_given_up_anywhere_is_made_later(percent):
     free = Patience(10**9)
-    wanted = Chooser(network(3), go_on=free).choose(call(nbytes=SMALL))
+    wanted = AlgorithmChooser(network(3), go_on=free).choose(call(nbytes=SMALL))
     patience = Patience((10**9 - free.left) * percent // 100)
-    chooser = Chooser(network(3), go_on=patience)
+    chooser = AlgorithmChooser(network(3), go_on=patience)
     with pytest.raises(Enough):
         chooser.choose(call(nbytes=SMALL))
     patience.left = 10**9
@@ -102,7 +103,7 @@ def test_a_choice_that_was_given_up_anywhere_is_made_later(percent):
 
 
 def test_narrow_types_get_programs_that_keep_sums_wide():
-    chooser = Chooser(network(3))
+    chooser = AlgorithmChooser(network(3))
     for nbytes in (SMALL, LARGE):
         assert check(chooser.choose(call(nbytes=nbytes, element=HALF))).wide
 
@@ -110,13 +111,13 @@ def test_narrow_types_get_programs_that_keep_sums_wide():
 def test_a_measurement_decides_near_its_size():
     """What was measured slow is not chosen; what was not measured is as far off as the rest."""
     net = network(4, added=4e9)
-    plain = Chooser(net)
+    plain = AlgorithmChooser(net)
     before = plain.algorithm(call())
     options = {o.algorithm: o for o in plain.options(call())}
     assert not any(o.measured for o in options.values())
-    slow = Row(Kind.ALL_REDUCE, before, LARGE, 100 * options[before].predicted_s)
-    fine = Row(Kind.ALL_REDUCE, "double-tree", LARGE, options["double-tree"].predicted_s)
-    chooser = Chooser(net, [slow, fine])
+    slow = Measurement(Kind.ALL_REDUCE, before, LARGE, 100 * options[before].predicted_s)
+    fine = Measurement(Kind.ALL_REDUCE, "double-tree", LARGE, options["double-tree"].predicted_s)
+    chooser = AlgorithmChooser(net, [slow, fine])
     found = {o.algorithm: o for o in chooser.options(call())}
     assert found[before].seconds == pytest.approx(slow.seconds)
     assert found["double-tree"].seconds == pytest.approx(fine.seconds)
@@ -128,16 +129,18 @@ def test_a_measurement_decides_near_its_size():
 
 def test_between_two_measurements_the_ratio_changes_evenly():
     net = network(2)
-    plain = {n: Chooser(net).options(call(nbytes=n)) for n in (1 << 10, 1 << 20)}
+    plain = {n: AlgorithmChooser(net).options(call(nbytes=n)) for n in (1 << 10, 1 << 20)}
     ring = {n: next(o for o in plain[n] if o.algorithm == "ring").predicted_s for n in plain}
     rows = [
-        Row(Kind.ALL_REDUCE, "ring", 1 << 10, 2 * ring[1 << 10]),
-        Row(Kind.ALL_REDUCE, "ring", 1 << 20, 4 * ring[1 << 20]),
+        Measurement(Kind.ALL_REDUCE, "ring", 1 << 10, 2 * ring[1 << 10]),
+        Measurement(Kind.ALL_REDUCE, "ring", 1 << 20, 4 * ring[1 << 20]),
     ]
     ratios = {}
     for nbytes in (8, 1 << 10, 1 << 15, 1 << 20, 1 << 24):
         option = next(
-            o for o in Chooser(net, rows).options(call(nbytes=nbytes)) if o.algorithm == "ring"
+            o
+            for o in AlgorithmChooser(net, rows).options(call(nbytes=nbytes))
+            if o.algorithm == "ring"
         )
         ratios[nbytes] = option.seconds / option.predicted_s
     assert list(ratios.values()) == pytest.approx([2, 2, 3, 4, 4], rel=1e-3)
@@ -145,20 +148,20 @@ def test_between_two_measurements_the_ratio_changes_evenly():
 
 def test_a_rule_decides_for_its_sizes():
     rules = parse_override("all_reduce=direct:0-1K;double_tree/2:1K-2K")
-    chooser = Chooser(network(4), rules=rules)
+    chooser = AlgorithmChooser(network(4), rules=rules)
     assert chooser.algorithm(call(nbytes=1023)) == "direct"
     assert chooser.choose(call(nbytes=1023)).name == "direct"
     assert chooser.choose(call(nbytes=1024)).pieces == 4
-    free = Chooser(network(4)).algorithm(call(nbytes=2048))
+    free = AlgorithmChooser(network(4)).algorithm(call(nbytes=2048))
     assert chooser.algorithm(call(nbytes=2048)) == free
     assert chooser.choose(call(nbytes=1024, in_place=True)).in_place
 
 
 def test_a_user_brings_a_program(tmp_path):
     path = tmp_path / "mine.plan"
-    mine = replace(Chooser(network(3)).choose(call(nbytes=SMALL)), name="mine")
+    mine = replace(AlgorithmChooser(network(3)).choose(call(nbytes=SMALL)), name="mine")
     path.write_text(print_program(mine))
-    chooser = Chooser(network(3), rules=parse_override(f"all_reduce={path}:0-1K"))
+    chooser = AlgorithmChooser(network(3), rules=parse_override(f"all_reduce={path}:0-1K"))
     assert chooser.choose(call(nbytes=SMALL)) == mine
     assert chooser.choose(call()).name != "mine"
     with pytest.raises(
@@ -169,9 +172,9 @@ def test_a_user_brings_a_program(tmp_path):
 
 def test_a_wrong_program_of_a_user_is_refused_when_it_is_first_wanted(tmp_path):
     path = tmp_path / "mine.plan"
-    text = print_program(Chooser(network(2)).choose(call(Kind.BROADCAST, nbytes=SMALL)))
+    text = print_program(AlgorithmChooser(network(2)).choose(call(Kind.BROADCAST, nbytes=SMALL)))
     path.write_text(text.replace("copy out[0] in[0]", "copy out[0] out[0]"))
-    chooser = Chooser(network(2), rules=parse_override(f"broadcast={path}"))
+    chooser = AlgorithmChooser(network(2), rules=parse_override(f"broadcast={path}"))
     with pytest.raises(PlanError, match="rank 0, step 0, out\\[0\\]: it reads and writes the same"):
         chooser.choose(call(Kind.BROADCAST))
 
@@ -179,8 +182,8 @@ def test_a_wrong_program_of_a_user_is_refused_when_it_is_first_wanted(tmp_path):
 def test_a_program_that_rounds_partial_sums_is_refused_for_narrow_types(tmp_path):
     path = tmp_path / "mine.plan"
     rules = parse_override("all_reduce=ring")
-    path.write_text(print_program(Chooser(network(4), rules=rules).choose(call())))
-    chooser = Chooser(network(4), rules=parse_override(f"all_reduce={path}"))
+    path.write_text(print_program(AlgorithmChooser(network(4), rules=rules).choose(call())))
+    chooser = AlgorithmChooser(network(4), rules=parse_override(f"all_reduce={path}"))
     assert chooser.choose(call()).name == "ring"
     with pytest.raises(PlanError, match="rounds sums to the element type before they are finished"):
         chooser.choose(call(element=HALF))
@@ -188,7 +191,7 @@ def test_a_program_that_rounds_partial_sums_is_refused_for_narrow_types(tmp_path
 
 def test_the_table_of_predictions(golden):
     net = network(4, overhead_s=1e-6, added=4e9)
-    rows = [Row(Kind.ALL_REDUCE, "direct", 1 << 12, 1e-4)]
-    chooser = Chooser(net, rows, parse_override("all_reduce=double_tree:1M-"))
+    rows = [Measurement(Kind.ALL_REDUCE, "direct", 1 << 12, 1e-4)]
+    chooser = AlgorithmChooser(net, rows, parse_override("all_reduce=double_tree:1M-"))
     text = explain(chooser, Kind.ALL_REDUCE, FLOAT, [8, 1 << 12, 1 << 20])
     golden("comm/explain.txt", text)

@@ -3,7 +3,7 @@
 import pytest
 
 from hal.core.values import CollectiveKind as Kind
-from stack.comm.choose.chooser import Chooser, Demand
+from stack.comm.choose.chooser import AlgorithmChooser, Demand
 from stack.comm.choose.measure import measure
 from stack.comm.choose.predict import predict
 from stack.comm.plan.check_order import order_of
@@ -24,12 +24,12 @@ def run(program, call):
 
 def test_what_was_measured_is_what_is_chosen():
     call = Demand(Kind.ALL_REDUCE, 1 << 16, FLOAT)
-    model = Chooser(BELIEVED)
+    model = AlgorithmChooser(BELIEVED)
     best = min(model.options(call), key=lambda o: run(model.program(o.algorithm, call), call))
     assert best.algorithm != model.algorithm(call)
     rows = measure(model, [call], run, tries=1, candidates=100)
     assert {row.algorithm for row in rows} == {o.algorithm for o in model.options(call)}
-    assert Chooser(BELIEVED, rows).algorithm(call) == best.algorithm
+    assert AlgorithmChooser(BELIEVED, rows).algorithm(call) == best.algorithm
 
 
 def test_tries_take_turns_and_the_first_does_not_count():
@@ -40,7 +40,7 @@ def test_tries_take_turns_and_the_first_does_not_count():
         ran.append(program.name)
         return next(seconds)
 
-    chooser = Chooser(BELIEVED)
+    chooser = AlgorithmChooser(BELIEVED)
     rows = measure(chooser, [call], clock, tries=3, candidates=2)
     fastest = [option.algorithm for option in chooser.options(call)[:2]]
     assert ran == fastest * 4
@@ -53,4 +53,4 @@ def test_a_program_that_fails_is_not_hidden():
         raise OSError(f"{program.name} of {call.nbytes} bytes")
 
     with pytest.raises(OSError, match="of 8 bytes"):
-        measure(Chooser(BELIEVED), [Demand(Kind.ALL_REDUCE, 8, FLOAT)], fail)
+        measure(AlgorithmChooser(BELIEVED), [Demand(Kind.ALL_REDUCE, 8, FLOAT)], fail)

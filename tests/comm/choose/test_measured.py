@@ -7,7 +7,7 @@ import pytest
 from hal.core.values import CollectiveKind as Kind
 from stack.comm.choose.measured import (
     FORMAT,
-    Row,
+    Measurement,
     measured_path,
     merged,
     read_measured,
@@ -16,8 +16,8 @@ from stack.comm.choose.measured import (
 from stack.comm.plan.error import PlanError
 
 ROWS = (
-    Row(Kind.ALL_REDUCE, "ring/4", 1 << 20, 0.1 + 0.2),
-    Row(Kind.BROADCAST, "binomial", 0, 1e-6),
+    Measurement(Kind.ALL_REDUCE, "ring/4", 1 << 20, 0.1 + 0.2),
+    Measurement(Kind.BROADCAST, "binomial", 0, 1e-6),
 )
 
 
@@ -81,6 +81,6 @@ def test_a_table_of_another_network_is_refused(tmp_path):
 
 
 def test_new_rows_replace_old_ones():
-    faster = Row(Kind.ALL_REDUCE, "ring/4", 1 << 20, 0.1)
-    other = Row(Kind.ALL_REDUCE, "ring/4", 1 << 21, 0.2)
+    faster = Measurement(Kind.ALL_REDUCE, "ring/4", 1 << 20, 0.1)
+    other = Measurement(Kind.ALL_REDUCE, "ring/4", 1 << 21, 0.2)
     assert merged(ROWS, [other, faster]) == (faster, other, ROWS[1])

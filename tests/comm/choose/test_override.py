@@ -3,7 +3,7 @@
 import pytest
 
 from hal.core.values import CollectiveKind as Kind
-from stack.comm.choose.override import Rule, parse_override
+from stack.comm.choose.override import Override, parse_override
 from stack.comm.plan.error import PlanError
 from stack.comm.plan.program import PointKind
 
@@ -11,28 +11,28 @@ from stack.comm.plan.program import PointKind
 def test_rules():
     text = "all_reduce=recursive_doubling:0-8K;ring/4:8K-  all-to-all=bruck:512-1M send_recv=direct"
     assert parse_override(text) == (
-        Rule(Kind.ALL_REDUCE, "recursive-doubling", 0, 8192),
-        Rule(Kind.ALL_REDUCE, "ring/4", 8192, None),
-        Rule(Kind.ALL_TO_ALL, "bruck", 512, 1 << 20),
-        Rule(PointKind.SEND_RECV, "direct"),
+        Override(Kind.ALL_REDUCE, "recursive-doubling", 0, 8192),
+        Override(Kind.ALL_REDUCE, "ring/4", 8192, None),
+        Override(Kind.ALL_TO_ALL, "bruck", 512, 1 << 20),
+        Override(PointKind.SEND_RECV, "direct"),
     )
     assert parse_override("") == ()
     assert parse_override("broadcast=my_own.plan:1G-") == (
-        Rule(Kind.BROADCAST, "my_own.plan", 1 << 30),
+        Override(Kind.BROADCAST, "my_own.plan", 1 << 30),
     )
     assert parse_override("broadcast=device:0-1K;engine:1K-") == (
-        Rule(Kind.BROADCAST, "device", 0, 1024),
-        Rule(Kind.BROADCAST, "engine", 1024),
+        Override(Kind.BROADCAST, "device", 0, 1024),
+        Override(Kind.BROADCAST, "engine", 1024),
     )
-    assert parse_override("all_gather=ring/1") == (Rule(Kind.ALL_GATHER, "ring"),)
+    assert parse_override("all_gather=ring/1") == (Override(Kind.ALL_GATHER, "ring"),)
 
 
 def test_a_rule_holds_from_its_start_to_before_its_end():
-    rule = Rule(Kind.BROADCAST, "direct", 8, 16)
+    rule = Override(Kind.BROADCAST, "direct", 8, 16)
     held = [n for n in (7, 8, 15, 16) if rule.holds(Kind.BROADCAST, n)]
     assert held == [8, 15]
     assert not rule.holds(Kind.REDUCE, 8)
-    assert Rule(Kind.REDUCE, "direct").holds(Kind.REDUCE, 1 << 40)
+    assert Override(Kind.REDUCE, "direct").holds(Kind.REDUCE, 1 << 40)
 
 
 WRONG = [

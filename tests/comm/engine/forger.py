@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from stack.comm.engine.library import lib
-from stack.comm.engine.meeting import Place, meet
+from stack.comm.engine.meeting import MeetingPlace, meet
 from stack.comm.group import Group
 from stack.comm.store import Store, StoreServer
 from tests.comm.engine.crew import BOOT, TOKEN, several_hosts
@@ -98,7 +98,7 @@ def forged(deadline_s=20.0):
 
         def forge():
             BOOT.host.number = 1
-            met = meet(Place(store, address, "forged"), 1, 2, deadline_s)
+            met = meet(MeetingPlace(store, address, "forged"), 1, 2, deadline_s)
             os.close(met.segment)
             return Forger(met)
 

@@ -11,7 +11,7 @@ import pytest
 
 from hal.core.errors import DeadlineExceeded, InvalidCall
 from stack.comm.engine.links import Deadline, Links, Listeners
-from stack.comm.engine.meeting import Place, _cards, meet, take_place, values
+from stack.comm.engine.meeting import MeetingPlace, _cards, meet, take_place, values
 from stack.comm.group import Group
 from stack.comm.store import Store
 from tests.comm.engine.crew import crews
@@ -119,7 +119,7 @@ def test_a_rank_that_has_met_waits_for_one_that_another_rank_still_awaits():
     """Rank 2 has reached rank 0, and then stops. Were rank 0 to go on alone, it would miss what
     rank 1 says at every heartbeat only once it has met rank 2, too."""
     with crews(1) as [crew], ThreadPoolExecutor(2) as pool:
-        place = Place(crew.store, crew.address, "two-of-three")
+        place = MeetingPlace(crew.store, crew.address, "two-of-three")
         meetings = [pool.submit(meet, place, rank, 3, 2.0) for rank in (0, 1)]
         late, table = Deadline(WAIT_S), place.table
         listeners = Listeners(table, crew.address, 2, 3)
@@ -140,7 +140,7 @@ def test_a_rank_that_has_met_waits_for_one_that_another_rank_still_awaits():
 def test_a_rank_that_gives_up_a_little_later_is_not_named():
     """Rank 1 reaches rank 0, which is stopped, later than rank 2 misses what rank 1 would say."""
     with crews(1) as [crew], ThreadPoolExecutor(1) as pool:
-        place = Place(crew.store, crew.address, "two-wait-for-one")
+        place = MeetingPlace(crew.store, crew.address, "two-wait-for-one")
         table, late = place.table, Deadline(WAIT_S)
         held = [table.hold() for _ in range(2)]
         listeners = [Listeners(table, crew.address, rank, 3) for rank in range(2)]
@@ -162,7 +162,7 @@ def test_a_rank_that_gives_up_a_little_later_is_not_named():
 
 def test_a_rank_that_has_gone_before_the_hosts_memory_comes_is_named():
     with crews(1) as [crew], ThreadPoolExecutor(1) as pool:
-        place = Place(crew.store, crew.address, "gone-before-memory")
+        place = MeetingPlace(crew.store, crew.address, "gone-before-memory")
         table, late = place.table, Deadline(WAIT_S)
         meeting = pool.submit(meet, place, 0, 2, WAIT_S)
         listeners, hold = Listeners(table, crew.address, 1, 2), table.hold()

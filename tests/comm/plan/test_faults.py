@@ -8,7 +8,7 @@ import pytest
 from hal.core.values import CollectiveKind
 from stack.comm.plan.check import check
 from stack.comm.plan.error import PlanError
-from stack.comm.plan.program import Op, Place, Span, Step
+from stack.comm.plan.program import ChunkPlace, Op, Span, Step
 from stack.comm.plan.text import KINDS, parse_program
 from tests.comm.plan.faults import BARRIER, CHAIN, EVERYONE, EXCHANGE, FAULTS, SHARED, SWAP, TWO
 
@@ -32,7 +32,7 @@ def test_a_fault_is_refused_where_it_is(fault):
 
 def test_operands_that_an_operation_does_not_have_are_refused():
     program = parse_program(TWO)
-    bad = Step(Op.SEND, 1, dst=Span(Place.OUTPUT, 0), src=Span(Place.INPUT, 0))
+    bad = Step(Op.SEND, 1, dst=Span(ChunkPlace.OUTPUT, 0), src=Span(ChunkPlace.INPUT, 0))
     steps = ((bad, *program.steps[0][1:]), program.steps[1])
     with pytest.raises(PlanError, match="rank 0, step 0: a send has no operand 'dst'"):
         check(replace(program, steps=steps))

@@ -19,7 +19,7 @@ from stack.comm.plan.program import (
     GATHERING,
     REDUCING,
     SCATTERING,
-    Place,
+    ChunkPlace,
     PointKind,
     extent_count,
     extents,
@@ -95,7 +95,7 @@ def test_any_call_gives_what_numpy_gives(call):
     name, request, lengths, dtype, reduce, seed = call
     program, rng = build(name, request), np.random.default_rng(seed)
     check(program)
-    given_extents = [extents(program, r, Place.INPUT) for r in range(request.size)]
+    given_extents = [extents(program, r, ChunkPlace.INPUT) for r in range(request.size)]
     parts = [[values(rng, dtype, lengths[e]) for e in these] for these in given_extents]
     inputs = [np.concatenate([*p, np.zeros(0, dtype)]).astype(dtype) for p in parts]
     kept = [i.copy() for i in inputs]
@@ -107,7 +107,7 @@ def test_any_call_gives_what_numpy_gives(call):
             by_extent[extent].append(part)
     wanted = truth(request, by_extent, dtype, reduce)
     for rank, output in enumerate(outputs):
-        mine = [wanted[e] for e in extents(program, rank, Place.OUTPUT)]
+        mine = [wanted[e] for e in extents(program, rank, ChunkPlace.OUTPUT)]
         want = np.concatenate([*mine, np.zeros(0, dtype)]).astype(dtype)
         assert output.tobytes() == want.tobytes(), rank
     assert all(map(np.array_equal, inputs, kept))
@@ -120,7 +120,9 @@ def test_the_extents_are_those_of_the_contract():
     for kind in (*Kind, PointKind.SEND_RECV):
         program = build("direct", Request(kind, n, root, 2)) if kind is not Kind.BARRIER else None
         for rank in range(n) if program else ():
-            takes, gives = (len(extents(program, rank, p)) for p in (Place.INPUT, Place.OUTPUT))
+            takes, gives = (
+                len(extents(program, rank, p)) for p in (ChunkPlace.INPUT, ChunkPlace.OUTPUT)
+            )
             unused = kind in (Kind.BROADCAST, Kind.SCATTER, PointKind.SEND_RECV) and rank != root
             assert takes == (0 if unused else n if kind in takes_all else 1), kind
             unused = kind in (Kind.REDUCE, Kind.GATHER) and rank != root

@@ -16,8 +16,8 @@ from stack.comm.plan.generate.table import build
 from stack.comm.plan.interpret import interpret
 from stack.comm.plan.program import (
     REDUCING,
+    ChunkPlace,
     Op,
-    Place,
     Program,
     Span,
     block_length,
@@ -43,7 +43,7 @@ def changed(program: Program, chance: random.Random) -> Program:
             steps[index] = replace(step, after=tuple(a for a in step.after if a != lost))
         case 1:
             operand = chance.choice(["dst", "src"])
-            span = Span(chance.choice(list(Place)), chance.randrange(4), chance.randint(1, 2))
+            span = Span(chance.choice(list(ChunkPlace)), chance.randrange(4), chance.randint(1, 2))
             steps[index] = replace(step, **{operand: span})
         case 2:
             steps[index] = replace(step, final=not step.final)
@@ -74,9 +74,11 @@ def values(program: Program, lengths) -> tuple[list[np.ndarray], list[np.ndarray
     total = sum(100**rank for rank in range(program.size))
     ranks = range(program.size)
     given = [
-        of(r, Place.INPUT, lambda b, r=r: (100**r if reducing else 1) * (b + 1)) for r in ranks
+        of(r, ChunkPlace.INPUT, lambda b, r=r: (100**r if reducing else 1) * (b + 1)) for r in ranks
     ]
-    wanted = [of(r, Place.OUTPUT, lambda b: (total if reducing else 1) * (b + 1)) for r in ranks]
+    wanted = [
+        of(r, ChunkPlace.OUTPUT, lambda b: (total if reducing else 1) * (b + 1)) for r in ranks
+    ]
     return given, wanted
 
 

@@ -12,7 +12,7 @@ from stack.comm.plan.error import PlanError
 from stack.comm.plan.flat import FIELDS, OPS, PLACES, flatten
 from stack.comm.plan.generate.request import Request
 from stack.comm.plan.generate.table import build
-from stack.comm.plan.program import Op, Place
+from stack.comm.plan.program import ChunkPlace, Op
 from stack.comm.plan.text import load_program, parse_program
 from tests.comm.plan.faults import CHAIN, SWAP, TWO
 
@@ -71,7 +71,7 @@ def test_a_flat_program_has_elements_for_chunks():
         (2, 0, 3, 2),
         (2, 1, 3, 0),
     ]
-    assert {PLACES[s["dst_place"]] for s in receives} == {Place.OUTPUT}
+    assert {PLACES[s["dst_place"]] for s in receives} == {ChunkPlace.OUTPUT}
     last = steps[-2]
     waits = flat.after[last["after_start"] : last["after_stop"]].tolist()
     assert program.steps[0][-2].after == tuple(waits)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hal.core.values import CollectiveKind
 from stack.comm.plan.draft import Chunk, Draft
 from stack.comm.plan.generate.request import Request, draft
-from stack.comm.plan.program import Place, Program, blocks
+from stack.comm.plan.program import ChunkPlace, Program, blocks
 
 Source = tuple[int, Sequence[Chunk]]
 """A rank and the chunks in which it holds its part of a sum."""
@@ -48,7 +48,7 @@ def add_up(
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PartialSum:
     """A sum of some blocks: the ranks that have a part of it, the first of which adds them up; its
     memory for partial sums and for the sum; and whether that is final."""
 
@@ -59,7 +59,7 @@ class Job:
     final: bool
 
 
-def add_in_turns(made: Draft, jobs: Sequence[Job]) -> None:
+def add_in_turns(made: Draft, jobs: Sequence[PartialSum]) -> None:
     """Do several sums at once: each in the order of its ranks, and in turn k the k-th part of each,
     so that the parts of one turn come from different ranks."""
     for turn in range(1, max(len(job.ranks) for job in jobs)):
@@ -116,7 +116,9 @@ def _sum_in_turns(made: Draft, request: Request, part: int) -> None:
         ranks = [(owner - i) % size for i in range(size)]
         put = [made.result(owner, block)]
         room = made.scratch(owner, [block]) if request.wide and size > 2 else put
-        jobs.append(Job(ranks, [[made.given(r, block)] for r in ranks], room, put, final=True))
+        jobs.append(
+            PartialSum(ranks, [[made.given(r, block)] for r in ranks], room, put, final=True)
+        )
     add_in_turns(made, jobs)
 
 
@@ -190,7 +192,7 @@ def sources(made: Draft, request: Request) -> Held:
     held: Held = []
     exchange = request.kind in (CollectiveKind.ALL_TO_ALL, CollectiveKind.ALL_TO_ALL_V)
     for rank in range(request.size):
-        wanted = blocks(made.shape, rank, Place.INPUT)
+        wanted = blocks(made.shape, rank, ChunkPlace.INPUT)
         given = [made.given(rank, b) for b in wanted]
         if exchange and request.in_place:
             aside = made.scratch(rank, wanted)
@@ -202,7 +204,7 @@ def sources(made: Draft, request: Request) -> Held:
 
 def _hand(made: Draft, held: Held, source: int, dest: int) -> None:
     """Move from rank to rank, or inside one, what the one has and the other wants."""
-    wanted = blocks(made.shape, dest, Place.OUTPUT)
+    wanted = blocks(made.shape, dest, ChunkPlace.OUTPUT)
     moved = [b for b in wanted if b in held[source]]
     taken, put = [held[source][b] for b in moved], [made.result(dest, b) for b in moved]
     if source == dest:

@@ -11,7 +11,7 @@ from itertools import groupby
 from math import prod
 
 from stack.comm.plan.draft import Draft
-from stack.comm.plan.generate.direct import Job, add_in_turns
+from stack.comm.plan.generate.direct import PartialSum, add_in_turns
 from stack.comm.plan.generate.levels import Node, nodes, tree_of, widths
 from stack.comm.plan.generate.request import Partials, Request, draft
 from stack.comm.plan.program import Program
@@ -64,11 +64,11 @@ def holder(node: Node, block: int, wide: list[int]) -> int:
     return holder(node.children[digit * len(node.children) // width], block, wide)
 
 
-def _job(sums: Partials, share: Share, final: bool) -> Job:
+def _job(sums: Partials, share: Share, final: bool) -> PartialSum:
     ranks, blocks = share
     parts = [sums.at(rank, blocks) for rank in ranks]
     room = sums.room(ranks[0], blocks)
-    return Job(ranks, parts, room, sums.room(ranks[0], blocks, final), final)
+    return PartialSum(ranks, parts, room, sums.room(ranks[0], blocks, final), final)
 
 
 def _hand_back(made: Draft, shares: list[Share]) -> None:

@@ -20,7 +20,7 @@ from stack.comm.plan.generate import (
     trees,
 )
 from stack.comm.plan.generate.request import Generator, Request, draft
-from stack.comm.plan.program import REDUCING, Place, PlanKind, PointKind, Program, blocks
+from stack.comm.plan.program import REDUCING, ChunkPlace, PlanKind, PointKind, Program, blocks
 
 Kind = CollectiveKind
 
@@ -113,7 +113,7 @@ def build(algorithm: str, request: Request) -> Program:
         # Among one rank: the output is the input
         made = draft(algorithm, request, 1)
         shape = made.shape
-        wanted = blocks(shape, 0, Place.OUTPUT)
+        wanted = blocks(shape, 0, ChunkPlace.OUTPUT)
         given, put = [made.given(0, b) for b in wanted], [made.result(0, b) for b in wanted]
         if wanted and shape.in_place and not made.same(0, given[0], put[0]):
             aside = made.scratch(0, wanted)
