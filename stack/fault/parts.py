@@ -101,7 +101,10 @@ class Parts:
             lacking = [p for p in learned if p.grad is None]
             if lacking:
                 raise InvalidCall(f"{len(lacking)} parameters have no gradient of the loss")
-            return [value.detach(), *(_flat(home) for home in homes)]
+            sums = [value.detach(), *(_flat(home) for home in homes)]
+            for p in learned:
+                p.grad = None
+            return sums
 
         def finish(*sums: Tensor) -> Tensor:
             value, *flats = (self._mean_of(t) for t in sums)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from stack.framework.errors import TracingError
 from stack.framework.flags import Flags
 from stack.framework.flat import homes
 from stack.framework.request import Inlining
-from stack.framework.spread import Source, divided
+from stack.framework.spread import GradientOf, Source, divided
 from stack.framework.tensor import Tensor
 from stack.framework.tree import Spec, flatten
 from stack.framework.within import Need
@@ -38,11 +38,13 @@ class CallNeed:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A traced function as a plan. Its outputs are the function's tensors, then the states' new
-    values, then what it computes for other ranks alone.
+    """A traced function as a plan. Its outputs are the function's tensors, then new gradients, then
+    the new values of states and of gradients, then what it computes for other ranks alone.
 
-    `states` are the cells that the function changes; their arrays are updated in place. `flags` is
-    what must hold of leaves from outside, `needs` what of the arguments' values.
+    `states` are the cells that the function changes; their arrays are updated in place, and so are
+    the gradients of the tensors in `gathered`, which are inputs of these numbers. `gradients` are
+    the tensors that get another gradient: the output of that number, this tensor, or none. `flags`
+    is what must hold of leaves from outside, `needs` what of the arguments' values.
     """
 
     plan: Plan | Bound
@@ -52,6 +54,8 @@ class Captured:
     results: Spec
     result_count: int
     flags: Flags
+    gradients: tuple[tuple[Tensor, int | Tensor | None], ...] = ()
+    gathered: tuple[tuple[Tensor, int], ...] = ()
     needs: tuple[CallNeed, ...] = ()
     sizes: Mapping[str, float] = field(default_factory=dict)
     """What the symbols of its sizes are in this call."""
@@ -120,21 +124,39 @@ def _captured(
     tensors, results = flatten(result, lambda x: isinstance(x, Tensor))
     outputs = [_lowered(inline, t.node, trace) for t in tensors]
     updates, states = [], []
+    gradients: list[tuple[Tensor, int | Tensor | None]] = []
+    for t, gradient in _gradients(trace):
+        if gradient is None or gradient.serial < trace.born:
+            gradients.append((t, gradient))
+        else:
+            gradients.append((t, len(outputs)))
+            outputs.append(_lowered(inline, gradient.node, trace))
     for cell, old in _states(trace):
         new, target = _lowered(inline, cell.node, trace), inline.add_input(old)
         if new is not target:
             updates.append((len(outputs), inline.inputs.index(old)))
             outputs.append(new)
             states.append(cell)
+    gathered = []
+    for t, (stand_in, leaf) in trace.given.items():
+        if trace.gradients[t] is stand_in and stand_in.node is not leaf:
+            new, target = _lowered(inline, stand_in.node, trace), inline.add_input(leaf)
+            if new is not target:
+                gathered.append((t, inline.inputs.index(leaf)))
+                updates.append((len(outputs), gathered[-1][1]))
+                outputs.append(new)
     outputs += [_lowered(inline, effect.node, trace) for effect in trace.effects]
     sources: list[Source] = []
+    holders = {leaf: GradientOf(t) for t, (_, leaf) in trace.given.items()}
     for leaf in inline.inputs:
-        if leaf in store.arguments:
+        if leaf in holders:
+            sources.append(holders[leaf])
+        elif leaf in store.arguments:
             sources.append(nodes.index(leaf))
         else:
             owner = older_owner(leaf, trace)
             sources.append(store.arrays[leaf] if owner is None else owner)
-    cells = [*given, *(s for s in sources if isinstance(s, Cell)), *tensors]
+    cells = [*given, *(c for s in sources if (c := cell_of(s)) is not None), *tensors]
     device = common_device(cells) if cells else default_device()
     inputs = tuple(inline.add_input(leaf) for leaf in inline.inputs)
     request = GraphRequest(tuple(outputs), inputs, tuple(updates), facts)
@@ -150,8 +172,40 @@ def _captured(
             if n.known or n.source.op == "arange" or n.source in nodes
         ]
     )
-    counts = results, len(tensors)
-    return Captured(plan, device, tuple(sources), tuple(states), *counts, flags, needs)
+    return Captured(
+        plan,
+        device,
+        tuple(sources),
+        tuple(states),
+        results,
+        len(tensors),
+        flags,
+        tuple(gradients),
+        tuple(gathered),
+        needs,
+    )
+
+
+def cell_of(source: Source) -> Cell | None:
+    """The cell with a source's value now; None for arguments, constants, and gradients that are
+    not there."""
+    if not isinstance(source, GradientOf):
+        return source if isinstance(source, Cell) else None
+    assert isinstance(source.tensor, Tensor), "only tensors have gradients"
+    return source.tensor.grad
+
+
+def _gradients(trace: Trace) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """The tensors that the function gives another gradient, or none. One that began anew within the
+    function and that an optimizer has used there is not kept: memory for it would be all that
+    the next call needs of it."""
+    for t, gradient in trace.gradients.items():
+        if t in trace.given and gradient is trace.given[t][0]:
+            continue
+        was_read = (t, "grad_type") in trace.flags
+        if was_read and gradient is None and t not in trace.given:
+            continue
+        yield t, None if t in trace.used and not was_read else gradient
 
 
 def _call_need(need: Need, arguments: list[Node], facts: Facts | None) -> CallNeed:
@@ -166,9 +220,12 @@ class _Kept:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
+        self._given = {leaf for _, leaf in trace.given.values()}
 
     def __contains__(self, leaf: object) -> bool:
-        return isinstance(leaf, Node) and older_owner(leaf, self.trace) is not None
+        if not isinstance(leaf, Node):
+            return False
+        return leaf in self._given or older_owner(leaf, self.trace) is not None
 
 
 def older_owner(leaf: Node, trace: Trace) -> Cell | None:
@@ -209,12 +266,7 @@ def _states(trace: Trace) -> list[tuple[Cell, Node]]:
 
 
 def _forget(trace: Trace) -> None:
-    """Take away the values of tensors that the trace left behind, and the gradients that it
-    gathered."""
-    for reference in list(owners.values()):
-        cell = reference()
-        if isinstance(cell, Tensor) and cell.grad is not None and cell.grad.serial > trace.born:
-            cell.grad = None
+    """Take away the values of tensors that the trace left behind."""
     for cell in [c for c in list(unsettled.values()) if c.serial > trace.born]:
         become(cell, store.argument(cell.node.type, trace.function))
         unsettled.pop(cell.serial, None)

@@ -166,6 +166,10 @@ class Trace:
     objects, by the object and the attribute. `effects` are values that the function computes for
     others, whether it returns them or not. `needs` are what it needs of its arguments' values,
     as `within.Need`.
+
+    `gradients` are those of older tensors as the function leaves them, where it read or gave one;
+    `given` what stands for those that it read, with the leaf that this began with. `used` are the
+    tensors whose gradients an optimizer's step has taken.
     """
 
     function: str
@@ -175,6 +179,9 @@ class Trace:
     flags: dict[tuple[object, str], object] = field(default_factory=dict)
     effects: list[Cell] = field(default_factory=list)
     needs: list[Any] = field(default_factory=list)
+    gradients: dict[Any, Any] = field(default_factory=dict)
+    given: dict[Any, tuple[Any, Node]] = field(default_factory=dict)
+    used: set[Any] = field(default_factory=set)
 
     def note_flag(self, cell: Cell, name: str) -> None:
         """Remember an attribute of an older leaf before the function changes that."""

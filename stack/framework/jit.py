@@ -15,14 +15,15 @@ import numpy as np
 from hal.tile.node import Node, Type
 from stack.compiler.program import GraphRequest
 from stack.framework import mode, store
-from stack.framework.capture import Argument, Captured, capture
-from stack.framework.cell import Cell, become, traces, unsettled
+from stack.framework.capture import Argument, Captured, capture, cell_of
+from stack.framework.cell import Cell, become, rebind, traces, unsettled
 from stack.framework.devices import default_device, engine
 from stack.framework.errors import TensorError, where_called
 from stack.framework.host import host_array
 from stack.framework.kinds import GENERALS, Call, GeneralTrace, Kind, Row, Symbols
 from stack.framework.realize import array_of, compute, isolate, realize
 from stack.framework.request import depends
+from stack.framework.spread import GradientOf
 from stack.framework.tensor import Tensor
 from stack.framework.tree import flatten, unflatten
 from stack.framework.within import Values, forget, values_of
@@ -52,9 +53,10 @@ def jit(function: Any = None, *, dynamic: bool | None = None) -> Any:
     may change from call to call; everything else is part of the plan, as are shapes, element types
     and which tensors from outside require gradients: another value is traced anew. The function's
     Python runs only when it is traced. Tensors from outside that it reads are read at each call,
-    and those that it changes in place are updated in place; gradients that it gathers and does not
-    use up are dropped. Within the function values
-    cannot be read. It returns tensors in nested tuples, lists and dicts.
+    and those that it changes in place are updated in place. Gradients that it gathers are kept, or
+    added to those that are there; but for one that it began anew (by `zero_grad`) and that an
+    optimizer's step in it has used: then there is none. Within the function values cannot be read.
+    It returns tensors in nested tuples, lists and dicts.
 
     Plans live as long as their function, which keeps those of the last PLANS kinds of arguments: a
     kind that was not seen for longer is traced anew.
@@ -257,18 +259,36 @@ def _run(captured: Captured, given: Sequence[Any]) -> Any:
     store.settle()
     if captured.needs:
         _check_values(captured, given)
-    cells = [s for s in captured.sources if isinstance(s, Cell)]
+    gathered = [t.grad for t, _ in captured.gathered if t.grad is not None]
+    for gradient in gathered:
+        if gradient.link is None and not gradient.owns:
+            rebind(gradient, gradient.node)  # so that no other tensor has its array
+    cells = [c for s in captured.sources if (c := cell_of(s)) is not None and c.link is None]
     if any(c.node not in store.arrays for c in cells):
         realize(*cells)
         isolate(c for c in cells if c.node not in store.arrays)
-    written = {c.node for c in captured.states}
+    written = {c.node for c in (*captured.states, *gathered) if c.link is None}
     if written:
         _protect(written)
         forget(written)
     arrays = [_array(source, given, captured, written) for source in captured.sources]
-    results = captured.plan.run(arrays)[: captured.result_count]
+    outputs = captured.plan.run(arrays)
+    _give_gradients(captured, outputs, arrays)
+    results = outputs[: captured.result_count]
     tensors = [Tensor(store.holding(a), captured.device, owns=True) for a in results]
     return unflatten(captured.results, iter(tensors))
+
+
+def _give_gradients(captured: Captured, outputs: Sequence[Any], arrays: Sequence[Any]) -> None:
+    """Leave the gradients as the function does."""
+    for t, new in captured.gradients:
+        if isinstance(new, int):
+            t.grad = Tensor(store.holding(outputs[new]), captured.device, owns=True)
+        else:
+            t.grad = new
+    for t, at in captured.gathered:
+        if t.grad is not None and t.grad.link is not None:  # its memory is another tensor's
+            rebind(t.grad, store.holding(arrays[at]))
 
 
 def _check_values(captured: Captured, given: Sequence[Any]) -> None:
@@ -303,6 +323,12 @@ def _protect(written: set[Node]) -> None:
 
 
 def _array(source: Any, given: Sequence[Any], captured: Captured, written: set[Node]) -> Any:
+    if isinstance(source, GradientOf):
+        held = cell_of(source)
+        assert held is not None, "the plan is for tensors that have a gradient"
+        if held.link is not None or depends([held.node], written - {held.node}):
+            return compute([held.node], captured.device)[0]
+        return store.arrays.get(held.node) or array_of(held)
     if isinstance(source, Cell):
         return store.arrays[source.node]
     if not isinstance(source, int):

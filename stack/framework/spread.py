@@ -7,6 +7,7 @@ that are captured with it are divided among the ranks, and nothing else can read
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from hal.core.errors import InvalidCall
@@ -15,9 +16,17 @@ from stack.framework.cell import Cell
 from stack.framework.errors import TracingError
 from stack.runtime.array import Array
 
-Source = int | Cell | Array
+
+@dataclass(frozen=True, eq=False, slots=True)
+class GradientOf:
+    """The gradient that a tensor has at a call."""
+
+    tensor: Cell
+
+
+Source = int | Cell | GradientOf | Array
 """Where an input of a captured plan comes from at each call: the argument of that number, a cell, a
-constant."""
+tensor's gradient, a constant."""
 
 
 class Division(Protocol):

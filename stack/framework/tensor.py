@@ -18,7 +18,7 @@ from typing import Any, overload
 import numpy as np
 
 from hal.core.dtypes import DType
-from hal.tile.node import Node
+from hal.tile.node import Node, Type
 from stack import ops as g
 from stack.framework import dtypes, store
 from stack.framework.apply import common_device, evaluate
@@ -88,12 +88,9 @@ class Tensor(Cell, Operators):
     takes a graph node.
     """
 
-    __slots__ = ("_grad_rules", "grad")
+    __slots__ = ("_grad", "_grad_rules")
     __hash__ = object.__hash__
     __array_ufunc__ = None
-
-    grad: Tensor | None
-    """The gradient that `backward` has gathered, for leaves that require one."""
 
     def __init__(
         self,
@@ -103,8 +100,37 @@ class Tensor(Cell, Operators):
         requires_grad: builtins.bool = False,
     ) -> None:
         super().__init__(node, device, owns, requires_grad)
-        self.grad = None
+        self._grad: Tensor | None = None
         self._grad_rules: tuple[GradRule, ...] = ()
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient that `backward` has gathered, for leaves that require one."""
+        if not traces or self.serial >= traces[-1].born:
+            return self._grad
+        trace = traces[-1]
+        if self not in trace.gradients:
+            trace.note(self, "grad_type")
+            trace.gradients[self] = held = self._grad
+            if held is not None:
+                leaf = store.argument(held.node.type, trace.function)
+                trace.gradients[self] = Tensor(leaf, held.device, owns=True)
+                trace.given[self] = trace.gradients[self], leaf
+        found: Tensor | None = trace.gradients[self]
+        return found
+
+    @grad.setter
+    def grad(self, gradient: Tensor | None) -> None:
+        if traces and self.serial < traces[-1].born:
+            traces[-1].gradients[self] = gradient
+        elif gradient is not self._grad:
+            self._grad = gradient
+            Cell.changes += 1
+
+    @property
+    def grad_type(self) -> tuple[Type, str] | None:
+        """What traces read of a gradient: its type and device, None where there is none."""
+        return None if self._grad is None else (self._grad.node.type, self._grad.device)
 
     @property
     def grad_rules(self) -> tuple[GradRule, ...]:

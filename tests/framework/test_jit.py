@@ -5,6 +5,7 @@ import gc
 
 import numpy as np
 import pytest
+import torch
 
 import stack.framework as ht
 from stack.framework import nn, optim, store
@@ -353,6 +354,89 @@ def test_gradients_gather_over_jitted_calls_where_they_exist():
     gather(np.float32(2))
     gather(np.float32(3))
     assert w.grad.tolist() == [5, 5]
+
+
+def _micro_steps(lib, jit, arrays, window):
+    """Losses, gradients and weights of a training whose micro-steps gather gradients."""
+    given, batches = arrays[:2], arrays[2:]
+    w, b = (lib.tensor(a, requires_grad=True) for a in given)
+    optimizer = lib.optim.SGD([w, b], lr=0.1, momentum=0.9)
+    seen = []
+
+    @jit
+    def gather(x):
+        loss = ((x @ w + b) ** 2).mean()
+        loss.backward()
+        return loss
+
+    @jit
+    def move():
+        optimizer.step()
+
+    for round in range(3):
+        for x in batches:
+            seen.append(gather(lib.tensor(x)))
+            seen.append(w.grad.clone())
+        if round == 1:  # another tensor in the place of a gradient, which a window shows
+            w.grad = lib.tensor(window)[1:4] * 1
+            kept = lib.tensor(window)
+            b.grad = kept[0]
+            seen.append(gather(lib.tensor(batches[0])))
+            seen.append(kept)
+        move()
+        seen += [w.grad.clone(), b.grad.clone()]
+        optimizer.zero_grad(set_to_none=round == 0)
+        seen += [w.detach().clone(), b.detach().clone()]
+    held = w.grad
+    gather(lib.tensor(batches[0]))
+    assert w.grad is held
+    return [t.detach().numpy() for t in [*seen, held]], gather
+
+
+def test_jitted_micro_steps_gather_gradients_as_torch_does(draw_floats):
+    arrays = draw_floats((3, 5), (5,), (4, 3), (4, 3), (4, 3))
+    (window,) = draw_floats((6, 5))
+    ours, gather = _micro_steps(ht, ht.jit, arrays, window)
+    theirs, _ = _micro_steps(torch, lambda f: f, arrays, window)
+    assert gather.traced == 2, "one for tensors without gradients, one that adds to them"
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+
+
+def test_a_jitted_step_without_zero_grad_goes_on_with_its_gradients_as_torch_does(draw_floats):
+    (start, x) = draw_floats((3,), (3,))
+    found = []
+    for lib, jit in ((ht, ht.jit), (torch, lambda f: f)):
+        w = lib.tensor(start, requires_grad=True)
+        optimizer = lib.optim.SGD([w], lr=0.1)
+
+        @jit
+        def step(x, w=w, optimizer=optimizer):
+            (w * x * w).sum().backward()
+            optimizer.step()
+
+        for _ in range(3):
+            step(lib.tensor(x))
+        found.append([w.detach().numpy(), w.grad.numpy()])
+    np.testing.assert_allclose(found[0], found[1], rtol=2e-5)
+
+
+def test_a_function_may_begin_hand_over_and_drop_gradients():
+    u, v, w = (ht.tensor([1.0], requires_grad=True) for _ in range(3))
+    own = ht.tensor([7.0])
+
+    @ht.jit
+    def f(x):
+        u.grad = v.grad = w.grad = None
+        (u * x + v * x).sum().backward()
+        u.grad, v.grad, w.grad = None, u.grad, own
+
+    for x in (2.0, 3.0):
+        v.grad = ht.tensor([100.0])
+        f(np.float32(x))
+        assert (u.grad, v.grad.item(), w.grad) == (None, x, own)
+    assert f.traced == 1, "what was there before is not read"
 
 
 def test_a_jitted_function_within_another_is_part_of_it(engine):

@@ -55,6 +55,8 @@ class Shard:
     def gradient(self) -> tuple[Node, list[bool]]:
         """The flat gradient, 0 where a parameter has none, and which have one."""
         grads = [p.grad for p in self.flat.members]
+        if traces:
+            traces[-1].used.update(self.flat.members)
         shapes = self.layout.shapes
         nodes = [
             g.full(s, 0, self.spread.dtype) if d is None else d.node
