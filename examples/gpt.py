@@ -11,7 +11,8 @@ from stack.framework.nn import functional as F
 
 @dataclass(frozen=True)
 class GPTConfig:
-    """The model's sizes. `width` is a multiple of `heads`."""
+    """The model's sizes. `width` is a multiple of `heads`. With `experts` each block has a mixture
+    of so many networks, of which a token takes two, instead of one."""
 
     layers: int = 6
     width: int = 384
@@ -19,6 +20,12 @@ class GPTConfig:
     context: int = 256
     vocabulary: int = 256
     dropout: float = 0.0
+    experts: int = 0
+
+
+BALANCE = 0.01
+Z = 0.001
+"""What a mixture's losses count in that of the model."""
 
 
 class CausalSelfAttention(nn.Module):
@@ -46,14 +53,22 @@ class Block(nn.Module):
         self.norm1 = nn.LayerNorm(config.width)
         self.attention = CausalSelfAttention(config)
         self.norm2 = nn.LayerNorm(config.width)
-        self.up = nn.Linear(config.width, 4 * config.width)
-        self.down = nn.Linear(4 * config.width, config.width)
         self.dropout = nn.Dropout(config.dropout)
+        self.mixture = None
+        if config.experts:
+            self.mixture = nn.MixtureOfExperts(config.width, 4 * config.width, config.experts)
+        else:
+            self.up = nn.Linear(config.width, 4 * config.width)
+            self.down = nn.Linear(4 * config.width, config.width)
 
-    def forward(self, x_BTC: ht.Tensor) -> ht.Tensor:
+    def forward(self, x_BTC: ht.Tensor) -> tuple[ht.Tensor, ht.Tensor | float]:
+        """The stream, and what a mixture adds to the loss."""
         x_BTC = x_BTC + self.dropout(self.attention(self.norm1(x_BTC)))
+        if self.mixture is not None:
+            y_BTC, routed = self.mixture(self.norm2(x_BTC))
+            return x_BTC + self.dropout(y_BTC), BALANCE * routed.balance + Z * routed.z
         hidden = F.gelu(self.up(self.norm2(x_BTC)), approximate="tanh")
-        return x_BTC + self.dropout(self.down(hidden))
+        return x_BTC + self.dropout(self.down(hidden)), 0.0
 
 
 class GPT(nn.Module):
@@ -76,20 +91,27 @@ class GPT(nn.Module):
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
             elif "norm" not in name:
-                std = residual if name.endswith(("out.weight", "down.weight")) else 0.02
+                ends = "out.weight", "down.weight", "mixture.down"
+                std = residual if name.endswith(ends) else 0.02
                 nn.init.normal_(parameter, std=std)
 
     def forward(self, tokens_BT: ht.Tensor) -> ht.Tensor:
+        return self._run(tokens_BT)[0]
+
+    def _run(self, tokens_BT: ht.Tensor) -> tuple[ht.Tensor, ht.Tensor | float]:
         T = tokens_BT.shape[1]
         x_BTC = self.token(tokens_BT) + self.position.weight[:T]
+        added: ht.Tensor | float = 0.0
         for block in self.blocks:
-            x_BTC = block(x_BTC)
-        return self.head(self.norm(x_BTC))
+            x_BTC, more = block(x_BTC)
+            added = added + more
+        return self.head(self.norm(x_BTC)), added
 
     def loss(self, tokens_BT: ht.Tensor, targets_BT: ht.Tensor) -> ht.Tensor:
-        """Mean cross-entropy in nats per byte."""
-        logits = self(tokens_BT)
-        return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets_BT.reshape(-1))
+        """Mean cross-entropy in nats per byte; in training with the losses of mixtures."""
+        logits, added = self._run(tokens_BT)
+        loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets_BT.reshape(-1))
+        return loss + added if self.training and self.config.experts else loss
 
 
 def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:

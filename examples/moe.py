@@ -26,47 +26,18 @@ BALANCE = 0.01
 GRID = 64
 
 
-class MixtureOfExperts(nn.Module):
-    """(T, width) to (T, width), by CHOSEN of EXPERTS networks for each row; behind it the loss of
-    balance and the first choice (T,) of each row."""
-
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__()
-        self.router = nn.Linear(width, EXPERTS, bias=False)
-        self.up = nn.Parameter(ht.randn(EXPERTS, width, hidden) * (2 / width) ** 0.5)
-        self.bias = nn.Parameter(ht.zeros(EXPERTS, 1, hidden))
-        self.down = nn.Parameter(ht.randn(EXPERTS, hidden, width) * (1 / hidden) ** 0.5)
-
-    def forward(self, x: ht.Tensor) -> tuple[ht.Tensor, ht.Tensor, ht.Tensor]:
-        places = int(SPARE * CHOSEN * len(x) / EXPERTS)
-        weights = F.softmax(self.router(x), dim=-1)
-        top, chosen = ht.topk(weights, CHOSEN, dim=-1)
-        top = top / top.sum(dim=-1, keepdim=True)
-        # First choices take places first: the choices of all rows, one below the other.
-        sent = F.one_hot(chosen.t().reshape(-1), EXPERTS).float()
-        place = ((sent.cumsum(0) - 1) * sent).sum(1)
-        taken = (place[:, None] == ht.arange(places)).float()  # no place: a row of zeros
-        dispatch = (sent[:, :, None] * taken[:, None]).reshape(CHOSEN, len(x), EXPERTS, places)
-        combine = (dispatch * top.t()[:, :, None, None]).sum(0)
-        inputs = ht.einsum("tep,tw->epw", dispatch.sum(0), x)
-        outputs = F.silu(inputs @ self.up + self.bias) @ self.down
-        load = F.one_hot(chosen[:, 0], EXPERTS).float().mean(0)
-        balance = EXPERTS * (load * weights.mean(0)).sum()
-        return ht.einsum("tep,epw->tw", combine, outputs), balance, chosen[:, 0]
-
-
 class Model(nn.Module):
     """Brightness (T,) of points (T, 2); behind it the loss of balance and each point's expert."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
         self.first, self.last = nn.Linear(2, width), nn.Linear(width, 1)
-        self.experts = MixtureOfExperts(width, 2 * width)
+        self.experts = nn.MixtureOfExperts(width, 2 * width, EXPERTS, CHOSEN, SPARE)
 
     def forward(self, points: ht.Tensor) -> tuple[ht.Tensor, ht.Tensor, ht.Tensor]:
         x = ht.sin(3 * self.first(points))
-        y, balance, expert = self.experts(x)
-        return self.last(x + y).squeeze(-1), balance, expert
+        y, routed = self.experts(x[None])  # the points are one sequence
+        return self.last(x + y[0]).squeeze(-1), routed.balance, routed.chosen[0, :, 0]
 
 
 def brightness(points: ht.Tensor) -> ht.Tensor:

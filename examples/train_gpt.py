@@ -11,7 +11,8 @@ shard of tokens, the loss curve and a sample of what the model writes.
 
 trains the same model on two ranks: each takes half of every batch, and both write. After a failure
 it goes on from the newest whole checkpoint. Any number of ranks goes on from what any has saved.
-With --strategy FILE the ranks divide the work as that says: see docs/parallel.md.
+With --strategy FILE the ranks divide the work as that says: see docs/parallel.md. With --experts N
+each block has a mixture of N networks (strategies/expert.txt divides them).
 
     hal run -n 4 --least 2 --spares 1 --devices cpu:0 examples/train_gpt.py --steps 500
 
@@ -26,7 +27,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -90,6 +91,7 @@ class Run:
     json: Path | None
     trace: Path | None
     strategy: Path | None
+    experts: int
     seed: int
 
 
@@ -126,12 +128,15 @@ def arguments() -> Run:
     parser.add_argument(
         "--strategy", type=Path, metavar="FILE", help="how the ranks divide the work"
     )
+    parser.add_argument("--experts", type=int, default=0, help="networks of each block's mixture")
     parser.add_argument("--seed", type=int, default=1)
     found = parser.parse_args()
     if found.steps < 1:
         parser.error(f"--steps is {found.steps}; it takes at least 1")
     if found.save_every < 1:
         parser.error(f"--save-every is {found.save_every}; it takes at least 1")
+    if found.experts < 0 or found.experts == 1:
+        parser.error(f"--experts is {found.experts}; a mixture takes at least 2, none is 0")
     if found.out.exists() and not found.out.is_dir():
         parser.error(f"--out {found.out} is a file; it takes a folder")
     return Run(**{**vars(found), "text": tuple(found.text)})
@@ -144,7 +149,8 @@ class Training:
     def __init__(self, run: Run, samples: Samples) -> None:
         ht.manual_seed(run.seed)
         self.run, self.samples = run, samples
-        self.model = GPT(MODEL)
+        self.config = replace(MODEL, experts=run.experts)
+        self.model = GPT(self.config)
         self.parallel: Sharing = data_parallel(self.model, Mesh.of(None))
         self.optimizer = optim.AdamW(
             decay_groups(self.model, WEIGHT_DECAY), lr=RATE, betas=(0.9, 0.95)
@@ -211,8 +217,10 @@ class Training:
     def validate(self, corpus: Corpus) -> float:
         """Mean loss over the validation batches, in nats per byte."""
         batches = validation_batches(corpus.validation, VALIDATION_BATCHES, BATCH, MODEL.context)
+        self.model.eval()
         with ht.no_grad():
             losses = [self._evaluate(*map(self.parallel.part, pair)).item() for pair in batches]
+        self.model.train()
         return float(np.mean(losses))
 
     def state(self) -> dict[str, Any]:
@@ -225,16 +233,17 @@ class Training:
             "random": ht.default_generator().get_state(),
             "data": self.samples.position.as_json(),
             "text": self.samples.folder.name,
-            "config": asdict(MODEL),
+            "config": asdict(self.config),
             "losses": self.curve.as_json(),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where `state` was taken. Raises CheckpointError for that of another model or
         text."""
-        if state.get("config") != asdict(MODEL):
+        if state.get("config") != asdict(self.config):
             raise ht.CheckpointError(
-                f"the checkpoint holds another model: {state.get('config')}, not {asdict(MODEL)}"
+                f"the checkpoint holds another model: {state.get('config')}, not "
+                f"{asdict(self.config)}"
             )
         if state.get("text") != self.samples.folder.name:
             raise ht.CheckpointError(

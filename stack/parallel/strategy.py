@@ -160,3 +160,10 @@ def tensor(size: int, shards: Mapping[str, Sharded], name: str = "tensor") -> St
 def context(size: int, name: str = "context", axis: int = 1) -> Strategy:
     """Every rank has the model and a part of each sequence, which is axis 1 of the arguments."""
     return Strategy((AxisLayout(name, size, batch=axis),))
+
+
+def expert(size: int, mixture: str, name: str = "expert") -> Strategy:
+    """Every rank has a part of the batch, and of each `nn.MixtureOfExperts`, whose name fits the
+    pattern `mixture`, so many of the experts: tokens travel to them and back by all-to-all."""
+    shards = tuple((f"{mixture}.{of}", Sharded(0)) for of in ("up", "down"))
+    return Strategy((AxisLayout(name, size, batch=0, shards=shards),))

@@ -15,7 +15,7 @@ import stack.framework as ht
 from stack.comm.world import World
 from stack.framework import nn, optim
 from stack.parallel import Mesh, Sharded, parallel
-from stack.parallel.strategy import context, data, tensor, zero
+from stack.parallel.strategy import context, data, expert, tensor, zero
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
@@ -32,6 +32,8 @@ MEGATRON = {
     "head.weight": Sharded(0),
 }
 
+EXPERTS = 4
+
 STRATEGIES = {
     "data": lambda n: data(n),
     "zero1": lambda n: zero(1, n),
@@ -45,12 +47,16 @@ STRATEGIES = {
     "zero3+context": lambda n: zero(3, 2) + context(n // 2),
     "context+tensor": lambda n: context(2) + tensor(n // 2, MEGATRON),
     "replica+zero3": lambda n: data(2, "replica") + zero(3, n // 2, "shard"),
+    "expert": lambda n: expert(n, "*.mixture"),
+    "data+expert": lambda n: data(2) + expert(n // 2, "*.mixture"),
+    "zero1+expert": lambda n: zero(1, 2) + expert(n // 2, "*.mixture"),
+    "zero3+expert": lambda n: zero(3, 2) + expert(n // 2, "*.mixture"),
 }
 
 
-def model(layers=LAYERS):
+def model(layers=LAYERS, experts=0):
     ht.manual_seed(5)
-    return GPT(GPTConfig(layers, WIDTH, HEADS, CONTEXT, VOCABULARY, dropout=0.1))
+    return GPT(GPTConfig(layers, WIDTH, HEADS, CONTEXT, VOCABULARY, 0.1, experts))
 
 
 def batches(steps, rows=ROWS):
@@ -77,9 +83,14 @@ def stepper(trained, kind, gradients=True):
     return step, optimizer
 
 
-def trained(strategy, kind, steps):
+def experts_of(name):
+    """The experts of the model that a strategy of this name is for."""
+    return EXPERTS if "expert" in name else 0
+
+
+def trained(strategy, kind, steps, name):
     """What each step gives, the parameters at the end, and what the step exchanges."""
-    net = model()
+    net = model(experts=experts_of(name))
     step, optimizer = stepper(net, kind)
     ht.manual_seed(11)
     found = {}
@@ -122,8 +133,10 @@ def distances(found, whole, steps):
 
 
 def compare(path, kind, steps, names):
-    whole, _ = trained(None, kind, steps)
+    of = {experts_of(name): name for name in names}
+    of = {experts: trained(None, kind, steps, name)[0] for experts, name in of.items()}
     for name in names:
+        whole = of[experts_of(name)]
         each = list(distances(dict(np.load(f"{path}/{name}.npz")), whole, steps))
         loss, gradient = (max(values) for values in zip(*each, strict=True))
         print(f"{name:16} losses {loss:.1e}, gradients {gradient:.1e}")  # noqa: T201
@@ -133,7 +146,7 @@ def train_on_ranks(path, kind, steps, names):
     mesh = Mesh.present()
     for name in names:
         strategy = STRATEGIES[name](mesh.size("data"))
-        found, said = trained(strategy, kind, steps)
+        found, said = trained(strategy, kind, steps, name)
         if mesh.rank == 0:
             np.savez(f"{path}/{name}.npz", **found)
         made = {f"{axis} {what}": n for (axis, what), n in said.calls.items()}

@@ -36,8 +36,8 @@ class Recorded:
 class Case:
     """A step of the GPT, whole: graph, layouts by strategy, values of the inputs and outputs."""
 
-    def __init__(self, kind, rows=spread_gpt.ROWS, layers=1):
-        self.model = spread_gpt.model(layers)
+    def __init__(self, kind, rows=spread_gpt.ROWS, layers=1, experts=0):
+        self.model = spread_gpt.model(layers, experts)
         step, self.optimizer = spread_gpt.stepper(self.model, kind, gradients=False)
         recorded = Recorded()
         flats = [shard.flat.cell for shard in self.optimizer.shards]
@@ -70,10 +70,10 @@ class Case:
 def cases():
     made = {}
 
-    def case(kind):
-        if kind not in made:
-            made[kind] = Case(kind)
-        return made[kind]
+    def case(kind, experts=0):
+        if (kind, experts) not in made:
+            made[kind, experts] = Case(kind, experts=experts)
+        return made[kind, experts]
 
     return case
 
@@ -120,7 +120,7 @@ SAMPLED = stream("strategies").sample(sorted(STRATEGIES), 1)
 @pytest.mark.parametrize("name", SAMPLED)
 def test_a_step_on_ranks_is_the_step_of_one_device(name, cases):
     kind = "sgd" if "context" in name else "adamw"
-    case, strategy = cases(kind), STRATEGIES[name](4)
+    case, strategy = cases(kind, spread_gpt.experts_of(name)), STRATEGIES[name](4)
     axes, layouts, cut, _ = case.divide(strategy)
     verify(cut.outputs)
     at, got = run_ranks(case, axes, layouts, cut)
@@ -188,6 +188,21 @@ def test_a_layer_divided_in_tensors_exchanges_four_and_four_times():
         assert two.sent["tensor", kind] - one.sent["tensor", kind] == 4 * activations // 2
     assert ("tensor", "all_to_all") not in two.calls
     assert not two.whole
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(STAGES), reason="another run counts this")
+def test_a_mixture_of_experts_exchanges_twice_and_twice():
+    """To the experts and back, forward and backward: every place of the ranks' own sequences, of
+    which the part for this rank's experts stays here. With fewer ranks than a token's places are
+    full, gathering the tokens sends less."""
+    ranks = 4
+    said = Case("sgd", experts=spread_gpt.EXPERTS).divide(STRATEGIES["expert"](ranks))[3]
+    places = -(-spread_gpt.CONTEXT * 2 * 5 // (4 * spread_gpt.EXPERTS))
+    own = spread_gpt.ROWS // ranks * spread_gpt.EXPERTS * places * spread_gpt.WIDTH * 4
+    assert said.calls["expert", "all_to_all"] == 4
+    assert said.sent["expert", "all_to_all"] == 4 * own * (ranks - 1) // ranks
+    assert not said.whole
 
 
 NEEDS_RANKS = frozenset(name for name, row in OPS.items() if row.exchange is not None)

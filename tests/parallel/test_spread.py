@@ -14,7 +14,7 @@ from tests.draw import stream
 from tests.launch.running import Folder
 from tests.parallel import spread_gpt
 
-NAMES = ["data", "zero1", "zero3", "tensor", "context"]
+NAMES = ["data", "zero1", "zero3", "tensor", "context", "expert"]
 STEPS = 2
 
 
@@ -26,7 +26,10 @@ def test_a_strategy_on_two_ranks_trains_as_one_device(tmp_path):
     assert (done.code, done.err) == (0, [])
     one, other = (json.loads(line.partition("] ")[2]) for line in done.out)
     assert one == other, "ranks have other values"
-    found, (whole, _) = np.load(tmp_path / f"{name}.npz"), spread_gpt.trained(None, "sgd", STEPS)
+    found, (whole, _) = (
+        np.load(tmp_path / f"{name}.npz"),
+        spread_gpt.trained(None, "sgd", STEPS, name),
+    )
     for loss, gradient in spread_gpt.distances(dict(found), whole, STEPS):
         assert loss <= 1e-6, name
         assert gradient <= 1e-6, name
@@ -36,9 +39,9 @@ def test_every_strategy_of_the_guide_fits_its_model():
     guide = (ROOT / "docs/parallel.md").read_text()
     texts = re.findall(r"^```\n(axis .*?)^```$", guide, re.MULTILINE | re.DOTALL)
     texts += [path.read_text() for path in (ROOT / "examples/strategies").glob("*.txt")]
-    assert len(texts) >= 6 + 3
-    model = spread_gpt.model()
+    assert len(texts) >= 7 + 4
     for text in texts:
         strategy = Strategy.parse(text)
+        model = spread_gpt.model(experts=spread_gpt.EXPERTS if "mixture" in text else 0)
         check_patterns(model, strategy)
         assert layouts_of(model, in_order(strategy), [])

@@ -20,6 +20,7 @@ from stack.framework.nn.convolutions import (
     ConvTranspose2d,
     ConvTranspose3d,
 )
+from stack.framework.nn.experts import MixtureOfExperts, Routing
 from stack.framework.nn.layers import (
     Bilinear,
     CausalSelfAttention,
@@ -95,6 +96,7 @@ __all__ = [
     "LSTMCell",
     "LayerNorm",
     "Linear",
+    "MixtureOfExperts",
     "Module",
     "ModuleDict",
     "ModuleList",
@@ -105,6 +107,7 @@ __all__ = [
     "ParameterList",
     "RMSNorm",
     "RNNCell",
+    "Routing",
     "Sequential",
     "Transformer",
     "TransformerDecoder",

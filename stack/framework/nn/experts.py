@@ -1,0 +1,155 @@
+"""A mixture of experts: each token goes through a few of many networks."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from hal.core.dtypes import DType
+from stack.framework import functional as F
+from stack.framework.create import arange, zeros
+from stack.framework.errors import TensorError
+from stack.framework.functions import einsum, topk, where
+from stack.framework.nn import init
+from stack.framework.nn.layers import Linear
+from stack.framework.nn.module import Module, Parameter
+from stack.framework.tensor import Tensor
+
+
+class Routing(NamedTuple):
+    """What a router did with a batch; float32 but for `chosen`."""
+
+    balance: Tensor
+    """Scalar: experts times the sum over experts of their share of the choices times their mean
+    probability (Fedus et al. 2021). 1 where the load is even; add a hundredth to the loss."""
+    z: Tensor
+    """Scalar: mean square of the log-sum-exp of the router's logits (Zoph et al. 2022, z-loss); add
+    a thousandth to the loss."""
+    load: Tensor
+    """(experts,): choices of each expert, before any is dropped."""
+    dropped: Tensor
+    """Scalar: choices that found no place."""
+    chosen: Tensor
+    """int64 (sequences, tokens, choices): each token's experts, by falling probability."""
+
+
+class MixtureOfExperts(Module):
+    """(sequences, tokens, width) to (the same, `Routing`): the sum of the `choices` networks of
+    `experts` that a token's router finds likeliest, weighted by their probabilities, which are made
+    to sum to 1 if there are several. Networks are up, GELU, down, of `hidden` features. `shared`
+    further networks take every token, with weight 1.
+
+    With a `capacity` an expert takes at most capacity * choices * tokens / experts tokens of each
+    sequence, rounded up: first choices before second ones, then in the tokens' order. A choice
+    that finds no place adds nothing (GShard, Lepikhin et al. 2020). Without one nothing is
+    dropped, and each expert computes every token: experts / choices times the work.
+
+    Parameters `up` (experts, width, hidden) and `down` (experts, hidden, width) have the experts
+    along axis 0, so a strategy places them by `parameter *.up shard 0`. Raises TensorError for
+    sizes that are no mixture.
+    """
+
+    shared_up: Linear | None
+    shared_down: Linear | None
+
+    def __init__(
+        self,
+        width: int,
+        hidden: int,
+        experts: int,
+        choices: int = 2,
+        capacity: float | None = 1.25,
+        shared: int = 0,
+        device: str | None = None,
+    ) -> None:
+        super().__init__()
+        if not 1 <= choices <= experts:
+            raise TensorError(
+                f"a token takes {choices} of {experts} experts; it takes at least 1 and at most all"
+            )
+        if capacity is not None and not 0 < capacity < math.inf:
+            raise TensorError(f"capacity is {capacity}; it is above 0, or None to drop nothing")
+        self.experts, self.choices, self.capacity = experts, choices, capacity
+        self.router = Linear(width, experts, bias=False, device=device)
+        self.up = Parameter(zeros(experts, width, hidden, device=device))
+        self.down = Parameter(zeros(experts, hidden, width, device=device))
+        self.shared_up = self.shared_down = None
+        if shared:
+            self.shared_up = Linear(width, shared * hidden, bias=False, device=device)
+            self.shared_down = Linear(shared * hidden, width, bias=False, device=device)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the experts as `Linear` draws its weight."""
+        for weight in (self.up, self.down):
+            bound = 1 / math.sqrt(max(weight.shape[1], 1))
+            init.uniform_(weight, -bound, bound)
+
+    def places(self, tokens: int) -> int:
+        """How many tokens of a sequence an expert takes."""
+        if self.capacity is None:
+            return tokens
+        return min(tokens, math.ceil(self.capacity * self.choices * tokens / self.experts))
+
+    def forward(self, input: Tensor) -> tuple[Tensor, Routing]:
+        if input.ndim != 3:
+            raise TensorError(
+                f"a mixture of experts takes (sequences, tokens, width), not {list(input.shape)}"
+            )
+        x_GTW = input
+        logits_GTE = self.router(x_GTW).to(DType.F32)
+        likely_GTE = F.softmax(logits_GTE, dim=-1)
+        top_GTK, chosen_GTK = topk(likely_GTE, self.choices, dim=-1)
+        if self.choices > 1:
+            top_GTK = top_GTK / top_GTK.sum(dim=-1, keepdim=True)
+        sent_GTKE = (chosen_GTK[..., None] == arange(self.experts, device=input.device)).to(
+            DType.F32
+        )
+        if self.capacity is None:
+            taken, y_GTW = sent_GTKE, self._every(x_GTW, (sent_GTKE * top_GTK[..., None]).sum(2))
+        else:
+            taken, y_GTW = self._within_capacity(x_GTW, sent_GTKE, top_GTK)
+        if self.shared_up is not None and self.shared_down is not None:
+            y_GTW = y_GTW + self.shared_down(_activated(self.shared_up(x_GTW)))
+        share_E = sent_GTKE.mean(dim=(0, 1, 2))
+        routing = Routing(
+            self.experts * (share_E * likely_GTE.mean(dim=(0, 1))).sum(),
+            (logits_GTE.logsumexp(dim=-1) ** 2).mean(),
+            sent_GTKE.sum(dim=(0, 1, 2)),
+            sent_GTKE.sum() - taken.sum(),
+            chosen_GTK,
+        )
+        return y_GTW, routing
+
+    def _every(self, x_GTW: Tensor, weight_GTE: Tensor) -> Tensor:
+        """Every expert on every token."""
+        hidden = _activated(einsum("gtw,ewh->egth", x_GTW, self.up))
+        y_EGTW = einsum("egth,ehw->egtw", hidden, self.down)
+        return einsum("egtw,gte->gtw", y_EGTW, weight_GTE.to(y_EGTW.dtype))
+
+    def _within_capacity(
+        self, x_GTW: Tensor, sent_GTKE: Tensor, top_GTK: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Which choices found a place, (sequences, tokens, choices, experts), and the values."""
+        G, T, _ = x_GTW.shape
+        K, E, P = self.choices, self.experts, self.places(T)
+        # Behind one another stand the first choices of all tokens, then their second ones.
+        queue_GNE = sent_GTKE.transpose(1, 2).reshape(G, K * T, E)
+        place_GKTE = (queue_GNE.cumsum(1) - queue_GNE).reshape(G, K, T, E)
+        place_GTKE = place_GKTE.transpose(1, 2)
+        taken_GTKE = where(place_GTKE < P, sent_GTKE, 0.0)
+        places_P = arange(P, device=x_GTW.device)
+        at_GTKEP = (place_GTKE[..., None] == places_P).to(DType.F32) * taken_GTKE[..., None]
+        dispatch = at_GTKEP.sum(2).to(x_GTW.dtype)
+        combine = (at_GTKEP * top_GTK[..., None, None]).sum(2).to(x_GTW.dtype)
+        x_EGPW = einsum("gtep,gtw->egpw", dispatch, x_GTW)
+        hidden = _activated(einsum("egpw,ewh->egph", x_EGPW, self.up))
+        y_EGPW = einsum("egph,ehw->egpw", hidden, self.down)
+        return taken_GTKE, einsum("egpw,gtep->gtw", y_EGPW, combine)
+
+    def extra_repr(self) -> str:
+        return f"experts={self.experts}, choices={self.choices}, capacity={self.capacity}"
+
+
+def _activated(x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh")
