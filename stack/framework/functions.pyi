@@ -432,13 +432,13 @@ def atanh(x: Tensor) -> Tensor:
     """what x is the hyperbolic tangent of; NaN beyond 1, element by element; integers and bool
     become float32."""
 
-def atleast_1d(tensors: Any) -> Any:
+def atleast_1d(*tensors: Any) -> Any:
     """Each tensor with at least 1 axes."""
 
-def atleast_2d(tensors: Any) -> Any:
+def atleast_2d(*tensors: Any) -> Any:
     """Each tensor with at least 2 axes."""
 
-def atleast_3d(tensors: Any) -> Any:
+def atleast_3d(*tensors: Any) -> Any:
     """Each tensor with at least 3 axes."""
 
 def baddbmm(
@@ -468,14 +468,14 @@ def bitwise_right_shift(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
 def bitwise_xor(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """The bits set in one of two integers or bools."""
 
-def block_diag(tensors: Tensor) -> Tensor:
+def block_diag(*tensors: Tensor) -> Tensor:
     """Matrices one after the other on the diagonal, zeros elsewhere."""
 
 def bmm(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
     """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
     element type."""
 
-def broadcast_tensors(tensors: Tensor) -> tuple[Tensor, ...]:
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors in their common shape."""
 
 def broadcast_to(x: Tensor, size: Sequence[int]) -> Tensor:
@@ -484,7 +484,7 @@ def broadcast_to(x: Tensor, size: Sequence[int]) -> Tensor:
 def bucketize(x: Any, boundaries: Tensor, out_int32: bool = False, right: bool = False) -> Tensor:
     """The number of the bucket between sorted boundaries in which each element is."""
 
-def cartesian_prod(tensors: Tensor) -> Tensor:
+def cartesian_prod(*tensors: Tensor) -> Tensor:
     """All combinations of one element of each tensor of one axis, as rows."""
 
 def cat(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -708,7 +708,7 @@ def dsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors, of at least three axes, one after the other along axis 2."""
 
-def einsum(equation: str, operands: Any) -> Tensor:
+def einsum(equation: str, *operands: Any) -> Tensor:
     """The sums of products that an equation such as "bik,bkj->bij" says; an ellipsis stands
     for axes that broadcast. Operands are taken pair by pair from the left."""
 
@@ -984,7 +984,7 @@ def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The middle element, the lower one of two, of all or along an axis with its place; NaN
     where there is one."""
 
-def meshgrid(tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """The coordinates of a grid: each tensor of one axis along an axis of its own; "xy"
     exchanges the first two."""
 

@@ -99,7 +99,8 @@ def _module(name: str) -> str:
 
 def _shown(p: inspect.Parameter) -> str:
     default = "" if p.default is p.empty else f" = {p.default!r}"
-    return f"{p.name}: {_seen(p.annotation)}{default}"
+    stars = "*" if p.kind is p.VAR_POSITIONAL else ""
+    return f"{stars}{p.name}: {_seen(p.annotation)}{default}"
 
 
 def _methods() -> str:
