@@ -1,4 +1,4 @@
-"""Messages between the ranks of a group as one value."""
+"""Messages between the ranks of a group as one value, and what calls of ranks send."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import zlib
 from dataclasses import dataclass
 
 from hal.core.dtypes import DType
-from hal.core.values import Collective
+from hal.core.values import Collective, CollectiveKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +48,37 @@ class Messages:
 
 RankCall = Collective | Messages
 """What ranks do together, as one value from the compiler to the engine."""
+
+
+def kind_of(call: RankCall) -> str:
+    """What a call is: the name of the group's operation, "message" for messages."""
+    return "message" if isinstance(call, Messages) else call.kind.value.replace("-", "_")
+
+
+def sent_bytes(call: RankCall, rank: int, size: int) -> int:
+    """The bytes that a rank sends in a call, by the algorithms that send least: of S bytes among n
+    ranks (n - 1) / n * S for a gather, a scatter, a broadcast or an all-to-all, twice that for an
+    all-reduce, nothing for itself; rounded down."""
+    nbytes = call.dtype.nbytes
+    if isinstance(call, Messages):
+        return call.count * nbytes if call.to(rank) not in (None, rank) else 0
+    one = call.parts[rank] if call.parts else call.count
+    others = (sum(call.parts) if call.parts else size * call.count) - one
+    match call.kind:
+        case CollectiveKind.ALL_REDUCE:
+            return 2 * (one * nbytes * (size - 1) // size)
+        case CollectiveKind.REDUCE | CollectiveKind.BROADCAST:
+            return one * nbytes * (size - 1) // size
+        case CollectiveKind.ALL_GATHER:
+            return one * nbytes * (size - 1)
+        case CollectiveKind.GATHER:
+            return one * nbytes * (rank != call.root)
+        case CollectiveKind.SCATTER:
+            return others * nbytes * (rank == call.root)
+        case CollectiveKind.REDUCE_SCATTER | CollectiveKind.ALL_TO_ALL:
+            return others * nbytes
+        case CollectiveKind.ALL_TO_ALL_V:
+            row = call.counts[rank]
+            return (sum(row) - row[rank]) * nbytes
+        case CollectiveKind.BARRIER:
+            return 0

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type, toposort
 from stack import ops as g
-from stack.ops import OPS, is_exchange
+from stack.comm.messages import RankCall, kind_of, sent_bytes
+from stack.ops import OPS, exchange_of, is_exchange
 from stack.ops.error import GraphError
 from stack.ops.sharding import Share
 from stack.parallel.convert import (
@@ -218,18 +219,18 @@ def rank_input(slot: int) -> Node:
 
 
 def traffic(outputs: Sequence[Node], sizes: Mapping[str, int]) -> Counter[tuple[str, str]]:
-    """The bytes that a rank sends in one run, by group and kind of exchange; `sizes` has the number
-    of ranks of each group."""
+    """The bytes that rank 0 sends in one run, by group and kind of call; `sizes` has the number of
+    ranks of each group."""
     found: Counter[tuple[str, str]] = Counter()
-    for n in toposort(outputs):
-        if is_exchange(n):
-            ranks = sizes[n["group"]]
-            large = max(n.type.nbytes, n.srcs[0].type.nbytes)
-            times = 2 if n.op == "all_reduce" else 1
-            found[n["group"], n.op] += times * (large * (ranks - 1) // ranks)
+    for n, call in _calls(outputs):
+        found[n["group"], kind_of(call)] += sent_bytes(call, 0, sizes[n["group"]])
     return found
 
 
 def calls(outputs: Sequence[Node]) -> Counter[tuple[str, str]]:
-    """How many exchanges of each kind a run makes, by group."""
-    return Counter((n["group"], n.op) for n in toposort(outputs) if is_exchange(n))
+    """How many calls of each kind a run makes, by group."""
+    return Counter((n["group"], kind_of(call)) for n, call in _calls(outputs))
+
+
+def _calls(outputs: Sequence[Node]) -> list[tuple[Node, RankCall]]:
+    return [(n, exchange_of(n).call(n)) for n in toposort(outputs) if is_exchange(n)]

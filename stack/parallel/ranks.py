@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Self
@@ -89,6 +90,12 @@ class Ranks:
         """A process that ends lets what it has begun with others end, while it has a device."""
         with suppress(HalError):  # nobody is left to be told
             self.leave()
+
+    @property
+    def sent(self) -> Counter[str]:
+        """The bytes that this rank has sent to others along the axis, by kind of call, as
+        `stack.comm.messages.sent_bytes` counts them."""
+        return self._members.sent if self.group is not None else Counter()
 
     # operations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -133,6 +134,15 @@ class Parallel:
             if line.group is not None:
                 found = bool(line.group.all_gather(np.array([found])).any())
         return found
+
+    @property
+    def sent(self) -> Counter[tuple[str, str]]:
+        """The bytes that this rank has sent so far, by axis and kind of call, as the ranks' engines
+        counted them: with those of `explained` times the calls of its functions. What is begun is
+        done first."""
+        store.settle()
+        engine(self._device).sync()
+        return Counter({(x.name, kind): n for x in self._lines for kind, n in x.sent.items()})
 
     # values
 

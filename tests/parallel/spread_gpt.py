@@ -106,6 +106,8 @@ def trained(strategy, kind, steps, name):
         with parallel(net, Mesh.present(**strategy.sizes), strategy, optimizer) as spread:
             run()
             (said,) = spread.explained
+            counted = {what: n * steps for what, n in said.sent.items()}
+            assert spread.sent == counted, (spread.sent, counted)
     found |= {name: t.numpy() for name, t in net.state_dict().items()}
     found["launches"] = np.array(step.launches)
     return found, said

@@ -126,6 +126,17 @@ def test_every_operator_of_several_ranks_is_here():
     assert set(GRAPHS) == {row.name for row in OPS.values() if row.kind is OpKind.EXCHANGE}
 
 
+def test_what_travels_by_counts_is_counted_by_them(ranks):
+    x, counts = leaves(DType.F64)
+    xs, numbers = drawn(DType.F64, 7)
+    values = [{x: v, counts: n} for v, n in zip(xs, numbers, strict=True)]
+    before = [group.sent["all_to_all"] for group in ranks.groups]
+    ranks.run([(g.all_to_all_v(x, counts, "all"),)] * SIZE, values, times=1)
+    for rank, (group, n) in enumerate(zip(ranks.groups, numbers, strict=True)):
+        sent = group.sent["all_to_all"] - before[rank]
+        assert sent == 8 * (n.sum() - n[rank]), rank
+
+
 @pytest.mark.parametrize(("op", "kind"), cases())
 @pytest.mark.parametrize("dtype", [DType.F64, DType.BF16, DType.I32], ids=repr)
 def test_ranks_compute_what_the_interpreter_and_numpy_say(ranks, op, kind, dtype):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
@@ -29,7 +30,7 @@ from stack.comm.device.meeting import meet
 from stack.comm.device.memory import is_open
 from stack.comm.device.own import Own, own_of, prefers_own
 from stack.comm.group import Group
-from stack.comm.messages import Messages, RankCall
+from stack.comm.messages import Messages, RankCall, kind_of, sent_bytes
 
 Kind = CollectiveKind
 UNEVEN = (Kind.ALL_GATHER, Kind.GATHER, Kind.REDUCE_SCATTER, Kind.SCATTER)
@@ -66,6 +67,7 @@ class DeviceGroup:
         self._lock = threading.Lock()
         self._newest: tuple[Own | CallLine, Point] | None = None
         self._named: set[str] = set()
+        self._own_sent: Counter[str] = Counter()
 
     @property
     def rank(self) -> int:
@@ -89,6 +91,16 @@ class DeviceGroup:
         if self._newest is None:
             return ""
         return "plugin" if isinstance(self._newest[0], Own) else self.group.way
+
+    @property
+    def sent(self) -> Counter[str]:
+        """The bytes that this rank has sent, by the kind of call (`kind_of`), as `sent_bytes`
+        counts them: those of calls that are done, and those that a group of the plugin's has
+        begun."""
+        found = Counter(self._own_sent)
+        for line in self._lines:
+            found.update(line.sent)
+        return found
 
     def alloc(self, nbytes: int, label: str = "") -> Buffer:
         """A buffer for calls of this group, the caller's until `device.free`. Where the device's
@@ -133,6 +145,7 @@ class DeviceGroup:
                 point = way.start(call, dst, src, waits, elements)
             else:
                 point = way.start(call, dst, src, waits)
+                self._own_sent[kind_of(call)] += sent_bytes(call, self.rank, self.size)
             self._newest = way, point
             return point
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -24,7 +24,7 @@ from hal.core.values import Point, Region, Waits
 from stack.comm.device.through import Through
 from stack.comm.engine.failures import CallMismatch
 from stack.comm.group import Group
-from stack.comm.messages import RankCall
+from stack.comm.messages import RankCall, kind_of
 
 SLICE_S = 0.05
 """How long a wait for the device does not look whether the group has failed."""
@@ -52,6 +52,8 @@ class CallLine:
         self._last: Callable[[], None] | None = None
         self._stopped = False
         self.failure: Failure | None = None
+        self.sent: Counter[str] = Counter()
+        """Bytes that the calls which are done have sent, by `kind_of` them."""
         name = f"{device.name} in {group.key}"
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -136,7 +138,7 @@ class CallLine:
     def _do(self, task: _Task) -> None:
         try:
             self._await(task.waits)
-            self._through.run(task.call, task.dst, task.src, task.elements)
+            sent = self._through.run(task.call, task.dst, task.src, task.elements)
         except OperationFailed as error:
             self.fail(self._own(error.failure, task))
         except OutOfMemory as error:
@@ -152,6 +154,7 @@ class CallLine:
         else:
             with self._lock:
                 if self.failure is None:
+                    self.sent[kind_of(task.call)] += sent
                     self._reached = task.value
                     self._signal(task.value, None)
 

@@ -16,7 +16,7 @@ from hal.tile.numeric import NUMPY
 from stack.comm.device.memory import Await, Staging, is_mapped, mapped
 from stack.comm.device.pipeline import SLOTS, Pipeline, pieces_of
 from stack.comm.group import Group
-from stack.comm.messages import Messages, RankCall
+from stack.comm.messages import Messages, RankCall, sent_bytes
 
 Array = NDArray[Any]
 Kind = CollectiveKind
@@ -40,18 +40,23 @@ class Through:
         self._staged = staged
         self._staging = Staging(group, device, wait)
 
-    def run(self, call: RankCall, dst: Region, src: Region, elements: Region | None = None) -> None:
-        """Until the call is done on this rank and its destination is written. Raises as the
-        operations of `Group`, and what fails a copy."""
+    def run(self, call: RankCall, dst: Region, src: Region, elements: Region | None = None) -> int:
+        """Until the call is done on this rank and its destination is written; gives the bytes that
+        it sent, as `sent_bytes` counts them. Raises as the operations of `Group`, and what fails a
+        copy."""
+        rank, size = self._group.rank, self._group.size
         used = [r for r, n in zip((dst, src), self._elements(call), strict=True) if n]
         in_place = all(is_mapped(self._device, region.buffer) for region in used)
         if not in_place and Feature.MAP not in self._device.info.features:
             self._device.without(Feature.MAP, COPIED)
         if self._staged and isinstance(call, Collective) and call.kind in ELEMENTWISE:
             (self._mapped_pieces if in_place else self._staged_pieces)(call, dst, src)
-        else:
-            counts = None if elements is None else self._counts(call, elements)
-            (self._mapped if in_place else self._copied)(call, dst, src, counts)
+            return sent_bytes(call, rank, size)
+        counts = None if elements is None else self._counts(call, elements)
+        (self._mapped if in_place else self._copied)(call, dst, src, counts)
+        if counts is None:
+            return sent_bytes(call, rank, size)
+        return int(counts[rank].sum() - counts[rank, rank]) * call.dtype.nbytes
 
     def _elements(self, call: RankCall) -> tuple[int | None, int | None]:
         return call.elements(self._group.rank, self._group.size)

@@ -2,7 +2,10 @@
 
 import pytest
 
+from hal.core.dtypes import DType
+from hal.core.values import Collective
 from hal.core.values import CollectiveKind as Kind
+from stack.comm.messages import sent_bytes
 from stack.comm.plan.check import check
 from stack.comm.plan.error import PlanError
 from stack.comm.plan.generate.request import Request
@@ -64,6 +67,16 @@ def moved(kind: PlanKind, name: str, size: int, count: int, **wishes) -> list[tu
 
 def elements(kind: PlanKind, name: str, size: int, count: int, **wishes) -> list[int]:
     return [sent for _, sent in moved(kind, name, size, count, **wishes)]
+
+
+@pytest.mark.parametrize("size", [2, 5])
+@pytest.mark.parametrize("kind", [k for k in Kind if k is not Kind.ALL_TO_ALL_V], ids=str)
+def test_what_a_call_counts_as_sent_is_what_its_best_algorithm_moves(kind, size):
+    count = 4 * size
+    names = [name for of, name in CASES if of is kind and name != "hierarchical"]
+    call = Collective(kind, DType.F32, 0 if kind is Kind.BARRIER else count)
+    least = min(sum(elements(kind, name, size, count)) for name in names)
+    assert sum(sent_bytes(call, rank, size) for rank in range(size)) == 4 * least
 
 
 @pytest.mark.parametrize("size", [2, 3, 7, 8, 12])
