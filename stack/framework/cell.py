@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,6 +26,12 @@ unsettled: WeakValueDictionary[int, Cell] = WeakValueDictionary()
 # What was pending in the process from which this one was forked is computed only if it is asked for
 # here: its inputs may be out of reach.
 os.register_at_fork(after_in_child=unsettled.clear)
+
+Hook = Callable[[Node], Node]
+"""From a gradient to the one that takes its place."""
+
+hooked: WeakKeyDictionary[Node, dict[int, Hook]] = WeakKeyDictionary()
+"""What looks at the gradient of a computed node."""
 
 owners: WeakKeyDictionary[Node, weakref.ref[Cell]] = WeakKeyDictionary()
 """The cell for which a node was made."""
@@ -57,10 +63,13 @@ class Cell:
     """
 
     __slots__ = (
-        *("__weakref__", "_requires_grad", "_windows", "device", "link", "node", "owns", "serial"),
+        *("__weakref__", "_requires_grad", "_windows", "device", "hooks", "link", "node", "owns"),
+        "serial",
     )
     changes: ClassVar[int] = 0
     link: Link | None
+    hooks: dict[int, Hook]
+    """What looks at the gradient of a leaf; of others `hooked` has them."""
 
     def __init__(self, node: Node, device: str, owns: bool, requires_grad: bool) -> None:
         self.node = node
@@ -69,6 +78,7 @@ class Cell:
         self._requires_grad = requires_grad
         self.serial = next(_serials)
         self.link = None
+        self.hooks = {}
         self._windows: list[weakref.ref[Cell]] = []
         if owns:
             owners[node] = weakref.ref(self)

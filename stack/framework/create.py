@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
 from typing import Any
+
+import numpy as np
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
@@ -15,9 +19,11 @@ from stack.framework.dtypes import of_scalar, promote
 from stack.framework.errors import TensorError, where_called
 from stack.framework.expr import create
 from stack.framework.expr.operand import Number
+from stack.framework.expr.public import Public, publish
 from stack.framework.host import host_array
-from stack.framework.tensor import Tensor, put
+from stack.framework.tensor import Tensor, expose, put
 from stack.ops.error import GraphError
+from stack.ops.operator import Face
 
 
 def tensor(
@@ -34,6 +40,24 @@ def tensor(
     array, kind = host_array(data, dtype)
     name = placed(device)
     return Tensor(put(array, kind, name), name, owns=True).requires_grad_(requires_grad)
+
+
+def new_tensor(
+    x: Tensor,
+    data: Any,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Host data as a tensor of x's element type and device."""
+    kind, place = dtype or x.dtype, device or x.device
+    return tensor(data, dtype=kind, device=place, requires_grad=requires_grad)
+
+
+expose(
+    publish(Public(new_tensor, Face("new_tensor", function=False, waits=True, aten="new_tensor")))
+)
 
 
 def from_numpy(array: Any) -> Tensor:
@@ -188,3 +212,122 @@ def eye(
     """1 on the diagonal of n rows and m (or n) columns, 0 elsewhere."""
     sizes = n, n if m is None else m
     return made(create.eye, *sizes, dtype or DType.F32, device=device, requires_grad=requires_grad)
+
+
+asarray = as_tensor
+
+
+def scalar_tensor(
+    s: Number, *, dtype: DType | None = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
+    """A number as a 0-d tensor, of float32 unless another type is asked for."""
+    return full((), s, dtype=dtype or DType.F32, device=device, requires_grad=requires_grad)
+
+
+def logspace(
+    start: Number,
+    end: Number,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """base to the powers of `steps` evenly spaced numbers from start to end."""
+    powers = linspace(start, end, steps, dtype=DType.F64, device=device)
+    made: Tensor = (powers * math.log(base)).exp().to(dtype or DType.F32)
+    return made.requires_grad_() if requires_grad else made
+
+
+def _triangle(
+    row: int, col: int, offset: int, lower: bool, dtype: DType | None, device: str | None
+) -> Tensor:
+    inside = np.tri(row, col, offset if lower else offset - 1, dtype=bool)
+    places = np.stack(np.nonzero(inside if lower else ~inside))
+    return tensor(places.astype(np.int64), dtype=dtype, device=device)
+
+
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DType | None = None, device: str | None = None
+) -> Tensor:
+    """int64[2, count]: the rows and columns at and below a diagonal."""
+    return _triangle(row, col, offset, True, dtype, device)
+
+
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DType | None = None, device: str | None = None
+) -> Tensor:
+    """int64[2, count]: the rows and columns at and above a diagonal."""
+    return _triangle(row, col, offset, False, dtype, device)
+
+
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    """All choices of r elements of a vector, in order, as rows."""
+    choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    places = list(choose(range(input.shape[0]), r))
+    index = np.array(places, np.int64).reshape(len(places), r)
+    return input[tensor(index, device=input.device)]
+
+
+def _window(name: str, weights: Sequence[float], doc: str) -> Callable[..., Tensor]:
+    """A sum of cosines of whole periods over a window."""
+
+    def window(
+        window_length: int,
+        periodic: bool = True,
+        *,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Tensor:
+        n = window_length - (not periodic)
+        angle = arange(window_length, dtype=DType.F64, device=device) * (2 * math.pi / max(n, 1))
+        total = angle * 0.0 + (weights[0] if window_length > 1 else 1.0)
+        for k, weight in enumerate(weights[1:] if window_length > 1 else (), 1):
+            total = total + (angle * k).cos() * weight
+        made: Tensor = total.to(dtype or DType.F32)
+        return made.requires_grad_() if requires_grad else made
+
+    window.__name__ = window.__qualname__ = name
+    window.__doc__ = doc
+    return window
+
+
+hann_window = _window("hann_window", (0.5, -0.5), "(1 - cos) / 2 over a period.")
+hamming_window = _window("hamming_window", (0.54, -0.46), "0.54 - 0.46 cos over a period.")
+blackman_window = _window(
+    "blackman_window", (0.42, -0.5, 0.08), "0.42 - 0.5 cos + 0.08 cos of twice the angle."
+)
+
+
+def bartlett_window(
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A triangle from 0 to 1 and back."""
+    n = max(window_length - (not periodic), 1)
+    at = arange(window_length, dtype=DType.F64, device=device) * (2 / n) - 1
+    made: Tensor = (1 - at.abs() if window_length > 1 else at + 2).to(dtype or DType.F32)
+    return made.requires_grad_() if requires_grad else made
+
+
+def kaiser_window(
+    window_length: int,
+    periodic: bool = True,
+    beta: float = 12.0,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """i0(beta sqrt(1 - x * x)) / i0(beta) for x from -1 to 1."""
+    n = max(window_length - (not periodic), 1)
+    x = arange(window_length, dtype=DType.F64, device=device) * (2 / n) - 1
+    made: Tensor = ((1 - x * x).clamp(min=0).sqrt() * beta).i0() / float(np.i0(beta))
+    made = (made if window_length > 1 else x + 2).to(dtype or DType.F32)
+    return made.requires_grad_() if requires_grad else made

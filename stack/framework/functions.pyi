@@ -1,9 +1,10 @@
 """Generated from the table of operators by `python -m stack.framework.stubs`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 from hal.core.dtypes import DType
+from stack.framework.random import Generator
 from stack.framework.tensor import Tensor
 
 Scalar = float | int | bool
@@ -202,6 +203,7 @@ __all__ = [
     "movedim",
     "msort",
     "mul",
+    "multinomial",
     "multiply",
     "mv",
     "mvlgamma",
@@ -214,9 +216,11 @@ __all__ = [
     "native_layer_norm",
     "ne",
     "neg",
+    "negative",
     "nextafter",
     "nonzero",
     "norm",
+    "normal",
     "not_equal",
     "one_hot",
     "outer",
@@ -232,8 +236,8 @@ __all__ = [
     "qr",
     "quantile",
     "rad2deg",
+    "randint_like",
     "ravel",
-    "real",
     "reciprocal",
     "relu",
     "remainder",
@@ -309,47 +313,47 @@ __all__ = [
     "xlogy",
 ]
 
-def abs(x: Tensor) -> Tensor:
+def abs(input: Tensor) -> Tensor:
     """|x|; integers wrap, element by element."""
 
-def absolute(x: Tensor) -> Tensor:
+def absolute(input: Tensor) -> Tensor:
     """The size of x."""
 
-def acos(x: Tensor) -> Tensor:
+def acos(input: Tensor) -> Tensor:
     """the angle in radians whose cosine is x, element by element; integers and bool become
     float32."""
 
-def acosh(x: Tensor) -> Tensor:
+def acosh(input: Tensor) -> Tensor:
     """what x is the hyperbolic cosine of; NaN below 1, element by element; integers and bool
     become float32."""
 
-def add(x: Tensor | Scalar, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+def add(input: Tensor | Scalar, other: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
     """x + alpha * y; for bool tensors `or`."""
 
 def addbmm(
-    x: Tensor, batch1: Tensor, batch2: Tensor, beta: Scalar = 1, alpha: Scalar = 1
+    input: Tensor, batch1: Tensor, batch2: Tensor, beta: Scalar = 1, alpha: Scalar = 1
 ) -> Tensor:
     """beta * x + alpha * the sum over the batch of batch1 @ batch2."""
 
-def addcdiv(x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> Tensor:
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> Tensor:
     """x + value * tensor1 / tensor2."""
 
-def addcmul(x: Tensor, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> Tensor:
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, value: Scalar = 1) -> Tensor:
     """x + value * tensor1 * tensor2."""
 
-def addmm(x: Tensor, mat1: Tensor, mat2: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
     """beta * x + alpha * mat1 @ mat2."""
 
-def addmv(x: Tensor, mat: Tensor, vec: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
+def addmv(input: Tensor, mat: Tensor, vec: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
     """beta * x + alpha * mat @ vec."""
 
-def addr(x: Tensor, vec1: Tensor, vec2: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
+def addr(input: Tensor, vec1: Tensor, vec2: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
     """beta * x + alpha * outer(vec1, vec2)."""
 
-def adjoint(x: Tensor) -> Tensor:
+def adjoint(input: Tensor) -> Tensor:
     """x with its last two axes exchanged."""
 
-def all(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+def all(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """Whether no element is 0."""
 
 def allclose(
@@ -357,78 +361,78 @@ def allclose(
 ) -> bool:
     """Whether isclose holds for all elements. Waits for them."""
 
-def amax(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+def amax(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """The greatest element over axes (all without any); NaN where there is one."""
 
-def amin(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+def amin(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """The least element over axes (all without any); NaN where there is one."""
 
-def aminmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def aminmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The least and the greatest element, along an axis if one is given."""
 
-def angle(x: Tensor) -> Tensor:
+def angle(input: Tensor) -> Tensor:
     """pi where x is negative, else 0."""
 
-def any(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+def any(input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """Whether some element is not 0."""
 
-def arccos(x: Tensor) -> Tensor:
+def arccos(input: Tensor) -> Tensor:
     """the angle in radians whose cosine is x, element by element; integers and bool become
     float32."""
 
-def arccosh(x: Tensor) -> Tensor:
+def arccosh(input: Tensor) -> Tensor:
     """what x is the hyperbolic cosine of; NaN below 1, element by element; integers and bool
     become float32."""
 
-def arcsin(x: Tensor) -> Tensor:
+def arcsin(input: Tensor) -> Tensor:
     """the angle in radians whose sine is x, element by element; integers and bool become
     float32."""
 
-def arcsinh(x: Tensor) -> Tensor:
+def arcsinh(input: Tensor) -> Tensor:
     """what x is the hyperbolic sine of, element by element; integers and bool become float32."""
 
-def arctan(x: Tensor) -> Tensor:
+def arctan(input: Tensor) -> Tensor:
     """the angle in radians whose tangent is x, element by element; integers and bool become
     float32."""
 
-def arctan2(x: Tensor | float, y: Tensor | float) -> Tensor:
+def arctan2(input: Tensor | float, other: Tensor | float) -> Tensor:
     """the angle in radians of the point with height a at b, from -pi to pi, element by
     element; integers and bool become float32."""
 
-def arctanh(x: Tensor) -> Tensor:
+def arctanh(input: Tensor) -> Tensor:
     """what x is the hyperbolic tangent of; NaN beyond 1, element by element; integers and bool
     become float32."""
 
-def argmax(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The int64 position of the first greatest element along an axis (of the flattened tensor
     without one)."""
 
-def argmin(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The int64 position of the first least element along an axis (of the flattened tensor
     without one)."""
 
-def argsort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """The int64 places that put x in order along an axis; the order is always stable."""
 
 def argwhere(x: Tensor) -> Tensor:
     """nonzero."""
 
-def asin(x: Tensor) -> Tensor:
+def asin(input: Tensor) -> Tensor:
     """the angle in radians whose sine is x, element by element; integers and bool become
     float32."""
 
-def asinh(x: Tensor) -> Tensor:
+def asinh(input: Tensor) -> Tensor:
     """what x is the hyperbolic sine of, element by element; integers and bool become float32."""
 
-def atan(x: Tensor) -> Tensor:
+def atan(input: Tensor) -> Tensor:
     """the angle in radians whose tangent is x, element by element; integers and bool become
     float32."""
 
-def atan2(x: Tensor | float, y: Tensor | float) -> Tensor:
+def atan2(input: Tensor | float, other: Tensor | float) -> Tensor:
     """the angle in radians of the point with height a at b, from -pi to pi, element by
     element; integers and bool become float32."""
 
-def atanh(x: Tensor) -> Tensor:
+def atanh(input: Tensor) -> Tensor:
     """what x is the hyperbolic tangent of; NaN beyond 1, element by element; integers and bool
     become float32."""
 
@@ -442,7 +446,7 @@ def atleast_3d(*tensors: Any) -> Any:
     """Each tensor with at least 3 axes."""
 
 def baddbmm(
-    x: Tensor, batch1: Tensor, batch2: Tensor, beta: Scalar = 1, alpha: Scalar = 1
+    input: Tensor, batch1: Tensor, batch2: Tensor, beta: Scalar = 1, alpha: Scalar = 1
 ) -> Tensor:
     """beta * x + alpha * batch1 @ batch2."""
 
@@ -450,96 +454,98 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
     """How often each of 0, 1, ... is in x, or the sums of their weights. Waits for the
     greatest."""
 
-def bitwise_and(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def bitwise_and(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """The bits set in both of two integers or bools."""
 
-def bitwise_left_shift(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def bitwise_left_shift(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x with its bits y places up; 0 from the width of its type on."""
 
-def bitwise_not(x: Tensor) -> Tensor:
+def bitwise_not(input: Tensor) -> Tensor:
     """Every bit of an integer or bool inverted."""
 
-def bitwise_or(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def bitwise_or(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """The bits set in either of two integers or bools."""
 
-def bitwise_right_shift(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def bitwise_right_shift(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x with its bits y places down; an integer with a sign keeps it."""
 
-def bitwise_xor(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def bitwise_xor(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """The bits set in one of two integers or bools."""
 
 def block_diag(*tensors: Tensor) -> Tensor:
     """Matrices one after the other on the diagonal, zeros elsewhere."""
 
-def bmm(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def bmm(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
     element type."""
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors in their common shape."""
 
-def broadcast_to(x: Tensor, size: Sequence[int]) -> Tensor:
+def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
     """x repeated to a shape by the rules of broadcasting."""
 
-def bucketize(x: Any, boundaries: Tensor, out_int32: bool = False, right: bool = False) -> Tensor:
+def bucketize(
+    input: Any, boundaries: Tensor, out_int32: bool = False, right: bool = False
+) -> Tensor:
     """The number of the bucket between sorted boundaries in which each element is."""
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
     """All combinations of one element of each tensor of one axis, as rows."""
 
-def cat(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The parts one after the other along an axis, in their common element type."""
 
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = None) -> Tensor:
     """The p-norms of the differences of all rows of both."""
 
-def ceil(x: Tensor) -> Tensor:
+def ceil(input: Tensor) -> Tensor:
     """The least whole number that is at least x; integers stay."""
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Channels, axis 1, of `groups` groups in turn."""
 
-def cholesky(x: Tensor, upper: bool = False) -> Tensor:
+def cholesky(input: Tensor, upper: bool = False) -> Tensor:
     """The lower triangular L with L @ L.T = x, or its transpose."""
 
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of L @ L.T, of an upper one of L.T @ L."""
 
-def cholesky_solve(x: Tensor, L: Tensor, upper: bool = False) -> Tensor:
+def cholesky_solve(input: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """What L @ L.T (of an upper one L.T @ L) times gives x."""
 
-def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     """x in at most `chunks` pieces of one size along an axis; the last may be smaller."""
 
 def clamp(
-    x: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None
+    input: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None
 ) -> Tensor:
     """x limited to [min, max]; NaN where x or a limit is NaN."""
 
-def clamp_max(x: Tensor, max: Tensor | Scalar) -> Tensor:
+def clamp_max(input: Tensor, max: Tensor | Scalar) -> Tensor:
     """x, but at most max."""
 
-def clamp_min(x: Tensor, min: Tensor | Scalar) -> Tensor:
+def clamp_min(input: Tensor, min: Tensor | Scalar) -> Tensor:
     """x, but at least min."""
 
 def clip(
-    x: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None
+    input: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None
 ) -> Tensor:
     """x limited to [min, max]; NaN where x or a limit is NaN."""
 
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
     """Tensors of one axis as columns, others as they are, beside each other."""
 
-def concat(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+def concat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The parts one after the other along an axis, in their common element type."""
 
-def concatenate(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+def concatenate(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The parts one after the other along an axis, in their common element type."""
 
-def conj(x: Tensor) -> Tensor:
+def conj(input: Tensor) -> Tensor:
     """x: there are no complex tensors."""
 
-def conj_physical(x: Tensor) -> Tensor:
+def conj_physical(input: Tensor) -> Tensor:
     """x: there are no complex tensors."""
 
 def conv1d(
@@ -617,69 +623,72 @@ def conv_transpose3d(
     """The adjoint of conv3d: input [N, C, D, H, W] or [C, D, H, W] times weight [C, out /
     groups, windows], added up where the windows lie, plus bias."""
 
-def copysign(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def copysign(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """The size of x with the sign of y."""
 
-def corrcoef(x: Tensor) -> Tensor:
+def corrcoef(input: Tensor) -> Tensor:
     """The correlations of the rows."""
 
-def cos(x: Tensor) -> Tensor:
+def cos(input: Tensor) -> Tensor:
     """the cosine of x radians, element by element; integers and bool become float32."""
 
-def cosh(x: Tensor) -> Tensor:
+def cosh(input: Tensor) -> Tensor:
     """the hyperbolic cosine of x, element by element; integers and bool become float32."""
 
-def count_nonzero(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+def count_nonzero(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """How many elements are not 0 over axes, int64."""
 
 def cov(
-    x: Tensor, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None
+    input: Tensor,
+    correction: int = 1,
+    fweights: Tensor | None = None,
+    aweights: Tensor | None = None,
 ) -> Tensor:
     """The covariances of the rows, whose columns are observations, which count fweights times
     and weigh aweights."""
 
-def cross(x: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The cross products of vectors of three along an axis: the first one of three elements."""
 
-def cummax(x: Tensor, dim: int) -> Any:
+def cummax(input: Tensor, dim: int) -> Any:
     """The greatest elements up to each one along an axis, and the last places where they are."""
 
-def cummin(x: Tensor, dim: int) -> Any:
+def cummin(input: Tensor, dim: int) -> Any:
     """The least elements up to each one along an axis, and the last places where they are."""
 
-def cumprod(x: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
+def cumprod(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
     """The products of all elements up to each one along an axis; bool and integers as int64."""
 
-def cumsum(x: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
+def cumsum(input: Tensor, dim: int, dtype: DType | None = None) -> Tensor:
     """The sums of all elements up to each one along an axis; bool and integers as int64."""
 
 def cumulative_trapezoid(
-    y: Tensor, x: Tensor | None = None, dx: float | None = None, dim: int = -1
+    other: Tensor, input: Tensor | None = None, dx: float | None = None, dim: int = -1
 ) -> Tensor:
     """The integrals of y up to each place of an axis, but the first."""
 
-def deg2rad(x: Tensor) -> Tensor:
+def deg2rad(input: Tensor) -> Tensor:
     """An angle of degrees in radians."""
 
-def diag(x: Tensor, diagonal: int = 0) -> Tensor:
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A matrix with x on a diagonal; of a matrix its diagonal."""
 
-def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+def diag_embed(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """Matrices in two new axes with x's last axis on the diagonal, zeros elsewhere."""
 
-def diagflat(x: Tensor, offset: int = 0) -> Tensor:
+def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     """A matrix with all elements of x on a diagonal."""
 
-def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The elements of two axes at (i, i + offset), as a new last axis."""
 
 def diagonal_scatter(
-    x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+    input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Tensor:
     """x with src as its diagonal."""
 
 def diff(
-    x: Tensor,
+    input: Tensor,
     n: int = 1,
     dim: int = -1,
     prepend: Tensor | None = None,
@@ -687,22 +696,24 @@ def diff(
 ) -> Tensor:
     """The differences of neighbours along an axis, n times."""
 
-def digamma(x: Tensor) -> Tensor:
+def digamma(input: Tensor) -> Tensor:
     """the derivative of lgamma, element by element; integers and bool become float32."""
 
-def dist(x: Tensor, other: Tensor, p: float = 2.0) -> Tensor:
+def dist(input: Tensor, other: Tensor, p: float = 2.0) -> Tensor:
     """The p-norm of x - other."""
 
-def div(x: Tensor | Scalar, y: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
+def div(input: Tensor | Scalar, other: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
     """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
 
-def divide(x: Tensor | Scalar, y: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
+def divide(
+    input: Tensor | Scalar, other: Tensor | Scalar, rounding_mode: str | None = None
+) -> Tensor:
     """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
 
-def dot(x: Tensor, other: Tensor) -> Tensor:
+def dot(input: Tensor, other: Tensor) -> Tensor:
     """The sum of the products of two vectors."""
 
-def dsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+def dsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """tensor_split along axis 2."""
 
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
@@ -712,275 +723,281 @@ def einsum(equation: str, *operands: Any) -> Tensor:
     """The sums of products that an equation such as "bik,bkj->bij" says; an ellipsis stands
     for axes that broadcast. Operands are taken pair by pair from the left."""
 
-def eq(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def eq(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x == y, as bool."""
 
-def erf(x: Tensor) -> Tensor:
+def erf(input: Tensor) -> Tensor:
     """the error function of x, element by element; integers and bool become float32."""
 
-def erfc(x: Tensor) -> Tensor:
+def erfc(input: Tensor) -> Tensor:
     """1 less the error function of x, exact where that is nearly 1, element by element;
     integers and bool become float32."""
 
-def erfinv(x: Tensor) -> Tensor:
+def erfinv(input: Tensor) -> Tensor:
     """what x is the error function of, element by element; integers and bool become float32."""
 
-def exp(x: Tensor) -> Tensor:
+def exp(input: Tensor) -> Tensor:
     """e to the x, element by element; integers and bool become float32."""
 
-def exp2(x: Tensor) -> Tensor:
+def exp2(input: Tensor) -> Tensor:
     """2 to the x, element by element; integers and bool become float32."""
 
-def expm1(x: Tensor) -> Tensor:
+def expm1(input: Tensor) -> Tensor:
     """e to the x, less 1, exact near 0, element by element; integers and bool become float32."""
 
-def fill(x: Tensor, value: Tensor | Scalar) -> Tensor:
+def fill(input: Tensor, value: Tensor | Scalar) -> Tensor:
     """value everywhere, in x's shape and element type."""
 
-def fix(x: Tensor) -> Tensor:
+def fix(input: Tensor) -> Tensor:
     """The nearest whole number towards 0; integers stay. No gradient flows."""
 
-def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     """x with the axes from start_dim to end_dim made one."""
 
-def flip(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
+def flip(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
     """x with these axes reversed."""
 
-def fliplr(x: Tensor) -> Tensor:
+def fliplr(input: Tensor) -> Tensor:
     """x with axis 1 reversed."""
 
-def flipud(x: Tensor) -> Tensor:
+def flipud(input: Tensor) -> Tensor:
     """x with axis 0 reversed."""
 
-def float_power(x: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
+def float_power(input: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
     """x to the power of exponent, in float64."""
 
-def floor(x: Tensor) -> Tensor:
+def floor(input: Tensor) -> Tensor:
     """The greatest whole number that is at most x; integers stay."""
 
-def floor_divide(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def floor_divide(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x / y rounded down; an integer divided by 0 gives 0."""
 
-def fmax(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def fmax(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """The greater of both; the other one where one is NaN."""
 
-def fmin(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def fmin(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """The lesser of both; the other one where one is NaN."""
 
-def fmod(x: Tensor | float, y: Tensor | float) -> Tensor:
+def fmod(input: Tensor | float, other: Tensor | float) -> Tensor:
     """what is left of a by whole multiples of b, with a's sign; integers by zero give 0,
     element by element."""
 
-def frac(x: Tensor) -> Tensor:
+def frac(input: Tensor) -> Tensor:
     """x without its whole part."""
 
-def gather(x: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
+def gather(input: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
     """y[i][j] = x[i][index[i][j]] for dim 1, and so on."""
 
-def gcd(x: Tensor, other: Tensor) -> Tensor:
+def gcd(input: Tensor, other: Tensor) -> Tensor:
     """The greatest common divisor, by as many of Euclid's steps as the type may need."""
 
-def ge(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def ge(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x >= y, as bool."""
 
-def ger(x: Tensor, vec2: Tensor) -> Tensor:
+def ger(input: Tensor, vec2: Tensor) -> Tensor:
     """Each element of a vector times each of another."""
 
-def greater(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def greater(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x > y, as bool."""
 
-def greater_equal(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def greater_equal(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x >= y, as bool."""
 
-def gt(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def gt(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x > y, as bool."""
 
-def heaviside(x: Tensor, values: Tensor) -> Tensor:
+def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """0 below 0, values at 0, 1 above."""
 
-def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """How many elements lie in each of equal parts of [min, max], or of their own range if
     both are equal."""
 
-def hsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """tensor_split along axis 1, of one axis along it."""
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors one after the other along axis 1, of one axis along it."""
 
-def hypot(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def hypot(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """sqrt(x * x + y * y), without overflow."""
 
-def i0(x: Tensor) -> Tensor:
+def i0(input: Tensor) -> Tensor:
     """The modified Bessel function of the first kind, of order 0."""
 
-def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Scalar = 1) -> Tensor:
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, alpha: Scalar = 1) -> Tensor:
     """x with alpha * source added to its slices at index of an axis."""
 
-def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """x with source as its slices at index of an axis."""
 
-def index_fill(x: Tensor, dim: int, index: Tensor, value: Tensor | float) -> Tensor:
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) -> Tensor:
     """x with value as its slices at index of an axis."""
 
 def index_put(
-    x: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
+    input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False
 ) -> Tensor:
     """x with values at x[indices], added to what is there with accumulate."""
 
 def index_reduce(
-    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True
 ) -> Tensor:
     """x with source combined by prod, mean, amin or amax with its slices at index of an axis."""
 
-def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices at these positions of an axis."""
 
-def inner(x: Tensor, other: Tensor) -> Tensor:
+def inner(input: Tensor, other: Tensor) -> Tensor:
     """The sums of products over the last axis of both."""
 
-def inverse(x: Tensor) -> Tensor:
+def inverse(input: Tensor) -> Tensor:
     """The inverse."""
 
 def isclose(
-    x: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
+    input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
 ) -> Tensor:
     """Whether |x - other| <= atol + rtol * |other|, as bool; equal infinities are close."""
 
-def isfinite(x: Tensor) -> Tensor:
+def isfinite(input: Tensor) -> Tensor:
     """Whether x is neither infinite nor NaN, as bool."""
 
-def isin(x: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False) -> Tensor:
+def isin(
+    input: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False
+) -> Tensor:
     """Whether each element is among others."""
 
-def isinf(x: Tensor) -> Tensor:
+def isinf(input: Tensor) -> Tensor:
     """Whether x is inf or -inf, as bool."""
 
-def isnan(x: Tensor) -> Tensor:
+def isnan(input: Tensor) -> Tensor:
     """Whether x is NaN, as bool."""
 
-def isneginf(x: Tensor) -> Tensor:
+def isneginf(input: Tensor) -> Tensor:
     """Whether x is -inf, as bool."""
 
-def isposinf(x: Tensor) -> Tensor:
+def isposinf(input: Tensor) -> Tensor:
     """Whether x is inf, as bool."""
 
-def isreal(x: Tensor) -> Tensor:
+def isreal(input: Tensor) -> Tensor:
     """True: there are no complex tensors."""
 
-def kron(x: Tensor, other: Tensor) -> Tensor:
+def kron(input: Tensor, other: Tensor) -> Tensor:
     """Each element of x times all of other, in its place."""
 
-def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The k-th least element along an axis, and its place."""
 
-def lcm(x: Tensor, other: Tensor) -> Tensor:
+def lcm(input: Tensor, other: Tensor) -> Tensor:
     """The least common multiple; 0 where one is 0."""
 
-def ldexp(x: Tensor, other: Tensor) -> Tensor:
+def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """x * 2 ** other."""
 
-def le(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def le(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x <= y, as bool."""
 
-def lerp(x: Tensor, end: Tensor | Scalar, weight: Tensor | Scalar) -> Tensor:
+def lerp(input: Tensor, end: Tensor | Scalar, weight: Tensor | Scalar) -> Tensor:
     """x + weight * (end - x)."""
 
-def less(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def less(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x < y, as bool."""
 
-def less_equal(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def less_equal(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x <= y, as bool."""
 
-def lgamma(x: Tensor) -> Tensor:
+def lgamma(input: Tensor) -> Tensor:
     """the logarithm of the size of the gamma function of x, element by element; integers and
     bool become float32."""
 
-def log(x: Tensor) -> Tensor:
+def log(input: Tensor) -> Tensor:
     """the natural logarithm of x, element by element; integers and bool become float32."""
 
-def log10(x: Tensor) -> Tensor:
+def log10(input: Tensor) -> Tensor:
     """The logarithm of x to the base 10."""
 
-def log1p(x: Tensor) -> Tensor:
+def log1p(input: Tensor) -> Tensor:
     """the natural logarithm of 1 + x, exact near 0, element by element; integers and bool
     become float32."""
 
-def log2(x: Tensor) -> Tensor:
+def log2(input: Tensor) -> Tensor:
     """The logarithm of x to the base 2."""
 
-def log_softmax(x: Tensor, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
+def log_softmax(
+    input: Tensor, dim: int, _stacklevel: int = 3, dtype: DType | None = None
+) -> Tensor:
     """The logarithm of softmax, exact where softmax underflows."""
 
-def logaddexp(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def logaddexp(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """log(exp(x) + exp(y)), without overflow."""
 
-def logaddexp2(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def logaddexp2(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """log2(2 ** x + 2 ** y), without overflow."""
 
-def logcumsumexp(x: Tensor, dim: int) -> Tensor:
+def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     """The logarithms of the sums of exponentials up to each element along an axis: pairs, then
     fours, and so on."""
 
-def logdet(x: Tensor) -> Tensor:
+def logdet(input: Tensor) -> Tensor:
     """The logarithm of the determinant; NaN if it is negative."""
 
-def logical_and(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def logical_and(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Whether neither is 0, as bool."""
 
-def logical_not(x: Tensor) -> Tensor:
+def logical_not(input: Tensor) -> Tensor:
     """Whether x is 0, as bool."""
 
-def logical_or(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def logical_or(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Whether one is not 0, as bool."""
 
-def logical_xor(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def logical_xor(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """Whether one of both is 0, as bool."""
 
-def logit(x: Tensor, eps: float | None = None) -> Tensor:
+def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """log(x / (1 - x)), of x held within [eps, 1 - eps]."""
 
-def logsumexp(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+def logsumexp(
+    input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False
+) -> Tensor:
     """log(sum(exp(x))) over axes, without overflow; -inf where all are -inf."""
 
-def lt(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def lt(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x < y, as bool."""
 
-def masked_fill(x: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
+def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
     """value where the mask holds, else x; its element type is that of x."""
 
-def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """x with the elements of source, in order, where the mask holds."""
 
 def masked_select(x: Tensor, mask: Tensor) -> Tensor:
     """x's elements where the mask holds, which broadcasts with it, in a row. Waits for their
     number."""
 
-def matmul(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def matmul(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
     element type."""
 
-def matrix_exp(x: Tensor) -> Tensor:
+def matrix_exp(input: Tensor) -> Tensor:
     """The exponential of square matrices: Taylor's series of x / 2 ** 8, squared eight times."""
 
-def matrix_power(x: Tensor, n: int) -> Tensor:
+def matrix_power(input: Tensor, n: int) -> Tensor:
     """x times itself n times, of its inverse for a negative n."""
 
-def max(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """The greatest element; with an axis (values, indices) along it; with a tensor `maximum`."""
 
-def maximum(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def maximum(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """The greater of both; NaN where one is NaN."""
 
 def mean(
-    x: Tensor,
+    input: Tensor,
     dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
     dtype: DType | None = None,
 ) -> Tensor:
     """The mean over axes (all without any). Raises TensorError for integers."""
 
-def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The middle element, the lower one of two, of all or along an axis with its place; NaN
     where there is one."""
 
@@ -988,70 +1005,83 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """The coordinates of a grid: each tensor of one axis along an axis of its own; "xy"
     exchanges the first two."""
 
-def min(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+def min(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """The least element; with an axis (values, indices) along it; with a tensor `minimum`."""
 
-def minimum(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def minimum(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """The lesser of both; NaN where one is NaN."""
 
-def mm(x: Tensor, mat2: Tensor) -> Tensor:
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
     """The product of two matrices."""
 
-def moveaxis(x: Tensor, source: Any, destination: Any) -> Tensor:
+def moveaxis(input: Tensor, source: Any, destination: Any) -> Tensor:
     """x with the axes `source` at `destination`, the others in order."""
 
-def movedim(x: Tensor, source: Any, destination: Any) -> Tensor:
+def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     """x with the axes `source` at `destination`, the others in order."""
 
-def msort(x: Tensor) -> Tensor:
+def msort(input: Tensor) -> Tensor:
     """x in order along axis 0."""
 
-def mul(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def mul(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x * y; for bool tensors `and`."""
 
-def multiply(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def multinomial(
+    x: Tensor, num_samples: int, replacement: bool = False, generator: Generator | None = None
+) -> Tensor:
+    """int64: num_samples places of each row, each as likely as its weight, which is not
+    negative; without replacement each at most once."""
+
+def multiply(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x * y; for bool tensors `and`."""
 
-def mv(x: Tensor, vec: Tensor) -> Tensor:
+def mv(input: Tensor, vec: Tensor) -> Tensor:
     """The product of a matrix and a vector."""
 
-def mvlgamma(x: Tensor, p: int) -> Tensor:
+def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The logarithm of the gamma function of p dimensions."""
 
 def nan_to_num(
-    x: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+    input: Tensor,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
 ) -> Tensor:
     """x with numbers for NaN (0) and for inf and -inf (the greatest and least ones)."""
 
 def nanmean(
-    x: Tensor,
+    input: Tensor,
     dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
     dtype: DType | None = None,
 ) -> Tensor:
     """mean over what is no NaN."""
 
-def nanmedian(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """median of what is no NaN."""
 
 def nanquantile(
-    x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"
+    input: Tensor,
+    q: Any,
+    dim: int | None = None,
+    keepdim: bool = False,
+    interpolation: str = "linear",
 ) -> Tensor:
     """quantile of what is no NaN."""
 
 def nansum(
-    x: Tensor,
+    input: Tensor,
     dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
     dtype: DType | None = None,
 ) -> Tensor:
     """sum, in which NaN counts as 0."""
 
-def narrow(x: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
+def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     """`length` slices of an axis from `start` on."""
 
 def native_layer_norm(
-    x: Tensor,
+    input: Tensor,
     normalized_shape: Sequence[int],
     weight: Tensor | None,
     bias: Tensor | None,
@@ -1059,13 +1089,16 @@ def native_layer_norm(
 ) -> tuple[Tensor, ...]:
     """layer_norm, the mean, and 1 / sqrt(variance + eps)."""
 
-def ne(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def ne(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x != y, as bool."""
 
-def neg(x: Tensor) -> Tensor:
+def neg(input: Tensor) -> Tensor:
     """-x; integers wrap, element by element."""
 
-def nextafter(x: Tensor | float, y: Tensor | float) -> Tensor:
+def negative(input: Tensor) -> Tensor:
+    """-x; integers wrap, element by element."""
+
+def nextafter(input: Tensor | float, other: Tensor | float) -> Tensor:
     """the next float after a towards b, element by element; integers and bool become float32."""
 
 def nonzero(x: Tensor, as_tuple: bool = False) -> Any:
@@ -1073,7 +1106,7 @@ def nonzero(x: Tensor, as_tuple: bool = False) -> Any:
     Waits for their number."""
 
 def norm(
-    x: Tensor,
+    input: Tensor,
     p: float | str | None = 2,
     dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
@@ -1081,17 +1114,27 @@ def norm(
     """The p-norm over axes: (sum |x|**p) ** (1/p); inf and -inf give extremes, 0 counts what
     is not 0, "fro" is 2. The derivative at 0 is 0."""
 
-def not_equal(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def normal(
+    mean: Tensor | float = 0.0,
+    std: Tensor | float = 1.0,
+    size: Sequence[int] | None = None,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+) -> Tensor:
+    """Numbers of normal distributions, one for each mean and deviation, or `size` of one."""
+
+def not_equal(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x != y, as bool."""
 
 def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
     """int64: 1 at the position that each entry names along a new last axis, 0 elsewhere. Waits
     for the greatest where num_classes is -1."""
 
-def outer(x: Tensor, vec2: Tensor) -> Tensor:
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """Each element of a vector times each of another."""
 
-def permute(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
+def permute(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
     """Axis i of the result is axis dims[i] of x."""
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
@@ -1103,10 +1146,10 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
 def polygamma(n: int, input: Tensor) -> Tensor:
     """The derivative of order n of digamma; beyond the first of what is above -10."""
 
-def positive(x: Tensor) -> Tensor:
+def positive(input: Tensor) -> Tensor:
     """x itself."""
 
-def pow(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def pow(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x to the power of y."""
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
@@ -1114,44 +1157,54 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     axis 1."""
 
 def prod(
-    x: Tensor,
+    input: Tensor,
     dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
     dtype: DType | None = None,
 ) -> Tensor:
     """The product over axes (all without any); bool and integers are multiplied as int64."""
 
-def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """x with source at these positions of x as one axis."""
 
-def qr(x: Tensor, some: bool = True) -> Any:
+def qr(input: Tensor, some: bool = True) -> Any:
     """linalg.qr; without `some` with a square Q."""
 
 def quantile(
-    x: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"
+    input: Tensor,
+    q: Any,
+    dim: int | None = None,
+    keepdim: bool = False,
+    interpolation: str = "linear",
 ) -> Tensor:
     """What the share q, or each of shares, of the elements is at most, between two neighbours
     by interpolation; NaN where there is one."""
 
-def rad2deg(x: Tensor) -> Tensor:
+def rad2deg(input: Tensor) -> Tensor:
     """An angle of radians in degrees."""
 
-def ravel(x: Tensor) -> Tensor:
+def randint_like(
+    x: Tensor,
+    low: int,
+    high: int | None = None,
+    dtype: DType | None = None,
+    device: str | None = None,
+) -> Tensor:
+    """Whole numbers from low (0 where only the end is given) to high - 1 in x's shape."""
+
+def ravel(input: Tensor) -> Tensor:
     """x as one axis."""
 
-def real(x: Tensor) -> Tensor:
-    """x: there are no complex tensors."""
-
-def reciprocal(x: Tensor) -> Tensor:
+def reciprocal(input: Tensor) -> Tensor:
     """1 / x, element by element; integers and bool become float32."""
 
-def relu(x: Tensor) -> Tensor:
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """x where it is positive, else 0; NaN stays. The gradient at 0 is 0."""
 
-def remainder(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def remainder(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """What is left by floor_divide, with y's sign; an integer divided by 0 leaves 0."""
 
-def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+def renorm(input: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
     """x with each slice of an axis scaled to a p-norm of at most maxnorm."""
 
 def repeat_interleave(
@@ -1160,35 +1213,35 @@ def repeat_interleave(
     """x with each slice of an axis so often in a row. Waits for the sum of a tensor of
     numbers, which output_size says beforehand."""
 
-def reshape(x: Tensor, *shape: int | Sequence[int]) -> Tensor:
+def reshape(input: Tensor, *shape: int | Sequence[int]) -> Tensor:
     """x's elements in row-major order under another shape; one -1 stands for what remains."""
 
-def resolve_conj(x: Tensor) -> Tensor:
+def resolve_conj(input: Tensor) -> Tensor:
     """x: there are no complex tensors."""
 
-def resolve_neg(x: Tensor) -> Tensor:
+def resolve_neg(input: Tensor) -> Tensor:
     """x: there are no complex tensors."""
 
-def roll(x: Tensor, shifts: Any, dims: Any = None) -> Tensor:
+def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """x with its elements `shifts` places on along axes, the last ones first again."""
 
-def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
     """x turned k times by 90 degrees in the plane of two axes, from the first to the second."""
 
-def round(x: Tensor, decimals: int = 0) -> Tensor:
+def round(input: Tensor, decimals: int = 0) -> Tensor:
     """To the nearest whole number, or multiple of 10 ** -decimals, halves to even."""
 
 def row_stack(tensors: Sequence[Tensor]) -> Tensor:
     """The tensors, of at least two axes, one after the other along axis 0."""
 
-def rsqrt(x: Tensor) -> Tensor:
+def rsqrt(input: Tensor) -> Tensor:
     """1 / sqrt(x), element by element; integers and bool become float32."""
 
-def rsub(x: Tensor | Scalar, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+def rsub(input: Tensor | Scalar, other: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
     """y - alpha * x."""
 
 def scatter(
-    x: Tensor,
+    input: Tensor,
     dim: int,
     index: Tensor,
     src: Any = None,
@@ -1198,11 +1251,11 @@ def scatter(
     """x with src at the places of index along an axis, the later ones of equal places; with
     reduce "add" or "multiply" combined with what is there."""
 
-def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """x with src added at the places of index along an axis."""
 
 def scatter_reduce(
-    x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True
 ) -> Tensor:
     """x with src combined by sum, prod, mean, amin or amax at the places of index along an
     axis, with what was there or, without include_self, in its place."""
@@ -1217,35 +1270,35 @@ def searchsorted(
 ) -> Tensor:
     """How many elements of each sorted row are below each value; on the right side, at most."""
 
-def select(x: Tensor, dim: int, index: int) -> Tensor:
+def select(input: Tensor, dim: int, index: int) -> Tensor:
     """One slice of an axis, without it."""
 
-def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """x with src as one slice of an axis."""
 
-def sgn(x: Tensor) -> Tensor:
+def sgn(input: Tensor) -> Tensor:
     """-1, 0 or 1; NaN gives 0. No gradient flows."""
 
-def sigmoid(x: Tensor) -> Tensor:
+def sigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """1 / (1 + exp(-x))."""
 
-def sign(x: Tensor) -> Tensor:
+def sign(input: Tensor) -> Tensor:
     """-1, 0 or 1; NaN gives 0. No gradient flows."""
 
-def signbit(x: Tensor) -> Tensor:
+def signbit(input: Tensor) -> Tensor:
     """Whether x is negative or -0.0, as bool."""
 
-def sin(x: Tensor) -> Tensor:
+def sin(input: Tensor) -> Tensor:
     """the sine of x radians, element by element; integers and bool become float32."""
 
-def sinc(x: Tensor) -> Tensor:
+def sinc(input: Tensor) -> Tensor:
     """sin(pi x) / (pi x), 1 at 0."""
 
-def sinh(x: Tensor) -> Tensor:
+def sinh(input: Tensor) -> Tensor:
     """the hyperbolic sine of x, element by element; integers and bool become float32."""
 
 def slice_scatter(
-    x: Tensor,
+    input: Tensor,
     src: Tensor,
     dim: int = 0,
     start: int | None = None,
@@ -1254,33 +1307,33 @@ def slice_scatter(
 ) -> Tensor:
     """x with src as the slice start:end:step of an axis."""
 
-def softmax(x: Tensor, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
+def softmax(input: Tensor, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis, without overflow."""
 
-def sort(x: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
     """x in order along an axis, and the places where its elements were; NaN counts as greatest
     and the order is always stable."""
 
-def split(x: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+def split(input: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Pieces of x along an axis: of `size` each (the last may be less), or of the sizes given."""
 
-def split_with_sizes(x: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Pieces of these sizes along an axis."""
 
-def sqrt(x: Tensor) -> Tensor:
+def sqrt(input: Tensor) -> Tensor:
     """the square root of x, element by element; integers and bool become float32."""
 
-def square(x: Tensor) -> Tensor:
+def square(input: Tensor) -> Tensor:
     """x * x."""
 
-def squeeze(x: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """x without axes of size 1: all of them, or those among `dim`."""
 
-def stack(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The parts, all of one shape, one after the other along a new axis."""
 
 def std(
-    x: Tensor,
+    input: Tensor,
     dim: Any = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
@@ -1289,7 +1342,7 @@ def std(
     """The square root of var, whose gradient is 0 where it is 0."""
 
 def std_mean(
-    x: Tensor,
+    input: Tensor,
     dim: Any = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
@@ -1297,63 +1350,67 @@ def std_mean(
 ) -> Any:
     """std, and mean."""
 
-def sub(x: Tensor | Scalar, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+def sub(input: Tensor | Scalar, other: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
     """x - alpha * y. Raises TensorError for bool tensors."""
 
-def subtract(x: Tensor | Scalar, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+def subtract(input: Tensor | Scalar, other: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
     """x - alpha * y. Raises TensorError for bool tensors."""
 
 def sum(
-    x: Tensor,
+    input: Tensor,
     dim: int | Sequence[int] | None = None,
     keepdim: bool = False,
     dtype: DType | None = None,
 ) -> Tensor:
     """The sum over axes (all without any); bool and integers are added as int64."""
 
-def swapaxes(x: Tensor, dim0: int, dim1: int) -> Tensor:
+def swapaxes(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """x with two axes exchanged."""
 
-def swapdims(x: Tensor, dim0: int, dim1: int) -> Tensor:
+def swapdims(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """x with two axes exchanged."""
 
-def t(x: Tensor) -> Tensor:
+def t(input: Tensor) -> Tensor:
     """x of at most two axes, transposed."""
 
-def take(x: Tensor, index: Tensor) -> Tensor:
+def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at these positions of x as one axis."""
 
-def take_along_dim(x: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
     """gather with an index that broadcasts; without a dim of all elements in a row."""
 
-def tan(x: Tensor) -> Tensor:
+def tan(input: Tensor) -> Tensor:
     """The tangent of x radians."""
 
-def tanh(x: Tensor) -> Tensor:
+def tanh(input: Tensor, inplace: bool = False) -> Tensor:
     """the hyperbolic tangent of x, element by element; integers and bool become float32."""
 
-def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
     """x in so many pieces along an axis, the first ones longer by one, or cut at these places."""
 
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """The sums of products over axes of both: the last of a and first of b, or two lists."""
 
-def tile(x: Tensor, *dims: int | Sequence[int]) -> Tensor:
+def tile(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
     """x as often along each of its last axes."""
 
-def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     """The k greatest (or least) elements along an axis, in order, and their places."""
 
-def trace(x: Tensor) -> Tensor:
+def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal."""
 
-def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """x with two axes exchanged."""
 
-def trapezoid(y: Tensor, x: Tensor | None = None, dx: float | None = None, dim: int = -1) -> Tensor:
+def trapezoid(
+    other: Tensor, input: Tensor | None = None, dx: float | None = None, dim: int = -1
+) -> Tensor:
     """The integral of y along an axis by trapezoids, over places x or steps dx."""
 
-def trapz(y: Tensor, x: Tensor | None = None, dx: float | None = None, dim: int = -1) -> Tensor:
+def trapz(
+    other: Tensor, input: Tensor | None = None, dx: float | None = None, dim: int = -1
+) -> Tensor:
     """The integral of y along an axis by trapezoids, over places x or steps dx."""
 
 def triangular_solve(
@@ -1361,22 +1418,24 @@ def triangular_solve(
 ) -> Any:
     """(X with A @ X = b, A)."""
 
-def tril(x: Tensor, diagonal: int = 0) -> Tensor:
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """x with 0 above the diagonal of its last two axes."""
 
-def triu(x: Tensor, diagonal: int = 0) -> Tensor:
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """x with 0 below the diagonal of its last two axes."""
 
-def true_divide(x: Tensor | Scalar, y: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
+def true_divide(
+    input: Tensor | Scalar, other: Tensor | Scalar, rounding_mode: str | None = None
+) -> Tensor:
     """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
 
-def trunc(x: Tensor) -> Tensor:
+def trunc(input: Tensor) -> Tensor:
     """The nearest whole number towards 0; integers stay. No gradient flows."""
 
-def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along an axis, without it."""
 
-def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
+def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """x with an axis as several ones; one -1 stands for what remains."""
 
 def unique(
@@ -1394,11 +1453,11 @@ def unique_consecutive(
 ) -> Any:
     """The elements that differ from the one before, with places and numbers as in unique."""
 
-def unsqueeze(x: Tensor, dim: int) -> Tensor:
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """x with a new axis of size 1 at `dim`."""
 
 def var(
-    x: Tensor,
+    input: Tensor,
     dim: Any = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
@@ -1408,7 +1467,7 @@ def var(
     (NaN at 0); the correction of `unbiased` is 1, of its opposite 0."""
 
 def var_mean(
-    x: Tensor,
+    input: Tensor,
     dim: Any = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
@@ -1416,10 +1475,10 @@ def var_mean(
 ) -> Any:
     """var, and mean."""
 
-def vdot(x: Tensor, other: Tensor) -> Tensor:
+def vdot(input: Tensor, other: Tensor) -> Tensor:
     """dot."""
 
-def vsplit(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """tensor_split along axis 0."""
 
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
@@ -1435,5 +1494,5 @@ def where(condition: Tensor, x: Tensor | float, y: Tensor | float) -> Tensor:
     """x where the condition holds, else y. Of a condition alone nonzero(as_tuple=True), which
     waits for the number of places."""
 
-def xlogy(x: Tensor | Scalar, y: Tensor | Scalar) -> Tensor:
+def xlogy(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x * log(y), but 0 where x is 0 and y is no NaN."""

@@ -3,15 +3,20 @@ are generated."""
 
 from typing import Any
 
-from stack.framework import counted as counted  # whose operators are in the table then
+from stack.framework import composed as composed  # whose operators are in the table then
+from stack.framework import counted as counted
+from stack.framework import drawn as drawn
 from stack.framework.errors import absent
 from stack.framework.expr.public import LAYERS
-from stack.framework.tensor import function_of
+from stack.framework.tensor import function_of, written_by
 
 __all__ = sorted(LAYERS)
 
 
 def __getattr__(name: str) -> Any:
+    base = LAYERS.get(name.removesuffix("_"))
+    if name not in LAYERS and base is not None and base.face.in_place:
+        return written_by(base)
     if name not in LAYERS:
         raise absent("functional", name, LAYERS)
     return function_of(LAYERS[name])

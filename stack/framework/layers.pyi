@@ -1,9 +1,10 @@
 """Generated from the table of operators by `python -m stack.framework.stubs`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 from hal.core.dtypes import DType
+from stack.framework.random import Generator
 from stack.framework.tensor import Tensor
 
 Scalar = float | int | bool
@@ -15,6 +16,7 @@ __all__ = [
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
     "affine_grid",
+    "alpha_dropout",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
@@ -32,14 +34,21 @@ __all__ = [
     "cosine_embedding_loss",
     "cosine_similarity",
     "cross_entropy",
+    "ctc_loss",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
     "elu",
     "embedding",
+    "embedding_bag",
+    "feature_alpha_dropout",
     "fold",
     "gaussian_nll_loss",
     "gelu",
     "glu",
     "grid_sample",
     "group_norm",
+    "gumbel_softmax",
     "hardshrink",
     "hardsigmoid",
     "hardswish",
@@ -63,6 +72,9 @@ __all__ = [
     "max_pool1d",
     "max_pool2d",
     "max_pool3d",
+    "max_unpool1d",
+    "max_unpool2d",
+    "max_unpool3d",
     "mish",
     "mse_loss",
     "multi_margin_loss",
@@ -81,6 +93,7 @@ __all__ = [
     "relu",
     "relu6",
     "rms_norm",
+    "rrelu",
     "selu",
     "sigmoid",
     "silu",
@@ -95,7 +108,9 @@ __all__ = [
     "tanhshrink",
     "threshold",
     "triplet_margin_loss",
+    "triplet_margin_with_distance_loss",
     "unfold",
+    "upsample",
     "upsample_bilinear",
     "upsample_nearest",
 ]
@@ -127,6 +142,9 @@ def adaptive_max_pool3d(input: Tensor, output_size: Any, return_indices: bool = 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = None) -> Tensor:
     """The places, [N, sizes, d], where an affine map theta [N, d, d + 1] puts those of an
     image of this size [N, C, sizes]."""
+
+def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tensor:
+    """Elements become what SELU gives far below 0 with probability p; mean and variance stay."""
 
 def avg_pool1d(
     input: Tensor,
@@ -190,7 +208,7 @@ def binary_cross_entropy_with_logits(
     """-(pos_weight * target * log sigmoid(input) + (1 - target) * log sigmoid(-input)),
     without overflow."""
 
-def celu(input: Tensor, alpha: float = 1.0) -> Tensor:
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where it is positive, else alpha * (exp(x / alpha) - 1)."""
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
@@ -299,7 +317,30 @@ def cross_entropy(
     integers, or the probability of each class. Entries equal to ignore_index do not count,
     others count as much as the weight of their class. The mean is over what counts."""
 
-def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor | Sequence[int],
+    target_lengths: Tensor | Sequence[int],
+    blank: int = 0,
+    reduction: str = "mean",
+    zero_infinity: bool = False,
+) -> Tensor:
+    """-log of the probability that log_probs [T, N, C] (or [T, C]), of input_lengths, read
+    without repetitions and blanks, are the targets [N, S], or one after the other, of
+    target_lengths; the mean is that of the losses divided by the target lengths. By the
+    forward recursion of Graves et al. (2006), unrolled over T."""
+
+def dropout1d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Whole channels [N, C, L] or [C, L] become 0 with probability p."""
+
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Whole channels [N, C, H, W] or [C, H, W] become 0 with probability p."""
+
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """Whole channels [N, C, D, H, W] or [C, D, H, W] become 0 with probability p."""
+
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """x where it is positive, else alpha * (exp(x) - 1)."""
 
 def embedding(
@@ -313,6 +354,25 @@ def embedding(
 ) -> Tensor:
     """weight's rows at the integers input, which must be in range. No gradient flows to the
     row padding_idx."""
+
+def embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2,
+    scale_grad_by_freq: bool = False,
+    mode: str = "mean",
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """The sum, mean or max of the rows of weight that each bag names: a row [B, N] of input,
+    or what lies between its offset and the next one. An empty bag gives 0."""
+
+def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False) -> Tensor:
+    """alpha_dropout of whole channels, axis 1."""
 
 def fold(
     input: Tensor,
@@ -362,16 +422,25 @@ def group_norm(
     """(x - mean) / sqrt(variance + eps) * weight + bias over each of num_groups groups of
     channels, axis 1, and all axes behind it."""
 
+def gumbel_softmax(
+    logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
+    """A random choice by logits that gradients flow through: softmax of (logits + noise) /
+    tau; with hard, 1 at the greatest and 0 elsewhere, with the gradient of the soft one.
+    Jang et al., https://arxiv.org/abs/1611.01144."""
+
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """x, but 0 within [-lambd, lambd]."""
 
-def hardsigmoid(input: Tensor) -> Tensor:
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """x / 6 + 1/2 limited to [0, 1]."""
 
-def hardswish(input: Tensor) -> Tensor:
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """x * hardsigmoid(x)."""
 
-def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+def hardtanh(
+    input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> Tensor:
     """x limited to [min_val, max_val]; the gradient at the limits is 0."""
 
 def hinge_embedding_loss(
@@ -427,7 +496,7 @@ def l1_loss(
     """The absolute differences."""
 
 def layer_norm(
-    x: Tensor,
+    input: Tensor,
     normalized_shape: Sequence[int],
     weight: Tensor | None = None,
     bias: Tensor | None = None,
@@ -436,10 +505,10 @@ def layer_norm(
     """(x - mean) / sqrt(variance + eps) * weight + bias over the last axes; float32 under
     autocast."""
 
-def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """x where it is positive, else negative_slope * x."""
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ weight.T + bias; weight is [out, in]. Under autocast the result has its element
     type."""
 
@@ -448,13 +517,17 @@ def local_response_norm(
 ) -> Tensor:
     """x / (k + alpha * mean of squares over `size` neighbouring channels) ** beta."""
 
-def log_softmax(x: Tensor, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
+def log_softmax(
+    input: Tensor, dim: int, _stacklevel: int = 3, dtype: DType | None = None
+) -> Tensor:
     """The logarithm of softmax, exact where softmax underflows."""
 
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(x)), without overflow."""
 
-def logsumexp(x: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
+def logsumexp(
+    input: Tensor, dim: int | Sequence[int] | None = None, keepdim: bool = False
+) -> Tensor:
     """log(sum(exp(x))) over axes, without overflow; -inf where all are -inf."""
 
 def lp_pool1d(
@@ -531,7 +604,37 @@ def max_pool3d(
     """The greatest element of each window, around which -inf is thought; with return_indices
     also its place in the plane. The gradient goes to the first such element."""
 
-def mish(input: Tensor) -> Tensor:
+def max_unpool1d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """The elements of max_pool1d at the places where they were, and 0 elsewhere."""
+
+def max_unpool2d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """The elements of max_pool2d at the places where they were, and 0 elsewhere."""
+
+def max_unpool3d(
+    input: Tensor,
+    indices: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    output_size: Sequence[int] | None = None,
+) -> Tensor:
+    """The elements of max_pool3d at the places where they were, and 0 elsewhere."""
+
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """x * tanh(softplus(x))."""
 
 def mse_loss(
@@ -632,27 +735,32 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where it is positive, else weight * x; weight has one value, or one for each channel,
     axis 1."""
 
-def relu(x: Tensor) -> Tensor:
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """x where it is positive, else 0; NaN stays. The gradient at 0 is 0."""
 
-def relu6(input: Tensor) -> Tensor:
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     """x limited to [0, 6]."""
 
 def rms_norm(
-    x: Tensor,
+    input: Tensor,
     normalized_shape: Sequence[int],
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Tensor:
     """x / sqrt(mean(x * x) + eps) * weight over the last axes; float32 under autocast."""
 
-def selu(input: Tensor) -> Tensor:
+def rrelu(
+    input: Tensor, lower: float = 0.125, upper: float = 0.3333333333333333, training: bool = False
+) -> Tensor:
+    """x where it is positive, else x times a slope drawn from [lower, upper), or their mean."""
+
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """elu with the scale and alpha that keep mean 0 and variance 1."""
 
-def sigmoid(x: Tensor) -> Tensor:
+def sigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """1 / (1 + exp(-x))."""
 
-def silu(input: Tensor) -> Tensor:
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """x * sigmoid(x)."""
 
 def smooth_l1_loss(
@@ -674,7 +782,7 @@ def soft_margin_loss(
 ) -> Tensor:
     """log(1 + exp(-target * input))."""
 
-def softmax(x: Tensor, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
+def softmax(input: Tensor, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis, without overflow."""
 
 def softmin(input: Tensor, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
@@ -689,13 +797,13 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 def softsign(input: Tensor) -> Tensor:
     """x / (1 + |x|)."""
 
-def tanh(x: Tensor) -> Tensor:
+def tanh(input: Tensor, inplace: bool = False) -> Tensor:
     """the hyperbolic tangent of x, element by element; integers and bool become float32."""
 
 def tanhshrink(input: Tensor) -> Tensor:
     """x - tanh(x)."""
 
-def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where it is above the threshold, else value."""
 
 def triplet_margin_loss(
@@ -713,6 +821,18 @@ def triplet_margin_loss(
     """max(0, |anchor - positive| - |anchor - negative| + margin); with swap the nearer of two
     distances to negative."""
 
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, d(anchor, positive) - d(anchor, negative) + margin) for a distance d; with swap
+    the nearer of two distances to negative."""
+
 def unfold(
     input: Tensor,
     kernel_size: int | Sequence[int],
@@ -721,6 +841,15 @@ def unfold(
     stride: int | Sequence[int] = 1,
 ) -> Tensor:
     """The windows of planes [N, C, H, W] as columns: [N, C * window, windows]."""
+
+def upsample(
+    input: Tensor,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
+    """interpolate, under its older name."""
 
 def upsample_bilinear(
     input: Tensor,

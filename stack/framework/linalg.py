@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from stack.framework.errors import absent
 from stack.framework.expr.public import LINALG
 from stack.framework.tensor import function_of
 
@@ -10,5 +11,5 @@ __all__ = sorted(LINALG)
 
 def __getattr__(name: str) -> Any:
     if name not in LINALG:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise absent("linalg", name, LINALG)
     return function_of(LINALG[name])

@@ -1,9 +1,10 @@
 """Generated from the table of operators by `python -m stack.framework.stubs`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 from hal.core.dtypes import DType
+from stack.framework.random import Generator
 from stack.framework.tensor import Tensor
 
 Scalar = float | int | bool
@@ -109,14 +110,14 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
 def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:
     """X with tensordot(A, X) = B, with the axes `dims` of A moved behind the others first."""
 
-def vander(x: Tensor, N: int | None = None) -> Tensor:
+def vander(input: Tensor, N: int | None = None) -> Tensor:
     """The powers 0 to N - 1 of each element along a new last axis."""
 
-def vecdot(x: Tensor, y: Tensor, dim: int = -1) -> Tensor:
+def vecdot(input: Tensor, other: Tensor, dim: int = -1) -> Tensor:
     """The sums of products along an axis."""
 
 def vector_norm(
-    x: Tensor,
+    input: Tensor,
     ord: float = 2,
     dim: int | Sequence[int] | None = None,
     keepdim: bool = False,

@@ -1,9 +1,10 @@
 """Generated from the table of operators by `python -m stack.framework.stubs`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 from hal.core.dtypes import DType
+from stack.framework.random import Generator
 from stack.framework.tensor import Tensor
 
 Scalar = float | int | bool
@@ -11,7 +12,11 @@ Scalar = float | int | bool
 class Operators:
     def abs(self) -> Tensor:
         """|x|; integers wrap, element by element."""
+    def abs_(self) -> Tensor:
+        """|x|; integers wrap, element by element."""
     def absolute(self) -> Tensor:
+        """The size of x."""
+    def absolute_(self) -> Tensor:
         """The size of x."""
     def acos(self) -> Tensor:
         """the angle in radians whose cosine is x, element by element; integers and bool become
@@ -25,9 +30,9 @@ class Operators:
     def acosh_(self) -> Tensor:
         """what x is the hyperbolic cosine of; NaN below 1, element by element; integers and bool
         become float32."""
-    def add(self, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+    def add(self, other: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
         """x + alpha * y; for bool tensors `or`."""
-    def add_(self, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+    def add_(self, other: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
         """x + alpha * y; for bool tensors `or`."""
     def addbmm(self, batch1: Tensor, batch2: Tensor, beta: Scalar = 1, alpha: Scalar = 1) -> Tensor:
         """beta * x + alpha * the sum over the batch of batch1 @ batch2."""
@@ -101,10 +106,10 @@ class Operators:
     def arctan_(self) -> Tensor:
         """the angle in radians whose tangent is x, element by element; integers and bool become
         float32."""
-    def arctan2(self, y: Tensor | float) -> Tensor:
+    def arctan2(self, other: Tensor | float) -> Tensor:
         """the angle in radians of the point with height a at b, from -pi to pi, element by
         element; integers and bool become float32."""
-    def arctan2_(self, y: Tensor | float) -> Tensor:
+    def arctan2_(self, other: Tensor | float) -> Tensor:
         """the angle in radians of the point with height a at b, from -pi to pi, element by
         element; integers and bool become float32."""
     def arctanh(self) -> Tensor:
@@ -139,10 +144,10 @@ class Operators:
     def atan_(self) -> Tensor:
         """the angle in radians whose tangent is x, element by element; integers and bool become
         float32."""
-    def atan2(self, y: Tensor | float) -> Tensor:
+    def atan2(self, other: Tensor | float) -> Tensor:
         """the angle in radians of the point with height a at b, from -pi to pi, element by
         element; integers and bool become float32."""
-    def atan2_(self, y: Tensor | float) -> Tensor:
+    def atan2_(self, other: Tensor | float) -> Tensor:
         """the angle in radians of the point with height a at b, from -pi to pi, element by
         element; integers and bool become float32."""
     def atanh(self) -> Tensor:
@@ -159,29 +164,51 @@ class Operators:
         self, batch1: Tensor, batch2: Tensor, beta: Scalar = 1, alpha: Scalar = 1
     ) -> Tensor:
         """beta * x + alpha * batch1 @ batch2."""
+    def bernoulli(self, generator: Generator | None = None) -> Tensor:
+        """1 with the probability that each element gives, else 0."""
+    def bernoulli_(self, p: Tensor | float = 0.5, generator: Generator | None = None) -> Tensor:
+        """1 with probability p, else 0, in place."""
     def bincount(self, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
         """How often each of 0, 1, ... is in x, or the sums of their weights. Waits for the
         greatest."""
-    def bitwise_and(self, y: Tensor | Scalar) -> Tensor:
+    def bitwise_and(self, other: Tensor | Scalar) -> Tensor:
         """The bits set in both of two integers or bools."""
-    def bitwise_left_shift(self, y: Tensor | Scalar) -> Tensor:
+    def bitwise_and_(self, other: Tensor | Scalar) -> Tensor:
+        """The bits set in both of two integers or bools."""
+    def bitwise_left_shift(self, other: Tensor | Scalar) -> Tensor:
+        """x with its bits y places up; 0 from the width of its type on."""
+    def bitwise_left_shift_(self, other: Tensor | Scalar) -> Tensor:
         """x with its bits y places up; 0 from the width of its type on."""
     def bitwise_not(self) -> Tensor:
         """Every bit of an integer or bool inverted."""
-    def bitwise_or(self, y: Tensor | Scalar) -> Tensor:
+    def bitwise_not_(self) -> Tensor:
+        """Every bit of an integer or bool inverted."""
+    def bitwise_or(self, other: Tensor | Scalar) -> Tensor:
         """The bits set in either of two integers or bools."""
-    def bitwise_right_shift(self, y: Tensor | Scalar) -> Tensor:
+    def bitwise_or_(self, other: Tensor | Scalar) -> Tensor:
+        """The bits set in either of two integers or bools."""
+    def bitwise_right_shift(self, other: Tensor | Scalar) -> Tensor:
         """x with its bits y places down; an integer with a sign keeps it."""
-    def bitwise_xor(self, y: Tensor | Scalar) -> Tensor:
+    def bitwise_right_shift_(self, other: Tensor | Scalar) -> Tensor:
+        """x with its bits y places down; an integer with a sign keeps it."""
+    def bitwise_xor(self, other: Tensor | Scalar) -> Tensor:
         """The bits set in one of two integers or bools."""
-    def bmm(self, y: Tensor | Scalar) -> Tensor:
+    def bitwise_xor_(self, other: Tensor | Scalar) -> Tensor:
+        """The bits set in one of two integers or bools."""
+    def bmm(self, other: Tensor | Scalar) -> Tensor:
         """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
         element type."""
     def broadcast_to(self, size: Sequence[int]) -> Tensor:
         """x repeated to a shape by the rules of broadcasting."""
     def bucketize(self, boundaries: Tensor, out_int32: bool = False, right: bool = False) -> Tensor:
         """The number of the bucket between sorted boundaries in which each element is."""
+    def cauchy_(
+        self, median: float = 0.0, sigma: float = 1.0, generator: Generator | None = None
+    ) -> Tensor:
+        """Numbers of the Cauchy distribution, in place."""
     def ceil(self) -> Tensor:
+        """The least whole number that is at least x; integers stay."""
+    def ceil_(self) -> Tensor:
         """The least whole number that is at least x; integers stay."""
     def cholesky(self, upper: bool = False) -> Tensor:
         """The lower triangular L with L @ L.T = x, or its transpose."""
@@ -219,13 +246,15 @@ class Operators:
         """x: there are no complex tensors."""
     def conj_physical(self) -> Tensor:
         """x: there are no complex tensors."""
-    def copysign(self, y: Tensor | Scalar) -> Tensor:
+    def copysign(self, other: Tensor | Scalar) -> Tensor:
         """The size of x with the sign of y."""
-    def copysign_(self, y: Tensor | Scalar) -> Tensor:
+    def copysign_(self, other: Tensor | Scalar) -> Tensor:
         """The size of x with the sign of y."""
     def corrcoef(self) -> Tensor:
         """The correlations of the rows."""
     def cos(self) -> Tensor:
+        """the cosine of x radians, element by element; integers and bool become float32."""
+    def cos_(self) -> Tensor:
         """the cosine of x radians, element by element; integers and bool become float32."""
     def cosh(self) -> Tensor:
         """the hyperbolic cosine of x, element by element; integers and bool become float32."""
@@ -253,10 +282,12 @@ class Operators:
     def cumsum_(self, dim: int, dtype: DType | None = None) -> Tensor:
         """The sums of all elements up to each one along an axis; bool and integers as int64."""
     def cumulative_trapezoid(
-        self, x: Tensor | None = None, dx: float | None = None, dim: int = -1
+        self, input: Tensor | None = None, dx: float | None = None, dim: int = -1
     ) -> Tensor:
         """The integrals of y up to each place of an axis, but the first."""
     def deg2rad(self) -> Tensor:
+        """An angle of degrees in radians."""
+    def deg2rad_(self) -> Tensor:
         """An angle of degrees in radians."""
     def diag(self, diagonal: int = 0) -> Tensor:
         """A matrix with x on a diagonal; of a matrix its diagonal."""
@@ -280,21 +311,25 @@ class Operators:
         """the derivative of lgamma, element by element; integers and bool become float32."""
     def dist(self, other: Tensor, p: float = 2.0) -> Tensor:
         """The p-norm of x - other."""
-    def div(self, y: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
+    def div(self, other: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
         """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
-    def div_(self, y: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
+    def div_(self, other: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
         """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
-    def divide(self, y: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
+    def divide(self, other: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
         """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
-    def divide_(self, y: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
+    def divide_(self, other: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
         """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
     def dot(self, other: Tensor) -> Tensor:
         """The sum of the products of two vectors."""
     def dsplit(self, indices_or_sections: Any) -> tuple[Tensor, ...]:
         """tensor_split along axis 2."""
-    def eq(self, y: Tensor | Scalar) -> Tensor:
+    def eq(self, other: Tensor | Scalar) -> Tensor:
+        """x == y, as bool."""
+    def eq_(self, other: Tensor | Scalar) -> Tensor:
         """x == y, as bool."""
     def erf(self) -> Tensor:
+        """the error function of x, element by element; integers and bool become float32."""
+    def erf_(self) -> Tensor:
         """the error function of x, element by element; integers and bool become float32."""
     def erfc(self) -> Tensor:
         """1 less the error function of x, exact where that is nearly 1, element by element;
@@ -320,9 +355,13 @@ class Operators:
         """e to the x, less 1, exact near 0, element by element; integers and bool become float32."""
     def expm1_(self) -> Tensor:
         """e to the x, less 1, exact near 0, element by element; integers and bool become float32."""
+    def exponential_(self, lambd: float = 1.0, generator: Generator | None = None) -> Tensor:
+        """Times of a process of that rate, in place."""
     def fill(self, value: Tensor | Scalar) -> Tensor:
         """value everywhere, in x's shape and element type."""
     def fix(self) -> Tensor:
+        """The nearest whole number towards 0; integers stay. No gradient flows."""
+    def fix_(self) -> Tensor:
         """The nearest whole number towards 0; integers stay. No gradient flows."""
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         """x with the axes from start_dim to end_dim made one."""
@@ -338,19 +377,25 @@ class Operators:
         """x to the power of exponent, in float64."""
     def floor(self) -> Tensor:
         """The greatest whole number that is at most x; integers stay."""
-    def floor_divide(self, y: Tensor | Scalar) -> Tensor:
+    def floor_(self) -> Tensor:
+        """The greatest whole number that is at most x; integers stay."""
+    def floor_divide(self, other: Tensor | Scalar) -> Tensor:
         """x / y rounded down; an integer divided by 0 gives 0."""
-    def fmax(self, y: Tensor | Scalar) -> Tensor:
+    def floor_divide_(self, other: Tensor | Scalar) -> Tensor:
+        """x / y rounded down; an integer divided by 0 gives 0."""
+    def fmax(self, other: Tensor | Scalar) -> Tensor:
         """The greater of both; the other one where one is NaN."""
-    def fmin(self, y: Tensor | Scalar) -> Tensor:
+    def fmin(self, other: Tensor | Scalar) -> Tensor:
         """The lesser of both; the other one where one is NaN."""
-    def fmod(self, y: Tensor | float) -> Tensor:
+    def fmod(self, other: Tensor | float) -> Tensor:
         """what is left of a by whole multiples of b, with a's sign; integers by zero give 0,
         element by element."""
-    def fmod_(self, y: Tensor | float) -> Tensor:
+    def fmod_(self, other: Tensor | float) -> Tensor:
         """what is left of a by whole multiples of b, with a's sign; integers by zero give 0,
         element by element."""
     def frac(self) -> Tensor:
+        """x without its whole part."""
+    def frac_(self) -> Tensor:
         """x without its whole part."""
     def gather(self, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
         """y[i][j] = x[i][index[i][j]] for dim 1, and so on."""
@@ -358,15 +403,25 @@ class Operators:
         """The greatest common divisor, by as many of Euclid's steps as the type may need."""
     def gcd_(self, other: Tensor) -> Tensor:
         """The greatest common divisor, by as many of Euclid's steps as the type may need."""
-    def ge(self, y: Tensor | Scalar) -> Tensor:
+    def ge(self, other: Tensor | Scalar) -> Tensor:
         """x >= y, as bool."""
+    def ge_(self, other: Tensor | Scalar) -> Tensor:
+        """x >= y, as bool."""
+    def geometric_(self, p: float, generator: Generator | None = None) -> Tensor:
+        """How many trials it takes until one succeeds that does so with probability p, in place."""
     def ger(self, vec2: Tensor) -> Tensor:
         """Each element of a vector times each of another."""
-    def greater(self, y: Tensor | Scalar) -> Tensor:
+    def greater(self, other: Tensor | Scalar) -> Tensor:
         """x > y, as bool."""
-    def greater_equal(self, y: Tensor | Scalar) -> Tensor:
+    def greater_(self, other: Tensor | Scalar) -> Tensor:
+        """x > y, as bool."""
+    def greater_equal(self, other: Tensor | Scalar) -> Tensor:
         """x >= y, as bool."""
-    def gt(self, y: Tensor | Scalar) -> Tensor:
+    def greater_equal_(self, other: Tensor | Scalar) -> Tensor:
+        """x >= y, as bool."""
+    def gt(self, other: Tensor | Scalar) -> Tensor:
+        """x > y, as bool."""
+    def gt_(self, other: Tensor | Scalar) -> Tensor:
         """x > y, as bool."""
     def heaviside(self, values: Tensor) -> Tensor:
         """0 below 0, values at 0, 1 above."""
@@ -377,9 +432,9 @@ class Operators:
         both are equal."""
     def hsplit(self, indices_or_sections: Any) -> tuple[Tensor, ...]:
         """tensor_split along axis 1, of one axis along it."""
-    def hypot(self, y: Tensor | Scalar) -> Tensor:
+    def hypot(self, other: Tensor | Scalar) -> Tensor:
         """sqrt(x * x + y * y), without overflow."""
-    def hypot_(self, y: Tensor | Scalar) -> Tensor:
+    def hypot_(self, other: Tensor | Scalar) -> Tensor:
         """sqrt(x * x + y * y), without overflow."""
     def i0(self) -> Tensor:
         """The modified Bessel function of the first kind, of order 0."""
@@ -447,15 +502,21 @@ class Operators:
         """x * 2 ** other."""
     def ldexp_(self, other: Tensor) -> Tensor:
         """x * 2 ** other."""
-    def le(self, y: Tensor | Scalar) -> Tensor:
+    def le(self, other: Tensor | Scalar) -> Tensor:
+        """x <= y, as bool."""
+    def le_(self, other: Tensor | Scalar) -> Tensor:
         """x <= y, as bool."""
     def lerp(self, end: Tensor | Scalar, weight: Tensor | Scalar) -> Tensor:
         """x + weight * (end - x)."""
     def lerp_(self, end: Tensor | Scalar, weight: Tensor | Scalar) -> Tensor:
         """x + weight * (end - x)."""
-    def less(self, y: Tensor | Scalar) -> Tensor:
+    def less(self, other: Tensor | Scalar) -> Tensor:
         """x < y, as bool."""
-    def less_equal(self, y: Tensor | Scalar) -> Tensor:
+    def less_(self, other: Tensor | Scalar) -> Tensor:
+        """x < y, as bool."""
+    def less_equal(self, other: Tensor | Scalar) -> Tensor:
+        """x <= y, as bool."""
+    def less_equal_(self, other: Tensor | Scalar) -> Tensor:
         """x <= y, as bool."""
     def lgamma(self) -> Tensor:
         """the logarithm of the size of the gamma function of x, element by element; integers and
@@ -465,7 +526,11 @@ class Operators:
         bool become float32."""
     def log(self) -> Tensor:
         """the natural logarithm of x, element by element; integers and bool become float32."""
+    def log_(self) -> Tensor:
+        """the natural logarithm of x, element by element; integers and bool become float32."""
     def log10(self) -> Tensor:
+        """The logarithm of x to the base 10."""
+    def log10_(self) -> Tensor:
         """The logarithm of x to the base 10."""
     def log1p(self) -> Tensor:
         """the natural logarithm of 1 + x, exact near 0, element by element; integers and bool
@@ -475,24 +540,38 @@ class Operators:
         become float32."""
     def log2(self) -> Tensor:
         """The logarithm of x to the base 2."""
+    def log2_(self) -> Tensor:
+        """The logarithm of x to the base 2."""
+    def log_normal_(
+        self, mean: float = 1.0, std: float = 2.0, generator: Generator | None = None
+    ) -> Tensor:
+        """Numbers whose logarithms are of the normal distribution, in place."""
     def log_softmax(self, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
         """The logarithm of softmax, exact where softmax underflows."""
-    def logaddexp(self, y: Tensor | Scalar) -> Tensor:
+    def logaddexp(self, other: Tensor | Scalar) -> Tensor:
         """log(exp(x) + exp(y)), without overflow."""
-    def logaddexp2(self, y: Tensor | Scalar) -> Tensor:
+    def logaddexp2(self, other: Tensor | Scalar) -> Tensor:
         """log2(2 ** x + 2 ** y), without overflow."""
     def logcumsumexp(self, dim: int) -> Tensor:
         """The logarithms of the sums of exponentials up to each element along an axis: pairs, then
         fours, and so on."""
     def logdet(self) -> Tensor:
         """The logarithm of the determinant; NaN if it is negative."""
-    def logical_and(self, y: Tensor | Scalar) -> Tensor:
+    def logical_and(self, other: Tensor | Scalar) -> Tensor:
+        """Whether neither is 0, as bool."""
+    def logical_and_(self, other: Tensor | Scalar) -> Tensor:
         """Whether neither is 0, as bool."""
     def logical_not(self) -> Tensor:
         """Whether x is 0, as bool."""
-    def logical_or(self, y: Tensor | Scalar) -> Tensor:
+    def logical_not_(self) -> Tensor:
+        """Whether x is 0, as bool."""
+    def logical_or(self, other: Tensor | Scalar) -> Tensor:
         """Whether one is not 0, as bool."""
-    def logical_xor(self, y: Tensor | Scalar) -> Tensor:
+    def logical_or_(self, other: Tensor | Scalar) -> Tensor:
+        """Whether one is not 0, as bool."""
+    def logical_xor(self, other: Tensor | Scalar) -> Tensor:
+        """Whether one of both is 0, as bool."""
+    def logical_xor_(self, other: Tensor | Scalar) -> Tensor:
         """Whether one of both is 0, as bool."""
     def logit(self, eps: float | None = None) -> Tensor:
         """log(x / (1 - x)), of x held within [eps, 1 - eps]."""
@@ -500,7 +579,9 @@ class Operators:
         """log(x / (1 - x)), of x held within [eps, 1 - eps]."""
     def logsumexp(self, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
         """log(sum(exp(x))) over axes, without overflow; -inf where all are -inf."""
-    def lt(self, y: Tensor | Scalar) -> Tensor:
+    def lt(self, other: Tensor | Scalar) -> Tensor:
+        """x < y, as bool."""
+    def lt_(self, other: Tensor | Scalar) -> Tensor:
         """x < y, as bool."""
     def masked_fill(self, mask: Tensor, value: Tensor | Scalar) -> Tensor:
         """value where the mask holds, else x; its element type is that of x."""
@@ -511,7 +592,7 @@ class Operators:
     def masked_select(self, mask: Tensor) -> Tensor:
         """x's elements where the mask holds, which broadcasts with it, in a row. Waits for their
         number."""
-    def matmul(self, y: Tensor | Scalar) -> Tensor:
+    def matmul(self, other: Tensor | Scalar) -> Tensor:
         """x @ y: vectors, matrices, and batches of matrices that broadcast. Under autocast in its
         element type."""
     def matrix_exp(self) -> Tensor:
@@ -520,7 +601,7 @@ class Operators:
         """x times itself n times, of its inverse for a negative n."""
     def max(self, dim: Any = None, keepdim: bool = False) -> Any:
         """The greatest element; with an axis (values, indices) along it; with a tensor `maximum`."""
-    def maximum(self, y: Tensor | Scalar) -> Tensor:
+    def maximum(self, other: Tensor | Scalar) -> Tensor:
         """The greater of both; NaN where one is NaN."""
     def mean(
         self,
@@ -534,7 +615,7 @@ class Operators:
         where there is one."""
     def min(self, dim: Any = None, keepdim: bool = False) -> Any:
         """The least element; with an axis (values, indices) along it; with a tensor `minimum`."""
-    def minimum(self, y: Tensor | Scalar) -> Tensor:
+    def minimum(self, other: Tensor | Scalar) -> Tensor:
         """The lesser of both; NaN where one is NaN."""
     def mm(self, mat2: Tensor) -> Tensor:
         """The product of two matrices."""
@@ -546,13 +627,18 @@ class Operators:
         """x with the axes `source` at `destination`, the others in order."""
     def msort(self) -> Tensor:
         """x in order along axis 0."""
-    def mul(self, y: Tensor | Scalar) -> Tensor:
+    def mul(self, other: Tensor | Scalar) -> Tensor:
         """x * y; for bool tensors `and`."""
-    def mul_(self, y: Tensor | Scalar) -> Tensor:
+    def mul_(self, other: Tensor | Scalar) -> Tensor:
         """x * y; for bool tensors `and`."""
-    def multiply(self, y: Tensor | Scalar) -> Tensor:
+    def multinomial(
+        self, num_samples: int, replacement: bool = False, generator: Generator | None = None
+    ) -> Tensor:
+        """int64: num_samples places of each row, each as likely as its weight, which is not
+        negative; without replacement each at most once."""
+    def multiply(self, other: Tensor | Scalar) -> Tensor:
         """x * y; for bool tensors `and`."""
-    def multiply_(self, y: Tensor | Scalar) -> Tensor:
+    def multiply_(self, other: Tensor | Scalar) -> Tensor:
         """x * y; for bool tensors `and`."""
     def mv(self, vec: Tensor) -> Tensor:
         """The product of a matrix and a vector."""
@@ -590,11 +676,17 @@ class Operators:
         """sum, in which NaN counts as 0."""
     def narrow(self, dim: int, start: int | Tensor, length: int) -> Tensor:
         """`length` slices of an axis from `start` on."""
-    def ne(self, y: Tensor | Scalar) -> Tensor:
+    def ne(self, other: Tensor | Scalar) -> Tensor:
+        """x != y, as bool."""
+    def ne_(self, other: Tensor | Scalar) -> Tensor:
         """x != y, as bool."""
     def neg(self) -> Tensor:
         """-x; integers wrap, element by element."""
     def neg_(self) -> Tensor:
+        """-x; integers wrap, element by element."""
+    def negative(self) -> Tensor:
+        """-x; integers wrap, element by element."""
+    def negative_(self) -> Tensor:
         """-x; integers wrap, element by element."""
     def new_empty(self, *size: int | Sequence[int], dtype: DType | None = None) -> Tensor:
         """A tensor of this shape, of x's element type and device, whose elements are to be
@@ -605,11 +697,19 @@ class Operators:
         """A tensor of this shape, of x's element type and device, of one number."""
     def new_ones(self, *size: int | Sequence[int], dtype: DType | None = None) -> Tensor:
         """A tensor of this shape, of x's element type and device, of ones."""
+    def new_tensor(
+        self,
+        data: Any,
+        dtype: DType | None = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> Tensor:
+        """Host data as a tensor of x's element type and device."""
     def new_zeros(self, *size: int | Sequence[int], dtype: DType | None = None) -> Tensor:
         """A tensor of this shape, of x's element type and device, of zeros."""
-    def nextafter(self, y: Tensor | float) -> Tensor:
+    def nextafter(self, other: Tensor | float) -> Tensor:
         """the next float after a towards b, element by element; integers and bool become float32."""
-    def nextafter_(self, y: Tensor | float) -> Tensor:
+    def nextafter_(self, other: Tensor | float) -> Tensor:
         """the next float after a towards b, element by element; integers and bool become float32."""
     def nonzero(self, as_tuple: bool = False) -> Any:
         """int64[count, axes]: where elements are not 0; as a tuple an index tensor for each axis.
@@ -622,7 +722,13 @@ class Operators:
     ) -> Tensor:
         """The p-norm over axes: (sum |x|**p) ** (1/p); inf and -inf give extremes, 0 counts what
         is not 0, "fro" is 2. The derivative at 0 is 0."""
-    def not_equal(self, y: Tensor | Scalar) -> Tensor:
+    def normal_(
+        self, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None
+    ) -> Tensor:
+        """Numbers of the normal distribution, in place."""
+    def not_equal(self, other: Tensor | Scalar) -> Tensor:
+        """x != y, as bool."""
+    def not_equal_(self, other: Tensor | Scalar) -> Tensor:
         """x != y, as bool."""
     def outer(self, vec2: Tensor) -> Tensor:
         """Each element of a vector times each of another."""
@@ -630,7 +736,9 @@ class Operators:
         """Axis i of the result is axis dims[i] of x."""
     def positive(self) -> Tensor:
         """x itself."""
-    def pow(self, y: Tensor | Scalar) -> Tensor:
+    def pow(self, other: Tensor | Scalar) -> Tensor:
+        """x to the power of y."""
+    def pow_(self, other: Tensor | Scalar) -> Tensor:
         """x to the power of y."""
     def prelu(self, weight: Tensor) -> Tensor:
         """x where it is positive, else weight * x; weight has one value, or one for each channel,
@@ -655,15 +763,26 @@ class Operators:
         by interpolation; NaN where there is one."""
     def rad2deg(self) -> Tensor:
         """An angle of radians in degrees."""
+    def rad2deg_(self) -> Tensor:
+        """An angle of radians in degrees."""
+    def random_(
+        self, from_: int = 0, to: int | None = None, generator: Generator | None = None
+    ) -> Tensor:
+        """Whole numbers from `from_` to `to` - 1, in place; of one number those below it, of none
+        those that the element type holds exactly, and at most 2**32 of them."""
     def ravel(self) -> Tensor:
         """x as one axis."""
-    def real(self) -> Tensor:
-        """x: there are no complex tensors."""
     def reciprocal(self) -> Tensor:
         """1 / x, element by element; integers and bool become float32."""
-    def relu(self) -> Tensor:
+    def reciprocal_(self) -> Tensor:
+        """1 / x, element by element; integers and bool become float32."""
+    def relu(self, inplace: bool = False) -> Tensor:
         """x where it is positive, else 0; NaN stays. The gradient at 0 is 0."""
-    def remainder(self, y: Tensor | Scalar) -> Tensor:
+    def relu_(self, inplace: bool = False) -> Tensor:
+        """x where it is positive, else 0; NaN stays. The gradient at 0 is 0."""
+    def remainder(self, other: Tensor | Scalar) -> Tensor:
+        """What is left by floor_divide, with y's sign; an integer divided by 0 leaves 0."""
+    def remainder_(self, other: Tensor | Scalar) -> Tensor:
         """What is left by floor_divide, with y's sign; an integer divided by 0 leaves 0."""
     def renorm(self, p: float, dim: int, maxnorm: float) -> Tensor:
         """x with each slice of an axis scaled to a p-norm of at most maxnorm."""
@@ -688,9 +807,13 @@ class Operators:
         """x turned k times by 90 degrees in the plane of two axes, from the first to the second."""
     def round(self, decimals: int = 0) -> Tensor:
         """To the nearest whole number, or multiple of 10 ** -decimals, halves to even."""
+    def round_(self, decimals: int = 0) -> Tensor:
+        """To the nearest whole number, or multiple of 10 ** -decimals, halves to even."""
     def rsqrt(self) -> Tensor:
         """1 / sqrt(x), element by element; integers and bool become float32."""
-    def rsub(self, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+    def rsqrt_(self) -> Tensor:
+        """1 / sqrt(x), element by element; integers and bool become float32."""
+    def rsub(self, other: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
         """y - alpha * x."""
     def scatter(
         self, dim: int, index: Tensor, src: Any = None, reduce: str | None = None, value: Any = None
@@ -722,13 +845,21 @@ class Operators:
         """x with src as one slice of an axis."""
     def sgn(self) -> Tensor:
         """-1, 0 or 1; NaN gives 0. No gradient flows."""
-    def sigmoid(self) -> Tensor:
+    def sgn_(self) -> Tensor:
+        """-1, 0 or 1; NaN gives 0. No gradient flows."""
+    def sigmoid(self, inplace: bool = False) -> Tensor:
+        """1 / (1 + exp(-x))."""
+    def sigmoid_(self, inplace: bool = False) -> Tensor:
         """1 / (1 + exp(-x))."""
     def sign(self) -> Tensor:
+        """-1, 0 or 1; NaN gives 0. No gradient flows."""
+    def sign_(self) -> Tensor:
         """-1, 0 or 1; NaN gives 0. No gradient flows."""
     def signbit(self) -> Tensor:
         """Whether x is negative or -0.0, as bool."""
     def sin(self) -> Tensor:
+        """the sine of x radians, element by element; integers and bool become float32."""
+    def sin_(self) -> Tensor:
         """the sine of x radians, element by element; integers and bool become float32."""
     def sinc(self) -> Tensor:
         """sin(pi x) / (pi x), 1 at 0."""
@@ -762,6 +893,8 @@ class Operators:
         """the square root of x, element by element; integers and bool become float32."""
     def square(self) -> Tensor:
         """x * x."""
+    def square_(self) -> Tensor:
+        """x * x."""
     def squeeze(self, dim: int | Sequence[int] | None = None) -> Tensor:
         """x without axes of size 1: all of them, or those among `dim`."""
     def std(
@@ -780,13 +913,13 @@ class Operators:
         correction: Scalar | None = 1,
     ) -> Any:
         """std, and mean."""
-    def sub(self, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+    def sub(self, other: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
         """x - alpha * y. Raises TensorError for bool tensors."""
-    def sub_(self, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+    def sub_(self, other: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
         """x - alpha * y. Raises TensorError for bool tensors."""
-    def subtract(self, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+    def subtract(self, other: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
         """x - alpha * y. Raises TensorError for bool tensors."""
-    def subtract_(self, y: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
+    def subtract_(self, other: Tensor | Scalar, alpha: Scalar = 1) -> Tensor:
         """x - alpha * y. Raises TensorError for bool tensors."""
     def sum(
         self,
@@ -809,7 +942,11 @@ class Operators:
         """gather with an index that broadcasts; without a dim of all elements in a row."""
     def tan(self) -> Tensor:
         """The tangent of x radians."""
-    def tanh(self) -> Tensor:
+    def tan_(self) -> Tensor:
+        """The tangent of x radians."""
+    def tanh(self, inplace: bool = False) -> Tensor:
+        """the hyperbolic tangent of x, element by element; integers and bool become float32."""
+    def tanh_(self, inplace: bool = False) -> Tensor:
         """the hyperbolic tangent of x, element by element; integers and bool become float32."""
     def tensor_split(self, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
         """x in so many pieces along an axis, the first ones longer by one, or cut at these places."""
@@ -821,9 +958,11 @@ class Operators:
         """The sum of a matrix's diagonal."""
     def transpose(self, dim0: int, dim1: int) -> Tensor:
         """x with two axes exchanged."""
-    def trapezoid(self, x: Tensor | None = None, dx: float | None = None, dim: int = -1) -> Tensor:
+    def trapezoid(
+        self, input: Tensor | None = None, dx: float | None = None, dim: int = -1
+    ) -> Tensor:
         """The integral of y along an axis by trapezoids, over places x or steps dx."""
-    def trapz(self, x: Tensor | None = None, dx: float | None = None, dim: int = -1) -> Tensor:
+    def trapz(self, input: Tensor | None = None, dx: float | None = None, dim: int = -1) -> Tensor:
         """The integral of y along an axis by trapezoids, over places x or steps dx."""
     def triangular_solve(
         self, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
@@ -831,13 +970,19 @@ class Operators:
         """(X with A @ X = b, A)."""
     def tril(self, diagonal: int = 0) -> Tensor:
         """x with 0 above the diagonal of its last two axes."""
+    def tril_(self, diagonal: int = 0) -> Tensor:
+        """x with 0 above the diagonal of its last two axes."""
     def triu(self, diagonal: int = 0) -> Tensor:
         """x with 0 below the diagonal of its last two axes."""
-    def true_divide(self, y: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
+    def triu_(self, diagonal: int = 0) -> Tensor:
+        """x with 0 below the diagonal of its last two axes."""
+    def true_divide(self, other: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
         """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
-    def true_divide_(self, y: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
+    def true_divide_(self, other: Tensor | Scalar, rounding_mode: str | None = None) -> Tensor:
         """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
     def trunc(self) -> Tensor:
+        """The nearest whole number towards 0; integers stay. No gradient flows."""
+    def trunc_(self) -> Tensor:
         """The nearest whole number towards 0; integers stay. No gradient flows."""
     def unbind(self, dim: int = 0) -> tuple[Tensor, ...]:
         """The slices along an axis, without it."""
@@ -845,6 +990,10 @@ class Operators:
         """x with an axis as several ones; one -1 stands for what remains."""
     def unfold(self, dimension: int, size: int, step: int) -> Tensor:
         """The windows of an axis, `step` apart, as a new last axis of `size`."""
+    def uniform_(
+        self, from_: float = 0.0, to: float = 1.0, generator: Generator | None = None, **named: Any
+    ) -> Tensor:
+        """Numbers in [from, to), all equally likely, in place."""
     def unique(
         self,
         sorted: bool = True,
@@ -883,9 +1032,9 @@ class Operators:
         """tensor_split along axis 0."""
     def where(self, condition: Tensor, other: Tensor | Scalar) -> Tensor:
         """x where the condition holds, else other."""
-    def xlogy(self, y: Tensor | Scalar) -> Tensor:
+    def xlogy(self, other: Tensor | Scalar) -> Tensor:
         """x * log(y), but 0 where x is 0 and y is no NaN."""
-    def xlogy_(self, y: Tensor | Scalar) -> Tensor:
+    def xlogy_(self, other: Tensor | Scalar) -> Tensor:
         """x * log(y), but 0 where x is 0 and y is no NaN."""
     def __add__(self, other: Tensor | Scalar) -> Tensor: ...
     def __radd__(self, other: Tensor | Scalar) -> Tensor: ...
@@ -901,10 +1050,13 @@ class Operators:
     def __itruediv__(self, other: Tensor | Scalar) -> Tensor: ...
     def __floordiv__(self, other: Tensor | Scalar) -> Tensor: ...
     def __rfloordiv__(self, other: Tensor | Scalar) -> Tensor: ...
+    def __ifloordiv__(self, other: Tensor | Scalar) -> Tensor: ...
     def __mod__(self, other: Tensor | Scalar) -> Tensor: ...
     def __rmod__(self, other: Tensor | Scalar) -> Tensor: ...
+    def __imod__(self, other: Tensor | Scalar) -> Tensor: ...
     def __pow__(self, other: Tensor | Scalar) -> Tensor: ...
     def __rpow__(self, other: Tensor | Scalar) -> Tensor: ...
+    def __ipow__(self, other: Tensor | Scalar) -> Tensor: ...
     def __eq__(self, other: object) -> Tensor: ...  # type: ignore[override]
     def __ne__(self, other: object) -> Tensor: ...  # type: ignore[override]
     def __lt__(self, other: Tensor | Scalar) -> Tensor: ...
@@ -913,15 +1065,20 @@ class Operators:
     def __ge__(self, other: Tensor | Scalar) -> Tensor: ...
     def __and__(self, other: Tensor | Scalar) -> Tensor: ...
     def __rand__(self, other: Tensor | Scalar) -> Tensor: ...
+    def __iand__(self, other: Tensor | Scalar) -> Tensor: ...
     def __or__(self, other: Tensor | Scalar) -> Tensor: ...
     def __ror__(self, other: Tensor | Scalar) -> Tensor: ...
+    def __ior__(self, other: Tensor | Scalar) -> Tensor: ...
     def __xor__(self, other: Tensor | Scalar) -> Tensor: ...
     def __rxor__(self, other: Tensor | Scalar) -> Tensor: ...
+    def __ixor__(self, other: Tensor | Scalar) -> Tensor: ...
     def __invert__(self) -> Tensor: ...
     def __lshift__(self, other: Tensor | Scalar) -> Tensor: ...
     def __rlshift__(self, other: Tensor | Scalar) -> Tensor: ...
+    def __ilshift__(self, other: Tensor | Scalar) -> Tensor: ...
     def __rshift__(self, other: Tensor | Scalar) -> Tensor: ...
     def __rrshift__(self, other: Tensor | Scalar) -> Tensor: ...
+    def __irshift__(self, other: Tensor | Scalar) -> Tensor: ...
     def __matmul__(self, other: Tensor | Scalar) -> Tensor: ...
     def __rmatmul__(self, other: Tensor | Scalar) -> Tensor: ...
     def __neg__(self) -> Tensor: ...

@@ -11,7 +11,7 @@ from hal.core.errors import InvalidCall
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework import store
-from stack.framework.cell import Cell, owners
+from stack.framework.cell import Cell, Hook, hooked, owners
 from stack.ops import OPS, is_exchange, is_message
 
 
@@ -49,10 +49,20 @@ def gradients(
         leads[n] = any(leads[s] for s in _below(n)) or wanted(n)
     for n in reversed(order):
         if n in total and leads[n]:
+            for hook in _hooks(n):
+                total[n] = hook(total[n])
             flowed = _flow(n, total, leads)
             if exchanges is not None and is_exchange(n):
                 exchanges += flowed
     return {n: total[n] if n in total else g.full_like(n, 0) for n in order if wanted(n)}
+
+
+def _hooks(n: Node) -> list[Hook]:
+    """What looks at the gradient of a node before it goes on."""
+    if n in hooked:
+        return list(hooked[n].values())
+    leaf = gradient_leaf(n) if n.op == "input" else None
+    return [] if leaf is None else list(leaf.hooks.values())
 
 
 def _below(n: Node) -> tuple[Node, ...]:

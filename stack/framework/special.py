@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from stack.framework.errors import absent
 from stack.framework.expr.public import SPECIAL
 from stack.framework.tensor import function_of
 
@@ -10,5 +11,5 @@ __all__ = sorted(SPECIAL)
 
 def __getattr__(name: str) -> Any:
     if name not in SPECIAL:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise absent("special", name, SPECIAL)
     return function_of(SPECIAL[name])

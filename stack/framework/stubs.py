@@ -15,13 +15,16 @@ from pathlib import Path
 from textwrap import fill, indent
 from typing import get_overloads
 
-from stack.framework import counted as counted  # whose operators are in the table then
+from stack.framework import composed as composed  # whose operators are in the table then
+from stack.framework import counted as counted
+from stack.framework import drawn as drawn
 from stack.framework.expr.public import (
     FUNCTIONS,
     LAYERS,
     LINALG,
     METHODS,
     ONE,
+    OPERANDS,
     SPECIAL,
     TWO,
     Public,
@@ -30,10 +33,11 @@ from stack.framework.nn import rows
 
 HEAD = '''"""Generated from the table of operators by `python -m stack.framework.stubs`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 from hal.core.dtypes import DType
+from stack.framework.random import Generator
 from stack.framework.tensor import Tensor
 
 Scalar = float | int | bool
@@ -99,8 +103,8 @@ def _module(name: str) -> str:
 
 def _shown(p: inspect.Parameter) -> str:
     default = "" if p.default is p.empty else f" = {p.default!r}"
-    stars = "*" if p.kind is p.VAR_POSITIONAL else ""
-    return f"{stars}{p.name}: {_seen(p.annotation)}{default}"
+    star = "**" if p.kind is p.VAR_KEYWORD else "*" if p.kind is p.VAR_POSITIONAL else ""
+    return f"{star}{p.name}: {_seen(p.annotation)}{default}"
 
 
 def _methods() -> str:
@@ -116,7 +120,7 @@ def _methods() -> str:
             parts.append(f"def __{ONE[symbol]}__(self) -> Tensor: ...\n")
         elif symbol:
             name, is_reflected = TWO[symbol]
-            forms = ["", *["r"] * is_reflected, *["i"] * public.face.in_place]
+            forms = ["", *["r"] * is_reflected, *["i"] * (public.face.in_place and is_reflected)]
             parts += [_special(f"__{form}{name}__") for form in forms]
     return "".join(parts)
 
@@ -140,7 +144,10 @@ def _parameters(public: Public) -> list[str]:
         if public.face.sizes and number == 1:
             found.append(f"*{p.name}: int | Sequence[int]")
             continue
-        found.append(_shown(p))
+        is_operand = number < 2 and not public.face.waits
+        found.append(_shown(p.replace(name=OPERANDS.get(p.name, p.name)) if is_operand else p))
+    if public.face.layer and public.face.in_place:
+        found.append("inplace: bool = False")
     return found
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import builtins
 import copy
+import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, overload
+from inspect import signature
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -26,6 +28,7 @@ from stack.framework.cell import (
     Cell,
     Link,
     connect,
+    hooked,
     note_change,
     owners,
     rebind,
@@ -34,14 +37,15 @@ from stack.framework.cell import (
     write,
 )
 from stack.framework.devices import NDArray, engine, placed
-from stack.framework.errors import GradientError, TensorError, where_called
+from stack.framework.errors import GradientError, TensorError, absent, where_called
 from stack.framework.expr import compact, index, movement
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import Operand
-from stack.framework.expr.public import METHODS, ONE, TWO, Public
-from stack.framework.mode import grad_enabled, gradients_are_local
+from stack.framework.expr.public import METHODS, ONE, OPERANDS, TWO, Public
+from stack.framework.mode import grad_enabled, gradients_are_local, no_grad
 from stack.framework.operators import Operators
 from stack.framework.realize import array_of, realize, refuse_in_trace
+from stack.framework.removable import RemovableHandle
 from stack.framework.reverse import check_told_apart, gradient_leaf, gradients
 from stack.framework.within import remember
 from stack.recorder.window import Window, steps_between
@@ -79,6 +83,26 @@ def _with_diagonal(x: Node, value: Scalar) -> Node:
 
 
 GradRule = Callable[[], None]
+
+
+class Extents(tuple[builtins.int, ...]):
+    """The sizes of a tensor's axes: `Size` for users."""
+
+    __slots__ = ()
+
+    def numel(self) -> builtins.int:
+        """Their product."""
+        return math.prod(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """That a gradient flows through a value, and by which operator: what `grad_fn` gives."""
+
+    operator: str
+
+    def name(self) -> str:
+        return f"{self.operator.title().replace('_', '')}Backward"
 
 
 class Tensor(Cell, Operators):
@@ -149,8 +173,8 @@ class Tensor(Cell, Operators):
     # facts
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return self.node.shape
+    def shape(self) -> Extents:
+        return Extents(self.node.shape)
 
     @property
     def dtype(self) -> DType:
@@ -175,6 +199,47 @@ class Tensor(Cell, Operators):
     def numel(self) -> builtins.int:
         """The number of elements."""
         return self.node.type.size
+
+    nelement = numel
+    ndimension = dim
+
+    @property
+    def itemsize(self) -> builtins.int:
+        """The bytes of one element."""
+        return self.element_size()
+
+    @property
+    def nbytes(self) -> builtins.int:
+        """The bytes of all elements."""
+        return self.numel() * self.itemsize
+
+    @property
+    def is_cpu(self) -> builtins.bool:
+        """Whether the device is the host's processor."""
+        return self.device.startswith("cpu:")
+
+    def is_complex(self) -> builtins.bool:
+        """False: complex values are pairs, `ComplexTensor`."""
+        return False
+
+    def is_signed(self) -> builtins.bool:
+        """Whether the element type has negative numbers."""
+        return self.dtype.kind in "if"
+
+    def is_nonzero(self) -> builtins.bool:
+        """Whether the single element is not 0."""
+        return bool(self.item())
+
+    def is_same_size(self, other: Tensor) -> builtins.bool:
+        return self.shape == other.shape
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """The node of a window whose memory has changed; any other name is not there."""
+            if name.startswith("_") or name == "node":
+                return super().__getattr__(name)
+            raise absent("Tensor", name, [n for n in dir(type(self)) if not n.startswith("_")])
 
     def __len__(self) -> builtins.int:
         if not self.shape:
@@ -234,17 +299,27 @@ class Tensor(Cell, Operators):
     # gradients
 
     def backward(
-        self, gradient: Tensor | None = None, retain_graph: builtins.bool | None = None
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: builtins.bool | None = None,
+        create_graph: builtins.bool = False,
+        inputs: Tensor | Sequence[Tensor] | None = None,
     ) -> None:
-        """Add the derivative of this value by every leaf that requires a gradient to the leaf's
-        `grad`.
+        """Add the derivative of this value by every leaf that requires a gradient, or by `inputs`
+        alone, to the leaf's `grad`; with create_graph it can be differentiated in turn.
 
         A value of more than one element takes the derivative of the loss by it as `gradient`.
         `retain_graph` changes nothing: what a value was computed from lives as long as the value.
         """
         d = _seed(self, gradient)
         exchanges: list[Node] = []
-        found = gradients([(self.node, d)], lambda n: gradient_leaf(n) is not None, exchanges)
+        chosen = [inputs] if isinstance(inputs, Tensor) else inputs
+        only = None if chosen is None else {x.node for x in chosen}
+
+        def is_wanted(n: Node) -> builtins.bool:
+            return gradient_leaf(n) is not None and (only is None or n in only)
+
+        found = gradients([(self.node, d)], is_wanted, exchanges)
         check_told_apart(exchanges)
         leaves: list[Tensor] = []
         for n, total in found.items():
@@ -252,7 +327,9 @@ class Tensor(Cell, Operators):
             assert isinstance(leaf, Tensor), "only tensors require gradients"
             leaves.append(leaf)
             if leaf.grad is None:
-                leaf.grad = Tensor(total, leaf.device)
+                leaf.grad = Tensor(total, leaf.device, requires_grad=create_graph)
+            elif create_graph:
+                leaf.grad = leaf.grad + Tensor(total, leaf.device, requires_grad=True)
             else:
                 rebind(leaf.grad, g.add(leaf.grad.node, total))
         if exchanges and traces:
@@ -263,6 +340,59 @@ class Tensor(Cell, Operators):
         if not gradients_are_local():
             for rule in dict.fromkeys(rule for leaf in leaves for rule in leaf.grad_rules):
                 rule()
+
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
+        """Call the hook with each gradient by this tensor, before it goes on; what it returns, if
+        it does, takes its place. Equal computations are one: the hook sees the sum of their
+        gradients."""
+        if not self.requires_grad:
+            raise GradientError(
+                f"a hook looks at the gradient of what requires one\n  called at {where_called()}"
+            )
+        hooks = self.hooks if self.owns else hooked.setdefault(self.node, {})
+        handle, device = RemovableHandle(hooks), self.device
+
+        def look(total: Node) -> Node:
+            with no_grad():
+                found = hook(Tensor(total, device))
+            return total if found is None else found.node
+
+        hooks[handle.id] = look
+        return handle
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
+        """Call the hook with this leaf after each `backward` that has gathered a gradient here."""
+        if not (self.owns and self.requires_grad):
+            raise GradientError(f"only leaves gather gradients\n  called at {where_called()}")
+        rules: dict[builtins.int, GradRule] = {}
+        handle, me = RemovableHandle(rules), weakref.ref(self)
+        rules[handle.id] = lambda: hook(found) if (found := me()) is not None else None
+
+        def run() -> None:
+            for rule in list(rules.values()):
+                rule()
+
+        self.grad_rules = (*self.grad_rules, run)
+        return handle
+
+    def retain_grad(self) -> None:
+        """Gather the gradient by this computed value in `grad`, too."""
+        if self.owns:
+            return
+        me = weakref.ref(self)
+
+        def keep(total: Tensor) -> None:
+            if (kept := me()) is not None:
+                kept.grad = total if kept.grad is None else kept.grad + total
+
+        self.register_hook(keep)
+
+    @property
+    def grad_fn(self) -> Backward | None:
+        """Of a computed value through which gradients flow, by which operator; None of others."""
+        if not self.requires_grad or self.is_leaf:
+            return None
+        return Backward(self.node.op)
 
     @property
     def requires_grad(self) -> builtins.bool:
@@ -279,6 +409,16 @@ class Tensor(Cell, Operators):
         result = Tensor(store.barrier(self.node), self.device, owns=True)
         connect(result, Link(source, window, cut=True))
         return result
+
+    def detach_(self) -> Tensor:
+        """Make this tensor a leaf through which no gradient flows."""
+        self.require_grad(False)
+        if self.link is None:
+            rebind(self, self.node)
+        else:
+            self.link = replace(self.link, cut=True)
+            _own(self, store.barrier(self.node))
+        return self
 
     @property
     def data(self) -> Tensor:
@@ -429,6 +569,19 @@ class Tensor(Cell, Operators):
     def long(self) -> Tensor:
         return self.to(DType.I64)
 
+    def short(self) -> Tensor:
+        return self.to(DType.I16)
+
+    def char(self) -> Tensor:
+        return self.to(DType.I8)
+
+    def byte(self) -> Tensor:
+        return self.to(DType.U8)
+
+    def type(self, dtype: DType | None = None) -> Any:
+        """The values as another element type; without one the name of this one."""
+        return dtypes.NAMES[self.dtype] if dtype is None else self.to(dtype)
+
     def int(self) -> Tensor:
         return self.to(DType.I32)
 
@@ -436,6 +589,9 @@ class Tensor(Cell, Operators):
         return self.to(DType.BOOL)
 
     # views
+
+    def reshape_as(self, other: Tensor) -> Tensor:
+        return self.reshape(other.shape)
 
     def expand_as(self, other: Tensor) -> Tensor:
         return self.expand(other.shape)
@@ -463,6 +619,16 @@ class Tensor(Cell, Operators):
     def T(self) -> Tensor:
         """The axes in reverse order."""
         return self.permute(tuple(range(self.ndim))[::-1])
+
+    @property
+    def H(self) -> Tensor:
+        """The conjugate transpose of a matrix."""
+        return self.transpose(0, 1)
+
+    @property
+    def mH(self) -> Tensor:
+        """The conjugate transposes of matrices."""
+        return self.transpose(-2, -1)
 
     @property
     def mT(self) -> Tensor:
@@ -842,14 +1008,35 @@ def function_of(public: Public) -> Callable[..., Any]:
     run = show if public.face.shares else call
     if public.face.waits:
         return expression
+    own = list(signature(expression).parameters)
+    named = {OPERANDS[n]: n for n in own[:2] if n in OPERANDS}
+    writes = public.face.layer and public.face.in_place
 
     def function(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            kwargs = {named.get(name, name): value for name, value in kwargs.items()}
+            if not args:
+                args = (kwargs.pop(own[0]),) if own[0] in kwargs else ()
+        if writes and (len(args) > len(own) or "inplace" in kwargs):
+            is_in_place = kwargs.pop("inplace", args[len(own) :] == (True,))
+            args = args[: len(own)]
+            if is_in_place:
+                return args[0]._change(expression, *args[1:], **kwargs)
         if sizes and len(args) > 1:
             first = args[1] if len(args) == 2 else args[1:]
             args = (args[0], (first,) if isinstance(first, int) else tuple(first))
         return run(expression, *args, **kwargs)
 
     return _like(public, function)
+
+
+def written_by(public: Public) -> Callable[..., Any]:
+    """The operator as a function that changes its first operand and gives it."""
+
+    def change(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return input._change(public.expression, *args, **kwargs)
+
+    return _like(public, change)
 
 
 def expose(public: Public) -> None:
@@ -860,6 +1047,8 @@ def expose(public: Public) -> None:
         setattr(Operators, name, plain)
 
     def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if "other" in kwargs and "other" not in signature(expression).parameters:
+            kwargs["y"] = kwargs.pop("other")
         return self._change(expression, *args, **kwargs)
 
     if face.in_place:
@@ -879,7 +1068,7 @@ def expose(public: Public) -> None:
         setattr(Operators, f"__{name}__", _like(public, forward))
         if is_reflected:
             setattr(Operators, f"__r{name}__", _like(public, reflected))
-        if face.in_place:
+        if face.in_place and is_reflected:
             setattr(Operators, f"__i{name}__", _like(public, change))
 
 

@@ -95,7 +95,7 @@ class Face:
     shares: bool = False
     """Whether results that only move elements of the first operand share its memory."""
     waits: bool = False
-    """Whether it waits for values, which decide a shape: its expression takes tensors."""
+    """Whether its expression takes tensors: it waits for values, which decide a shape, or draws."""
     aten: str = ""
     onnx: str = ""
 

@@ -36,7 +36,7 @@ neg: Operator = unary(
     by(np.negative),
     lambda n, d: (g.neg(d),),
     sharding=elementwise((0,)),
-    face=Face(symbol="-x", in_place=True, aten="neg", onnx="Neg"),
+    face=Face(aliases=("negative",), symbol="-x", in_place=True, aten="neg", onnx="Neg"),
 )
 abs: Operator = unary(
     "abs",
@@ -44,7 +44,7 @@ abs: Operator = unary(
     "|x|; integers wrap",
     by(np.abs),
     _abs,
-    face=Face(symbol="abs(x)", aten="abs", onnx="Abs"),
+    face=Face(symbol="abs(x)", in_place=True, aten="abs", onnx="Abs"),
 )
 not_: Operator = unary("not", INTS | {DType.BOOL}, "every bit inverted", by(np.invert))
 exp: Operator = unary(
@@ -64,7 +64,7 @@ log: Operator = unary(
     lambda n, d: (g.div(d, n.srcs[0]),),
     expensive=True,
     smooth=_POSITIVE,
-    face=Face(aten="log", onnx="Log"),
+    face=Face(in_place=True, aten="log", onnx="Log"),
 )
 sin: Operator = unary(
     "sin",
@@ -73,7 +73,7 @@ sin: Operator = unary(
     exactly(np.sin),
     lambda n, d: (g.mul(d, g.cos(n.srcs[0])),),
     expensive=True,
-    face=Face(aten="sin", onnx="Sin"),
+    face=Face(in_place=True, aten="sin", onnx="Sin"),
 )
 cos: Operator = unary(
     "cos",
@@ -82,7 +82,7 @@ cos: Operator = unary(
     exactly(np.cos),
     lambda n, d: (g.neg(g.mul(d, g.sin(n.srcs[0]))),),
     expensive=True,
-    face=Face(aten="cos", onnx="Cos"),
+    face=Face(in_place=True, aten="cos", onnx="Cos"),
 )
 tanh: Operator = unary(
     "tanh",
@@ -91,7 +91,7 @@ tanh: Operator = unary(
     exactly(np.tanh),
     lambda n, d: (g.mul(d, g.sub(g.full_like(n, 1), g.mul(n, n))),),
     expensive=True,
-    face=Face(layer=True, aten="tanh", onnx="Tanh"),
+    face=Face(layer=True, in_place=True, aten="tanh", onnx="Tanh"),
 )
 erf: Operator = unary(
     "erf",
@@ -100,7 +100,7 @@ erf: Operator = unary(
     exactly(_erf),
     _erf_gradient,
     expensive=True,
-    face=Face(aten="erf", onnx="Erf"),
+    face=Face(in_place=True, aten="erf", onnx="Erf"),
 )
 sqrt: Operator = unary(
     "sqrt",
@@ -118,7 +118,7 @@ rsqrt: Operator = unary(
     exactly(lambda x: 1 / np.sqrt(x)),
     lambda n, d: (g.mul(g.mul(d, g.full_like(n, -0.5)), g.mul(n, g.mul(n, n))),),
     smooth=_POSITIVE,
-    face=Face(aten="rsqrt"),
+    face=Face(in_place=True, aten="rsqrt"),
 )
 recip: Operator = unary(
     "recip",
@@ -127,7 +127,7 @@ recip: Operator = unary(
     exactly(lambda x: 1 / x),
     lambda n, d: (g.neg(g.mul(d, g.mul(n, n))),),
     smooth=_POSITIVE,
-    face=Face("reciprocal", aten="reciprocal", onnx="Reciprocal"),
+    face=Face("reciprocal", in_place=True, aten="reciprocal", onnx="Reciprocal"),
 )
 floor: Operator = unary("floor", FLOATS, "the greatest whole number <= x", by(np.floor))
 ceil: Operator = unary("ceil", FLOATS, "the least whole number >= x", by(np.ceil))

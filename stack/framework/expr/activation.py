@@ -20,20 +20,20 @@ def rounded_once(function: Callable[[Node], Node], x: Node) -> Node:
     return g.cast(function(wide), v.dtype)
 
 
-@operator(layer=True, aten="relu", onnx="Relu")
+@operator(layer=True, in_place=True, aten="relu", onnx="Relu")
 def relu(x: Node) -> Node:
     """x where it is positive, else 0; NaN stays. The gradient at 0 is 0."""
     zero = g.full_like(x, 0)
     return g.where(g.le(x, zero), zero, x)
 
 
-@layer(aten="leaky_relu", onnx="LeakyRelu")
+@layer(in_place=True, aten="leaky_relu", onnx="LeakyRelu")
 def leaky_relu(input: Node, negative_slope: float = 0.01) -> Node:
     """x where it is positive, else negative_slope * x."""
     return e.where(e.gt(input, 0), input, e.mul(input, negative_slope))
 
 
-@layer(aten="silu")
+@layer(in_place=True, aten="silu")
 def silu(input: Node) -> Node:
     """x * sigmoid(x)."""
     return rounded_once(lambda v: g.mul(v, e.sigmoid(v)), input)
@@ -61,7 +61,7 @@ def logsigmoid(input: Node) -> Node:
     return rounded_once(lambda v: g.neg(log1p_exp(g.neg(v))), input)
 
 
-@layer(aten="elu", onnx="Elu")
+@layer(in_place=True, aten="elu", onnx="Elu")
 def elu(input: Node, alpha: float = 1.0) -> Node:
     """x where it is positive, else alpha * (exp(x) - 1)."""
     return rounded_once(lambda v: _elu(v, alpha), input)
@@ -72,39 +72,39 @@ def _elu(x: Node, alpha: float) -> Node:
     return e.where(e.gt(x, 0), x, e.mul(g.expm1(below), alpha))
 
 
-@layer(aten="celu", onnx="Celu")
+@layer(in_place=True, aten="celu", onnx="Celu")
 def celu(input: Node, alpha: float = 1.0) -> Node:
     """x where it is positive, else alpha * (exp(x / alpha) - 1)."""
     return rounded_once(lambda v: e.mul(_elu(e.div(v, alpha), 1.0), alpha), input)
 
 
-@layer(aten="selu", onnx="Selu")
+@layer(in_place=True, aten="selu", onnx="Selu")
 def selu(input: Node) -> Node:
     """elu with the scale and alpha that keep mean 0 and variance 1."""
     scale, alpha = 1.0507009873554804934193349852946, 1.6732632423543772848170429916717
     return rounded_once(lambda v: e.mul(_elu(v, alpha), scale), input)
 
 
-@layer(aten="relu6")
+@layer(in_place=True, aten="relu6")
 def relu6(input: Node) -> Node:
     """x limited to [0, 6]."""
     return hardtanh(input, 0.0, 6.0)
 
 
-@layer(aten="hardtanh", onnx="Clip")
+@layer(in_place=True, aten="hardtanh", onnx="Clip")
 def hardtanh(input: Node, min_val: float = -1.0, max_val: float = 1.0) -> Node:
     """x limited to [min_val, max_val]; the gradient at the limits is 0."""
     low, high = e.le(input, min_val), e.le(max_val, input)
     return e.where(low, min_val, e.where(high, max_val, input))
 
 
-@layer(aten="hardsigmoid", onnx="HardSigmoid")
+@layer(in_place=True, aten="hardsigmoid", onnx="HardSigmoid")
 def hardsigmoid(input: Node) -> Node:
     """x / 6 + 1/2 limited to [0, 1]."""
     return rounded_once(lambda v: e.div(hardtanh(e.add(v, 3), 0.0, 6.0), 6), input)
 
 
-@layer(aten="hardswish", onnx="HardSwish")
+@layer(in_place=True, aten="hardswish", onnx="HardSwish")
 def hardswish(input: Node) -> Node:
     """x * hardsigmoid(x)."""
     return rounded_once(lambda v: g.mul(v, e.div(hardtanh(e.add(v, 3), 0.0, 6.0), 6)), input)
@@ -135,13 +135,13 @@ def softsign(input: Node) -> Node:
     return e.div(input, e.add(g.abs(input), 1))
 
 
-@layer(aten="mish", onnx="Mish")
+@layer(in_place=True, aten="mish", onnx="Mish")
 def mish(input: Node) -> Node:
     """x * tanh(softplus(x))."""
     return rounded_once(lambda v: g.mul(v, g.tanh(log1p_exp(v))), input)
 
 
-@layer(aten="threshold", onnx="ThresholdedRelu")
+@layer(in_place=True, aten="threshold", onnx="ThresholdedRelu")
 def threshold(input: Node, threshold: float, value: float) -> Node:
     """x where it is above the threshold, else value."""
     return e.where(e.le(input, threshold), value, input)

@@ -69,29 +69,45 @@ def _exact_inverse(y: Number) -> bool:
     return y != 0 and abs(math.frexp(y)[0]) == 0.5 and abs(math.log2(abs(y))) < 12
 
 
-@operator(symbol="//", aten="floor_divide")
+@operator(symbol="//", in_place=True, aten="floor_divide")
 def floor_divide(x: Operand, y: Operand) -> Node:
     """x / y rounded down; an integer divided by 0 gives 0."""
     return g.floordiv(*meet(x, y))
 
 
-@operator(symbol="%", aten="remainder", onnx="Mod")
+@operator(symbol="%", in_place=True, aten="remainder", onnx="Mod")
 def remainder(x: Operand, y: Operand) -> Node:
     """What is left by floor_divide, with y's sign; an integer divided by 0 leaves 0."""
     return g.mod(*meet(x, y))
 
 
-@operator(symbol="**", aten="pow", onnx="Pow")
+@operator(symbol="**", in_place=True, aten="pow", onnx="Pow")
 def pow(x: Operand, y: Operand) -> Node:
     """x to the power of y."""
     if isinstance(x, Node) and not isinstance(y, Node):
         return _power(x, y)
     a, b = meet(x, y)
-    if not a.dtype.is_float:
-        raise TensorError(
-            "pow of integers takes a Python int as exponent; or convert with .float()"
-        )
-    return g.pow(a, b)
+    if a.dtype.is_float:
+        return g.pow(a, b)
+    if not isinstance(y, Node) and y < 0:
+        raise TensorError(f"an integer tensor to the power of {y}: convert it with .float()")
+    return _whole_power(*(g.cast(v, DType.U8) if v.dtype is DType.BOOL else v for v in (a, b)))
+
+
+def _whole_power(x: Node, n: Node) -> Node:
+    """Integers to the power of integers, modulo 2 ** bits: a square for each bit of the exponent.
+    Of negative exponents what is left of the fraction: 1 and -1 stay whole."""
+    total, power = g.full_like(x, 1), x
+    signed = x.dtype.kind == "i"
+    for bit in range(x.dtype.bits - signed):
+        is_set = ne(bitwise_and(n, 1 << bit), 0)
+        total = g.where(is_set, g.mul(total, power), total)
+        power = g.mul(power, power)
+    if not signed:
+        return total
+    odd = ne(bitwise_and(n, 1), 0)
+    fraction = where(eq(x, 1), 1, where(eq(x, -1), where(odd, -1, g.full_like(x, 1)), 0))
+    return where(lt(n, 0), fraction, total)
 
 
 def _power(x: Node, n: Number) -> Node:
@@ -173,7 +189,7 @@ def _limited(x: Node, limit: Operand, beyond: Callable[[Node, Node], Node]) -> N
     return g.where(outside, b, a)
 
 
-@operator(aliases=("sgn",), aten="sign", onnx="Sign")
+@operator(aliases=("sgn",), in_place=True, aten="sign", onnx="Sign")
 def sign(x: Node) -> Node:
     """-1, 0 or 1; NaN gives 0. No gradient flows."""
     zero = g.full_like(x, 0)
@@ -181,45 +197,45 @@ def sign(x: Node) -> Node:
     return g.where(g.lt(zero, x), one, g.where(g.lt(x, zero), minus, zero))
 
 
-@operator(aten="log2")
+@operator(in_place=True, aten="log2")
 def log2(x: Node) -> Node:
     """The logarithm of x to the base 2."""
     return mul(g.log(as_float(x)), 1 / math.log(2))
 
 
-@operator(aten="log10")
+@operator(in_place=True, aten="log10")
 def log10(x: Node) -> Node:
     """The logarithm of x to the base 10."""
     return mul(g.log(as_float(x)), 1 / math.log(10))
 
 
-@operator(aten="tan", onnx="Tan")
+@operator(in_place=True, aten="tan", onnx="Tan")
 def tan(x: Node) -> Node:
     """The tangent of x radians."""
     v = as_float(x)
     return g.div(g.sin(v), g.cos(v))
 
 
-@operator(layer=True, aten="sigmoid", onnx="Sigmoid")
+@operator(layer=True, in_place=True, aten="sigmoid", onnx="Sigmoid")
 def sigmoid(x: Node) -> Node:
     """1 / (1 + exp(-x))."""
     v = as_float(x)
     return g.recip(add(g.exp(g.neg(v)), 1))
 
 
-@operator(aten="floor", onnx="Floor")
+@operator(in_place=True, aten="floor", onnx="Floor")
 def floor(x: Node) -> Node:
     """The greatest whole number that is at most x; integers stay."""
     return g.floor(x) if x.dtype.is_float else x
 
 
-@operator(aten="ceil", onnx="Ceil")
+@operator(in_place=True, aten="ceil", onnx="Ceil")
 def ceil(x: Node) -> Node:
     """The least whole number that is at least x; integers stay."""
     return g.ceil(x) if x.dtype.is_float else x
 
 
-@operator(aten="round", onnx="Round")
+@operator(in_place=True, aten="round", onnx="Round")
 def round(x: Node, decimals: int = 0) -> Node:
     """To the nearest whole number, or multiple of 10 ** -decimals, halves to even."""
     if not x.dtype.is_float:
@@ -230,7 +246,7 @@ def round(x: Node, decimals: int = 0) -> Node:
     return div(g.round(mul(x, by)), by) if decimals > 0 else mul(g.round(div(x, by)), by)
 
 
-@operator(aten="square")
+@operator(in_place=True, aten="square")
 def square(x: Node) -> Node:
     """x * x."""
     return mul(x, x)
@@ -254,37 +270,37 @@ def isfinite(x: Node) -> Node:
     return lt(g.abs(x), math.inf) if x.dtype.is_float else g.eq(x, x)
 
 
-@operator(symbol="==", aten="eq", onnx="Equal")
+@operator(symbol="==", in_place=True, aten="eq", onnx="Equal")
 def eq(x: Operand, y: Operand) -> Node:
     """x == y, as bool."""
     return g.eq(*meet(x, y))
 
 
-@operator(aliases=("not_equal",), symbol="!=", aten="ne")
+@operator(aliases=("not_equal",), symbol="!=", in_place=True, aten="ne")
 def ne(x: Operand, y: Operand) -> Node:
     """x != y, as bool."""
     return g.ne(*meet(x, y))
 
 
-@operator(aliases=("less",), symbol="<", aten="lt", onnx="Less")
+@operator(aliases=("less",), symbol="<", in_place=True, aten="lt", onnx="Less")
 def lt(x: Operand, y: Operand) -> Node:
     """x < y, as bool."""
     return g.lt(*_ordered(x, y))
 
 
-@operator(aliases=("less_equal",), symbol="<=", aten="le", onnx="LessOrEqual")
+@operator(aliases=("less_equal",), symbol="<=", in_place=True, aten="le", onnx="LessOrEqual")
 def le(x: Operand, y: Operand) -> Node:
     """x <= y, as bool."""
     return g.le(*_ordered(x, y))
 
 
-@operator(aliases=("greater",), symbol=">", aten="gt", onnx="Greater")
+@operator(aliases=("greater",), symbol=">", in_place=True, aten="gt", onnx="Greater")
 def gt(x: Operand, y: Operand) -> Node:
     """x > y, as bool."""
     return lt(y, x)
 
 
-@operator(aliases=("greater_equal",), symbol=">=", aten="ge", onnx="GreaterOrEqual")
+@operator(aliases=("greater_equal",), symbol=">=", in_place=True, aten="ge", onnx="GreaterOrEqual")
 def ge(x: Operand, y: Operand) -> Node:
     """x >= y, as bool."""
     return le(y, x)
@@ -294,73 +310,77 @@ def _ordered(x: Operand, y: Operand) -> tuple[Node, ...]:
     return meet(x, y, dtype=DType.U8 if common_dtype(x, y) is DType.BOOL else None)
 
 
-@operator(symbol="&", aten="bitwise_and", onnx="BitwiseAnd")
+@operator(symbol="&", in_place=True, aten="bitwise_and", onnx="BitwiseAnd")
 def bitwise_and(x: Operand, y: Operand) -> Node:
     """The bits set in both of two integers or bools."""
     return g.and_(*meet(x, y))
 
 
-@operator(symbol="|", aten="bitwise_or", onnx="BitwiseOr")
+@operator(symbol="|", in_place=True, aten="bitwise_or", onnx="BitwiseOr")
 def bitwise_or(x: Operand, y: Operand) -> Node:
     """The bits set in either of two integers or bools."""
     return g.or_(*meet(x, y))
 
 
-@operator(symbol="^", aten="bitwise_xor", onnx="BitwiseXor")
+@operator(symbol="^", in_place=True, aten="bitwise_xor", onnx="BitwiseXor")
 def bitwise_xor(x: Operand, y: Operand) -> Node:
     """The bits set in one of two integers or bools."""
     return g.xor(*meet(x, y))
 
 
-@operator(symbol="~x", aten="bitwise_not", onnx="BitwiseNot")
+@operator(symbol="~x", in_place=True, aten="bitwise_not", onnx="BitwiseNot")
 def bitwise_not(x: Node) -> Node:
     """Every bit of an integer or bool inverted."""
     return g.not_(x)
 
 
-@operator("bitwise_left_shift", symbol="<<", aten="bitwise_left_shift", onnx="BitShift")
+@operator(
+    "bitwise_left_shift", symbol="<<", in_place=True, aten="bitwise_left_shift", onnx="BitShift"
+)
 def shift_left(x: Operand, y: Operand) -> Node:
     """x with its bits y places up; 0 from the width of its type on."""
     return g.shl(*meet(x, y))
 
 
-@operator("bitwise_right_shift", symbol=">>", aten="bitwise_right_shift", onnx="BitShift")
+@operator(
+    "bitwise_right_shift", symbol=">>", in_place=True, aten="bitwise_right_shift", onnx="BitShift"
+)
 def shift_right(x: Operand, y: Operand) -> Node:
     """x with its bits y places down; an integer with a sign keeps it."""
     return g.shr(*meet(x, y))
 
 
-@operator(aten="logical_not", onnx="Not")
+@operator(in_place=True, aten="logical_not", onnx="Not")
 def logical_not(x: Node) -> Node:
     """Whether x is 0, as bool."""
     return g.not_(g.cast(x, DType.BOOL))
 
 
-@operator(aten="logical_and", onnx="And")
+@operator(in_place=True, aten="logical_and", onnx="And")
 def logical_and(x: Operand, y: Operand) -> Node:
     """Whether neither is 0, as bool."""
     return g.and_(*meet(x, y, dtype=DType.BOOL))
 
 
-@operator(aten="logical_or", onnx="Or")
+@operator(in_place=True, aten="logical_or", onnx="Or")
 def logical_or(x: Operand, y: Operand) -> Node:
     """Whether one is not 0, as bool."""
     return g.or_(*meet(x, y, dtype=DType.BOOL))
 
 
-@operator(aten="logical_xor", onnx="Xor")
+@operator(in_place=True, aten="logical_xor", onnx="Xor")
 def logical_xor(x: Operand, y: Operand) -> Node:
     """Whether one of both is 0, as bool."""
     return g.xor(*meet(x, y, dtype=DType.BOOL))
 
 
-@operator(aliases=("fix",), aten="trunc")
+@operator(aliases=("fix",), in_place=True, aten="trunc")
 def trunc(x: Node) -> Node:
     """The nearest whole number towards 0; integers stay. No gradient flows."""
     return g.trunc(x) if x.dtype.is_float else x
 
 
-@operator(aten="frac")
+@operator(in_place=True, aten="frac")
 def frac(x: Node) -> Node:
     """x without its whole part."""
     return g.sub(x, g.trunc(x))
@@ -493,13 +513,13 @@ def isclose(
     return g.or_(near, g.and_(isnan(a), isnan(b))) if equal_nan else near
 
 
-@operator(aten="deg2rad")
+@operator(in_place=True, aten="deg2rad")
 def deg2rad(x: Node) -> Node:
     """An angle of degrees in radians."""
     return mul(as_float(x), math.pi / 180)
 
 
-@operator(aten="rad2deg")
+@operator(in_place=True, aten="rad2deg")
 def rad2deg(x: Node) -> Node:
     """An angle of radians in degrees."""
     return mul(as_float(x), 180 / math.pi)
@@ -597,15 +617,13 @@ def lcm(x: Node, other: Node) -> Node:
     return g.abs(multiple) if a.dtype.kind == "i" else multiple
 
 
-@operator(aten="abs")
+@operator(in_place=True, aten="abs")
 def absolute(x: Node) -> Node:
     """The size of x."""
     return g.abs(x)
 
 
-@operator(
-    shares=True, aliases=("conj_physical", "resolve_conj", "resolve_neg", "real"), aten="conj"
-)
+@operator(shares=True, aliases=("conj_physical", "resolve_conj", "resolve_neg"), aten="conj")
 def conj(x: Node) -> Node:
     """x: there are no complex tensors."""
     return x

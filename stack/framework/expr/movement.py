@@ -222,13 +222,13 @@ def _around(x: Node, a: int, lo: int, hi: int) -> Node:
 _AROUND = {"reflect": _reflected, "replicate": _replicated, "circular": _around}
 
 
-@operator(aten="tril", onnx="Trilu")
+@operator(in_place=True, aten="tril", onnx="Trilu")
 def tril(x: Node, diagonal: int = 0) -> Node:
     """x with 0 above the diagonal of its last two axes."""
     return e.where(_below(x, diagonal), x, g.const(0, x.dtype))
 
 
-@operator(aten="triu", onnx="Trilu")
+@operator(in_place=True, aten="triu", onnx="Trilu")
 def triu(x: Node, diagonal: int = 0) -> Node:
     """x with 0 below the diagonal of its last two axes."""
     return e.where(g.not_(_below(x, diagonal - 1)), x, g.const(0, x.dtype))

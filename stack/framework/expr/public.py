@@ -36,6 +36,9 @@ TWO = {
 }
 """That of a symbol with two, and whether it has a reflected one."""
 
+OPERANDS = {"x": "input", "y": "other", "parts": "tensors"}
+"""What PyTorch's programs call operands by keyword, by their names in expressions."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 FUNCTIONS: dict[str, Public] = {}

@@ -4,6 +4,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from stack.framework import functional
+from stack.framework.errors import absent
 from stack.framework.nn import init, rows, utils
 from stack.framework.nn.containers import (
     ModuleDict,
@@ -25,6 +26,7 @@ from stack.framework.nn.layers import (
     Bilinear,
     CausalSelfAttention,
     Embedding,
+    EmbeddingBag,
     Linear,
     PReLU,
 )
@@ -43,11 +45,20 @@ from stack.framework.nn.norms import (
 from stack.framework.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from stack.framework.nn.rows import *
 from stack.framework.nn.shapes import (
+    CircularPad1d,
+    CircularPad2d,
+    CircularPad3d,
     ConstantPad1d,
     ConstantPad2d,
     ConstantPad3d,
     Flatten,
     Identity,
+    ReflectionPad1d,
+    ReflectionPad2d,
+    ReflectionPad3d,
+    ReplicationPad1d,
+    ReplicationPad2d,
+    ReplicationPad3d,
     Unflatten,
     ZeroPad1d,
     ZeroPad2d,
@@ -76,6 +87,9 @@ __all__ = [
     "Bilinear",
     "Buffer",
     "CausalSelfAttention",
+    "CircularPad1d",
+    "CircularPad2d",
+    "CircularPad3d",
     "ConstantPad1d",
     "ConstantPad2d",
     "ConstantPad3d",
@@ -86,6 +100,7 @@ __all__ = [
     "ConvTranspose2d",
     "ConvTranspose3d",
     "Embedding",
+    "EmbeddingBag",
     "Flatten",
     "GRUCell",
     "GroupNorm",
@@ -107,6 +122,12 @@ __all__ = [
     "ParameterList",
     "RMSNorm",
     "RNNCell",
+    "ReflectionPad1d",
+    "ReflectionPad2d",
+    "ReflectionPad3d",
+    "ReplicationPad1d",
+    "ReplicationPad2d",
+    "ReplicationPad3d",
     "Routing",
     "Sequential",
     "Transformer",
@@ -128,5 +149,7 @@ __all__ += rows.__all__
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """The modules of the table of rows."""
-        return getattr(rows, name)
+        """The modules of the table of rows that were added since."""
+        if name in rows.__all__:
+            return getattr(rows, name)
+        raise absent("nn", name, __all__)

@@ -150,6 +150,61 @@ class Embedding(Module):
         return shown if self.padding_idx is None else f"{shown}, padding_idx={self.padding_idx}"
 
 
+class EmbeddingBag(Module):
+    """`functional.embedding_bag` with a learned weight [num_embeddings, embedding_dim]."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        device: str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        if max_norm is not None or scale_grad_by_freq:
+            raise NotImplementedError("EmbeddingBag has no max_norm and no scale_grad_by_freq")
+        self.num_embeddings, self.embedding_dim, self.mode = num_embeddings, embedding_dim, mode
+        self.include_last_offset, self.padding_idx = include_last_offset, padding_idx
+        made = _parameter(num_embeddings, embedding_dim, dtype=dtype, device=device)
+        self.weight = made if _weight is None else Parameter(_weight)
+        if _weight is None:
+            self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw from the normal distribution; the row of padding_idx is 0."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx] = 0
+
+    def forward(
+        self,
+        input: Tensor,
+        offsets: Tensor | None = None,
+        per_sample_weights: Tensor | None = None,
+    ) -> Tensor:
+        return F.embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=self.padding_idx,
+        )
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode}"
+
+
 class PReLU(Module):
     """x where it is positive, else weight * x, with one weight or one for each channel, axis 1."""
 

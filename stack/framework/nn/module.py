@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any, NamedTuple, Self, cast, overload
 
 from hal.core.dtypes import DType
@@ -12,7 +13,8 @@ from stack.framework.create import empty
 from stack.framework.errors import CheckpointError, TensorError, where_called
 from stack.framework.expr.operand import text
 from stack.framework.flat import homes
-from stack.framework.nn.hooks import Hooks, RemovableHandle
+from stack.framework.nn.hooks import Hooks
+from stack.framework.removable import RemovableHandle
 from stack.framework.tensor import Tensor, leave, share
 from stack.framework.tensor import placement as destination
 
@@ -103,7 +105,11 @@ class Module:
             raise AttributeError(
                 f"{type(self).__name__} has no {name!r} yet: super().__init__() was not called"
             )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        near = get_close_matches(name, [n for n in dir(self) if not n.startswith("_")], 3)
+        hint = f"; the nearest names are {', '.join(near)}" if near else ""
+        raise AttributeError(
+            f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name
+        )
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
@@ -359,6 +365,17 @@ class Module:
         """Call hook(module, args, output) after each forward; what it returns, if it does, takes
         the output's place. With with_kwargs hook(module, args, kwargs, output)."""
         return self._hooks.add("after", hook, prepend, with_kwargs)
+
+    def register_full_backward_hook(
+        self, hook: Callable[..., Any], prepend: bool = False
+    ) -> RemovableHandle:
+        """Call hook(module, grad_input, grad_output) in each backward with the gradients by the
+        arguments and the results; what it returns, if it does, takes grad_input's place."""
+        return self._hooks.add("backward", hook, prepend, False)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing: values are computed by compiled plans anyway, and `jit` captures a whole
+        step."""
 
     def extra_repr(self) -> str:
         """What a subclass shows of its settings."""

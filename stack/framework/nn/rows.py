@@ -50,6 +50,8 @@ def _each_rank(module: str, function: str) -> dict[str, Row]:
     return {f"{module}{n}d": Row(f"{function}{n}d") for n in (1, 2, 3)}
 
 
+_PLAIN = (("output_size", None),)
+
 ROWS: dict[str, Row] = {
     **_writing("ReLU relu", "ReLU6 relu6", "LeakyReLU leaky_relu", "ELU elu", "SELU selu"),
     **_writing("CELU celu", "SiLU silu", "Mish mish", "Hardswish hardswish", "Hardtanh hardtanh"),
@@ -59,8 +61,8 @@ ROWS: dict[str, Row] = {
     **_of(1, "Hardshrink hardshrink", "Softshrink softshrink", "Softmax softmax"),
     **_of(1, "LogSoftmax log_softmax", "Softmin softmin", "LocalResponseNorm local_response_norm"),
     "Softmax2d": Row("softmax", fixed=(("dim", -3),)),
-    **_of(1, "AlphaDropout alpha_dropout"),
-    **_each_rank("Dropout", "dropout"),
+    **_of(1, "AlphaDropout alpha_dropout", "FeatureAlphaDropout feature_alpha_dropout"),
+    **_writing("RReLU rrelu", "Dropout1d dropout1d", "Dropout2d dropout2d", "Dropout3d dropout3d"),
     **_each_rank("MaxPool", "max_pool"),
     **_each_rank("AvgPool", "avg_pool"),
     **_each_rank("AdaptiveAvgPool", "adaptive_avg_pool"),
@@ -70,12 +72,21 @@ ROWS: dict[str, Row] = {
     **_of(1, "ChannelShuffle channel_shuffle", "Unfold unfold", "Fold fold"),
     "Upsample": Row("interpolate", fixed=(("antialias", False),)),
     "UpsamplingNearest2d": Row("interpolate", fixed=(("mode", "nearest"),)),
+    "UpsamplingBilinear2d": Row(
+        "interpolate", fixed=(("mode", "bilinear"), ("align_corners", True))
+    ),
     **_of(2, "MSELoss mse_loss", "L1Loss l1_loss", "SmoothL1Loss smooth_l1_loss"),
     **_of(2, "HuberLoss huber_loss", "CrossEntropyLoss cross_entropy", "NLLLoss nll_loss"),
     **_of(2, "BCELoss binary_cross_entropy", "KLDivLoss kl_div"),
     **_of(2, "BCEWithLogitsLoss binary_cross_entropy_with_logits"),
     **_of(2, "PoissonNLLLoss poisson_nll_loss", "HingeEmbeddingLoss hinge_embedding_loss"),
     **_of(2, "SoftMarginLoss soft_margin_loss", "MultiMarginLoss multi_margin_loss"),
+    **_of(2, "MultiLabelMarginLoss multilabel_margin_loss", "NLLLoss2d nll_loss"),
+    **{
+        f"MaxUnpool{n}d": Row(f"max_unpool{n}d", 2, fixed=(("output_size", None),))
+        for n in (1, 2, 3)
+    },
+    "TripletMarginWithDistanceLoss": Row("triplet_margin_with_distance_loss", 3),
     **_of(2, "MultiLabelSoftMarginLoss multilabel_soft_margin_loss"),
     **_of(2, "CosineSimilarity cosine_similarity", "PairwiseDistance pairwise_distance"),
     **_of(3, "GaussianNLLLoss gaussian_nll_loss", "MarginRankingLoss margin_ranking_loss"),

@@ -1,10 +1,11 @@
 """Generated from the table of operators by `python -m stack.framework.stubs`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 from hal.core.dtypes import DType
 from stack.framework.nn.module import Module
+from stack.framework.random import Generator
 from stack.framework.tensor import Tensor
 
 Scalar = float | int | bool
@@ -20,18 +21,24 @@ __all__ = [
     "AdaptiveMaxPool1d",
     "AdaptiveMaxPool2d",
     "AdaptiveMaxPool3d",
+    "AlphaDropout",
     "AvgPool1d",
     "AvgPool2d",
     "AvgPool3d",
     "BCELoss",
     "BCEWithLogitsLoss",
     "CELU",
+    "CTCLoss",
     "ChannelShuffle",
     "CosineEmbeddingLoss",
     "CosineSimilarity",
     "CrossEntropyLoss",
     "Dropout",
+    "Dropout1d",
+    "Dropout2d",
+    "Dropout3d",
     "ELU",
+    "FeatureAlphaDropout",
     "Fold",
     "GELU",
     "GLU",
@@ -56,14 +63,20 @@ __all__ = [
     "MaxPool1d",
     "MaxPool2d",
     "MaxPool3d",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
     "Mish",
+    "MultiLabelMarginLoss",
     "MultiLabelSoftMarginLoss",
     "MultiMarginLoss",
     "NLLLoss",
+    "NLLLoss2d",
     "PairwiseDistance",
     "PixelShuffle",
     "PixelUnshuffle",
     "PoissonNLLLoss",
+    "RReLU",
     "ReLU",
     "ReLU6",
     "SELU",
@@ -81,8 +94,10 @@ __all__ = [
     "Tanhshrink",
     "Threshold",
     "TripletMarginLoss",
+    "TripletMarginWithDistanceLoss",
     "Unfold",
     "Upsample",
+    "UpsamplingBilinear2d",
     "UpsamplingNearest2d",
 ]
 
@@ -120,6 +135,12 @@ class AdaptiveMaxPool3d(Module):
     """`functional.adaptive_max_pool3d` with fixed settings."""
 
     def __init__(self, output_size: Any, return_indices: bool = False) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class AlphaDropout(Module):
+    """`functional.alpha_dropout` with fixed settings."""
+
+    def __init__(self, p: float = 0.5) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
 class AvgPool1d(Module):
@@ -195,6 +216,14 @@ class CELU(Module):
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
+class CTCLoss(Module):
+    """`functional.ctc_loss` with fixed settings."""
+
+    def __init__(
+        self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
 class ChannelShuffle(Module):
     """`functional.channel_shuffle` with fixed settings."""
 
@@ -239,10 +268,34 @@ class Dropout(Module):
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
+class Dropout1d(Module):
+    """`functional.dropout1d` with fixed settings."""
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class Dropout2d(Module):
+    """`functional.dropout2d` with fixed settings."""
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class Dropout3d(Module):
+    """`functional.dropout3d` with fixed settings."""
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
 class ELU(Module):
     """`functional.elu` with fixed settings."""
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class FeatureAlphaDropout(Module):
+    """`functional.feature_alpha_dropout` with fixed settings."""
+
+    def __init__(self, p: float = 0.5) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
 class Fold(Module):
@@ -474,10 +527,51 @@ class MaxPool3d(Module):
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
+class MaxUnpool1d(Module):
+    """`functional.max_unpool1d` with fixed settings."""
+
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int] = 0,
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class MaxUnpool2d(Module):
+    """`functional.max_unpool2d` with fixed settings."""
+
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int] = 0,
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class MaxUnpool3d(Module):
+    """`functional.max_unpool3d` with fixed settings."""
+
+    def __init__(
+        self,
+        kernel_size: int | Sequence[int],
+        stride: int | Sequence[int] | None = None,
+        padding: int | Sequence[int] = 0,
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
 class Mish(Module):
     """`functional.mish` with fixed settings."""
 
     def __init__(self, inplace: bool = False) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class MultiLabelMarginLoss(Module):
+    """`functional.multilabel_margin_loss` with fixed settings."""
+
+    def __init__(
+        self, size_average: None = None, reduce: None = None, reduction: str = "mean"
+    ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
 class MultiLabelSoftMarginLoss(Module):
@@ -519,6 +613,19 @@ class NLLLoss(Module):
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
+class NLLLoss2d(Module):
+    """`functional.nll_loss` with fixed settings."""
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        size_average: None = None,
+        ignore_index: int = -100,
+        reduce: None = None,
+        reduction: str = "mean",
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
 class PairwiseDistance(Module):
     """`functional.pairwise_distance` with fixed settings."""
 
@@ -548,6 +655,14 @@ class PoissonNLLLoss(Module):
         eps: float = 1e-08,
         reduce: None = None,
         reduction: str = "mean",
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class RReLU(Module):
+    """`functional.rrelu` with fixed settings."""
+
+    def __init__(
+        self, lower: float = 0.125, upper: float = 0.3333333333333333, inplace: bool = False
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
@@ -670,6 +785,18 @@ class TripletMarginLoss(Module):
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 
+class TripletMarginWithDistanceLoss(Module):
+    """`functional.triplet_margin_with_distance_loss` with fixed settings."""
+
+    def __init__(
+        self,
+        distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+        margin: float = 1.0,
+        swap: bool = False,
+        reduction: str = "mean",
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
 class Unfold(Module):
     """`functional.unfold` with fixed settings."""
 
@@ -692,6 +819,18 @@ class Upsample(Module):
         mode: str = "nearest",
         align_corners: bool | None = None,
         recompute_scale_factor: bool | None = None,
+    ) -> None: ...
+    def __call__(self, *inputs: Tensor) -> Any: ...
+
+class UpsamplingBilinear2d(Module):
+    """`functional.interpolate` with fixed settings."""
+
+    def __init__(
+        self,
+        size: int | Sequence[int] | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+        recompute_scale_factor: bool | None = None,
+        antialias: bool = False,
     ) -> None: ...
     def __call__(self, *inputs: Tensor) -> Any: ...
 

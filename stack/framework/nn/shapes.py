@@ -87,3 +87,55 @@ class ZeroPad2d(_ConstantPad):
 
 class ZeroPad3d(_ConstantPad):
     axes = 3
+
+
+class _Pad(Module):
+    axes: int
+    mode: str
+
+    def __init__(self, padding: int | Sequence[int]) -> None:
+        super().__init__()
+        sides = 2 * self.axes
+        self.padding = (padding,) * sides if isinstance(padding, int) else tuple(padding)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.pad(input, self.padding, self.mode)
+
+    def extra_repr(self) -> str:
+        return f"{self.padding}"
+
+
+class ReflectionPad1d(_Pad):
+    axes, mode = 1, "reflect"
+
+
+class ReflectionPad2d(_Pad):
+    axes, mode = 2, "reflect"
+
+
+class ReflectionPad3d(_Pad):
+    axes, mode = 3, "reflect"
+
+
+class ReplicationPad1d(_Pad):
+    axes, mode = 1, "replicate"
+
+
+class ReplicationPad2d(_Pad):
+    axes, mode = 2, "replicate"
+
+
+class ReplicationPad3d(_Pad):
+    axes, mode = 3, "replicate"
+
+
+class CircularPad1d(_Pad):
+    axes, mode = 1, "circular"
+
+
+class CircularPad2d(_Pad):
+    axes, mode = 2, "circular"
+
+
+class CircularPad3d(_Pad):
+    axes, mode = 3, "circular"

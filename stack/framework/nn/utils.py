@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
+from stack.framework.errors import absent
 from stack.framework.functions import cat
 from stack.framework.mode import no_grad
 from stack.framework.optim.clip import clip_grad_norm_, clip_grad_value_, get_total_norm
@@ -30,3 +32,9 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
         with no_grad():
             p.copy_(vec[start : start + p.numel()].reshape(p.shape))
         start += p.numel()
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise absent("nn.utils", name, __all__)

@@ -1,5 +1,8 @@
 """Optimizers and learning-rate schedules."""
 
+from typing import TYPE_CHECKING, Any
+
+from stack.framework.errors import absent
 from stack.framework.optim import lr_scheduler
 from stack.framework.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
 from stack.framework.optim.adaptive import Adadelta, Adagrad, RMSprop, Rprop
@@ -22,3 +25,8 @@ __all__ = [
     "Rprop",
     "lr_scheduler",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise absent("optim", name, __all__)

@@ -1,0 +1,193 @@
+"""Names that PyTorch's programs use do what PyTorch's do."""
+
+import numpy as np
+import pytest
+import torch
+
+import stack.framework as ht
+import stack.framework.functional as F
+from stack.framework import nn
+
+A = np.random.default_rng(5).normal(size=(3, 4)).astype(np.float32)
+
+
+def both(program):
+    """The program's value by us and by PyTorch."""
+    return program(ht, F, ht.tensor(A)), program(torch, torch.nn.functional, torch.tensor(A))
+
+
+PROGRAMS = {
+    "operands by keyword": lambda t, F, x: t.add(input=x, other=2) + x.mul(other=x),
+    "parts by keyword": lambda t, F, x: t.cat(tensors=[x, x], dim=1),
+    "inplace, last": lambda t, F, x: F.leaky_relu(x, 0.2, True) + x,
+    "inplace, by keyword": lambda t, F, x: F.elu(x, inplace=True) + x,
+    "function in place": lambda t, F, x: t.abs_(x) + x,
+    "method in place": lambda t, F, x: x.mul(9).long().bitwise_not_() + x.sin_(),
+    "compared in place": lambda t, F, x: x.gt_(0),
+    "symbols in place": lambda t, F, x: _symbols(x.mul(9).long()),
+    "integers to integers": lambda t, F, x: 3 ** x.mul(9).abs().long(),
+    "negative exponents": lambda t, F, x: x.sign().long() ** x.mul(5).long(),
+    "triangles": lambda t, F, x: t.tril_indices(4, 3, -1).sum() + t.triu_indices(3, 4, 1).sum(),
+    "combinations": lambda t, F, x: t.combinations(x[0], 2),
+    "spaced powers": lambda t, F, x: t.logspace(-2, 3, 7),
+    "new from data": lambda t, F, x: x.new_tensor([[1, 2]]),
+    "shape": lambda t, F, x: x.reshape_as(t.zeros(4, 3)) * x.shape.numel() * t.Size([2, 5]).numel(),
+    "broadcast": lambda t, F, x: x.new_ones(t.broadcast_shapes((3, 1), (4,))),
+    "types": lambda t, F, x: t.zeros(2, dtype=t.promote_types(t.int8, t.uint8)),
+    "result type": lambda t, F, x: t.zeros(2, dtype=t.result_type(x.long(), 1.5)),
+    "old constructors": lambda t, F, x: t.LongTensor([3, 4]) * (1 + isinstance(x, t.FloatTensor)),
+    "windows": lambda t, F, x: t.cat(
+        [
+            getattr(t, f"{name}_window")(n, periodic)
+            for name in ("hann", "hamming", "blackman", "bartlett", "kaiser")
+            for n in (1, 2, 7)
+            for periodic in (True, False)
+        ]
+    ),
+    "bags": lambda t, F, x: F.embedding_bag(t.tensor([0, 2, 1, 1]), x, t.tensor([0, 3, 3])),
+    "bags, greatest": lambda t, F, x: F.embedding_bag(t.tensor([[0, 2], [1, 1]]), x, mode="max"),
+    "unpool": lambda t, F, x: F.max_unpool1d(
+        *F.max_pool1d(x.reshape(1, 3, 4), 2, return_indices=True), 2
+    ),
+    "triplets": lambda t, F, x: F.triplet_margin_with_distance_loss(x, x + 1, x - 0.5, margin=3.0),
+    "not dropped": lambda t, F, x: F.alpha_dropout(F.dropout1d(x, 0.5, False), 0.5) + F.rrelu(x),
+}  # fmt: skip
+
+
+def _symbols(x):
+    x //= 2
+    x %= 7
+    x **= 2
+    x <<= 1
+    x |= 8
+    x &= 62
+    x ^= 3
+    x >>= 1
+    return x
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_gives_what_pytorchs_gives(name):
+    mine, theirs = both(PROGRAMS[name])
+    assert mine.dtype.numpy == str(theirs.dtype).removeprefix("torch.")
+    np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_ctc_loss(flat, reduction):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(7, 3, 5)).astype(np.float32)
+    labels = np.array([[1, 1, 2], [3, 4, 0], [2, 2, 2]])
+    long, wide = [7, 6, 4], [3, 2, 3]  # the last one is impossible: it has no place for blanks
+    rows = np.concatenate([row[:n] for row, n in zip(labels, wide, strict=True)])
+    leaves = ht.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+    losses = []
+    for t, f, leaf in zip((ht, torch), (F, torch.nn.functional), leaves, strict=True):
+        target = t.tensor(rows if flat else labels)
+        given = leaf.log_softmax(-1), target, t.tensor(long), t.tensor(wide)
+        losses.append(f.ctc_loss(*given, reduction=reduction, zero_infinity=True))
+        losses[-1].sum().backward()
+    np.testing.assert_allclose(losses[0].detach().numpy(), losses[1].detach().numpy(), rtol=1e-5)
+    np.testing.assert_allclose(leaves[0].grad.numpy(), leaves[1].grad.numpy(), atol=2e-6)
+
+
+def _chosen(x):
+    return F.gumbel_softmax(x.reshape(1000, 4), hard=True)[:, 0]
+
+
+def _weights():
+    return ht.tensor([1.0, 3, 0, 4])
+
+
+DRAWS = {  # (what draws 4,000 numbers, their mean, how far the mean may be off: 5 deviations)
+    "normal_": (lambda x: x.normal_(2, 3), 2, 0.24),
+    "uniform_": (lambda x: x.uniform_(-1, 3), 1, 0.1),
+    "random_": (lambda x: x.random_(2, 12), 6.5, 0.23),
+    "bernoulli_": (lambda x: x.bernoulli_(0.3), 0.3, 0.04),
+    "exponential_": (lambda x: x.exponential_(2), 0.5, 0.04),
+    "geometric_": (lambda x: x.geometric_(0.25), 4, 0.28),
+    "log_normal_": (lambda x: x.log_normal_(0, 0.5), 1.133, 0.05),
+    "cauchy_": (lambda x: x.cauchy_(3).clamp(-2, 8), 3, 0.22),
+    "alpha_dropout": (lambda x: F.alpha_dropout(x.normal_(), 0.5, True), 0, 0.08),
+    "dropout2d": (lambda x: F.dropout2d(x.fill_(1).reshape(500, 8, 1, 1), 0.25), 1, 0.05),
+    "rrelu": (lambda x: F.rrelu(x.fill_(-1), 0.1, 0.3, True), -0.2, 0.005),
+    "gumbel_softmax": (lambda x: _chosen(x.zero_()), 0.25, 0.07),
+    "multinomial": (lambda x: _weights().multinomial(4000, True).float(), 1.875, 0.11),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_draws_have_the_mean_of_their_distribution(name):
+    draw, mean, off = DRAWS[name]
+    ht.manual_seed(11)
+    assert float(draw(ht.zeros(4000)).mean()) == pytest.approx(mean, abs=off)
+
+
+def test_places_are_drawn_once_without_replacement():
+    drawn = ht.tensor([[1.0, 2, 0, 3], [1, 1, 1, 1]]).multinomial(3).tolist()
+    assert [len(set(row)) for row in drawn] == [3, 3]
+    assert 2 not in drawn[0]
+
+
+def test_hooks_of_tensors_see_and_replace_gradients():
+    seen = []
+    results = []
+    for t in (ht, torch):
+        x = t.ones(3, requires_grad=True)
+        doubled = x.register_hook(lambda d: d * 2)
+        x.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.tolist()))
+        y = x * t.tensor([1.0, 2, 3])
+        y.retain_grad()
+        y.register_hook(lambda d: seen.append(d.tolist()))
+        (y * y).sum().backward()
+        doubled.remove()
+        (x * 5).sum().backward()
+        results.append((x.grad.tolist(), y.grad.tolist()))
+    assert results[0] == results[1]
+    assert sorted(map(str, seen[:3])) == sorted(map(str, seen[3:]))
+
+
+def test_hooks_of_modules_see_and_replace_gradients():
+    found = []
+    for t, n in ((ht, nn), (torch, torch.nn)):
+        seen: list[object] = []
+
+        def look(module, before, after, seen=seen):
+            seen.append([d.tolist() for d in (*before, *after)])
+
+        first, last = n.Linear(2, 2), n.Tanh()
+        with t.no_grad():
+            first.weight.copy_(t.tensor([[1.0, 2], [3, 4]]))
+            first.bias.zero_()
+        for m in (first, last):
+            m.register_full_backward_hook(look)
+        last.register_full_backward_hook(lambda m, a, b: (a[0] * 2,))
+        x = t.tensor([[0.1, -0.2]], requires_grad=True)
+        last(first(x)).sum().backward()
+        found.append(np.array([*seen, [x.grad.tolist()] * 2]))
+    np.testing.assert_allclose(*found, rtol=1e-4)
+
+
+def test_backward_may_be_asked_for_some_inputs_and_differentiated():
+    x, w = ht.tensor([2.0], requires_grad=True), ht.tensor([3.0], requires_grad=True)
+    (x**3 * w).sum().backward(inputs=[x], create_graph=True)
+    assert (x.grad.tolist(), w.grad) == ([36.0], None)
+    first, x.grad = x.grad, None
+    first.sum().backward()
+    assert x.grad.tolist() == [36.0]
+
+
+@pytest.mark.parametrize(
+    ("look", "nearest"),
+    [
+        (lambda: ht.optim.Adamw, "optim.Adamw is not here.*Adam"),
+        (lambda: ht.ones(1).requires_gradd, "Tensor.requires_gradd is not here.*requires_grad"),
+        (lambda: nn.Conv4d, "nn.Conv4d is not here.*Conv3d"),
+        (lambda: nn.Linear(1, 1).wieght, "'Linear' object has no attribute 'wieght'.*weight"),
+        (lambda: nn.utils.clip_grad_norm, "nn.utils.clip_grad_norm is not here.*clip_grad_norm_"),
+    ],
+)
+def test_a_missing_name_says_the_nearest(look, nearest):
+    with pytest.raises(AttributeError, match=nearest):
+        look()
