@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hal.tile.node import Node, substitute, toposort
+from hal.tile.node import Node, rebuild, substitute, toposort
+from hal.tile.size import is_fixed
 from stack import ops as g
 from stack.compiler.graph.access import Axis, Materialise, Want
 from stack.compiler.graph.cluster import Cluster, Nest
@@ -52,7 +53,27 @@ def fold(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
         for n in toposort(outputs)
         if n.op == "matmul" and (folded := _attention(n, users)) is not None
     }
-    return substitute(outputs, found) if found else outputs
+    return replaced(outputs, found) if found else outputs
+
+
+def replaced(outputs: tuple[Node, ...], found: Mapping[Node, Node]) -> tuple[Node, ...]:
+    """The outputs with each node that is a key replaced by its value, also inside of other
+    values."""
+    done: dict[Node, Node] = {}
+    for output in outputs:
+        stack = [output]
+        while stack:
+            last = stack[-1]
+            below = (found[last],) if last in found else last.srcs
+            pending = [s for s in below if s not in done] if last not in done else []
+            if pending:
+                stack += reversed(pending)
+                continue
+            stack.pop()
+            if last not in done:
+                srcs = tuple(done[s] for s in below)
+                done[last] = srcs[0] if last in found else rebuild(last, srcs)
+    return tuple(done[output] for output in outputs)
 
 
 def _users(outputs: tuple[Node, ...]) -> Mapping[Node, int]:
@@ -74,6 +95,8 @@ def _attention(n: Node, users: Mapping[Node, int]) -> Node | None:
     if exponent is None or scores is None or len(list(toposort((exponent,)))) > _MOST_NODES:
         return None
     q, k = scores.srcs
+    if not all(map(is_fixed, (*q.shape, *n.shape, *k.shape))):
+        return None
     if max(q.shape[-1], n.shape[-1]) > MOST_COLUMNS or not scores.dtype.is_float:
         return None
     (made,) = substitute((exponent,), {scores: g.scores(scores.type)})

@@ -9,7 +9,7 @@ from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.values import ATHREAD_C, HAL_TILE, LLVM_IR, OPENCL_C
 from stack.compiler.lower import mesh, scratchpad, simt
 from stack.compiler.targets.target import Target
-from stack.compiler.templates import group_matmul_costs, matmul_costs
+from stack.compiler.templates import attention, group_matmul_costs, matmul_costs
 from stack.compiler.templates.blocking import Blocks
 from stack.compiler.templates.family import ProductTemplate, Search, Templates
 from stack.compiler.templates.group_matmul import Block, group_matmul
@@ -72,7 +72,12 @@ SCRATCHPAD = Target(
 SIMD = Target(
     "cores with vector registers",
     lambda info: True,
-    Templates(_FOR_UNITS, LoopStyle(_vector_lanes, LoopSizes(), squares=True), sizes=True),
+    Templates(
+        _FOR_UNITS,
+        LoopStyle(_vector_lanes, LoopSizes(), squares=True),
+        attention.emit_attention,
+        sizes=True,
+    ),
     {LLVM_IR: llvm.render, OPENCL_C: c.render_opencl, HAL_TILE: tile.render},
 )
 
