@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -51,20 +52,28 @@ class Group(Collectives[Array]):
         """The group of all ranks of a job, or of an epoch of it. Raises InvalidCall before the
         first epoch of a job that may replace ranks."""
         world.check_epoch()
-        place = MeetingPlace(Store.of(world), world.store, world.job)
+        place = MeetingPlace(Store.of(world), world.store, world.job, world.silent_s)
         return cls._join(place, world.rank, world.size, world.deadline_s)
 
     @classmethod
     def join(
-        cls, store: Store, address: str, key: str, rank: int, size: int, deadline_s: float
+        cls,
+        store: Store,
+        address: str,
+        key: str,
+        rank: int,
+        size: int,
+        deadline_s: float,
+        silent_s: float | None = None,
     ) -> Self:
         """Meet the other ranks of group `key` in `store`, which is reached at `address`.
 
         `key` is equal on all ranks and new for every group. `deadline_s` is how long this waits,
-        and how long an operation may make no progress; a rank that says nothing for a tenth of it
-        is lost. Raises DeadlineExceeded that names the missing, InvalidCall when ranks disagree.
+        and how long an operation may make no progress; a rank that says nothing for `silent_s`
+        seconds, by default a tenth of it, is lost. Raises DeadlineExceeded that names the missing,
+        InvalidCall when ranks disagree.
         """
-        return cls._join(MeetingPlace(store, address, key), rank, size, deadline_s)
+        return cls._join(MeetingPlace(store, address, key, silent_s), rank, size, deadline_s)
 
     @classmethod
     def _join(cls, place: MeetingPlace, rank: int, size: int, deadline_s: float) -> Self:
@@ -158,7 +167,7 @@ class Group(Collectives[Array]):
         `join` group `key` with ranks from this group's size on. This group is closed."""
         if size < self.size:
             raise InvalidCall(f"a group of {self.size} ranks does not grow to {size}")
-        place = MeetingPlace(self._place.store, self._place.address, key)
+        place = replace(self._place, key=key)
         made = self._join(place, self.rank, size, self._member.timeout_s)
         self.close()
         return made

@@ -16,6 +16,11 @@ PREFIX = "HAL_WORLD_"
 LONGEST_S = 1e6
 """The longest time to wait, in seconds: 11 days. What waits for sockets takes no more than 24."""
 
+BEAT_S = 1.0
+"""How often a process that may be replaced, and the agent of its host, give a sign of life."""
+SILENT_S = 1.5 * BEAT_S
+"""One that gave none for so long is lost, for those that look and were not late themselves."""
+
 _NAMES = (
     "RANK",
     "SIZE",
@@ -82,6 +87,12 @@ class World:
             )
         world = _world({name: given[PREFIX + name] for name in _NAMES})
         return replace(world, member=given.get(PREFIX + MEMBER, ""))
+
+    @property
+    def silent_s(self) -> float | None:
+        """After how long a rank that says nothing is lost; None for what follows from the
+        deadline."""
+        return SILENT_S if self.member else None
 
     @classmethod
     def present(cls, environment: Mapping[str, str] | None = None) -> World | None:

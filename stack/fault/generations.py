@@ -1,5 +1,6 @@
-"""Two copies of a rank's state in memory of its own, which outlives it where another process has it
-open: the newer one is whole, or the older one is."""
+"""Copies of a rank's state in memory of its own, which outlives it where another process has it
+open: of the two newest the newer one is whole, or the older one is; one more is of the last step
+after which all ranks held the same."""
 
 from __future__ import annotations
 
@@ -91,10 +92,12 @@ def _pages(nbytes: int) -> int:
 
 
 class Generations:
-    """The two newest generations of a rank. `descriptors` changes when memory is made anew."""
+    """The two newest generations of a rank, and the agreed one. `descriptors` changes when memory
+    is made anew."""
 
     def __init__(self) -> None:
         self._memories: list[Memory] = []
+        self._agreed: Memory | None = None
         self._next: Memory
 
     @property
@@ -120,15 +123,31 @@ class Generations:
         whole = [memory for memory in self._memories if memory.step >= 0]
         return max(whole, key=lambda memory: memory.step).whole() if whole else None
 
+    def agree(self) -> None:
+        """All ranks hold the newest one: it stays until the next one that they agree on."""
+        self._agreed = max(self._memories, key=lambda memory: memory.step, default=None)
+
+    def agreed(self) -> Generation | None:
+        """The one that all ranks held, if it is still here."""
+        return None if self._agreed is None else self._agreed.whole()
+
+    def go_back(self) -> None:
+        """Forget what is newer than the agreed one."""
+        for memory in self._memories:
+            if memory is not self._agreed:
+                memory.begin(0, b"", 0)
+
     def begin(self, layout: int, plain: bytes, tensor_nbytes: int) -> Array:
-        """Where the tensors of the next generation go, in place of the older one."""
-        while len(self._memories) < 2:
-            self._memories.append(Memory.made(len(plain), tensor_nbytes))
-        at = min((0, 1), key=lambda i: self._memories[i].step)
-        if not self._memories[at].fits(len(plain), tensor_nbytes):
-            os.close(self._memories[at].descriptor)
-            self._memories[at] = Memory.made(len(plain), tensor_nbytes)
-        self._next = self._memories[at]
+        """Where the tensors of the next generation go, in place of the oldest one."""
+        free = [memory for memory in self._memories if memory is not self._agreed]
+        if len(free) < 2:
+            free.append(Memory.made(len(plain), tensor_nbytes))
+            self._memories.append(free[-1])
+        self._next = min(free, key=lambda memory: memory.step)
+        if not self._next.fits(len(plain), tensor_nbytes):
+            os.close(self._next.descriptor)
+            made = Memory.made(len(plain), tensor_nbytes)
+            self._memories[self._memories.index(self._next)] = self._next = made
         return self._next.begin(layout, plain, tensor_nbytes)
 
     def end(self, step: int) -> None:

@@ -3,6 +3,7 @@ the numbers."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from hal.core.errors import InvalidCall
 from stack import ops as g
 from stack.comm.group import Group
+from stack.fault.own_time import OwnTime
 from stack.framework import Tensor, default_generator, jit, tensor
 from stack.framework.nn import Module
 from stack.parallel import Ranks
@@ -44,6 +46,12 @@ class Parts:
         self._drawn: int | None = None
         self._add = jit(_sums)
         self._is_warm = False
+        self.own_s: float | None = None
+        """What this rank took for its own parts in this step, without waiting for others, or for a
+        processor; None where nobody is to be compared with it."""
+        self.slowed = 1.0
+        """It takes so many times its time: a fault on demand."""
+        self._watch: OwnTime | None = None
         self.warming = False
         """Whether a step ends, by Warmed, once its captured function has run."""
 
@@ -64,10 +72,21 @@ class Parts:
 
     def leave(self) -> None:
         """Leave the group. Idempotent."""
+        if self._watch is not None:
+            watch, self._watch = self._watch, None
+            watch.close()
         if self._ranks is not None:
             ranks, self._ranks = self._ranks, None
             ranks.leave()
         self._divide(None)
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.own_s = None
+        if self._watch is not None:
+            self._watch.begin()
+        elif self.group is not None:
+            self._watch = OwnTime()
 
     @property
     def group(self) -> Group | None:
@@ -117,7 +136,13 @@ class Parts:
         gathered, finished = jit(gather), jit(finish)
 
         def step(*batches: Array) -> Tensor:
-            value = finished(*self._summed(gathered, batches))
+            sums = self._summed(gathered, batches)
+            if self._watch is not None and self.own_s is None:
+                sums[0].item()  # the others are not waited for yet: what follows waits for them
+                if self.slowed > 1.0:
+                    time.sleep(self._watch.passed_s()[0] * (self.slowed - 1.0))
+                self.own_s = self._watch.passed_s()[1]
+            value = finished(*sums)
             if self.warming:
                 raise Warmed
             return value

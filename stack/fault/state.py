@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from crc32c import crc32c
 
 from hal.core.errors import InvalidCall
 from hal.tile.node import Node
@@ -95,6 +97,26 @@ class State:
         """A number that follows from the names, types and shapes of all tensors."""
         said = [f"{p.name}: {NAMES[p.tensor.dtype]}{list(p.tensor.shape)}" for p in self._parts()]
         return zlib.crc32("\n".join(said).encode())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all tensors, in the order of their digests."""
+        return tuple(part.name for part in self._parts())
+
+    def digests(self, memory: Array) -> Array:
+        """A checksum of each tensor in what `read` gave, as int64."""
+        views = _views(self._parts(), memory)
+        return np.array([crc32c(view.reshape(-1).view(np.uint8).data) for view in views], np.int64)
+
+    def flip(self, number: int) -> None:
+        """Flip a bit of a tensor, which one the number says: a fault on demand."""
+        random, parts = Random(number), [p for p in self._parts() if p.tensor.numel()]
+        part = random.choice(parts)
+        (array,) = arrays_of([part.tensor])
+        values = engine(part.tensor.device).get(array)
+        bits = values.reshape(-1).view(np.uint8)
+        bits[random.randrange(bits.size)] ^= np.uint8(1 << random.randrange(8))
+        part.take(store.holding(engine(part.tensor.device).put(values, part.tensor.dtype)))
 
     def plain(self) -> bytes:
         """The plain values as JSON."""

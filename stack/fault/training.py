@@ -9,15 +9,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from statistics import median
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
 from hal.core.errors import HalError, InvalidCall
-from stack.comm.engine.failures import CallMismatch, LateRank
+from stack.comm.engine.failures import CallMismatch, LateRank, PeerLost, SilentRank
 from stack.comm.group import Group
 from stack.comm.world import LINE, PREFIX, World
+from stack.fault.compare import Comparison, compared
 from stack.fault.generations import Generations, Memory
 from stack.fault.parts import AXIS, Loss, Parts, Warmed
 from stack.fault.state import Array, State
@@ -29,9 +31,25 @@ from stack.parallel import Mesh
 
 GO_ON_S = 60.0
 """How long a rank whose group has failed waits for the launcher to say who goes on."""
+COMPARE_EVERY = 16
+"""After every so many steps ranks compare what they hold."""
+STUCK_STEPS, STUCK_S = 10, 5.0
+"""A rank that does not come to a call for so many times the median of the last steps, and for so
+many seconds at least, is stuck."""
+_STEPS = 16
+"""Of which the median is taken, and which have to be done before."""
 _LOOK_S = 0.05
 
+_OF_NO_USE = {LateRank: "stuck", SilentRank: "silent"}
+
 Update = Callable[[], object]
+
+
+class DifferentState(HalError):
+    """Ranks hold different values where they should hold the same, and nobody knows whose are
+    right."""
+
+    next_step = "start the training again from a checkpoint of an earlier step"
 
 
 class Training:
@@ -65,6 +83,9 @@ class Training:
         self._line: AgentLine | None = None
         self._is_fresh = self._is_live = True
         self._is_warm = False
+        self._members: list[str] = []
+        self._lasted_s: deque[float] = deque(maxlen=_STEPS)
+        self._disputed: Comparison | None = None
         self.step, self.epoch, self.recoveries = 0, 0, 0
         """How many steps are done; the epoch; how often this rank went on in another one."""
         if self._world is not None:
@@ -114,22 +135,33 @@ class Training:
         Raises what a step raises that is no other rank's end, and that where the launcher says
         nothing of how to go on.
         """
+        is_last: object = None
         self._arrive(step)
-        while self.step < until:
+        while True:
             try:
                 if self._newest_epoch() is not None:
                     self._enter(step)
+                if self.step >= until or is_last is True:
+                    # Nobody goes whose state another one may still need
+                    if self._line is not None and self._parts.group is not None:
+                        self._parts.group.barrier()
+                    break
+                began_s = time.monotonic()
+                self._parts.begin()
                 is_last = step()
                 self.step += 1
                 if self._line is not None:
                     self._keep()
+                    self._expect(time.monotonic() - began_s)
+                    if self.step % COMPARE_EVERY == 0 or self.step == until or is_last is True:
+                        is_last = self._compare() and is_last
             except HalError as error:
                 self._accuse(error)
                 self._enter(step, error)
-                continue
-            if is_last is True:
-                return True
-        return False
+                is_last = None
+        if self._world is not None and self._parts.group is not None:
+            self._parts.group.deadline_s = self._world.deadline_s
+        return is_last is True
 
     def close(self) -> None:
         """Leave the other ranks. Idempotent."""
@@ -188,6 +220,8 @@ class Training:
                 raise error
             self._is_live = False
         self._parts.leave()
+        assert self._world is not None
+        own = self._world.member
         while True:
             words = self._next_epoch(step, error)
             group = self._met(words)
@@ -203,9 +237,11 @@ class Training:
                 error = later
                 continue
             self.epoch = words["number"]
+            self._members = [name for name, _ in words["members"]]
             self.recoveries += 1
+            said = {"epoch": self.epoch, "rank": self.rank, "step": self.step}
             took_s = round(time.monotonic() - began_s, 4)
-            self._tell(say="entered", epoch=self.epoch, rank=self.rank, step=self.step, s=took_s)
+            self._tell(say="entered", member=own, **said, s=took_s)
             return
 
     def _next_epoch(self, step: Callable[[], object], error: HalError | None) -> dict[str, Any]:
@@ -234,6 +270,8 @@ class Training:
             while (said := self._line.heard(deadline_s)) is not None:
                 if said[0]["say"] == "epoch":
                     self._epochs.append(said[0])
+                elif said[0]["say"] == "fault" and self._parts.group is not None:
+                    self._suffer(said[0])
 
     def _met(self, words: dict[str, Any]) -> Group | None:
         """The group of an epoch; None where a newer one came before all had met."""
@@ -267,6 +305,62 @@ class Training:
                 group.close()
                 raise
         self._parts.join(group, rank, size)
+        self._lasted_s.clear()
+        self._kept.agree()
+
+    # what is wrong
+
+    def _expect(self, lasted_s: float) -> None:
+        """A step was done: whoever does not come to a call for much longer is stuck."""
+        group = self._parts.group
+        self._lasted_s.append(lasted_s)
+        if group is None or self._world is None or len(self._lasted_s) < _STEPS:
+            return
+        stuck_s = max(STUCK_S, STUCK_STEPS * median(self._lasted_s))
+        group.deadline_s = min(stuck_s, self._world.deadline_s)
+
+    def _compare(self) -> bool:
+        """Look whether all ranks hold the same, and let them where they do not; False where all go
+        back to a step that was done before. Raises DifferentState where nobody knows what is
+        right."""
+        group, found = self._parts.group, self._kept.newest()
+        if group is None or found is None:
+            return True
+        own = self._state.digests(found.tensors)
+        held = group.all_gather(own).reshape(group.size, own.size)
+        now = compared(self.step, self._state.names, held, self._disputed)
+        for rank, why in now.wrong if group.rank == now.teller else ():
+            self._tell(say="wrong", member=self._members[rank], why=why)
+        if now.is_equal:
+            self._disputed = None
+            self._kept.agree()
+            return True
+        agreed = self._kept.agreed()
+        before = np.full(own.size + 1, -1, np.int64)
+        if agreed is not None:
+            before[:] = agreed.step, *self._state.digests(agreed.tensors)
+        all_before = group.all_gather(before).reshape(group.size, before.size)
+        again = self._disputed is not None and self._disputed.step == self.step
+        if agreed is not None and (all_before == all_before[0]).all() and not again:
+            self._disputed = now
+            self._kept.go_back()
+            self._take()
+            return False
+        if now.majority is None:
+            raise DifferentState(now.why)
+        lack = [r for r in range(group.size) if r not in now.majority]
+        self._spread(group, now.majority[0], self.step, group.rank in lack)
+        if group.rank in lack:
+            self._take()
+        self._kept.agree()
+        return True
+
+    def _suffer(self, words: dict[str, Any]) -> None:
+        """A fault that was asked for happens to this rank."""
+        if words["kind"] == "slow":
+            self._parts.slowed = words["factor"]
+        else:
+            self._state.flip(words["number"])
 
     # state
 
@@ -286,7 +380,8 @@ class Training:
             if self._told != self._kept.descriptors:
                 self._told = self._kept.descriptors
                 self._line.say({"say": "generations"}, self._told, GO_ON_S)
-            self._tell(say="step", step=self.step)
+            own_s, parts = self._parts.own_s, len(self._parts.own)
+            self._tell(say="step", step=self.step, own_s=own_s, parts=parts)
 
     def _tell(self, **words: Any) -> None:
         if self._line is not None:
@@ -361,13 +456,15 @@ class Training:
         self._take()
 
     def _accuse(self, error: HalError) -> None:
-        """Tell the launcher of a rank that lives and does not come to its calls."""
+        """Tell the launcher of a rank that has a process and is of no use: it is silent, or does
+        not come to its calls."""
         group = self._parts.group
         failure = None if group is None else group.failure
-        if isinstance(failure, LateRank) and self._epochs:
-            name, _ = self._epochs[-1]["members"][failure.rank]
+        kind = next((kind for error, kind in _OF_NO_USE.items() if isinstance(failure, error)), "")
+        if kind and isinstance(failure, PeerLost):
+            name = self._members[failure.rank]
             if self._world is not None and name != self._world.member:
-                self._tell(say="faulty", member=name, why=str(failure))
+                self._tell(say="faulty", member=name, kind=kind, why=str(failure))
 
 
 class _Meeting:

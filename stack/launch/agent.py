@@ -7,6 +7,7 @@ stdin closes, for whatever reason, it ends every process that came from its rank
 from __future__ import annotations
 
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -19,8 +20,9 @@ from typing import Any
 from hal.core.errors import DeadlineExceeded, HalError
 from hal.net.loop import turn
 from stack.comm.store import Lease, Store
-from stack.comm.world import World
-from stack.launch.keeping import kept_in, settle
+from stack.comm.world import BEAT_S, World
+from stack.launch.faults import DISK_FULL, TORN_WRITE
+from stack.launch.keeping import kept_in, settle, tear
 from stack.launch.line import MOST_DESCRIPTORS
 from stack.launch.loop import signals_heard, unblocked
 from stack.launch.processes import adopt_descendants, kill_descendants, reap_adopted
@@ -28,8 +30,6 @@ from stack.launch.ranks import Order, Ranks
 from stack.launch.seats import share
 from stack.launch.talk import GREETING, PIECE_NBYTES, Ear, said
 
-BEAT_S = 2.0
-"""How often an agent gives a sign of life."""
 LOOK_S = 0.5
 """How often it looks whether ranks that may be replaced are stopped."""
 STOPPED_S = 1.0
@@ -58,6 +58,8 @@ class Agent:
         self._held: dict[int, list[int]] = {}
         self._keep_in: Path | None = None
         self._is_well = False
+        self._is_cut = False
+        self._damage: set[str] = set()
         self._lease: Lease | None = None
         self._over = False
         self._why = ""
@@ -80,10 +82,16 @@ class Agent:
                 self._look()
         kill_descendants(KILL_S)
         if self._keep_in is not None:
+            if DISK_FULL in self._damage:
+                sizes = [os.fstat(memory).st_size for memory in self._memories()]
+                half = max(sizes, default=0) // 2
+                resource.setrlimit(resource.RLIMIT_FSIZE, (half, half))
             try:
                 settle(self._keep_in, self._memories(), self._is_well)
             except OSError as error:
                 return f"the newest state is not kept in {self._keep_in}: {error}"
+            if TORN_WRITE in self._damage:
+                tear(self._keep_in)
         return self._why
 
     def _memories(self) -> list[int]:
@@ -93,6 +101,17 @@ class Agent:
     def _end(self, why: str) -> None:
         self._over = True
         self._why = self._why or why
+
+    def _suffer(self, kind: str) -> None:
+        """A fault that was asked for happens to this host."""
+        match kind:
+            case "agent-kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "cut":  # nobody hears anything of it any more
+                self._is_cut = True
+                self._ranks.signal(signal.SIGSTOP)
+            case _:
+                self._damage.add(kind)
 
     def _look(self) -> None:
         """Now and then: a sign of life, adopted children that have ended, the store's."""
@@ -108,12 +127,14 @@ class Agent:
     def _look_for_stopped(self) -> None:
         """Tell the launcher of ranks that have been stopped for STOPPED_S. The system knows: a rank
         that is only slow, on however busy a machine, is not taken for one."""
-        stopped, now_s = self._ranks.stopped() if self._members else set(), time.monotonic()
+        looks = self._members and not self._is_cut
+        stopped, now_s = self._ranks.stopped() if looks else set(), time.monotonic()
         self._stopped = {rank: self._stopped.get(rank, now_s) for rank in stopped}
         for rank, since_s in self._stopped.items():
             if now_s - since_s >= STOPPED_S:
                 why = f"its process has been stopped for {now_s - since_s:.1f} s"
-                words = {"say": "faulty", "member": self._members[rank], "why": why}
+                words = {"say": "faulty", "member": self._members[rank], "kind": "stopped"}
+                words["why"] = why
                 self._say({"say": "told", "rank": rank, "words": words})
 
     def _hear(self) -> None:
@@ -143,8 +164,12 @@ class Agent:
                     self._ranks.signal(number, words.get("rank"))
                 case {"say": "keep", "folder": folder}:
                     self._keep_in = Path(folder)
-                    if (found := kept_in(self._keep_in)) is not None:
-                        self._held[_NO_RANK] = [found]
+                    found = kept_in(self._keep_in)
+                    if found.memory is not None:
+                        self._held[_NO_RANK] = [found.memory]
+                    self._say({"say": "kept", "step": found.step, "lacks": found.lacks})
+                case {"say": "fault", "kind": kind}:
+                    self._suffer(kind)
                 case {"say": "well"}:
                     self._is_well = True
                 case {"say": "tell", "ranks": ranks, "words": told}:
@@ -186,6 +211,8 @@ class Agent:
         self._say({"say": "told", "rank": rank, "words": words})
 
     def _say(self, words: dict[str, Any], data: bytes = b"") -> None:
+        if self._is_cut:
+            return
         if not self._outbox:
             self._selector.register(self._answers, selectors.EVENT_WRITE, self._write)
         self._outbox += said(words, data)

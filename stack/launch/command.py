@@ -11,6 +11,7 @@ from hal.core.errors import InvalidCall
 from stack.comm.world import seconds_of
 from stack.launch.address import own_address
 from stack.launch.again import run_until_well
+from stack.launch.faults import JobFaults, check_faults
 from stack.launch.hosts import read_hosts
 from stack.launch.job import Limits
 from stack.launch.launcher import Plan
@@ -41,12 +42,14 @@ def run(
     spares: int = 0,
     events: Path | None = None,
     keep: Path | None = None,
+    faults: str = "",
 ) -> int:
     """Run a script, or a module, as the ranks of a job; gives the exit status. A job that
     fails is started anew, at most `restarts` times. With `least` or `spares` its ranks are replaced
     instead, and `restarts` counts processes. With `mpi` this process is one of the ranks, which MPI
     has started. `events` is a file for a line of JSON for each event, `keep` a
-    folder for the newest state of an elastic job that ends before its time.
+    folder for the newest state of an elastic job that ends before its time. `faults` is
+    a plan of faults that happen to an elastic job, as text, or a file with one.
 
     Raises InvalidCall for what cannot be started, PluginError for a device of a plugin that is not
     installed.
@@ -63,6 +66,10 @@ def run(
     elastic = None
     if keep is not None and least is None and not spares:
         raise InvalidCall("--keep is for jobs whose ranks may be replaced: give --least, too")
+    planned = JobFaults.of(faults if not faults or " at " in faults else _read(Path(faults)))
+    if planned.faults and least is None and not spares:
+        raise InvalidCall("--faults is for jobs whose ranks may be replaced: give --least, too")
+    check_faults(planned, keep is not None)
     if least is not None or spares:
         elastic = Elastic(ranks, ranks if least is None else least, spares, restarts)
     plan = Plan(
@@ -78,9 +85,17 @@ def run(
         elastic=elastic,
         events=events,
         keep=keep,
+        faults=planned if planned.faults else None,
     )
     with descendants_end():
         return run_until_well(plan, 0 if elastic else restarts)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError as error:
+        raise InvalidCall(f"--faults {file} is no plan, and no file with one: {error}") from error
 
 
 def _check_left_to_mpi(*given: object) -> None:

@@ -12,6 +12,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 MAGIC = b"HALSTATE"
@@ -19,7 +20,7 @@ HEADER = struct.Struct("<8sQqQQQ")
 """What it is, whether it is whole, step, layout, bytes of plain values, bytes of tensors."""
 PAGE = 4096
 """The plain values begin after one; the tensors at the next multiple of it."""
-_NAME = "state.bin"
+_NAME, _BEFORE, _NOTE = "state.bin", "state.before.bin", "state.not-kept"
 _PIECE_NBYTES = 8 << 20
 _CHECK = struct.Struct("<I")
 
@@ -33,55 +34,98 @@ def step_of(descriptor: int) -> int:
     return step if (magic, whole) == (MAGIC, 1) else -1
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a folder has: a new memory with the newest whole generation, None without one; its
+    step, -1 without; and in words what was not kept, or is not whole."""
+
+    memory: int | None
+    step: int
+    lacks: tuple[str, ...]
+
+
 def settle(folder: Path, memories: Sequence[int], is_well: bool) -> None:
     """At the end of a job: write the newest generation of these memories, unless the folder has a
-    newer one; of a job that ended well nothing stays. Raises OSError."""
-    file = folder / _NAME
+    newer one, and keep the one before; of a job that ended well nothing stays. Raises OSError, and
+    then leaves a line of it there for the next job."""
+    file, before, note = (folder / name for name in (_NAME, _BEFORE, _NOTE))
     if is_well:
-        file.unlink(missing_ok=True)
+        for old in (file, before, note):
+            old.unlink(missing_ok=True)
         return
     newest = max(memories, key=step_of, default=None)
-    if newest is None or step_of(newest) <= _step_in(file):
+    there = whole_step(file)
+    if newest is None or step_of(newest) <= max(there, whole_step(before)):
         return
     folder.mkdir(parents=True, exist_ok=True)
-    before = folder / f"{_NAME}.{os.getpid()}"
+    made = folder / f"{_NAME}.{os.getpid()}"
     try:
-        with before.open("wb") as stream:
-            check = 0
-            for at in range(0, os.fstat(newest).st_size, _PIECE_NBYTES):
-                piece = os.pread(newest, _PIECE_NBYTES, at)
-                check = zlib.crc32(piece, check)
-                stream.write(piece)
-            stream.write(_CHECK.pack(check))
-            stream.flush()
-            os.fsync(stream.fileno())
-        before.replace(file)
-    except BaseException:
-        before.unlink(missing_ok=True)
+        _write(made, newest)
+        if there >= 0:
+            file.replace(before)
+        made.replace(file)
+    except BaseException as error:
+        made.unlink(missing_ok=True)
+        note.write_text(f"the state after step {step_of(newest)} was not kept: {error}")
         raise
     _sync(folder)
 
 
-def _step_in(file: Path) -> int:
+def kept_in(folder: Path) -> Kept:
+    """What the folder has, in a new memory. The note of a state that was not kept is read once."""
+    lacks, note = [], folder / _NOTE
+    with suppress(FileNotFoundError):
+        lacks.append(note.read_text())
+        note.unlink()
+    for file in (folder / _NAME, folder / _BEFORE):
+        if not file.exists():
+            continue
+        if (step := whole_step(file)) >= 0:
+            return Kept(_memory_of(file), step, tuple(lacks))
+        lacks.append(f"{file} is not whole: its checksum is another one")
+    return Kept(None, -1, tuple(lacks))
+
+
+def whole_step(file: Path) -> int:
+    """The step of the generation in a file; -1 where it has none with the right checksum."""
     try:
         with file.open("rb") as stream:
-            return step_of(stream.fileno())
+            left, check = os.fstat(stream.fileno()).st_size - _CHECK.size, 0
+            step = step_of(stream.fileno())
+            while left > 0 and (piece := stream.read(min(_PIECE_NBYTES, left))):
+                left, check = left - len(piece), zlib.crc32(piece, check)
+            return step if not left and stream.read() == _CHECK.pack(check) else -1
     except FileNotFoundError:
         return -1
 
 
-def kept_in(folder: Path) -> int | None:
-    """A new memory with what the folder has; None where it has nothing, or nothing whole."""
+def tear(folder: Path) -> None:
+    """What a power cut does to a write that a disk has acknowledged too early: half is there."""
     with suppress(FileNotFoundError):
-        data = (folder / _NAME).read_bytes()
-        body, tail = data[: -_CHECK.size], data[-_CHECK.size :]
-        if len(tail) == _CHECK.size and _CHECK.unpack(tail)[0] == zlib.crc32(body):
-            descriptor = os.memfd_create("hal-state")
-            at = 0
-            while at < len(body):
-                at += os.pwrite(descriptor, body[at : at + _PIECE_NBYTES], at)
-            return descriptor
-    return None
+        os.truncate(folder / _NAME, (folder / _NAME).stat().st_size // 2)
+
+
+def _write(file: Path, memory: int) -> None:
+    with file.open("wb") as stream:
+        check = 0
+        for at in range(0, os.fstat(memory).st_size, _PIECE_NBYTES):
+            piece = os.pread(memory, _PIECE_NBYTES, at)
+            check = zlib.crc32(piece, check)
+            stream.write(piece)
+        stream.write(_CHECK.pack(check))
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _memory_of(file: Path) -> int:
+    descriptor = os.memfd_create("hal-state")
+    with file.open("rb") as stream:
+        left = os.fstat(stream.fileno()).st_size - _CHECK.size
+        while left > 0 and (piece := stream.read(min(_PIECE_NBYTES, left))):
+            left -= len(piece)
+            while piece:
+                piece = piece[os.write(descriptor, piece) :]
+    return descriptor
 
 
 def _sync(folder: Path) -> None:

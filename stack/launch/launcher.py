@@ -21,7 +21,20 @@ from stack.comm.store import StoreServer, Usage
 from stack.comm.world import World
 from stack.launch.address import listen_at, reached_at
 from stack.launch.events import EventLog
-from stack.launch.job import Alarm, Asked, Exited, Finish, Job, Limits, Lost, Phase, Ready, Start
+from stack.launch.faults import EPOCH, STEP, JobFaults, Strike
+from stack.launch.job import (
+    Alarm,
+    Asked,
+    Exited,
+    Finish,
+    Job,
+    Limits,
+    Lost,
+    Phase,
+    Ready,
+    Start,
+    ended,
+)
 from stack.launch.job import Signal as SignalRanks
 from stack.launch.lines import Tail, last_exception
 from stack.launch.link import AgentLink, agent_command
@@ -31,13 +44,15 @@ from stack.launch.membership import (
     Begin,
     Elastic,
     End,
+    Entered,
     Epoch,
     Faulty,
     Form,
     Member,
     Membership,
 )
-from stack.launch.progress import STEP
+from stack.launch.pace import Pace
+from stack.launch.progress import STEP as STEP_KEY
 from stack.launch.report import TAIL_LINES, report
 from stack.launch.screen import Screen, Sink, standard_sinks
 from stack.launch.seats import Host, Seat
@@ -59,7 +74,7 @@ class Plan:
     `deadline_s` is the ranks'. `restart` is how often the job was started before. With `elastic`
     ranks may be replaced; `seats` are then those of the ranks and behind them those of spares.
     `events` is a file that gets a line of JSON for all that happens; `keep` is a folder for the
-    newest state of a job that ends before its time."""
+    newest state of a job that ends before its time. `faults` happen to it on demand."""
 
     hosts: tuple[Host, ...]
     seats: tuple[Seat, ...]
@@ -74,6 +89,7 @@ class Plan:
     elastic: Elastic | None = None
     events: Path | None = None
     keep: Path | None = None
+    faults: JobFaults | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +138,9 @@ class Launcher:
         self._screen = Screen(ranks, plan.log_folder, standard_sinks())
         self._job = _job(plan)
         self._steps: dict[int, int] = {}
+        self._pace = Pace(0)
+        self._accused: set[Member] = set()
+        self._reached: dict[str, int] = {}
         self._log = EventLog(plan.events)
         self._store = ""
         self._step = ""
@@ -144,7 +163,7 @@ class Launcher:
             self._meet()
             while self._job.phase is not Phase.OVER:
                 self._turn()
-            self._step = (server.value(STEP) or b"").decode(errors="replace")
+            self._step = (server.value(STEP_KEY) or b"").decode(errors="replace")
         self._refuse_loss()
         return self._job.cause.code if self._job.cause else 0
 
@@ -173,6 +192,9 @@ class Launcher:
             key = f"hal/agent/{number}"
             if self._plan.keep is not None:
                 link.say({"say": "keep", "folder": str(self._plan.keep.absolute())})
+            for fault in self._plan.faults.at_keep() if self._plan.faults else ():
+                self._log.write("fault", fault=str(fault), kind=fault.kind, host=str(host))
+                link.say({"say": "fault", "kind": fault.kind})
             link.say({"say": "meet", "store": store, "token": self._token, "key": key})
 
     def _turn(self) -> None:
@@ -183,7 +205,7 @@ class Launcher:
         if alarm_s is not None and time.monotonic() >= alarm_s:
             self._feed(Alarm())
         for link in self._links.values():
-            link.look()
+            link.look(left_s)
             link.pause(self._screen.full)
         # Let the terminal take what waits for it, and show how far the job is
         passed_s = int(time.monotonic() - self._begin_s)
@@ -203,7 +225,8 @@ class Launcher:
 
     def _feed(self, event: Any) -> None:
         """Tell the job what happened, and do what it says."""
-        self._log.note(event)
+        if not isinstance(event, Entered):
+            self._log.note(event)
         for instruction in self._job.handle(event, time.monotonic()):
             self._log.note(instruction)
             match instruction:
@@ -213,7 +236,9 @@ class Launcher:
                     words = {"say": "signal", "number": int(signal.SIGKILL), "rank": seat}
                     self._links[self._plan.seats[seat].host].say(words)
                 case Form(epoch):
+                    self._pace = Pace(len(epoch.members))
                     self._tell(form_words(epoch, self._plan))
+                    self._strike(EPOCH, epoch.number)
                 case Start():
                     self._start()
                 case SignalRanks(number):
@@ -237,6 +262,9 @@ class Launcher:
             self._feed(Asked(number))
 
     def _lose(self, host: int, why: str) -> None:
+        for seat in self._plan.seats:
+            if seat.host == host and seat.rank in self._job.running:
+                self._found("host lost", seat.rank, why)
         self._feed(Lost(host, why))
 
     def _hear(self, host: int, words: dict[str, Any], data: bytes) -> None:
@@ -249,6 +277,8 @@ class Launcher:
                 self._screen.ended(rank)
                 error = last_exception(self._tails[rank].lines(TAIL_LINES))
                 where = f" after step {self._steps[rank]}" if rank in self._steps else ""
+                if status and self._job.phase in (Phase.RUNNING, Phase.GATHERING):
+                    self._found("ended", rank, ended(status) + (f": {error}" if error else ""))
                 self._feed(Exited(rank, status, f"{error}{where}" if error else ""))
             case {"say": "told", "rank": rank, "words": words}:
                 self._hear_rank(rank, words)
@@ -256,19 +286,102 @@ class Launcher:
                 self._feed(Ready(host))
             case {"say": "refused", "why": why}:
                 self._feed(Lost(host, why))
+            case {"say": "kept", "step": step, "lacks": lacks}:
+                self._log.write("kept", host=str(self._plan.hosts[host]), step=step, lacks=lacks)
+                for lack in lacks:
+                    self._screen.tell(f"hal run: {self._plan.hosts[host]}: {lack}")
 
     def _hear_rank(self, seat: int, words: dict[str, Any]) -> None:
         """What the process of a seat says on its line."""
         match words:
             case {"say": "arrived", "member": member}:
                 self._feed(Arrived(Member.of(member)))
-            case {"say": "faulty", "member": member, "why": why}:
-                self._feed(Faulty(Member.of(member), why))
-            case {"say": "step", "step": int(step)}:
+            case {"say": "faulty", "member": member, "kind": kind, "why": why}:
+                self._accuse(seat, Member.of(member), kind, why)
+            case {"say": "entered", "member": member}:
+                self._feed(Entered(Member.of(member)))
+                self._log.write(str(words.pop("say")), seat=seat, **words)
+            case {"say": "wrong", "member": member, "why": why}:
+                self._found("wrong", Member.of(member).seat, why)
+            case {"say": "step", "step": int(step), "own_s": own_s, "parts": parts}:
                 self._steps[seat] = step
-                self._log.write("step", seat=seat, step=step)
+                self._log.write("step", seat=seat, step=step, own_s=own_s)
+                rank = self._rank_of(seat)
+                if rank is None:
+                    return
+                for slow in self._pace.step(rank, step, own_s, parts) if own_s is not None else ():
+                    why = f"it takes {slow.ratio:.2f} times as long as the others for its part"
+                    self._found("slow", self._member(slow.rank).seat, why)
+                self._strike(STEP, step)
             case _:
                 self._log.write(str(words.pop("say", "")), seat=seat, **words)
+
+    def _accuse(self, seat: int, member: Member, kind: str, why: str) -> None:
+        """The process of a seat, or its agent, says that another one is of no use. Whoever was
+        accused before is not heard: two that do not reach each other are not both to blame."""
+        if any(m.seat == seat and m != member for m in self._accused) or member in self._accused:
+            return
+        if member not in (self._job.here() if isinstance(self._job, Membership) else ()):
+            return
+        self._accused.add(member)
+        self._found(kind, member.seat, why)
+        if kind == "silent":
+            self._links[self._plan.seats[member.seat].host].suspect()
+        self._feed(Faulty(member, why))
+
+    def _found(self, kind: str, seat: int, why: str) -> None:
+        """Name what is wrong with a process: in the log, and on the screen."""
+        if not isinstance(self._job, Membership):
+            return
+        place, rank, step = self._plan.seats[seat], self._rank_of(seat), self._steps.get(seat)
+        host = str(self._plan.hosts[place.host])
+        where = {"rank": rank, "host": host, "device": place.device, "step": step}
+        self._log.write("found", kind=kind, seat=seat, **where, why=why)
+        what = f"process {seat}" if rank is None else f"rank {rank}"
+        after = "" if step is None else f", after step {step}"
+        self._screen.tell(f"hal run: {what} on {host}, {place.device}{after}: {kind}: {why}")
+
+    def _member(self, rank: int) -> Member:
+        assert isinstance(self._job, Membership)
+        assert self._job.epoch is not None
+        return self._job.epoch.members[rank]
+
+    def _rank_of(self, seat: int) -> int | None:
+        """The rank of the process of a seat in this epoch."""
+        epoch = self._job.epoch if isinstance(self._job, Membership) else None
+        members = () if epoch is None else epoch.members
+        return next((r for r, member in enumerate(members) if member.seat == seat), None)
+
+    def _strike(self, hook: str, count: int) -> None:
+        """Let happen what the plan of faults has for now."""
+        epoch = self._job.epoch if isinstance(self._job, Membership) else None
+        if self._plan.faults is None or epoch is None:
+            return
+        # A job that goes on begins with steps that were done before it
+        before = self._reached.setdefault(hook, count if hook == STEP else count - 1)
+        self._reached[hook] = max(before, count)
+        for number in range(before + 1, count + 1):
+            for strike in self._plan.faults.struck(hook, number, len(epoch.members)):
+                self._harm(strike)
+
+    def _harm(self, strike: Strike) -> None:
+        fault, member = strike.fault, self._member(strike.rank)
+        seat = self._plan.seats[member.seat]
+        link, host = self._links[seat.host], str(self._plan.hosts[seat.host])
+        said = {"fault": str(fault), "kind": fault.kind, "member": str(member), "host": host}
+        self._log.write("fault", **said, rank=strike.rank)
+        match fault.kind:
+            case "launcher-kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "kill" | "stop":
+                number = signal.SIGKILL if fault.kind == "kill" else signal.SIGSTOP
+                link.say({"say": "signal", "number": int(number), "rank": member.seat})
+            case "slow" | "flip":
+                own = {"factor": fault.factor, "number": strike.number}
+                told = {"say": "fault", "kind": fault.kind, **own}
+                link.say({"say": "tell", "ranks": [member.seat], "words": told})
+            case _:
+                link.say({"say": "fault", "kind": fault.kind})
 
     def _tell(self, words: dict[str, Any]) -> None:
         """Say it to all processes that run, on their lines."""
@@ -279,6 +392,7 @@ class Launcher:
     def _begin(self, member: Member) -> None:
         """Start the process of a seat; what the one before wrote is not what this one dies of."""
         seat = self._plan.seats[member.seat]
+        self._accused = {one for one in self._accused if one.seat != member.seat}
         self._tails[member.seat] = Tail()
         self._steps.pop(member.seat, None)
         words = [self._rank(seat, str(member))]
@@ -328,5 +442,7 @@ class Launcher:
             link.let_go()
         until_s = time.monotonic() + _CLOSE_S
         for link in self._links.values():
-            link.close(max(_LEAST_CLOSE_S, until_s - time.monotonic()))
+            if why := link.close(max(_LEAST_CLOSE_S, until_s - time.monotonic())):
+                self._log.write("unkept", why=why)
+                self._screen.tell(f"hal run: {why}")
         self._screen.close(_SHOW_S)

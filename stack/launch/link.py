@@ -12,13 +12,18 @@ from contextlib import suppress
 from io import FileIO
 from typing import Any
 
+from stack.comm.world import SILENT_S
 from stack.launch.job import ended
 from stack.launch.lines import Tail
 from stack.launch.loop import unblocked
 from stack.launch.talk import GREETING, PIECE_NBYTES, Ear, TalkError, said
 
-SILENT_S = 20.0
-"""An agent that says nothing for so long is lost."""
+PATIENCE_S = 20.0
+"""An agent that says nothing for so long is lost; after `SILENT_S` where others have missed its
+ranks, too."""
+_LATE_S = 0.5
+"""A turn of the launcher that comes so much later than it should says nothing of agents: it is this
+machine that has no time (Lifeguard, arXiv 1707.00788)."""
 _TAIL_LINES = 5
 _COMMAND = (sys.executable, "-P", "-m", "stack.launch.agent")
 
@@ -59,8 +64,9 @@ class AgentLink:
         self._ear = Ear(GREETING)
         self._tail = Tail()
         self._outbox = bytearray()
-        self._heard_s = time.monotonic()
-        self._lost = False
+        self._heard_s = self._looked_s = time.monotonic()
+        self._lost = self._is_suspect = False
+        self._told = ""
         self._paused = True
         self.pause(False)
         selector.register(self._errors, selectors.EVENT_READ, self._read_errors)
@@ -83,10 +89,20 @@ class AgentLink:
                 self._heard_s = time.monotonic()
                 self._selector.register(self._answers, selectors.EVENT_READ, self._read)
 
-    def look(self) -> None:
-        """Lose the agent if it has been silent for too long."""
-        if not self._paused and time.monotonic() - self._heard_s > SILENT_S:
-            self._lose(f"it gave no sign of life for {SILENT_S:g} s")
+    def suspect(self) -> None:
+        """Others miss its ranks: it is lost, unless it is heard of soon."""
+        self._is_suspect = True
+
+    def look(self, turn_s: float) -> None:
+        """Lose the agent if it has been silent for too long; a look is due after `turn_s` at
+        most."""
+        now_s = time.monotonic()
+        if now_s - self._looked_s > turn_s + _LATE_S:
+            self._heard_s = max(self._heard_s, now_s - SILENT_S / 2)
+        self._looked_s = now_s
+        patience_s = SILENT_S if self._is_suspect else PATIENCE_S
+        if not self._paused and now_s - self._heard_s > patience_s:
+            self._lose(f"it gave no sign of life for {now_s - self._heard_s:.1f} s")
 
     def let_go(self) -> None:
         """Take nothing more from the agent; it ends all that it started, and itself. What was said
@@ -95,19 +111,22 @@ class AgentLink:
             self._write()
         self._lose("")
 
-    def close(self, deadline_s: float) -> None:
-        """Wait until the agent that was let go has ended; kill it if it does not in time."""
+    def close(self, deadline_s: float) -> str:
+        """Wait until the agent that was let go has ended; kill it if it does not in time. Gives
+        what it says of its end, "" if it ended well."""
         try:
-            self._process.wait(deadline_s)
+            status = self._process.wait(deadline_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(deadline_s)
+            status = self._process.wait(deadline_s)
+        why = self._why() if status and not self._told else ""
         for pipe in (self._answers, self._errors):
             pipe.close()
+        return why
 
     def _read(self) -> None:
         data = self._answers.read(PIECE_NBYTES)
-        self._heard_s = time.monotonic()
+        self._heard_s, self._is_suspect = time.monotonic(), False
         if data == b"":
             self._lose(self._why())
             return
@@ -147,7 +166,7 @@ class AgentLink:
         """Take nothing more from it. Its end of the pipe tells the agent to end everything."""
         if self._lost:
             return
-        self._lost = True
+        self._lost, self._told = True, why
         for pipe in (self._orders, self._answers, self._errors):
             self._forget(pipe)
         self._orders.close()

@@ -95,7 +95,14 @@ class Faulty:
     why: str
 
 
-Event = Ready | Lost | Exited | Asked | Alarm | Arrived | Faulty
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A process is a rank now: it has the state of the others."""
+
+    member: Member
+
+
+Event = Ready | Lost | Exited | Asked | Alarm | Arrived | Faulty | Entered
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +146,8 @@ class _Seat:
     due_s: float | None = None
     """When the next process is to be started; None for no such time."""
     usable: bool = True
+    entered: bool = False
+    """Whether its process has been a rank."""
 
 
 class Membership:
@@ -211,6 +220,10 @@ class Membership:
             case Faulty(member, _):
                 runs = self._is(member, Place.STARTING) or self._is(member, Place.HERE)
                 return [End(member.seat)] if runs else []
+            case Entered(member):
+                if self._is(member, Place.HERE):
+                    self._put(member.seat, entered=True)
+                return []
             case Exited(seat, status, error):
                 return self._exited(seat, status, error, now_s)
             case Lost(host, why):
@@ -336,9 +349,11 @@ class Membership:
         return [Form(self.epoch)]
 
     def _end_well(self, now_s: float) -> list[Instruction]:
-        """A member ended well: the job has ended when all have; who only waited is told to end."""
+        """A member ended well: the job has ended when all have that were ranks; who only waited is
+        told to end, also one that was to be a rank and came too late."""
         assert self.epoch is not None
-        if any(self._is(m, Place.HERE) for m in self.epoch.members):
+        members = [m for m in self.epoch.members if self._is(m, Place.HERE)]
+        if any(self._places[m.seat].entered for m in members):
             return []
         for seat in range(len(self._places)):
             self._put(seat, due_s=None)

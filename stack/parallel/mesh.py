@@ -78,9 +78,8 @@ class Mesh:
         key = f"{line}/{_joined[line]}"
         _joined[line] += 1
         store, size = Store.of(self.world), self.size(axis)
-        return Group.join(
-            store, self.world.store, key, self.place(axis), size, self.world.deadline_s
-        )
+        times = self.world.deadline_s, self.world.silent_s
+        return Group.join(store, self.world.store, key, self.place(axis), size, *times)
 
     def _stride(self, axis: str) -> int:
         return math.prod(self.sizes[self._number(axis) + 1 :])

@@ -14,6 +14,7 @@ from stack.launch.membership import (
     Begin,
     Elastic,
     End,
+    Entered,
     Epoch,
     Faulty,
     Form,
@@ -45,6 +46,7 @@ def begun(**options):
     job = made(**options)
     told(job, *map(Ready, range(options.get("hosts", 1))))
     done = told(job, *(Arrived(Member(seat, 0)) for seat in sorted(job.running)))
+    told(job, *(Entered(Member(seat, 0)) for seat in range(options.get("size", 3))))
     assert done == [Form(Epoch(1, tuple(Member(i, 0) for i in range(options.get("size", 3)))))]
     return job
 
@@ -111,6 +113,16 @@ def test_spares_are_let_go_when_all_ranks_have_ended_well():
     assert job.cause is None
 
 
+def test_who_comes_too_late_to_be_a_rank_is_let_go():
+    job = begun(restarts=1)
+    told(job, Exited(2, KILLED))
+    assert told(job, Arrived(Member(2, 1))) == [Form(Epoch(3, members("0.0 1.0 2.1")))]
+    assert told(job, Exited(0, 0)) == []  # while the others were about to meet the newcomer
+    assert told(job, Exited(1, 0)) == [Signal(signal.SIGTERM)]
+    assert told(job, Exited(2, -signal.SIGTERM)) == [Finish()]
+    assert job.cause is None
+
+
 def test_a_lost_host_takes_its_seats_along():
     job = begun(size=4, least=2, restarts=3, hosts=2)
     assert told(job, Lost(0, "gone")) == [Form(Epoch(2, members("2.0 3.0")))]
@@ -141,6 +153,8 @@ def possible(job):
         if state.place in (Place.STARTING, Place.HERE):
             found += [Exited(seat, status) for status in (0, KILLED)]
             found += [Exited(seat, 1, "an error at step 1"), Faulty(Member(seat, state.start), "")]
+        if state.place is Place.HERE and job.epoch and not state.entered:
+            found.append(Entered(Member(seat, state.start)))
         if state.place is Place.STARTING:
             found.append(Arrived(Member(seat, state.start)))
         if state.start > 0:

@@ -16,14 +16,15 @@ replaces the kind's usual scope.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from hal.core.errors import FailureKind, InvalidCall, Scope
 
 SLOW = "slow"
+F = TypeVar("F")
 SUBMITTED = ("copy", "fill", "launch", "replay", "host_call", "collective")
 HEALTH = "health"
 
@@ -43,7 +44,8 @@ _SCOPES: Mapping[str, Scope] = {
     "reset-required": Scope.RESET,
     "link-down": Scope.LINK,
 }
-_KEYS = ("nth", "every", "probability", "program", "device", "scope", "seconds")
+POSITIONS = ("nth", "every", "probability")
+_KEYS = (*POSITIONS, "program", "device", "scope", "seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class PlannedFault:
     seconds: float = 0.1
 
     def __str__(self) -> str:
-        position = next(f"{key} {getattr(self, key)}" for key in _KEYS[:3] if getattr(self, key))
+        position = next(f"{key} {getattr(self, key)}" for key in POSITIONS if getattr(self, key))
         narrow = "".join(
             f" {key} {getattr(self, key)}" for key in ("program", "device") if getattr(self, key)
         )
@@ -107,6 +109,14 @@ class FaultPlan:
 
 def parse_plan(text: str) -> FaultPlan:
     """Read a plan. Raises InvalidCall that names the line and what is wrong with it."""
+    seed, faults = read_plan(text, _fault)
+    return FaultPlan(seed, tuple(faults))
+
+
+def read_plan(text: str, read: Callable[[str, str, list[str]], F]) -> tuple[int, list[F]]:
+    """The seed and the faults of a plan in this grammar: `read` takes a line's kind, its hook and
+    the words behind them, and raises ValueError. Raises InvalidCall that names the line and what is
+    wrong with it."""
     seed, faults = 0, []
     for number, line in enumerate(text.replace(";", "\n").splitlines(), 1):
         words = line.partition("#")[0].split()
@@ -117,12 +127,37 @@ def parse_plan(text: str) -> FaultPlan:
                 case ["seed", value]:
                     seed = int(value)
                 case [kind, "at", hook, *rest]:
-                    faults.append(_fault(kind, hook, rest))
+                    faults.append(read(kind, hook, rest))
                 case _:
                     _refuse('a line is "KIND at HOOK ..." or "seed N"')
         except ValueError as error:
             raise InvalidCall(f"fault plan, line {number} {line.strip()!r}: {error}") from error
-    return FaultPlan(seed, tuple(faults))
+    return seed, faults
+
+
+def check_hook(kind: str, hook: str, hooks: Mapping[str, Sequence[str]]) -> None:
+    """Raise ValueError where there is no such kind, or it cannot happen there."""
+    if kind not in hooks:
+        raise ValueError(f"no kind {kind!r}; there are {', '.join(hooks)}")
+    if hook not in hooks[kind]:
+        raise ValueError(f"{kind} cannot happen at {hook!r}, only at {', '.join(hooks[kind])}")
+
+
+def given_keys(rest: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
+    """The pairs of key and value behind a hook; "nth" is 1 where no position is given. Raises
+    ValueError."""
+    if len(rest) % 2:
+        raise ValueError(f"{rest[-1]!r} has no value; after the hook come pairs of key and value")
+    given = dict(zip(rest[::2], rest[1::2], strict=True))
+    if unknown := [key for key in given if key not in keys]:
+        raise ValueError(f"no key {unknown[0]!r}; there are {', '.join(keys)}")
+    positions = [key for key in POSITIONS if key in given]
+    if len(positions) > 1:
+        raise ValueError(f"{' and '.join(positions)} are two positions; give one")
+    nth, every = int(given.get("nth", "1")), int(given.get("every", "1"))
+    if not (nth > 0 and every > 0 and 0 < float(given.get("probability", "1")) <= 1):
+        raise ValueError("nth and every are 1 or more, probability is above 0 and at most 1")
+    return given if positions else {**given, "nth": "1"}
 
 
 def _refuse(why: str) -> NoReturn:
@@ -130,32 +165,20 @@ def _refuse(why: str) -> NoReturn:
 
 
 def _fault(kind: str, hook: str, rest: list[str]) -> PlannedFault:
-    if kind not in _HOOKS:
-        raise ValueError(f"no kind {kind!r}; there are {', '.join(_HOOKS)}")
-    if hook not in _HOOKS[kind]:
-        raise ValueError(f"{kind} cannot happen at {hook!r}, only at {', '.join(_HOOKS[kind])}")
-    if len(rest) % 2:
-        raise ValueError(f"{rest[-1]!r} has no value; after the hook come pairs of key and value")
-    given = dict(zip(rest[::2], rest[1::2], strict=True))
-    if unknown := [key for key in given if key not in _KEYS]:
-        raise ValueError(f"no key {unknown[0]!r}; there are {', '.join(_KEYS)}")
-    positions = [key for key in _KEYS[:3] if key in given]
-    if len(positions) > 1:
-        raise ValueError(f"{' and '.join(positions)} are two positions; give one")
+    check_hook(kind, hook, _HOOKS)
+    given = given_keys(rest, _KEYS)
     scope = Scope(given["scope"]) if "scope" in given else _SCOPES.get(kind, Scope.OPERATION)
     fault = PlannedFault(
         kind,
         hook,
         scope,
-        int(given.get("nth", "0" if positions else "1")),
+        int(given.get("nth", "0")),
         int(given.get("every", "0")),
         float(given.get("probability", "0")),
         given.get("program", ""),
         given.get("device", ""),
         float(given.get("seconds", "0.1")),
     )
-    if not (fault.nth > 0 or fault.every > 0 or 0 < fault.probability <= 1):
-        raise ValueError("nth and every are 1 or more, probability is above 0 and at most 1")
     if not 0 <= fault.seconds < 3600:
         raise ValueError(f"seconds is {fault.seconds:g}; allowed are 0 to 3600")
     return fault

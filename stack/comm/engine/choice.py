@@ -28,7 +28,7 @@ def joined(
     if engine == NATIVE:
         met = meet(place, rank, size, deadline_s)
         try:
-            return Member(place.key, rank, met, deadline_s), met.hosts, met.hold
+            return Member(place.key, rank, met, deadline_s, place.silent_s), met.hosts, met.hold
         except BaseException:
             met.hold.release()
             raise

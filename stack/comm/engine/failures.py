@@ -21,7 +21,7 @@ SHRINK = "shrink the group, or start the job again"
 
 
 class PeerLost(OperationFailed):
-    """Rank `rank` is gone: it ended, left, or has said nothing for a heartbeat."""
+    """Rank `rank` is gone: it ended or left."""
 
     next_step = SHRINK
 
@@ -31,6 +31,10 @@ class PeerLost(OperationFailed):
 
     def __reduce__(self) -> tuple[type[PeerLost], tuple[object, ...]]:
         return type(self), (self.failure, self.rank)
+
+
+class SilentRank(PeerLost):
+    """Rank `rank` has said nothing for a heartbeat: it is stopped, or the way to it is cut."""
 
 
 class LateRank(PeerLost):
@@ -106,7 +110,7 @@ def _lost(
             return f"the process of {who} has ended", FailureKind.PEER_LOST, PeerLost
         case lib.HE_SILENT:
             text = f"{who} has said nothing for {heartbeat_s:g} s: stopped, or cut off"
-            return text, FailureKind.PEER_LOST, PeerLost
+            return text, FailureKind.PEER_LOST, SilentRank
         case lib.HE_LEFT:
             text = f"{who} has left the group before {call_in_words(failure.ours)}"
             return text, FailureKind.PEER_LOST, PeerLost

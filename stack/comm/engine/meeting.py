@@ -18,7 +18,7 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from hal.core.errors import DeadlineExceeded, HalError, InvalidCall
 from stack.comm.choose.choices import AlgorithmChoices, choices_in, own_choices, own_rules
@@ -57,11 +57,13 @@ class Met:
 
 @dataclass(frozen=True, slots=True)
 class MeetingPlace:
-    """Where the ranks of a group meet: a store, its address, and the group's key in it."""
+    """Where the ranks of a group meet: a store, its address, and the group's key in it. A rank that
+    says nothing for `silent_s` seconds is lost; None for a tenth of the deadline."""
 
     store: Store
     address: str
     key: str
+    silent_s: float | None = None
 
     @property
     def table(self) -> Store:
@@ -70,7 +72,7 @@ class MeetingPlace:
 
     def next(self, what: str) -> MeetingPlace:
         """The place of a group that follows this one."""
-        return MeetingPlace(self.store, self.address, f"{self.key}/{what}")
+        return replace(self, key=f"{self.key}/{what}")
 
 
 def meet(place: MeetingPlace, rank: int, size: int, deadline_s: float) -> Met:

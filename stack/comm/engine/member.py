@@ -51,13 +51,16 @@ _LEAST_HEARTBEAT_S = 0.2
 
 class Member(Engine):
     """Takes the descriptors of a meeting over. `timeout_s` is the one deadline: a call that makes
-    no progress for so long fails, and a rank that is silent for a tenth of it is lost."""
+    no progress for so long fails. A rank that is silent for `silent_s` seconds, by default a tenth
+    of it, is lost."""
 
-    def __init__(self, key: str, rank: int, met: Met, timeout_s: float) -> None:
+    def __init__(
+        self, key: str, rank: int, met: Met, timeout_s: float, silent_s: float | None = None
+    ) -> None:
         self.key = key
         self.rank = rank
         self.size = len(met.hosts)
-        self.heartbeat_s = max(timeout_s / _HEARTBEATS, _LEAST_HEARTBEAT_S)
+        self.heartbeat_s = silent_s or max(timeout_s / _HEARTBEATS, _LEAST_HEARTBEAT_S)
         self._words = Words(key, rank, timeout_s, self.heartbeat_s)
         self.timeout_s = timeout_s
         local = [r for r, host in enumerate(met.hosts) if host == met.hosts[rank]]
