@@ -23,7 +23,7 @@ from hal_tools.cli_checkpoint import checkpoint
 from hal_tools.cli_cluster import COMMANDS as CLUSTER_COMMANDS
 from hal_tools.cli_goodput import goodput
 from hal_tools.cli_plugins import PluginCommands
-from hal_tools.cli_run import run
+from hal_tools.cli_run import run, soak
 from hal_tools.cli_tables import devices_table, info_tables
 from hal_tools.doctor.examine import examine
 from hal_tools.doctor.finding import BAD
@@ -183,6 +183,7 @@ def verify_certificate(file: str) -> None:
 
 
 main.add_command(run)
+main.add_command(soak)
 main.add_command(goodput)
 main.add_command(bench)
 for _command in CLUSTER_COMMANDS:

@@ -47,3 +47,27 @@ def run(target: str, **options: Any) -> None:
     again.
     """
     sys.exit(import_module("stack.launch.command").run(target, **options))
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option("--faults", type=click.IntRange(1), default=200, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True, help="Of the plans of faults.")
+@click.option("-n", "ranks", type=click.IntRange(1), default=4, show_default=True)
+@click.option("--spares", type=click.IntRange(0), default=1, show_default=True)
+@click.option("--hosts", type=click.IntRange(1), default=1, help="Hosts, all of them here.")
+@click.option("--devices", default="cpu:0", show_default=True)
+@click.option("--steps", type=click.IntRange(1), default=60, help="Faults happen up to this step.")
+@click.option("--limit", "limit_s", default=120.0, help="Seconds after which a start hangs.")
+@click.argument("target", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def soak(target: Path, arguments: tuple[str, ...], faults: int, seed: int, **options: Any) -> None:
+    """Train by the script TARGET again and again while random faults happen, until it were so many.
+
+    Says what hung, which steps were lost, which faults nothing named, and what was left behind;
+    exits with 1 if there is any.
+    """
+    module = import_module("stack.fault.soak")
+    job = module.Job((str(target.absolute()), *arguments), **options)
+    report = module.soak(job, faults, seed, lambda folder: "", click.echo)
+    click.echo(str(report))
+    sys.exit(0 if report.is_well else 1)

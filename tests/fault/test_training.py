@@ -12,7 +12,7 @@ from stack.fault.parts import share
 from tests.fault import train
 from tests.launch.running import LONG_S, Folder
 
-STEPS = 40
+STEPS = 80
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +43,44 @@ def test_ranks_that_die_leave_no_trace_in_the_numbers(tmp_path, monkeypatch, und
     assert done.code == 0, done.err
     wanted, parameters = undisturbed
     assert (tmp_path / "out/final.bin").read_bytes() == parameters
+    check_losses(tmp_path, wanted)
+    events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
+    epochs = [e["epoch"]["members"] for e in events if e["event"] == "form"]
+    assert len(epochs[0]) == 3
+    found = [(e["kind"], e["seat"]) for e in events if e["event"] == "found"]
+    assert ("ended", 1) in found
+    assert ("stopped", 0) in found or ("silent", 0) in found
+    recoveries = [e["s"] for e in events if e["event"] == "entered"]
+    assert len(recoveries) >= 3
+
+
+def check_losses(folder, wanted):
+    """Whoever did a step, and however often, its loss is that of the undisturbed run."""
     seen = {}
-    for file in (tmp_path / "out").glob("*.txt"):
+    for file in (folder / "out").glob("*.txt"):
         for step, loss in losses(file).items():
             assert loss == wanted[step], (file, step)
             seen[step] = loss
     assert seen == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_flipped_bit_is_named_and_undone(tmp_path, monkeypatch, undisturbed, ranks):
+    monkeypatch.setenv("PYTHONPATH", os.getcwd())
+    (tmp_path / "out").mkdir()
+    options = ("-n", ranks, "--least", "1", "--devices", "cpu:0", "--events", "events")
+    plan = ("--faults", f"flip at step nth 5 rank {ranks - 1}")
+    done = Folder(tmp_path).run(*options, *plan, train.__file__, tmp_path / "out", STEPS)
+    assert done.code == 0, done.err
     events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
-    epochs = [e["epoch"]["members"] for e in events if e["event"] == "form"]
-    assert len(epochs[0]) == 3
-    assert any("been stopped" in e.get("why", "") for e in events)
-    recoveries = [e["s"] for e in events if e["event"] == "entered"]
-    assert len(recoveries) >= 3
+    (struck,) = (e for e in events if e["event"] == "fault")
+    found = [e for e in events if e["event"] == "found"]
+    assert {e["kind"] for e in found} == {"wrong"}
+    assert struck["rank"] in {e["rank"] for e in found}
+    assert len(found) == 1 or ranks == 2  # of two nobody knows which one passed it on
+    assert (found[0]["host"], found[0]["device"]) == ("this host", "cpu:0")
+    assert (tmp_path / "out/final.bin").read_bytes() == undisturbed[1]
 
 
 @pytest.mark.slow

@@ -3,7 +3,8 @@
 import errno
 import os
 import resource
-import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -65,16 +66,18 @@ def test_a_single_flipped_bit_is_noticed(tmp_path, memory):
 
 def test_a_full_disk_leaves_what_was_there_and_says_so(tmp_path, memory):
     settle(tmp_path, [memory(5)], False)
-    child = os.fork()
-    if not child:  # limits of a process cannot be taken back
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10000, 10000))
-        try:
-            settle(tmp_path, [memory(8)], False)
-        except OSError as error:
-            os._exit(0 if error.errno == errno.EFBIG else 2)
-        os._exit(3)
-    assert os.waitpid(child, 0)[1] == 0
+    new = memory(8)  # kept by a process of its own: its limit cannot be taken back
+    code = "from pathlib import Path; from stack.launch.keeping import settle; "
+    code += f"settle(Path({str(tmp_path)!r}), [{new}], False)"
+    limit = (10000, 10000)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        stderr=subprocess.PIPE,
+        pass_fds=[new],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
+        timeout=60,
+    )
+    assert os.strerror(errno.EFBIG).encode() in done.stderr
     found = kept_in(tmp_path)
     os.close(found.memory)
     assert found.step == 5

@@ -1,0 +1,319 @@
+"""Random faults in one job after the other, and whether all of them came to their end.
+
+A round is a training from its first step to its last, with a random plan of faults: several at one
+step, some while ranks recover. Where the launcher or all copies die, or too few are left, the job
+is started again with what is kept on disk, and with the faults that are still to come.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from stack.launch.faults import DISK_FULL, EPOCH, STEP, TORN_WRITE, JobFault, JobFaults
+from stack.launch.keeping import whole_step
+
+_HAL = (sys.executable, "-c", "from hal_tools.cli import main; main(prog_name='hal')")
+_SHELL = "sh -c 'eval \"exec $1\"' {host}"
+_STARTS = 20
+"""Of a round, at most."""
+_WEIGHTS = {
+    "kill": 8,
+    "stop": 3,
+    "cut": 1,
+    "slow": 3,
+    "flip": 3,
+    "agent-kill": 1,
+    "launcher-kill": 2,
+}
+_NAMES = {
+    "kill": ("ended",),
+    "stop": ("stopped", "silent", "ended"),
+    "cut": ("host lost",),
+    "slow": ("slow",),
+    "flip": ("wrong",),
+    "agent-kill": ("host lost",),
+}
+"""How what follows from a fault is named in the log of events."""
+_SHOWS_IN = 40
+"""Steps that ranks do together until a slow one, or a wrong one, is named, at most."""
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a soak runs: a script with its arguments, `ranks` and `spares` on so many `hosts`, which
+    are all this machine. Faults happen in the first `steps` steps, and a start that does not end
+    within `limit_s` seconds hangs."""
+
+    command: tuple[str, ...]
+    devices: str = "cpu:0"
+    ranks: int = 4
+    spares: int = 1
+    hosts: int = 1
+    steps: int = 60
+    limit_s: float = 120.0
+
+
+@dataclass(slots=True)
+class Report:
+    """What a soak has seen. `hung`, `failed`, `unnamed`, `lost` and `left` are defects, in words;
+    of faults in `unseen` the process, or the job, had ended before they could show."""
+
+    faults: int = 0
+    rounds: int = 0
+    starts: int = 0
+    unseen: int = 0
+    by_kind: dict[str, int] = field(default_factory=dict)
+    hung: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    unnamed: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    all_copies_died: int = 0
+    took_s: float = 0.0
+
+    @property
+    def is_well(self) -> bool:
+        return not (self.hung or self.failed or self.unnamed or self.lost or self.left)
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(self.by_kind.items()))
+        rows = [
+            f"{self.faults} faults in {self.rounds} trainings, {self.starts} starts, "
+            f"{self.took_s:.0f} s: {kinds}",
+            f"{len(self.hung)} hung, {len(self.failed)} failed, {len(self.lost)} lost steps, "
+            f"{len(self.unnamed)} faults not named ({self.unseen} ended before they could show), "
+            f"{len(self.left)} left something; all copies died {self.all_copies_died} times",
+        ]
+        said = ("hung", "failed", "lost", "unnamed", "left")
+        rows += [f"{name}: {text}" for name in said for text in getattr(self, name)]
+        return "\n".join(rows)
+
+
+def drawn_plan(random: Random, job: Job) -> JobFaults:
+    """Two to ten faults; of two that follow each other some happen at one step, and some while the
+    ranks recover from what was before."""
+    faults: list[JobFault] = []
+    step, epoch = 0, 1
+    kinds = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=random.randint(2, 10))
+    if "launcher-kill" in kinds and random.random() < 0.5:
+        kinds.append(random.choice((DISK_FULL, TORN_WRITE)))
+    for kind in kinds:
+        if kind in (DISK_FULL, TORN_WRITE):
+            faults.append(JobFault(kind, "keep", nth=1))
+        elif faults and random.random() < 0.25:
+            epoch += 1
+            faults.append(JobFault(kind, EPOCH, nth=epoch))
+        else:
+            if not faults or random.random() < 0.7:
+                step = random.randint(1, job.steps)
+            faults.append(JobFault(kind, STEP, nth=step))
+    return JobFaults(random.randrange(1 << 30), tuple(faults))
+
+
+def soak(
+    job: Job, faults: int, seed: int, check: Callable[[Path], str], say: Callable[[str], None]
+) -> Report:
+    """Train until so many faults have happened. `check` takes the folder in which a training ran to
+    its end, and gives what is wrong with it, "" for nothing; `say` hears of each round."""
+    report, began_s = Report(), time.monotonic()
+    while report.faults < faults and not report.hung:
+        plan = drawn_plan(Random(f"{seed} {report.rounds}"), job)
+        with tempfile.TemporaryDirectory(prefix="hal-soak-") as name:
+            _round(job, plan, Path(name), report, check)
+        report.rounds += 1
+        report.took_s = time.monotonic() - began_s
+        say(f"{report.rounds}: {report.faults} faults, {report.took_s:.0f} s; {_one_line(plan)}")
+    return report
+
+
+def _round(
+    job: Job, plan: JobFaults, folder: Path, report: Report, check: Callable[[Path], str]
+) -> None:
+    kept = -1  # the newest step that is on disk
+    for start in range(_STARTS):
+        where = f"round {report.rounds} start {start}, {_one_line(plan)}"
+        token, defects = f"{os.getpid()}-{report.rounds}-{start}", len(report.lost)
+        status = _start(job, plan, folder, f"events-{start}", token)
+        report.starts += 1
+        events = _events(folder / f"events-{start}")
+        went_on = max((e["step"] for e in events if e["event"] == "kept"), default=-1)
+        if went_on < kept and not _wrote_badly(events):
+            report.lost.append(f"step {kept} was on disk, {went_on} was found: {where}")
+        struck = [e for e in events if e["event"] == "fault"]
+        is_well = status == 0
+        for event in struck:
+            if event["kind"] in (DISK_FULL, TORN_WRITE) and is_well:
+                continue  # nothing was written
+            report.faults += 1
+            report.by_kind[event["kind"]] = report.by_kind.get(event["kind"], 0) + 1
+        if status is None:
+            report.hung.append(f"{where}: {json.dumps(events[-3:])}")
+        _look_at_names(events, report, where)
+        _look_at_steps(events, report, where)
+        _look_at_left(folder, token, is_well, report, where)
+        if status is None or len(report.lost) > defects:
+            return
+        if is_well:
+            if wrong := check(folder):
+                report.failed.append(f"{wrong}: {where}")
+            return
+        if not struck:
+            report.failed.append(f"status {status} without a fault: {where}")
+            return
+        report.all_copies_died += status != -signal.SIGKILL
+        kept = _kept_step(folder)
+        done = {event["fault"] for event in struck}
+        plan = replace(plan, faults=tuple(f for f in plan.faults if str(f) not in done))
+    report.failed.append(f"no end after {_STARTS} starts: {where}")
+
+
+def _start(job: Job, plan: JobFaults, folder: Path, events: str, token: str) -> int | None:
+    """Run the job once; its status, None where it did not end."""
+    size = job.ranks + job.spares
+    options = ["-n", str(job.ranks), "--least", "1", "--spares", str(job.spares)]
+    options += ["--restarts", "8", "--events", events, "--keep", "kept", "--devices", job.devices]
+    if job.hosts > 1:
+        rows = [f"host{i} slots={-(-size // job.hosts)}\n" for i in range(job.hosts)]
+        (folder / "hosts").write_text("".join(rows))
+        options += ["--hosts", "hosts", "--shell", _SHELL, "--address", "127.0.0.1"]
+    if plan.faults:
+        (folder / "plan").write_text(str(plan))
+        options += ["--faults", "plan"]
+    environment = {**os.environ, "HAL_SOAK": token}
+    with (folder / "output").open("ab") as output:
+        process = subprocess.Popen(
+            [*_HAL, "run", *options, *job.command],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            return process.wait(job.limit_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(job.limit_s)
+            return None
+
+
+# what is seen of it
+
+
+def _events(file: Path) -> list[Event]:
+    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def _wrote_badly(events: Sequence[Event]) -> bool:
+    return any(e["lacks"] for e in events if e["event"] == "kept")
+
+
+def _kept_step(folder: Path) -> int:
+    return max(whole_step(folder / "kept" / name) for name in ("state.bin", "state.before.bin"))
+
+
+def _look_at_names(events: Sequence[Event], report: Report, where: str) -> None:
+    """Every fault is named behind it, unless its process, or the job, had ended before."""
+    for at, event in enumerate(events):
+        if event["event"] != "fault" or event["kind"] not in _NAMES:
+            continue
+        after = events[at + 1 :]
+        seat = int(event["member"].split(".")[0])
+        named = [e for e in after if e["event"] == "found" and e["kind"] in _NAMES[event["kind"]]]
+        if event["kind"] in ("cut", "agent-kill"):
+            is_named = any(e["host"] == event["host"] for e in named)
+        else:
+            is_named = any(e["seat"] == seat for e in named)
+        shows = event["kind"] not in ("slow", "flip") or _could_show(after, seat)
+        if not is_named and shows and not _ended_soon(after):
+            report.unnamed.append(f"{event['fault']}: {where}")
+        elif not is_named:
+            report.unseen += 1
+
+
+def _could_show(after: Sequence[Event], seat: int) -> bool:
+    """Whether the ranks of one epoch did enough steps together with the process of the seat."""
+    steps: set[int] = set()
+    for event in after:
+        if event["event"] == "step" and event["seat"] == seat:
+            steps.add(event["step"])
+        elif event["event"] in ("form", "lost") or (
+            event["event"] == "exited" and event["rank"] == seat
+        ):
+            break
+    return len(steps) > _SHOWS_IN
+
+
+def _ended_soon(after: Sequence[Event]) -> bool:
+    """Whether the launcher was killed, or all ended, before anybody could look."""
+    began_s = after[0]["at_s"] if after else 0.0
+    ends = (e for e in after if e["event"] in ("finish", "fault"))
+    fatal = (e for e in ends if e["event"] == "finish" or e["kind"] == "launcher-kill")
+    return any(e["at_s"] - began_s < 15.0 for e in fatal) or not after
+
+
+def _look_at_steps(events: Sequence[Event], report: Report, where: str) -> None:
+    """Whoever goes on does so from the newest step that all ranks had done, but after a wrong one,
+    which all compute again."""
+    done: dict[int, set[int]] = {}
+    members: list[str] = []
+    whole = -1
+    for event in events:
+        match event["event"]:
+            case "form":
+                members = event["epoch"]["members"]
+            case "step":
+                done.setdefault(event["step"], set()).add(event["seat"])
+                if done[event["step"]] >= {int(m.split(".")[0]) for m in members} and members:
+                    whole = max(whole, event["step"])
+            case "found" if event["kind"] == "wrong":
+                whole, done = -1, {}
+            case "entered" if event["step"] < whole:
+                report.lost.append(f"step {whole} was done, {event['step']} counts: {where}")
+                return
+
+
+def _look_at_left(folder: Path, token: str, is_well: bool, report: Report, where: str) -> None:
+    """Nothing that a start began runs on, and of a training that ended well nothing is kept."""
+    until_s = time.monotonic() + 20.0
+    while (left := list(_processes(token))) and time.monotonic() < until_s:
+        time.sleep(0.05)
+    for process in left:
+        report.left.append(f"process {process}: {where}")
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    kept = [file.name for file in (folder / "kept").glob("*")]
+    if is_well and kept:
+        report.left.append(f"{', '.join(kept)}: {where}")
+    if extra := [name for name in kept if name.startswith("state.bin.")]:
+        report.left.append(f"{', '.join(extra)}: {where}")
+
+
+def _processes(token: str) -> Iterator[int]:
+    wanted = f"HAL_SOAK={token}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                state = (folder / "stat").read_bytes().rpartition(b")")[2].split()[0]
+                if state != b"Z":
+                    yield int(folder.name)
+
+
+def _one_line(plan: JobFaults) -> str:
+    return str(plan).strip().replace("\n", "; ")
