@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -14,6 +14,12 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from hal.tile.size import is_fixed
 from stack import ops as g
+from stack.framework.complex import (
+    ComplexTensor,
+    ComplexType,
+    complex_tensor,
+    holds_complex,
+)
 from stack.framework.devices import placed
 from stack.framework.dtypes import of_scalar, promote
 from stack.framework.errors import TensorError, where_called
@@ -26,17 +32,37 @@ from stack.ops.error import GraphError
 from stack.ops.operator import Face
 
 
+@overload
 def tensor(
     data: Any,
     *,
     dtype: DType | None = None,
     device: str | None = None,
     requires_grad: bool = False,
-) -> Tensor:
+) -> Tensor: ...
+@overload
+def tensor(
+    data: Any,
+    *,
+    dtype: ComplexType,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> ComplexTensor: ...
+
+
+def tensor(
+    data: Any,
+    *,
+    dtype: Any = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Any:
     """A tensor with a copy of host data: numbers, nested lists, numpy arrays, or another tensor's
-    values."""
+    values. Complex numbers become a `ComplexTensor`."""
     if isinstance(data, Tensor):
         data = data.numpy()
+    if isinstance(dtype, ComplexType) or holds_complex(data):
+        return complex_tensor(data, dtype, placed(device), requires_grad)
     array, kind = host_array(data, dtype)
     name = placed(device)
     return Tensor(put(array, kind, name), name, owns=True).requires_grad_(requires_grad)

@@ -44,8 +44,8 @@ Scalar = float | int | bool
 '''
 _MODULES = (
     HEAD.replace(
-        "from stack.framework.tensor",
-        "from stack.framework.nn.module import Module\nfrom stack.framework.tensor",
+        "from stack.framework.random",
+        "from stack.framework.nn.module import Module\nfrom stack.framework.random",
     )
     + """
 ROWS: dict[str, Any]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from inspect import signature
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
 
@@ -83,6 +83,14 @@ def _with_diagonal(x: Node, value: Scalar) -> Node:
 
 
 GradRule = Callable[[], None]
+
+
+class Several:
+    """A value of several tensors that does operations in its own way: a function of the table is
+    its method of that name; one of a list of them is `join`."""
+
+    __slots__ = ()
+    join: ClassVar[Callable[..., Any]]
 
 
 class Extents(tuple[builtins.int, ...]):
@@ -1013,6 +1021,11 @@ def function_of(public: Public) -> Callable[..., Any]:
     writes = public.face.layer and public.face.in_place
 
     def function(*args: Any, **kwargs: Any) -> Any:
+        first = args[0] if args else None
+        if isinstance(first, Several):
+            return getattr(first, public.face.name)(*args[1:], **kwargs)
+        if isinstance(first, list | tuple) and any(isinstance(x, Several) for x in first):
+            return Several.join(public.face.name, *args, **kwargs)
         if kwargs:
             kwargs = {named.get(name, name): value for name, value in kwargs.items()}
             if not args:

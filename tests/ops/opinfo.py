@@ -5,8 +5,9 @@ gradients.
     python -m tests.ops.opinfo --device cpu:0 --only conv2d softmax
 
 A name is right if each of its variants gives PyTorch's values, element types, shapes and gradients
-for all of its samples (`--samples` limits them). Complex, sparse, quantised and nested samples
-are not counted for or against a name; a name without any other sample is not right.
+for all of its samples (`--samples` limits them), in complex64 where it takes no float32. Sparse,
+quantised and nested samples are not counted for or against a name; a name without any other sample
+is not right.
 """
 
 from __future__ import annotations
@@ -93,8 +94,12 @@ def as_ours(value: Any, leaves: dict[int, Any]) -> Any:
     if isinstance(value, torch.Tensor):
         if id(value) in leaves:
             return leaves[id(value)]
-        if value.is_complex() or value.layout != torch.strided or value.is_quantized:
+        if value.layout != torch.strided or value.is_quantized:
             raise NotCounted
+        if value.dtype in (torch.complex64, torch.complex128):
+            whole = value.detach().resolve_conj().resolve_neg().numpy()
+            leaves[id(value)] = ht.tensor(whole, requires_grad=value.requires_grad)
+            return leaves[id(value)]
         if value.dtype not in ELEMENT_TYPES:
             raise NotCounted
         made = ht.tensor(
@@ -106,13 +111,15 @@ def as_ours(value: Any, leaves: dict[int, Any]) -> Any:
         if value.requires_grad:
             leaves[id(value)] = made
         return made
+    if value in (torch.complex64, torch.complex128):
+        return getattr(ht, str(value).removeprefix("torch."))
     if isinstance(value, torch.dtype):
         if value not in ELEMENT_TYPES:
             raise NotCounted
         return ELEMENT_TYPES[value]
     if isinstance(value, torch.Size):
         return tuple(value)
-    if isinstance(value, complex | torch.layout):
+    if isinstance(value, torch.layout):
         raise NotCounted
     if isinstance(value, torch.device):
         return ht.default_device()
@@ -143,6 +150,13 @@ def compare(mine: Any, theirs: Any, what: str, values: bool = True) -> None:
     if not isinstance(theirs, torch.Tensor):
         if mine != theirs and not (mine != mine and theirs != theirs):
             raise Mismatch(f"{what}: {mine!r}, not {theirs!r}")
+        return
+    if theirs.dtype in (torch.complex64, torch.complex128):
+        if not isinstance(mine, ht.ComplexTensor):
+            raise Mismatch(f"{what}: {mine!r} is not complex")
+        both = theirs.resolve_conj().resolve_neg()
+        compare(mine.real, both.real, f"{what}, real", values)
+        compare(mine.imag, both.imag, f"{what}, imaginary", values)
         return
     if theirs.dtype not in SHORT:
         raise NotCounted
@@ -192,6 +206,8 @@ def check(function: Callable[..., Any], op: Any, sample: Any, gradient: bool) ->
         if isinstance(b, torch.Tensor) and b.requires_grad:
             if not a.requires_grad:
                 raise Mismatch("no gradient is tracked")
+            if b.is_complex():
+                a, b = ht.view_as_real(a), torch.view_as_real(b.resolve_conj())
             weight = rng.normal(size=tuple(b.shape))
             seeds_mine.append((a * ht.tensor(weight, dtype=a.dtype)).sum())
             seeds_theirs.append((b * torch.tensor(weight, dtype=b.dtype)).sum())
@@ -214,10 +230,11 @@ def judge(op: Any, most: int | None = None) -> tuple[int, list[str]]:
     function = ours(op.name)
     if function is None:
         return 0, ["missing"]
-    dtype = next((d for d in (torch.float32, torch.int64, torch.bool) if d in op.dtypes), None)
+    wanted = (torch.float32, torch.int64, torch.bool, torch.complex64)
+    dtype = next((d for d in wanted if d in op.dtypes), None)
     if dtype is None:
         raise NotCounted
-    gradient = dtype is torch.float32 and op.supports_autograd
+    gradient = dtype in (torch.float32, torch.complex64) and op.supports_autograd
     right, wrong = 0, []
     torch.manual_seed(0)
     samples = op.sample_inputs("cpu", dtype, requires_grad=gradient)
