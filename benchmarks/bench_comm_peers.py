@@ -1,5 +1,6 @@
-"""All-reduces of float32 between two processes of one host, at all sizes, against OpenMPI and MPICH
-(and gloo), which are found by $HAL_BENCH_MPI; draws `results/comm_peers.png`."""
+"""All-reduces of float32 and messages between two processes of one host, at all sizes, against
+OpenMPI and MPICH (all-reduces against gloo, too), which are found by $HAL_BENCH_MPI; draws
+`results/comm_peers.png`."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from functools import partial
 from importlib import import_module
 from statistics import median
 
-from benchmarks.comm_ranks import WAYS, Pair
+from benchmarks.comm_ranks import MESSAGE, WAYS, Pair
 from benchmarks.mpi_pair import PLACES, MpiPair, places
 from benchmarks.report import RESULTS
 from benchmarks.row import Bar, Row
@@ -21,6 +22,9 @@ SIZES = (*(SMALLEST << 2 * k for k in range(12)), LARGEST)
 OURS = ("shared", "private")
 BARS = {("shared", LARGEST): Bar(ratio=2.5), ("private", LARGEST): Bar(ratio=1.0)}
 LATENCY = Bar(ratio=1 / 3)
+MESSAGES = (8, 1 << 10, 16 << 10, 256 << 10, 4 << 20, 64 << 20)
+MESSAGE_BARS = {8: Bar(limit=6.0)}
+"""Of a message there and back: 3 us each way; others must not be slower than the better MPI."""
 _ROUND_NBYTES = 64 << 20
 _MOST_REPEATS = 200
 GIB = 2**30
@@ -43,11 +47,15 @@ def rows(quick: bool) -> Iterator[Row]:
         peers = [stack.enter_context(MpiPair(place)) for place in places()]
         run: dict[str, Run] = {way: partial(pair.seconds, way) for way in OURS}
         run["gloo"] = partial(free.seconds, "gloo")
-        run.update({peer.name: peer.seconds for peer in peers})
+        run.update({peer.name: partial(peer.seconds, "all-reduce") for peer in peers})
         found = {}
         for nbytes in SIZES:
             times = found[nbytes] = _medians(run, nbytes, 5 if quick else 25)
             yield from (_row(way, nbytes, times) for way in OURS)
+        run = {MESSAGE: partial(pair.seconds, MESSAGE)}
+        run.update({peer.name: partial(peer.seconds, "message") for peer in peers})
+        for nbytes in MESSAGES:
+            yield _message_row(nbytes, _medians(run, nbytes, 5 if quick else 25))
     yield from _latency(found[SMALLEST])
     if not quick:
         draw(found)
@@ -70,6 +78,15 @@ def _row(way: str, nbytes: int, times: Times) -> Row:
     note = f"in us: {others}; load {os.getloadavg()[0]:.1f}"
     bar = BARS.get((way, nbytes))
     return Row(claim, "us", 1e6 * times[way], 1e6 * times[peer], peer, bar, note=note)
+
+
+def _message_row(nbytes: int, times: Times) -> Row:
+    claim = f"message of {_size(nbytes)} there and back, two processes"
+    peer = min((who for who in times if who != MESSAGE), key=lambda who: times[who])
+    others = ", ".join(f"{who} {times[who] * 1e6:.4g}" for who in times if who != MESSAGE)
+    note = f"in us: {others}; load {os.getloadavg()[0]:.1f}"
+    bar = MESSAGE_BARS.get(nbytes, Bar(ratio=1.0))
+    return Row(claim, "us", 1e6 * times[MESSAGE], 1e6 * times[peer], peer, bar, note=note)
 
 
 def _latency(times: Times) -> Iterator[Row]:

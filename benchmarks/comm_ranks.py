@@ -1,7 +1,7 @@
 """Two ranks on one host that add up arrays when asked, by our engine and by PyTorch's gloo:
 `python -m benchmarks.comm_ranks STORE GLOO RANK BOUND` reads a line "WAY NBYTES REPEATS" for each
-measurement; rank 0 answers with the seconds of one all-reduce. With BOUND 1 each has its share of
-the processors, as `hal run` and `mpirun` give it."""
+measurement; rank 0 answers with the seconds of one all-reduce, or of a message there and back. With
+BOUND 1 each has its share of the processors, as `hal run` and `mpirun` give it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ TOKEN = "of-a-benchmark"
 SIZE = 2
 DEADLINE_S = 120.0
 WAYS = ("shared", "private", "gloo")
+MESSAGE = "message"
 
 
 class Rank:
@@ -42,7 +43,8 @@ class Rank:
         self._calls: dict[tuple[str, int], Callable[[], object]] = {}
 
     def seconds(self, way: str, nbytes: int, repeats: int) -> float:
-        """The mean seconds of an all-reduce of zeros in place, begun together."""
+        """The mean seconds of an all-reduce of zeros in place, or of a MESSAGE of them there and
+        back, begun together."""
         call = self._calls.setdefault((way, nbytes), self._call(way, nbytes))
         self._group.barrier()
         start = time.perf_counter()
@@ -57,11 +59,22 @@ class Rank:
             return lambda: dist.all_reduce(tensor)
         array = group.empty(n) if way == "shared" else np.zeros(n, np.float32)
         array[:] = 0
+        if way == MESSAGE:
+            return lambda: _there_and_back(group, array)
         return lambda: group.all_reduce(array)
 
     def close(self) -> None:
         self._group.close()
         dist.destroy_process_group()
+
+
+def _there_and_back(group: Group, array: np.ndarray[Any, Any]) -> None:
+    other = 1 - group.rank
+    if group.rank == 0:
+        group.send(array, other)
+    group.receive(array, other)
+    if group.rank == 1:
+        group.send(array, other)
 
 
 class Pair:

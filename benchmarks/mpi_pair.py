@@ -64,10 +64,11 @@ class MpiPair:
         self.name = next((n for text, n in _NAMES.items() if text in version), version.strip())
         return int(rank), file
 
-    def seconds(self, nbytes: int, repeats: int) -> float:
-        """The mean seconds of an all-reduce of zeros in place on rank 0."""
+    def seconds(self, kind: str, nbytes: int, repeats: int) -> float:
+        """The mean seconds on rank 0 of an "all-reduce" of zeros in place, or of a "message" of
+        them there and back."""
         for file in self._links.values():
-            file.write(f"{nbytes} {repeats}\n")
+            file.write(f"{kind} {nbytes} {repeats}\n")
             file.flush()
         told = {rank: file.readline() for rank, file in self._links.items()}
         if not all(told.values()):

@@ -187,7 +187,7 @@ class Group(Collectives[Array]):
         return self._member.run(call, dst, src)
 
     def _do_message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Array:
-        return self._member.message(kind, dtype, array, peer, tag).finish()
+        return self._member.pass_message(kind, dtype, array, peer, tag)
 
 
 class Later(Collectives[Work]):

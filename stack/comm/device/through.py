@@ -153,10 +153,11 @@ def _pass(group: Group, call: Messages, dst: Array, src: Array) -> None:
     if to == group.rank:
         dst[...] = src
         return
-    begun = []
-    if source is not None:
-        begun.append(group.later.receive(dst, source, call.tag))
-    if to is not None:
-        begun.append(group.later.send(src, to, call.tag))
-    for work in begun:
-        work.finish()
+    if to is None:
+        if source is not None:
+            group.receive(dst, source, call.tag)
+        return
+    begun = None if source is None else group.later.receive(dst, source, call.tag)
+    group.send(src, to, call.tag)
+    if begun is not None:
+        begun.finish()

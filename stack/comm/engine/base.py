@@ -66,6 +66,10 @@ class Engine(ABC):
         """Begin to send to a rank or to receive from it, or from whichever sends first where
         `peer` is `ANYBODY`; those of one tag match in order."""
 
+    def pass_message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Array:
+        """As `message`, until it is done; gives the array."""
+        return self.message(kind, dtype, array, peer, tag).finish()
+
     @abstractmethod
     def share(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         """An array of zeros in memory that is best for calls; it lives as long as it is used."""

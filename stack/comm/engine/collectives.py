@@ -21,6 +21,7 @@ Counts = Sequence[int]
 Result = TypeVar("Result")
 
 _SUM = ReduceKind.SUM
+_SEND, _RECV = lib.HE_SEND, lib.HE_RECV
 _SUMS = {dtype: SumCalls(code) for dtype, code in NUMPY_CODES.items()}
 
 
@@ -79,18 +80,17 @@ class Collectives(ABC, Generic[Result]):
     def send(self, array: Array, to: int, tag: int = 0) -> Result:
         """Send to a rank, which receives as many elements of the same type. Messages of two ranks
         and a tag (0 to 2**31 - 1) match in their order. May wait until the other rank receives."""
-        code, peer = code_of(array, array), self._other(to)
-        return self._do_message(lib.HE_SEND, code, array, peer, _tag(tag))
+        peer = self._other(to)
+        return self._do_message(_SEND, element_code(array), array, peer, _tag(tag))
 
     def receive(self, array: Array, source: int | None, tag: int = 0) -> Result:
         """Receive into the whole array what rank `source` sends with that tag; None stands for
         whichever rank sends first, which is `peer` of the `Work` then. What a rank sent before with
         other tags is kept for receives that come later."""
-        code = code_of(array, array)
         if self.size == 1 and source is None:
             raise InvalidCall("a group of one rank has nobody to receive from")
         peer = ANYBODY if source is None else self._other(source)
-        return self._do_message(lib.HE_RECV, code, array, peer, _tag(tag))
+        return self._do_message(_RECV, element_code(array), array, peer, _tag(tag))
 
     def all_reduce(
         self,
@@ -217,7 +217,8 @@ class Collectives(ABC, Generic[Result]):
         return self._do(call, nothing, nothing)
 
     def _other(self, rank: int) -> int:
-        if not 0 <= rank < self.size or rank == self.rank:
+        member = self._member
+        if not 0 <= rank < member.size or rank == member.rank:
             text = f"rank {rank} is no other rank of a group of {self.size}"
             raise InvalidCall(f"rank {self.rank} sends and receives nothing: {text}")
         return rank
@@ -269,11 +270,17 @@ def _wrong_size(what: str, which: str, size: int, wanted: int) -> InvalidCall:
     return InvalidCall(f"{what}: {which} has {size} elements, not {wanted}")
 
 
+def element_code(array: Array) -> int:
+    """The native code of an array's element type."""
+    code = NUMPY_CODES.get(array.dtype)
+    if code is None:
+        raise InvalidCall(f"the engine has no element type {array.dtype}")
+    return code
+
+
 def code_of(src: Array, dst: Array, reduce: Reduce = _SUM) -> int:
     """The native code of the element type of both."""
-    code = NUMPY_CODES.get(src.dtype)
-    if code is None:
-        raise InvalidCall(f"the engine has no element type {src.dtype}")
+    code = element_code(src)
     if dst is not src and dst.dtype != src.dtype:
         raise InvalidCall(f"the source has elements of {src.dtype}, the destination {dst.dtype}")
     if reduce is ReduceKind.AVG and src.dtype == np.bool_:

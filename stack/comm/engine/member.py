@@ -28,6 +28,8 @@ from stack.comm.engine.routes import IN_PLACE, Route, Routes
 
 NS = 1_000_000_000
 _collective = lib.he_collective
+_message = lib.he_message_pass
+_SEND = lib.HE_SEND
 _PENDING = lib.HE_PENDING
 _NULL = ffi.NULL
 _SLICE_NS = 50_000_000
@@ -127,6 +129,15 @@ class Member(Engine):
             self.native, kind, dtype, array.size, at, peer, tag, self._timeout_ns
         )
         return Running(self, native, (at,), array, message=True)
+
+    def pass_message(self, kind: int, dtype: int, array: Array, peer: int, tag: int) -> Array:
+        at = readable(array) if kind == _SEND else writable(array)
+        code = _message(self.native, kind, dtype, array.size, at, peer, tag, self._timeout_ns)
+        if code:
+            if code != _PENDING:
+                raise self.error()
+            Running(self, lib.he_left(), (at,), array, message=True).finish()
+        return array
 
     def _along(self, route: Route) -> Any:
         """The steps for the native engine."""

@@ -97,6 +97,8 @@ void he_work_release(he_work *work);
  * stays alive until it is done. NULL as above. */
 he_work *he_message_start(he_group *group, int kind, int dtype, int64_t count, void *buffer, int peer, int64_t tag,
                           int64_t timeout_ns);
+/* The same until it is done; HE_PENDING as of a collective. */
+int he_message_pass(he_group *group, int kind, int dtype, int64_t count, void *buffer, int peer, int64_t tag, int64_t timeout_ns);
 /* The rank that a message comes from or goes to; HE_ANYBODY before there is one. */
 int he_message_peer(he_work *work);
 

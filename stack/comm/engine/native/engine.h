@@ -18,6 +18,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#ifdef __x86_64__
+#include <emmintrin.h>
+#endif
 #include "api.h"
 #include "seal.h"
 
@@ -140,11 +143,12 @@ struct he_group {
     pthread_cond_t changed;
     struct he_work *queue, **tail;
     int threaded, messaging, ending, running;
+    int moving;            /* whether a thread moves messages, which it alone does then */
     pthread_cond_t posted;
     he_queue *messages;    /* to and from each rank, and from anybody */
     int64_t nposted;       /* messages, in the order in which they were begun */
     int nmessages;
-    int64_t kept_nbytes;   /* the thread of messages' own: what it keeps that nobody has received yet */
+    int64_t kept_nbytes;   /* of who moves messages: what it keeps that nobody has received yet */
     atomic_int forked, away;
     struct he_group *next; /* of the watch */
     he_peer peers[];
@@ -153,6 +157,7 @@ struct he_group {
 typedef struct he_work {
     atomic_int refs;
     uint32_t done;         /* a futex */
+    uint32_t sleepers;     /* on it */
     int status;
     he_group *group;
     struct he_work *next;
@@ -172,6 +177,13 @@ static inline int64_t he_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/* Between two looks of a loop that waits. */
+static inline void he_relax(void) {
+#ifdef __x86_64__
+    _mm_pause();
+#endif
 }
 
 static inline he_step_slot *he_step_slot_of(const he_group *g, int rank, uint32_t number) {
@@ -229,6 +241,7 @@ int64_t he_part_in_src(const he_group *g, const he_work *w, int from, int to);
 int64_t he_part_in_dst(const he_group *g, const he_work *w, int from, int to);
 /* work.c */
 void he_work_finish(he_work *w, int code);
+int he_work_leave(he_work *w);
 int he_thread_start(he_group *g, void *(*run)(void *));
 /* collective.c */
 int he_arrive(he_group *g, he_work *w);

@@ -1,10 +1,13 @@
-/* Messages from one rank to another, in a lane of their own: all that are begun move side by side in one thread of the
- * group, so that two ranks may send to each other before they receive. Those of a pair, a direction and a tag match in
- * order. */
+/* Messages from one rank to another, in a lane of their own: all that are begun move side by side, so that two ranks may
+ * send to each other before they receive. One thread at a time moves them: that of a blocking call while it waits, else
+ * one of the group. Those of a pair, a direction and a tag match in order. */
 #include "message.h"
 #include <sched.h>
 
 #define IDLE_NS 500000000LL
+#define BUDGET_NS 20000000LL /* how long a blocking call moves messages before its thread looks around */
+#define LOOKS 4              /* between two looks at the clock */
+#define ALONE 6              /* this part of the time awake lets nobody else go first */
 
 he_message_work *he_message_first(he_group *g, int queue) {
     pthread_mutex_lock(&g->lock);
@@ -80,12 +83,21 @@ static void fail_all(he_group *g, int code) {
         for (he_message_work *m; (m = he_message_first(g, queue));) he_message_finish(g, queue, &m->work, code);
 }
 
+/* Which queues have messages; gives whether some are from anybody, which every rank's queue may get then. */
+static int look_at_queues(he_group *g, unsigned char *has) {
+    pthread_mutex_lock(&g->lock);
+    for (int queue = 0; queue <= he_from_anybody(g); queue++) has[queue] = g->messages[queue].first != NULL;
+    pthread_mutex_unlock(&g->lock);
+    return has[he_from_anybody(g)];
+}
+
 static int turn_all(he_group *g, int *moved) {
-    unsigned char away[g->size];
-    int code = he_look(g), open = he_message_first(g, he_from_anybody(g)) != NULL;
+    unsigned char away[g->size], has[he_from_anybody(g) + 1];
+    int code = he_look(g), open = look_at_queues(g, has);
     *moved = 0;
     for (int r = 0; open && r < g->size; r++) away[r] = r != g->rank && he_is_away(g, HE_MESSAGES, r);
-    for (int queue = 0; queue < he_from_anybody(g) && !code; queue++) code = turn(g, queue, moved);
+    for (int queue = 0; queue < he_from_anybody(g) && !code; queue++)
+        if (has[queue] || (open && queue % 2)) code = turn(g, queue, moved);
     if (open && !code && !*moved) code = check_open(g, away);
     if (code) fail_all(g, code);
     return code;
@@ -114,13 +126,22 @@ static int has_messages(he_group *g) {
     return n > 0;
 }
 
-/* As long as messages move, and a moment longer. */
-static void move_all(he_group *g) {
-    int64_t moved_ns = he_now();
-    for (int moved; !turn_all(g, &moved) && has_messages(g);) {
-        if (moved) moved_ns = he_now();
-        else if (he_now() - moved_ns > g->spin_ns) pause_for(g);
-        else sched_yield();
+static int is_done(const he_work *w) { return __atomic_load_n(&w->done, __ATOMIC_ACQUIRE); }
+
+/* Until a message is done, or all are (NULL), at most for `budget_ns`: awake as long as messages move, and a moment
+ * longer, at first alone, then letting others of this core go first, of whom the awaited rank may be one. */
+static void move(he_group *g, const he_work *w, int64_t budget_ns) {
+    int64_t began_ns = he_now(), idle_ns = began_ns;
+    int moved, idle = 0;
+    while (!turn_all(g, &moved) && (w ? !is_done(w) : has_messages(g))) {
+        idle = moved ? 0 : idle + 1;
+        he_relax();
+        if (idle % LOOKS != 1) continue;
+        int64_t now_ns = he_now();
+        if (now_ns - began_ns > budget_ns) return;
+        if (idle == 1) idle_ns = now_ns;
+        else if (now_ns - idle_ns > g->spin_ns) pause_for(g);
+        else if (now_ns - idle_ns > g->spin_ns / ALONE) sched_yield();
     }
 }
 
@@ -128,18 +149,23 @@ static void *serve(void *argument) {
     he_group *g = argument;
     pthread_mutex_lock(&g->lock);
     while (!g->ending || g->nmessages) {
-        if (!g->nmessages) {
+        if (!g->nmessages || g->moving) {
             he_cond_wait(&g->posted, &g->lock, IDLE_NS);
             continue;
         }
+        g->moving = 1;
         pthread_mutex_unlock(&g->lock);
-        move_all(g);
+        move(g, NULL, INT64_MAX);
         pthread_mutex_lock(&g->lock);
+        g->moving = 0;
     }
     pthread_mutex_unlock(&g->lock);
     he_group_release(g);
     return NULL;
 }
+
+/* Under the lock: whether the group's thread runs, which moves what nobody else does. */
+static int served(he_group *g) { return g->messaging || (g->messaging = he_thread_start(g, serve)); }
 
 /* Under the lock. The call's number is the pair's own. */
 static void post(he_group *g, int queue, he_message_work *m) {
@@ -150,7 +176,10 @@ static void post(he_group *g, int queue, he_message_work *m) {
     q->last = &m->work;
     m->posted = g->nposted++;
     g->nmessages++;
-    pthread_cond_signal(&g->posted);
+}
+
+static int queue_of(const he_group *g, int kind, int peer) {
+    return peer == HE_ANYBODY ? he_from_anybody(g) : 2 * peer + (kind == HE_RECV);
 }
 
 static he_message_work *new_message(he_group *g, int kind, int dtype, int64_t count, void *buffer, int peer, int64_t tag,
@@ -172,8 +201,9 @@ he_work *he_message_start(he_group *g, int kind, int dtype, int64_t count, void 
     he_message_work *m = atomic_load(&g->forked) ? NULL : new_message(g, kind, dtype, count, buffer, peer, tag, timeout_ns);
     if (!m) return NULL;
     pthread_mutex_lock(&g->lock);
-    int started = g->messaging || (g->messaging = he_thread_start(g, serve));
-    if (started) post(g, peer == HE_ANYBODY ? he_from_anybody(g) : 2 * peer + (kind == HE_RECV), m);
+    int started = served(g);
+    if (started) post(g, queue_of(g, kind, peer), m);
+    if (started && !g->moving) pthread_cond_signal(&g->posted);
     pthread_mutex_unlock(&g->lock);
     if (started) {
         he_ring_bell(g, HE_MESSAGES, g->rank);
@@ -182,6 +212,40 @@ he_work *he_message_start(he_group *g, int kind, int dtype, int64_t count, void 
     he_group_release(g);
     free(m);
     return NULL;
+}
+
+/* Somebody else is to move what is left. Without a thread for it the group fails. */
+static void hand_on(he_group *g) {
+    pthread_mutex_lock(&g->lock);
+    if (g->nmessages && !served(g)) {
+        pthread_mutex_unlock(&g->lock);
+        fail_all(g, he_fail(g, HE_NO_MEMORY, g->rank, g->rank, NULL, NULL, 0));
+        pthread_mutex_lock(&g->lock);
+    }
+    g->moving = 0;
+    if (g->nmessages) pthread_cond_signal(&g->posted);
+    pthread_mutex_unlock(&g->lock);
+}
+
+int he_message_pass(he_group *g, int kind, int dtype, int64_t count, void *buffer, int peer, int64_t tag, int64_t timeout_ns) {
+    if (atomic_load(&g->forked)) return HE_FORKED;
+    he_message_work *m = new_message(g, kind, dtype, count, buffer, peer, tag, timeout_ns);
+    if (!m) return he_fail(g, HE_NO_MEMORY, g->rank, g->rank, NULL, NULL, 0);
+    pthread_mutex_lock(&g->lock);
+    int moves = !g->moving;
+    g->moving = 1;
+    post(g, queue_of(g, kind, peer), m);
+    pthread_mutex_unlock(&g->lock);
+    if (moves) {
+        move(g, &m->work, BUDGET_NS);
+        hand_on(g);
+    } else {
+        he_ring_bell(g, HE_MESSAGES, g->rank);
+    }
+    if (!is_done(&m->work)) return he_work_leave(&m->work);
+    int code = m->work.status;
+    he_work_release(&m->work);
+    return code;
 }
 
 int he_message_peer(he_work *w) { return atomic_load(&((he_message_work *)w)->peer); }

@@ -1,9 +1,6 @@
 /* Showing something to the ranks of this host, and waiting for what they show. */
 #include "channel.h"
 #include <sched.h>
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
 
 static int has_posted(const he_group *g, int i, uint32_t number) {
     return (int32_t)(__atomic_load_n(&g->ends[i].posted, __ATOMIC_ACQUIRE) - number) > 0;
@@ -19,9 +16,7 @@ void he_post(he_group *g) {
 static int look(const he_group *g, int i, uint32_t number, int times) {
     for (int k = 0; k < times; k++) {
         if (has_posted(g, i, number)) return 1;
-#ifdef __x86_64__
-        _mm_pause();
-#endif
+        he_relax();
     }
     return 0;
 }

@@ -9,7 +9,7 @@
 void he_work_finish(he_work *w, int code) {
     w->status = code;
     __atomic_store_n(&w->done, 1, __ATOMIC_SEQ_CST);
-    he_wake(&w->done);
+    if (__atomic_load_n(&w->sleepers, __ATOMIC_SEQ_CST)) he_wake(&w->done);
 }
 
 void he_work_release(he_work *w) {
@@ -150,6 +150,11 @@ static _Thread_local he_work *left;
 /* The work of this thread's last call, which gave HE_PENDING; the caller's. */
 he_work *he_left(void) { return left; }
 
+int he_work_leave(he_work *w) {
+    left = w;
+    return HE_PENDING;
+}
+
 /* Here, or after a while and what is queued in the group's thread. */
 static int do_now(he_group *g, he_work *w) {
     int code = HE_PENDING;
@@ -163,8 +168,8 @@ static int do_now(he_group *g, he_work *w) {
         end(g);
         return code;
     }
-    left = leave(g, w);
-    return left ? HE_PENDING : he_fail(g, HE_NO_MEMORY, g->rank, g->rank, &w->call, NULL, 0);
+    he_work *queued = leave(g, w);
+    return queued ? he_work_leave(queued) : he_fail(g, HE_NO_MEMORY, g->rank, g->rank, &w->call, NULL, 0);
 }
 
 int he_collective(he_group *g, const he_call *call, const he_route *route, void *dst, const void *src,
@@ -182,7 +187,9 @@ int he_work_test(he_work *w) { return __atomic_load_n(&w->done, __ATOMIC_ACQUIRE
 
 int he_work_wait(he_work *w, int64_t wait_ns) {
     int64_t until_ns = he_now() + wait_ns, left_ns;
-    while (!__atomic_load_n(&w->done, __ATOMIC_ACQUIRE) && (left_ns = until_ns - he_now()) > 0)
+    __atomic_add_fetch(&w->sleepers, 1, __ATOMIC_SEQ_CST);
+    while (!__atomic_load_n(&w->done, __ATOMIC_SEQ_CST) && (left_ns = until_ns - he_now()) > 0)
         he_futex_wait(&w->done, 0, left_ns < LOOK_NS ? left_ns : LOOK_NS);
+    __atomic_sub_fetch(&w->sleepers, 1, __ATOMIC_SEQ_CST);
     return he_work_test(w);
 }
