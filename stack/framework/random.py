@@ -146,7 +146,7 @@ def manual_seed(seed: int) -> None:
         generator.manual_seed(seed)
 
 
-def _uniform(words: Node, n: int, dtype: DType) -> Node:
+def uniform_of(words: Node, n: int, dtype: DType) -> Node:
     """n numbers in [0, 1), each a whole multiple of 2^-bits."""
     if dtype is DType.F64:
         pairs = g.reshape(g.cast(words, U64), (n, 2))
@@ -163,16 +163,22 @@ def uniform_node(
     """Numbers in [0, 1)."""
     n = math.prod(shape)
     words = _source(device, generator).words(2 * n if dtype is DType.F64 else n)
-    return g.reshape(_uniform(words, n, dtype), tuple(shape))
+    return g.reshape(uniform_of(words, n, dtype), tuple(shape))
 
 
 def normal_node(
     shape: Sequence[int], dtype: DType, device: str, generator: Generator | None = None
 ) -> Node:
     """Numbers of mean 0 and variance 1, computed in at least float32."""
-    n, wide = math.prod(shape), DType.F64 if dtype is DType.F64 else DType.F32
+    n = math.prod(shape)
     words = _source(device, generator).words((4 if dtype is DType.F64 else 2) * n)
-    pairs = g.reshape(_uniform(words, 2 * n, wide), (n, 2))
+    return normal_of(words, shape, dtype)
+
+
+def normal_of(words: Node, shape: Sequence[int], dtype: DType) -> Node:
+    """Numbers of mean 0 and variance 1, of two words each, of four for float64."""
+    n, wide = math.prod(shape), DType.F64 if dtype is DType.F64 else DType.F32
+    pairs = g.reshape(uniform_of(words, 2 * n, wide), (n, 2))
     u, v = (g.reshape(g.slice_axis(pairs, 1, i, i + 1), (n,)) for i in (0, 1))
     radius = g.sqrt(e.mul(g.log(e.sub(1.0, u)), -2.0))
     return g.reshape(g.cast(g.mul(radius, g.cos(e.mul(v, 2 * math.pi))), dtype), tuple(shape))

@@ -1,0 +1,153 @@
+"""The device "hal" as torch knows it, before anybody uses it. All of torch's private names that it
+takes are here and in `handles` and `install`."""
+
+# The rest of the stack is imported at the first use, not by `import torch`.
+# ruff: noqa: PLC0415
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from torch.utils import backend_registration
+
+NAME = "hal"
+VERSION = "2.13."
+"""The versions of torch whose private names these are."""
+
+
+def register_device() -> None:
+    """Give torch's private device its name. Kernels come at the first call. A second call does
+    nothing."""
+    if hasattr(torch, NAME):
+        return
+    if not torch.__version__.startswith(VERSION):
+        _refuse_later()
+        return
+    backend_registration._setup_privateuseone_for_python_backend(NAME, Module(), _Hooks(), _Guard())
+    _library.fallback(_first, "PrivateUse1")
+
+
+def _refuse_later() -> None:
+    """A torch of another version has the module, and each use of it tells the versions."""
+
+    class Refusing:
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            raise RuntimeError(
+                f"the device {NAME!r} needs torch {VERSION}*, this is torch {torch.__version__}"
+            )
+
+    setattr(torch, NAME, Refusing())
+
+
+_library = torch.library.Library("_", "IMPL")
+_installed: list[bool] = []
+
+
+def _first(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """What comes first installs all kernels; later, operators that have none come here."""
+    from stack.bridge.torch import install
+
+    if not _installed:
+        _installed.append(True)
+        install.install()
+        return op(*args, **kwargs)
+    return install.without_row(op, args, kwargs)
+
+
+class _Guard(torch._C._acc.DeviceGuard):
+    def type_(self) -> Any:
+        return torch._C._autograd.DeviceType.PrivateUse1
+
+
+class _Hooks(torch._C._acc.PrivateUse1Hooks):
+    def is_available(self) -> bool:
+        return True
+
+    def has_primary_context(self, index: int) -> bool:
+        return True
+
+    def is_built(self) -> bool:
+        return True
+
+
+class Module:
+    """`torch.hal`."""
+
+    def __init__(self) -> None:
+        self._current = 0
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def is_available(self) -> bool:
+        return True
+
+    def _is_in_bad_fork(self) -> bool:
+        return False
+
+    def current_device(self) -> int:
+        return self._current
+
+    def set_device(self, device: Any) -> None:
+        """New tensors without an index are there."""
+        self._current = torch.device(NAME, device).index if isinstance(device, int) else (
+            torch.device(device).index or 0
+        )  # fmt: skip
+
+    def device_count(self) -> int:
+        """How many devices HAL_DEVICES names; one without it."""
+        given = os.environ.get("HAL_DEVICES", "")
+        return len([n for n in given.split(",") if n.strip()]) or 1
+
+    def get_device_name(self, device: int = 0) -> str:
+        """The device's name in the stack, "cpu:0"."""
+        from stack.bridge.torch import kernels
+
+        return kernels.names()[device]
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.bfloat16, torch.float16]
+
+    def synchronize(self, device: int | None = None) -> None:
+        """Compute what is recorded, and wait for it."""
+        from stack.bridge.torch import kernels
+
+        kernels.synchronize(self._current if device is None else device)
+
+    def manual_seed(self, seed: int) -> None:
+        """Begin the seed's stream of random numbers on the current device."""
+        self.manual_seed_all(seed)
+
+    def manual_seed_all(self, seed: int) -> None:
+        """The same on all devices."""
+        from stack.bridge.torch import draws
+
+        draws.manual_seed(seed)
+
+    def get_rng_state(self, device: Any = NAME) -> torch.Tensor:
+        """The key and the offset of the device's stream, uint8[16]."""
+        from stack.bridge.torch import draws
+
+        return draws.get_state(torch.device(device).index or 0)
+
+    def set_rng_state(self, state: torch.Tensor, device: Any = NAME) -> None:
+        """Go on where `get_rng_state` was."""
+        from stack.bridge.torch import draws
+
+        draws.set_state(torch.device(device).index or 0, state)
+
+    def empty_cache(self) -> None:
+        """Give memory that nothing is in back to the devices."""
+        from stack.bridge.torch import kernels
+
+        kernels.trim()
+
+    def memory_allocated(self, device: int | None = None) -> int:
+        """The bytes in use."""
+        from stack.bridge.torch import kernels
+
+        return kernels.memory(self._current if device is None else device)

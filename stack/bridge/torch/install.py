@@ -1,0 +1,390 @@
+"""Gives torch the kernels of the device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import decomposition_table
+
+from stack.bridge.torch import around, draws, kernels, rows
+from stack.bridge.torch.handles import SHIFT
+from stack.bridge.torch.kernels import NAME, call, call_into, new_tensor, view_of
+from stack.bridge.torch.rows import ROWS
+from stack.bridge.torch.tape import DTYPES, Row
+from stack.recorder.window import contiguous_strides
+
+_library = torch.library.Library("aten", "IMPL")
+_kept: list[Any] = [_library]
+
+
+def install() -> None:
+    """Register a kernel for each row, its forms in place and with `out`, and what tensors need
+    beside operators."""
+    own = {**_OWN, **draws.KERNELS}
+    for name, kernel in own.items():
+        _put(name, kernel)
+    for name, row in ROWS.items():
+        packet, _, overload = name.partition(".")
+        found = getattr(torch.ops.aten, packet, None)
+        if found is None:
+            continue
+        if (overload or "default") not in found.overloads():
+            continue
+        _forms(found, overload or "default", row, own)
+    for key in ("Conjugate", "Negative"):
+        library = torch.library.Library("aten", "IMPL")
+        _kept.append(library)
+        library.impl("_copy_from", torch.library.fallthrough_kernel, key)
+    around.install()
+
+
+def _put(name: str, kernel: Any) -> None:
+    _library.impl(name, kernel, "PrivateUse1", allow_override=True)
+
+
+def _exists(name: str) -> bool:
+    """Whether it is an operator, and not TorchScript's alone."""
+    return bool(torch._C._dispatch_has_kernel(f"aten::{name}"))
+
+
+def _has_formula(name: str) -> bool:
+    """Whether torch computes it by others, which carries its gradient: then it gets no kernel."""
+    key = "CompositeImplicitAutograd"
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", key))
+
+
+def _forms(packet: Any, overload: str, row: Row, own: dict[str, Any]) -> None:
+    """The kernels of a row: as it is, in place, and into `out`."""
+    op = getattr(packet, overload)
+    base = op._schema.name.removeprefix("aten::")
+    suffix = "" if overload == "default" else f".{overload}"
+    takes_out = [a for a in op._schema.arguments if a.is_out]
+    if takes_out:
+        name = f"{base}{suffix}"
+        if name not in own and not _has_formula(name):
+            _put(name, _out_kernel(row, [a.name for a in takes_out], gives_out=True))
+        return
+    mutated = any(a.alias_info is not None and a.alias_info.is_write for a in op._schema.arguments)
+    name = f"{base}{suffix}"
+    if not mutated and name not in own and not _has_formula(name):
+        _put(name, _kernel(row, op))
+    inputs = [(a.name, str(a.type)) for a in op._schema.arguments]
+    written = getattr(torch.ops.aten, f"{base}_", None)
+    if written is not None:
+        for other in written.overloads():
+            twin = getattr(written, other)
+            same = [(a.name, str(a.type)) for a in twin._schema.arguments] == inputs
+            twin_name = f"{base}_" + ("" if other == "default" else f".{other}")
+            if same and _exists(twin_name) and twin_name not in own and not _has_formula(twin_name):
+                _put(twin_name, _in_place_kernel(row, base.startswith("_foreach_")))
+    for other in packet.overloads():
+        twin = getattr(packet, other)
+        outs = [a.name for a in twin._schema.arguments if a.is_out]
+        rest = [(a.name, str(a.type)) for a in twin._schema.arguments if not a.is_out]
+        twin_name = f"{base}.{other}"
+        fits = outs and rest == inputs and _exists(twin_name)
+        if fits and twin_name not in own and not _has_formula(twin_name):
+            _put(twin_name, _out_kernel(row, outs))
+
+
+def _kernel(row: Row, op: Any) -> Any:
+    returns = op._schema.returns
+    if len(returns) == 1 and str(returns[0].type) == "Tensor":
+
+        def one(*args: Any, **kwargs: Any) -> Tensor:
+            return call(row, args, kwargs)[0]
+
+        return one
+    if len(returns) == 1:  # a list
+        return lambda *args, **kwargs: call(row, args, kwargs)
+    masked = [i for i, a in enumerate(op._schema.arguments) if a.name == "output_mask"]
+
+    def many(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        made = iter(call(row, args, kwargs))
+        if not masked:
+            return tuple(made)
+        return tuple([next(made) if wanted else None for wanted in args[masked[0]]])
+
+    return many
+
+
+def _in_place_kernel(row: Row, lists: bool) -> Any:
+    if lists:
+
+        def each(xs: Sequence[Tensor], *args: Any, **kwargs: Any) -> None:
+            if xs:
+                call_into(row, xs, (xs, *args), kwargs)
+
+        return each
+
+    def one(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        call_into(row, [x], (x, *args), kwargs)
+        return x
+
+    return one
+
+
+def _out_kernel(row: Row, names: Sequence[str], gives_out: bool = False) -> Any:
+    def into(*args: Any, **kwargs: Any) -> Any:
+        outs = [kwargs.pop(name) for name in names]
+        if gives_out:
+            call_into(row, outs, args, {**kwargs, **dict(zip(names, outs, strict=True))})
+        else:
+            for out, made in zip(outs, call(row, args, kwargs), strict=False):
+                if out.shape != made.shape:
+                    out.resize_(made.shape)
+                call_into(kernels.COPY, [out], (made,), {})
+        return outs[0] if len(outs) == 1 else tuple(outs)
+
+    return into
+
+
+def without_row(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An operator without a kernel: by torch's own decomposition, on the host if that is allowed,
+    or not at all."""
+    formula = decomposition_table.get(op)
+    if formula is not None and not any(a.alias_info is not None for a in op._schema.arguments):
+        return formula(*args, **kwargs)
+    name = str(op)
+    index = max(kernels.device_index(args), kernels.device_index(tuple(kwargs.values())))
+    if os.environ.get(kernels.HOST) == "1":
+        return _on_host(op, index, args, kwargs)
+    known = kernels.names()
+    device = f"{NAME}:{index} ({known[index]})" if 0 <= index < len(known) else NAME
+    raise NotImplementedError(
+        f"{name} has no row on {device}, and torch has no decomposition of it. docs/torch-ops.md "
+        f"and stack.bridge.torch.rows.ROWS list the operators; {kernels.HOST}=1 runs others on the "
+        "host, and counts them in stack.bridge.torch.stats()"
+    )
+
+
+def _on_host(op: Any, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The operator on copies; what it writes is copied back."""
+    kernels.host_calls[str(op)] += 1
+    copies: list[tuple[Tensor, Tensor]] = []
+
+    def down(a: Any) -> Any:
+        if isinstance(a, Tensor) and a.device.type == NAME:
+            copies.append((a, kernels.to_cpu(a)))
+            return copies[-1][1]
+        if isinstance(a, torch.device):
+            return torch.device("cpu")
+        return type(a)([down(x) for x in a]) if isinstance(a, list | tuple) else a
+
+    made = op(*[down(a) for a in args], **{k: down(v) for k, v in kwargs.items()})
+    if any(a.alias_info is not None and a.alias_info.is_write for a in op._schema.arguments):
+        for own, copy in copies:
+            own.copy_(copy)
+
+    def up(a: Any) -> Any:
+        if isinstance(a, Tensor):
+            for own, copy in copies:
+                if a is copy:
+                    return own
+            return kernels.from_cpu(a, max(index, 0))
+        return type(a)([up(x) for x in a]) if isinstance(a, list | tuple) else a
+
+    return up(made)
+
+
+# What tensors need beside operators
+
+
+def _index_of(device: Any) -> int:
+    found = torch.device(device or NAME).index
+    return torch.hal.current_device() if found is None else found  # type: ignore[attr-defined]
+
+
+def _empty(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device: Any = None,
+           pin_memory: Any = None, memory_format: Any = None) -> Tensor:  # fmt: skip
+    wanted = dtype or torch.get_default_dtype()
+    strides = None
+    if memory_format == torch.channels_last and len(size) == 4:
+        _, c, h, w = size
+        strides = (h * w * c, 1, w * c, c)
+    return new_tensor(_index_of(device), tuple(size), wanted, strides)[0]
+
+
+def _empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: Any = None,
+                   layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:  # fmt: skip
+    shape, steps = tuple(size), tuple(stride)
+    index, wanted = _index_of(device), dtype or torch.get_default_dtype()
+    if steps == contiguous_strides(shape) or 0 in shape:
+        return new_tensor(index, shape, wanted)[0]
+    reach = 1 + sum((n - 1) * s for n, s in zip(shape, steps, strict=True))
+    return view_of(new_tensor(index, (reach,), wanted)[0], shape, steps, 0)
+
+
+def _as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    return view_of(
+        x, size, stride, x.storage_offset() if storage_offset is None else storage_offset
+    )
+
+
+def _view(x: Tensor, size: Sequence[int]) -> Tensor:
+    shape = list(size)
+    if -1 in shape:
+        rest = 1
+        for n in shape:
+            rest *= n if n != -1 else 1
+        if not rest or x.numel() % rest:
+            raise RuntimeError(f"shape '{list(size)}' is invalid for input of size {x.numel()}")
+        shape[shape.index(-1)] = x.numel() // rest
+    strides = _view_strides(x, tuple(shape))
+    if strides is None:
+        raise RuntimeError(
+            "view size is not compatible with input tensor's size and stride (at least one "
+            "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
+        )
+    return view_of(x, shape, strides, x.storage_offset())
+
+
+def _view_strides(x: Tensor, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    count = 1
+    for n in shape:
+        count *= n
+    if count != x.numel():
+        raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {x.numel()}")
+    if x.is_contiguous():
+        return contiguous_strides(shape)
+    return around.reshaped_strides(tuple(x.shape), x.stride(), shape)
+
+
+def _reshape_alias(x: Tensor, size: Any, stride: Any) -> Tensor:
+    return view_of(x, size, stride, x.storage_offset())
+
+
+def _view_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """The same memory as elements of another type of the same width."""
+    if dtype == x.dtype:
+        return x.view(x.shape)
+    raise NotImplementedError(f"view of {x.dtype} as {dtype} on {x.device}: use .to(...) or copy")
+
+
+def _clone(x: Tensor, *, memory_format: Any = None) -> Tensor:
+    if memory_format in (None, torch.preserve_format):
+        return call(ROWS["clone"], (x,), {})[0]
+    return torch.empty_like(x, memory_format=memory_format).copy_(x)
+
+
+def _item(x: Tensor) -> Any:
+    return kernels.host(x).reshape(()).item()
+
+
+def _resize(x: Tensor, size: Sequence[int], memory_format: Any = None) -> Tensor:
+    """Another shape; of a storage that is too small a larger one, with what it holds."""
+    shape = tuple(size)
+    count = 1
+    for n in shape:
+        count *= n
+    held = kernels.storage_of(x).size - x.storage_offset() if x.data_ptr() >> SHIFT else 0
+    if count <= held:
+        x.data = view_of(x, shape, contiguous_strides(shape), x.storage_offset())
+        return x
+    fresh = new_tensor(x.device.index, shape, x.dtype)[0]
+    if x.numel():
+        old = view_of(x, (held,), (1,), x.storage_offset())
+        view_of(fresh, (held,), (1,), 0).copy_(old)
+    x.data = fresh
+    return x
+
+
+def _set_tensor(x: Tensor, source: Tensor) -> Tensor:
+    x.data = source.view(source.shape)
+    return x
+
+
+def _nonzero(x: Tensor) -> Tensor:
+    found = int(call(ROWS["count_nonzero"], (x,), {})[0].item()) if x.numel() else 0
+    if not found:
+        return new_tensor(x.device.index, (0, x.dim()), torch.int64)[0]
+    return call(ROWS["nonzero"], (x, found), {})[0]
+
+
+def _masked_select(x: Tensor, mask: Tensor) -> Tensor:
+    wide, hit = torch.broadcast_tensors(x, mask)
+    return torch.ops.aten.index.Tensor(wide.reshape(-1), [_nonzero(hit.reshape(-1)).view(-1)])  # type: ignore[no-any-return]
+
+
+def _index(x: Tensor, places: Sequence[Tensor | None]) -> Tensor:
+    found: list[Tensor | None] = []
+    for p in places:
+        if p is not None and p.dtype in (torch.bool, torch.uint8):
+            found += list(_nonzero(_here(p, x)).unbind(1))
+        else:
+            found.append(None if p is None else _here(p, x))
+    return call(ROWS["index.Tensor"], (x, found), {})[0]
+
+
+def _here(p: Tensor, x: Tensor) -> Tensor:
+    """Indices may be on the CPU."""
+    return p if p.device.type == NAME else p.to(x.device)
+
+
+def _index_put(x: Tensor, places: Any, values: Tensor, accumulate: bool = False,
+               unsafe: bool = False) -> Tensor:  # fmt: skip
+    found: list[Tensor | None] = []
+    for p in places:
+        if p is not None and p.dtype in (torch.bool, torch.uint8):
+            if len(places) == 1 and values.numel() == 1 and not accumulate:
+                mask = _here(p, x)
+                mask = mask.view(*mask.shape, *[1] * (x.dim() - mask.dim()))
+                call_into(ROWS["masked_fill.Tensor"], [x], (x, mask, values.view(())), {})
+                return x
+            found += list(_nonzero(_here(p, x)).unbind(1))
+        else:
+            found.append(None if p is None else _here(p, x))
+    if values.device.type == "cpu" and values.dim():
+        raise RuntimeError(f'index_put_: values are on cpu, and x on {x.device}; .to("{x.device}")')
+    if values.device.type == "cpu":
+        values = values.to(x.device)
+    call_into(ROWS["index_put"], [x], (x, found, values, accumulate), {})
+    return x
+
+
+def _batch_norm(x: Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool,
+                momentum: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    args = (x, weight, bias, mean, variance, training, float(momentum), float(eps))
+    made = call(_BATCH_NORM, args, {})
+    if len(made) == 5:
+        call_into(kernels.COPY, [mean], (made[3],), {})
+        call_into(kernels.COPY, [variance], (made[4],), {})
+    return made[0], made[1], made[2]
+
+
+_BATCH_NORM = Row("native_batch_norm", rows.inlined(rows.batch_norm))
+
+
+def _unique(x: Tensor, sorted: bool = True, inverse: bool = False, counts: bool = False) -> Any:
+    raise NotImplementedError(f"unique on {x.device}: sort, and compare neighbours")
+
+
+_OWN: dict[str, Any] = {
+    "empty.memory_format": _empty,
+    "empty_strided": _empty_strided,
+    "as_strided": _as_strided,
+    "view": _view,
+    "view.dtype": _view_dtype,
+    "_reshape_alias": _reshape_alias,
+    "clone": _clone,
+    "_copy_from": kernels.copy_from,
+    "_copy_from_and_resize": lambda src, dst: kernels.copy_from(src, dst.resize_(src.shape)),
+    "_local_scalar_dense": _item,
+    "resize_": _resize,
+    "set_.source_Tensor": _set_tensor,
+    "nonzero": _nonzero,
+    "masked_select": _masked_select,
+    "index.Tensor": _index,
+    "index_put_": _index_put,
+    "_index_put_impl_": _index_put,
+    "native_batch_norm": _batch_norm,
+    "_native_batch_norm_legit": _batch_norm,
+    "fill_.Scalar": lambda x, v: (call_into(ROWS["fill.Scalar"], [x], (x, v), {}), x)[1],
+}
+"""By operator."""
+
+assert DTYPES

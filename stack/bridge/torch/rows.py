@@ -1,0 +1,717 @@
+"""The table of operators: what each of torch's computes, as nodes of the graph IR.
+
+Most rows are the expressions of `stack.framework.expr`, which name torch's operator themselves. The
+others are here: operators that only torch's own formulas call, gradients above all, and those whose
+arguments differ. A row takes the arguments of the operator's schema, nodes in the place of tensors,
+DTypes in the place of element types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+import torch
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node, substitute, toposort
+from stack import ops as g
+from stack.bridge.torch.tape import Row
+from stack.framework import store
+from stack.framework.expr import activation as act
+from stack.framework.expr import compact, contract, create, index, loss, movement, norm, pool
+from stack.framework.expr import convolution as conv
+from stack.framework.expr import elementwise as e
+from stack.framework.expr import reduce as r
+from stack.framework.expr.operand import as_float
+from stack.framework.expr.public import FUNCTIONS, LAYERS, LINALG, METHODS, SPECIAL, Public
+from stack.framework.reverse import gradients
+
+ROWS: dict[str, Row] = {}
+"""By the operator's name, "add.Tensor"."""
+
+_slots = count(1 << 40)  # apart from those of requests and of the framework's leaves
+
+F = Callable[..., Any]
+
+
+def row(*names: str, pointwise: bool = False) -> Callable[[F], F]:
+    """The function is the row of these operators."""
+
+    def decorate(function: F) -> F:
+        for name in names:
+            ROWS[name] = Row(name, inlined(function), pointwise)
+        return function
+
+    return decorate
+
+
+def inlined(function: F) -> F:
+    """The function with the nodes behind what it only keeps gradients from."""
+
+    def lower(*args: Any, **kwargs: Any) -> Any:
+        return without_barriers(function(*args, **kwargs))
+
+    return lower
+
+
+def without_barriers(made: Any) -> Any:
+    """Nodes whose leaves of the framework are replaced by what defines them."""
+    if isinstance(made, Node):
+        while True:
+            found = {n: store.origins[n] for n in toposort((made,)) if n in store.origins}
+            if not found:
+                return made
+            (made,) = substitute((made,), found)
+    return [without_barriers(m) if m is not None else None for m in made]
+
+
+def pulled(forward: F, inputs: Sequence[Node | None], grad: Node) -> list[Node | None]:
+    """The derivatives by `inputs` of what `forward` gives for them, if that by its value is
+    `grad`."""
+    leaves = [None if x is None else g.input(next(_slots), x.type) for x in inputs]
+    out = forward(*leaves)
+    wanted = {x for x in leaves if x is not None}
+    found = gradients([(out, g.cast(grad, out.dtype))], wanted.__contains__)
+    values = {a: b for a, b in zip(leaves, inputs, strict=True) if a is not None and b is not None}
+    result: list[Node | None] = []
+    for leaf in leaves:
+        if leaf is None or leaf not in found:
+            result.append(None)
+            continue
+        made = without_barriers(found[leaf])
+        result.append(substitute((made,), values)[0])
+    return result
+
+
+def _some(parts: Sequence[Node | None], mask: Sequence[bool]) -> list[Node | None]:
+    return [p if wanted else None for p, wanted in zip(parts, mask, strict=True)]
+
+
+# What torch's constructors write
+
+
+@row("fill.Scalar", "fill.Tensor")
+def _fill(x: Node, value: Any) -> Node:
+    if isinstance(value, Node):
+        return g.broadcast(g.cast(value, x.dtype), x.shape)
+    return g.full_like(x, value)
+
+
+@row("arange.start_out")
+def _arange(start: Any, end: Any, step: Any = 1, *, out: Node) -> Node:
+    return create.arange(start, end, step, out.dtype)
+
+
+@row("clone", pointwise=True)
+def _clone(x: Node) -> Node:
+    return x
+
+
+# Elementwise
+
+
+@row("div.Tensor_mode", "div.Scalar_mode", pointwise=True)
+def _div_mode(x: Node, y: Any, *, rounding_mode: str | None = None) -> Node:
+    return e.div(x, y, rounding_mode)
+
+
+@row("rsub.Scalar", "rsub.Tensor", pointwise=True)
+def _rsub(x: Node, y: Any, alpha: Any = 1) -> Node:
+    return e.sub(y, x, alpha)
+
+
+@row("pow.Scalar", pointwise=True)
+def _scalar_pow(x: Any, y: Node) -> Node:
+    return e.pow(x, y)
+
+
+@row("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar", pointwise=True)
+def _where(condition: Node, x: Any, y: Any) -> Node:
+    return e.where(condition, x, y)
+
+
+@row("lerp.Scalar", "lerp.Tensor", pointwise=True)
+def _lerp(x: Node, end: Node, weight: Any) -> Node:
+    return e.add(x, e.mul(e.sub(end, x), weight))
+
+
+@row("addcmul", pointwise=True)
+def _addcmul(x: Node, a: Node, b: Node, *, value: Any = 1) -> Node:
+    return e.add(x, e.mul(e.mul(a, b), value))
+
+
+@row("addcdiv", pointwise=True)
+def _addcdiv(x: Node, a: Node, b: Node, *, value: Any = 1) -> Node:
+    return e.add(x, e.mul(e.div(a, b), value))
+
+
+for _kind in ("eq", "ne", "lt", "le", "gt", "ge"):
+    row(f"{_kind}.Scalar", f"{_kind}.Tensor", pointwise=True)(getattr(e, _kind))
+
+
+@row("bitwise_not", pointwise=True)
+def _bitwise_not(x: Node) -> Node:
+    return e.logical_not(x) if x.dtype is DType.BOOL else g.xor(x, g.full_like(x, -1))
+
+
+@row("gelu", pointwise=True)
+def _gelu(x: Node, *, approximate: str = "none") -> Node:
+    return act.gelu(x, approximate)
+
+
+@row("gelu_backward", pointwise=True)
+def _gelu_backward(d: Node, x: Node, *, approximate: str = "none") -> Node | None:
+    return pulled(lambda v: act.gelu(v, approximate), [x], d)[0]
+
+
+@row("silu_backward", pointwise=True)
+def _silu_backward(d: Node, x: Node) -> Node | None:
+    return pulled(act.silu, [x], d)[0]
+
+
+@row("sigmoid_backward", pointwise=True)
+def _sigmoid_backward(d: Node, y: Node) -> Node:
+    return e.mul(d, e.mul(y, e.sub(1.0, y)))
+
+
+@row("tanh_backward", pointwise=True)
+def _tanh_backward(d: Node, y: Node) -> Node:
+    return e.mul(d, e.sub(1.0, e.mul(y, y)))
+
+
+@row("threshold_backward", pointwise=True)
+def _threshold_backward(d: Node, x: Node, threshold: Any) -> Node:
+    return e.where(e.le(x, threshold), g.full_like(d, 0), d)
+
+
+@row("leaky_relu_backward", pointwise=True)
+def _leaky_relu_backward(d: Node, x: Node, slope: Any, result: bool) -> Node:
+    return e.where(e.gt(x, 0), d, e.mul(d, slope))
+
+
+@row("elu_backward", pointwise=True)
+def _elu_backward(d: Node, alpha: Any, scale: Any, by: Any, result: bool, x: Node) -> Node:
+    if result:
+        below = e.mul(d, e.mul(e.add(x, e.mul(alpha, scale)), by))
+    else:
+        below = e.mul(d, e.mul(e.exp(e.mul(x, by)), alpha * scale * by))  # type: ignore[attr-defined]
+    return e.where(e.le(x, 0), below, e.mul(d, scale))
+
+
+@row("hardtanh_backward", pointwise=True)
+def _hardtanh_backward(d: Node, x: Node, low: Any, high: Any) -> Node:
+    return e.where(g.and_(e.gt(x, low), e.lt(x, high)), d, 0.0)
+
+
+@row("softplus_backward", pointwise=True)
+def _softplus_backward(d: Node, x: Node, beta: Any, threshold: Any) -> Node | None:
+    return pulled(lambda v: act.softplus(v, beta, threshold), [x], d)[0]
+
+
+def _of_one(forward: F) -> F:
+    return lambda d, x: pulled(forward, [x], d)[0]
+
+
+for _one in (act.mish, act.hardswish, act.hardsigmoid):
+    row(f"{_one.__name__}_backward", pointwise=True)(_of_one(_one))
+
+
+# Reductions
+
+
+@row("sum.dim_IntList", "sum")
+def _sum(x: Node, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Node:
+    return r.sum(x, dim, keepdim, dtype)
+
+
+@row("mean.dim", "mean")
+def _mean(x: Node, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Node:
+    return r.mean(x, dim, keepdim, dtype)
+
+
+@row("prod.dim_int", "prod")
+def _prod(x: Node, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Node:
+    return r.prod(x, dim, keepdim, dtype)
+
+
+@row("any", "any.dim", "any.dims")
+def _any(x: Node, dim: Any = None, keepdim: bool = False) -> Node:
+    return r.any_(x, dim, keepdim)
+
+
+@row("all", "all.dim", "all.dims")
+def _all(x: Node, dim: Any = None, keepdim: bool = False) -> Node:
+    return r.all_(x, dim, keepdim)
+
+
+@row("linalg_vector_norm")
+def _vector_norm(
+    x: Node, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Node:
+    return r.norm(x if dtype is None else g.cast(x, dtype), ord, dim, keepdim)
+
+
+@row("var.correction")
+def _var(x: Node, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Node:
+    return r.var(x, dim, correction=1 if correction is None else correction, keepdim=keepdim)
+
+
+@row("std.correction")
+def _std(x: Node, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Node:
+    return r.std(x, dim, correction=1 if correction is None else correction, keepdim=keepdim)
+
+
+@row("var_mean.correction")
+def _var_mean(x: Node, dim: Any = None, *, correction: Any = 1, keepdim: bool = False) -> Any:
+    given = 1 if correction is None else correction
+    return r.var_mean(x, dim, correction=given, keepdim=keepdim)
+
+
+@row("_softmax")
+def _softmax(x: Node, dim: int, half_to_float: bool) -> Node:
+    return r.softmax(g.cast(x, DType.F32) if half_to_float else x, dim)
+
+
+@row("_log_softmax")
+def _log_softmax(x: Node, dim: int, half_to_float: bool) -> Node:
+    return r.log_softmax(g.cast(x, DType.F32) if half_to_float else x, dim)
+
+
+@row("_softmax_backward_data")
+def _softmax_backward(d: Node, y: Node, dim: int, dtype: DType) -> Node:
+    wide = e.mul(d, y)
+    return g.cast(e.sub(wide, e.mul(y, r.sum(wide, dim, keepdim=True))), dtype)
+
+
+@row("_log_softmax_backward_data")
+def _log_softmax_backward(d: Node, y: Node, dim: int, dtype: DType) -> Node:
+    return g.cast(e.sub(d, e.mul(g.exp(y), r.sum(d, dim, keepdim=True))), dtype)
+
+
+# Losses
+
+
+def _weights(x: Node, target: Node, weight: Node | None, ignored: int) -> tuple[Node, Node]:
+    """Of each row its class, in range, and its weight."""
+    counts = e.ne(target, ignored)
+    at = e.where(counts, target, 0)
+    if weight is None:
+        return at, g.cast(counts, x.dtype)
+    return at, e.where(counts, g.gather(weight, at, 0), 0.0)
+
+
+@row("nll_loss_forward", "nll_loss2d_forward")
+def _nll_loss(
+    x: Node, target: Node, weight: Node | None, reduction: int, ignored: int
+) -> list[Node]:
+    a = 1 if len(x.shape) > 1 else 0
+    at, factor = _weights(x, target, weight, ignored)
+    line = g.reshape(at, (*at.shape[:a], 1, *at.shape[a:]))
+    chosen = g.reshape(index.gather(x, a, line), at.shape)
+    each = g.neg(e.mul(chosen, factor))
+    total = r.sum(factor)
+    if reduction == 0:
+        return [each, g.full((), 0, x.dtype)]
+    whole = r.sum(each)
+    return [whole if reduction == 2 else e.div(whole, total), total]
+
+
+@row("nll_loss_backward", "nll_loss2d_backward")
+def _nll_loss_backward(
+    d: Node, x: Node, target: Node, weight: Node | None, reduction: int, ignored: int, total: Node
+) -> Node:
+    a = 1 if len(x.shape) > 1 else 0
+    at, factor = _weights(x, target, weight, ignored)
+    scale = e.div(d, total) if reduction == 1 else d
+    each = g.neg(g.broadcast(e.mul(factor, scale), at.shape))
+    ones = tuple(n if i == a else 1 for i, n in enumerate(x.shape))
+    line = (*at.shape[:a], 1, *at.shape[a:])
+    hit = e.eq(g.reshape(at, line), g.reshape(g.arange(x.shape[a], at.dtype), ones))
+    return e.where(hit, g.reshape(each, line), 0.0)
+
+
+@row("mse_loss")
+def _mse_loss(x: Node, y: Node, reduction: int = 1) -> Node:
+    return loss.mse_loss(x, y, reduction=("none", "mean", "sum")[reduction])
+
+
+@row("mse_loss_backward")
+def _mse_loss_backward(d: Node, x: Node, y: Node, reduction: int) -> Node:
+    scaled = e.mul(e.sub(x, y), 2.0 / max(1, x.type.size) if reduction == 1 else 2.0)
+    return e.mul(scaled, d)
+
+
+# Norms
+
+
+@row("native_layer_norm_backward")
+def _layer_norm_backward(
+    d: Node, x: Node, shape: Any, mean: Node, rstd: Node,
+    weight: Node | None, bias: Node | None, mask: Sequence[bool],
+) -> list[Node | None]:  # fmt: skip
+    lead = tuple(range(len(x.shape) - len(shape)))
+    back = tuple(range(len(lead), len(x.shape)))
+    wide = e.mul(e.sub(as_float(x), mean), rstd)
+    scaled = d if weight is None else e.mul(d, weight)
+    own = e.sub(scaled, r.mean(scaled, back, keepdim=True))
+    own = e.sub(own, e.mul(wide, r.mean(e.mul(scaled, wide), back, keepdim=True)))
+    dx = g.cast(e.mul(own, rstd), x.dtype)
+    dw = _summed(e.mul(d, wide), lead, shape, x.dtype)
+    return _some([dx, dw, _summed(d, lead, shape, x.dtype)], mask)
+
+
+def _summed(x: Node, over: tuple[int, ...], shape: Any, dtype: DType) -> Node:
+    return g.cast(g.reshape(r.sum(x, over) if over else x, tuple(shape)), dtype)
+
+
+@row("native_batch_norm_backward")
+def _batch_norm_backward(
+    d: Node, x: Node, weight: Node | None, mean_so_far: Node | None, variance_so_far: Node | None,
+    mean: Node | None, rstd: Node | None, train: bool, eps: float, mask: Sequence[bool],
+) -> list[Node | None]:  # fmt: skip
+    over = tuple(i for i in range(len(x.shape)) if i != 1)
+    line = (1, x.shape[1], *[1] * (len(x.shape) - 2))
+    if not train:
+        assert mean_so_far is not None
+        assert variance_so_far is not None
+        mean, rstd = mean_so_far, g.rsqrt(e.add(variance_so_far, eps))
+    assert mean is not None
+    assert rstd is not None
+    by = g.reshape(rstd, line)
+    wide = e.mul(e.sub(x, g.reshape(mean, line)), by)
+    scaled = d if weight is None else e.mul(d, g.reshape(weight, line))
+    own = scaled
+    if train:
+        own = e.sub(own, r.mean(scaled, over, keepdim=True))
+        own = e.sub(own, e.mul(wide, r.mean(e.mul(scaled, wide), over, keepdim=True)))
+    dx = g.cast(e.mul(own, by), x.dtype)
+    return _some([dx, r.sum(e.mul(d, wide), over), r.sum(d, over)], mask)
+
+
+def batch_norm(
+    x: Node, weight: Node | None, bias: Node | None, mean: Node | None, variance: Node | None,
+    training: bool, momentum: float, eps: float,
+) -> list[Node]:  # fmt: skip
+    """The normalised x, what backward needs, and the new running statistics, if there are any."""
+    if not training:
+        assert mean is not None
+        assert variance is not None
+        y = norm.batch_norm_given(x, mean, variance, weight, bias, eps)
+        return [y, g.full((0,), 0, DType.F32), g.full((0,), 0, DType.F32)]
+    y, own, free = norm.batch_norm_own(x, weight, bias, eps)
+    n = x.type.size // max(1, x.shape[1])
+    biased = e.mul(free, (n - 1) / n) if n > 1 else g.full_like(free, 0)
+    out = [y, own, g.rsqrt(e.add(biased, eps))]
+    if mean is not None and variance is not None:
+        out += [e.add(e.mul(mean, 1 - momentum), e.mul(own, momentum)),
+                e.add(e.mul(variance, 1 - momentum), e.mul(free, momentum))]  # fmt: skip
+    return out
+
+
+@row("native_group_norm")
+def _group_norm(
+    x: Node, weight: Node | None, bias: Node | None, n: int, c: int, hw: int, groups: int,
+    eps: float,
+) -> list[Node]:  # fmt: skip
+    v = g.reshape(as_float(x), (n, groups, c // groups * hw))
+    mean = r.mean(v, 2, keepdim=True)
+    rstd = g.rsqrt(e.add(r.mean(e.square(e.sub(v, mean)), 2, keepdim=True), eps))
+    y = norm.group_norm(x, groups, weight, bias, eps)
+    return [y, g.reshape(mean, (n, groups)), g.reshape(rstd, (n, groups))]
+
+
+@row("native_group_norm_backward")
+def _group_norm_backward(
+    d: Node, x: Node, mean: Node, rstd: Node, weight: Node | None, n: int, c: int, hw: int,
+    groups: int, mask: Sequence[bool],
+) -> list[Node | None]:  # fmt: skip
+    shape = (n, groups, c // groups, hw)
+    at = (n, groups, 1, 1)
+    wide = e.mul(e.sub(g.reshape(x, shape), g.reshape(mean, at)), g.reshape(rstd, at))
+    grad = g.reshape(d, shape)
+    line = (1, groups, c // groups, 1)
+    scaled = grad if weight is None else e.mul(grad, g.reshape(weight, line))
+    own = e.sub(scaled, r.mean(scaled, (2, 3), keepdim=True))
+    own = e.sub(own, e.mul(wide, r.mean(e.mul(scaled, wide), (2, 3), keepdim=True)))
+    dx = g.reshape(e.mul(own, g.reshape(rstd, at)), x.shape)
+    dw = g.reshape(r.sum(e.mul(grad, wide), (0, 3)), (c,))
+    return _some([dx, dw, g.reshape(r.sum(grad, (0, 3)), (c,))], mask)
+
+
+# Products, convolutions, pools
+
+
+@row("bmm")
+def _bmm(x: Node, y: Node) -> Node:
+    return contract.matmul(x, y)
+
+
+@row("addmm")
+def _addmm(x: Node, a: Node, b: Node, *, beta: Any = 1, alpha: Any = 1) -> Node:
+    return contract.addmm(x, a, b, beta=beta, alpha=alpha)
+
+
+@row("convolution", "convolution_overrideable")
+def _convolution(
+    x: Node, weight: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any,
+    transposed: bool, output_padding: Any, groups: int,
+) -> Node:  # fmt: skip
+    d = len(weight.shape) - 2
+    if transposed:
+        return conv._transposed(
+            d, x, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+    return conv._convolution(d, x, weight, bias, stride, padding, dilation, groups)
+
+
+@row("convolution_backward", "convolution_backward_overrideable")
+def _convolution_backward(
+    d: Node, x: Node, weight: Node, sizes: Any, stride: Any, padding: Any, dilation: Any,
+    transposed: bool, output_padding: Any, groups: int, mask: Sequence[bool],
+) -> list[Node | None]:  # fmt: skip
+    def forward(v: Node, w: Node) -> Node:
+        return _convolution(
+            v, w, None, stride, padding, dilation, transposed, output_padding, groups
+        )
+
+    dx, dw = pulled(forward, [x, weight], d)
+    over = tuple(i for i in range(len(d.shape)) if i != len(d.shape) - len(weight.shape) + 1)
+    return _some([dx, dw, r.sum(d, over)], mask)
+
+
+@row("max_pool2d_with_indices")
+def _max_pool(
+    x: Node, size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
+) -> Any:
+    return pool._max_pool(2, x, _pair(size), _pair(stride) or None, _pair(padding),
+                          _pair(dilation), ceil, True)  # fmt: skip
+
+
+@row("max_pool2d_with_indices_backward")
+def _max_pool_backward(
+    d: Node, x: Node, size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, places: Node
+) -> Node | None:
+    def forward(v: Node) -> Any:
+        return pool._max_pool(2, v, _pair(size), _pair(stride) or None, _pair(padding),
+                              _pair(dilation), ceil, False)  # fmt: skip
+
+    return pulled(forward, [x], d)[0]
+
+
+@row("avg_pool2d")
+def _avg_pool(
+    x: Node, size: Any, stride: Any = (), padding: Any = 0, ceil: bool = False,
+    padded: bool = True, divisor: int | None = None,
+) -> Node:  # fmt: skip
+    return pool._avg_pool(
+        2, x, _pair(size), _pair(stride) or None, _pair(padding), ceil, padded, divisor
+    )
+
+
+@row("avg_pool2d_backward")
+def _avg_pool_backward(
+    d: Node, x: Node, size: Any, stride: Any, padding: Any, ceil: bool, padded: bool,
+    divisor: int | None,
+) -> Node | None:  # fmt: skip
+    return pulled(lambda v: _avg_pool(v, size, stride, padding, ceil, padded, divisor), [x], d)[0]
+
+
+@row("_adaptive_avg_pool2d")
+def _adaptive_avg_pool(x: Node, size: Any) -> Node:
+    return pool.adaptive_avg(2, x, list(size))
+
+
+@row("_adaptive_avg_pool2d_backward")
+def _adaptive_avg_pool_backward(d: Node, x: Node) -> Node | None:
+    return pulled(lambda v: pool.adaptive_avg(2, v, list(d.shape[-2:])), [x], d)[0]
+
+
+def _pair(size: Any) -> Any:
+    if isinstance(size, int):
+        return size
+    return tuple(size) * 2 if len(size) == 1 else tuple(size)
+
+
+# Movement and indices
+
+
+@row("embedding")
+def _embedding(
+    weight: Node, places: Node, padding_idx: int = -1, scale: bool = False, sparse: bool = False
+) -> Node:
+    return g.gather(weight, places, 0)
+
+
+@row("embedding_dense_backward")
+def _embedding_backward(d: Node, places: Node, rows: int, padding: int, by_count: bool) -> Node:
+    n = places.type.size
+    at = g.reshape(g.cast(places, DType.I64), (n,))
+    wide = g.reshape(d, (n, d.shape[-1]))
+    if padding >= 0:
+        wide = e.where(g.reshape(e.ne(at, padding), (n, 1)), wide, 0.0)
+    return g.scatter("sum", g.full((rows, d.shape[-1]), 0, d.dtype), at, wide, 0)
+
+
+@row("constant_pad_nd")
+def _constant_pad(x: Node, pad: Sequence[int], value: Any = 0) -> Node:
+    return movement.pad(x, list(pad), "constant", value)
+
+
+@row("index.Tensor")
+def _index(x: Node, places: Sequence[Node | None]) -> Node:
+    return index.getitem(x, tuple(slice(None) if i is None else i for i in places))
+
+
+@row("index_put", "_index_put_impl")
+def _index_put(
+    x: Node, places: Sequence[Node | None], values: Node, add: bool = False, unsafe: bool = False
+) -> Node:
+    return index.index_put(x, places, values, add)
+
+
+@row("cat")
+def _cat(parts: Sequence[Node], dim: int = 0) -> Node:
+    kept = [p for p in parts if p.shape != (0,)] or list(parts[:1])
+    return movement.cat(kept, dim)
+
+
+@row("tril")
+def _tril(x: Node, diagonal: int = 0) -> Node:
+    return g.cast(movement.tril(x, diagonal), x.dtype)
+
+
+@row("triu")
+def _triu(x: Node, diagonal: int = 0) -> Node:
+    return g.cast(movement.triu(x, diagonal), x.dtype)
+
+
+@row("sort", "sort.stable")
+def _sort(x: Node, dim: int = -1, descending: bool = False, stable: Any = False) -> Any:
+    return METHODS["sort"].expression(x, dim, descending)
+
+
+@row("sort.stable")
+def _stable_sort(x: Node, *, stable: Any, dim: int = -1, descending: bool = False) -> Any:
+    return METHODS["sort"].expression(x, dim, descending, True)
+
+
+@row("index_select")
+def _index_select(x: Node, dim: int, places: Node) -> Node:
+    return index.index_select(x, dim, places)
+
+
+@row("select_backward")
+def _select_backward(d: Node, sizes: Sequence[int], dim: int, at: int) -> Node:
+    return movement.select_scatter(g.full(tuple(sizes), 0, d.dtype), d, dim, at)
+
+
+@row("slice_backward")
+def _slice_backward(
+    d: Node, sizes: Sequence[int], dim: int, start: int, end: int, step: int
+) -> Node:
+    return movement.slice_scatter(g.full(tuple(sizes), 0, d.dtype), d, dim, start, end, step)
+
+
+# What waits for values: given the number of elements
+
+
+@row("nonzero")
+def nonzero(x: Node, found: int) -> Node:
+    """i64[found, axes]."""
+    mask = x if x.dtype is DType.BOOL else e.ne(x, 0)
+    return compact.columns(compact.places(mask, found), not x.shape)
+
+
+# Random numbers
+
+
+@row("philox")
+def words(state: Node, n: int) -> list[Node]:
+    """u32[n] random words and the state (key, offset) behind them."""
+    key, offset = (g.slice_axis(state, 0, i, i + 1) for i in (0, 1))
+    counters = g.add(g.broadcast(offset, (n,)), g.arange(n, DType.U64))
+    drawn = g.philox(counters, g.broadcast(key, (n,)))
+    more = g.add(offset, g.full((1,), -(-n // 4) * 4, DType.U64))
+    return [drawn, g.concat([key, more], 0)]
+
+
+# Optimizers
+
+
+def _each(function: F) -> F:
+    """A row on lists of tensors, and lists of or single other arguments."""
+
+    def lower(xs: Sequence[Node], *args: Any, **kwargs: Any) -> list[Node]:
+        return [
+            g.cast(
+                function(x, *[a[i] if isinstance(a, list) else a for a in args], **kwargs), x.dtype
+            )
+            for i, x in enumerate(xs)
+        ]
+
+    return lower
+
+
+def _of_moments(x: Node, a: Node, b: Node, value: Any = 1, *, divided: bool) -> Node:
+    return e.add(x, e.mul((e.div if divided else e.mul)(a, b), value))
+
+
+_FOREACH: dict[str, F] = {
+    "add": lambda x, y, alpha=1: e.add(x, y, alpha),
+    "sub": lambda x, y, alpha=1: e.sub(x, y, alpha),
+    "mul": e.mul,
+    "div": e.div,
+    "pow": e.pow,
+    "maximum": e.maximum,
+    "minimum": e.minimum,
+    "clamp_min": lambda x, y: e.clamp(x, min=y),
+    "clamp_max": lambda x, y: e.clamp(x, max=y),
+    "lerp": _lerp,
+    "addcmul": lambda x, a, b, value=1: _of_moments(x, a, b, value, divided=False),
+    "addcdiv": lambda x, a, b, value=1: _of_moments(x, a, b, value, divided=True),
+    "sqrt": g.sqrt,
+    "rsqrt": g.rsqrt,
+    "reciprocal": lambda x: e.div(1.0, x),
+    "neg": g.neg,
+    "abs": lambda x: METHODS["abs"].expression(x),
+    "exp": g.exp,
+    "log": g.log,
+    "sign": e.sign,
+    "zero": lambda x: g.full_like(x, 0),
+    "copy": lambda x, y: y,
+}
+for _name, _function in _FOREACH.items():
+    for _overload in getattr(torch.ops.aten, f"_foreach_{_name}_").overloads():
+        if "out" not in _overload:
+            _full = f"_foreach_{_name}" + ("" if _overload == "default" else f".{_overload}")
+            row(_full)(_each(_function))
+
+
+@row("_foreach_norm.Scalar")
+def _foreach_norm(xs: Sequence[Node], ord: Any = 2, dtype: DType | None = None) -> list[Node]:
+    return [_vector_norm(x, ord, dtype=dtype) for x in xs]
+
+
+def _published() -> dict[int, Public]:
+    """The framework's operators that name one of torch's, each once."""
+    spaces = (FUNCTIONS, METHODS, LAYERS, SPECIAL, LINALG)
+    return {id(p): p for space in spaces for p in space.values() if p.face.aten}
+
+
+_MODULES = ("elementwise", "activation", "special", "public")
+
+for _public in _published().values():
+    if _public.face.waits:
+        continue
+    _packet_name, _, _only = _public.face.aten.partition(".")
+    _packet = getattr(torch.ops.aten, _packet_name, None)
+    for _overload in _packet.overloads() if _packet is not None else ():
+        _key = _packet_name if _overload == "default" else f"{_packet_name}.{_overload}"
+        _schema = getattr(_packet, _overload)._schema
+        _mutates = any(a.alias_info is not None for a in _schema.arguments)
+        known = torch._C._dispatch_has_kernel(f"aten::{_key}")  # not those of TorchScript alone
+        if known and _key not in ROWS and not _mutates and (not _only or _only == _overload):
+            _module = _public.expression.__module__.rpartition(".")[2]
+            row(_key, pointwise=_module in _MODULES)(_public.expression)
