@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _foreach_utils
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node, Type
 from stack import ops as g
 from stack.bridge.torch import kernels
-from stack.recorder.strided import strided
-from stack.recorder.window import Window
+from stack.recorder.window import Window, steps_between
 
 
 def install() -> None:
     """Change these, once."""
-    Tensor.__deepcopy__ = _deepcopy_of(Tensor.__deepcopy__)  # type: ignore[method-assign]
-    Tensor.__repr__ = _repr_of(Tensor.__repr__)  # type: ignore[method-assign]
+    Tensor.__deepcopy__ = _deepcopy_of(Tensor.__deepcopy__)
+    Tensor.__repr__ = _repr_of(Tensor.__repr__)
+    torch.nn.Module._apply = _apply_of(torch.nn.Module._apply)
     torch.serialization.register_package(5, _tag, _restored)
 
 
@@ -30,11 +30,30 @@ def reshaped_strides(
     """The strides under another shape; None where elements would have to be copied."""
     whole = Window(shape, strides)
     x: Node = g.input(0, Type(shape, DType.F32))
-    from stack.recorder.window import steps_between  # noqa: PLC0415
-
     steps = steps_between(x, g.reshape(x, wanted))
     found = None if steps is None else whole.through(steps)
     return None if found is None else found.strides
+
+
+def _apply_of(otherwise: Any) -> Any:
+    """Module.to between this device and another one: parameters stay the same objects, so that
+    those which modules share, and those that an optimizer has, go on being so."""
+
+    def _apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> Any:
+        own = next(itertools.chain(self.parameters(), self.buffers()), None)
+        if own is None or torch.__future__.get_swap_module_params_on_conversion():
+            return otherwise(self, fn, recurse)
+        probe = torch.empty(0, dtype=own.dtype, device=own.device)
+        kinds = {own.device.type, fn(probe).device.type}
+        if len(kinds) == 1 or kernels.NAME not in kinds:
+            return otherwise(self, fn, recurse)
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        try:
+            return otherwise(self, fn, recurse)
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(False)
+
+    return _apply
 
 
 def _deepcopy_of(otherwise: Any) -> Any:
@@ -61,8 +80,6 @@ def _repr_of(otherwise: Any) -> Any:
         if self.device.type != kernels.NAME:
             return str(otherwise(self, tensor_contents=tensor_contents))
         shown = torch._tensor_str._tensor_str(self.detach().cpu(), 7)
-        if "dtype=" not in shown and self.dtype not in _PLAIN:
-            pass
         text = f"tensor({shown}, device='{self.device}'"
         if self.dtype not in _PLAIN:
             text += f", dtype={self.dtype}"
@@ -85,6 +102,3 @@ def _tag(storage: Any) -> str | None:
 
 def _restored(storage: Any, location: str) -> Any:
     return None
-
-
-__all__ = ["_foreach_utils", "install", "reshaped_strides", "strided"]

@@ -10,13 +10,17 @@ import ctypes
 import struct
 from collections.abc import Iterator, Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch._C._dynamo.guards import _reinterpret_tensor
+from torch._C._dynamo import guards
 
 from stack.recorder.window import contiguous_strides
+
+alias: Any = guards._reinterpret_tensor  # type: ignore[attr-defined]
+"""alias(x, shape, strides, by): a tensor on x's storage, `by` elements behind x's first."""
 
 SHIFT = 36
 MASK = (1 << SHIFT) - 1
@@ -80,7 +84,7 @@ class Handles:
             self._free.append(slot)
             slot, flat = self.tensor(device, (prod(shape),), dtype)
             dense = contiguous_strides(tuple(shape)) if strides is None else tuple(strides)
-            return slot, _reinterpret_tensor(flat, tuple(shape), dense, 0)
+            return slot, alias(flat, tuple(shape), dense, 0)
         chunk, row = divmod(slot, _SLOTS)
         words = self._chunks[chunk]
         at = words.ctypes.data + row * _WORDS * 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from stack.bridge.torch import around, draws, kernels, rows
 from stack.bridge.torch.handles import SHIFT
 from stack.bridge.torch.kernels import NAME, call, call_into, new_tensor, view_of
 from stack.bridge.torch.rows import ROWS
-from stack.bridge.torch.tape import DTYPES, Row
+from stack.bridge.torch.tape import Row
 from stack.recorder.window import contiguous_strides
 
 _library = torch.library.Library("aten", "IMPL")
@@ -196,7 +197,8 @@ def _on_host(op: Any, index: int, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 def _index_of(device: Any) -> int:
     found = torch.device(device or NAME).index
-    return torch.hal.current_device() if found is None else found  # type: ignore[attr-defined]
+    current: int = torch.hal.current_device() if found is None else found
+    return current
 
 
 def _empty(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device: Any = None,
@@ -210,7 +212,8 @@ def _empty(size: Sequence[int], *, dtype: Any = None, layout: Any = None, device
 
 
 def _empty_strided(size: Sequence[int], stride: Sequence[int], *, dtype: Any = None,
-                   layout: Any = None, device: Any = None, pin_memory: Any = None) -> Tensor:  # fmt: skip
+                   layout: Any = None, device: Any = None,
+                   pin_memory: Any = None) -> Tensor:  # fmt: skip
     shape, steps = tuple(size), tuple(stride)
     index, wanted = _index_of(device), dtype or torch.get_default_dtype()
     if steps == contiguous_strides(shape) or 0 in shape:
@@ -258,6 +261,23 @@ def _reshape_alias(x: Tensor, size: Any, stride: Any) -> Tensor:
     return view_of(x, size, stride, x.storage_offset())
 
 
+def _unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    if not x.dim():
+        return view_of(x, (size,), (1,), x.storage_offset())
+    a = dimension % x.dim()
+    count = (x.shape[a] - size) // step + 1
+    shape, strides = list(x.shape), list(x.stride())
+    if size > shape[a] or step < 1:
+        raise RuntimeError(f"unfold: {size} by {step} of axis {dimension} of {list(x.shape)}")
+    strides.append(strides[a])
+    shape[a], strides[a] = count, strides[a] * step
+    return view_of(x, (*shape, size), strides, x.storage_offset())
+
+
+def _equal(x: Tensor, y: Tensor) -> bool:
+    return x.shape == y.shape and bool((x == y).all().item())
+
+
 def _view_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
     """The same memory as elements of another type of the same width."""
     if dtype == x.dtype:
@@ -269,6 +289,16 @@ def _clone(x: Tensor, *, memory_format: Any = None) -> Tensor:
     if memory_format in (None, torch.preserve_format):
         return call(ROWS["clone"], (x,), {})[0]
     return torch.empty_like(x, memory_format=memory_format).copy_(x)
+
+
+def _arange(start: Any, end: Any, step: Any = 1, *, out: Tensor) -> Tensor:
+    if not step:
+        raise RuntimeError("arange: step must be nonzero")
+    count = max(0, math.ceil((end - start) / step))
+    if out.numel() != count:
+        out.resize_(count)
+    call_into(ROWS["arange.start_out"], [out], (start, end, step), {"out": out})
+    return out
 
 
 def _item(x: Tensor) -> Any:
@@ -307,7 +337,7 @@ def _nonzero(x: Tensor) -> Tensor:
 
 def _masked_select(x: Tensor, mask: Tensor) -> Tensor:
     wide, hit = torch.broadcast_tensors(x, mask)
-    return torch.ops.aten.index.Tensor(wide.reshape(-1), [_nonzero(hit.reshape(-1)).view(-1)])  # type: ignore[no-any-return]
+    return torch.ops.aten.index.Tensor(wide.reshape(-1), [_nonzero(hit.reshape(-1)).view(-1)])
 
 
 def _index(x: Tensor, places: Sequence[Tensor | None]) -> Tensor:
@@ -368,8 +398,11 @@ _OWN: dict[str, Any] = {
     "empty_strided": _empty_strided,
     "as_strided": _as_strided,
     "view": _view,
+    "unfold": _unfold,
+    "equal": _equal,
     "view.dtype": _view_dtype,
     "_reshape_alias": _reshape_alias,
+    "arange.start_out": _arange,
     "clone": _clone,
     "_copy_from": kernels.copy_from,
     "_copy_from_and_resize": lambda src, dst: kernels.copy_from(src, dst.resize_(src.shape)),
@@ -383,8 +416,5 @@ _OWN: dict[str, Any] = {
     "_index_put_impl_": _index_put,
     "native_batch_norm": _batch_norm,
     "_native_batch_norm_legit": _batch_norm,
-    "fill_.Scalar": lambda x, v: (call_into(ROWS["fill.Scalar"], [x], (x, v), {}), x)[1],
 }
 """By operator."""
-
-assert DTYPES

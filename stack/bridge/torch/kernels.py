@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch._C._dynamo.guards import _reinterpret_tensor
 
 from hal.core.dtypes import DType
 from hal.core.errors import HalError, OutOfMemory
 from hal.tile.numeric import NUMPY
 from stack import ops as g
-from stack.bridge.torch.handles import MASK, SHIFT, Handles
+from stack.bridge.torch.handles import MASK, SHIFT, Handles, alias
 from stack.bridge.torch.tape import (
     DTYPES,
     TORCH,
@@ -265,11 +264,13 @@ def told(what: str, error: Exception) -> Exception:
     Python's operators turn it into another one."""
     text = f"{what}: {error}"
     if isinstance(error, OutOfMemory):
-        return torch.OutOfMemoryError(text)
+        memory: Exception = torch.OutOfMemoryError(text)
+        return memory
     if isinstance(error, RangeError):
         return IndexError(text)
     if isinstance(error, HalError):
-        return torch.AcceleratorError(text)
+        failed: Exception = torch.AcceleratorError(text)
+        return failed
     return RuntimeError(text)
 
 
@@ -364,7 +365,7 @@ def synchronize(index: int) -> None:
 
 def view_of(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> Tensor:
     """A tensor on the same storage."""
-    return _reinterpret_tensor(x, tuple(size), tuple(stride), offset - x.storage_offset())
+    return alias(x, tuple(size), tuple(stride), offset - x.storage_offset())
 
 
 def tapes() -> dict[int, Tape]:

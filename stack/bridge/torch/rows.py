@@ -99,6 +99,11 @@ def _fill(x: Node, value: Any) -> Node:
     return g.full_like(x, value)
 
 
+@row("zero")
+def _zero(x: Node) -> Node:
+    return g.full_like(x, 0)
+
+
 @row("arange.start_out")
 def _arange(start: Any, end: Any, step: Any = 1, *, out: Node) -> Node:
     return create.arange(start, end, step, out.dtype)
@@ -472,9 +477,10 @@ def _convolution_backward(
     transposed: bool, output_padding: Any, groups: int, mask: Sequence[bool],
 ) -> list[Node | None]:  # fmt: skip
     def forward(v: Node, w: Node) -> Node:
-        return _convolution(
+        made: Node = _convolution(
             v, w, None, stride, padding, dilation, transposed, output_padding, groups
         )
+        return made
 
     dx, dw = pulled(forward, [x, weight], d)
     over = tuple(i for i in range(len(d.shape)) if i != len(d.shape) - len(weight.shape) + 1)

@@ -96,7 +96,7 @@ class Flag(NamedTuple):
 class Scalar(NamedTuple):
     """A Python number that is no part of the key."""
 
-    index: int
+    number: int
 
 
 class Result(NamedTuple):
@@ -432,7 +432,7 @@ def lowered(arg: Any, nodes: dict[int, Node], scalars: Sequence[float], before: 
     if kind is Flag:
         return arg.value
     if kind is Scalar:
-        return scalars[before + arg.index]
+        return scalars[before + arg.number]
     if kind is tuple:
         return [lowered(a, nodes, scalars, before) for a in arg]
     return arg

@@ -1,0 +1,194 @@
+"""Tensors of PyTorch on the device "hal" are what they are on its CPU device."""
+
+import copy
+import os
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import stack.bridge.torch as bridge  # noqa: E402
+from tests.bridge import torch_models  # noqa: E402
+from tests.draw import stream  # noqa: E402
+
+bridge.register()
+
+
+@pytest.fixture(autouse=True)
+def _own_random_state():
+    state = torch.random.get_rng_state()
+    yield
+    torch.random.set_rng_state(state)
+
+
+def same(mine, theirs, tolerance=0.0):
+    assert mine.device.type == "hal"
+    assert mine.shape == theirs.shape
+    assert mine.dtype == theirs.dtype
+    torch.testing.assert_close(mine.cpu(), theirs, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def _aliasing(x, draw):
+    """Some views of views, written in place."""
+    for _ in range(6):
+        v = x
+        for _ in range(draw.randint(1, 3)):
+            kind = draw.randrange(6)
+            if kind == 0 and v.dim() > 1:
+                v = v.transpose(0, -1)
+            elif kind == 1 and v.dim():
+                v = v[draw.randint(0, v.shape[0] - 1) :]
+            elif kind == 2 and v.dim():
+                v = v[..., :: draw.randint(1, 2)]
+            elif kind == 3 and v.dim() > 1:
+                v = v.select(-1, draw.randint(0, v.shape[-1] - 1))
+            elif kind == 4 and v.dim() > 1 and v.shape[0] == v.shape[1]:
+                v = v.diagonal()
+            elif kind == 5 and v.is_contiguous():
+                v = v.view(-1)
+        kind = draw.randrange(4)
+        if kind == 0:
+            v.add_(draw.randint(1, 5))
+        elif kind == 1:
+            v.copy_(torch.arange(v.numel(), dtype=v.dtype).view(v.shape))
+        elif kind == 2:
+            v[...] = v * 2 - 1
+        else:
+            v.fill_(draw.randint(-3, 3))
+
+
+@pytest.mark.slow
+def test_views_of_views_share_their_memory():
+    shape = stream("aliased shape").choice([(4, 4, 3), (7, 5), (12,)])
+    mine, theirs = torch.zeros(shape, device="hal"), torch.zeros(shape)
+    _aliasing(mine, stream("aliasing"))
+    _aliasing(theirs, stream("aliasing"))
+    same(mine, theirs)
+
+
+@pytest.mark.slow
+def test_strides_are_those_of_pytorch():
+    theirs = torch.arange(24.0).view(2, 3, 4)
+    mine = theirs.to("hal")
+    for f in (
+        lambda x: x.transpose(1, 2) * 2,
+        lambda x: (x.permute(2, 0, 1) + 1).relu(),
+        lambda x: x.transpose(0, 1).clone(),
+        lambda x: x.t_() if x.dim() == 2 else x[1].t().contiguous(),
+        lambda x: x.expand(5, 2, 3, 4),
+        lambda x: x.unfold(2, 2, 1),
+        lambda x: x.as_strided((2, 2), (1, 2), 3),
+    ):
+        assert f(mine).stride() == f(theirs).stride()
+        same(f(mine), f(theirs))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "bfloat16", "float16", "float64"])
+def test_every_type_goes_there_and_back_and_is_shown(dtype):
+    theirs = torch.tensor([[0, 1, 1], [2, 3, 250]]).to(getattr(torch, dtype))
+    mine = theirs.to("hal")
+    same(mine, theirs)
+    shown = repr(theirs)[:-1].partition(", dtype")[0]
+    assert shown in repr(mine)
+    assert "device='hal:0'" in repr(mine)
+    assert mine[1, 1].item() == theirs[1, 1].item()
+
+
+@pytest.mark.slow
+def test_elements_are_found_and_counted():
+    theirs = torch.tensor([[0.0, 2.0], [3.0, 0.0], [5.0, 6.0]])
+    mine = theirs.to("hal")
+    same(mine.nonzero(), theirs.nonzero())
+    same(mine[mine > 2], theirs[theirs > 2])
+    same(mine.masked_select(mine > 7), theirs.masked_select(theirs > 7))
+    mine[mine > 2], theirs[theirs > 2] = -1.0, -1.0
+    same(mine, theirs)
+    same(mine[torch.tensor([2, 0])], theirs[torch.tensor([2, 0])])
+
+
+def test_a_copy_keeps_what_is_shared_and_required(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    model[1].weight = model[0].weight
+    before = list(model.parameters())
+    model.to("hal")
+    assert model[1].weight is model[0].weight
+    assert [id(p) for p in model.parameters()] == [id(p) for p in before]
+    twin = copy.deepcopy(model)
+    assert twin[1].weight is twin[0].weight
+    assert twin[0].weight is not model[0].weight
+    same(twin[0].weight.detach(), model[0].weight.detach().cpu())
+    assert twin[0].weight.requires_grad
+
+
+@pytest.mark.slow
+def test_an_equal_seed_gives_equal_numbers():
+    torch.manual_seed(3)
+    a, b = torch.rand(1000, device="hal"), torch.randn(1000, device="hal")
+    state = torch.hal.get_rng_state()
+    c = torch.nn.functional.dropout(torch.ones(1000, device="hal"), 0.3)
+    torch.hal.set_rng_state(state)
+    again = torch.nn.functional.dropout(torch.ones(1000, device="hal"), 0.3)
+    torch.manual_seed(3)
+    assert a.equal(torch.rand(1000, device="hal"))
+    assert b.equal(torch.randn(1000, device="hal"))
+    assert c.equal(again)
+    assert abs(a.mean().item() - 0.5) < 0.05
+    assert abs(b.std().item() - 1) < 0.1
+    assert abs((c == 0).float().mean().item() - 0.3) < 0.06
+
+
+def test_a_wrong_operand_is_told_at_its_line():
+    x = torch.ones(2, 3, device="hal")
+    with pytest.raises(RuntimeError, match=r"hal:0 and cpu.*\.to\("):
+        x + torch.ones(2, 3)
+    with pytest.raises(RuntimeError, match=r"\[2, 3\].*\[4\]"):
+        x + torch.ones(4, device="hal")
+    with pytest.raises(RuntimeError, match=r"no hal:7"):
+        torch.ones(1, device="hal:7")
+    with pytest.raises(NotImplementedError, match=r"complex64.*it has bool"):
+        torch.ones(1, device="hal", dtype=torch.complex64)
+    with pytest.raises(NotImplementedError, match=r"_linalg_eigh.eigenvalues has no row on hal:0"):
+        torch.linalg.eigvalsh(x @ x.t())
+    with pytest.raises(RuntimeError, match="single memory location"):
+        torch.ones(1, device="hal").expand(3).add_(1)
+
+
+def test_the_host_computes_where_it_is_asked_to(monkeypatch):
+    monkeypatch.setenv("HAL_TORCH_HOST", "1")
+    before = sum(bridge.stats()["host"].values())
+    x = torch.tensor([[2.0, 1.0], [1.0, 3.0]])
+    same(torch.linalg.eigvalsh(x.to("hal")), torch.linalg.eigvalsh(x))
+    assert sum(bridge.stats()["host"].values()) == before + 1
+
+
+@pytest.mark.slow
+def test_an_equal_step_is_one_plan_run():
+    """Two plans and one for other numbers: no state yet; a state; the corrections as data."""
+    torch.manual_seed(0)
+    model = torch_models.GPT(width=16, layers=1, heads=2, length=8)
+    wanted = torch_models.losses(copy.deepcopy(model), "cpu", 6)
+    seen = []
+    mine = torch_models.losses(model, "hal", 6, lambda i: seen.append(bridge.stats()["hal:0"]))
+    assert max(abs(a - b) for a, b in zip(mine, wanted, strict=True)) < 5e-5
+    assert seen[3]["lowered"] == seen[5]["lowered"]
+    assert seen[3]["compiled"] == seen[5]["compiled"]
+    assert seen[3].get("generalised") == seen[5].get("generalised")
+    assert seen[5]["runs"] == seen[3]["runs"] + 2
+
+
+@pytest.mark.slow
+def test_an_import_of_torch_goes_on_whatever_the_environment_says():
+    """Half of a rank's place is a warning."""
+    environment = {**os.environ, "HAL_WORLD_RANK": "0"}
+    run = subprocess.run(
+        [sys.executable, "-c", "import torch; print(torch.zeros(2).sum().item())"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "no rank of a job" in run.stderr
