@@ -13,6 +13,7 @@ from stack.compiler.graph.order import update_in_place
 from stack.compiler.graph.prepare import prepare
 from stack.compiler.graph.roots import Home, base
 from stack.compiler.graph.solve import fuse, stored_roots
+from stack.compiler.graph.trained import fold_gradients
 from stack.compiler.program import BufferRef, ExchangeCall, GraphRequest
 from stack.compiler.templates.emit import Buffers, Emitter, TileCall
 from stack.compiler.templates.family import Templates
@@ -62,6 +63,8 @@ def order_clusters(
 ) -> OrderedClusters:
     """Everything that comes before kernels are emitted."""
     prepared = prepare(request)
+    if templates.gradients:
+        prepared = replace(prepared, outputs=fold_gradients(prepared.outputs, info))
     if templates.attention is not None:
         prepared = replace(prepared, outputs=fold(prepared.outputs))
     fusion, temps = fuse(prepared)

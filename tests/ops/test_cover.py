@@ -7,7 +7,10 @@ from stack.ops.operator import OpKind
 from tests.ops.cases import SAMPLED
 from tests.ops.torch_truth import truth_of
 
-ELSEWHERE = {r.name for r in OPS.values() if r.kind is OpKind.EXCHANGE} | {"attention", "scores"}
+ELSEWHERE = {r.name for r in OPS.values() if r.kind is OpKind.EXCHANGE} | {
+    *("attention", "attention_saved", "attention_gradients"),
+    *("scores", "score_gradients"),
+}
 """Operators that take several ranks (tests/parallel has their cases), and those that only the
 compiler makes (tests/compiler/test_passes.py)."""
 

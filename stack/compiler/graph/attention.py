@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hal.core.dtypes import DType
 from hal.tile.node import Node, rebuild, substitute, toposort
 from hal.tile.size import is_fixed
 from stack import ops as g
@@ -19,6 +20,7 @@ from stack.compiler.graph.expr import Expr, Walk
 from stack.compiler.graph.operands import operand
 from stack.compiler.graph.roots import Home
 from stack.compiler.graph.space import Group, Space, solved
+from stack.ops.attention import LEAVES, expressions, over_leaves
 
 MOST_COLUMNS = 128
 """Columns of q and of v up to which rows of them are kept in a scratchpad."""
@@ -30,19 +32,37 @@ _STEPS = frozenset({"mul", "add", "sub", "where"})
 @dataclass(frozen=True, slots=True)
 class Attention:
     """An attention's operands over (batch axes, m, depth), (batch axes, depth, keys) and (batch
-    axes, keys, n), and its exponents over (batch axes, m, keys), from the leaf `scores`."""
+    axes, keys, n), and expressions over (batch axes, m, keys) from leaves."""
 
     root: Node
-    scores: Node
+    leaves: tuple[Node, ...]
+    """Those that stand for q @ k and, in gradients, for given @ v turned."""
     batch: Group
     m: Axis
     n: Axis
     depth: Axis
     keys: Axis
+    flat: Axis | None
+    """The root's last axis where what it has lies there one after the other."""
     q: Expr
     k: Expr
     v: Expr
+    given: Expr | None
+    """In gradients, the derivative by the result, over (batch axes, m, n)."""
     exponent: Expr
+    inner: tuple[Expr, ...]
+    """Further expressions of a score: factors, or the derivatives by scores and the weights."""
+
+    @property
+    def dtype(self) -> DType:
+        """The type in which scores are computed."""
+        return self.root.srcs[4 if self.given else 3].dtype.computed_in
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """All operands and expressions."""
+        given = () if self.given is None else (self.given,)
+        return (self.q, self.k, self.v, *given, self.exponent, *self.inner)
 
 
 def fold(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -91,7 +111,7 @@ def _attention(n: Node, users: Mapping[Node, int]) -> Node | None:
     while weights.op == "cast" and users[weights] == 1:
         (weights,) = weights.srcs
     exponent = _softmax(weights, users)
-    scores = None if exponent is None else _scores(exponent, users)
+    scores = None if exponent is None else scores_of(exponent, users)
     if exponent is None or scores is None or len(list(toposort((exponent,)))) > _MOST_NODES:
         return None
     q, k = scores.srcs
@@ -135,7 +155,7 @@ def _is_last(n: Node, kind: str) -> bool:
     return (n["kind"], n["axes"]) == (kind, (len(n.shape) - 1,))
 
 
-def _scores(exponent: Node, users: Mapping[Node, int]) -> Node | None:
+def scores_of(exponent: Node, users: Mapping[Node, int]) -> Node | None:
     """The product that exponents are made of, element by element."""
     n, most = exponent, 2
     for _ in range(_MOST_STEPS):
@@ -155,31 +175,47 @@ def _scores(exponent: Node, users: Mapping[Node, int]) -> Node | None:
 # reading it
 
 
-def with_scores(root: Node, homes: Mapping[Node, Home]) -> dict[Node, Home]:
-    """The homes with one for the scores, which nothing is ever read from."""
-    (scores,) = (n for n in toposort((root.srcs[3],)) if n.op == "scores")
-    size = scores.type.size
-    return {**homes, scores: Home("scratch", 0, 0, size, size)}
+def with_leaves(root: Node, homes: Mapping[Node, Home]) -> dict[Node, Home]:
+    """The homes with some for an attention's leaves, which nothing is ever read from."""
+    leaves = [n for n in over_leaves(expressions(root)) if n.op in LEAVES]
+    sizes = [n.type.size for n in leaves]
+    own = (Home("scratch", i, 0, size, size) for i, size in enumerate(sizes))
+    return {**homes, **dict(zip(leaves, own, strict=True))}
 
 
 def read_attention(cluster: Cluster, homes: Mapping[Node, Home]) -> Attention | Materialise:
     """The operands of an attention's cluster, whose batch axes are split as they need, or the
     operand that needs a buffer to be read."""
     root = cluster.roots[0]
-    with_leaf = with_scores(root, homes)
-    scores = next(x for x in with_leaf if x.op == "scores")
-    q, k, v, made = root.srcs
+    with_leaf = with_leaves(root, homes)
+    leaves = tuple(n for n in with_leaf if n.op in LEAVES)
+    q, k, v, *rest = root.srcs
+    is_flat, has_given = root.op != "attention", root.op == "attention_gradients"
 
     def read(space: Space) -> tuple[Nest, Attention] | Want:
         nest = cluster.over(space, homes)
         if not isinstance(nest, Nest):
             return nest
-        batch, (m,), (n,) = space.groups
+        batch, *rows = space.groups
+        flat = rows[-1][0] if is_flat else None
+        m, n = (Axis(q.shape[-2]), Axis(v.shape[-1])) if is_flat else (g[0] for g in rows)
         depth, keys = Axis(q.shape[-1]), Axis(k.shape[-1])
         walk = Walk(with_leaf)
-        lasts = ((q, (m, depth)), (k, (depth, keys)), (v, (keys, n)), (made, (m, keys)))
-        exprs = [operand(walk, x, batch + last, batch) for x, last in lasts]
-        return walk.first or (nest, Attention(root, scores, batch, m, n, depth, keys, *exprs))
+
+        def over(x: Node, *last: Axis) -> Expr:
+            # Factors may be one number.
+            return operand(walk, x, batch + last if x.shape else (), batch)
+
+        operands = over(q, m, depth), over(k, depth, keys), over(v, keys, n)
+        given = over(rest[0], m, n) if has_given else None
+        exponent, *inner = (over(x, m, keys) for x in expressions(root))
+        return walk.first or (
+            nest,
+            Attention(
+                *(root, leaves, batch, m, n, depth, keys, flat),
+                *(*operands, given, exponent, tuple(inner)),
+            ),
+        )
 
     found = solved(cluster.nest.space, read)
     if isinstance(found, Materialise):

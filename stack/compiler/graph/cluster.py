@@ -22,13 +22,14 @@ from stack.compiler.graph.roots import Home
 from stack.compiler.graph.space import Domain, Space, domain_of, solved
 from stack.compiler.graph.views import forward
 from stack.ops import OPS
+from stack.ops.attention import SEALED
 from stack.ops.operator import OpKind
 
 Kind = Literal["loops", "matmul", "attention", "scan", "scatter", "exchange"]
 
 _KINDS: Mapping[str, Kind] = {
     "matmul": "matmul",
-    "attention": "attention",
+    **dict.fromkeys(SEALED, "attention"),
     "scan": "scan",
     "scatter": "scatter",
     **{r.name: "exchange" for r in OPS.values() if r.kind is OpKind.EXCHANGE},

@@ -18,11 +18,14 @@ from stack.compiler.graph.access import Affine, Index, Regroup, regrouped
 from stack.compiler.graph.expr import MOVEMENT
 from stack.compiler.program import BufferKind, GraphRequest
 from stack.ops import OPS, exchange_of, is_exchange
+from stack.ops.attention import SEALED, expressions, over_leaves
 from stack.ops.operator import OpKind
 
-OWN_KERNEL = frozenset({"matmul", "attention", "reduce", "scan", "scatter"}) | {
-    row.name for row in OPS.values() if row.kind is OpKind.EXCHANGE
-}
+OWN_KERNEL = (
+    SEALED
+    | {"matmul", "reduce", "scan", "scatter"}
+    | {row.name for row in OPS.values() if row.kind is OpKind.EXCHANGE}
+)
 INLINE_LIMIT = 100
 """Operations that one expression may hold; a longer chain is stored half-way."""
 CHEAP = 24
@@ -92,8 +95,9 @@ def _forced(order: Sequence[Node], request: GraphRequest) -> dict[Node, None]:
         if is_exchange(n):
             roots.update(dict.fromkeys(map(base, n.srcs)))
     for n in order:
-        if n.op in ("matmul", "attention"):
-            operands = (_matmul_operand(s, roots) for s in n.srcs[:3])
+        if n.op == "matmul" or n.op in SEALED:
+            count = 4 if n.op == "attention_gradients" else 3
+            operands = (_matmul_operand(s, roots) for s in n.srcs[:count])
             roots.update(dict.fromkeys(operands))
         elif n.op == "gather":
             roots[below_views(n.srcs[0], roots)] = None
@@ -134,12 +138,34 @@ def choose_roots(request: GraphRequest, extra: Iterable[Node] = ()) -> dict[Node
     roots = _forced(order, request)
     roots.update(dict.fromkeys(extra))
     users = _users(order, roots)
+    inner = _of_scores(order)
     known: dict[Node, Inline] = {}
     for n in order:
         known[n] = Inline.of(n, roots, known)
-        if _pays(n, len(users.get(n, ())), known[n]):
+        if n not in inner and _pays(n, len(users.get(n, ())), known[n]):
             roots[n] = None
     return {n: None for n in order if n in roots}
+
+
+def _of_scores(order: Sequence[Node]) -> set[Node]:
+    """What is computed for each score inside of attentions and nowhere else: it is never stored,
+    however much it takes."""
+    sealed = [n for n in order if n.op in SEALED]
+    if not sealed:
+        return set()
+    exprs = {s for n in sealed for s in expressions(n)}
+    least = min(prod(s.shape[-2:]) for s in exprs if s.shape)
+    found = {n for s in sealed for n in over_leaves(expressions(s))}
+    users: dict[Node, list[Node]] = {}
+    for n in order:
+        for s in n.srcs:
+            users.setdefault(s, []).append(n)
+    for n in reversed(order):
+        own = users.get(n, ())
+        alone = own and all(u in found or (u.op in SEALED and n in exprs) for u in own)
+        if n.op not in OWN_KERNEL and n.op != "input" and n.type.size >= least and alone:
+            found.add(n)
+    return found
 
 
 def _users(order: Sequence[Node], roots: Mapping[Node, object]) -> dict[Node, set[Node]]:

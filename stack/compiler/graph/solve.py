@@ -75,7 +75,11 @@ def _to_store(root: Node, want: Materialise) -> set[Node]:
     whatever is read, where the root's place and its views want loops that do not fit."""
     if want.node is not None:
         return {want.node}
-    return {s for s in root.srcs[:3] if s.op not in ("const", "arange")}
+    return {
+        s
+        for s in root.srcs[: 4 if root.op == "attention_gradients" else 3]
+        if s.op not in ("const", "arange")
+    }
 
 
 def _alone(number: int, root: Node, homes: Mapping[Node, Home]) -> Cluster | Materialise:

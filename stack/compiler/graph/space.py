@@ -10,6 +10,7 @@ from typing import TypeVar
 from hal.tile.node import Node
 from hal.tile.size import equal
 from stack.compiler.graph.access import Axis, Index, Materialise, Split, Want, axis_index
+from stack.ops.attention import SEALED
 
 Domain = tuple[tuple[int, bool], ...]
 """(size, reduced) of each loop axis before splitting; neighbours of one kind are one axis."""
@@ -22,6 +23,9 @@ def domain_of(root: Node) -> Domain:
     if root.op in ("matmul", "attention"):
         *batch, m, n = root.shape
         return ((prod(batch), False), (m, False), (n, False))
+    if root.op in SEALED:
+        *batch, size = root.shape
+        return ((prod(batch), False), (size, False))
     return ((root.type.size, False),) if root.type.size != 1 else ()
 
 

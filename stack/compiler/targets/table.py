@@ -76,6 +76,7 @@ SIMD = Target(
         _FOR_UNITS,
         LoopStyle(_vector_lanes, LoopSizes(), squares=True),
         attention.emit_attention,
+        gradients=True,
         sizes=True,
     ),
     {LLVM_IR: llvm.render, OPENCL_C: c.render_opencl, HAL_TILE: tile.render},

@@ -17,7 +17,7 @@ result are turned, once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, prod
 
@@ -47,14 +47,16 @@ from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from stack.compiler.graph.access import Axis
 from stack.compiler.graph.attention import Attention
-from stack.compiler.graph.expr import Expr
+from stack.compiler.graph.expr import Constant, Expr
 from stack.compiler.graph.seen import Seen, seen_keys
 from stack.compiler.templates.blocking import ceil_div, round_up
 from stack.compiler.templates.edges import left_of
-from stack.compiler.templates.emission import Emission, TileAxis, Work, compute_dtype
+from stack.compiler.templates.emission import Emission, TileAxis, Work
 from stack.compiler.templates.instances import decompose
 from stack.compiler.templates.product import divided
 from stack.compiler.templates.tiles import Tiles
+
+Limit = Node | None
 
 KEYS = 64
 """Keys of a block."""
@@ -97,6 +99,10 @@ class Packed:
 class Blocks:
     """What kernels of attention are made of."""
 
+    a: Attention
+    scope: Tiles
+    """What an instance knows."""
+
     def __init__(self, emission: Emission, dtype: DType, cut: Cut) -> None:
         self.emission, self.b, self.dtype, self.cut = emission, emission.b, dtype, cut
 
@@ -106,6 +112,16 @@ class Blocks:
             body(index(0))
         else:
             self.b.loop(0, stop, step, body)
+
+    def depth(self, size: int, packed: Packed) -> int:
+        """A depth with some of the zeros that follow in packed operands."""
+        return min(round_up(size, 4), packed.columns)
+
+    def _scope(self, keys: TileAxis, c: Node, rows: TileAxis) -> Tiles:
+        """A register tile of keys by rows."""
+        limit = None if keys.limit is None else sub(keys.limit, c)
+        own = TileAxis(keys.axis, add(keys.base, c), self.cut.height, limit)
+        return Tiles(self.emission, {}, (own, rows), self.scope)
 
     def rows(self, m: Axis, start: Node, count: int) -> TileAxis:
         """Some of an instance's rows, of which there may be fewer than it has room for."""
@@ -130,7 +146,9 @@ class Blocks:
 
         def tile(r: Node) -> None:
             for c in range(0, into.columns, lanes):
-                found = self._operand(e, scope, rows, r, height, columns, index(c), lanes)
+                found = const(0, self.dtype, (height, lanes))
+                if c < columns.size:
+                    found = self._operand(e, scope, rows, r, height, columns, index(c), lanes)
                 self.b.store(into.memory, into.at(r, c), found, (into.columns, 1))
 
         self.loop(round_up(rows.width, height), height, tile)
@@ -236,16 +254,45 @@ class Blocks:
         return first, stop
 
 
+class Flat:
+    """A root whose elements lie one after the other."""
+
+    def __init__(self, blocks: Blocks, root: Node, work: Work, axis: Axis) -> None:
+        self.blocks, self.root, self.axis = blocks, root, axis
+        emission = blocks.emission
+        self.memory, start = emission.memory(emission.homes[root], work.nest.own[root])
+        self.offset = work.nest.own[root].shift(-start)
+
+    def _at(self, place: Node) -> Node:
+        scope = Tiles(self.blocks.emission, {self.axis: place}, (), self.blocks.scope)
+        return scope.position(self.offset).scalar
+
+    def load(
+        self, place: Node, shape: tuple[int, ...], steps: Sequence[int], limits: Sequence[Limit]
+    ) -> Node:
+        """A block from an element of the last axis on."""
+        return self.blocks.b.load(self.memory, self._at(place), shape, steps, limits)
+
+    def store(
+        self, place: Node, value: Node, steps: Sequence[int], limits: Sequence[Limit]
+    ) -> None:
+        """Write a block."""
+        stored = cast(value, self.root.dtype)
+        self.blocks.b.store(self.memory, self._at(place), stored, steps, limits)
+
+
 def emit_attention(a: Attention, work: Work, emission: Emission) -> Grid:
     """Emit the kernel; give its launch grid."""
     if not a.root.type.size:
         return (0, 1, 1)
+    if a.given is not None:
+        return _Gradients(a, work, emission).emit()
     return _Forward(a, work, emission).emit()
 
 
 class _Forward(Blocks):
     def __init__(self, a: Attention, work: Work, emission: Emission) -> None:
-        dtype = compute_dtype(a.scores.dtype)
+        dtype = a.dtype
         super().__init__(emission, dtype, choose_cut(a.m.size, a.keys.size, dtype, emission.info))
         self.a, self.work = a, work
         cut, b = self.cut, self.b
@@ -278,7 +325,7 @@ class _Forward(Blocks):
 
         first, stop = self.seen(seen_keys(a), self.m0, a.keys.size)
         b.loop(first, stop, cut.keys, block)
-        self._finish(total)
+        self._finish(most, total)
         return self.blocks * prod(x.size for x in a.batch), 1, 1
 
     def _panel(self, keys: TileAxis, r: Node, most: Memory, total: Memory, keep: Memory) -> None:
@@ -286,18 +333,17 @@ class _Forward(Blocks):
         a, b, cut = self.a, self.b, self.cut
         rows = self.rows(a.m, add(self.m0, r), cut.panel)
 
+        factor = next((e for e in a.inner if not _is_one(e)), None)
+
         def exponents(c: Node, top: Node) -> tuple[Node]:
-            limit = None if keys.limit is None else sub(keys.limit, c)
-            own = TileAxis(a.keys, add(keys.base, c), cut.height, limit)
-            scope = Tiles(self.emission, {}, (own, rows), self.scope)
+            scope = self._scope(keys, c, rows)
             zero = const(0, self.dtype, (cut.height, cut.panel))
-            depth = round_up(a.depth.size, 4) if a.depth.size > 4 else a.depth.size
-            depth = min(depth, self.k.columns)
+            depth = self.depth(a.depth.size, self.k)
             scores = self.product(depth, self.by_column(self.k, c), self.lines(self.q, r), zero)
-            scope.local[a.scores] = scores
+            scope.local[a.leaves[0]] = scores
             x = cast(broadcast(scope.tile(a.exponent), scope.shape), self.dtype)
-            if limit is not None:
-                x = where(scope.valid(own), x, -inf)
+            if keys.limit is not None:
+                x = where(scope.valid(scope.tile_axes[0]), x, -inf)
             self.store(self.x, c, 0, x)
             return (binary("max", top, reduce("max", x, 0)),)
 
@@ -311,7 +357,11 @@ class _Forward(Blocks):
         def weights(c: Node, sum: Node) -> tuple[Node]:
             x = self.tile(self.x, c, 0)
             power = unary("exp", binary("sub", x, broadcast(base, x.shape)))
-            self.store(self.x, c, 0, power)
+            used = power
+            if factor is not None:
+                scope = self._scope(keys, c, rows)
+                used = mul(power, cast(broadcast(scope.tile(factor), x.shape), self.dtype))
+            self.store(self.x, c, 0, used)
             return (add(sum, reduce("sum", power, 0)),)
 
         start = mul(self.held(total, r), kept)
@@ -326,24 +376,190 @@ class _Forward(Blocks):
 
         self.loop(round_up(a.n.size, cut.height), cut.height, columns)
 
-    def _finish(self, total: Memory) -> None:
-        a, lanes = self.a, self.cut.lanes
+    def _finish(self, most: Memory, total: Memory) -> None:
+        a, b, lanes = self.a, self.b, self.cut.lanes
+        out = None if a.flat is None else Flat(self, a.root, self.work, a.flat)
 
         def tile(n: Node) -> None:
             for r in range(0, self.cut.rows, lanes):
-                m = add(self.m0, r)
-                axes = (
-                    self.rows(a.m, m, lanes),
-                    TileAxis(a.n, n, lanes, left_of(a.n.size, n, lanes)),
-                )
-                scope = Tiles(self.emission, {}, axes, self.scope)
-                found = self.b.load(
+                rows = self.rows(a.m, add(self.m0, r), lanes)
+                columns = TileAxis(a.n, n, lanes, left_of(a.n.size, n, lanes))
+                scope = Tiles(self.emission, {}, (rows, columns), self.scope)
+                found = b.load(
                     self.sums.memory, self.sums.at(n, r), (lanes, lanes), (self.sums.columns, 1)
                 )
-                over = unary("recip", self.b.load(total, index(r), (lanes,), (1,)))
-                scope.local[a.root] = mul(
+                over = unary("recip", b.load(total, index(r), (lanes,), (1,)))
+                value = mul(
                     transpose(found, (1, 0)), broadcast(reshape(over, (lanes, 1)), scope.shape)
                 )
-                scope.keep(a.root, self.work)
+                if out is None:
+                    scope.local[a.root] = value
+                    scope.keep(a.root, self.work)
+                else:
+                    at = add(mul(rows.base, a.n.size), n)
+                    out.store(at, value, (a.n.size, 1), (rows.limit, columns.limit))
 
         self.loop(round_up(a.n.size, lanes), lanes, tile)
+        if out is not None:
+            for i, memory in enumerate((most, total)):
+                for r in range(0, self.cut.rows, self.cut.panel):
+                    rows = self.rows(a.m, add(self.m0, r), self.cut.panel)
+                    at = add(rows.base, a.m.size * (a.n.size + i))
+                    out.store(at, self.held(memory, r), (1,), (rows.limit,))
+
+
+def _is_one(e: Expr) -> bool:
+    return isinstance(e, Constant) and e.value == 1
+
+
+class _Gradients(Blocks):
+    """An instance goes over blocks of rows, and for each over the keys that some row sees. What is
+    by q is summed over keys in scratch memory, what is by k and v over rows where it is stored."""
+
+    def __init__(self, a: Attention, work: Work, emission: Emission) -> None:
+        assert a.given is not None
+        assert a.flat is not None
+        super().__init__(
+            emission, a.dtype, choose_cut(a.m.size, a.keys.size, a.dtype, emission.info)
+        )
+        self.a, self.given, self.b, cut = a, a.given, emission.b, self.cut
+        self.parts: int = a.root["parts"]
+        batch, self.part = divided(program_id(0), self.parts)
+        self.scope = Tiles(emission, decompose(batch, a.batch))
+        self.out = Flat(self, a.root, work, a.flat)
+        d, n, c = (round_up(x, cut.panel) for x in (a.depth.size, a.n.size, cut.keys))
+        self.q, self.g = (self._packed(s, cut.rows, w) for s, w in (("q", d), ("given", n)))
+        self.qt, self.gt = (
+            self._packed(f"{s}_turned", w, cut.rows) for s, w in (("q", d), ("given", n))
+        )
+        self.k, self.v = (self._packed(s, c, w) for s, w in (("k", d), ("v", n)))
+        self.by_scores = self._packed("by_scores", cut.keys, cut.rows)
+        self.weights = self._packed("weights", cut.keys, cut.rows)
+        self.by_q = self._packed("by_q", d, cut.rows)
+
+    def _packed(self, name: str, rows: int, columns: int) -> Packed:
+        return Packed(self.b, name, self.dtype, rows, columns)
+
+    def emit(self) -> Grid:
+        """The loops over rows and keys."""
+        a, b, cut = self.a, self.b, self.cut
+        seen = seen_keys(a)
+        own = a.keys.size * (a.depth.size + a.n.size)
+        self.by_k = add(mul(self.part, own), a.m.size * a.depth.size)
+        self._clear(self.by_k, own)
+
+        def rows_block(m0: Node) -> None:
+            rows = self.rows(a.m, m0, cut.rows)
+            for e, axis, natural, other in (
+                (a.q, a.depth, self.q, self.qt),
+                (self.given, a.n, self.g, self.gt),
+            ):
+                self.pack(natural, e, self.scope, rows, axis)
+                self.pack_turned(other, e, self.scope, rows, axis)
+            self.fill(self.by_q.memory, self.by_q_rows * cut.rows, 0)
+
+            def keys_block(j0: Node) -> None:
+                keys = TileAxis(a.keys, j0, cut.keys, left_of(a.keys.size, j0, cut.keys))
+                self.pack(self.k, a.k, self.scope, keys, a.depth)
+                self.pack(self.v, a.v, self.scope, keys, a.n)
+                self._block(rows, keys)
+
+            b.loop(*self.seen(seen, m0, a.keys.size), cut.keys, keys_block)
+            self._store_by_q(rows)
+
+        step = cut.rows * self.parts
+        b.loop(mul(self.part, cut.rows), a.m.size, step, rows_block)
+        return self.parts * prod(x.size for x in a.batch), 1, 1
+
+    @property
+    def by_q_rows(self) -> int:
+        """The columns of q in whole register tiles and vectors."""
+        return round_up(self.a.depth.size, self.cut.lanes)
+
+    def _clear(self, first: Node, size: int) -> None:
+        width = self.cut.panel
+        zero = const(0, self.dtype, (width,))
+        self.b.loop(
+            0,
+            size,
+            width,
+            lambda i: self.out.store(add(first, i), zero, (1,), (left_of(size, i, width),)),
+        )
+
+    def _block(self, rows: TileAxis, keys: TileAxis) -> None:
+        """Rows and keys, of which some row sees some."""
+        a, cut = self.a, self.cut
+        leaves = {n.op: n for n in a.leaves}
+
+        def tiles(r: Node) -> None:
+            own = self.rows(a.m, add(rows.base, r), cut.panel)
+
+            def tile(c: Node) -> None:
+                scope = self._scope(keys, c, own)
+                zero = const(0, self.dtype, (cut.height, cut.panel))
+                for name, k, q, depth in (
+                    ("scores", self.k, self.qt, a.depth.size),
+                    ("score_gradients", self.v, self.gt, a.n.size),
+                ):
+                    if name in leaves:
+                        scope.local[leaves[name]] = self.product(
+                            self.depth(depth, k), self.by_column(k, c), self.lines(q, r), zero
+                        )
+                for e, into in zip(a.inner, (self.by_scores, self.weights), strict=True):
+                    value = cast(broadcast(scope.tile(e), scope.shape), self.dtype)
+                    for t in scope.tile_axes:
+                        if t.limit is not None:
+                            value = where(scope.valid(t), value, 0)
+                    self.store(into, c, r, value)
+
+            self.loop(cut.keys, cut.height, tile)
+
+        self.loop(cut.rows, cut.panel, tiles)
+        by_v = add(self.by_k, a.keys.size * a.depth.size)
+        self._by_keys(keys, self.weights, self.g, by_v, a.n.size)
+        self._by_keys(keys, self.by_scores, self.q, self.by_k, a.depth.size)
+
+        def columns(d: Node) -> None:
+            def panel(r: Node) -> None:
+                made = self.product(
+                    *(cut.keys, self.by_row(self.k, d), self.lines(self.by_scores, r)),
+                    self.tile(self.by_q, d, r),
+                )
+                self.store(self.by_q, d, r, made)
+
+            self.loop(cut.rows, cut.panel, panel)
+
+        self.loop(round_up(a.depth.size, cut.height), cut.height, columns)
+
+    def _by_keys(self, keys: TileAxis, left: Packed, right: Packed, at: Node, size: int) -> None:
+        """Add the products of what neighbouring keys have of all rows with the rows' operand."""
+        cut = self.cut
+
+        def panel(n: Node) -> None:
+            def tile(c: Node) -> None:
+                key = add(keys.base, c)
+                place = add(at, add(mul(key, size), n))
+                limit = None if keys.limit is None else sub(keys.limit, c)
+                limits = limit, left_of(size, n, cut.panel)
+                before = self.out.load(place, (cut.height, cut.panel), (size, 1), limits)
+                made = self.product(cut.rows, self.by_column(left, c), self.lines(right, n), before)
+                self.out.store(place, made, (size, 1), limits)
+
+            self.loop(cut.keys, cut.height, tile)
+
+        self.loop(round_up(size, cut.panel), cut.panel, panel)
+
+    def _store_by_q(self, rows: TileAxis) -> None:
+        a, lanes = self.a, self.cut.lanes
+
+        def tile(d: Node) -> None:
+            for r in range(0, self.cut.rows, lanes):
+                found = self.b.load(
+                    self.by_q.memory, self.by_q.at(d, r), (lanes, lanes), (self.by_q.columns, 1)
+                )
+                own = self.rows(a.m, add(rows.base, r), lanes)
+                at = add(mul(own.base, a.depth.size), d)
+                limits = own.limit, left_of(a.depth.size, d, lanes)
+                self.out.store(at, transpose(found, (1, 0)), (a.depth.size, 1), limits)
+
+        self.loop(self.by_q_rows, lanes, tile)

@@ -16,7 +16,7 @@ from hal.tile.node import Node, toposort
 from hal.tile.size import Facts, is_fixed
 from hal.tile.walk import accesses, map_nodes, statements
 from stack.compiler.graph.access import Affine
-from stack.compiler.graph.attention import Attention, read_attention, with_scores
+from stack.compiler.graph.attention import Attention, read_attention, with_leaves
 from stack.compiler.graph.cluster import Cluster, Homes
 from stack.compiler.graph.operands import Operands, read_operands
 from stack.compiler.graph.ordered import Ordered, read_ordered
@@ -211,7 +211,7 @@ class Emitter:
         found = read_attention(cluster, self.homes)
         assert isinstance(found, Attention), f"read before: {found}"
         work = Work(cluster.nest, self.stored)
-        homes = with_scores(found.root, self.homes)
+        homes = with_leaves(found.root, self.homes)
         signature = Signature(homes, self.buffers.dtypes)
         signature.nest(work.nest, work.stored)
         signature.attention(found)
@@ -221,7 +221,7 @@ class Emitter:
         def emit(emission: Emission) -> Grid:
             return template(found, work, emission)
 
-        own = frozenset((found.root, found.scores))
+        own = frozenset((found.root, *found.leaves))
         return _Job(name_of(cluster), None, signature, own, homes, {}, emit)
 
     def _ordered(self, cluster: Cluster) -> _Job:

@@ -49,5 +49,7 @@ class Templates:
     loops: LoopStyle
     attention: Callable[[Attention, Work, Emission], Grid] | None = None
     """How softmax(scores) @ v is computed as one kernel; None: as products and loops."""
+    gradients: bool = False
+    """Whether that has a kernel for gradients, too."""
     sizes: bool = False
     """Whether sizes may be data."""

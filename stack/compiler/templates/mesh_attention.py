@@ -47,7 +47,7 @@ from stack.compiler.graph.attention import Attention
 from stack.compiler.graph.expr import Expr
 from stack.compiler.templates.blocking import ceil_div
 from stack.compiler.templates.edges import left_of
-from stack.compiler.templates.emission import Emission, TileAxis, Work, compute_dtype
+from stack.compiler.templates.emission import Emission, TileAxis, Work
 from stack.compiler.templates.instances import decompose
 from stack.compiler.templates.product import divided
 from stack.compiler.templates.tiles import Tiles
@@ -85,7 +85,7 @@ def _room(info: DeviceInfo) -> int:
 
 def _nbytes(a: Attention, rows: int, keys: int) -> int:
     """Two blocks of k and v, which may be converted; q, the sums twice; some tiles of scores."""
-    both, width = a.depth.size + a.n.size, compute_dtype(a.scores.dtype).nbytes
+    both, width = a.depth.size + a.n.size, a.dtype.nbytes
     return (3 * keys * both + rows * (both + 2 * a.n.size) + _TILES * rows * keys) * width
 
 
@@ -100,7 +100,7 @@ class _Template:
     def __init__(self, a: Attention, work: Work, emission: Emission, cut: Cut) -> None:
         self.a, self.work, self.emission, self.cut = a, work, emission, cut
         self.b: Builder = emission.b
-        self.dtype: DType = compute_dtype(a.scores.dtype)
+        self.dtype: DType = a.dtype
         self.blocks = ceil_div(a.m.size, cut.rows * cut.together)
         rest, core = divided(program_id(0), cut.together)
         batch, i = divided(rest, self.blocks)
@@ -146,7 +146,7 @@ class _Template:
     def _exponents(self, k: Node, q: Node, keys: TileAxis) -> Node:
         """Keys by rows; minus infinity beyond the last key."""
         scope = Tiles(self.emission, self.values, (keys, self.rows))
-        scope.local[self.a.scores] = dot(k, q, const(0, self.dtype, scope.shape))
+        scope.local[self.a.leaves[0]] = dot(k, q, const(0, self.dtype, scope.shape))
         x = cast(broadcast(scope.tile(self.a.exponent), scope.shape), self.dtype)
         return x if keys.limit is None else where(scope.valid(keys), x, -inf)
 

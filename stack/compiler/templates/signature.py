@@ -82,8 +82,10 @@ class Signature:
     def attention(self, found: Attention) -> None:
         """An attention, whose nest was said before."""
         self.axes((found.depth, found.keys))
-        self.say(len(found.batch), found.scores.dtype.short)
-        self.say(*(self.expr(e) for e in (found.q, found.k, found.v, found.exponent)))
+        if found.flat is not None:
+            self.axes((found.m, found.n))
+        self.say(len(found.batch), found.dtype.short, found.root.attrs)
+        self.say(*(self.expr(e) for e in found.exprs))
 
     def ordered(self, found: Ordered, home: Home) -> None:
         """A scan or scatter-add."""
