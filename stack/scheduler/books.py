@@ -53,7 +53,7 @@ class Books:
         key = gang.likeness
         bucket = self.buckets.get(key)
         if bucket is None:
-            bucket = self.buckets[key] = Bucket(len(self.buckets), gang.queue)
+            bucket = self.buckets[key] = Bucket(len(self.buckets), gang.queue, gang)
             gang.queue.buckets[key] = bucket
         bucket.add(gang)
         if bucket.first is gang:
@@ -64,7 +64,7 @@ class Books:
         key = gang.likeness
         bucket = self.buckets[key]
         was_first = bucket.first is gang
-        del bucket.gangs[gang.seq]
+        bucket.remove(gang)
         if not bucket.gangs:
             del self.buckets[key], gang.queue.buckets[key]
             self.woken.pop(bucket, None)

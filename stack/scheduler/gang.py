@@ -48,7 +48,7 @@ class Gang:
     promised job still waits for, by leaf, and `awaits` are the jobs that shall leave for it.
     `left_s` is what remains of its limit with all ranks, as of `since`. `booked` is what its queue
     counts for it, and `booked_end` when it was thought to end. A job that was `due` when it started
-    is stopped for no other."""
+    is stopped for no other. `need` are the devices without which it does not start."""
 
     job: int
     spec: JobSpec
@@ -75,6 +75,10 @@ class Gang:
     told: bool = False
     requeue: bool = False
     why: str = ""
+    need: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.need = self.spec.fewest * self.spec.devices
 
     @property
     def ends_at(self) -> float:
@@ -134,18 +138,14 @@ class Blocker:
 
 @dataclass(slots=True, eq=False)
 class Bucket:
-    """Waiting jobs of one queue that ask for the same, by submission: what the first lacks, all
+    """Waiting jobs of one queue that ask for the same, by submission: what the `first` lacks, all
     lack. `blocked` are what the first one waits for; any of them may help it."""
 
     ordinal: int
     queue: Queue
+    first: Gang
     gangs: OrderedDict[int, Gang] = field(default_factory=OrderedDict)
     blocked: tuple[Blocker, ...] = ()
-
-    @property
-    def first(self) -> Gang:
-        """The job that was submitted first."""
-        return next(iter(self.gangs.values()))
 
     def add(self, gang: Gang) -> None:
         """Take in a job, which may be older than those that wait."""
@@ -153,6 +153,12 @@ class Bucket:
         self.gangs[gang.seq] = gang
         if gang.seq < newest:
             self.gangs = OrderedDict(sorted(self.gangs.items()))
+        self.first = next(iter(self.gangs.values()))
+
+    def remove(self, gang: Gang) -> None:
+        """Let a job go; the last one stays the first of a bucket that is empty."""
+        del self.gangs[gang.seq]
+        self.first = next(iter(self.gangs.values()), gang)
 
 
 @dataclass(slots=True, eq=False)
@@ -184,6 +190,10 @@ class Reservation:
         """Whether a job that ends by then is gone before this one is due."""
         return end <= self.at and math.isfinite(end)
 
+    def refuses(self, gang: Gang, end: float) -> bool:
+        """Whether a job that it bars has no place beside it anywhere in its domain."""
+        return self.extra < gang.need and not self.outlasts(end)
+
     def lets(self, fit: Fit, devices: int) -> bool:
         """Whether ranks of so many devices on these leaves delay it in nothing, however long."""
         inside = sum(ranks * devices for leaf, ranks in fit if self._holds(leaf))
@@ -200,7 +210,7 @@ class Reservation:
 class Cohort:
     """Queues that lend to each other: the sum of what they own, and of what they use. `by_end` are
     their running jobs by the end of their limits; `claims` reserve quota of a kind for the first
-    job that lacks some."""
+    job that lacks some. `rooms` are `Queue.room` by queue and kind, until something is counted."""
 
     name: str
     quota: dict[str, int] = field(default_factory=dict)
@@ -209,6 +219,7 @@ class Cohort:
     queues: list[Queue] = field(default_factory=list)
     by_end: SortedDict[tuple[float, int], Gang] = field(default_factory=SortedDict)
     claims: dict[str, Reservation] = field(default_factory=dict)
+    rooms: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -260,13 +271,13 @@ class Queue:
         """Devices of a kind that a job may take now without breaking a promise."""
         if not self.spec.quota:
             return ENDLESS
-        mine, shared = self.tally, self.cohort.tally
-        used = mine.occupied.get(kind, 0)
-        later = used - mine.leaving.get(kind, 0) + mine.promised.get(kind, 0)
-        all_used = shared.occupied.get(kind, 0)
-        all_later = all_used - shared.leaving.get(kind, 0) + shared.promised.get(kind, 0)
-        lent = self.cohort.quota.get(kind, 0) - max(all_used, all_later)
-        return min(self._own(kind) - max(used, later), lent)
+        known = self.cohort.rooms.get((self.spec.name, kind))
+        if known is None:
+            mine, shared = self.tally, self.cohort.tally
+            lent = self.cohort.quota.get(kind, 0) - max(shared.now(kind), shared.later(kind))
+            known = min(self._own(kind) - max(mine.now(kind), mine.later(kind)), lent)
+            self.cohort.rooms[self.spec.name, kind] = known
+        return known
 
     def borrows(self, kind: str) -> int:
         """Devices of a kind that it has beyond what it owns, as it will be (below 0: it lends)."""
@@ -276,6 +287,7 @@ class Queue:
         """Count a job's devices in, or with sign -1 out."""
         self.tally.add(tally, sign)
         self.cohort.tally.add(tally, sign)
+        self.cohort.rooms.clear()
 
 
 def queues_of(specs: tuple[QueueSpec, ...]) -> dict[str, Queue]:

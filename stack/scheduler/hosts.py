@@ -39,7 +39,7 @@ def host_joined(books: Books, host: HostSpec) -> None:
             if kind not in books.trees:
                 books.trees[kind] = DeviceTree(kind, books.levels)
                 books.pools[kind] = Blocker(f"devices of kind {kind}")
-                books.running[kind] = RunningJobs()
+                books.running[kind] = RunningJobs(books.rules.preempt)
             leaves += books.trees[kind].add(host)
         for leaf in leaves:
             books.occupants[leaf] = {}

@@ -48,8 +48,7 @@ def _queue_share(gang: Gang, use: Use) -> float:
 
 
 def _borrowing(gang: Gang, _use: Use) -> float:
-    wanted = gang.spec.fewest * gang.spec.devices
-    return float(gang.queue.borrows(gang.spec.kinds[0]) + wanted > 0)
+    return float(gang.queue.borrows(gang.spec.kinds[0]) + gang.need > 0)
 
 
 def _user_share(gang: Gang, use: Use) -> float:
@@ -57,7 +56,7 @@ def _user_share(gang: Gang, use: Use) -> float:
 
 
 def _smallest(gang: Gang, _use: Use) -> float:
-    return gang.spec.fewest * gang.spec.devices
+    return gang.need
 
 
 def _shortest(gang: Gang, _use: Use) -> float:

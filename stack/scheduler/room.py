@@ -26,7 +26,7 @@ def promise(books: Books, gang: Gang, key: tuple[float, ...]) -> bool:
         if (held and held.bars(gang, key)) or (claim and claim.bars(gang, key)):
             continue
         index = tree.size(spec.devices)
-        need = spec.fewest * spec.devices
+        need = gang.need
         taken: list[Offer] = []
         for offer in _offers(books, gang, tree):
             taken.append(offer)
@@ -71,7 +71,7 @@ def _offers(books: Books, gang: Gang, tree: DeviceTree) -> Iterator[Offer]:
     jobs of lower priority, the newest first."""
     spec = gang.spec
     running = books.running[tree.kind]
-    need = spec.fewest * spec.devices
+    need = gang.need
     offered: dict[Gang, Holding] = {}
     if books.rules.elastic and running.surplus:
         for offer in surpluses(gang, list(running.surplus), tree.kind):

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 @dataclass(slots=True, eq=False)
 class RunningJobs:
     """`by_end` are all, by the end of their limits; `by_priority` those that may be asked to stop,
-    lowest and newest first; `surplus` those with more ranks than they need, and `hungry` those with
+    lowest and newest first (none unless the rules `preempt`); `surplus` those with more ranks than they need, and `hungry` those with
     fewer than they want."""
 
+    preempt: bool
     by_end: SortedDict[tuple[float, int], Gang] = field(default_factory=SortedDict)
     by_priority: SortedDict[tuple[int, float, int], Gang] = field(default_factory=SortedDict)
     surplus: dict[Gang, None] = field(default_factory=dict)
@@ -30,7 +31,8 @@ class RunningJobs:
         """Sort a job in."""
         self.by_end[gang.booked_end, gang.job] = gang
         if gang.state is State.RUNNING:
-            self.by_priority[gang.spec.priority, -gang.started, gang.job] = gang
+            if self.preempt:
+                self.by_priority[gang.spec.priority, -gang.started, gang.job] = gang
             if not gang.leaving and gang.spec.elastic and not gang.spec.mixed:
                 if gang.ranks > gang.spec.fewest:
                     self.surplus[gang] = None
@@ -40,7 +42,8 @@ class RunningJobs:
     def remove(self, gang: Gang) -> None:
         """Take a job out, as it was added."""
         self.by_end.pop((gang.booked_end, gang.job), None)
-        self.by_priority.pop((gang.spec.priority, -gang.started, gang.job), None)
+        if self.preempt:
+            self.by_priority.pop((gang.spec.priority, -gang.started, gang.job), None)
         self.surplus.pop(gang, None)
         self.hungry.pop(gang, None)
 
@@ -72,7 +75,7 @@ def reserve(
             if domain.room[index] + ranks[domain] >= spec.fewest:
                 if math.isinf(end):
                     return Reservation(gang, key, end, domain, 0, looked)
-                extra = domain.room[0] + freed[domain] - spec.fewest * spec.devices
+                extra = domain.room[0] + freed[domain] - gang.need
                 return Reservation(gang, key, max(end, now), domain, extra, looked)
     return Reservation(gang, key, math.inf, tree.root, 0, len(running.by_end))
 
@@ -100,7 +103,7 @@ def _by_count(
 def claim_quota(gang: Gang, key: tuple[float, ...], kind: str, now: float) -> Reservation:
     """The first time at which, by the limits of those that run, the job's queue and cohort have
     room for it."""
-    queue, need = gang.queue, gang.spec.fewest * gang.spec.devices
+    queue, need = gang.queue, gang.need
     own, shared = queue.room_own(kind), queue.room_shared(kind)
     at = now
     for (end, _), other in queue.cohort.by_end.items():

@@ -43,14 +43,11 @@ def start_waiting(books: Books) -> None:
             _one_pass_with_profile(books)
         return
     while books.woken or _overtaken(books):
-        heap = []
-        for bucket in books.woken:
-            if bucket.gangs:
-                if _hopeless(books, bucket):
-                    for blocker in bucket.blocked:
-                        blocker.waiters[bucket] = None
-                else:
-                    heap.append((books.key(bucket.first), bucket.ordinal, bucket))
+        heap = [
+            (books.key(bucket.first), bucket.ordinal, bucket)
+            for bucket in books.woken
+            if bucket.gangs
+        ]
         books.woken.clear()
         heapq.heapify(heap)
         while heap:
@@ -63,7 +60,7 @@ def start_waiting(books: Books) -> None:
                 if now != key:
                     heapq.heappush(heap, (now, ordinal, bucket))
                     continue
-            blocked = _attempt(books, first, key)
+            blocked = _reserved_before(books, bucket, key) or _attempt(books, first, key)
             books.woken.pop(bucket, None)
             if not blocked and bucket.gangs:
                 heapq.heappush(heap, (books.key(bucket.first), ordinal, bucket))
@@ -72,29 +69,46 @@ def start_waiting(books: Books) -> None:
                 blocker.waiters[bucket] = None
 
 
-def _hopeless(books: Books, bucket: Bucket) -> bool:
-    """Whether the first of a bucket still lacks devices or quota, another has the reservation, and
-    nobody can be made to leave for it: then it need not be tried."""
+def _reserved_before(
+    books: Books, bucket: Bucket, key: tuple[float, ...]
+) -> tuple[Blocker, ...]:
+    """What the first of a bucket lacks, if another before it has reserved that of every kind:
+    nobody leaves for it then (see `promise`), so it need not be tried. () where it must be."""
     gang = bucket.first
     spec = gang.spec
-    turn = gang.queue.turn in bucket.blocked
-    if spec.mixed or books.rules.preempt or not bucket.blocked or turn:
-        return False
+    if spec.mixed:
+        return ()
+    cohort = gang.queue.cohort
+    lacks = []
     for kind in spec.kinds:
-        tree, running = books.trees.get(kind), books.running.get(kind)
-        if tree is None or running is None:
+        tree = books.trees.get(kind)
+        if tree is None:
             continue
-        if gang.queue.room(kind) < spec.fewest * spec.devices:
-            held = gang.queue.cohort.claims.get(kind)
-        elif tree.most(spec, tree.size(spec.devices)) < spec.fewest:
-            held = books.reserved.get(kind)
-        else:
-            return False
-        if held is None or held.gang is gang or not held.bars(gang, books.key(gang)):
-            return False
-        if running.surplus or (books.rules.reclaim and gang.queue.borrows(kind) < 0):
-            return False
-    return True
+        claim = cohort.claims.get(kind)
+        room = gang.queue.room(kind)
+        if claim is not None and claim.bars(gang, key):
+            if room < gang.need or claim.refuses(gang, _ends(books, gang, room)):
+                lacks.append(cohort.blocker)
+                continue
+        elif room < gang.need:
+            return ()
+        held = books.reserved.get(kind)
+        if held is None or not held.bars(gang, key):
+            return ()
+        most = tree.most(spec, tree.size(spec.devices))
+        if most >= spec.fewest:
+            fresh = held.at > books.now and not held.stale
+            ends = _ends(books, gang, min(room, most * spec.devices))
+            if not (fresh and held.domain is tree.root and held.refuses(gang, ends)):
+                return ()
+        lacks.append(books.pools[kind])
+    return tuple(lacks)
+
+
+def _ends(books: Books, gang: Gang, room: int) -> float:
+    """When a job ends by its limit, if it starts now with as many ranks as these devices allow."""
+    ranks = min(gang.spec.ranks, room // gang.spec.devices)
+    return books.now + gang.left_s * gang.spec.ranks / ranks
 
 
 def _overtaken(books: Books) -> bool:
@@ -162,8 +176,7 @@ def _place(books: Books, gang: Gang, key: tuple[float, ...]) -> Fitting | Lackin
         allowed = gang.queue.room(kind) // spec.devices
         claim = gang.queue.cohort.claims.get(kind)
         if allowed >= fewest and claim is not None and claim.bars(gang, key):
-            ranks = min(wanted, allowed)
-            if not claim.outlasts(books.now + gang.left_s * spec.ranks / ranks):
+            if not claim.outlasts(_ends(books, gang, allowed * spec.devices)):
                 allowed = min(allowed, claim.extra // spec.devices)
                 if allowed < fewest:
                     lacks.append(gang.queue.cohort.blocker)
@@ -206,17 +219,20 @@ def _unreserved(
         held = books.reserved[tree.kind] = reserve(
             held.gang, held.key, tree, books.running[tree.kind], books.now
         )
+    if held.domain is tree.root:
+        if not held.outlasts(_ends(books, gang, ranks * spec.devices)):
+            ranks = min(ranks, held.extra // spec.devices)
+            if ranks < fewest:
+                return []
+            held.extra -= ranks * spec.devices
+        return tree.fit(spec, index, ranks)
     for count in dict.fromkeys((ranks, fewest)):
         fit = tree.fit(spec, index, count)
-        if held.outlasts(books.now + gang.left_s * spec.ranks / count):
+        if held.outlasts(_ends(books, gang, count * spec.devices)):
             return fit
         if held.lets(fit, spec.devices):
             held.extra -= count * spec.devices
             return fit
-    if held.domain is tree.root and held.extra >= fewest * spec.devices:
-        count = min(ranks, held.extra // spec.devices)
-        held.extra -= count * spec.devices
-        return tree.fit(spec, index, count)
     return []
 
 
@@ -250,7 +266,7 @@ def _one_pass_with_profile(books: Books) -> None:
     blocked: dict[Bucket, tuple[Blocker, ...]] = {}
     for gang in waiting[: books.rules.depth]:
         bucket = books.bucket(gang)
-        need = gang.spec.fewest * gang.spec.devices
+        need = gang.need
         long_s = gang.left_s * gang.spec.ranks / gang.spec.fewest
         times = {k: profiles[k].first(need, long_s) for k in gang.spec.kinds if k in profiles}
         kind = min(times, key=lambda k: (times[k], gang.spec.kinds.index(k)))

@@ -29,5 +29,6 @@ class Tally:
             (self.leaving, other.leaving),
             (self.promised, other.promised),
         ):
-            for kind, amount in theirs.items():
-                mine[kind] = mine.get(kind, 0) + sign * amount
+            if theirs:
+                for kind, amount in theirs.items():
+                    mine[kind] = mine.get(kind, 0) + sign * amount

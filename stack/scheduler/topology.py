@@ -66,9 +66,11 @@ class DeviceTree:
         self._domains: dict[tuple[str, ...], Domain] = {(): self.root}
         self._by_level: list[list[Domain]] = [[self.root], *([] for _ in self.levels)]
         self.root.room = [0]
+        self._single = True
         self._sorted: list[list[SortedList[tuple[int, int]]]] = [
             [SortedList((0, domain.ordinal) for domain in domains)] for domains in self._by_level
         ]
+        self._sorted[-1] = self._sorted[-2]  # while each host has one chip, both are one order
 
     def add(self, host: HostSpec) -> list[Domain]:
         """Take in a host's chips of this kind; returns the new leaves, all their devices free."""
@@ -84,6 +86,8 @@ class DeviceTree:
             if found is None:
                 found = self._domains[path] = self._domain(name, depth, parent)
             parent = found
+        if len(chips) > 1:
+            self._part()
         leaves = []
         for chip in chips:
             leaf = self._domain(chip.name, len(inner) + 1, parent)
@@ -117,7 +121,8 @@ class DeviceTree:
         for level, domains in enumerate(self._by_level):
             for domain in domains:
                 domain.room.append(0)
-            self._sorted[level].append(SortedList((0, domain.ordinal) for domain in domains))
+            if level < len(self.levels) or not self._single:
+                self._sorted[level].append(SortedList((0, domain.ordinal) for domain in domains))
         index = len(self.sizes) - 1
         for leaf in self.leaves.values():
             self._more(leaf, index, leaf.free.bit_count() // devices)
@@ -146,9 +151,11 @@ class DeviceTree:
         while domain is not None:
             room = domain.room[index]
             domain.room[index] = room + change
-            order = self._sorted[domain.level][index]
-            order.remove((room, domain.ordinal))
-            order.add((room + change, domain.ordinal))
+            # the root has no other to be sorted among, nor an only chip of its host
+            if domain.parent is not None and (domain.children or not self._single):
+                order = self._sorted[domain.level][index]
+                order.remove((room, domain.ordinal))
+                order.add((room + change, domain.ordinal))
             domain = domain.parent
 
     def _domain(self, name: str, level: int, parent: Domain) -> Domain:
@@ -156,9 +163,19 @@ class DeviceTree:
         domain.room = [0] * len(self.sizes)
         parent.children.append(domain)
         self._by_level[level].append(domain)
-        for order in self._sorted[level]:
-            order.add((0, domain.ordinal))
+        if level < len(self.levels) or not self._single:
+            for order in self._sorted[level]:
+                order.add((0, domain.ordinal))
         return domain
+
+    def _part(self) -> None:
+        """Sort chips apart from their hosts from now on."""
+        if self._single:
+            self._single = False
+            self._sorted[-1] = [
+                SortedList((leaf.room[index], leaf.ordinal) for leaf in self._by_level[-1])
+                for index in range(len(self.sizes))
+            ]
 
     def most(self, spec: JobSpec, index: int) -> int:
         """The most ranks of this job for which there is room now."""
@@ -199,7 +216,7 @@ class DeviceTree:
 
     def _smallest(self, spec: JobSpec, index: int, ranks: int) -> Domain:
         innermost = self._level(spec) if spec.within else len(self.levels)
-        for level in range(innermost, -1, -1):
+        for level in range(innermost, 0, -1):
             order = self._sorted[level][index]
             at = order.bisect_left((ranks, 0))
             if at < len(order):

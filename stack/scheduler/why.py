@@ -39,7 +39,7 @@ def _lack(books: Books, gang: Gang, kind: str) -> str:
     if tree is None:
         return ""
     spec = gang.spec
-    need = spec.fewest * spec.devices
+    need = gang.need
     room = gang.queue.room(kind)
     if room < need:
         used = gang.queue.cohort.tally.later(kind)
