@@ -9,7 +9,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from stack.scheduler.events import Decision
-from stack.scheduler.gang import Blocker, Bucket, Gang, Reservation, State, queues_of
+from stack.scheduler.gang import (
+    Blocker,
+    Bucket,
+    Cohort,
+    Gang,
+    Reservation,
+    State,
+    likeness,
+    queues_of,
+)
 from stack.scheduler.order import KEYS, MOVING, Use
 from stack.scheduler.running import RunningJobs
 from stack.scheduler.spec import HostSpec, QueueSpec, Rules, SpecError
@@ -18,8 +27,9 @@ from stack.scheduler.topology import DeviceTree, Domain, Fit, lowest
 
 
 class Books:
-    """One cluster's state. `woken` are buckets that something has changed for, `out` the decisions
-    of the event that is handled."""
+    """One cluster's state. `woken` are buckets whose first is another, or whose time has come,
+    `stirred` what has changed that others wait for, `out` the decisions of the event that is
+    handled."""
 
     def __init__(self, queues: Sequence[QueueSpec], levels: Sequence[str], rules: Rules) -> None:
         self.rules = rules
@@ -38,6 +48,7 @@ class Books:
         self.reserved: dict[str, Reservation] = {}
         self.alarms: list[tuple[float, int]] = []
         self.woken: dict[Bucket, None] = {}
+        self.stirred: dict[Blocker, Bucket | None] = {}
         self.users: dict[str, Tally] = defaultdict(Tally)
         self.use = Use({}, self.users)
         self.now = -math.inf
@@ -50,7 +61,7 @@ class Books:
 
     def wait(self, gang: Gang) -> None:
         gang.state = State.WAITING
-        key = gang.likeness
+        key = gang.likeness = likeness(gang)
         bucket = self.buckets.get(key)
         if bucket is None:
             bucket = self.buckets[key] = Bucket(len(self.buckets), gang.queue, gang)
@@ -66,6 +77,7 @@ class Books:
         was_first = bucket.first is gang
         bucket.remove(gang)
         if not bucket.gangs:
+            bucket.unblock()
             del self.buckets[key], gang.queue.buckets[key]
             self.woken.pop(bucket, None)
         elif was_first:
@@ -79,11 +91,15 @@ class Books:
             claim = gang.queue.cohort.claims.get(kind)
             if claim is not None and claim.gang is gang:
                 del gang.queue.cohort.claims[kind]
-                self.wake(gang.queue.cohort.blocker)
+                self.wake(gang.queue.cohort.blocker(kind))
 
     def wake(self, blocker: Blocker) -> None:
-        self.woken.update(blocker.waiters)
-        blocker.waiters.clear()
+        if blocker.waiters:
+            self.stirred[blocker] = None
+
+    def wake_quota(self, cohort: Cohort) -> None:
+        for blocker in cohort.blockers.values():
+            self.wake(blocker)
 
     def leaves(self, host: str) -> list[Domain]:
         if host not in self.hosts:

@@ -34,7 +34,7 @@ from stack.scheduler.events import (
     Saved,
     Submitted,
 )
-from stack.scheduler.gang import Gang, State, likeness
+from stack.scheduler.gang import Gang, State
 from stack.scheduler.hosts import host_drained, host_joined, host_lost
 from stack.scheduler.moves import ask, break_promise, left, release, tell
 from stack.scheduler.room import grow
@@ -114,7 +114,6 @@ def _submitted(books: Books, job: int, spec: JobSpec) -> None:
         return
     queue = books.queues[spec.queue]
     gang = Gang(job, spec, job, books.now, queue, spec.limit_s)
-    gang.likeness = likeness(spec)
     gang.keys = tuple(key(gang, books.use) for key in books.keys)
     books.gangs[job] = gang
     books.wait(gang)
@@ -177,7 +176,7 @@ def _ended(books: Books, gang: Gang, done: bool) -> None:
     if gang.state not in (State.RUNNING, State.STOPPING):
         raise SpecError(f"job {gang.job} ended, but it is {gang.state.value}")
     books.unbook(gang)
-    books.wake(gang.queue.cohort.blocker)
+    books.wake_quota(gang.queue.cohort)
     gang.now_has(0, books.now)
     holding, gang.holding, gang.leaving = gang.holding, {}, {}
     for leaf, mask in holding.items():
@@ -194,7 +193,7 @@ def _ended(books: Books, gang: Gang, done: bool) -> None:
 
 def _resized(books: Books, gang: Gang) -> None:
     books.unbook(gang)
-    books.wake(gang.queue.cohort.blocker)
+    books.wake_quota(gang.queue.cohort)
     leaving, gang.leaving = gang.leaving, {}
     for leaf, mask in leaving.items():
         rest = gang.holding.pop(leaf) & ~mask

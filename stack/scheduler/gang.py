@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -81,6 +83,11 @@ class Gang:
         self.need = self.spec.fewest * self.spec.devices
 
     @property
+    def shortest_s(self) -> float:
+        """A power of two of seconds for which it surely runs on, by its limit."""
+        return 2.0 ** (math.frexp(self.left_s)[1] - 1) if math.isfinite(self.left_s) else math.inf
+
+    @property
     def ends_at(self) -> float:
         """When its limit ends, if it goes on with the ranks that it has."""
         if math.isinf(self.left_s):
@@ -129,23 +136,56 @@ def _numbers(bits: int) -> tuple[int, ...]:
 
 @dataclass(slots=True, eq=False)
 class Blocker:
-    """Something that jobs wait for: devices of a kind, a quota, their place in a queue. When it
-    changes, `waiters` are tried again."""
+    """Something that jobs wait for: devices of a `kind`, quota of one in a `cohort`, or their place
+    in a queue (of no kind). When it changes, `waiters` are tried again, by their shape."""
 
     name: str
-    waiters: dict[Bucket, None] = field(default_factory=dict)
+    kind: str = ""
+    cohort: Cohort | None = None
+    waiters: dict[Shape, dict[Bucket, None]] = field(default_factory=dict)
+
+    def buckets(self) -> Iterator[Bucket]:
+        """All that wait."""
+        return itertools.chain.from_iterable(self.waiters.values())
+
+
+Shape = tuple[int, float]
+"""Devices without which a job does not start, and seconds that it surely runs for."""
 
 
 @dataclass(slots=True, eq=False)
 class Bucket:
     """Waiting jobs of one queue that ask for the same, by submission: what the `first` lacks, all
-    lack. `blocked` are what the first one waits for; any of them may help it."""
+    lack. `blocked` are what the first one waits for, any of them may help it; `key` is its place
+    among those that wait, as it was tried last, `queued` says that it is about to be tried."""
 
     ordinal: int
     queue: Queue
     first: Gang
     gangs: OrderedDict[int, Gang] = field(default_factory=OrderedDict)
     blocked: tuple[Blocker, ...] = ()
+    key: tuple[float, ...] = ()
+    queued: bool = False
+    shape: Shape = field(init=False)
+
+    def __post_init__(self) -> None:
+        spec = self.first.spec  # kinds that are mixed give pieces: no one reservation seals them
+        self.shape = (0 if spec.mixed else self.first.need, self.first.shortest_s)
+
+    def block(self, lacks: tuple[Blocker, ...]) -> None:
+        """Wait for these."""
+        self.blocked = lacks
+        for blocker in lacks:
+            blocker.waiters.setdefault(self.shape, {})[self] = None
+
+    def unblock(self) -> None:
+        """Wait for nothing."""
+        for blocker in self.blocked:
+            same = blocker.waiters[self.shape]
+            del same[self]
+            if not same:
+                del blocker.waiters[self.shape]
+        self.blocked = ()
 
     def add(self, gang: Gang) -> None:
         """Take in a job, which may be older than those that wait."""
@@ -194,6 +234,16 @@ class Reservation:
         """Whether a job that it bars has no place beside it anywhere in its domain."""
         return self.extra < gang.need and not self.outlasts(end)
 
+    def seals(self, shape: Shape, free: int, now: float) -> bool:
+        """Whether jobs of a shape that it bars need not be tried with so many devices free."""
+        need, shortest_s = shape
+        if need > free:
+            return True
+        everywhere = self.domain is None or self.domain.parent is None
+        fresh = self.at > now and not self.stale
+        too_much = self.extra < need and not self.outlasts(now + shortest_s)
+        return too_much and everywhere and fresh
+
     def lets(self, fit: Fit, devices: int) -> bool:
         """Whether ranks of so many devices on these leaves delay it in nothing, however long."""
         inside = sum(ranks * devices for leaf, ranks in fit if self._holds(leaf))
@@ -215,11 +265,21 @@ class Cohort:
     name: str
     quota: dict[str, int] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
-    blocker: Blocker = field(default_factory=lambda: Blocker("quota"))
+    blockers: dict[str, Blocker] = field(default_factory=dict)
     queues: list[Queue] = field(default_factory=list)
     by_end: SortedDict[tuple[float, int], Gang] = field(default_factory=SortedDict)
     claims: dict[str, Reservation] = field(default_factory=dict)
     rooms: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def blocker(self, kind: str) -> Blocker:
+        """Its quota of a kind, to wait for."""
+        if kind not in self.blockers:
+            self.blockers[kind] = Blocker(f"quota of {self.name}", kind, self)
+        return self.blockers[kind]
+
+    def lent(self, kind: str) -> int:
+        """Devices of a kind that none of its queues uses or was promised."""
+        return self.quota.get(kind, 0) - max(self.tally.now(kind), self.tally.later(kind))
 
 
 @dataclass(slots=True, eq=False)
@@ -273,9 +333,9 @@ class Queue:
             return ENDLESS
         known = self.cohort.rooms.get((self.spec.name, kind))
         if known is None:
-            mine, shared = self.tally, self.cohort.tally
-            lent = self.cohort.quota.get(kind, 0) - max(shared.now(kind), shared.later(kind))
-            known = min(self._own(kind) - max(mine.now(kind), mine.later(kind)), lent)
+            mine = self.tally
+            own = self._own(kind) - max(mine.now(kind), mine.later(kind))
+            known = min(own, self.cohort.lent(kind))
             self.cohort.rooms[self.spec.name, kind] = known
         return known
 
@@ -304,10 +364,11 @@ def queues_of(specs: tuple[QueueSpec, ...]) -> dict[str, Queue]:
     return queues
 
 
-def likeness(spec: JobSpec) -> tuple[object, ...]:
-    """What two jobs of a queue share when one bucket holds both. Limits count by powers of two:
-    whether a job ends before a reservation is asked of the first of its bucket."""
-    limit = math.frexp(spec.limit_s)[1] if math.isfinite(spec.limit_s) else -1
+def likeness(gang: Gang) -> tuple[object, ...]:
+    """What two jobs of a queue share when one bucket holds both. What is left of their limits
+    counts by powers of two: whether a job ends before a reservation is asked of the first of its
+    bucket."""
+    spec = gang.spec
     return (
         *(
             spec.queue,
@@ -318,5 +379,5 @@ def likeness(spec: JobSpec) -> tuple[object, ...]:
             spec.fewest,
             spec.within,
         ),
-        *(spec.required, spec.balanced, spec.mixed, spec.user, limit),
+        *(spec.required, spec.balanced, spec.mixed, spec.user, gang.shortest_s),
     )

@@ -38,7 +38,7 @@ def host_joined(books: Books, host: HostSpec) -> None:
         for kind in dict.fromkeys(chip.kind for chip in host.chips):
             if kind not in books.trees:
                 books.trees[kind] = DeviceTree(kind, books.levels)
-                books.pools[kind] = Blocker(f"devices of kind {kind}")
+                books.pools[kind] = Blocker(f"devices of kind {kind}", kind)
                 books.running[kind] = RunningJobs(books.rules.preempt)
             leaves += books.trees[kind].add(host)
         for leaf in leaves:
@@ -74,7 +74,7 @@ def host_lost(books: Books, host: str) -> None:
             books.wait(gang)
             continue
         books.unbook(gang)
-        books.wake(gang.queue.cohort.blocker)
+        books.wake_quota(gang.queue.cohort)
         lost = 0
         for leaf in books.leaves(host):
             mask = gang.holding.pop(leaf, 0)

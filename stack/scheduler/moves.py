@@ -78,7 +78,7 @@ def break_promise(books: Books, gang: Gang) -> None:
     """What a promised job has or was to get is for all again."""
     del books.promised[gang]
     books.unbook(gang)
-    books.wake(gang.queue.cohort.blocker)
+    books.wake_quota(gang.queue.cohort)
     gang.owed.clear()
     gang.awaits.clear()
     gang.ranks = 0

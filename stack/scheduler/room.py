@@ -69,7 +69,6 @@ def _offers(books: Books, gang: Gang, tree: DeviceTree) -> Iterator[Offer]:
     """What running jobs could leave for this one, the least harm first: ranks beyond what an
     elastic job needs; then jobs on borrowed quota, if the queue would be within its own; then
     jobs of lower priority, the newest first."""
-    spec = gang.spec
     running = books.running[tree.kind]
     need = gang.need
     offered: dict[Gang, Holding] = {}
@@ -151,7 +150,7 @@ def grow(books: Books) -> None:
         running = books.running[kind]
         if not tree.root.room[0] or not running.hungry:
             continue
-        if any(bucket.gangs for bucket in books.pools[kind].waiters):
+        if books.pools[kind].waiters:
             continue
         for gang in sorted(running.hungry, key=lambda g: (g.ranks / g.spec.ranks, g.seq)):
             spec = gang.spec

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 @dataclass(slots=True, eq=False)
 class RunningJobs:
     """`by_end` are all, by the end of their limits; `by_priority` those that may be asked to stop,
-    lowest and newest first (none unless the rules `preempt`); `surplus` those with more ranks than they need, and `hungry` those with
-    fewer than they want."""
+    lowest and newest first (none unless the rules `preempt`); `surplus` those with more ranks than
+    they need, and `hungry` those with fewer than they want."""
 
     preempt: bool
     by_end: SortedDict[tuple[float, int], Gang] = field(default_factory=SortedDict)

@@ -16,7 +16,7 @@ from stack.scheduler.gang import Blocker, Gang, Reservation, State, likeness
 from stack.scheduler.spec import Chip, HostSpec, JobSpec, QueueSpec, Rules
 from stack.scheduler.topology import Domain
 
-VERSION = 1
+VERSION = 2
 
 PLAIN = (
     *("seq", "submitted", "left_s", "ranks", "since", "started", "stop_by", "yields", "due"),
@@ -74,10 +74,6 @@ def snapshot(scheduler: Scheduler) -> dict[str, Any]:
             [bucket.first.job, [names[id(blocker)] for blocker in bucket.blocked]]
             for bucket in sorted(books.buckets.values(), key=lambda bucket: bucket.first.seq)
         ],
-        "waiters": {
-            name: [bucket.first.job for bucket in blocker.waiters if bucket.gangs]
-            for name, blocker in blockers.items()
-        },
         "reserved": {kind: _reservation_data(held) for kind, held in books.reserved.items()},
         "claims": [
             {"queue": queue, "kind": kind, **_reservation_data(claim)}
@@ -107,10 +103,11 @@ def restored(
         _add_gang(books, entry)
     books.promised = dict.fromkeys(books.gangs[job] for job in data["promised"])
     blockers = _blockers(books)
+    waiting = []
     for job, names in data["blocked"]:
-        books.bucket(books.gangs[job]).blocked = tuple(blockers[name] for name in names)
-    for name, jobs in data["waiters"].items():
-        blockers[name].waiters = {books.bucket(books.gangs[job]): None for job in jobs}
+        bucket = books.bucket(books.gangs[job])
+        bucket.block(tuple(blockers[name] for name in names))
+        waiting.append(bucket)
     for kind, entry in data["reserved"].items():
         books.reserved[kind] = _reservation(books, entry, kind)
     for entry in data["claims"]:
@@ -118,7 +115,11 @@ def restored(
         cohort.claims[entry["kind"]] = _reservation(books, entry, entry["kind"])
     books.alarms = [(at, job) for at, job in data["alarms"]]
     books.woken.clear()
+    books.stirred.clear()
     books.now = now
+    if not books.moving:  # else nobody asks
+        for bucket in waiting:
+            bucket.key = books.key(bucket.first)
     return scheduler
 
 
@@ -145,7 +146,7 @@ def _add_gang(books: Books, data: Mapping[str, Any]) -> None:
     for name in PLAIN:
         setattr(gang, name, data[name])
     gang.state = State(data["state"])
-    gang.keys, gang.likeness = tuple(data["keys"]), likeness(spec)
+    gang.keys, gang.likeness = tuple(data["keys"]), likeness(gang)
     gang.awaits = dict.fromkeys(data["awaits"])
     books.gangs[gang.job] = gang
     for kind, host, chip, mask in data["holding"]:
@@ -170,7 +171,9 @@ def _blockers(books: Books) -> dict[str, Blocker]:
     blockers = {f"devices {kind}": pool for kind, pool in books.pools.items()}
     for queue in books.queues.values():
         blockers[f"turn {queue.spec.name}"] = queue.turn
-        blockers[f"quota {queue.cohort.name}"] = queue.cohort.blocker
+        for kind in books.trees:
+            name = f"quota {queue.cohort.name} of {kind}"
+            blockers[name] = queue.cohort.blocker(kind)
     return blockers
 
 

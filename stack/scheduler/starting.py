@@ -38,40 +38,74 @@ def start_waiting(books: Books) -> None:
         # Give every waiting job in order the first time at which it fits, and start those whose
         # time is now. Kinds are counted whole: a job that its domain has no room for goes on
         # waiting
-        while books.woken or _overtaken(books):
+        while books.woken or books.stirred or _overtaken(books):
             books.woken.clear()
+            books.stirred.clear()
             _one_pass_with_profile(books)
         return
-    while books.woken or _overtaken(books):
-        heap = [
-            (books.key(bucket.first), bucket.ordinal, bucket)
-            for bucket in books.woken
-            if bucket.gangs
-        ]
+    heap: list[_Entry] = []
+    while True:
+        for bucket in books.woken:
+            _queue(books, heap, bucket)
         books.woken.clear()
-        heapq.heapify(heap)
-        while heap:
-            key, ordinal, bucket = heapq.heappop(heap)
-            if not bucket.gangs:
+        for blocker, tried in list(books.stirred.items()):
+            _stir(books, heap, blocker, tried)
+        if not heap:
+            if _overtaken(books):
                 continue
-            first = bucket.first
-            if books.moving or first.seq != key[-1]:
-                now = books.key(first)
-                if now != key:
-                    heapq.heappush(heap, (now, ordinal, bucket))
-                    continue
-            blocked = _reserved_before(books, bucket, key) or _attempt(books, first, key)
-            books.woken.pop(bucket, None)
-            if not blocked and bucket.gangs:
-                heapq.heappush(heap, (books.key(bucket.first), ordinal, bucket))
-            bucket.blocked = blocked
-            for blocker in blocked:
-                blocker.waiters[bucket] = None
+            return
+        key, _, bucket = heapq.heappop(heap)
+        bucket.queued = False
+        if not bucket.gangs:
+            continue
+        first = bucket.first
+        if (books.moving or first.seq != key[-1]) and books.key(first) != key:
+            _queue(books, heap, bucket)
+            continue
+        lacks = _reserved_before(books, bucket, key) or _attempt(books, first, key)
+        if lacks:
+            bucket.block(lacks)
 
 
-def _reserved_before(
-    books: Books, bucket: Bucket, key: tuple[float, ...]
-) -> tuple[Blocker, ...]:
+_Entry = tuple[tuple[float, ...], int, Bucket]
+
+
+def _queue(books: Books, heap: list[_Entry], bucket: Bucket) -> None:
+    """Have a bucket tried in its turn."""
+    if bucket.gangs and not bucket.queued:
+        bucket.unblock()
+        bucket.queued, bucket.key = True, books.key(bucket.first)
+        heapq.heappush(heap, (bucket.key, bucket.ordinal, bucket))
+
+
+def _stir(books: Books, heap: list[_Entry], blocker: Blocker, tried: Bucket | None) -> None:
+    """Queue those whom a change may help: first who has reserved it, or else the first in order,
+    `tried` the last one; then those whom the reservation that he makes does not seal. All that wait
+    for this come after him, since who comes before takes the reservation over when it is tried."""
+    if tried is not None and tried.queued:
+        return
+    held = None
+    if blocker.kind and not books.moving:
+        cohort, kind = blocker.cohort, blocker.kind
+        held = cohort.claims.get(kind) if cohort else books.reserved.get(kind)
+        if held is not None:
+            first: Bucket | None = books.bucket(held.gang)
+        else:
+            first = min(blocker.buckets(), key=lambda bucket: bucket.key, default=tried)
+        if first is not None and first is not tried:
+            books.stirred[blocker] = first
+            _queue(books, heap, first)
+            return
+    if held is not None:
+        free = cohort.lent(kind) if cohort else books.trees[kind].root.room[0]
+    for shape, same in list(blocker.waiters.items()):
+        if held is None or not held.seals(shape, free, books.now):
+            for bucket in list(same):
+                _queue(books, heap, bucket)
+    del books.stirred[blocker]
+
+
+def _reserved_before(books: Books, bucket: Bucket, key: tuple[float, ...]) -> tuple[Blocker, ...]:
     """What the first of a bucket lacks, if another before it has reserved that of every kind:
     nobody leaves for it then (see `promise`), so it need not be tried. () where it must be."""
     gang = bucket.first
@@ -88,7 +122,7 @@ def _reserved_before(
         room = gang.queue.room(kind)
         if claim is not None and claim.bars(gang, key):
             if room < gang.need or claim.refuses(gang, _ends(books, gang, room)):
-                lacks.append(cohort.blocker)
+                lacks.append(cohort.blocker(kind))
                 continue
         elif room < gang.need:
             return ()
@@ -175,15 +209,19 @@ def _place(books: Books, gang: Gang, key: tuple[float, ...]) -> Fitting | Lackin
         fewest = 1 if spec.mixed else spec.fewest
         allowed = gang.queue.room(kind) // spec.devices
         claim = gang.queue.cohort.claims.get(kind)
-        if allowed >= fewest and claim is not None and claim.bars(gang, key):
-            if not claim.outlasts(_ends(books, gang, allowed * spec.devices)):
-                allowed = min(allowed, claim.extra // spec.devices)
-                if allowed < fewest:
-                    lacks.append(gang.queue.cohort.blocker)
-                    continue
+        if (
+            allowed >= fewest
+            and claim is not None
+            and claim.bars(gang, key)
+            and not claim.outlasts(_ends(books, gang, allowed * spec.devices))
+        ):
+            allowed = min(allowed, claim.extra // spec.devices)
+            if allowed < fewest:
+                lacks.append(gang.queue.cohort.blocker(kind))
+                continue
         barred = False
         if allowed < fewest:
-            lacks.append(gang.queue.cohort.blocker)
+            lacks.append(gang.queue.cohort.blocker(kind))
             continue
         ranks = min(wanted, allowed, tree.most(spec, index))
         fit = _unreserved(books, gang, key, tree, index, ranks, fewest) if ranks >= fewest else []
@@ -194,7 +232,7 @@ def _place(books: Books, gang: Gang, key: tuple[float, ...]) -> Fitting | Lackin
         total += sum(count for _, count in fit)
         if not spec.mixed or total == spec.ranks:
             return Fitting(total, found)
-        lacks += [books.pools[kind], gang.queue.cohort.blocker]
+        lacks += [books.pools[kind], gang.queue.cohort.blocker(kind)]
     if total >= spec.fewest:
         return Fitting(total, found)
     return Lacking(tuple(dict.fromkeys(lacks)), barred)
@@ -243,8 +281,8 @@ def _reserve(books: Books, gang: Gang, key: tuple[float, ...], lacks: tuple[Bloc
     if books.rules.backfill is not Backfill.EASY and key[0]:
         return
     cohort = gang.queue.cohort
-    if cohort.blocker in lacks:
-        for kind in gang.spec.kinds:
+    for kind in gang.spec.kinds:
+        if cohort.blockers.get(kind) in lacks:
             claim = cohort.claims.get(kind)
             if claim is None or not claim.bars(gang, key):
                 cohort.claims[kind] = claim_quota(gang, key, kind, books.now)
@@ -283,6 +321,5 @@ def _one_pass_with_profile(books: Books) -> None:
                 profiles[leaf_kind].take(used, books.now, lasts_s)
         books.woken.pop(bucket, None)
     for bucket, lacks in blocked.items():
-        bucket.blocked = lacks
-        for blocker in lacks:
-            blocker.waiters[bucket] = None
+        bucket.unblock()
+        bucket.block(lacks)

@@ -11,6 +11,7 @@ from stack.scheduler.events import (
     Admit,
     Alarm,
     AskToStop,
+    Cancelled,
     Ended,
     HostJoined,
     HostLost,
@@ -95,6 +96,20 @@ def test_a_job_that_no_host_can_replace_starts_again_when_one_is_back():
     assert scheduler.handle(Ended(3.0, 1, done=False)) == []
     back = scheduler.handle(HostJoined(4.0, HostSpec("h0", (Chip("a", 8),))))
     assert started(back) == [1]
+
+
+def test_a_job_waits_for_what_it_lacks_now_and_not_for_what_it_lacked_first():
+    """Its quota was free again, but devices were not: nothing tried it again when these came."""
+    queues = (QueueSpec("x", {"a": 4}), QueueSpec("y", {"a": 12}))
+    scheduler = cluster(hosts=2, devices=4, queues=queues, rules=Rules(reclaim=False))
+    scheduler.handle(Submitted(1.0, 0, job(4, "x")))
+    scheduler.handle(Submitted(2.0, 1, job(4, "y")))
+    scheduler.handle(Submitted(3.0, 2, job(8, "y")))
+    assert started(scheduler.handle(Submitted(4.0, 3, job(4, "x")))) == []
+    scheduler.handle(HostLost(5.0, "h0"))
+    scheduler.handle(Ended(6.0, 0))
+    scheduler.handle(HostJoined(7.0, HostSpec("h0", (Chip("a", 4),))))
+    assert started(scheduler.handle(Cancelled(8.0, 2))) == [3]
 
 
 def test_free_devices_are_taken_before_any_victim():
