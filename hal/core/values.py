@@ -14,6 +14,7 @@ from hal.core.errors import Failure
 LLVM_IR = "llvm-ir/1"
 OPENCL_C = "opencl-c/1"
 ATHREAD_C = "athread-c/1"
+CUDA_C = "cuda-c/1"
 PTX = "ptx/1"
 HAL_TILE = "hal-tile/1"
 

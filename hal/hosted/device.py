@@ -143,11 +143,12 @@ class HostedDevice:
             else:
                 raise DeviceLost(session.cause)
             self._end_epoch(cause)
+        session.give_back()
+        session.machine.renew()
+        with LOCK:
             session.epoch += 1
             session.cause, session.state = None, HealthState.OK
-            epoch = session.epoch
-        session.give_back()
-        return epoch
+            return session.epoch
 
     @hookimpl
     def subscribe(self, callback: Callable[[Failure], None]) -> None:

@@ -66,6 +66,10 @@ class BaseMachine(ABC):
     def unload(self, program: Any) -> None:  # noqa: B027  most programs are memory of Python
         """Give a program back that no operation uses any more."""
 
+    def renew(self) -> None:  # noqa: B027  most machines survive what fails on them
+        """The device is being reset, and all memory and programs have come back: make anew what a
+        failure has made useless."""
+
     def close(self) -> None:  # noqa: B027  most machines hold nothing
         """The session is over: give back what it holds of the driver. All memory and programs have
         come back, but for those of a call that hangs, which may be under way still. Called once,

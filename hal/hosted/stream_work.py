@@ -56,10 +56,11 @@ class Bound:
 @dataclass(eq=False, slots=True)
 class StreamGraph(Keeper):
     """A graph's payload. `users` are, by slot, the parameters that it is the argument of, `given`
-    what they have now."""
+    what they have now. `joined` are all its commands as one of the driver's, where that is so."""
 
     operations: tuple[str, ...]
     steps: tuple[Step, ...]
+    joined: Any
     users: dict[int, list[tuple[Any, int]]]
     given: dict[int, tuple[Allocation, int]] = field(default_factory=dict)
 
@@ -130,8 +131,10 @@ class StreamWork:
         keeps = self._graphs.kept(a for command in commands for a in _named(command))
         users: dict[int, list[tuple[Any, int]]] = {}
         steps = tuple(self._step(command, users) for command in commands)
+        launches = [step.args for step in steps if step.func == self._machine.launch]
+        joined = self._machine.joined(launches) if len(launches) == len(steps) > 1 else None
         operations = tuple(_operation(command) for command in commands) or ("replay",)
-        recorded = StreamGraph(keeps, operations, steps or (self._machine.nothing,), users)
+        recorded = StreamGraph(keeps, operations, steps or (self._machine.nothing,), joined, users)
         return self._graphs.graph(recorded, commands, users)
 
     @hookimpl
@@ -143,6 +146,9 @@ class StreamWork:
 
         def start(part: bool, stream: Any, after: After) -> Sequence[Any]:
             self._rebind(recorded, slots, parts)
+            if recorded.joined is not None and not part:
+                mark = self._machine.launch_joined(recorded.joined, stream, after)
+                return [mark] * len(recorded.steps)
             steps = recorded.steps[: len(recorded.steps) // 2] if part else recorded.steps
             first, *rest = steps or (self._machine.nothing,)
             with self._machine.together(stream) as gate:
@@ -170,7 +176,7 @@ class StreamWork:
         native = self._machine.bind(loaded.native, [_part(arg) for arg in args])
         return Bound(native, (f"launch {program.entry}",), tuple(args), (*uses, loaded))
 
-    def _step(self, command: Command, users: dict[int, list[tuple[Any, int]]]) -> Step:
+    def _step(self, command: Command, users: dict[int, list[tuple[Any, int]]]) -> partial[Any]:
         match command:
             case LaunchCommand(launchable, grid):
                 native = self._slotted(launchable, users)

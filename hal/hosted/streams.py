@@ -62,6 +62,16 @@ class StreamMachine(BaseMachine):
     def nothing(self, stream: Any, after: After) -> Any:
         """Start what does nothing but keep the order."""
 
+    def joined(self, launches: Sequence[tuple[Any, Grid]]) -> Any:
+        """Launches that follow each other as one command of the driver, for `launch_joined`; None
+        where the driver has no such commands."""
+        return None
+
+    def launch_joined(self, joined: Any, stream: Any, after: After) -> Any:
+        """Start joined launches, each with the arguments that its program is bound to now. One mark
+        stands for all of them."""
+        raise NotImplementedError("a machine that joins launches starts them")
+
     @abstractmethod
     def state(self, mark: Any) -> int:
         """Above 0 while the operation is not over (`RUNNING` while the device works on it), 0 when

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from hal.core.description import DeviceInfo, SpaceKind
-from hal.core.values import ATHREAD_C, HAL_TILE, LLVM_IR, OPENCL_C
+from hal.core.values import ATHREAD_C, CUDA_C, HAL_TILE, LLVM_IR, OPENCL_C
 from stack.compiler.lower import mesh, scratchpad, simt
 from stack.compiler.targets.target import Target
 from stack.compiler.templates import attention, group_matmul_costs, matmul_costs
@@ -55,7 +55,7 @@ SIMT = Target(
         LoopStyle(_group_lanes, LoopSizes(rows_on_grid=1 << 16, chunk=1 << 11)),
         sizes=True,
     ),
-    {OPENCL_C: simt.render_opencl, HAL_TILE: tile.render},
+    {CUDA_C: simt.render_cuda, OPENCL_C: simt.render_opencl, HAL_TILE: tile.render},
 )
 MESH = Target(
     "cores that pass tiles along a mesh",

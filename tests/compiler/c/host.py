@@ -1,4 +1,4 @@
-"""Runs OpenCL C text as C, compiled by the host's compiler: many kernels in the time that a driver
+"""Runs OpenCL C and CUDA C text as C, compiled by the host's compiler: many kernels in the time that a driver
 takes for one. Work-items of a group take turns between barriers, forward or backward."""
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from hal.core.values import KernelSource
+from hal.core.values import CUDA_C, KernelSource
+from stack.compiler.text.c.cuda import HEADER as CUDA_HEADER
 
-HEADER = Path(__file__).with_name("host.h")
+HEADER, CUDA = (Path(__file__).with_name(name) for name in ("host.h", "cuda.h"))
 FLAGS = ("-O0", "-w", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC")
 _VECTORS = "".join(f"VECTOR({t}, {n})\n" for t in ("float", "double") for n in (2, 4, 8, 16))
 
@@ -43,7 +44,7 @@ class Kernels:
 
 def compiled(sources: Sequence[KernelSource], folder: Path) -> Kernels:
     """Compile sources, whose parameters are buffers."""
-    parts = [HEADER.read_text(), _VECTORS, *map(_renamed, range(len(sources)), sources)]
+    parts = [HEADER.read_text(), _VECTORS, CUDA.read_text(), *map(_renamed, range(len(sources)), sources)]
     cases = "".join(
         f"case {i}: return run_groups(run_{i}, given, grid, lanes, backward);\n"
         for i in range(len(sources))
@@ -61,7 +62,8 @@ def compiled(sources: Sequence[KernelSource], folder: Path) -> Kernels:
 def _renamed(number: int, source: KernelSource) -> str:
     """The text with names of its own, its scratch memory shared by the group, and a function that
     calls it with addresses."""
-    text = re.sub(r"^\s*__local (?=\w+ \w+\[)", "static ", source.text, flags=re.MULTILINE)
+    text = _plain(source.text) if source.format == CUDA_C else source.text
+    text = re.sub(r"^\s*__local (?=\w+ \w+\[)", "static ", text, flags=re.MULTILINE)
     text = re.sub(r"\((float|double)(\d+)\)\(", r"splat_\1\2(", text)
     functions = re.findall(r"^static inline \w+ (\w+)\(", text, flags=re.MULTILINE)
     names = [*functions, source.entry]
@@ -77,3 +79,12 @@ def _renamed(number: int, source: KernelSource) -> str:
             ),
         ]
     )
+
+
+def _plain(text: str) -> str:
+    """CUDA C without what the host's headers have in its place."""
+    assert text.startswith(CUDA_HEADER)
+    text = text.removeprefix(CUDA_HEADER)
+    text = re.sub(r"static __device__ inline void hal_mma_.*?\n}\n", "", text, flags=re.DOTALL)
+    text = re.sub(r'extern "C" __global__ __launch_bounds__\(\d+\)', "static", text)
+    return text.replace("__device__ ", "").replace("__shared__ ", "__local ")

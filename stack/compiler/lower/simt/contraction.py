@@ -1,4 +1,5 @@
-"""Reductions and scans: what a lane holds first, then lane by lane through the staging area."""
+"""Reductions and scans: what a lane holds first, then within a subgroup by shuffles where there are
+some, then lane by lane through the staging area."""
 
 from __future__ import annotations
 
@@ -49,8 +50,11 @@ def _named(scope: Scope, nest: Nest, n: Node, value: str) -> str:
 def _reduce_lanes(group: Group, scope: Scope, n: Node, name: str, layout: Layout) -> None:
     """Combine the parts of a result that several lanes have, a few at a time: in the last step
     every lane does so, for itself."""
-    along, lanes, out = layout[n["axis"]], group.mapping.lanes, scope.out
+    lanes, out = group.mapping.lanes, scope.out
     count = prod(registers(without(layout, n["axis"])))
+    along = _shuffled(group, scope, n, layout[n["axis"]], (name, count))
+    if along.lanes == 1:
+        return
     room = group.room(n.dtype, lanes * min(count, _BATCH))
     for first in range(0, count, _BATCH):
         if first:
@@ -64,6 +68,35 @@ def _reduce_lanes(group: Group, scope: Scope, n: Node, name: str, layout: Layout
         with out.block(f"{group.groups.unrolled}{loop}"):
             start = f"{row} * {lanes} + ({LANE} & {lanes - 1 & ~along.mask})"
             _gathered(scope, n, f"{room}[{start}]", left, along.every, held)
+
+
+def _shuffled(
+    group: Group, scope: Scope, n: Node, along: Spread, parts: tuple[str, int]
+) -> Spread:
+    """Combine what the lanes of a subgroup have; gives the lanes whose parts are left, of which
+    each subgroup has one along the axis. All lanes have the same bits: the lower lane's part is the
+    first operand on both where the order shows, which is in the sign of a least or largest zero."""
+    (name, count), out = parts, scope.out
+    kind, every = register(out.dialect, n.dtype), along.every
+    near = along.mask & (group.groups.subgroup - 1)
+    if not near:
+        return along
+    row = out.name("i")
+    ordered = n.dtype.is_float and n["kind"] in ("min", "max")
+    head = f"for (int {row} = 0; {row} < {count}; ++{row})"
+    with out.block(f"{group.groups.unrolled}{head}" if count > 1 else ""):
+        held = f"{name}[{row}]" if count > 1 else name
+        while every & near:
+            other = _variable(scope, n, group.groups.shuffle.format(kind, held, every))
+            pair = (held, other)
+            if ordered:
+                test = f"{LANE} & {every}"
+                first = _variable(scope, n, f"{test} ? {other} : {held}")
+                pair = (first, _variable(scope, n, f"{test} ? {held} : {other}"))
+            out.do(f"{held} = {combined(scope, n, *pair)};")
+            every *= 2
+    left = along.lanes * along.every // every
+    return Spread(left, 1, left, every if left > 1 else 1)
 
 
 def _fewer(group: Group, scope: Scope, n: Node, along: Spread, rows: tuple[str, str]) -> int:

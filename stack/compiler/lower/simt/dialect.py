@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hal.tile.ops import TRANSCENDENTAL
+from stack.compiler.text.c.cuda import CUDA
 from stack.compiler.text.c.dialect import Dialect
 from stack.compiler.text.c.opencl import OPENCL
 
@@ -22,6 +23,11 @@ class Groups:
     barrier: str
     global_barrier: str
     unrolled: str
+    subgroup: int = 1
+    """Neighbouring lanes that read each other's registers: a power of two."""
+    shuffle: str = ""
+    """Format of a type, a value and a number of bits: the value of the lane whose number differs in
+    these, within a subgroup."""
 
 
 OPENCL_GROUPS = Groups(
@@ -39,3 +45,15 @@ OPENCL_GROUPS = Groups(
     unrolled='_Pragma("unroll") ',
 )
 """OpenCL C 1.2: an instance is a work-group, a lane a work-item, scratch memory is local memory."""
+
+CUDA_GROUPS = Groups(
+    c=CUDA,
+    kernel='extern "C" __global__ __launch_bounds__({}) void',
+    lane="(int)threadIdx.x",
+    barrier="__syncthreads();",
+    global_barrier="__syncthreads();",
+    unrolled='_Pragma("unroll") ',
+    subgroup=32,
+    shuffle="({})__shfl_xor_sync(0xffffffffU, {}, {})",
+)
+"""CUDA C: an instance is a block, a lane a thread. Its barrier orders accesses to every memory."""

@@ -54,7 +54,8 @@ def _add(
     out, kind = scope.out, register(scope.out.dialect, n.dtype)
     k, names = out.name("k"), (out.name("x"), out.name("y"))
     with out.block():
-        out.do(out.dialect.fused)
+        if out.dialect.fused:
+            out.do(out.dialect.fused)
         with out.block(f"for (int {k} = 0; {k} < {n.srcs[0].shape[1]}; ++{k})"):
             for name, s, source in zip(names, layout, staged, strict=True):
                 out.do(f"{kind} {name}[{s.registers}];")
@@ -74,4 +75,6 @@ def _add(
 
 
 def _sum(scope: Scope, n: Node, a: str, b: str, c: str) -> str:
-    return f"{a} * {b} + {c}" if n.dtype.is_float else arith.fma(scope.out, n.dtype, a, b, c)
+    if scope.out.dialect.fused and n.dtype.is_float:
+        return f"{a} * {b} + {c}"
+    return arith.fma(scope.out, n.dtype, a, b, c)

@@ -9,7 +9,7 @@ from hal.core.values import KernelSource
 from hal.tile.kernel import Kernel
 from hal.tile.walk import accesses, statements
 from stack.compiler.lower.simt.contraction import reduce, scan
-from stack.compiler.lower.simt.dialect import OPENCL_GROUPS, Groups
+from stack.compiler.lower.simt.dialect import CUDA_GROUPS, OPENCL_GROUPS, Groups
 from stack.compiler.lower.simt.fence import Fence
 from stack.compiler.lower.simt.group import STAGE, Group
 from stack.compiler.lower.simt.mapping import group_size, map_kernel
@@ -24,6 +24,11 @@ from stack.compiler.text.primitive import computed_in
 def render_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     """The kernel as OpenCL C, program format opencl-c/1 with the option `lanes`."""
     return _render(kernel, OPENCL_GROUPS, group_size(kernel, info))
+
+
+def render_cuda(kernel: Kernel, info: DeviceInfo) -> KernelSource:
+    """The kernel as CUDA C, program format cuda-c/1 with the option `lanes`."""
+    return _render(kernel, CUDA_GROUPS, group_size(kernel, info))
 
 
 def _render(kernel: Kernel, groups: Groups, lanes: int) -> KernelSource:
@@ -50,4 +55,4 @@ def _stage(group: Group) -> list[str]:
     d = group.groups.c
     if not group.staged_nbytes:
         return []
-    return [f"{d.in_scratch} {d.words[8]} {STAGE}[{group.staged_nbytes}] {d.aligned};"]
+    return [f"{d.array} {d.words[8]} {STAGE}[{group.staged_nbytes}] {d.aligned};"]

@@ -123,7 +123,7 @@ def alloc(scope: Scope, s: Alloc) -> None:
     d, m = scope.out.dialect, s.memory
     scope.out.fixed_nbytes += max(m.size, 1) * m.dtype.nbytes
     scope.out.scratch.append(
-        f"{d.in_scratch} {register(d, m.dtype)} {memory.pointer(m)}[{max(m.size, 1)}] {d.aligned};"
+        f"{d.array} {register(d, m.dtype)} {memory.pointer(m)}[{max(m.size, 1)}] {d.aligned};"
     )
 
 

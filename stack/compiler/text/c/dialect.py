@@ -31,6 +31,8 @@ class Dialect:
     in_global: str = ""
     in_scratch: str = ""
     """Qualify pointers."""
+    array: str = ""
+    """Stands before a scratch array."""
     function: str = "static inline"
     """Stands before a function beside the kernel."""
     aligned: str = "__attribute__((aligned(64)))"
@@ -51,7 +53,7 @@ class Dialect:
     one operand and an exact result."""
     vector: str = "{}{}"
     """Format of a type and a width."""
-    vectors: str
+    vectors: str = ""
     """Template that defines HAL_LOAD_T(space, pointer) and HAL_STORE_T(space, pointer, value) for
     the vector type T of `width` elements of a `kind` of `nbytes`, which may lie anywhere in memory.
     """
@@ -60,7 +62,7 @@ class Dialect:
     of global memory past the caches."""
     streamed_end: str = ""
     """Defines HAL_STREAMED(), behind which others see what was put so."""
-    splat: str
+    splat: str = ""
     """Format of a vector type and a scalar: an operand that has the scalar in every element."""
     has: frozenset[str]
     """The functions that are called; others are written out, so that the device's compiler can make

@@ -73,6 +73,7 @@ OPENCL = Dialect(
     words=WORDS,
     in_global="__global",
     in_scratch="__local",
+    array="__local",
     program="(long)get_global_id({})",
     grid="(long)get_global_size({})",
     atomic=MappingProxyType({32: "atomic_{}", 64: "atom_{}"}),

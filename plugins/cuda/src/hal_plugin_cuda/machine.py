@@ -1,0 +1,372 @@
+"""An opened device: its context, its streams, its memory and what runs on it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from hal.core.description import DeviceInfo
+from hal.core.errors import Failure, FailureKind, InvalidCall, OperationFailed, PluginError, Scope
+from hal.core.values import Grid, KernelSource
+from hal.hosted.device import HostedDevice
+from hal.hosted.driven import DrivenMachine, DriverMemory
+from hal.hosted.machine import Part
+from hal.hosted.order import Order
+from hal.hosted.slab import Slab
+from hal.hosted.streams import RUNNING, After
+from hal_plugin_cuda.choice import Choice
+from hal_plugin_cuda.context import STAGE_NBYTES, Block, Context, Event, Mark, Stream
+from hal_plugin_cuda.describe import capability, describe
+from hal_plugin_cuda.driver import (
+    CONTEXT_GONE,
+    NOT_READY,
+    OUT_OF_MEMORY,
+    STICKY,
+    Driver,
+    DriverError,
+    driver,
+)
+from hal_plugin_cuda.programs import Bound, Loaded, Programs
+
+_QUEUED = RUNNING + 1
+_DEPTH = 900
+"""Operations of a stream with the driver: its queue has about 1024 places, and one more waits inside
+the driver's call, where nobody can end it."""
+_REGISTERED = 1
+"""`CU_MEMHOSTREGISTER_PORTABLE`."""
+_ORIGIN_NS = 2e9
+"""Times are float32 milliseconds from an origin, which is set anew when it lies so far back."""
+_HELD: list[object] = []
+"""What hanging kernels use, for as long as the process lives."""
+_started: set[int] = set()
+"""The processes, by id, that have started the driver: this one, or those before a fork."""
+
+
+def opened(choice: Choice, cache_dir: str) -> HostedDevice:
+    """Open the device. Raises PluginError when the driver does not let it, and in a process that was
+    forked from one in which it ran."""
+    if _started and os.getpid() not in _started:
+        raise PluginError(
+            f"{choice.name} cannot be opened in this forked process, as the CUDA driver does not "
+            "survive the fork of one that used it: start processes by "
+            "multiprocessing.get_context('spawn'), or open devices after the fork alone"
+        )
+    try:
+        found = driver()
+        _started.add(os.getpid())
+        device = found.made("int", "cuDeviceGet", choice.place.position)
+        info = describe(found, device, choice)
+        return HostedDevice(info, CudaMachine(info, found, device, cache_dir), Order())
+    except (OSError, DriverError) as error:
+        raise PluginError(f"{choice.name} cannot be opened: {error}") from error
+
+
+@dataclass(eq=False, slots=True)
+class _Joined:
+    """Launches as one graph of the driver; `nodes` are their bindings, each with its node, what the
+    node was made of, and the binding's version then."""
+
+    context: Context
+    graph: Any
+    executable: Any
+    nodes: list[tuple[Bound, Any, Any, int]]
+
+    def __del__(self) -> None:
+        self.context.end("cuGraphExecDestroy", self.executable)
+        self.context.end("cuGraphDestroy", self.graph)
+
+
+class CudaMachine(DrivenMachine):
+    """One context; a stream is a stream of it, and a mark is two events."""
+
+    meanings: Mapping[int, tuple[FailureKind, Scope]] = {
+        -OUT_OF_MEMORY: (FailureKind.OUT_OF_MEMORY, Scope.OPERATION),
+        **dict.fromkeys((-n for n in STICKY), (FailureKind.DEVICE_LOST, Scope.DEVICE)),
+    }
+
+    def __init__(self, info: DeviceInfo, driver: Driver, device: int, cache_dir: str) -> None:
+        self._driver, self._device, self._library = driver, device, driver.library
+        self._null = driver.ffi.NULL
+        self._context = Context(driver, device)
+        self._programs = Programs(driver, capability(driver, device), cache_dir)
+        self._call = driver.callback(self._run_job)
+        self._origin: tuple[Event, float] | None = None
+        super().__init__(info.name, info.limits.progress_s, None)
+
+    def renew(self) -> None:
+        """A context that knew a fault, or in which something hangs, is no use any more."""
+        self._context.lose(hangs=False)
+        self._context, self._origin = Context(self._driver, self._device), None
+        self.own = self.open_stream()
+        self._clock_ns = max(self._difference_ns() for _ in range(8))
+
+    def abandon(self, held: Sequence[Any]) -> None:
+        """The context stays with what hangs in it: to end it would wait for that."""
+        _HELD.extend((*held, self.own, self._context))
+        self._context.lose(hangs=True)
+
+    def close(self) -> None:
+        self._context.close()
+
+    # memory
+
+    def reserve(self, nbytes: int) -> DriverMemory:
+        try:
+            with self._context:
+                address = self._driver.made("CUdeviceptr", "cuMemAlloc_v2", max(nbytes, 1))
+        except DriverError as error:
+            if error.number == OUT_OF_MEMORY:
+                raise MemoryError(str(error)) from error
+            raise
+        return _memory(Block(self._context, address, "cuMemFree_v2", address))
+
+    def over(self, slab: Slab) -> DriverMemory:
+        raise InvalidCall("this device's memory is its own")
+
+    def adopt(self, memory: memoryview) -> DriverMemory:
+        """Pinned where it lies, so that the device reaches it by its own address."""
+        ffi = self._driver.ffi
+        try:
+            held = ffi.from_buffer(memory, require_writable=not memory.readonly)
+        except (BufferError, ValueError) as error:
+            raise InvalidCall(f"the device cannot use this memory of the host: {error}") from error
+        if not memory.nbytes:
+            return self.reserve(0)
+        try:
+            with self._context:
+                self._driver.call("cuMemHostRegister_v2", held, memory.nbytes, _REGISTERED)
+                address = self._driver.made("CUdeviceptr", "cuMemHostGetDevicePointer_v2", held, 0)
+        except DriverError as error:
+            raise InvalidCall(f"the device cannot use this memory of the host: {error}") from error
+        return _memory(Block(self._context, address, "cuMemHostUnregister", held, held))
+
+    # programs
+
+    def compile(self, source: KernelSource) -> Loaded:
+        return self._programs.load(source, self._context)
+
+    def unload(self, program: Loaded) -> None:
+        program.unload()
+
+    def bound(self, program: Loaded) -> Bound:
+        return Bound(program)
+
+    # streams
+
+    def open_stream(self) -> Stream:
+        return Stream(self._context)
+
+    def launch(self, bound: Bound, grid: Grid, stream: Stream, after: After) -> Mark:
+        if 0 in grid:
+            return self.nothing(stream, after)
+        with self._context:
+            begin = self._begun(stream, after)
+            number = self._library.cuLaunchKernel(
+                bound.function, *grid, bound.lanes, 1, 1, 0, stream.native, bound.cells, self._null
+            )
+            if number:
+                raise self._refused(f"launch {bound.loaded.entry}", number)
+            return self._ended(stream, begin)
+
+    def copy(
+        self,
+        dst: Part | memoryview,
+        src: Part | memoryview,
+        nbytes: int,
+        stream: Stream,
+        after: After,
+    ) -> Mark:
+        kept: list[object] = []
+        with self._context, self._translated("copy"):
+            begin = self._begun(stream, after)
+            if isinstance(dst, Part) and isinstance(src, Part):
+                self._move(_address(dst), _address(src), nbytes, stream)
+            elif isinstance(dst, Part) and isinstance(src, memoryview):
+                self._through(_address(dst), src[:nbytes], stream, kept, into=True)
+            elif isinstance(src, Part) and isinstance(dst, memoryview):
+                self._through(_address(src), dst[:nbytes], stream, kept, into=False)
+            return self._ended(stream, begin, kept)
+
+    def fill(self, dst: Part, pattern: bytes, nbytes: int, stream: Stream, after: After) -> Mark:
+        kept: list[object] = []
+        unit = pattern[:1] if len({*pattern}) == 1 else pattern
+        address = _address(dst)
+        with self._context, self._translated("fill"):
+            begin = self._begun(stream, after)
+            if len(unit) in (1, 2, 4) and address % len(unit) == 0:
+                value, count = int.from_bytes(unit, "little"), nbytes // len(unit)
+                name = f"cuMemsetD{8 * len(unit)}Async"
+                if count:
+                    self._driver.call(name, address, value, count, stream.native)
+            elif nbytes:
+                self._through(address, memoryview(unit), stream, kept, into=True)
+                done = len(unit)
+                while done < nbytes:  # what is filled fills as much again
+                    self._move(address + done, address, min(done, nbytes - done), stream)
+                    done *= 2
+            return self._ended(stream, begin, kept)
+
+    def nothing(self, stream: Stream, after: After) -> Mark:
+        with self._context, self._translated("marker"):
+            return self._ended(stream, self._begun(stream, after))
+
+    def _begun(self, stream: Stream, after: After) -> Event:
+        """The event behind which an operation runs: the stream's last one, or one of its own behind
+        other streams' marks."""
+        if len(stream.waiting) >= _DEPTH:
+            self._make_room(stream)
+        if not after and stream.last is not None:
+            return stream.last
+        for mark in after or ():
+            self._driver.call("cuStreamWaitEvent", stream.native, mark.end.native, 0)
+        event = Event(self._context)
+        self._driver.call("cuEventRecord", event.native, stream.native)
+        return event
+
+    def _ended(self, stream: Stream, begin: Event, kept: object = None) -> Mark:
+        event = Event(self._context)
+        number = self._library.cuEventRecord(event.native, stream.native)
+        if number:
+            raise self._refused("marker", number)
+        stream.last = event
+        stream.waiting.append(event)
+        return Mark(begin, event, kept)
+
+    def _make_room(self, stream: Stream) -> None:
+        """Wait until the driver can take more without waiting itself. Raises OperationFailed where
+        that takes longer than an operation may."""
+        ends = time.monotonic() + self._progress_s
+        while True:
+            waiting = stream.waiting
+            while waiting and self._library.cuEventQuery(waiting[0].native) != NOT_READY:
+                waiting.popleft()
+            if len(waiting) < _DEPTH:
+                return
+            if time.monotonic() > ends:
+                self.abandon([stream])
+                text = f"{_DEPTH} operations wait, and none ended in {self._progress_s:g} s"
+                raise OperationFailed(
+                    Failure(FailureKind.HANG, Scope.DEVICE, self.name, "launch", text)
+                )
+            time.sleep(50e-6)
+
+    def _move(self, dst: int, src: int, nbytes: int, stream: Stream) -> None:
+        if nbytes:
+            self._driver.call("cuMemcpyAsync", dst, src, nbytes, stream.native)
+
+    def _through(
+        self, address: int, host: memoryview, stream: Stream, kept: list[object], *, into: bool
+    ) -> None:
+        """Copy between the device and memory of the host, through pinned memory: the driver would
+        wait for the stream before it touches any other. Its thread moves the bytes on the host when
+        the stream comes to that."""
+        ffi, stage = self._driver.ffi, stream.stage()
+        fixed = int(ffi.cast("uintptr_t", stage))
+        data = ffi.from_buffer("char[]", host, require_writable=not into)
+        for start in range(0, host.nbytes, STAGE_NBYTES):
+            count = min(STAGE_NBYTES, host.nbytes - start)
+            ends = (stage, data + start) if into else (data + start, stage)
+            handle = ffi.new_handle(_moving(ffi, *ends, count))
+            kept.append((handle, host, data))
+            if not into:
+                self._move(fixed, address + start, count, stream)
+            self._driver.call("cuLaunchHostFunc", stream.native, self._call, handle)
+            if into:
+                self._move(address + start, fixed, count, stream)
+
+    def _run_job(self, handle: Any) -> None:
+        self._driver.ffi.from_handle(handle)()
+
+    # graphs
+
+    def joined(self, launches: Sequence[tuple[Bound, Grid]]) -> _Joined | None:
+        ffi, made = self._driver.ffi, self._driver.made
+        with self._context, self._translated("record"):
+            graph, nodes = made("CUgraph", "cuGraphCreate", 0), []
+            before: Any = (ffi.NULL, 0)
+            for bound, grid in launches:
+                if 0 in grid:
+                    continue
+                facts = ffi.new("CUDA_KERNEL_NODE_PARAMS *")
+                facts.func, facts.params = bound.function, bound.cells
+                facts.gx, facts.gy, facts.gz = grid
+                facts.bx, facts.by, facts.bz = bound.lanes, 1, 1
+                node = made("CUgraphNode", "cuGraphAddKernelNode_v2", graph, *before, facts)
+                nodes.append((bound, node, facts, bound.version))
+                before = (ffi.new("CUgraphNode *", node), 1)
+            executable = made("CUgraphExec", "cuGraphInstantiateWithFlags", graph, 0)
+        return _Joined(self._context, graph, executable, nodes)
+
+    def launch_joined(self, joined: _Joined, stream: Stream, after: After) -> Mark:
+        with self._context, self._translated("replay"):
+            begin = self._begun(stream, after)
+            for i, (bound, node, facts, version) in enumerate(joined.nodes):
+                if bound.version != version:
+                    self._driver.call(
+                        "cuGraphExecKernelNodeSetParams_v2", joined.executable, node, facts
+                    )
+                    joined.nodes[i] = (bound, node, facts, bound.version)
+            self._driver.call("cuGraphLaunch", joined.executable, stream.native)
+            return self._ended(stream, begin, joined)
+
+    # states and times
+
+    def state(self, mark: Mark) -> int:
+        if mark.number <= 0:
+            return mark.number
+        if not mark.end.context.lives:
+            mark.number, mark.kept = -CONTEXT_GONE, None
+            return mark.number
+        query = self._library.cuEventQuery
+        with mark.end.context:
+            number = query(mark.end.native)
+            if number == NOT_READY:
+                return _QUEUED if query(mark.begin.native) == NOT_READY else RUNNING
+        mark.number, mark.kept = -number, None
+        return mark.number
+
+    def failure(self, operation: str, state: int) -> Failure:
+        return self.failed(operation, state, self._driver.words(-state))
+
+    def clock_ns(self, mark: Mark) -> tuple[int, int, int]:
+        with self._context:
+            begin, end = (self._since_origin_ns(e) for e in (mark.begin, mark.end))
+        return begin, begin, end
+
+    def _since_origin_ns(self, event: Event) -> int:
+        """The time of an event from the first one that was asked for."""
+        if self._origin is None:
+            self._origin = (event, 0.0)
+        origin, base_ns = self._origin
+        since_ns = 1e6 * self._driver.made(
+            "float", "cuEventElapsedTime", origin.native, event.native
+        )
+        if since_ns > _ORIGIN_NS:
+            self._origin = (event, base_ns + since_ns)
+        return int(base_ns + since_ns)
+
+    @contextmanager
+    def _translated(self, operation: str) -> Iterator[None]:
+        try:
+            yield
+        except DriverError as error:
+            raise self._refused(operation, error.number) from error
+
+    def _refused(self, operation: str, number: int) -> OperationFailed:
+        return OperationFailed(self.failure(operation, -number))
+
+
+def _memory(block: Block) -> DriverMemory:
+    return DriverMemory(block, block.address.to_bytes(8, "little"))
+
+
+def _address(part: Part) -> int:
+    return int(part.memory.native.address + part.offset)
+
+
+def _moving(ffi: Any, dst: Any, src: Any, nbytes: int) -> Callable[[], None]:
+    return lambda: ffi.memmove(dst, src, nbytes)

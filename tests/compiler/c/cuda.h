@@ -1,0 +1,51 @@
+/* CUDA C as C of the host, on top of host.h: threads of a block are its fibers. */
+typedef signed char schar;
+#define HAL_PROGRAM_0 group_id[0]
+#define HAL_PROGRAM_1 group_id[1]
+#define HAL_PROGRAM_2 group_id[2]
+#define HAL_GRID_0 group_count[0]
+#define HAL_GRID_1 group_count[1]
+#define HAL_GRID_2 group_count[2]
+struct coordinate { int x; };
+#define threadIdx (*(struct coordinate *)&current)
+#define __syncthreads() barrier(0)
+
+/* Every thread of a warp says its value, and reads another's when all have. */
+static char said[MOST_LANES][8];
+#define __shfl_xor_sync(members, value, bits) ({ \
+    __typeof__(value) own = (value), other; \
+    memcpy(said[current], &own, sizeof own); \
+    barrier(0); \
+    memcpy(&other, said[current ^ (bits)], sizeof other); \
+    barrier(0); \
+    other; })
+
+/* Fragments as the PTX ISA lays them out for m16n8k16 (sections "Matrix Fragments for mma.m16n8k16
+   with floating point type"): thread t of a warp has g = t / 4 and c = t % 4. */
+static uint fragments[MOST_LANES][6];
+static float wide_bf16(uint bits) { return as_float(bits << 16); }
+static float wide_f16(uint bits) {
+    _Float16 x;
+    ushort low = bits;
+    memcpy(&x, &low, sizeof x);
+    return x;
+}
+#define HAL_MMA(name) \
+    static void hal_mma_##name(float *d, const uint *a, const uint *b) { \
+        memcpy(fragments[current], a, 16); \
+        memcpy(fragments[current] + 4, b, 8); \
+        barrier(0); \
+        int warp = current / 32 * 32, g = current % 32 / 4, c = current % 4; \
+        for (int i = 0; i < 4; i++) { \
+            int row = g + 8 * (i / 2), column = 2 * c + i % 2; \
+            for (int k = 0; k < 16; k++) { \
+                uint left = fragments[warp + row % 8 * 4 + k % 8 / 2][row / 8 + 2 * (k / 8)]; \
+                uint right = fragments[warp + column * 4 + k % 8 / 2][4 + k / 8]; \
+                d[i] += wide_##name(k % 2 ? left >> 16 : left & 0xffff) * \
+                        wide_##name(k % 2 ? right >> 16 : right & 0xffff); \
+            } \
+        } \
+        barrier(0); \
+    }
+HAL_MMA(bf16)
+HAL_MMA(f16)
