@@ -10,7 +10,7 @@ FUZZ_FRAMES ?= 10000000
 FUZZ_SEED ?= 1
 NATIVE := $(wildcard *.py stack/comm/engine/native/* plugins/*/*.py plugins/*/src/*/native/*)
 
-.PHONY: setup train test lint mutants bench sanitize clean fuzz models site wheels changelog
+.PHONY: setup train test lint mutants bench sanitize clean cuda-text fuzz models site wheels changelog
 
 setup: $(VENV)/base.stamp
 
@@ -48,6 +48,11 @@ sanitize: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.sanitizers.run address plugins/sunway_emu/tests
 	$(BIN)/python -m tests.sanitizers.run thread plugins/cpu/tests -k "not apart and not leaks_nothing and not contract_is_kept"
 	$(BIN)/python -m tests.sanitizers.run thread tests/comm/engine
+
+# Every kernel by NVRTC for three chips, without a GPU: the compiler is 90 MB, so no other target has it.
+cuda-text: $(VENV)/dev.stamp
+	$(INSTALL) 'nvidia-cuda-nvrtc-cu12>=12.8'
+	PYTHONPATH=plugins/cuda/src $(BIN)/python -m tests.cuda.report docs/cuda-kernels.md
 
 # The pages of docs/ and the API from docstrings, in build/site.
 site: $(VENV)/base.stamp

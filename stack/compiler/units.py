@@ -13,6 +13,10 @@ PAYS = 1.25
 operands are converted and multiplied in that type, at no cost of denormals."""
 
 
+SUBGROUP = 32
+"""The lanes that run a unit of groups together."""
+
+
 def units(info: DeviceInfo) -> tuple[MatrixUnit, ...]:
     """The units that work on vector registers, can be called, and pay by their rate or have none
     that is known. Their rates, which vary from one measurement to the next, are left out."""
@@ -45,3 +49,24 @@ def unit_of_dot(n: Node, lanes: int, info: DeviceInfo) -> MatrixUnit | None:
         if fits and (u.inputs, u.right_inputs, u.accumulate) == types:
             return u
     return None
+
+
+def unit_of_groups(
+    left: DType, right: DType, accumulate: DType, info: DeviceInfo
+) -> MatrixUnit | None:
+    """The unit that a subgroup of lanes runs together on operands of these types; None where there
+    is none or multiply-adds are as fast."""
+    types = left, right, accumulate
+    for u in info.matrix_units:
+        if u.m > 1 and u.call and (u.inputs, u.right_inputs, u.accumulate) == types:
+            return u if _pays(u, info) else None
+    return None
+
+
+def unit_of_group_dot(n: Node, info: DeviceInfo) -> MatrixUnit | None:
+    """The unit of groups that computes a `dot`: one by whose shape the tiles divide."""
+    a, b, _ = n.srcs
+    u = unit_of_groups(a.dtype, b.dtype, n.dtype, info)
+    if u is None or n.shape[0] % u.m or n.shape[1] % u.n or a.shape[1] % u.k:
+        return None
+    return u

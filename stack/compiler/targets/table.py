@@ -18,6 +18,7 @@ from stack.compiler.templates.mesh_attention import emit_attention
 from stack.compiler.templates.mesh_matmul import mesh_matmul
 from stack.compiler.templates.schedule import LoopSizes, LoopStyle
 from stack.compiler.text import c, llvm, tile
+from stack.compiler.units import unit_of, unit_of_groups
 
 
 def _vector_lanes(info: DeviceInfo, nbytes: int) -> int:
@@ -36,9 +37,11 @@ def _has_dma(info: DeviceInfo) -> bool:
 
 
 _PACKED = ProductTemplate(matmul, Search(Blocks, matmul_costs.rules_cost, matmul_costs.costs))
-_FOR_UNITS = replace(_PACKED, for_units=True)
+_FOR_UNITS = replace(_PACKED, unit=unit_of)
 _BY_GROUPS = ProductTemplate(
-    group_matmul, Search(Block, group_matmul_costs.rules_cost, group_matmul_costs.costs)
+    group_matmul,
+    Search(Block, group_matmul_costs.rules_cost, group_matmul_costs.costs),
+    unit_of_groups,
 )
 _BY_TRANSFERS = LoopStyle(
     _vector_lanes, LoopSizes(rows_on_grid=1 << 20, chunk=1 << 10), transfers=True

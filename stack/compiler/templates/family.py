@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic
 
-from hal.core.description import DeviceInfo
+from hal.core.description import DeviceInfo, MatrixUnit
+from hal.core.dtypes import DType
 from hal.core.values import Grid
 from hal.tile.build import Builder
 from stack.compiler.graph.attention import Attention
@@ -37,8 +38,8 @@ class ProductTemplate(Generic[S]):
     empty."""
     search: Search[S] | None = None
     """None where the rules alone decide."""
-    for_units: bool = False
-    """Whether it packs operands as matrix units take them that work on vector registers."""
+    unit: Callable[[DType, DType, DType, DeviceInfo], MatrixUnit | None] | None = None
+    """The matrix unit for operands and sums of these types; None: it uses none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.values import Grid
-from hal.tile.build import Builder, cast, const, dot, index, mul, program_id
+from hal.tile.build import Builder, const, dot, index, mul, program_id
 from hal.tile.node import Node
 from stack.compiler.templates.blocking import MatmulShape, ceil_div
 from stack.compiler.templates.edges import left_of
-from stack.compiler.templates.product import Product, divided
+from stack.compiler.templates.product import Product, divided, kept
 
 LANE_SUMS = 64
 """Sums that a lane can keep in registers beside what it multiplies."""
@@ -44,7 +44,7 @@ class Block:
 def choose_block(shape: MatmulShape, info: DeviceInfo) -> Block:
     """The block with the least estimated time whose sums fit into registers and whose operands fit
     into scratch memory; sizes are powers of two."""
-    depth = min(DEPTH, _power(max(1, shape.k)))
+    depth = min(DEPTH * shape.together, _power(max(1, shape.k)))
     smallest = Block(min(shape.m, 16), min(shape.n, 16), depth)
     fitting = list(fitting_blocks(shape, info, depth))
     return min(fitting or [smallest], key=lambda b: estimated_time(shape, info, b))
@@ -75,8 +75,10 @@ def _fits(shape: MatmulShape, info: DeviceInfo, b: Block) -> bool:
     """Whether scratch memory holds the operands of a step, and afterwards the sums, which go
     through it if they are stored by columns."""
     space = info.space(SpaceKind.SCRATCHPAD)
-    operands = (b.rows + b.columns + 2 * PADDING) * b.depth
-    most = max(operands, b.rows * b.columns) * shape.accumulate.nbytes
+    operands = (b.rows + b.columns + 2 * PADDING) * b.depth * shape.accumulate.nbytes
+    if shape.together > 1:  # for a matrix unit, with the summed axis inside
+        operands = (b.rows + b.columns) * (b.depth + 2 * PADDING) * shape.packed.nbytes
+    most = max(operands, b.rows * b.columns * shape.accumulate.nbytes)
     return most <= (space.nbytes if space else 0)
 
 
@@ -106,8 +108,7 @@ def group_matmul(b: Builder, p: Product, info: DeviceInfo, block: Block | None =
         depth = left_of(shape.k, k0, t.depth)
         left = p.load_a(b, batch, m0, k0, (t.rows, t.depth), (rows, depth))
         right = p.load_b(b, batch, k0, n0, (t.depth, t.columns), (depth, columns))
-        a, c = (cast(x, shape.accumulate) for x in (left, right))
-        return (dot(a, c, sums),)
+        return (dot(kept(left, shape.packed), kept(right, shape.packed), sums),)
 
     zeros = const(0, shape.accumulate, (t.rows, t.columns))
     (sums,) = b.loop(index(0), shape.k, t.depth, step, (zeros,))

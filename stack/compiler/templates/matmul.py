@@ -23,14 +23,12 @@ from dataclasses import dataclass
 from math import gcd
 
 from hal.core.description import DeviceInfo
-from hal.core.dtypes import DType
 from hal.core.values import Grid
 from hal.tile.build import (
     Builder,
     Operand,
     add,
     binary,
-    cast,
     const,
     dot,
     index,
@@ -55,7 +53,7 @@ from stack.compiler.templates.edges import (
     round_up_to,
     whole_or_by_rows,
 )
-from stack.compiler.templates.product import Product, divided
+from stack.compiler.templates.product import Product, divided, kept
 
 
 def matmul(b: Builder, p: Product, info: DeviceInfo, blocks: Blocks | None = None) -> Grid:
@@ -180,7 +178,7 @@ class _Template:
             limits = left_of(s.k, k, t.kt), left_of(s.n, n, t.nr)
             loaded = self.p.load_b(b, block.batch, k, n, (1, width), limits)
             offset = add(add(mul(j, t.kc), self._row_of(kk, t.nr)), mul(x, s.together))
-            b.store(panels, offset, _kept(loaded, s.packed), (t.nr, s.together))
+            b.store(panels, offset, kept(loaded, s.packed), (t.nr, s.together))
 
         def row(kk: Node, j: Node) -> None:
             if width == t.nr:
@@ -198,7 +196,7 @@ class _Template:
 
             def pack(row: Node, shape: tuple[int, int], limits: Limits) -> None:
                 loaded = self.p.load_b(b, block.batch, add(k, row), n, shape, limits)
-                stored = _by_groups(_kept(loaded, s.packed), s.together)
+                stored = _by_groups(kept(loaded, s.packed), s.together)
                 b.store(panels, add(offset, mul(row, t.nr)), stored, (t.nr * s.together, 1))
 
             limits = left_of(s.k, k, t.kt), left_of(s.n, n, t.nr)
@@ -215,13 +213,13 @@ class _Template:
             m, k = add(add(add(block.m0, i0), i), r), add(k0, kk)
             limits = left_of(s.m, m, t.mr), left_of(s.k, k, t.kt)
             loaded = self.p.load_a(b, block.batch, m, k, (1, t.kt), limits)
-            self._store_a(panels, mul(i, t.kc), r, kk, _kept(loaded, s.packed))
+            self._store_a(panels, mul(i, t.kc), r, kk, kept(loaded, s.packed))
 
         def column(kk: Node, i: Node) -> None:
             m, k = add(add(block.m0, i0), i), add(k0, kk)
             limits = left_of(s.m, m, t.mr), left_of(s.k, k, t.kt)
             loaded = self.p.load_a(b, block.batch, m, k, (t.mr, 1), limits)
-            self._store_a(panels, mul(i, t.kc), index(0), kk, _kept(loaded, s.packed))
+            self._store_a(panels, mul(i, t.kc), index(0), kk, kept(loaded, s.packed))
 
         def rows_of(i: Node) -> None:
             b.loop(0, t.mr, 1, lambda r: b.loop(0, depth, t.kt, lambda kk: row(i, r, kk)))
@@ -238,7 +236,7 @@ class _Template:
 
             def pack(row: Node, shape: tuple[int, int], limits: Limits) -> None:
                 loaded = self.p.load_a(b, block.batch, add(m, row), k, shape, limits)
-                self._store_a(panels, mul(i, t.kc), row, kk, _kept(loaded, s.packed))
+                self._store_a(panels, mul(i, t.kc), row, kk, kept(loaded, s.packed))
 
             limits = left_of(s.m, m, t.mr), left_of(s.k, k, t.kt)
             whole_or_by_rows(b, (t.mr, t.kt), limits, pack)
@@ -365,13 +363,6 @@ class _Template:
                 self.p.epilogue(b, one, block.batch, add(m, r), n, (None, columns))
 
             b.loop(0, t.mr if rows is None else binary("min", rows, t.mr), 1, row)
-
-
-def _kept(tile: Node, dtype: DType) -> Node:
-    """The tile in the type of packed operands: what was read in it and widened, as it was read."""
-    if tile.op == "cast" and tile.srcs[0].dtype is dtype:
-        return tile.srcs[0]
-    return cast(tile, dtype)
 
 
 def _by_groups(tile: Node, group: int) -> Node:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hal.core.dtypes import DType
-from hal.tile.build import Builder, binary, index
+from hal.tile.build import Builder, binary, cast, index
 from hal.tile.kernel import Memory
 from hal.tile.node import Node
 from hal.tile.size import is_one
@@ -74,6 +74,13 @@ class Product:
     """How tiles of A come where they are no blocks of its memory."""
     pieces_b: ByPieces | None = None
     """How tiles of B do."""
+
+
+def kept(tile: Node, dtype: DType) -> Node:
+    """The tile in the type of packed operands: what was read in it and widened, as it was read."""
+    if tile.op == "cast" and tile.srcs[0].dtype is dtype:
+        return tile.srcs[0]
+    return cast(tile, dtype)
 
 
 def divided(i: Node, n: int) -> tuple[Node, Node]:

@@ -25,7 +25,6 @@ from stack.compiler.templates.pieces import Pieces
 from stack.compiler.templates.product import Elements, LoadTile, Product
 from stack.compiler.templates.schedule import Choices
 from stack.compiler.templates.tiles import Tiles, is_even
-from stack.compiler.units import unit_of
 
 
 def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) -> MatmulShape:
@@ -36,7 +35,7 @@ def shape_of(ops: Operands, info: DeviceInfo, template: ProductTemplate[Any]) ->
     k_run = k.size if not along_m and _is_uneven(ops.a, ops.k) else 0
     left, right = (x.dtype for x in ops.product.srcs)
     total = compute_dtype(ops.product.dtype)
-    unit = unit_of(left, right, total, info) if template.for_units else None
+    unit = template.unit(left, right, total, info) if template.unit else None
     if unit is not None and not divides(unit.together, k_run):
         unit = None
     return MatmulShape(

@@ -31,7 +31,8 @@ static float wide_f16(uint bits) {
     return x;
 }
 #define HAL_MMA(name) \
-    static void hal_mma_##name(float *d, const uint *a, const uint *b) { \
+    static void hal_mma_##name(float *low, float *high, const uint *a, const uint *b) { \
+        float *sums[4] = {low, low + 1, high, high + 1}; \
         memcpy(fragments[current], a, 16); \
         memcpy(fragments[current] + 4, b, 8); \
         barrier(0); \
@@ -41,7 +42,7 @@ static float wide_f16(uint bits) {
             for (int k = 0; k < 16; k++) { \
                 uint left = fragments[warp + row % 8 * 4 + k % 8 / 2][row / 8 + 2 * (k / 8)]; \
                 uint right = fragments[warp + column * 4 + k % 8 / 2][4 + k / 8]; \
-                d[i] += wide_##name(k % 2 ? left >> 16 : left & 0xffff) * \
+                *sums[i] += wide_##name(k % 2 ? left >> 16 : left & 0xffff) * \
                         wide_##name(k % 2 ? right >> 16 : right & 0xffff); \
             } \
         } \

@@ -1,5 +1,5 @@
-"""Runs OpenCL C and CUDA C text as C, compiled by the host's compiler: many kernels in the time that a driver
-takes for one. Work-items of a group take turns between barriers, forward or backward."""
+"""Runs OpenCL C and CUDA C text as C, compiled by the host's compiler: many kernels in the time
+that a driver takes for one. Work-items of a group take turns between barriers, forward or backward."""
 
 from __future__ import annotations
 
@@ -44,7 +44,12 @@ class Kernels:
 
 def compiled(sources: Sequence[KernelSource], folder: Path) -> Kernels:
     """Compile sources, whose parameters are buffers."""
-    parts = [HEADER.read_text(), _VECTORS, CUDA.read_text(), *map(_renamed, range(len(sources)), sources)]
+    parts = [
+        HEADER.read_text(),
+        _VECTORS,
+        CUDA.read_text(),
+        *map(_renamed, range(len(sources)), sources),
+    ]
     cases = "".join(
         f"case {i}: return run_groups(run_{i}, given, grid, lanes, backward);\n"
         for i in range(len(sources))
@@ -86,5 +91,5 @@ def _plain(text: str) -> str:
     assert text.startswith(CUDA_HEADER)
     text = text.removeprefix(CUDA_HEADER)
     text = re.sub(r"static __device__ inline void hal_mma_.*?\n}\n", "", text, flags=re.DOTALL)
-    text = re.sub(r'extern "C" __global__ __launch_bounds__\(\d+\)', "static", text)
+    text = re.sub(r'extern "C" __global__ __launch_bounds__\(\d+, \d+\)', "static", text)
     return text.replace("__device__ ", "").replace("__shared__ ", "__local ")

@@ -105,7 +105,7 @@ class Stream:
         self._stage: Any = None
 
     def stage(self) -> Any:
-        """Pinned memory of `STAGE_NBYTES`, which operations of this stream use one after another."""
+        """Pinned memory of `STAGE_NBYTES`, which operations of this stream use one by one."""
         if self._stage is None:
             made = self.context.driver.made
             self._stage = made("void *", "cuMemHostAlloc", STAGE_NBYTES, _PORTABLE)

@@ -66,9 +66,9 @@ _RATES: Mapping[int, _Rates] = {
     100: _Rates(128, 64, 1024),
     120: _Rates(128, 2, 256),
 }
-"""By compute capability: the throughput table of the CUDA C++ Programming Guide; matrix units by the
-architectures' white papers. From 9.0 on larger instructions reach more than `mma.sync`, which is
-what counts here."""
+"""By compute capability: the throughput table of the CUDA C++ Programming Guide; matrix units by
+the architectures' white papers. From 9.0 on larger instructions reach more than `mma.sync`, which
+is what counts here."""
 
 _MMA = {DType.BF16: "bf16", DType.F16: "f16"}
 

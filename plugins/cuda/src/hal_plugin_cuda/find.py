@@ -21,7 +21,7 @@ def summary(driver: Driver, device: int) -> str:
     """The device in a line."""
     name = driver.ffi.new("char[256]")
     driver.call("cuDeviceGetName", name, 256, device)
-    return driver.ffi.string(name).decode()
+    return str(driver.ffi.string(name).decode())
 
 
 if __name__ == "__main__":

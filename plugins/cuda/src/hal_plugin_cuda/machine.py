@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from hal.core.description import DeviceInfo
 from hal.core.errors import Failure, FailureKind, InvalidCall, OperationFailed, PluginError, Scope
@@ -34,8 +34,8 @@ from hal_plugin_cuda.programs import Bound, Loaded, Programs
 
 _QUEUED = RUNNING + 1
 _DEPTH = 900
-"""Operations of a stream with the driver: its queue has about 1024 places, and one more waits inside
-the driver's call, where nobody can end it."""
+"""Operations of a stream with the driver: its queue has about 1024 places, and one more waits
+inside the driver's call, where nobody can end it."""
 _REGISTERED = 1
 """`CU_MEMHOSTREGISTER_PORTABLE`."""
 _ORIGIN_NS = 2e9
@@ -47,8 +47,8 @@ _started: set[int] = set()
 
 
 def opened(choice: Choice, cache_dir: str) -> HostedDevice:
-    """Open the device. Raises PluginError when the driver does not let it, and in a process that was
-    forked from one in which it ran."""
+    """Open the device. Raises PluginError when the driver does not let it, and in a process that
+    was forked from one in which it ran."""
     if _started and os.getpid() not in _started:
         raise PluginError(
             f"{choice.name} cannot be opened in this forked process, as the CUDA driver does not "
@@ -83,7 +83,7 @@ class _Joined:
 class CudaMachine(DrivenMachine):
     """One context; a stream is a stream of it, and a mark is two events."""
 
-    meanings: Mapping[int, tuple[FailureKind, Scope]] = {
+    meanings: ClassVar[Mapping[int, tuple[FailureKind, Scope]]] = {
         -OUT_OF_MEMORY: (FailureKind.OUT_OF_MEMORY, Scope.OPERATION),
         **dict.fromkeys((-n for n in STICKY), (FailureKind.DEVICE_LOST, Scope.DEVICE)),
     }

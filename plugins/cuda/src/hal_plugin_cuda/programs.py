@@ -40,7 +40,7 @@ def chip(cc: int, known: tuple[int, ...]) -> int:
     fitting = [arch for arch in known if arch // 10 == cc // 10 and arch <= cc]
     if not fitting:
         raise CompileError(
-            f"the installed NVRTC compiles for {', '.join(map(str, known))}, and this chip is {cc}; "
+            f"NVRTC as installed compiles for {', '.join(map(str, known))}; this chip is {cc}; "
             "install a newer one: `pip install --upgrade hal-plugin-cuda[nvrtc]`"
         )
     return max(fitting)

@@ -70,9 +70,7 @@ def _reduce_lanes(group: Group, scope: Scope, n: Node, name: str, layout: Layout
             _gathered(scope, n, f"{room}[{start}]", left, along.every, held)
 
 
-def _shuffled(
-    group: Group, scope: Scope, n: Node, along: Spread, parts: tuple[str, int]
-) -> Spread:
+def _shuffled(group: Group, scope: Scope, n: Node, along: Spread, parts: tuple[str, int]) -> Spread:
     """Combine what the lanes of a subgroup have; gives the lanes whose parts are left, of which
     each subgroup has one along the axis. All lanes have the same bits: the lower lane's part is the
     first operand on both where the order shows, which is in the sign of a least or largest zero."""

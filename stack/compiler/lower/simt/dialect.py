@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from hal.tile.ops import TRANSCENDENTAL
 from stack.compiler.text.c.cuda import CUDA
@@ -12,10 +14,11 @@ from stack.compiler.text.c.opencl import OPENCL
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """`c` is the language for instances that are groups. `kernel` is a format of the lanes and
-    stands before an entry point, `lane` is the lane's number as an int. `barrier` orders accesses
-    to scratch memory, `global_barrier` those to global memory too. `unrolled` stands before a loop
-    that is to be written out, so that what it indexes can lie in registers."""
+    """`c` is the language for instances that are groups. `kernel` is a format of the lanes and of
+    the groups that a unit has room for at least, and stands before an entry point; `lane` is the
+    lane's number as an int. `barrier` orders accesses to scratch memory, `global_barrier` those to
+    global memory too. `unrolled` stands before a loop that is to be written out, so that what it
+    indexes can lie in registers."""
 
     c: Dialect
     kernel: str
@@ -25,6 +28,9 @@ class Groups:
     unrolled: str
     subgroup: int = 1
     """Neighbouring lanes that read each other's registers: a power of two."""
+    units: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """For the `call` of a matrix unit, the function (two rows of sums, left operand, right operand)
+    and its definition."""
     shuffle: str = ""
     """Format of a type, a value and a number of bits: the value of the lane whose number differs in
     these, within a subgroup."""
@@ -46,14 +52,30 @@ OPENCL_GROUPS = Groups(
 )
 """OpenCL C 1.2: an instance is a work-group, a lane a work-item, scratch memory is local memory."""
 
+_MMA = """\
+static __device__ inline void {name}(float *low, float *high, const uint *a, const uint *b) {{
+    asm volatile("{call} {{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
+        : "+f"(low[0]), "+f"(low[1]), "+f"(high[0]), "+f"(high[1])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}}
+"""
+"""Of m16n8k16 on 16-bit floats: a lane has two neighbours in each of its two rows of sums."""
+
+
+def _mma(kind: str) -> tuple[str, tuple[str, str]]:
+    call, name = f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32", f"hal_mma_{kind}"
+    return call, (name, _MMA.format(call=call, name=name))
+
+
 CUDA_GROUPS = Groups(
     c=CUDA,
-    kernel='extern "C" __global__ __launch_bounds__({}) void',
+    kernel='extern "C" __global__ __launch_bounds__({}, {}) void',
     lane="(int)threadIdx.x",
     barrier="__syncthreads();",
     global_barrier="__syncthreads();",
     unrolled='_Pragma("unroll") ',
     subgroup=32,
+    units=MappingProxyType(dict(map(_mma, ("bf16", "f16")))),
     shuffle="({})__shfl_xor_sync(0xffffffffU, {}, {})",
 )
 """CUDA C: an instance is a block, a lane a thread. Its barrier orders accesses to every memory."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from math import prod
 
+from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.tile.node import Type
 from stack.compiler.lower.simt.dialect import Groups
@@ -26,8 +27,11 @@ _ALIGNED = 16
 class Group:
     """What the text of one kernel is written with. `head` are lines at the kernel's start."""
 
-    def __init__(self, out: Writer, groups: Groups, mapping: Mapping, fence: Fence) -> None:
+    def __init__(
+        self, out: Writer, groups: Groups, mapping: Mapping, fence: Fence, info: DeviceInfo
+    ) -> None:
         self.out, self.groups, self.mapping, self.fence = out, groups, mapping, fence
+        self.info = info
         self.head = [f"const int {LANE} = {groups.lane};"]
         self.staged_nbytes = 0
         self._top = 0

@@ -114,6 +114,15 @@ def blocked(shape: tuple[int, int], lanes: int) -> Layout:
     return (_runs(rows, down, across), _runs(columns, across, 1))
 
 
+def fragments(shape: tuple[int, int], lanes: int, subgroup: int = 32) -> Layout:
+    """For the sums of a matrix unit, as PTX lays out those of `mma.m16n8`: in a subgroup four lanes
+    share eight columns, two neighbours each, and eight lanes eight rows. Subgroups take turns along
+    the rows: a unit's sixteen rows are two of a subgroup's turns, wherever these lie."""
+    rows, columns = shape
+    down = 8 * min(lanes // subgroup, rows // 16)
+    return (Spread(rows, 1, down, 4), Spread(columns, 2, 4, 1))
+
+
 def _runs(size: int, lanes: int, every: int) -> Spread:
     share = -(-size // lanes)
     own = next(n for n in (4, 2, 1) if share % n == 0)

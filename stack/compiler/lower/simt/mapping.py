@@ -27,7 +27,15 @@ from hal.tile.kernel import (
 from hal.tile.node import Node, toposort
 from hal.tile.ops import ELEMENTWISE
 from hal.tile.walk import Block, blocks, reads, statements
-from stack.compiler.lower.simt.layout import Layout, blocked, coalesced, in_line, power
+from stack.compiler.lower.simt.layout import (
+    Layout,
+    blocked,
+    coalesced,
+    fragments,
+    in_line,
+    power,
+)
+from stack.compiler.units import SUBGROUP, unit_of_group_dot
 
 Work = Store | Copy | Scatter | Atomic
 
@@ -51,14 +59,32 @@ class Mapping:
 
 def group_size(kernel: Kernel, info: DeviceInfo) -> int:
     """The lanes for a kernel's largest tiles: a power of two, at most what the device has."""
-    nodes = [n for s in statements(kernel.body) for n in toposort(_expressions(s))]
-    products = [-(-n.type.size // SUMS) for n in nodes if n.op == "dot"]
+    nodes = [n for s in statements(kernel.body) for n in toposort(expressions(s))]
+    products = [_lanes_of(n, info) for n in nodes if n.op == "dot"]
     wanted = max(products or [-(-n.type.size // SHARE) for n in nodes], default=1)
     most = 1 << (info.limits.lanes.bit_length() - 1)
     return min(max(power(wanted), LEAST_LANES), most)
 
 
-def _expressions(s: Statement) -> Iterator[Node]:
+def _lanes_of(n: Node, info: DeviceInfo) -> int:
+    """The lanes for a product: a subgroup for the rows of a matrix unit, or one for some sums."""
+    unit = unit_of_group_dot(n, info)
+    return -(-n.type.size // SUMS) if unit is None else n.shape[0] // unit.m * SUBGROUP
+
+
+def is_by_unit(n: Node) -> bool:
+    """Whether a product is a matrix unit's: all others are computed in the type of their sums."""
+    return n.srcs[0].dtype is not n.dtype
+
+
+def sums_of(n: Node, lanes: int) -> Layout:
+    """The layout of a product's sums."""
+    rows, columns = n.shape
+    return (fragments if is_by_unit(n) else blocked)((rows, columns), lanes)
+
+
+def expressions(s: Statement) -> Iterator[Node]:
+    """What a statement itself computes."""
     yield from reads(s)
     if isinstance(s, For):
         yield from (c.next for c in s.carried)
@@ -124,7 +150,7 @@ class _Map:
 
     def _own(self, n: Node) -> Layout | None:
         if n.op == "dot":
-            return blocked((n.shape[0], n.shape[1]), self.lanes)
+            return sums_of(n, self.lanes)
         if n.op == "scan":
             return in_line(n.shape, self.lanes, n["axis"])
         of = [self._fixed[s] for s in n.srcs]
@@ -224,7 +250,7 @@ class _Map:
         if n in self.operands:
             return
         if n.op == "dot":
-            sums = blocked((n.shape[0], n.shape[1]), self.lanes)
+            sums = sums_of(n, self.lanes)
             self.operands[n] = (*map(self._preferred, n.srcs[:2]), sums)
         elif n.op == "scan":
             self.operands[n] = (in_line(n.shape, self.lanes, n["axis"]),)

@@ -7,34 +7,41 @@ from functools import partial
 from hal.core.description import DeviceInfo
 from hal.core.values import KernelSource
 from hal.tile.kernel import Kernel
+from hal.tile.node import Node, toposort
 from hal.tile.walk import accesses, statements
 from stack.compiler.lower.simt.contraction import reduce, scan
 from stack.compiler.lower.simt.dialect import CUDA_GROUPS, OPENCL_GROUPS, Groups
 from stack.compiler.lower.simt.fence import Fence
 from stack.compiler.lower.simt.group import STAGE, Group
-from stack.compiler.lower.simt.mapping import group_size, map_kernel
+from stack.compiler.lower.simt.mapping import expressions, group_size, map_kernel
 from stack.compiler.lower.simt.product import dot
 from stack.compiler.lower.simt.statements import block
 from stack.compiler.text.c.render import arguments, headed, parameter
 from stack.compiler.text.c.scope import Scope
 from stack.compiler.text.c.writer import Writer
 from stack.compiler.text.primitive import computed_in
+from stack.compiler.units import unit_of_group_dot
 
 
 def render_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     """The kernel as OpenCL C, program format opencl-c/1 with the option `lanes`."""
-    return _render(kernel, OPENCL_GROUPS, group_size(kernel, info))
+    return _render(kernel, OPENCL_GROUPS, info)
 
 
 def render_cuda(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     """The kernel as CUDA C, program format cuda-c/1 with the option `lanes`."""
-    return _render(kernel, CUDA_GROUPS, group_size(kernel, info))
+    return _render(kernel, CUDA_GROUPS, info)
 
 
-def _render(kernel: Kernel, groups: Groups, lanes: int) -> KernelSource:
-    kernel, out, dialect = computed_in(kernel), Writer(groups.c), groups.c
+def _render(kernel: Kernel, groups: Groups, info: DeviceInfo) -> KernelSource:
+    def is_kept(n: Node) -> bool:
+        unit = unit_of_group_dot(n, info)
+        return unit is not None and unit.call in groups.units
+
+    lanes, kernel = group_size(kernel, info), computed_in(kernel, is_kept)
+    out, dialect = Writer(groups.c), groups.c
     written = {m for s in statements(kernel.body) for m, _, writes in accesses(s) if writes}
-    group = Group(out, groups, map_kernel(kernel, lanes), Fence(out, groups, written))
+    group = Group(out, groups, map_kernel(kernel, lanes), Fence(out, groups, written), info)
     rules = {"reduce": reduce, "scan": scan, "dot": dot}
     scope = Scope(out, {op: partial(rule, group) for op, rule in rules.items()})
     for p in kernel.params:
@@ -44,10 +51,26 @@ def _render(kernel: Kernel, groups: Groups, lanes: int) -> KernelSource:
     given = ", ".join(a for p in kernel.params for a in arguments(dialect, p))
     head = [f"    {line}" for line in (*_stage(group), *out.scratch, *group.head)]
     body = "\n".join(
-        [f"{groups.kernel.format(lanes)} {name}({given})\n{{", *head, out.text(), "}\n"]
+        [
+            f"{groups.kernel.format(lanes, _least_groups(kernel, lanes))} {name}({given})\n{{",
+            *head,
+            out.text(),
+            "}\n",
+        ]
     )
     text = headed(dialect, out.functions.text(), body)
     return KernelSource(dialect.format, text, name, kernel.params, (("lanes", str(lanes)),))
+
+
+_LANES = 512
+"""A unit that has so many lanes at least hides latency, and leaves each of them half of the
+registers that it can have at most: with fewer, kernels of several tiles spill."""
+
+
+def _least_groups(kernel: Kernel, lanes: int) -> int:
+    """How many groups a unit should have room for. A product hides latency by its own sums."""
+    nodes = (n for s in statements(kernel.body) for n in toposort(expressions(s)))
+    return 1 if any(n.op == "dot" for n in nodes) else max(1, _LANES // lanes)
 
 
 def _stage(group: Group) -> list[str]:

@@ -1,0 +1,199 @@
+"""CUDA C text without a GPU: what it computes where warps are fibers of the host, and that NVRTC
+takes it for every chip. Fibers take shuffles and fragments of matrix units as PTX defines them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import hal_plugin_cuda
+import numpy as np
+import pytest
+from hal_plugin_cuda.cubin import parameters
+from hal_plugin_cuda.nvrtc import Built, Usage, compiler
+from hal_plugin_cuda.programs import chip, sizes
+
+from hal.core.dtypes import DType
+from hal.core.errors import CompileError
+from hal.core.values import KernelSource
+from hal.tile.build import Builder, reduce
+from hal.tile.interpret import interpret
+from hal.tile.node import Type
+from hal.tile.numeric import NUMPY
+from stack import ops as g
+from stack.compiler.lower.simt import render_cuda
+from stack.compiler.program import GraphRequest
+from stack.compiler.templates.emit import TileCall
+from tests.compiler.c.host import Kernels, compiled
+from tests.compiler.lowered import lowered
+from tests.compiler.simt.machine import groups_of
+from tests.cuda.chips import ARCHS, CHIP
+from tests.cuda.kernels import TEMPLATES, Text, of_operators, of_template
+from tests.draw import sample
+from tests.ops.cases import EVERY
+from tests.ops.test_c_text import case_of
+
+LANES = (64, 256)
+KINDS = ("sum", "prod", "min", "max")
+SHAPE = (13, 70)
+needs_nvrtc = pytest.mark.skipif(
+    find_spec("nvidia") is None or find_spec("nvidia.cuda_nvrtc") is None,
+    reason="NVRTC is not installed; `make cuda-text` installs it",
+)
+
+
+def reductions(dtype: DType) -> Builder:
+    b = Builder("along")
+    x = b.load(b.buffer("x", dtype), 0, SHAPE, (SHAPE[1], 1))
+    out = b.buffer("out", dtype, writes=True)
+    for i, (kind, axis) in enumerate((k, a) for k in KINDS for a in (0, 1)):
+        b.store(out, 128 * i, reduce(kind, x, axis), (1,))
+    return b
+
+
+def product(m: int, k: int, n: int, dtype: DType) -> TileCall:
+    a, b = g.input(0, Type((m, k), dtype)), g.input(1, Type((k, n), dtype))
+    (call,) = lowered(GraphRequest((g.matmul(a, b),), (a, b)), CHIP).calls
+    assert isinstance(call, TileCall)
+    return call
+
+
+REDUCED = (DType.F32, DType.U16, DType.BF16)
+PRODUCTS = ((64, 64, 64), (130, 50, 70), (17, 33, 200), (16, 16, 8))
+UNITS = (DType.BF16, DType.F16)
+
+
+@pytest.fixture(scope="module")
+def on_fibers(tmp_path_factory: pytest.TempPathFactory) -> Kernels:
+    """All kernels of this module: first the reductions, then the products."""
+    sources = [
+        render_cuda(reductions(d).kernel(), groups_of(lanes)) for d in REDUCED for lanes in LANES
+    ]
+    sources += [
+        render_cuda(product(*sizes, dtype).kernel, CHIP) for sizes in PRODUCTS for dtype in UNITS
+    ]
+    return compiled(sources, tmp_path_factory.mktemp("cuda"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", REDUCED)
+@pytest.mark.parametrize("lanes", LANES)
+def test_reductions_by_shuffles_are_exact(on_fibers: Kernels, dtype: DType, lanes: int) -> None:
+    """Small whole numbers, of which every sum is exact, and zeros of both signs, whose order shows
+    in the least and the largest."""
+    number = REDUCED.index(dtype) * len(LANES) + LANES.index(lanes)
+    kernel = reductions(dtype).kernel()
+    assert "__shfl_xor_sync" in on_fibers.sources[number].text
+    given = np.random.default_rng(lanes).integers(0, 3, SHAPE).astype(NUMPY[dtype])
+    if dtype.is_float:
+        given *= np.where(np.arange(70) % 2, 1, -1).astype(NUMPY[dtype])
+    wanted = {"x": given.ravel(), "out": np.zeros(1024, NUMPY[dtype])}
+    found = {name: a.copy() for name, a in wanted.items()}
+    interpret(kernel, (1,), wanted, {})
+    for backward in (False, True):
+        found["out"][:] = 0
+        on_fibers.run(number, (1, 1, 1), list(found.values()), backward)
+        np.testing.assert_array_equal(found["out"].astype("f8"), wanted["out"].astype("f8"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", UNITS)
+@pytest.mark.parametrize("sizes", PRODUCTS)
+def test_products_on_matrix_units_are_exact(
+    on_fibers: Kernels, sizes: tuple[int, int, int], dtype: DType
+) -> None:
+    first = len(REDUCED) * len(LANES)
+    number = first + PRODUCTS.index(sizes) * len(UNITS) + UNITS.index(dtype)
+    m, k, n = sizes
+    assert "mma.sync" in on_fibers.sources[number].text
+    rng = np.random.default_rng(m)
+    a, b = (rng.integers(-3, 4, shape).astype(NUMPY[dtype]) for shape in ((m, k), (k, n)))
+    truth = (a.astype("f4") @ b.astype("f4")).astype(NUMPY[dtype])
+    call = product(*sizes, dtype)
+    for backward in (False, True):
+        memory = {("input", 0): a, ("input", 1): b, ("output", 0): np.zeros_like(truth)}
+        parts = [memory[p.kind, p.index].reshape(-1) for p in call.buffers]
+        on_fibers.run(number, call.grid, parts, backward)
+        np.testing.assert_array_equal(memory["output", 0].astype("f4"), truth.astype("f4"))
+
+
+# by the compiler itself
+
+
+def built(texts: Iterator[Text]) -> Iterator[tuple[KernelSource, int]]:
+    """Compile texts for every chip; assert that none spills."""
+    for text in texts:
+        for arch in ARCHS:
+            usage = compiler().build(text.source.text, text.source.entry, arch, True).usage()
+            assert 0 < usage.registers <= 255
+            assert not usage.spill_store_nbytes + usage.spill_load_nbytes, (text.of, arch, usage)
+            yield text.source, arch
+
+
+@needs_nvrtc
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "dtype"), sample("templates", TEMPLATES, 6), ids=lambda x: str(x).replace(" ", "")
+)
+def test_templates_compile_and_do_not_spill(name: str, dtype: DType) -> None:
+    assert list(built(of_template(name, dtype)))
+
+
+@needs_nvrtc
+@pytest.mark.slow
+def test_operators_compile() -> None:
+    for text in of_operators(sample("CUDA texts", EVERY, 12), case_of):
+        for arch in ARCHS:
+            assert compiler().build(text.source.text, text.source.entry, arch).cubin
+
+
+@needs_nvrtc
+def test_arguments_are_checked_in_the_machine_code() -> None:
+    source = render_cuda(reductions(DType.I8).kernel(), CHIP)
+    for arch in ARCHS:
+        cubin = compiler().build(source.text, source.entry, arch).cubin
+        assert parameters(cubin, source.entry) == sizes(source.params) == (8, 8, 8, 8)
+        assert parameters(cubin, "another") is None
+    text = 'extern "C" __global__ void f(char *x, short y, unsigned char z, double w) {}'
+    assert parameters(compiler().build(text, "f", ARCHS[0]).cubin, "f") == (8, 2, 1, 8)
+
+
+@needs_nvrtc
+def test_what_does_not_compile_names_its_line() -> None:
+
+    with pytest.raises(CompileError, match="f does not build") as error:
+        compiler().build('extern "C" __global__ void f() {\n  int x = y;\n}', "f", ARCHS[0])
+    assert error.value.line == 2
+    with pytest.raises(CompileError, match=r"compiles for .*, and not for 20"):
+        compiler().build("", "f", 20)
+
+
+def test_reports_of_the_compiler_are_read() -> None:
+    log = (
+        "ptxas info    : Function properties for f\n"
+        "ptxas         .     16 bytes stack frame, 12 bytes spill stores, 8 bytes spill loads\n"
+        "ptxas info    : Used 40 registers, used 1 barriers, 16 bytes cumulative stack size, "
+        "256 bytes smem\n"
+    )
+    assert Built(b"", log).usage() == Usage(40, 16, 12, 8, 256)
+
+
+def test_a_chip_takes_code_of_its_own_generation() -> None:
+
+    assert [chip(cc, (80, 86, 90)) for cc in (80, 86, 89, 90)] == [80, 86, 86, 90]
+    with pytest.raises(CompileError, match="this chip is 100; install a newer one"):
+        chip(100, (80, 86, 90))
+
+
+def test_the_plugin_imports_the_contract_alone() -> None:
+    """It is not installed where the linters run: a plugin that finds no driver is shown as broken
+    in every list of devices."""
+    allowed = ("hal.core", "hal.cache", "hal.hosted", "hal.tile", "hal_plugin_cuda")
+    for path in Path(str(hal_plugin_cuda.__file__)).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+                ("hal", "stack", "tests")
+            ):
+                assert str(node.module).startswith(allowed), (path.name, node.module)

@@ -1,0 +1,34 @@
+"""What a machine without a GPU is told: one sentence, and nothing that works is claimed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+import hal_plugin_cuda
+import pytest
+from hal_plugin_cuda import plugin
+
+from hal.core.errors import PluginError
+from hal.core.values import OpenOptions
+from hal.hosted import look
+
+
+def has_driver() -> bool:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(has_driver(), reason="a CUDA driver is installed")
+def test_the_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = str(Path(str(hal_plugin_cuda.__file__)).parents[1])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]))
+    look._listed.cache_clear()
+    for call in (plugin.enumerate_devices, lambda: plugin.open_device(0, OpenOptions())):
+        with pytest.raises(PluginError, match=r"no CUDA driver .* libcuda\.so\.1, .* install"):
+            call()
