@@ -1,5 +1,5 @@
-"""Runs OpenCL C and CUDA C text as C, compiled by the host's compiler: many kernels in the time that
-one takes a driver. Work-items of a group take turns between barriers, forward or backward."""
+"""Runs OpenCL C and CUDA C text as C, compiled by the host's compiler: many kernels in the time
+that one takes a driver. Work-items of a group take turns between barriers, forward or backward."""
 
 from __future__ import annotations
 
