@@ -85,6 +85,9 @@ def ctc_loss(
     before = alpha.gather(1, (2 * wide - 1).clamp(min=0).unsqueeze(1))
     before = where(wide.unsqueeze(1) > 0, before, _NEVER)
     total = last.logaddexp(before).squeeze(1)
+    valid = (arange(steps, device=device).unsqueeze(1) < long).unsqueeze(2)
+    whole = where(valid, lp, -math.inf).exp().sum((0, 2))
+    total = total - (whole - whole.detach())  # PyTorch's gradient: as if they were normalised here
     losses = where(total <= _NEVER / 2, 0.0 if zero_infinity else math.inf, -total)
     if reduction == "mean":
         losses = losses / wide.clamp(min=1).to(losses.dtype)

@@ -225,6 +225,7 @@ __all__ = [
     "one_hot",
     "outer",
     "permute",
+    "pinverse",
     "pixel_shuffle",
     "pixel_unshuffle",
     "polygamma",
@@ -279,6 +280,7 @@ __all__ = [
     "sub",
     "subtract",
     "sum",
+    "svd",
     "swapaxes",
     "swapdims",
     "t",
@@ -1137,6 +1139,9 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
 def permute(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
     """Axis i of the result is axis dims[i] of x."""
 
+def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
+    """linalg.pinv."""
+
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """[..., C * r * r, H, W] to [..., C, H * r, W * r]."""
 
@@ -1363,6 +1368,9 @@ def sum(
     dtype: DType | None = None,
 ) -> Tensor:
     """The sum over axes (all without any); bool and integers are added as int64."""
+
+def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> Any:
+    """linalg.svd with V in the place of Vh; with some not completed to square matrices."""
 
 def swapaxes(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """x with two axes exchanged."""

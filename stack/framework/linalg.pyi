@@ -11,22 +11,29 @@ Scalar = float | int | bool
 __all__ = [
     "cholesky",
     "cholesky_ex",
+    "cond",
     "cross",
     "det",
     "diagonal",
+    "eigh",
+    "eigvalsh",
     "inv",
     "inv_ex",
     "lu",
     "lu_factor",
     "matrix_norm",
     "matrix_power",
+    "matrix_rank",
     "multi_dot",
     "norm",
+    "pinv",
     "qr",
     "slogdet",
     "solve",
     "solve_ex",
     "solve_triangular",
+    "svd",
+    "svdvals",
     "tensorinv",
     "tensorsolve",
     "vander",
@@ -40,6 +47,10 @@ def cholesky(A: Tensor, upper: bool = False) -> Tensor:
 def cholesky_ex(A: Tensor, upper: bool = False, check_errors: bool = False) -> Any:
     """cholesky, and zeros."""
 
+def cond(A: Tensor, p: Any = None) -> Tensor:
+    """The norm of order p of A times that of its inverse: by singular values for None, 2 and
+    -2."""
+
 def cross(input: Tensor, other: Tensor, dim: int = -1) -> Tensor:
     """The cross products of vectors of three along an axis."""
 
@@ -48,6 +59,14 @@ def det(A: Tensor) -> Tensor:
 
 def diagonal(A: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The diagonals of the last two axes."""
+
+def eigh(A: Tensor, UPLO: str = "L") -> Any:
+    """The eigenvalues, ascending, and eigenvectors, as columns of either sign, of symmetric
+    matrices, of which the lower (or upper) triangle is read. For small ones: O(n log n)
+    rounds of rotations."""
+
+def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
+    """The eigenvalues of symmetric matrices, ascending."""
 
 def inv(A: Tensor) -> Tensor:
     """The inverse."""
@@ -68,11 +87,17 @@ def matrix_norm(
     keepdim: bool = False,
     dtype: DType | None = None,
 ) -> Tensor:
-    """The norm of matrices: "fro", or the greatest (least) sum of sizes of columns for 1 (-1),
-    of rows for inf (-inf)."""
+    """The norm of matrices: "fro", the greatest (least) sum of sizes of columns for 1 (-1), of
+    rows for inf (-inf); of singular values the sum for "nuc", the greatest (least) for 2
+    (-2)."""
 
 def matrix_power(A: Tensor, n: int) -> Tensor:
     """A times itself n times, of its inverse for a negative n."""
+
+def matrix_rank(
+    A: Tensor, tol: Any = None, hermitian: bool = False, atol: Any = None, rtol: Any = None
+) -> Tensor:
+    """int64: how many singular values are above max(atol, rtol times the greatest)."""
 
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """The product of matrices, from the left; the first and last may be vectors."""
@@ -85,6 +110,12 @@ def norm(
     dtype: DType | None = None,
 ) -> Tensor:
     """vector_norm along one axis or of all elements, else matrix_norm."""
+
+def pinv(
+    A: Tensor, rcond: Any = None, hermitian: bool = False, atol: Any = None, rtol: Any = None
+) -> Tensor:
+    """The pseudo-inverse (Moore and Penrose): singular values of at most max(atol, rtol times
+    the greatest) count as 0."""
 
 def qr(A: Tensor, mode: str = "reduced") -> Any:
     """Q @ R = A by Householder's reflections: orthogonal columns, upper triangular. Mode
@@ -103,6 +134,14 @@ def solve_triangular(
     A: Tensor, B: Tensor, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Tensor:
     """X with A @ X = B, or X @ A = B, of a triangular A."""
+
+def svd(A: Tensor, full_matrices: bool = True, driver: str | None = None) -> Any:
+    """U @ diag(S) @ Vh = A with orthonormal columns of U and rows of Vh, of either sign, and S
+    descending; with full_matrices square ones. For small matrices: O(n log n) rounds of
+    rotations. No gradient flows by the columns that only make them square."""
+
+def svdvals(A: Tensor, driver: str | None = None) -> Tensor:
+    """The singular values, descending."""
 
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of A as a matrix whose rows are its first `ind` axes."""

@@ -734,6 +734,8 @@ class Operators:
         """Each element of a vector times each of another."""
     def permute(self, *dims: int | Sequence[int]) -> Tensor:
         """Axis i of the result is axis dims[i] of x."""
+    def pinverse(self, rcond: float = 1e-15) -> Tensor:
+        """linalg.pinv."""
     def positive(self) -> Tensor:
         """x itself."""
     def pow(self, other: Tensor | Scalar) -> Tensor:
@@ -930,6 +932,8 @@ class Operators:
         """The sum over axes (all without any); bool and integers are added as int64."""
     def sum_to_size(self, *size: int | Sequence[int]) -> Tensor:
         """x summed over the axes along which `size` broadcasts to its shape."""
+    def svd(self, some: bool = True, compute_uv: bool = True) -> Any:
+        """linalg.svd with V in the place of Vh; with some not completed to square matrices."""
     def swapaxes(self, dim0: int, dim1: int) -> Tensor:
         """x with two axes exchanged."""
     def swapdims(self, dim0: int, dim1: int) -> Tensor:

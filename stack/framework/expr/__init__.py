@@ -18,6 +18,7 @@ from stack.framework.expr import (
     resample,
     sort,
     special,
+    spectral,
 )
 from stack.framework.expr.public import of_tensors, publish
 from stack.ops import OPS
@@ -43,4 +44,5 @@ __all__ = [
     "resample",
     "sort",
     "special",
+    "spectral",
 ]
