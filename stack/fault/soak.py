@@ -282,7 +282,7 @@ def _look_at_steps(events: Sequence[Event], report: Report, where: str) -> None:
                 done.setdefault(event["step"], set()).add(event["seat"])
                 if done[event["step"]] >= {int(m.split(".")[0]) for m in members} and members:
                     whole = max(whole, event["step"])
-            case "found" if event["kind"] == "wrong":
+            case "back":
                 whole, done = -1, {}
             case "entered" if event["step"] < whole:
                 report.lost.append(f"step {whole} was done, {event['step']} counts: {where}")

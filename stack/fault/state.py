@@ -79,38 +79,43 @@ class State:
     def __init__(self, declared: Mapping[str, Any]) -> None:
         self._tensors: list[Callable[[], Iterator[_Part]]] = []
         self._plain: list[_Plain] = []
+        self._parts: list[_Part] = []
         for name, value in declared.items():
             self._declare(name, value)
         self.plain()
+        self.look()
 
-    def _parts(self) -> list[_Part]:
-        """All tensors as they are now: an optimizer may have others once it has taken a state."""
-        return [part for parts in self._tensors for part in parts()]
+    def look(self) -> None:
+        """Take all tensors as they are now for the calls that follow: an optimizer has others once
+        it has taken a state, or done its first step. Raises what has failed them."""
+        store.settle()
+        self._parts = [part for parts in self._tensors for part in parts()]
 
     @property
     def nbytes(self) -> int:
         """What all tensors take."""
-        return sum(map(_room, self._parts()))
+        return sum(map(_room, self._parts))
 
     @property
     def layout(self) -> int:
         """A number that follows from the names, types and shapes of all tensors."""
-        said = [f"{p.name}: {NAMES[p.tensor.dtype]}{list(p.tensor.shape)}" for p in self._parts()]
+        said = [f"{p.name}: {NAMES[p.tensor.dtype]}{list(p.tensor.shape)}" for p in self._parts]
         return zlib.crc32("\n".join(said).encode())
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of all tensors, in the order of their digests."""
-        return tuple(part.name for part in self._parts())
+        return tuple(part.name for part in self._parts)
 
     def digests(self, memory: Array) -> Array:
         """A checksum of each tensor in what `read` gave, as int64."""
-        views = _views(self._parts(), memory)
+        views = _views(self._parts, memory)
         return np.array([crc32c(view.reshape(-1).view(np.uint8).data) for view in views], np.int64)
 
     def flip(self, number: int) -> None:
         """Flip a bit of a tensor, which one the number says: a fault on demand."""
-        random, parts = Random(number), [p for p in self._parts() if p.tensor.numel()]
+        self.look()
+        random, parts = Random(number), [p for p in self._parts if p.tensor.numel()]
         part = random.choice(parts)
         (array,) = arrays_of([part.tensor])
         values = engine(part.tensor.device).get(array)
@@ -132,16 +137,14 @@ class State:
     def read(self, memory: Array) -> None:
         """Copy all tensors into `memory`, `nbytes` bytes. Waits for their values; raises what has
         failed them."""
-        store.settle()
-        parts = self._parts()
-        arrays = arrays_of([p.tensor for p in parts])
-        for part, array, view in zip(parts, arrays, _views(parts, memory), strict=True):
+        arrays = arrays_of([p.tensor for p in self._parts])
+        views = _views(self._parts, memory)
+        for part, array, view in zip(self._parts, arrays, views, strict=True):
             engine(part.tensor.device).get(array, view)
 
     def take(self, memory: Array, plain: bytes) -> None:
         """Give everything the values that `read` and `plain` gave. Compiles nothing."""
-        parts = self._parts()
-        for part, view in zip(parts, _views(parts, memory), strict=True):
+        for part, view in zip(self._parts, _views(self._parts, memory), strict=True):
             array = engine(part.tensor.device).put(view, part.tensor.dtype)
             part.take(store.holding(array))
         values = json.loads(plain)

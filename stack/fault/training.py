@@ -192,15 +192,6 @@ class Training:
         if Member.of(self._world.member).start:
             self._warm(step)
         self._line.say({"say": "arrived", "member": self._world.member}, (), GO_ON_S)
-        while True:
-            words, descriptors = self._line.wait(GO_ON_S, "the agent of this host did not answer")
-            if words["say"] == "held":
-                break
-            self._epochs.append(words)
-        before = self._kept.step
-        self._kept.adopt([Memory(descriptor) for descriptor in descriptors])
-        if self._kept.step > before:
-            self._is_fresh = self._is_live = False
         self._enter(step)
 
     def _enter(self, step: Callable[[], object], error: HalError | None = None) -> None:
@@ -228,6 +219,8 @@ class Training:
             if group is None:
                 continue
             try:
+                if not self.epoch:
+                    self._adopt()
                 self._join(group, group.rank, group.size)
             except HalError as later:
                 self._is_live = False
@@ -256,6 +249,23 @@ class Training:
             self._hear(_LOOK_S)
         return words
 
+    def _adopt(self) -> None:
+        """Begin with the newest state that the agent of this host holds, if it is newer: whoever
+        had it may be gone by now."""
+        assert self._line is not None
+        self._line.say({"say": "held"}, (), GO_ON_S)
+        while True:
+            words, descriptors = self._line.wait(GO_ON_S, "the agent of this host did not answer")
+            if words["say"] == "held":
+                break
+            self._hear_words(words)
+        before = self._kept.step
+        self._kept.adopt([Memory(descriptor) for descriptor in descriptors])
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if self._kept.step > before:
+            self._is_fresh = self._is_live = False
+
     def _newest_epoch(self) -> dict[str, Any] | None:
         """The newest epoch that this process was told of and is not in yet, if it is a member."""
         self._hear(0.0)
@@ -268,10 +278,13 @@ class Training:
     def _hear(self, deadline_s: float) -> None:
         if self._line is not None:
             while (said := self._line.heard(deadline_s)) is not None:
-                if said[0]["say"] == "epoch":
-                    self._epochs.append(said[0])
-                elif said[0]["say"] == "fault" and self._parts.group is not None:
-                    self._suffer(said[0])
+                self._hear_words(said[0])
+
+    def _hear_words(self, words: dict[str, Any]) -> None:
+        if words["say"] == "epoch":
+            self._epochs.append(words)
+        elif words["say"] == "fault" and self._parts.group is not None:
+            self._suffer(words)
 
     def _met(self, words: dict[str, Any]) -> Group | None:
         """The group of an epoch; None where a newer one came before all had met."""
@@ -344,7 +357,10 @@ class Training:
         if agreed is not None and (all_before == all_before[0]).all() and not again:
             self._disputed = now
             self._kept.go_back()
+            self._tell(say="forget")
             self._take()
+            if group.rank == now.teller:
+                self._tell(say="back", step=self.step, why=now.why)
             return False
         if now.majority is None:
             raise DifferentState(now.why)
@@ -367,6 +383,7 @@ class Training:
     def _keep(self) -> None:
         """Copy the state, which is that after `step` steps, into memory that outlives this
         process."""
+        self._state.look()
         plain = self._state.plain()
         room = self._kept.begin(self._state.layout, plain, self._state.nbytes)
         self._state.read(room)
@@ -390,6 +407,7 @@ class Training:
     def _agree(self, group: Group) -> None:
         """Let all ranks have the newest state that one of them has. What has run in no epoch counts
         least: of several such the one of the lowest rank is that of all."""
+        self._state.look()
         own = np.array([self._kept.step, not self._is_fresh, self._state.layout], np.int64)
         steps, ran, layouts = group.all_gather(own).reshape(group.size, 3).T
         if len(set(layouts.tolist())) > 1:
@@ -431,6 +449,7 @@ class Training:
         training."""
         found = self._kept.newest()
         assert found is not None, "a rank keeps its state before it meets others"
+        self._state.look()
         if found.layout != self._state.layout:
             raise InvalidCall(
                 "the state that was kept on this host is of another training: its tensors have "

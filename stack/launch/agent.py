@@ -206,8 +206,14 @@ class Agent:
                     os.close(descriptor)
                 self._held[rank] = descriptors
                 return
-            case {"say": "arrived"}:
+            case {"say": "held"}:
                 self._ranks.tell([rank], {"say": "held"}, self._memories()[:MOST_DESCRIPTORS])
+                return
+            case {"say": "forget"}:  # what processes that have ended held was wrong
+                for gone in set(self._held) - self._ranks.numbers:
+                    for descriptor in self._held.pop(gone):
+                        os.close(descriptor)
+                return
         self._say({"say": "told", "rank": rank, "words": words})
 
     def _say(self, words: dict[str, Any], data: bytes = b"") -> None:

@@ -7,11 +7,13 @@ of its host, and the agent of the next job gives it to the ranks that arrive.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
+import time
 import zlib
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +24,7 @@ PAGE = 4096
 """The plain values begin after one; the tensors at the next multiple of it."""
 _NAME, _BEFORE, _NOTE = "state.bin", "state.before.bin", "state.not-kept"
 _PIECE_NBYTES = 8 << 20
+_LOCK_S, _LOOK_S = 60.0, 0.01
 _CHECK = struct.Struct("<I")
 
 
@@ -54,21 +57,25 @@ def settle(folder: Path, memories: Sequence[int], is_well: bool) -> None:
             old.unlink(missing_ok=True)
         return
     newest = max(memories, key=step_of, default=None)
-    there = whole_step(file)
-    if newest is None or step_of(newest) <= max(there, whole_step(before)):
+    if newest is None or step_of(newest) < 0:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    made = folder / f"{_NAME}.{os.getpid()}"
-    try:
-        _write(made, newest)
-        if there >= 0:
-            file.replace(before)
-        made.replace(file)
-    except BaseException as error:
-        made.unlink(missing_ok=True)
-        note.write_text(f"the state after step {step_of(newest)} was not kept: {error}")
-        raise
-    _sync(folder)
+    with _opened(folder) as descriptor:
+        _lock(descriptor)
+        there = whole_step(file)
+        if step_of(newest) <= max(there, whole_step(before)):
+            return
+        made = folder / f"{_NAME}.{os.getpid()}"
+        try:
+            _write(made, newest)
+            if there >= 0:
+                file.replace(before)
+            made.replace(file)
+        except BaseException as error:
+            made.unlink(missing_ok=True)
+            note.write_text(f"the state after step {step_of(newest)} was not kept: {error}")
+            raise
+        os.fsync(descriptor)
 
 
 def kept_in(folder: Path) -> Kept:
@@ -128,9 +135,22 @@ def _memory_of(file: Path) -> int:
     return descriptor
 
 
-def _sync(folder: Path) -> None:
+def _lock(descriptor: int) -> None:
+    """Wait for other agents that write to the folder. Raises OSError where one does not end."""
+    until_s = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(_LOOK_S)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)

@@ -173,6 +173,8 @@ class Membership:
         self.cause: Cause | None = None
         self.statuses: dict[int, int] = {}
         self.epoch: Epoch | None = None
+        self._holders: tuple[int, frozenset[int]] = (0, frozenset())
+        """The last epoch that somebody has entered, and the hosts of those who have."""
 
     @property
     def running(self) -> set[int]:
@@ -221,8 +223,12 @@ class Membership:
                 runs = self._is(member, Place.STARTING) or self._is(member, Place.HERE)
                 return [End(member.seat)] if runs else []
             case Entered(member):
-                if self._is(member, Place.HERE):
+                if self._is(member, Place.HERE) and self.epoch is not None:
                     self._put(member.seat, entered=True)
+                    number, hosts = self._holders
+                    before = hosts if number == self.epoch.number else frozenset()
+                    host = self._seats[member.seat].host
+                    self._holders = self.epoch.number, before | {host}
                 return []
             case Exited(seat, status, error):
                 return self._exited(seat, status, error, now_s)
@@ -298,7 +304,7 @@ class Membership:
                 return given + self._end(Cause(text, 1), now_s)
             case Phase.GATHERING:
                 here, least = len(self.here()), self._elastic.least
-                if self.epoch is None and here >= least:
+                if here >= least:
                     return given + self._form(now_s, late=True)
                 text = (
                     f"only {here} processes declared their state within {self._limits.start_s:g} s;"
@@ -332,6 +338,10 @@ class Membership:
             members = here[: self._elastic.size]
         else:
             waiting = [m for m in here if m not in self.epoch.members]
+            if len(waiting) == len(here) and not late and self._state_may_come(waiting):
+                if self.phase is not Phase.GATHERING:
+                    self._gather(now_s)
+                return []
             places = [
                 m if m in here else (waiting.pop(0) if waiting else None)
                 for m in self.epoch.members
@@ -347,6 +357,17 @@ class Membership:
             return []
         self.epoch = Epoch(self.epoch.number + 1 if self.epoch else 1, tuple(members))
         return [Form(self.epoch)]
+
+    def _state_may_come(self, waiting: Sequence[Member]) -> bool:
+        """Where no rank is left, the newest state is with the agents of their hosts: whether it is
+        worth to wait for a process there, since none of those that wait is on such a host."""
+        hosts = self._holders[1]
+        coming = (
+            s.place is Place.STARTING or s.due_s is not None
+            for s, seat in zip(self._places, self._seats, strict=True)
+            if seat.host in hosts and s.usable
+        )
+        return not any(self._seats[m.seat].host in hosts for m in waiting) and any(coming)
 
     def _end_well(self, now_s: float) -> list[Instruction]:
         """A member ended well: the job has ended when all have that were ranks; who only waited is

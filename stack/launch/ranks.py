@@ -77,6 +77,11 @@ class Ranks:
         """The numbers of the processes that run."""
         return frozenset(rank.process.pid for rank in self._ranks.values())
 
+    @property
+    def numbers(self) -> frozenset[int]:
+        """The ranks that run."""
+        return frozenset(self._ranks)
+
     def start(self, order: Order) -> None:
         """Start a rank. Raises OSError when the system cannot."""
         parent = os.getpid()

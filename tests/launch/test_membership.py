@@ -123,6 +123,18 @@ def test_who_comes_too_late_to_be_a_rank_is_let_go():
     assert job.cause is None
 
 
+def test_where_all_ranks_have_died_the_newest_state_is_with_their_agents():
+    job = begun(size=2, least=1, restarts=3, hosts=2)  # a rank on each host
+    assert told(job, Exited(1, KILLED)) == [Begin(Member(1, 1)), Form(Epoch(2, members("0.0")))]
+    told(job, Entered(Member(0, 0)))
+    assert told(job, Exited(0, KILLED)) == [Begin(Member(0, 1))]
+    assert told(job, Arrived(Member(1, 1))) == []  # its host knows nothing of epoch 2
+    assert job.phase is Phase.GATHERING
+    late = copy.deepcopy(job)
+    assert told(job, Arrived(Member(0, 1))) == [Form(Epoch(3, members("0.1 1.1")))]
+    assert told(late, Alarm(), now_s=late.alarm_s) == [Form(Epoch(3, members("1.1")))]
+
+
 def test_a_lost_host_takes_its_seats_along():
     job = begun(size=4, least=2, restarts=3, hosts=2)
     assert told(job, Lost(0, "gone")) == [Form(Epoch(2, members("2.0 3.0")))]

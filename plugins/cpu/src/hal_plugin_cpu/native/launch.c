@@ -1,7 +1,12 @@
 /* Programs, bound launches, copies and fills. */
 #include "runtime.h"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #define PIECE (256LL << 10)
+#define STREAMED (8LL << 20) /* A copy of so many bytes does not stay in a processor's own caches. */
 
 int64_t hc_pieces(int64_t nbytes) { return (nbytes + PIECE - 1) / PIECE; }
 
@@ -24,10 +29,34 @@ static void fill(unsigned char *dst, uint64_t pattern, int64_t from, int64_t to)
     memcpy(dst + i, &pattern, to - i);
 }
 
+/* Copies past the caches: what is written is not fetched first, which takes a third of the traffic. */
+static void stream(unsigned char *dst, const unsigned char *src, int64_t n) {
+#ifdef __SSE2__
+    int64_t at = -(int64_t)(uintptr_t)dst & 63;
+    if (n < at + 64) at = n;
+    memcpy(dst, src, at);
+    for (; at + 64 <= n; at += 64) {
+        _mm_prefetch((const char *)src + at + 1024, _MM_HINT_T0); /* which fails nowhere */
+        for (int k = 0; k < 64; k += 16)
+            _mm_stream_si128((__m128i *)(dst + at + k), _mm_loadu_si128((const __m128i *)(src + at + k)));
+    }
+    memcpy(dst + at, src + at, n - at);
+    _mm_sfence();
+#else
+    memcpy(dst, src, n);
+#endif
+}
+
+static int overlaps(const hc_item *item) {
+    return item->dst < item->src + item->nbytes && item->src < item->dst + item->nbytes;
+}
+
 static void run_transfer(hc_item *item, int64_t begin, int64_t end) {
     int64_t from = begin * PIECE, to = end * PIECE < item->nbytes ? end * PIECE : item->nbytes;
     if (to <= from) return;
-    if (item->run == HC_RUN_COPY) memmove(item->dst + from, item->src + from, to - from);
+    if (item->run == HC_RUN_COPY && item->nbytes >= STREAMED && !overlaps(item))
+        stream(item->dst + from, item->src + from, to - from);
+    else if (item->run == HC_RUN_COPY) memmove(item->dst + from, item->src + from, to - from);
     else fill(item->dst, item->pattern, from, to);
 }
 
