@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hal.core.values import CUDA_C, KernelSource
-from stack.compiler.text.c.cuda import HEADER as CUDA_HEADER
+from stack.compiler.text.c.cuda_c import HEADER as CUDA_HEADER
 
 HEADER, CUDA = (Path(__file__).with_name(name) for name in ("host.h", "cuda.h"))
 FLAGS = ("-O0", "-w", "-ffp-contract=off", "-fno-strict-aliasing", "-shared", "-fPIC")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from hal.tile.ops import TRANSCENDENTAL
-from stack.compiler.text.c.cuda import CUDA
+from stack.compiler.text.c.cuda_c import CUDA_C_TEXT
 from stack.compiler.text.c.dialect import Dialect
 from stack.compiler.text.c.opencl import OPENCL
 
@@ -68,7 +68,7 @@ def _mma(kind: str) -> tuple[str, tuple[str, str]]:
 
 
 CUDA_GROUPS = Groups(
-    c=CUDA,
+    c=CUDA_C_TEXT,
     kernel='extern "C" __global__ __launch_bounds__({}, {}) void',
     lane="(int)threadIdx.x",
     barrier="__syncthreads();",
@@ -78,4 +78,4 @@ CUDA_GROUPS = Groups(
     units=MappingProxyType(dict(map(_mma, ("bf16", "f16")))),
     shuffle="({})__shfl_xor_sync(0xffffffffU, {}, {})",
 )
-"""CUDA C: an instance is a block, a lane a thread. Its barrier orders accesses to every memory."""
+"""`CUDA_C`: an instance is a block, a lane a thread. Its barrier orders accesses to every memory."""

@@ -29,7 +29,7 @@ def render_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
 
 
 def render_cuda(kernel: Kernel, info: DeviceInfo) -> KernelSource:
-    """The kernel as CUDA C, program format cuda-c/1 with the option `lanes`."""
+    """The kernel in program format `CUDA_C`, with the option `lanes`."""
     return _render(kernel, CUDA_GROUPS, info)
 
 

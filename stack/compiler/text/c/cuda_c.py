@@ -1,4 +1,4 @@
-"""CUDA C as a compiler at run time takes it (no headers), for `stack.compiler.lower.simt`."""
+"""The language of program format `CUDA_C`, as its compiler takes it at run time (no headers)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ static __device__ inline void hal_atomic_add(volatile ulong *p, ulong x) {
 }"""
 """The 64-bit type of atomic updates is `long long`; additions of either sign are alike."""
 
-CUDA = Dialect(
+CUDA_C_TEXT = Dialect(
     format=CUDA_C,
     header=HEADER,
     kernel='extern "C" __global__ void',
