@@ -78,4 +78,4 @@ CUDA_GROUPS = Groups(
     units=MappingProxyType(dict(map(_mma, ("bf16", "f16")))),
     shuffle="({})__shfl_xor_sync(0xffffffffU, {}, {})",
 )
-"""`CUDA_C`: an instance is a block, a lane a thread. Its barrier orders accesses to every memory."""
+"""`CUDA_C`: an instance is a block, a lane a thread. A barrier orders accesses to all memory."""
