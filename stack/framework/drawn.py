@@ -273,6 +273,26 @@ def rrelu(
     return where(input >= 0, input, input * slope)
 
 
+@_layer(aten="")
+def sample(
+    logits: Tensor,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    generator: Generator | None = None,
+) -> Tensor:
+    """int64[...]: a place of the last axis, drawn as likely as softmax(logits / temperature) says
+    among those that top_k_top_p keeps; the greatest for a temperature of 0."""
+    if temperature < 0:
+        raise TensorError(f"a temperature is 0 or more, got {temperature}")
+    if temperature == 0:
+        greatest: Tensor = logits.argmax(-1)
+        return greatest
+    kept = apply(sort.top_k_top_p, logits.detach() / temperature, top_k, top_p)
+    chances = kept.to(_wide(kept)).softmax(-1)
+    return multinomial(chances, 1, True, generator=generator).squeeze(-1)
+
+
 @_layer(aten="gumbel_softmax")
 def gumbel_softmax(
     logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1

@@ -118,6 +118,8 @@ __all__ = [
     "exp",
     "exp2",
     "expm1",
+    "fake_quantize_per_channel_affine",
+    "fake_quantize_per_tensor_affine",
     "fill",
     "fix",
     "flatten",
@@ -746,6 +748,21 @@ def exp2(input: Tensor) -> Tensor:
 
 def expm1(input: Tensor) -> Tensor:
     """e to the x, less 1, exact near 0, element by element; integers and bool become float32."""
+
+def fake_quantize_per_channel_affine(
+    input: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
+) -> Tensor:
+    """fake_quantize_per_tensor_affine with a scale and zero point for each place of an axis."""
+
+def fake_quantize_per_tensor_affine(
+    input: Tensor,
+    scale: Tensor | Scalar,
+    zero_point: Tensor | Scalar,
+    quant_min: int,
+    quant_max: int,
+) -> Tensor:
+    """input rounded to the numbers that quant_min to quant_max stand for; the gradient passes
+    where it was within them."""
 
 def fill(input: Tensor, value: Tensor | Scalar) -> Tensor:
     """value everywhere, in x's shape and element type."""

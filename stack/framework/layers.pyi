@@ -35,6 +35,8 @@ __all__ = [
     "cosine_similarity",
     "cross_entropy",
     "ctc_loss",
+    "dequantize",
+    "dequantize_groups",
     "dropout1d",
     "dropout2d",
     "dropout3d",
@@ -90,10 +92,15 @@ __all__ = [
     "pixel_unshuffle",
     "poisson_nll_loss",
     "prelu",
+    "quantize",
+    "quantize_groups",
     "relu",
     "relu6",
     "rms_norm",
+    "rotary_angles",
+    "rotary_embedding",
     "rrelu",
+    "sample",
     "selu",
     "sigmoid",
     "silu",
@@ -107,6 +114,7 @@ __all__ = [
     "tanh",
     "tanhshrink",
     "threshold",
+    "top_k_top_p",
     "triplet_margin_loss",
     "triplet_margin_with_distance_loss",
     "unfold",
@@ -330,6 +338,18 @@ def ctc_loss(
     without repetitions and blanks, are the targets [N, S], or one after the other, of
     target_lengths; the mean is that of the losses divided by the target lengths. By the
     forward recursion of Graves et al. (2006), unrolled over T."""
+
+def dequantize(
+    input: Tensor,
+    scale: Tensor | Scalar,
+    zero_point: Tensor | Scalar | None = None,
+    dim: int | None = None,
+    dtype: DType = DType.F32,
+) -> Tensor:
+    """(input - zero_point) * scale, as a float type."""
+
+def dequantize_groups(packed: Tensor, scales: Tensor) -> Tensor:
+    """The numbers [..., n] of which quantize_groups gave these, in the scales' type."""
 
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """Whole channels [N, C, L] or [C, L] become 0 with probability p."""
@@ -735,6 +755,22 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """x where it is positive, else weight * x; weight has one value, or one for each channel,
     axis 1."""
 
+def quantize(
+    input: Tensor,
+    scale: Tensor | Scalar,
+    zero_point: Tensor | Scalar | None = None,
+    dtype: DType = DType.I8,
+    dim: int | None = None,
+) -> Tensor:
+    """input / scale (+ zero_point) in an integer type, rounded with halves to even, or in
+    float8; what is beyond the type becomes its last number. Scale and zero point are
+    numbers, or tensors with one for each place of `dim`."""
+
+def quantize_groups(input: Tensor, group_size: int = 32) -> Any:
+    """uint8[..., n / 2] and float[..., n / group_size]: the last axis in groups, each of whole
+    numbers from -7 to 7 times a scale, the size of its greatest element / 7. The low half
+    of a byte holds the first of two elements, plus 8."""
+
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
     """x where it is positive, else 0; NaN stays. The gradient at 0 is 0."""
 
@@ -749,10 +785,29 @@ def rms_norm(
 ) -> Tensor:
     """x / sqrt(mean(x * x) + eps) * weight over the last axes; float32 under autocast."""
 
+def rotary_angles(positions: Tensor, dim: int, base: float = 10000.0) -> Any:
+    """Cosines and sines [..., dim / 2] of each position times base ** (-2 i / dim), in
+    float32."""
+
+def rotary_embedding(input: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Tensor:
+    """input [..., D] with the pair (i, i + D / 2) of features, or (2 i, 2 i + 1) where
+    interleaved, turned by the angle whose cosine and sine [..., D / 2] broadcast; in
+    float32, given in input's type."""
+
 def rrelu(
     input: Tensor, lower: float = 0.125, upper: float = 0.3333333333333333, training: bool = False
 ) -> Tensor:
     """x where it is positive, else x times a slope drawn from [lower, upper), or their mean."""
+
+def sample(
+    logits: Tensor,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    generator: Generator | None = None,
+) -> Tensor:
+    """int64[...]: a place of the last axis, drawn as likely as softmax(logits / temperature)
+    says among those that top_k_top_p keeps; the greatest for a temperature of 0."""
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """elu with the scale and alpha that keep mean 0 and variance 1."""
@@ -805,6 +860,11 @@ def tanhshrink(input: Tensor) -> Tensor:
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """x where it is above the threshold, else value."""
+
+def top_k_top_p(logits: Tensor, top_k: int = 0, top_p: float = 1.0) -> Tensor:
+    """Logits with -inf for all but the top_k greatest of the last axis (0: all), and but those
+    greatest whose probabilities add up to top_p: the one with which they reach it is kept,
+    too. Holtzman et al., https://arxiv.org/abs/1904.09751."""
 
 def triplet_margin_loss(
     anchor: Tensor,

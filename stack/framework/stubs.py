@@ -15,6 +15,7 @@ from pathlib import Path
 from textwrap import fill, indent
 from typing import get_overloads
 
+from hal.core.dtypes import DType
 from stack.framework import composed as composed  # whose operators are in the table then
 from stack.framework import counted as counted
 from stack.framework import drawn as drawn
@@ -102,7 +103,8 @@ def _module(name: str) -> str:
 
 
 def _shown(p: inspect.Parameter) -> str:
-    default = "" if p.default is p.empty else f" = {p.default!r}"
+    value = f"DType.{p.default.name}" if isinstance(p.default, DType) else repr(p.default)
+    default = "" if p.default is p.empty else f" = {value}"
     star = "**" if p.kind is p.VAR_KEYWORD else "*" if p.kind is p.VAR_POSITIONAL else ""
     return f"{star}{p.name}: {_seen(p.annotation)}{default}"
 

@@ -72,7 +72,7 @@ DEVICE = stream("transforms").choice(["cpu:0", "opencl:0", "sunway:0"])
 @pytest.mark.parametrize("device", [pytest.param(DEVICE, marks=pytest.mark.device(DEVICE))])
 @pytest.mark.slow
 def test_transforms_on_a_device(device):
-    x = drawn(2, 96)
+    x = drawn(2, 40)
     found = ht.fft.fft(ht.tensor(x, device=device)).numpy()
     np.testing.assert_allclose(found, np.fft.fft(x), rtol=1e-4, atol=1e-4)
 

@@ -12,8 +12,8 @@ from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
-from stack.framework.expr.operand import axis, text
-from stack.framework.expr.public import operator
+from stack.framework.expr.operand import axis, meet, text
+from stack.framework.expr.public import layer, operator
 from stack.framework.expr.reduce import Extreme
 
 I64 = DType.I64
@@ -63,6 +63,27 @@ def topk(x: Node, k: int, dim: int = -1, largest: bool = True, sorted: bool = Tr
         raise TensorError(f"k is {k}, but dim {dim} of {text(x)} has {x.shape[a]} elements")
     places = g.slice_axis(argsort(x, a, largest), a, 0, k)
     return Extreme(_at(x, places, a), places)
+
+
+@layer(aten="")
+def top_k_top_p(logits: Node, top_k: int = 0, top_p: float = 1.0) -> Node:
+    """Logits with -inf for all but the top_k greatest of the last axis (0: all), and but those
+    greatest whose probabilities add up to top_p: the one with which they reach it is kept, too.
+    Holtzman et al., https://arxiv.org/abs/1904.09751."""
+    n = logits.shape[-1] if logits.shape else 0
+    if not n or top_k < 0 or not 0 < top_p <= 1:
+        raise TensorError(f"top_k is 0 or more and top_p in (0, 1], got {top_k} and {top_p}")
+    places = g.argsort(logits, len(logits.shape) - 1, True)
+    ranked = _at(logits, places, len(logits.shape) - 1)
+    kept = e.lt(g.arange(n), top_k or n)
+    if top_p < 1:
+        within_k = e.where(kept, ranked, -math.inf)
+        chance = r.softmax(g.cast(within_k, within_k.dtype.computed_in), -1)
+        before = e.sub(g.scan("sum", chance, len(chance.shape) - 1), chance)
+        kept = g.and_(*meet(kept, e.lt(before, top_p)))
+    rank = g.argsort(places, len(places.shape) - 1, False)  # where each element has come to
+    own = _at(g.broadcast(kept, logits.shape), rank, len(logits.shape) - 1)
+    return e.where(own, logits, -math.inf)
 
 
 @operator(aten="kthvalue")
