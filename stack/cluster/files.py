@@ -45,8 +45,12 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     queue: Annotated[str, Meta(description="The queue that it waits in.")] = "main"
     ranks: Annotated[int, Meta(description="How many ranks it wants.", ge=1)] = 1
     per_host: Annotated[
-        int, Meta(description="Ranks on a host, for Slurm, which gives whole hosts (0: all).", ge=0)
+        int, Meta(description="Ranks on a host, for Slurm and Kubernetes (0: all).", ge=0)
     ] = 0
+    image: Annotated[str, Meta(description="What Kubernetes runs: it has hal and the script.")] = ""
+    resource: Annotated[
+        str, Meta(description="How Kubernetes counts devices of the first kind.")
+    ] = ""
     least: Annotated[int, Meta(description="With how many it starts (0: with all).", ge=0)] = 0
     kinds: Annotated[
         tuple[str, ...], Meta(description="Kinds of device, the best first.", min_length=1)
@@ -114,6 +118,7 @@ class RulesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reclaim: bool = True
     elastic: bool = True
     patience_s: float | None = None
+    head_start_s: float = 0.0
     depth: int = 100
 
 

@@ -50,7 +50,7 @@ class Books:
         self.woken: dict[Bucket, None] = {}
         self.stirred: dict[Blocker, Bucket | None] = {}
         self.users: dict[str, Tally] = defaultdict(Tally)
-        self.use = Use({}, self.users)
+        self.use = Use({}, self.users, rules.head_start_s)
         self.now = -math.inf
         self.out: list[Decision] = []
 

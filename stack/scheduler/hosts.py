@@ -46,7 +46,7 @@ def host_joined(books: Books, host: HostSpec) -> None:
         books.hosts[host.name] = (host, leaves)
     for leaf in books.hosts[host.name][1]:
         capacity = {kind: tree.total for kind, tree in books.trees.items()}
-        books.use = Use(capacity, books.users)
+        books.use = Use(capacity, books.users, books.rules.head_start_s)
         books.changed(leaf.kind)
         books.wake(books.pools[leaf.kind])
 

@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Devices in use and in all, by kind; and what each user has."""
+    """Devices in use and in all, by kind; what each user has; and the head start of who needs all
+    devices (see KEYS)."""
 
     capacity: Mapping[str, int]
     users: Mapping[str, Tally]
+    head_start_s: float = 0.0
 
     def dominant(self, used: Mapping[str, int]) -> float:
         """The largest part of any kind of device (dominant resource fairness, Ghodsi et al.,
@@ -63,6 +65,11 @@ def _shortest(gang: Gang, _use: Use) -> float:
     return gang.left_s
 
 
+def _wide(gang: Gang, use: Use) -> float:
+    whole = use.capacity.get(gang.spec.kinds[0], 0)
+    return gang.submitted - (use.head_start_s * gang.need / whole if whole else 0.0)
+
+
 KEYS: dict[str, Key] = {
     "priority": _priority,
     "submitted": _submitted,
@@ -71,6 +78,7 @@ KEYS: dict[str, Key] = {
     "user": _user_share,
     "smallest": _smallest,
     "shortest": _shortest,
+    "wide": _wide,
 }
 """priority   the higher first
 submitted  the earlier first
@@ -78,7 +86,10 @@ share      the queue with the smallest dominant share by its weight first
 borrowing  queues within what they own before those that would borrow
 user       the user with the smallest dominant share first
 smallest   fewest devices first
-shortest   smallest limit first"""
+shortest   smallest limit first
+wide       the earlier first, with a head start by the devices needed: of `Rules.head_start_s` for
+           all that there are. Small jobs find holes, so they lose little, and a job that needs much
+           waits less long at the end; nobody is passed by who came later than the head start"""
 
 MOVING = frozenset({"share", "borrowing", "user"})
 """Keys that change while a job waits, with what others use."""

@@ -163,8 +163,9 @@ class Rules:
 
     `order` names the keys by which waiting jobs are compared, the first difference decides (see
     `stack.scheduler.order`); a job that has waited `patience_s` comes before all others and is
-    passed by none. `preempt`: a job may stop those of lower priority; `reclaim`: a queue takes back
-    what it lent; `elastic`: running jobs shrink for waiting ones, and grow when nobody waits."""
+    passed by none. `head_start_s` is for the key `wide`. `preempt`: a job may stop those of lower
+    priority; `reclaim`: a queue takes back what it lent; `elastic`: running jobs shrink for waiting
+    ones, and grow when nobody waits."""
 
     order: tuple[str, ...] = ("priority", "submitted")
     backfill: Backfill = Backfill.EASY
@@ -172,4 +173,5 @@ class Rules:
     reclaim: bool = True
     elastic: bool = True
     patience_s: float = math.inf
+    head_start_s: float = 0.0
     depth: int = 100

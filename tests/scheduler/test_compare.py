@@ -19,6 +19,8 @@ def test_filling_holes_and_elastic_jobs_wait_less_than_the_queue_that_locks():
     means = {name: row.mean_wait_s for name, row in rows.items()}
     assert means["elastic"] < means["easy"] < means["fifo"]
     assert means["fill"] < means["fifo"]
+    assert means["wide"] < means["fifo"]
+    assert rows["wide"].longest_wait_s < min(rows[n].longest_wait_s for n in ("fifo", "easy"))
     assert rows["elastic"].resizes > 0 == rows["easy"].resizes
     work_s = sum(task.work_s * task.spec.ranks for task in LOAD[0])
     for row in rows.values():  # nothing is lost or done twice without costs, so all work is done
