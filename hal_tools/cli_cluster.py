@@ -65,9 +65,16 @@ def stop(folder: Path | None) -> None:
 @click.option("--name", help="What people call it.")
 @click.option("--limit", "limit_s", type=float, help="Seconds that it may run.")
 @click.option("-m", "module", is_flag=True, default=None, help="TARGET is a module.")
-@click.option("--per-host", type=click.IntRange(1), help="Ranks on a host, for Slurm.")
-@click.option("--to", type=click.Choice(["daemon", "slurm"]), default="daemon", help="Who runs it.")
-@click.option("--write", is_flag=True, help="With --to slurm: print the batch script, and end.")
+@click.option(
+    "--per-host", type=click.IntRange(1), help="Ranks on a host, for Slurm and Kubernetes."
+)
+@click.option("--image", help="The image, for Kubernetes.")
+@click.option(
+    "--to", type=click.Choice(["daemon", "slurm", "k8s"]), default="daemon", help="Who runs it."
+)
+@click.option(
+    "--write", is_flag=True, help="With --to slurm or k8s: print what it would be given, and end."
+)
 @click.argument("target", default="")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def submit(
@@ -87,7 +94,7 @@ def submit(
         raise click.UsageError("name a script, or a job's TOML file")
     given = {key: value for key, value in options.items() if value not in (None, ())}
     if write and to == "daemon":
-        raise click.UsageError("--write needs --to slurm")
+        raise click.UsageError("--write needs --to slurm or --to k8s")
     _do("submit", folder, target, arguments, given, to, write, as_json)
 
 

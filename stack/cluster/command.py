@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hal.core.errors import InvalidCall
-from stack.cluster import slurm
+from stack.cluster import kubernetes, slurm
 from stack.cluster.client import ask
 from stack.cluster.daemon import Daemon
 from stack.cluster.engine import check_script
@@ -98,8 +98,8 @@ def submit(
     write: bool,
     as_json: bool,
 ) -> int:
-    """Hand in the job of a TOML file, or a script with what is given by options; `to` Slurm, or to
-    the daemon. With `write` only show what Slurm would be given."""
+    """Hand in the job of a TOML file, or a script with what is given by options; `to` Slurm,
+    Kubernetes, or to the daemon. With `write` only show what these would be given."""
     if target.endswith(".toml"):
         if arguments:
             raise InvalidCall("a job's file has its own arguments; give none behind it")
@@ -107,6 +107,8 @@ def submit(
     else:
         base = {"script": target, "arguments": list(arguments)}
     file = told({"folder": str(Path.cwd()), **_named(base), **given}, JobFile, target)
+    if to == "k8s":
+        return _to_kubernetes(file, write, as_json)
     if to == "slurm":
         if write:
             sys.stdout.write(slurm.script(file))
@@ -117,6 +119,23 @@ def submit(
         found = ask(folder, "POST", "/jobs", msgspec.to_builtins(file))
     _say(json.dumps(found) if as_json else f"job {found['job']}")
     return 0
+
+
+def _to_kubernetes(file: JobFile, write: bool, as_json: bool) -> int:
+    """Hand a job in and follow it until it is over; its name tells which one it is, so that who was
+    cut off follows it again by the same command."""
+    if not file.name:
+        raise InvalidCall("a job for Kubernetes needs a name (--name): by it, it is found again")
+    made = kubernetes.manifests(file, file.name)
+    if write:
+        sys.stdout.write(kubernetes.text_of(made))
+        return 0
+    api = kubernetes.Kubernetes()
+    api.submit(made)
+    course = None
+    for course in api.follow(made[-1]):
+        _say(json.dumps({"job": file.name, "why": course.text}) if as_json else course.text)
+    return 0 if course is not None and course.well else 1
 
 
 def _named(base: Mapping[str, Any]) -> dict[str, Any]:
