@@ -150,6 +150,15 @@ def release(folder: Path | None, job: int) -> None:
 
 @click.command()
 @_STATE
+@_JOB
+@click.argument("ranks", type=click.IntRange(1))
+def resize(folder: Path | None, job: int, ranks: int) -> None:
+    """Have JOB go on with fewer RANKS, or with more once there is room."""
+    _do("resize", folder, job, ranks)
+
+
+@click.command()
+@_STATE
 @_JSON
 @click.argument("verb", type=click.Choice(["drain", "join", "lose"]), required=False)
 @click.argument("name", default="")
@@ -182,4 +191,4 @@ def simulate(save_s: float, restore_s: float, resize_s: float, **options: Any) -
     sys.exit(import_module("stack.scheduler.command").run(costs=costs, **options))
 
 
-COMMANDS = (cluster, submit, jobs, why, logs, cancel, hold, release, hosts, simulate)
+COMMANDS = (cluster, submit, jobs, why, logs, cancel, hold, release, resize, hosts, simulate)

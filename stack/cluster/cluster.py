@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from hal.core.errors import HalError, InvalidCall
 from stack.cluster.engine import Alive, JobEngine, Over, check_script
 from stack.cluster.files import ClusterFile, JobFile
@@ -36,6 +38,7 @@ from stack.scheduler.events import (
     Resized,
     Stop,
     Submitted,
+    Wanted,
 )
 from stack.scheduler.gang import Gang, State
 from stack.scheduler.snapshot import host_data, restored, snapshot
@@ -140,6 +143,20 @@ class LiveCluster:
         """Let a held job start. Raises InvalidCall for one that is not here."""
         self._gang(job)
         self._tell(Released(self._now(), job))
+
+    def resize(self, job: int, ranks: int) -> None:
+        """Want another number of ranks for a job. Raises InvalidCall for one that is not here or
+        stops, SpecError for a number that it cannot have."""
+        if self._gang(job).state is State.STOPPING:
+            raise InvalidCall(f"job {job} is stopping; submit it again with {ranks} ranks")
+        if not self.config.rules.elastic:
+            raise InvalidCall("the cluster's rules keep the sizes of jobs (elastic = false)")
+        spec = self._scheduler.with_ranks(job, ranks)
+        record = self._journal.job(job)
+        assert record is not None, "it is here"
+        file = msgspec.structs.replace(record.file, ranks=spec.ranks, least=spec.least)
+        self._journal.set_file(job, file)
+        self._tell(Wanted(self._now(), job, ranks))
 
     def drain(self, host: str) -> None:
         """Start nothing new on a host. Raises InvalidCall for one that is not here."""

@@ -193,6 +193,12 @@ def change(folder: Path, job: int, verb: str) -> int:
     return 0
 
 
+def resize(folder: Path, job: int, ranks: int) -> int:
+    """Want another number of ranks for a job."""
+    ask(folder, "POST", f"/jobs/{job}/resize", {"ranks": ranks})
+    return 0
+
+
 def hosts(folder: Path, verb: str, name: str, as_json: bool) -> int:
     """List the hosts, or drain, join or lose one."""
     if verb:

@@ -148,6 +148,11 @@ class Journal:
         text = msgspec.json.encode(file).decode()
         self._write("insert into jobs values (?, ?, ?, null, null)", job, text, at)
 
+    def set_file(self, job: int, file: JobFile) -> None:
+        """What a job is from now on."""
+        text = msgspec.json.encode(file).decode()
+        self._write("update jobs set file = ? where job = ?", text, job)
+
     def end_job(self, job: int, at: float, outcome: str) -> None:
         """What became of a job."""
         self._write("update jobs set ended = ?, outcome = ? where job = ?", at, outcome, job)

@@ -105,6 +105,12 @@ def _answer(door: Door, method: str, path: list[str], body: Any) -> Any:
         case "POST", ["jobs", number, "cancel" | "hold" | "release" as verb]:
             door.ask(lambda cluster: getattr(cluster, verb)(_number(number)))
             return {}
+        case "POST", ["jobs", number, "resize"]:
+            ranks = body.get("ranks")
+            if type(ranks) is not int:
+                raise ValueError("the body needs `ranks`, a number")
+            door.ask(lambda cluster: cluster.resize(_number(number), ranks))
+            return {}
         case "GET", ["hosts"]:
             return door.ask(LiveCluster.hosts)
         case "POST", ["hosts", name, "drain" | "join" | "lose" as verb]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from stack.scheduler.books import Books
 from stack.scheduler.events import (
@@ -33,10 +34,11 @@ from stack.scheduler.events import (
     Resized,
     Saved,
     Submitted,
+    Wanted,
 )
 from stack.scheduler.gang import Gang, State
 from stack.scheduler.hosts import host_drained, host_joined, host_lost
-from stack.scheduler.moves import ask, break_promise, left, release, tell
+from stack.scheduler.moves import ask, break_promise, left, release, resize, shrink, tell
 from stack.scheduler.room import grow
 from stack.scheduler.spec import JobSpec, QueueSpec, Rules, SpecError
 from stack.scheduler.starting import start_waiting
@@ -78,6 +80,8 @@ class Scheduler:
             case Released(_, job):
                 if books.gang(job).state is State.HELD:
                     books.wait(books.gang(job))
+            case Wanted(_, job, ranks):
+                _wanted(books, books.gang(job), self.with_ranks(job, ranks))
             case Saved(_, job):
                 tell(books, books.gang(job))
             case Ended(_, job, done):
@@ -99,6 +103,16 @@ class Scheduler:
             grow(books)
         return books.out
 
+    def with_ranks(self, job: int, ranks: int) -> JobSpec:
+        """What a job would be with another number of ranks. Raises SpecError for one that is not
+        here, or that could not be here so."""
+        old = self.books.gang(job).spec
+        spec = replace(old, ranks=ranks, least=min(old.fewest, ranks) if ranks > 0 else 0)
+        never = _never(self.books, spec)
+        if never:
+            raise SpecError(never)
+        return spec
+
     def why(self, job: int) -> str:
         """What a job waits for, in a sentence: who holds it, and until when by the limits of those
         that run. Raises SpecError for a job that is not here."""
@@ -114,9 +128,8 @@ def _submitted(books: Books, job: int, spec: JobSpec) -> None:
         return
     queue = books.queues[spec.queue]
     gang = Gang(job, spec, job, books.now, queue, spec.limit_s)
-    gang.keys = tuple(key(gang, books.use) for key in books.keys)
     books.gangs[job] = gang
-    books.wait(gang)
+    _queued(books, gang)
     for wait_s in (books.rules.patience_s, queue.spec.rung_s):
         if math.isfinite(wait_s):
             heapq.heappush(books.alarms, (books.now + wait_s, job))
@@ -152,6 +165,33 @@ def _never(books: Books, spec: JobSpec) -> str:
                 f"{where} kind {kind!r} has room for {fits} ranks of {spec.devices} devices"
             )
     return f"it needs {spec.fewest} ranks of {spec.devices} devices, but " + "; ".join(texts)
+
+
+def _wanted(books: Books, gang: Gang, spec: JobSpec) -> None:
+    match gang.state:
+        case State.WAITING:
+            books.unwait(gang)
+            gang.wants(spec, books.now)
+            _queued(books, gang)
+        case State.PROMISED:
+            break_promise(books, gang)
+            gang.wants(spec, books.now)
+            _queued(books, gang)
+        case State.HELD:
+            gang.wants(spec, books.now)
+        case State.RUNNING:
+            books.unbook(gang)
+            gang.wants(spec, books.now)
+            if gang.ranks > spec.ranks:
+                shrink(gang, gang.ranks - spec.ranks)
+                gang.now_has(spec.ranks, books.now)
+                resize(books, gang, f"its user wants {spec.ranks} ranks")
+            books.book(gang)
+
+
+def _queued(books: Books, gang: Gang) -> None:
+    gang.keys = tuple(key(gang, books.use) for key in books.keys)
+    books.wait(gang)
 
 
 def _cancelled(books: Books, gang: Gang) -> None:

@@ -52,6 +52,16 @@ class Released:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """Its user wants another number of ranks for a job. It goes on with no fewer than it needed
+    before, or with so many: with more once there is room. One that stops keeps its number."""
+
+    at: float
+    job: int
+    ranks: int
+
+
+@dataclass(frozen=True, slots=True)
 class Saved:
     """A job that was asked to stop has saved its state: it may be stopped."""
 
@@ -113,6 +123,7 @@ Event = (
     | Cancelled
     | Held
     | Released
+    | Wanted
     | Saved
     | Ended
     | Resized

@@ -94,6 +94,12 @@ class Gang:
             return math.inf
         return self.since + self.left_s * self.spec.ranks / self.ranks
 
+    def wants(self, spec: JobSpec, now: float) -> None:
+        """Take another number of ranks for its own; the work that its limit allows stays."""
+        self.now_has(self.ranks, now)
+        self.left_s *= self.spec.ranks / spec.ranks
+        self.spec, self.need = spec, spec.fewest * spec.devices
+
     def now_has(self, ranks: int, now: float) -> None:
         """Account for the time that has passed and go on with so many ranks."""
         if self.ranks:

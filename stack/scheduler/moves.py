@@ -55,6 +55,18 @@ def resize(books: Books, gang: Gang, why: str) -> None:
     books.out.append(Resize(gang.job, gang.shares(), why, gang.resizes))
 
 
+def shrink(gang: Gang, fewer: int) -> None:
+    """Choose devices of so many ranks to leave, of the emptiest leaves first, so that hosts fall
+    free."""
+    for leaf, mask in sorted(gang.holding.items(), key=lambda item: item[1].bit_count()):
+        kept = mask & ~gang.leaving.get(leaf, 0)
+        count = min(kept.bit_count() // gang.spec.devices, fewer)
+        if count:
+            bits = lowest(kept, count * gang.spec.devices)
+            gang.leaving[leaf] = gang.leaving.get(leaf, 0) | bits
+            fewer -= count
+
+
 def start(books: Books, gang: Gang) -> None:
     """All devices are there: the whole gang starts."""
     gang.state = State.RUNNING

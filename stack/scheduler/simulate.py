@@ -27,6 +27,7 @@ from stack.scheduler.events import (
     Share,
     Stop,
     Submitted,
+    Wanted,
 )
 from stack.scheduler.spec import HostSpec, JobSpec, QueueSpec, Rules
 
@@ -165,7 +166,7 @@ class Simulation:
                 return True
             case Alarm(at):
                 return self.scheduler.alarm_at <= at
-            case Cancelled(_, job) | Held(_, job) | Released(_, job):
+            case Cancelled(_, job) | Held(_, job) | Released(_, job) | Wanted(_, job, _):
                 course = courses[job]
                 if course.refused or math.isfinite(course.ended):
                     return False

@@ -179,6 +179,20 @@ def test_a_daemon_that_is_killed_loses_no_job_and_starts_none_twice(daemon, tmp_
     assert said(tmp_path / "b") == ["start", "step"]
 
 
+@pytest.mark.slow
+def test_a_job_that_is_resized_goes_on_with_its_new_ranks(cluster, tmp_path):
+    number = cluster.submit(job(tmp_path / "a", steps=6, ranks=3))
+    go_on(cluster, lambda: said(tmp_path / "a").count("start") == 3)
+    cluster.resize(number, 1)
+    go_on(cluster, lambda: said(tmp_path / "a").count("start") == 4)
+    (row,) = cluster.jobs()
+    assert (row["ranks"], row["wanted"]) == (1, 1)
+    go_on(cluster, lambda: state(cluster, number) == "ended")
+    assert cluster.why(number) == "done"
+    with pytest.raises(InvalidCall, match=f"there is no job {number} here; it ended: done"):
+        cluster.resize(number, 2)
+
+
 def test_what_cannot_run_is_refused_in_words(cluster, tmp_path):
     plain = job(tmp_path / "a")
     for more, words in (

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 from stack.scheduler.events import (
     Admit,
@@ -23,6 +24,7 @@ from stack.scheduler.events import (
     Share,
     Stop,
     Submitted,
+    Wanted,
 )
 from stack.scheduler.spec import HostSpec, JobSpec, QueueSpec
 
@@ -46,6 +48,7 @@ class Laws:
         self.stopped: set[int] = set()
         self.cancelled: set[int] = set()
         self.broken: set[int] = set()
+        self.wanted: set[int] = set()
         self.waiting: dict[int, float] = {}
         self.starts: dict[int, float] = {}
 
@@ -64,6 +67,12 @@ class Laws:
             case Cancelled(_, job):
                 self.cancelled.add(job)
                 self.waiting.pop(job, None)
+            case Wanted(_, job, ranks):
+                old = self.specs[job]
+                if job not in self.asked and job not in self.stopped:
+                    least = min(old.fewest, ranks)
+                    self.specs[job] = replace(old, ranks=ranks, least=least)
+                    self.wanted.add(job)
             case Saved(_, job):
                 self.saved.add(job)
             case Ended(at, job, done):
@@ -107,7 +116,8 @@ class Laws:
                 self.starts.setdefault(job, at)
                 self.holds[job] = self._gang(job, spec, shares)
             case Resize(_, shares, _, number):
-                assert not self.leaves.get(job) or job in self.broken
+                assert not self.leaves.get(job) or job in self.broken | self.wanted
+                self.wanted.discard(job)
                 new = self._gang(job, spec, shares)
                 old = self.holds[job]
                 self.leaves.setdefault(job, set()).update(old - new)

@@ -21,8 +21,9 @@ from stack.scheduler.events import (
     Saved,
     Stop,
     Submitted,
+    Wanted,
 )
-from stack.scheduler.spec import Chip, Discipline, HostSpec, JobSpec, QueueSpec, Rules
+from stack.scheduler.spec import Chip, Discipline, HostSpec, JobSpec, QueueSpec, Rules, SpecError
 
 ONE = (QueueSpec("q"),)
 
@@ -226,3 +227,25 @@ def test_lent_devices_come_back_and_shares_are_fair():
             asked += 1
             assert isinstance(decision, Stop)
     assert asked == 16
+
+
+def test_a_job_goes_on_with_as_many_ranks_as_its_user_wants():
+    scheduler = cluster(hosts=2)
+    scheduler.handle(Submitted(0.0, 1, job(8, limit_s=100.0)))
+    scheduler.handle(Submitted(0.0, 2, job(8)))
+    (fewer,) = scheduler.handle(Wanted(50.0, 1, 4))
+    assert isinstance(fewer, Resize)
+    assert sum(len(share.devices) for share in fewer.shares) == 4
+    assert scheduler.handle(Submitted(51.0, 3, job(4))) == []
+    assert started(scheduler.handle(Resized(52.0, 1, fewer.number))) == [3]
+    assert "in at most 98 s" in scheduler.why(1)  # half of its work was left, at half the speed
+    assert scheduler.handle(Wanted(53.0, 1, 8)) == []
+    assert "with 4 of 8 ranks" in scheduler.why(1)
+    (more,) = scheduler.handle(Ended(54.0, 3))
+    assert sum(len(share.devices) for share in more.shares) == 8
+    waits = Submitted(55.0, 4, job(16))
+    assert scheduler.handle(waits) == []
+    assert scheduler.handle(Wanted(56.0, 4, 8)) == []
+    assert started(scheduler.handle(Ended(57.0, 2))) == [4]
+    with pytest.raises(SpecError, match="asks for 0 ranks"):
+        scheduler.with_ranks(4, 0)

@@ -14,6 +14,7 @@ from stack.scheduler.events import (
     HostJoined,
     HostLost,
     Released,
+    Wanted,
 )
 from stack.scheduler.simulate import Costs, Simulation, Task
 from stack.scheduler.spec import Backfill, Chip, Discipline, HostSpec, JobSpec, QueueSpec, Rules
@@ -86,7 +87,7 @@ def world(seed: int, jobs: int = 40) -> World:
     for _ in range(draw.randint(0, 8)):
         at = draw.uniform(1, time * 1.2)
         host = draw.choice(hosts)
-        match draw.randrange(4):
+        match draw.randrange(5):
             case 0:
                 faults.append(HostDrained(at, host.name))
             case 1:
@@ -94,6 +95,9 @@ def world(seed: int, jobs: int = 40) -> World:
             case 2:
                 job = draw.choice(tasks).job
                 faults += [Held(at, job), Released(at + draw.uniform(0, 50), job)]
+            case 3:
+                task = draw.choice(tasks)
+                faults.append(Wanted(at, task.job, draw.randint(1, task.spec.ranks)))
             case _:
                 faults.append(HostLost(at, host.name))
         faults.append(HostJoined(at + draw.uniform(0, 100), host))
@@ -101,7 +105,8 @@ def world(seed: int, jobs: int = 40) -> World:
     kept = [
         fault
         for fault in faults
-        if not isinstance(fault, (Cancelled, Held, Released)) or fault.at > submitted[fault.job]
+        if not isinstance(fault, (Cancelled, Held, Released, Wanted))
+        or fault.at > submitted[fault.job]
     ]
     return World(tasks, hosts, queues, rules, costs, kept)
 
