@@ -55,9 +55,18 @@ def compared(
     accused = {r for r, _ in wrong}
     teller = next((r for r in range(size) if r not in accused), 0)
     differ = next((r for r, row in enumerate(rows) if row != rows[0]), 0)
-    what = _named(names, rows[0], rows[differ])
-    why = f"after step {step} {what} of ranks 0 and {differ} differs, and nobody knows who is right"
+    what = f"{_named(names, rows[0], rows[differ])} of ranks 0 and {differ} differs"
+    if count == size:
+        what = "a loss is not finite"
+    why = f"after step {step} {what}" + ("" if majority else ", and nobody knows who is right")
     return Comparison(step, held, majority, tuple(wrong), teller, why)
+
+
+def first_of(steps: Array) -> tuple[int, ...]:
+    """The ranks whose number, int64[ranks], is the lowest that is not negative; none where all have
+    it: then nobody was first."""
+    found = np.flatnonzero(steps == steps[steps >= 0].min())
+    return () if found.size == steps.size else tuple(found.tolist())
 
 
 def _named(names: Sequence[str], one: Sequence[int], other: Sequence[int]) -> str:

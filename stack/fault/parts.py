@@ -49,6 +49,8 @@ class Parts:
         self.own_s: float | None = None
         """What this rank took for its own parts in this step, without waiting for others, or for a
         processor; None where nobody is to be compared with it."""
+        self.own_loss = 0.0
+        """Of this rank's own parts in this step, where `own_s` is measured."""
         self.slowed = 1.0
         """It takes so many times its time: a fault on demand."""
         self._watch: OwnTime | None = None
@@ -138,7 +140,8 @@ class Parts:
         def step(*batches: Array) -> Tensor:
             sums = self._summed(gathered, batches)
             if self._watch is not None and self.own_s is None:
-                sums[0].item()  # the others are not waited for yet: what follows waits for them
+                # The others are not waited for yet: what follows waits for them
+                self.own_loss = float(sums[0].item())
                 if self.slowed > 1.0:
                     time.sleep(self._watch.passed_s()[0] * (self.slowed - 1.0))
                 self.own_s = self._watch.passed_s()[1]

@@ -38,8 +38,8 @@ _WEIGHTS = {
     "launcher-kill": 2,
 }
 _NAMES = {
-    "kill": ("ended",),
-    "stop": ("stopped", "silent", "ended"),
+    "kill": ("ended", "host lost"),
+    "stop": ("stopped", "silent", "ended", "host lost"),
     "cut": ("host lost",),
     "slow": ("slow",),
     "flip": ("wrong",),

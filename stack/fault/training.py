@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from math import isfinite
 from statistics import median
 from types import TracebackType
 from typing import Any, Self
@@ -19,7 +20,7 @@ from hal.core.errors import HalError, InvalidCall
 from stack.comm.engine.failures import CallMismatch, LateRank, PeerLost, SilentRank
 from stack.comm.group import Group
 from stack.comm.world import LINE, PREFIX, World
-from stack.fault.compare import Comparison, compared
+from stack.fault.compare import Comparison, compared, first_of
 from stack.fault.generations import Generations, Memory
 from stack.fault.parts import AXIS, Loss, Parts, Warmed
 from stack.fault.state import Array, State
@@ -86,6 +87,9 @@ class Training:
         self._members: list[str] = []
         self._lasted_s: deque[float] = deque(maxlen=_STEPS)
         self._disputed: Comparison | None = None
+        self._first_bad = -1
+        self._diverges = False
+        self._diverged: tuple[int, tuple[int, ...]] | None = None
         self.step, self.epoch, self.recoveries = 0, 0, 0
         """How many steps are done; the epoch; how often this rank went on in another one."""
         if self._world is not None:
@@ -150,6 +154,8 @@ class Training:
                 self._parts.begin()
                 is_last = step()
                 self.step += 1
+                if self._first_bad < 0 and not isfinite(self._parts.own_loss):
+                    self._first_bad = self.step
                 if self._line is not None:
                     self._keep()
                     self._expect(time.monotonic() - began_s)
@@ -319,6 +325,8 @@ class Training:
                 raise
         self._parts.join(group, rank, size)
         self._lasted_s.clear()
+        self._disputed = self._diverged = None
+        self._first_bad = -1
         self._kept.agree()
 
     # what is wrong
@@ -340,14 +348,25 @@ class Training:
         if group is None or found is None:
             return True
         own = self._state.digests(found.tensors)
-        held = group.all_gather(own).reshape(group.size, own.size)
+        said = group.all_gather(np.append(own, self._first_bad)).reshape(group.size, own.size + 1)
+        held, bad = said[:, :-1], said[:, -1]
         now = compared(self.step, self._state.names, held, self._disputed)
         for rank, why in now.wrong if group.rank == now.teller else ():
             self._tell(say="wrong", member=self._members[rank], why=why)
-        if now.is_equal:
-            self._disputed = None
+        is_finite = bool((bad < 0).all())
+        if self._diverged is not None and self._diverged[0] == self.step:
+            for rank in self._diverged[1] if is_finite and group.rank == now.teller else ():
+                why = "its loss was the first that was not finite, and is when computed again"
+                self._tell(say="wrong", member=self._members[rank], why=why)
+            self._diverges = not is_finite  # the same comes of the same: it is the training's own
+        is_finite = is_finite or self._diverges
+        if now.is_equal and is_finite:
+            self._disputed = self._diverged = None
+            self._first_bad = -1
             self._kept.agree()
             return True
+        if not is_finite:
+            self._diverged = self.step, first_of(bad)
         agreed = self._kept.agreed()
         before = np.full(own.size + 1, -1, np.int64)
         if agreed is not None:
@@ -355,13 +374,16 @@ class Training:
         all_before = group.all_gather(before).reshape(group.size, before.size)
         again = self._disputed is not None and self._disputed.step == self.step
         if agreed is not None and (all_before == all_before[0]).all() and not again:
-            self._disputed = now
+            self._disputed = None if now.is_equal else now
+            self._first_bad = -1
             self._kept.go_back()
             self._tell(say="forget")
             self._take()
             if group.rank == now.teller:
                 self._tell(say="back", step=self.step, why=now.why)
             return False
+        if now.is_equal:
+            return True
         if now.majority is None:
             raise DifferentState(now.why)
         lack = [r for r in range(group.size) if r not in now.majority]

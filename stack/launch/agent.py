@@ -38,8 +38,8 @@ KILL_S = 10.0
 _MEET_S = 15.0
 _OUTBOX_NBYTES = 1 << 20
 """With more than this not taken by the launcher, nothing more is read from the ranks."""
-_NO_RANK = -1
-"""Of what an earlier job has kept on disk."""
+_ON_DISK = ""
+"""The process, as it were, of what an earlier job has kept on disk."""
 _ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _DEFAULTS = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
 """What a rank wrote is on the screen before it ends, and a crash in native code shows its stack."""
@@ -55,7 +55,8 @@ class Agent:
         self._outbox = bytearray(GREETING)
         self._selector = selectors.DefaultSelector()
         self._ranks = Ranks(self._selector, self._wrote, self._exited, self._told)
-        self._held: dict[int, list[int]] = {}
+        self._held: dict[str, list[int]] = {}
+        """The memory of each process, also of those that have ended until another one has it."""
         self._keep_in: Path | None = None
         self._is_well = False
         self._is_cut = False
@@ -166,7 +167,7 @@ class Agent:
                     self._keep_in = Path(folder)
                     found = kept_in(self._keep_in)
                     if found.memory is not None:
-                        self._held[_NO_RANK] = [found.memory]
+                        self._held[_ON_DISK] = [found.memory]
                     self._say({"say": "kept", "step": found.step, "lacks": found.lacks})
                 case {"say": "fault", "kind": kind}:
                     self._suffer(kind)
@@ -202,19 +203,24 @@ class Agent:
         when it ends; whoever arrives on this host later gets all of it."""
         match words:
             case {"say": "generations"}:
-                for descriptor in self._held.get(rank, []):
+                for descriptor in self._held.get(self._members[rank], []):
                     os.close(descriptor)
-                self._held[rank] = descriptors
+                self._held[self._members[rank]] = descriptors
                 return
             case {"say": "held"}:
                 self._ranks.tell([rank], {"say": "held"}, self._memories()[:MOST_DESCRIPTORS])
                 return
             case {"say": "forget"}:  # what processes that have ended held was wrong
-                for gone in set(self._held) - self._ranks.numbers:
-                    for descriptor in self._held.pop(gone):
-                        os.close(descriptor)
+                self._forget_the_dead()
                 return
+            case {"say": "entered"}:  # a rank of this host has the newest state
+                self._forget_the_dead()
         self._say({"say": "told", "rank": rank, "words": words})
+
+    def _forget_the_dead(self) -> None:
+        for gone in set(self._held) - {self._members[rank] for rank in self._ranks.numbers}:
+            for descriptor in self._held.pop(gone):
+                os.close(descriptor)
 
     def _say(self, words: dict[str, Any], data: bytes = b"") -> None:
         if self._is_cut:

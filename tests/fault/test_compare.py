@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from stack.fault.compare import compared
+from stack.fault.compare import compared, first_of
 
 NAMES = ("weight", "bias")
 
@@ -34,6 +34,12 @@ def test_without_a_majority_it_is_computed_again():
     assert [rank for rank, _ in both.wrong] == [0, 1]
     assert "one of the ranks that did has passed it on" in both.wrong[0][1]
     assert compared(32, NAMES, held((5, 5), (5, 5)), before).wrong == ()
+
+
+def test_who_was_first():
+    assert first_of(np.array([-1, 12, 11, 12])) == (2,)
+    assert first_of(np.array([11, 12, 11, 12])) == (0, 2)
+    assert first_of(np.array([12, 12])) == ()
 
 
 def test_equal_ones():
