@@ -19,6 +19,9 @@ from stack.parallel import Ranks
 from stack.parallel.buckets import Run, runs
 
 AXIS = "data"
+MOST_DELAYED = 2.0
+"""A rank that was so many times as long at it as it needed shares its processors with other work,
+which also empties their caches."""
 
 Array = np.ndarray[Any, Any]
 Loss = Callable[..., Tensor]
@@ -48,7 +51,8 @@ class Parts:
         self._is_warm = False
         self.own_s: float | None = None
         """What this rank took for its own parts in this step, without waiting for others, or for a
-        processor; None where nobody is to be compared with it."""
+        processor; None where nobody is to be compared with it, or it had to wait so long for a
+        processor that the time says nothing of the rank."""
         self.own_loss = 0.0
         """Of this rank's own parts in this step, where `own_s` is measured."""
         self.slowed = 1.0
@@ -144,7 +148,8 @@ class Parts:
                 self.own_loss = float(sums[0].item())
                 if self.slowed > 1.0:
                     time.sleep(self._watch.passed_s()[0] * (self.slowed - 1.0))
-                self.own_s = self._watch.passed_s()[1]
+                passed_s, own_s = self._watch.passed_s()
+                self.own_s = own_s if passed_s <= MOST_DELAYED * own_s else None
             value = finished(*sums)
             if self.warming:
                 raise Warmed

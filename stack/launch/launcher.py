@@ -309,7 +309,7 @@ class Launcher:
                 rank = self._rank_of(seat)
                 if rank is None:
                     return
-                for slow in self._pace.step(rank, step, own_s, parts) if own_s is not None else ():
+                for slow in self._pace.step(rank, step, own_s, parts):
                     why = f"it takes {slow.ratio:.2f} times as long as the others for its part"
                     self._found("slow", self._member(slow.rank).seat, why)
                 self._strike(STEP, step)

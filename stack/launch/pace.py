@@ -32,23 +32,27 @@ class Pace:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._steps: dict[int, dict[int, tuple[float, int]]] = {}
+        self._steps: dict[int, dict[int, tuple[float | None, int]]] = {}
         self._seen = 0
         self._ratios: list[deque[float]] = [deque(maxlen=WINDOW) for _ in range(size)]
         self._named: set[int] = set()
 
-    def step(self, rank: int, step: int, own_s: float, parts: int) -> list[Slow]:
+    def step(self, rank: int, step: int, own_s: float | None, parts: int) -> list[Slow]:
         """A rank has done a step, for whose `parts` it took `own_s` seconds, without waiting for
-        others. Gives who is slow now and was not before."""
+        others; None where that is not known, and the step says nothing. Gives who is slow now and
+        was not before."""
         times = self._steps.setdefault(step, {})
         times[rank] = own_s, parts
         if len(times) < self._size or self._size < 2:
             return []
         self._steps = {n: every for n, every in self._steps.items() if n > step}
+        known = {r: (s, parts) for r, (s, parts) in times.items() if s is not None}
+        if len(known) < self._size:
+            return []
         self._seen += 1
         if self._seen <= _FIRST:
             return []
-        return [slow for r in range(self._size) if (slow := self._look(r, step, times))]
+        return [slow for r in range(self._size) if (slow := self._look(r, step, known))]
 
     def _look(self, rank: int, step: int, times: dict[int, tuple[float, int]]) -> Slow | None:
         own_s, own = times[rank]

@@ -74,8 +74,7 @@ def test_a_flipped_bit_is_named_and_undone(tmp_path, monkeypatch, undisturbed):
     assert done.code == 0, done.err
     events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
     (struck,) = (e for e in events if e["event"] == "fault")
-    found = [e for e in events if e["event"] == "found"]
-    assert {e["kind"] for e in found} == {"wrong"}
+    found = [e for e in events if e["event"] == "found" and e["kind"] == "wrong"]
     assert struck["rank"] in {e["rank"] for e in found}
     assert (found[0]["host"], found[0]["device"]) == ("this host", "cpu:0")
     assert (tmp_path / "out/final.bin").read_bytes() == undisturbed[1]

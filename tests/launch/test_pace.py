@@ -50,6 +50,10 @@ def test_ranks_with_more_parts_take_longer():
         assert [rank for rank, _ in named(slowed, parts)] == [0]
 
 
+def test_a_step_of_which_a_rank_knows_nothing_says_nothing():
+    assert named([[1.0, None, 1.5]] * 100, (1, 1, 1)) == []
+
+
 def test_two_ranks_and_one():
     assert [rank for rank, _ in named([[1.0, 1.5]] * 30, (1, 1))] == [1]
     assert named([[1.0]] * 30, (1,)) == []
