@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ from benchmarks.worker import serve
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A function of tensors, alike in both libraries."""
+    """A function of tensors, alike in both libraries; with `library` set it gets the library
+    first."""
 
     shapes: tuple[tuple[int, ...], ...]
     run: Callable[..., Any]
@@ -23,10 +24,36 @@ class Case:
     nbytes: int
     """What must move in a call."""
     flops: int = 0
+    dtype: str = "float32"
+    library: bool = False
 
     @property
     def unit(self) -> str:
         return "GFLOP/s" if self.flops else "GB/s" if self.nbytes else "us"
+
+
+def _attended(lib: Any, q: Any, k: Any, v: Any) -> Any:
+    return lib.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def _attended_and_back(lib: Any, q: Any, k: Any, v: Any) -> Any:
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    loss = _attended(lib, *leaves).sum()
+    by_q, by_k, by_v = lib.autograd.grad(loss, leaves)
+    return by_q + by_k + by_v
+
+
+def _attentions() -> Iterator[tuple[str, Case]]:
+    """Causal ones of heads of 64, forward and with gradients; flops are those of the products that
+    the mask leaves, of which gradients take two and a half times those of the result."""
+    for heads, length in ((48, 256), (6, 1024), (1, 4096)):
+        shapes = ((1, heads, length, 64),) * 3
+        flops = 2 * heads * length**2 * 64
+        for dtype in ("float32", "bfloat16"):
+            name = f"attention of {heads} heads of {length}, {dtype}"
+            yield name, Case(shapes, _attended, 4, 0, flops, dtype, library=True)
+            back = Case(shapes, _attended_and_back, 2, 0, flops * 7 // 2, dtype, library=True)
+            yield f"{name}, with gradients", back
 
 
 MATRIX = (4096, 4096)
@@ -47,6 +74,7 @@ CASES = {
         ((2048, 384), (2048, 1536)), lambda x, y: x.T @ y, 4, 0, 2 * 384 * 1536 * 2048
     ),
     "call with 16 floats": Case(((16,),), lambda x: x + x, 1000, 0),
+    **dict(_attentions()),
 }
 
 
@@ -55,21 +83,26 @@ def prepare() -> Callable[[], float]:
     case = CASES[name]
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(s).astype(np.float32) for s in case.shapes]
+    lib: Any
     if library == "torch":
         import torch  # noqa: PLC0415 - the other contender runs without it
 
-        tensors: list[Any] = [torch.from_numpy(a) for a in arrays]
-        function, ends = case.run, lambda _: None
+        lib, tensors = torch, [torch.from_numpy(a) for a in arrays]
     else:
         import stack.framework as ht  # noqa: PLC0415 - the other contender runs without it
 
-        tensors = [ht.tensor(a) for a in arrays]
-        function, ends = ht.jit(case.run), lambda y: y.reshape(-1)[:1].numpy()
+        lib, tensors = ht, [ht.tensor(a) for a in arrays]
+    tensors = [x.to(getattr(lib, case.dtype)) for x in tensors]
+
+    def run(*tensors: Any) -> Any:
+        return case.run(lib, *tensors) if case.library else case.run(*tensors)
+
+    function = run if library == "torch" else lib.jit(run)
 
     def step() -> float:
         for _ in range(case.calls):
             result = function(*tensors)
-        ends(result)
+        result.reshape(-1)[:1].float().numpy()
         return 0.0
 
     return step

@@ -12,10 +12,16 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node, Type, substitute
 from hal.tile.numeric import NUMPY
 from stack import ops as g
+from stack.compiler.graph import trained
+from stack.compiler.graph.prepare import prepare
+from stack.compiler.graph.trained import fold_gradients
+from stack.compiler.program import GraphRequest
 from stack.framework.expr.movement import lower
 from stack.framework.reverse import gradients
 from stack.ir.interpret import interpret
-from tests.compiler.lowered import run_lowered
+from stack.ir.text import parse_graph, print_graph
+from stack.ir.verify import verify
+from tests.compiler.lowered import SIMD, run_lowered
 from tests.compiler.mesh.attention import attention, attention_of
 
 
@@ -81,16 +87,27 @@ TRAINED = [
 
 
 @pytest.mark.parametrize("case", TRAINED, ids=str)
-def test_gradients_take_memory_of_the_length(case: Trained) -> None:
+def test_gradients_take_memory_of_the_length(
+    case: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trained, "ROWS_OF_PART", 16)  # two cores share the rows of the first case
     outputs, inputs = _trained(case)
     rng = np.random.default_rng(case.keys)
     arrays = [rng.standard_normal(n.shape).astype(NUMPY[n.dtype]) for n in inputs]
     found, program = run_lowered(outputs, inputs, arrays)
-    expected = interpret(outputs, dict(zip(inputs, arrays, strict=True)))
+    values = dict(zip(inputs, arrays, strict=True))
+    expected = interpret(outputs, values)
     near = 2e-4 if case.dtype is DType.F32 else 4e-2
     for mine, meant in zip(found, expected, strict=True):
         mine, meant = mine.astype(np.float64), np.asarray(meant).astype(np.float64)
         np.testing.assert_allclose(mine, meant, near, near * np.abs(meant).max())
+    request = prepare(GraphRequest(tuple(outputs), tuple(inputs)))
+    folded = fold_gradients(request.outputs, SIMD)
+    verify(folded)
+    assert parse_graph(print_graph(folded)) == folded
+    for same, meant in zip(interpret(folded, values), expected, strict=True):
+        exact = np.asarray(meant).astype(np.float64)
+        np.testing.assert_allclose(same.astype(np.float64), exact, near, near * np.abs(exact).max())
     names = [c.kernel.name for c in program.calls if "attention" in c.kernel.name]
     assert len(names) == 2, names
     *batch, rows, depth = case.shape
