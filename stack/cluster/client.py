@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from hal.core.errors import InvalidCall, PluginError
-from stack.cluster.server import SOCKET
 
 WAIT_S = 70.0
+SOCKET = "socket"
+"""The file in a cluster's folder at which its daemon answers."""
 
 
 class _Connection(http.client.HTTPConnection):

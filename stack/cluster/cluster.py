@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from hal.core.errors import HalError, InvalidCall
-from stack.cluster.engine import Alive, JobEngine, Over, check_script
-from stack.cluster.files import ClusterFile, JobFile
+from stack.cluster.engine import Alive, JobEngine, Over
+from stack.cluster.files import ClusterFile, JobFile, check_script
 from stack.cluster.journal import Attempt, JobRecord, Journal
 from stack.scheduler.core import Scheduler
 from stack.scheduler.events import (

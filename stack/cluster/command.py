@@ -19,9 +19,7 @@ from rich.table import Table
 from hal.core.errors import InvalidCall
 from stack.cluster import kubernetes, slurm
 from stack.cluster.client import ask
-from stack.cluster.daemon import Daemon
-from stack.cluster.engine import check_script
-from stack.cluster.files import ClusterFile, JobFile, read, told
+from stack.cluster.files import ClusterFile, JobFile, check_script, read, told
 from stack.scheduler.spec import SpecError
 
 START_S = 20.0
@@ -37,6 +35,8 @@ def default_folder() -> Path:
 
 def start(folder: Path, config: Path | None, port: int | None, background: bool) -> int:
     """Run a daemon; in the background, until it answers. Gives the exit status."""
+    from stack.cluster.daemon import Daemon  # noqa: PLC0415  who only asks one loads none
+
     if background:
         return _start_apart(folder, config, port)
     try:

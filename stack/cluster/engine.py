@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hal.core.errors import InvalidCall
 from stack.cluster.files import JobFile
 from stack.cluster.journal import Attempt
 from stack.scheduler.events import Share
@@ -185,12 +184,3 @@ def _plan(run: Attempt, job: JobFile, folder: Path, shell: str) -> Mapping[str, 
         "shell": shell,
         "restarts": job.restarts,
     }
-
-
-def check_script(job: JobFile) -> None:
-    """Raise InvalidCall for a script or folder that is not there."""
-    folder = Path(job.folder)
-    if not folder.is_dir():
-        raise InvalidCall(f"there is no folder {job.folder!r} to run in")
-    if not job.module and not (folder / job.script).is_file():
-        raise InvalidCall(f"there is no script {job.script!r} in {folder}")

@@ -15,7 +15,7 @@ from msgspec import Meta
 
 import hal
 from hal.core.errors import InvalidCall
-from stack.launch.command import DEFINITION
+from stack.launch import DEFINITION
 from stack.scheduler.spec import (
     Backfill,
     Chip,
@@ -196,3 +196,12 @@ def told(found: Mapping[str, Any], kind: type[File], where: str) -> File:
     except msgspec.ValidationError as error:
         fields = ", ".join(field.name for field in msgspec.structs.fields(kind))
         raise InvalidCall(f"{where}: {error}; there are: {fields}") from error
+
+
+def check_script(job: JobFile) -> None:
+    """Raise InvalidCall for a script or folder that is not there."""
+    folder = Path(job.folder)
+    if not folder.is_dir():
+        raise InvalidCall(f"there is no folder {job.folder!r} to run in")
+    if not job.module and not (folder / job.script).is_file():
+        raise InvalidCall(f"there is no script {job.script!r} in {folder}")

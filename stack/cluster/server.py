@@ -21,11 +21,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from hal.core.errors import HalError, InvalidCall
+from stack.cluster.client import SOCKET
 from stack.cluster.cluster import LiveCluster
 from stack.cluster.files import JobFile, told
 from stack.scheduler.spec import SpecError
 
-SOCKET = "socket"
 _LONGEST = 107
 _NBYTES = 1 << 20
 _TAIL = 1 << 16

@@ -9,6 +9,7 @@ from pathlib import Path
 import hal
 from hal.core.errors import InvalidCall
 from stack.comm.world import seconds_of
+from stack.launch import DEFINITION
 from stack.launch.address import own_address
 from stack.launch.again import run_until_well
 from stack.launch.faults import JobFaults, check_faults
@@ -20,9 +21,6 @@ from stack.launch.mpi import run_as_rank
 from stack.launch.processes import descendants_end
 from stack.launch.screen import fill_closed_streams
 from stack.launch.seats import Host, device_names, seats
-
-DEFINITION = "reference"
-"""The plugin that defines the contract: it is slow, so nothing runs on it unless it is named."""
 
 
 def run(
