@@ -449,6 +449,8 @@ class LiveCluster:
                 self._tell(Resized(self._now(), job, course.run.resize))
         else:
             how = "its keeper was killed" if over.status is None else f"exit status {over.status}"
+            if over.status and course.runs is not None:
+                how += self._engine.last_line(course.runs)
             self._gone(job, well and not course.asked, "done" if well else f"failed: {how}")
 
     def _gone(self, job: int, done: bool, outcome: str) -> None:

@@ -34,6 +34,7 @@ set -C
 echo $? > "$folder/exit-$number.part"
 mv "$folder/exit-$number.part" "$folder/exit-$number"
 """
+_LINE = 400
 _BEGIN_S = 0.2
 """How long a keeper may take between making its file and writing into it."""
 
@@ -67,6 +68,17 @@ class JobEngine:
     def log(self, run: Attempt) -> Path:
         """What a run's ranks have written."""
         return self.folder(run.job) / f"log-{run.number}"
+
+    def last_line(self, run: Attempt) -> str:
+        """What a run's ranks wrote last, as the end of a sentence about it; "" if nothing."""
+        try:
+            with self.log(run).open("rb") as log:
+                log.seek(max(self.log(run).stat().st_size - _LINE, 0))
+                lines = log.read().decode(errors="replace").split("\n")
+        except OSError:
+            return ""
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f": {last}" if last else ""
 
     def start(self, run: Attempt, job: JobFile) -> Alive | Over:
         """Start a run, or find it where it was started before.

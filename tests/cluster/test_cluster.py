@@ -193,6 +193,17 @@ def test_a_job_that_is_resized_goes_on_with_its_new_ranks(cluster, tmp_path):
         cluster.resize(number, 2)
 
 
+@pytest.mark.slow
+def test_a_host_that_cannot_be_reached_is_said_of_the_job(tmp_path):
+    moon = [{"name": "moon.invalid", "chips": [{"kind": "cpu", "devices": 1}]}]
+    cluster = LiveCluster(tmp_path / "state", config(hosts=moon))
+    number = cluster.submit(job(tmp_path / "a"))
+    go_on(cluster, lambda: state(cluster, number) == "ended")
+    assert "failed: exit status 1: hal run: how moon.invalid reaches" in cluster.why(number)
+    assert said(tmp_path / "a") == []
+    cluster.close()
+
+
 def test_what_cannot_run_is_refused_in_words(cluster, tmp_path):
     plain = job(tmp_path / "a")
     for more, words in (
