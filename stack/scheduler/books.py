@@ -83,6 +83,10 @@ class Books:
         elif was_first:
             self.woken[bucket] = None
         self.wake(gang.queue.turn)
+        self.unreserve(gang)
+
+    def unreserve(self, gang: Gang) -> None:
+        """What a job has reserved is for all again."""
         for kind in gang.spec.kinds:
             held = self.reserved.get(kind)
             if held is not None and held.gang is gang:

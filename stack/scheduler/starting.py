@@ -162,6 +162,7 @@ def _attempt(books: Books, gang: Gang, key: tuple[float, ...]) -> tuple[Blocker,
     """Start a waiting job, or promise it devices; else what it waits for."""
     turn = _turn(books, gang, key)
     if turn:
+        books.unreserve(gang)  # who comes before it by now must not wait for it
         return turn
     place = _place(books, gang, key)
     if isinstance(place, Fitting):

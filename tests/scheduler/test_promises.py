@@ -65,3 +65,8 @@ def test_nobody_waits_beyond_its_bound():
                 before = sum(lasts[job] for job in lasts if job < course.task.job)
                 bound = here.rules.patience_s + before + max(lasts.values())
                 assert course.waited_s <= bound, (seed, course.task.job)
+
+
+def test_a_job_whose_turn_went_to_another_keeps_nothing_from_it():
+    """Shares change while jobs wait: who reserved and is first no more held up who is."""
+    keeps_the_promises(1717)
