@@ -86,8 +86,13 @@ class Report:
     took_s: float = 0.0
 
     @property
+    def defects(self) -> list[str]:
+        said = ("hung", "failed", "lost", "unnamed", "left")
+        return [f"{name}: {text}" for name in said for text in getattr(self, name)]
+
+    @property
     def is_well(self) -> bool:
-        return not (self.hung or self.failed or self.unnamed or self.lost or self.left)
+        return not self.defects
 
     def __str__(self) -> str:
         kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(self.by_kind.items()))
@@ -98,9 +103,7 @@ class Report:
             f"{len(self.unnamed)} faults not named ({self.unseen} ended before they could show), "
             f"{len(self.left)} left something; all copies died {self.all_copies_died} times",
         ]
-        said = ("hung", "failed", "lost", "unnamed", "left")
-        rows += [f"{name}: {text}" for name in said for text in getattr(self, name)]
-        return "\n".join(rows)
+        return "\n".join([*rows, *self.defects])
 
 
 def drawn_plan(random: Random, job: Job) -> JobFaults:
@@ -132,11 +135,15 @@ def soak(
     report, began_s = Report(), time.monotonic()
     while report.faults < faults and not report.hung:
         plan = drawn_plan(Random(f"{seed} {report.rounds}"), job)
+        before = set(report.defects)
         with tempfile.TemporaryDirectory(prefix="hal-soak-") as name:
             _round(job, plan, Path(name), report, check)
         report.rounds += 1
         report.took_s = time.monotonic() - began_s
         say(f"{report.rounds}: {report.faults} faults, {report.took_s:.0f} s; {_one_line(plan)}")
+        for defect in report.defects:
+            if defect not in before:
+                say(defect)
     return report
 
 
