@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from stack.framework import (
     amp,
+    array_api,
     autograd,
     checkpoint,
     distributions,
@@ -53,6 +54,7 @@ from stack.framework.create import (
     empty,
     empty_like,
     eye,
+    from_dlpack,
     from_numpy,
     full,
     full_like,
@@ -199,6 +201,7 @@ __all__ = [
     "TracingError",
     "amp",
     "arange",
+    "array_api",
     "as_tensor",
     "asarray",
     "autocast",
@@ -240,6 +243,7 @@ __all__ = [
     "float16",
     "float32",
     "float64",
+    "from_dlpack",
     "from_numpy",
     "full",
     "full_like",

@@ -138,24 +138,36 @@ def full(
 
 
 def zeros(
-    *size: int | Sequence[int],
+    *sizes: int | Sequence[int],
+    size: Sequence[int] | None = None,
     dtype: DType | None = None,
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     return made(
-        g.full, _shape(size), 0, dtype or DType.F32, device=device, requires_grad=requires_grad
+        g.full,
+        _shape(sizes if size is None else (size,)),
+        0,
+        dtype or DType.F32,
+        device=device,
+        requires_grad=requires_grad,
     )
 
 
 def ones(
-    *size: int | Sequence[int],
+    *sizes: int | Sequence[int],
+    size: Sequence[int] | None = None,
     dtype: DType | None = None,
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     return made(
-        g.full, _shape(size), 1, dtype or DType.F32, device=device, requires_grad=requires_grad
+        g.full,
+        _shape(sizes if size is None else (size,)),
+        1,
+        dtype or DType.F32,
+        device=device,
+        requires_grad=requires_grad,
     )
 
 
@@ -241,6 +253,11 @@ def eye(
 
 
 asarray = as_tensor
+
+
+def from_dlpack(ext_tensor: Any) -> Tensor:
+    """A copy of what lies in the host's memory and says how by DLPack."""
+    return tensor(np.from_dlpack(ext_tensor))
 
 
 def scalar_tensor(

@@ -17,15 +17,19 @@ __all__ = [
     "diagonal",
     "eigh",
     "eigvalsh",
+    "ger",
     "inv",
     "inv_ex",
     "lu",
     "lu_factor",
+    "matmul",
     "matrix_norm",
     "matrix_power",
     "matrix_rank",
+    "matrix_transpose",
     "multi_dot",
     "norm",
+    "outer",
     "pinv",
     "qr",
     "slogdet",
@@ -34,8 +38,10 @@ __all__ = [
     "solve_triangular",
     "svd",
     "svdvals",
+    "tensordot",
     "tensorinv",
     "tensorsolve",
+    "trace",
     "vander",
     "vecdot",
     "vector_norm",
@@ -68,6 +74,9 @@ def eigh(A: Tensor, UPLO: str = "L") -> Any:
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """The eigenvalues of symmetric matrices, ascending."""
 
+def ger(input: Tensor, vec2: Tensor) -> Tensor:
+    """Each element of a vector times each of another."""
+
 def inv(A: Tensor) -> Tensor:
     """The inverse."""
 
@@ -79,6 +88,9 @@ def lu(A: Tensor, pivot: bool = True) -> Any:
 
 def lu_factor(A: Tensor, pivot: bool = True) -> Any:
     """lu in one matrix, and the rows that were exchanged, counted from 1."""
+
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """input @ other."""
 
 def matrix_norm(
     A: Tensor,
@@ -99,6 +111,9 @@ def matrix_rank(
 ) -> Tensor:
     """int64: how many singular values are above max(atol, rtol times the greatest)."""
 
+def matrix_transpose(input: Tensor) -> Tensor:
+    """The last two axes exchanged."""
+
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     """The product of matrices, from the left; the first and last may be vectors."""
 
@@ -110,6 +125,9 @@ def norm(
     dtype: DType | None = None,
 ) -> Tensor:
     """vector_norm along one axis or of all elements, else matrix_norm."""
+
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
+    """Each element of a vector times each of another."""
 
 def pinv(
     A: Tensor, rcond: Any = None, hermitian: bool = False, atol: Any = None, rtol: Any = None
@@ -143,11 +161,17 @@ def svd(A: Tensor, full_matrices: bool = True, driver: str | None = None) -> Any
 def svdvals(A: Tensor, driver: str | None = None) -> Tensor:
     """The singular values, descending."""
 
+def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
+    """The sums of products over axes of both: the last of a and first of b, or two lists."""
+
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of A as a matrix whose rows are its first `ind` axes."""
 
 def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:
     """X with tensordot(A, X) = B, with the axes `dims` of A moved behind the others first."""
+
+def trace(input: Tensor) -> Tensor:
+    """The sum of a matrix's diagonal."""
 
 def vander(input: Tensor, N: int | None = None) -> Tensor:
     """The powers 0 to N - 1 of each element along a new last axis."""

@@ -211,7 +211,8 @@ def _float(dtype: DType) -> DType:
 
 
 def rand(
-    *size: int | Sequence[int],
+    *sizes: int | Sequence[int],
+    size: Sequence[int] | None = None,
     generator: Generator | None = None,
     dtype: DType | None = None,
     device: str | None = None,
@@ -219,12 +220,15 @@ def rand(
 ) -> Tensor:
     """Numbers in [0, 1), all equally likely."""
     name, kind = _place(device, generator), _float(dtype or DType.F32)
-    made = Tensor(uniform_node(_shape(size), kind, name, generator), name)
+    made = Tensor(
+        uniform_node(_shape(sizes if size is None else (size,)), kind, name, generator), name
+    )
     return made.requires_grad_() if requires_grad else made
 
 
 def randn(
-    *size: int | Sequence[int],
+    *sizes: int | Sequence[int],
+    size: Sequence[int] | None = None,
     generator: Generator | None = None,
     dtype: DType | None = None,
     device: str | None = None,
@@ -232,7 +236,9 @@ def randn(
 ) -> Tensor:
     """Numbers of the normal distribution of mean 0 and variance 1."""
     name, kind = _place(device, generator), _float(dtype or DType.F32)
-    made = Tensor(normal_node(_shape(size), kind, name, generator), name)
+    made = Tensor(
+        normal_node(_shape(sizes if size is None else (size,)), kind, name, generator), name
+    )
     return made.requires_grad_() if requires_grad else made
 
 
@@ -320,11 +326,14 @@ def bernoulli(p: Tensor, *, generator: Generator | None = None) -> Tensor:
     return (rand_like(p, generator=generator) < p).to(p.dtype)
 
 
-def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """x with each element 0 with probability p and the others scaled by 1 / (1 - p), when
+def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """input with each element 0 with probability p and the others scaled by 1 / (1 - p), when
     training."""
     if not 0 <= p <= 1:
         raise TensorError(f"dropout: p is a probability, got {p}\n  called at {where_called()}")
+    if inplace:
+        return input.copy_(dropout(input, p, training))
+    x = input
     if not training or p == 0:
         return x
     if p == 1:

@@ -41,7 +41,7 @@ from stack.framework.errors import GradientError, TensorError, absent, where_cal
 from stack.framework.expr import compact, index, movement
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import Operand
-from stack.framework.expr.public import METHODS, ONE, OPERANDS, TWO, Public
+from stack.framework.expr.public import METHODS, NUMPYS, ONE, OPERANDS, TWO, Public
 from stack.framework.mode import grad_enabled, gradients_are_local, no_grad
 from stack.framework.operators import Operators
 from stack.framework.realize import array_of, realize, refuse_in_trace
@@ -123,6 +123,9 @@ class Tensor(Cell, Operators):
     __slots__ = ("_grad", "_grad_rules")
     __hash__ = object.__hash__
     __array_ufunc__ = None
+
+    namespace: ClassVar[Any] = None
+    """The module of the array API's names, which lies above this one."""
 
     def __init__(
         self,
@@ -262,6 +265,24 @@ class Tensor(Cell, Operators):
 
     def __array__(self, dtype: Any = None, copy: builtins.bool | None = None) -> NDArray:
         return np.asarray(self.numpy(), dtype)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """A copy of the values on the host, for DLPack."""
+        return self.numpy().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return np.zeros(0).__dlpack_device__()
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """The array API standard's names: `stack.framework.array_api`."""
+        if api_version not in (None, "2024.12"):
+            raise ValueError(f"the version of the array API is 2024.12, not {api_version}")
+        assert Tensor.namespace is not None, "the framework's module sets it"
+        return Tensor.namespace
+
+    def to_device(self, device: str, /, *, stream: None = None) -> Tensor:
+        """`to`, under the array API's name."""
+        return self.to(device)
 
     def tolist(self) -> Any:
         """The values as Python numbers in nested lists."""
@@ -1018,6 +1039,7 @@ def function_of(public: Public) -> Callable[..., Any]:
         return expression
     own = list(signature(expression).parameters)
     named = {OPERANDS[n]: n for n in own[:2] if n in OPERANDS}
+    named |= {numpys: n for n, numpys in NUMPYS.items() if n in own and numpys not in own}
     writes = public.face.layer and public.face.in_place
 
     def function(*args: Any, **kwargs: Any) -> Any:

@@ -19,6 +19,8 @@ def both(program):
 PROGRAMS = {
     "operands by keyword": lambda t, F, x: t.add(input=x, other=2) + x.mul(other=x),
     "parts by keyword": lambda t, F, x: t.cat(tensors=[x, x], dim=1),
+    "numpy's keywords": lambda t, F, x: t.sum(x, axis=1, keepdims=True) + x.mean(axis=0),
+    "sizes by keyword": lambda t, F, x: t.zeros(size=(2, 3)) + t.ones(size=[3]),
     "inplace, last": lambda t, F, x: F.leaky_relu(x, 0.2, True) + x,
     "inplace, by keyword": lambda t, F, x: F.elu(x, inplace=True) + x,
     "function in place": lambda t, F, x: t.abs_(x) + x,
@@ -98,6 +100,37 @@ def _chosen(x):
 
 def _weights():
     return ht.tensor([1.0, 3, 0, 4])
+
+
+ARRAYS = {
+    "sums": lambda p, x: p.cumulative_sum(x, axis=1, include_initial=True),
+    "products": lambda p, x: p.cumulative_prod(x, axis=0),
+    "matrices": lambda p, x: p.matrix_transpose(p.permute_dims(x, (1, 0))),
+    "dims": lambda p, x: p.expand_dims(x, axis=0),
+    "dots": lambda p, x: p.vecdot(x, x, axis=0),
+    "taken": lambda p, x: p.take_along_axis(x, p.asarray([[0], [2], [1]]), axis=1),
+    "rows": lambda p, x: p.concat(p.unstack(p.take(x, p.asarray([2, 0]), axis=0))),
+    "repeated": lambda p, x: p.repeat(x, 2, axis=0),
+    "unique": lambda p, x: p.concat(
+        [p.astype(v, p.int64) for v in p.unique_all(p.reshape(p.astype(x * 2, p.int64), (-1,)))]
+    ),
+    "products of matrices": lambda p, x: p.linalg.matmul(x, p.linalg.matrix_transpose(x)),
+    "traces": lambda p, x: p.linalg.trace(p.linalg.outer(x[0, :], x[1, :])),
+    "sums of products": lambda p, x: p.linalg.tensordot(x, x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_a_name_of_the_array_api_gives_what_numpys_gives(name):
+    mine = ARRAYS[name](ht.ones(1).__array_namespace__(), ht.tensor(A)).numpy()
+    theirs = ARRAYS[name](np, A)
+    assert mine.shape == theirs.shape
+    np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_arrays_go_over_by_dlpack():
+    np.testing.assert_array_equal(np.from_dlpack(ht.tensor(A)), A)
+    np.testing.assert_array_equal(ht.from_dlpack(torch.tensor(A)).numpy(), A)
 
 
 DRAWS = {  # (what draws 4,000 numbers, their mean, how far the mean may be off: 5 deviations)

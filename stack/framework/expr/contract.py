@@ -113,7 +113,7 @@ def inner(x: Node, other: Node) -> Node:
     return tensordot(x, other, ([-1], [-1]))
 
 
-@operator(aliases=("ger",), aten="outer")
+@operator(linalg=True, aliases=("ger",), aten="outer")
 def outer(x: Node, vec2: Node) -> Node:
     """Each element of a vector times each of another."""
     return e.mul(g.reshape(x, (x.type.size, 1)), vec2)
@@ -165,7 +165,7 @@ def addbmm(x: Node, batch1: Node, batch2: Node, *, beta: Number = 1, alpha: Numb
     return _added(x, g.reshape(g.reduce("sum", product, 0), product.shape[1:]), beta, alpha)
 
 
-@operator(method=False, aten="tensordot")
+@operator(linalg=True, method=False, aten="tensordot")
 def tensordot(a: Node, b: Node, dims: Any = 2) -> Node:
     """The sums of products over axes of both: the last of a and first of b, or two lists."""
     if isinstance(dims, int):

@@ -392,6 +392,18 @@ def diagonal_last(A: Node, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -
     return diagonal(A, offset, dim1, dim2)
 
 
+@linalg("matmul", aten="linalg_matmul")
+def _matmul(input: Node, other: Node) -> Node:
+    """input @ other."""
+    return matmul(input, other)
+
+
+@linalg("matrix_transpose", aten="mT")
+def _matrix_transpose(input: Node) -> Node:
+    """The last two axes exchanged."""
+    return g.transpose(input)
+
+
 @linalg(aten="linalg_multi_dot")
 def multi_dot(tensors: Sequence[Node]) -> Node:
     """The product of matrices, from the left; the first and last may be vectors."""

@@ -572,7 +572,7 @@ def diagflat(x: Node, offset: int = 0) -> Node:
     return diag_embed(ravel(x), offset)
 
 
-@operator(aten="trace")
+@operator(linalg=True, aten="trace")
 def trace(x: Node) -> Node:
     """The sum of a matrix's diagonal."""
     v = diagonal(x)

@@ -39,6 +39,9 @@ TWO = {
 OPERANDS = {"x": "input", "y": "other", "parts": "tensors"}
 """What PyTorch's programs call operands by keyword, by their names in expressions."""
 
+NUMPYS = {"dim": "axis", "dims": "axis", "keepdim": "keepdims"}
+"""What numpy calls parameters, which PyTorch takes, too."""
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 FUNCTIONS: dict[str, Public] = {}
