@@ -29,21 +29,6 @@ from stack.framework.checkpoint import (
     load,
     save,
 )
-from stack.framework.complex import (
-    ComplexTensor,
-    cdouble,
-    cfloat,
-    complex64,
-    complex128,
-    imag,
-    is_complex,
-    is_conj,
-    polar,
-    real,
-    view_as_complex,
-    view_as_real,
-)
-from stack.framework.complex import complex_ as complex
 from stack.framework.create import (
     arange,
     as_tensor,
@@ -145,6 +130,21 @@ from stack.framework.mode import (
     set_grad_enabled,
 )
 from stack.framework.mode import grad_enabled as is_grad_enabled
+from stack.framework.pairs import (
+    ComplexTensor,
+    cdouble,
+    cfloat,
+    complex64,
+    complex128,
+    imag,
+    is_complex,
+    is_conj,
+    polar,
+    real,
+    view_as_complex,
+    view_as_real,
+)
+from stack.framework.pairs import complex_ as complex
 from stack.framework.random import (
     Generator,
     bernoulli,

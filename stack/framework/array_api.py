@@ -7,8 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hal.core.dtypes import DType
-from stack.framework import complex as pairs
-from stack.framework import counted, create, dtypes, facts, functions
+from stack.framework import counted, create, dtypes, facts, functions, pairs
 from stack.framework import fft as fft
 from stack.framework import linalg as linalg
 from stack.framework.errors import absent

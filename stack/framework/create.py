@@ -14,12 +14,6 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from hal.tile.size import is_fixed
 from stack import ops as g
-from stack.framework.complex import (
-    ComplexTensor,
-    ComplexType,
-    complex_tensor,
-    holds_complex,
-)
 from stack.framework.devices import placed
 from stack.framework.dtypes import of_scalar, promote
 from stack.framework.errors import TensorError, where_called
@@ -27,6 +21,12 @@ from stack.framework.expr import create
 from stack.framework.expr.operand import Number
 from stack.framework.expr.public import Public, publish
 from stack.framework.host import host_array
+from stack.framework.pairs import (
+    ComplexTensor,
+    ComplexType,
+    complex_tensor,
+    holds_complex,
+)
 from stack.framework.tensor import Tensor, expose, put
 from stack.ops.error import GraphError
 from stack.ops.operator import Face

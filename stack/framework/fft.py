@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from hal.core.dtypes import DType
-from stack.framework.complex import ComplexTensor, parts, view_as_real
 from stack.framework.create import arange
 from stack.framework.errors import TensorError, where_called
 from stack.framework.expr import fft as expr
 from stack.framework.expr import movement
+from stack.framework.pairs import ComplexTensor, parts, view_as_real
 from stack.framework.tensor import Tensor, apply, call
 
 Input = Tensor | ComplexTensor
