@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 from typing import Any
 
 import torch
@@ -18,10 +17,10 @@ from stack.recorder.window import Window, steps_between
 
 def install() -> None:
     """Change these, once."""
+    torch.accelerator.synchronize = _synchronize
+    _autocast()
     Tensor.__deepcopy__ = _deepcopy_of(Tensor.__deepcopy__)
     Tensor.__repr__ = _repr_of(Tensor.__repr__)
-    torch.nn.Module._apply = _apply_of(torch.nn.Module._apply)
-    torch.serialization.register_package(5, _tag, _restored)
 
 
 def reshaped_strides(
@@ -33,27 +32,6 @@ def reshaped_strides(
     steps = steps_between(x, g.reshape(x, wanted))
     found = None if steps is None else whole.through(steps)
     return None if found is None else found.strides
-
-
-def _apply_of(otherwise: Any) -> Any:
-    """Module.to between this device and another one: parameters stay the same objects, so that
-    those which modules share, and those that an optimizer has, go on being so."""
-
-    def _apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> Any:
-        own = next(itertools.chain(self.parameters(), self.buffers()), None)
-        if own is None or torch.__future__.get_swap_module_params_on_conversion():
-            return otherwise(self, fn, recurse)
-        probe = torch.empty(0, dtype=own.dtype, device=own.device)
-        kinds = {own.device.type, fn(probe).device.type}
-        if len(kinds) == 1 or kernels.NAME not in kinds:
-            return otherwise(self, fn, recurse)
-        torch.__future__.set_swap_module_params_on_conversion(True)
-        try:
-            return otherwise(self, fn, recurse)
-        finally:
-            torch.__future__.set_swap_module_params_on_conversion(False)
-
-    return _apply
 
 
 def _deepcopy_of(otherwise: Any) -> Any:
@@ -96,9 +74,54 @@ def _repr_of(otherwise: Any) -> Any:
 _PLAIN = (torch.float32, torch.int64, torch.bool)
 
 
-def _tag(storage: Any) -> str | None:
-    return f"{kernels.NAME}:{storage.device.index}" if storage.device.type == kernels.NAME else None
+def _synchronize(device: Any = None) -> None:
+    index = torch.accelerator.current_device_index() if device is None else device
+    if not isinstance(index, int):
+        index = torch.device(index).index or 0
+    kernels.synchronize(index)
 
 
-def _restored(storage: Any, location: str) -> Any:
-    return None
+_NARROW = (
+    *("linear", "matmul", "mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "conv1d", "conv2d"),
+    *("conv3d", "conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input"),
+    *("convolution", "scaled_dot_product_attention", "einsum", "prelu"),
+)
+"""What autocast computes in its type."""
+_WIDE = (
+    *("softmax.int", "log_softmax.int", "layer_norm", "group_norm", "nll_loss", "nll_loss_nd"),
+    *("cross_entropy_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div"),
+    *("binary_cross_entropy_with_logits", "exp", "log", "pow.Tensor_Scalar", "rsqrt"),
+    *("sum", "sum.dim_IntList", "prod", "cumsum", "norm.Scalar", "linalg_vector_norm"),
+)
+"""What autocast computes in float32."""
+_libraries: list[Any] = []
+
+
+def _autocast() -> None:
+    every = torch.library.Library("_", "IMPL")
+    every.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+    own = torch.library.Library("aten", "IMPL")
+    _libraries.extend((every, own))
+    for names, narrow in ((_NARROW, True), (_WIDE, False)):
+        for name in names:
+            base, _, overload = name.partition(".")
+            op = getattr(getattr(torch.ops.aten, base), overload or "default")
+            own.impl(name, _cast_of(op, narrow), "AutocastPrivateUse1")
+
+
+def _cast_of(op: Any, narrow: bool) -> Any:
+    key = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        wanted = torch.get_autocast_dtype(kernels.NAME) if narrow else torch.float32
+
+        def cast(a: Any) -> Any:
+            if isinstance(a, Tensor):
+                known = a.dtype in (torch.float32, torch.bfloat16, torch.float16)
+                return a.to(wanted) if known and a.device.type == kernels.NAME else a
+            return type(a)([cast(x) for x in a]) if isinstance(a, list | tuple) else a
+
+        with torch._C._ExcludeDispatchKeyGuard(key):
+            return op(*[cast(a) for a in args], **{k: cast(v) for k, v in kwargs.items()})
+
+    return kernel

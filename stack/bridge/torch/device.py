@@ -6,6 +6,7 @@ takes are here and in `handles` and `install`."""
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import Any
 
@@ -27,6 +28,10 @@ def register_device() -> None:
         return
     backend_registration._setup_privateuseone_for_python_backend(NAME, Module(), _Hooks(), _Guard())
     _library.fallback(_first, "PrivateUse1")
+    torch.nn.Module._apply = _apply_of(torch.nn.Module._apply)
+    torch.serialization.register_package(5, _tag, _restored)
+    torch.Tensor.pin_memory = _pinned_of(torch.Tensor.pin_memory, lambda x: x)
+    torch.Tensor.is_pinned = _pinned_of(torch.Tensor.is_pinned, lambda x: False)
 
 
 def _refuse_later() -> None:
@@ -56,6 +61,55 @@ def _first(op: Any, *args: Any, **kwargs: Any) -> Any:
         install.install()
         return op(*args, **kwargs)
     return install.without_row(op, args, kwargs)
+
+
+def _apply_of(otherwise: Any) -> Any:
+    """Module.to between this device and another one: parameters stay the same objects, so that
+    those which modules share, and those that an optimizer has, go on being so."""
+
+    def _apply(self: torch.nn.Module, fn: Any, recurse: bool = True) -> Any:
+        own = next(itertools.chain(self.parameters(), self.buffers()), None)
+        if own is None or torch.__future__.get_swap_module_params_on_conversion():
+            return otherwise(self, fn, recurse)
+        probe = torch.empty(0, dtype=own.dtype, device=own.device)
+        kinds = {own.device.type, fn(probe).device.type}
+        if len(kinds) == 1 or NAME not in kinds:
+            return otherwise(self, fn, recurse)
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        try:
+            return otherwise(self, fn, recurse)
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(False)
+
+    return _apply
+
+
+def _tag(storage: Any) -> str | None:
+    """Where a storage is, in a file."""
+    device = storage.device
+    return f"{NAME}:{device.index}" if device.type == NAME else None
+
+
+def _restored(storage: Any, location: str) -> Any:
+    """A storage of a file is a tensor's of the device that the location names."""
+    if not location.startswith(NAME):
+        return None
+    return _moved(storage, torch.device(location))
+
+
+def _moved(storage: Any, device: torch.device) -> Any:
+    flat = torch.empty(0, dtype=torch.uint8).set_(storage)
+    return flat.to(device).untyped_storage()
+
+
+def _pinned_of(otherwise: Any, answer: Any) -> Any:
+    """Memory of the host is not pinned for this device: copies are made at once."""
+
+    def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        accelerator = torch._C._get_accelerator().type
+        return answer(self) if accelerator == NAME else otherwise(self, *args, **kwargs)
+
+    return method
 
 
 class _Guard(torch._C._acc.DeviceGuard):

@@ -85,10 +85,23 @@ class Handles:
             slot, flat = self.tensor(device, (prod(shape),), dtype)
             dense = contiguous_strides(tuple(shape)) if strides is None else tuple(strides)
             return slot, alias(flat, tuple(shape), dense, 0)
-        chunk, row = divmod(slot, _SLOTS)
-        words = self._chunks[chunk]
-        at = words.ctypes.data + row * _WORDS * 8
         given = contiguous_strides(tuple(shape)) if strides is None else strides
+        if torch.is_inference_mode_enabled():  # whose tensors cannot be made so
+            with torch.inference_mode(False):
+                return self._made(slot, device, shape, dtype, given)
+        return self._made(slot, device, shape, dtype, given)
+
+    def _made(
+        self,
+        slot: int,
+        device: int,
+        shape: Sequence[int],
+        dtype: torch.dtype,
+        given: Sequence[int],
+    ) -> tuple[int, Tensor]:
+        chunk, row = divmod(slot, _SLOTS)
+        words, n = self._chunks[chunk], len(shape)
+        at = words.ctypes.data + row * _WORDS * 8
         buffer = words.data.cast("B")
         _PACK[n].pack_into(
             buffer, row * _WORDS * 8,

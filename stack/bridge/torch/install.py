@@ -148,8 +148,16 @@ def without_row(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operator without a kernel: by torch's own decomposition, on the host if that is allowed,
     or not at all."""
     formula = decomposition_table.get(op)
+    outs = [a.name for a in op._schema.arguments if a.is_out]
     if formula is not None and not any(a.alias_info is not None for a in op._schema.arguments):
         return formula(*args, **kwargs)
+    twin = _functional(op) if outs else None
+    if twin is not None:
+        into = [kwargs.pop(name) for name in outs]
+        made = decomposition_table[twin](*args, **kwargs)
+        for out, value in zip(into, [made] if isinstance(made, Tensor) else made, strict=True):
+            out.resize_(value.shape).copy_(value)
+        return into[0] if len(into) == 1 else tuple(into)
     name = str(op)
     index = max(kernels.device_index(args), kernels.device_index(tuple(kwargs.values())))
     if os.environ.get(kernels.HOST) == "1":
@@ -161,6 +169,18 @@ def without_row(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         f"and stack.bridge.torch.rows.ROWS list the operators; {kernels.HOST}=1 runs others on the "
         "host, and counts them in stack.bridge.torch.stats()"
     )
+
+
+def _functional(op: Any) -> Any:
+    """The operator that gives what this one writes into `out`, if torch can decompose it."""
+    inputs = [(a.name, str(a.type)) for a in op._schema.arguments if not a.is_out]
+    packet = op.overloadpacket
+    for name in packet.overloads():
+        twin = getattr(packet, name)
+        same = [(a.name, str(a.type)) for a in twin._schema.arguments] == inputs
+        if same and twin in decomposition_table:
+            return twin
+    return None
 
 
 def _on_host(op: Any, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -280,9 +300,30 @@ def _equal(x: Tensor, y: Tensor) -> bool:
 
 def _view_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
     """The same memory as elements of another type of the same width."""
-    if dtype == x.dtype:
-        return x.view(x.shape)
-    raise NotImplementedError(f"view of {x.dtype} as {dtype} on {x.device}: use .to(...) or copy")
+    if dtype.itemsize != x.dtype.itemsize:
+        raise NotImplementedError(
+            f"view of {x.dtype} as {dtype} on {x.device}: elements of another width; copy it"
+        )
+    row = kernels.shared(kernels.storage_of(x), x.device.index, dtype)
+    return view_of(row, x.shape, x.stride(), x.storage_offset())
+
+
+def _set_storage(x: Tensor, source: Any, offset: int = 0, size: Any = None, stride: Any = (),
+                 ) -> Tensor:  # fmt: skip
+    """x shows a storage."""
+    index = x.device.index
+    slot = source.data_ptr() >> SHIFT
+    shape = (source.nbytes() // x.dtype.itemsize,) if size is None else tuple(size)
+    if not slot:
+        x.data = new_tensor(index, shape, x.dtype)[0]
+        return x
+    storage = kernels.tape_of(index).storage(slot)
+    if size is None and storage.dtype.bits != x.dtype.itemsize * 8:
+        row = kernels.bytes_of(storage, index)
+    else:
+        row = kernels.as_type(storage, index, x.dtype)
+    x.data = view_of(row, shape, stride or contiguous_strides(shape), offset)
+    return x
 
 
 def _clone(x: Tensor, *, memory_format: Any = None) -> Tensor:
@@ -408,6 +449,8 @@ _OWN: dict[str, Any] = {
     "_copy_from_and_resize": lambda src, dst: kernels.copy_from(src, dst.resize_(src.shape)),
     "_local_scalar_dense": _item,
     "resize_": _resize,
+    "set_.source_Storage": _set_storage,
+    "set_.source_Storage_storage_offset": _set_storage,
     "set_.source_Tensor": _set_tensor,
     "nonzero": _nonzero,
     "masked_select": _masked_select,

@@ -277,12 +277,16 @@ def told(what: str, error: Exception) -> Exception:
 def host(x: Tensor) -> np.ndarray[Any, Any]:
     """The values of a tensor of the device, contiguous; waits for them."""
     shape = tuple(x.shape)
+    dtype = DTYPES[x.dtype]
     if not x.numel():
-        return np.zeros(shape, NUMPY[DTYPES[x.dtype]])
+        return np.zeros(shape, NUMPY[dtype])
     with lock:
         storage = storage_of(x)
+        if dtype.bits != storage.dtype.bits:  # other elements of the same bytes
+            memory = host(shared(storage, x.device.index, TORCH[storage.dtype]))
+            return _bytes_as(memory, x)
         whole = x.numel() == storage.size and x.is_contiguous()
-        if not whole or DTYPES[x.dtype] is not storage.dtype:
+        if not whole or dtype is not storage.dtype:
             x = call(_CLONE, (x,), {})[0]
             storage = storage_of(x)
         tape = tape_of(x.device.index)
@@ -295,6 +299,48 @@ def host(x: Tensor) -> np.ndarray[Any, Any]:
             return tape.engine.get(storage.array).reshape(shape)
         except HalError as error:
             raise told("reading a value", error) from error
+
+
+def _bytes_as(memory: np.ndarray[Any, Any], x: Tensor) -> np.ndarray[Any, Any]:
+    row = memory.view(np.uint8)[(x.data_ptr() & MASK) :]
+    dtype = NUMPY[DTYPES[x.dtype]]
+    row = row[: len(row) // dtype.itemsize * dtype.itemsize].view(dtype)
+    steps = [s * dtype.itemsize for s in x.stride()]
+    return np.lib.stride_tricks.as_strided(row, x.shape, steps).copy()
+
+
+def shared(storage: Storage, index: int, dtype: torch.dtype) -> Tensor:
+    """A row of all elements of a storage, as others of the same width."""
+    slot, x = handles.tensor(index, (storage.size,), dtype)
+    tape_of(index).hold(slot, storage)
+    _device_of[slot] = index
+    return x
+
+
+def bytes_of(storage: Storage, index: int) -> Tensor:
+    """A row of the bytes of a storage, to be read."""
+    count = storage.size * storage.dtype.bits // 8
+    slot, x = handles.tensor(index, (count,), torch.uint8)
+    tape_of(index).hold(slot, storage)
+    _device_of[slot] = index
+    return x
+
+
+def as_type(storage: Storage, index: int, dtype: torch.dtype) -> Tensor:
+    """`shared` for any type; a storage of plain bytes becomes one of these elements."""
+    wanted = DTYPES[dtype]
+    if wanted.bits == storage.dtype.bits:
+        return shared(storage, index, dtype)
+    if storage.dtype is not DType.U8 or tape_of(index).is_pending(storage):
+        raise NotImplementedError(
+            f"a storage of {TORCH[storage.dtype]} as {dtype} on {NAME}:{index}: elements of "
+            "another width; copy it to the CPU"
+        )
+    if storage.array is not None:
+        values = tape_of(index).engine.get(storage.array).view(NUMPY[wanted])
+        storage.array = tape_of(index).engine.put(values, wanted)
+    storage.dtype, storage.size = wanted, storage.size * 8 // wanted.bits
+    return shared(storage, index, dtype)
 
 
 def to_cpu(x: Tensor) -> Tensor:
@@ -365,6 +411,9 @@ def synchronize(index: int) -> None:
 
 def view_of(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> Tensor:
     """A tensor on the same storage."""
+    if torch.is_inference_mode_enabled():  # whose tensors cannot be made so
+        with torch.inference_mode(False):
+            return alias(x, tuple(size), tuple(stride), offset - x.storage_offset())
     return alias(x, tuple(size), tuple(stride), offset - x.storage_offset())
 
 

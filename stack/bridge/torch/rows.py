@@ -196,12 +196,28 @@ def _leaky_relu_backward(d: Node, x: Node, slope: Any, result: bool) -> Node:
     return e.where(e.gt(x, 0), d, e.mul(d, slope))
 
 
+@row("elu", pointwise=True)
+def _elu(x: Node, alpha: Any = 1, scale: Any = 1, by: Any = 1) -> Node:
+    below = e.mul(METHODS["expm1"].expression(e.mul(x, by)), alpha)
+    return e.mul(e.where(e.le(x, 0), below, x), scale)
+
+
+@row("sgn", pointwise=True)
+def _sgn(x: Node) -> Node:
+    return e.sign(x)
+
+
+@row("hardshrink_backward", "softshrink_backward", pointwise=True)
+def _shrink_backward(d: Node, x: Node, by: Any) -> Node:
+    return e.where(g.and_(e.le(x, by), e.ge(x, -by)), 0.0, d)
+
+
 @row("elu_backward", pointwise=True)
 def _elu_backward(d: Node, alpha: Any, scale: Any, by: Any, result: bool, x: Node) -> Node:
     if result:
         below = e.mul(d, e.mul(e.add(x, e.mul(alpha, scale)), by))
     else:
-        below = e.mul(d, e.mul(e.exp(e.mul(x, by)), alpha * scale * by))  # type: ignore[attr-defined]
+        below = e.mul(d, e.mul(g.exp(e.mul(x, by)), alpha * scale * by))
     return e.where(e.le(x, 0), below, e.mul(d, scale))
 
 
@@ -538,6 +554,43 @@ def _pair(size: Any) -> Any:
     if isinstance(size, int):
         return size
     return tuple(size) * 2 if len(size) == 1 else tuple(size)
+
+
+# Recurrent cells
+
+
+@row("_thnn_fused_lstm_cell")
+def _lstm_cell(
+    a: Node, b: Node, cell: Node, bias_a: Node | None = None, bias_b: Node | None = None
+) -> list[Node]:
+    """The output, the cell, and the gates for backward."""
+    gates = e.add(a, b)
+    for bias in (bias_a, bias_b):
+        gates = gates if bias is None else e.add(gates, bias)
+    i, f, c, o = movement.chunk(gates, 4, 1)
+    sigmoid = METHODS["sigmoid"].expression
+    i, f, c, o = sigmoid(i), sigmoid(f), g.tanh(c), sigmoid(o)
+    new = e.add(e.mul(f, cell), e.mul(i, c))
+    return [e.mul(o, g.tanh(new)), new, g.concat([i, f, c, o], 1)]
+
+
+@row("_thnn_fused_lstm_cell_backward_impl")
+def _lstm_cell_backward(
+    dy: Node | None, dc: Node | None, before: Node, cell: Node, gates: Node, biased: bool
+) -> list[Node | None]:
+    i, f, c, o = movement.chunk(gates, 4, 1)
+    t = g.tanh(cell)
+    dy = g.full_like(cell, 0) if dy is None else dy
+    total = e.mul(e.mul(dy, o), e.sub(1.0, e.mul(t, t)))
+    total = total if dc is None else e.add(total, dc)
+
+    def through(d: Node, y: Node) -> Node:
+        return e.mul(d, e.mul(y, e.sub(1.0, y)))
+
+    parts = [through(e.mul(total, c), i), through(e.mul(total, before), f),
+             e.mul(e.mul(total, i), e.sub(1.0, e.mul(c, c))), through(e.mul(dy, t), o)]  # fmt: skip
+    d = g.concat(parts, 1)
+    return [d, e.mul(total, f), r.sum(d, 0) if biased else g.full((0,), 0, d.dtype)]
 
 
 # Movement and indices

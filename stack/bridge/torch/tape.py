@@ -68,6 +68,8 @@ class Storage:
     array: Array | None = None
     value: int = -1
     generation: int = -1
+    slots: int = 0
+    """How many of torch's storages are this one. Without any it is gone."""
 
 
 class Operand(NamedTuple):
@@ -182,6 +184,7 @@ class Tape:
     def hold(self, slot: int, storage: Storage) -> None:
         """A slot's storage."""
         self._storages[slot] = storage
+        storage.slots += 1
 
     def storage(self, slot: int) -> Storage:
         return self._storages[slot]
@@ -190,7 +193,7 @@ class Tape:
         """Nothing of torch refers to the slot's storage any more."""
         storage = self._storages.pop(slot, None)
         if storage is not None:
-            storage.size = -1
+            storage.slots -= 1
 
     def number(self, storage: Storage) -> int:
         """The number of a storage's value on the tape."""
@@ -319,7 +322,7 @@ class Tape:
         live = [
             (n, s)
             for n, s in self._holders.items()
-            if s.size >= 0 and s.value == n and s.generation == self._generation
+            if s.slots and s.value == n and s.generation == self._generation
         ]
         if not live:
             self._forget()

@@ -83,8 +83,8 @@ def real_axis(dim: int, x: Node, verb: str) -> int:
 
 
 def axes(dim: Dims, rank: int) -> tuple[int, ...]:
-    """Non-negative axes in order; None and () mean all of them. A 0-d tensor has none."""
-    if dim is None or dim == ():
+    """Non-negative axes in order; None and no axes mean all of them. A 0-d tensor has none."""
+    if dim is None or dim in ((), []):
         return tuple(range(rank))
     each = [axis(d, rank) for d in ((dim,) if isinstance(dim, int) else dim)]
     if len(set(each)) != len(each):

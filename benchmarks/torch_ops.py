@@ -1,0 +1,159 @@
+"""Which operators of PyTorch run on the device "hal", and how exactly: PyTorch's own samples
+(OpInfo), forward and gradient, beside its CPU device in float64.
+
+    python -m benchmarks.torch_ops [--only NAME] [--samples N] [--write docs/torch-ops.md]
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_flatten, tree_map
+
+import stack.bridge.torch as bridge
+from stack.bridge.torch.kernels import names
+
+RELATIVE, ABSOLUTE = 2e-4, 2e-5
+"""A float32 result is right within these of the float64 one, as in PyTorch's own comparisons of
+devices, with the room of a sum's other order."""
+
+
+@dataclass
+class Row:
+    """What came of an operator's samples."""
+
+    name: str
+    right: int = 0
+    wrong: int = 0
+    worst: float = 0.0
+    reasons: Counter[str] = field(default_factory=Counter)
+
+
+def _to(x: Any, device: str, dtype: torch.dtype | None = None) -> Any:
+    def one(t: Any) -> Any:
+        if not isinstance(t, torch.Tensor):
+            return t
+        moved = t.detach().to(device)
+        if dtype is not None and moved.dtype is torch.float32:
+            moved = moved.to(dtype)
+        return moved.requires_grad_(t.requires_grad)
+
+    return tree_map(one, x)
+
+
+def _run(op: Any, sample: Any, gradients: bool) -> list[torch.Tensor]:
+    out = op(sample.input, *sample.args, **sample.kwargs)
+    outs = [t for t in tree_flatten(out)[0] if isinstance(t, torch.Tensor)]
+    found = [t.detach().cpu() for t in outs]
+    if not gradients:
+        return found
+    flat = tree_flatten((sample.input, sample.args, sample.kwargs))[0]
+    wanted = [t for t in flat if isinstance(t, torch.Tensor) and t.requires_grad]
+    smooth = [t for t in outs if t.requires_grad]
+    if wanted and smooth:
+        total = sum((t * t).sum() for t in smooth)
+        grads = torch.autograd.grad(total, wanted, allow_unused=True)
+        found += [g.detach().cpu() for g in grads if g is not None]
+    return found
+
+
+def _moved(sample: Any, device: str, dtype: torch.dtype | None = None) -> Any:
+    return type(sample)(
+        _to(sample.input, device, dtype),
+        args=_to(sample.args, device, dtype),
+        kwargs=_to(sample.kwargs, device, dtype),
+    )
+
+
+def tried(op: Any, count: int) -> Row:
+    """An operator's first samples, forward and gradient."""
+    row = Row(op.formatted_name)
+    gradients = op.supports_autograd
+    samples = op.sample_inputs("cpu", torch.float32, requires_grad=gradients)
+    for i, sample in enumerate(samples):
+        if i >= count:
+            break
+        try:
+            wanted = _run(op, _moved(sample, "cpu", torch.float64), gradients)
+        except (RuntimeError, TypeError, ValueError, IndexError):
+            continue  # torch has none in float64
+        try:
+            got = _run(op, _moved(sample, "hal"), gradients)
+        except Exception as error:  # noqa: BLE001 - a table of what does not work
+            row.wrong += 1
+            row.reasons[f"{type(error).__name__}: {str(error).splitlines()[0][:110]}"] += 1
+            continue
+        fault = ""
+        if len(got) != len(wanted):
+            fault = f"{len(got)} results, not {len(wanted)}"
+        for a, b in zip(got, wanted, strict=False):
+            if a.shape != b.shape:
+                fault = f"shape {list(a.shape)}, not {list(b.shape)}"
+            elif a.numel():
+                x, y = a.to(torch.float64), b.to(torch.float64)
+                if not torch.allclose(x, y, RELATIVE, ABSOLUTE, equal_nan=True):
+                    fault = "another value"
+                elif a.is_floating_point():
+                    off = ((x - y).abs() / y.abs().clamp_min(1)).nan_to_num(0, 0, 0)
+                    row.worst = max(row.worst, float(off.max()))
+        if fault:
+            row.wrong += 1
+            row.reasons[fault] += 1
+        else:
+            row.right += 1
+    return row
+
+
+def page(rows: list[Row], count: int) -> str:
+    """The table as a page."""
+    whole = [r for r in rows if r.right and not r.wrong]
+    samples, right = sum(r.right + r.wrong for r in rows), sum(r.right for r in rows)
+    lines = [
+        "# PyTorch's operators on the device hal",
+        "",
+        f"Written by `python -m benchmarks.torch_ops --samples {count} --write docs/torch-ops.md`: "
+        "the first samples of PyTorch's own (OpInfo) for each operator, forward and gradient, "
+        f"float32 on {names()[0]} beside float64 on PyTorch's CPU device.",
+        "",
+        f"{len(whole)} of {len(rows)} operators are right in all of these samples; {right} of "
+        f"{samples} samples are.",
+        "",
+        "| operator | right | wrong | worst error | why |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for r in rows:
+        why = "; ".join(w.replace("|", "\\|") for w, _ in r.reasons.most_common(1))
+        lines.append(f"| {r.name} | {r.right} | {r.wrong} | {r.worst:.0e} | {why} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--samples", type=int, default=4)
+    parser.add_argument("--part", default="0/1", help="i/n: every n-th operator from the i-th on")
+    parser.add_argument("--write", default="")
+    args = parser.parse_args()
+    bridge.register()
+    warnings.simplefilter("ignore")
+    number, parts = map(int, args.part.split("/"))
+    rows = []
+    chosen = [op for op in op_db if torch.float32 in op.dtypes and args.only in op.formatted_name]
+    for op in chosen[number::parts]:
+        row = tried(op, args.samples)
+        rows.append(row)
+        why = "; ".join(r for r, _ in row.reasons.most_common(2))
+        print(f"{row.name:40} {row.right:3} {row.wrong:3} {row.worst:8.1e} {why}", flush=True)
+    if args.write:
+        Path(args.write).write_text(page(rows, args.samples))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""`torch.compile(backend="hal")`: graphs of Dynamo whose operators are recorded as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from functorch.compile import make_boxed_func
+from torch import Tensor, fx
+from torch._decomp import core_aten_decompositions
+from torch._dynamo.backends.common import aot_autograd
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node
+from stack import ops as g
+from stack.bridge.torch import kernels
+from stack.bridge.torch.kernels import NAME, call
+from stack.bridge.torch.rows import ROWS, inlined
+from stack.bridge.torch.tape import DTYPES, Row
+from stack.framework.expr import create, movement
+
+
+def backend(graph: fx.GraphModule, examples: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """What `torch.compile` calls: forward and backward each become one recorded operator. Tensors
+    of the CPU are copied to the device and back, which `stats` counts."""
+    made: Callable[..., Any] = _backend(graph, examples)
+    return made
+
+
+def _compile(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
+    missing = sorted({name for name in _names(graph) if name not in GRAPH and name not in ROWS})
+    if missing:  # it runs operator by operator, each of which torch decomposes or refuses
+        return make_boxed_func(graph.forward)
+    whole = Row(f"a compiled graph of {len(graph.graph.nodes)} nodes", _lower_of(graph))
+    given = [a for n in graph.graph.nodes if n.op == "output" for a in _flat(n.args[0])]
+    places = [i for i, a in enumerate(given) if isinstance(a, fx.Node)]
+    back = [_is_host(a) for a in given if isinstance(a, fx.Node)]
+
+    def run(*args: Any) -> list[Any]:
+        moved = [_here(a) for a in args]
+        made = call(whole, tuple(moved), {})
+        out: list[Any] = list(given)
+        for place, x, host in zip(places, made, back, strict=True):
+            if host:
+                kernels.host_calls["a copy of a compiled graph"] += 1
+            out[place] = x.cpu() if host else x
+        return out
+
+    return make_boxed_func(run)
+
+
+def _here(a: Any) -> Any:
+    if isinstance(a, Tensor) and a.device.type != NAME and a.dim():
+        kernels.host_calls["a copy of a compiled graph"] += 1
+        return a.to(NAME)
+    return a
+
+
+def _is_host(a: fx.Node) -> bool:
+    value = a.meta.get("val")
+    return isinstance(value, Tensor) and value.device.type != NAME
+
+
+def _flat(args: Any) -> list[Any]:
+    return list(args) if isinstance(args, list | tuple) else [args]
+
+
+def _name(n: fx.Node) -> str:
+    target: Any = n.target
+    overload = target._overloadname
+    base = str(target._schema.name).removeprefix("aten::")
+    return base if overload == "default" else f"{base}.{overload}"
+
+
+def _names(graph: fx.GraphModule) -> list[str]:
+    calls = [n for n in graph.graph.nodes if n.op == "call_function"]
+    names = []
+    for n in calls:
+        if isinstance(n.target, torch._ops.OpOverload):
+            names.append(_name(n))
+        elif n.target.__name__ != "getitem":
+            names.append(str(n.target))
+    attributes = [n for n in graph.graph.nodes if n.op == "get_attr"]
+    return names + [f"attribute {n.target}" for n in attributes]
+
+
+_IGNORED = ("layout", "device", "pin_memory", "memory_format", "non_blocking")
+
+
+def _lower_of(graph: fx.GraphModule) -> Callable[..., Any]:
+    """The graph as a row: nodes for its arguments to nodes for its results."""
+
+    def value(a: Any, values: dict[fx.Node, Any]) -> Any:
+        if isinstance(a, fx.Node):
+            return values[a]
+        if isinstance(a, list | tuple):
+            return [value(x, values) for x in a]
+        return DTYPES[a] if isinstance(a, torch.dtype) else a
+
+    def lower(*args: Any) -> Any:
+        rest = iter(args)
+        values: dict[fx.Node, Any] = {}
+        for n in graph.graph.nodes:
+            if n.op == "placeholder":
+                values[n] = next(rest)
+            elif n.op == "output":
+                found = [value(a, values) for a in _flat(n.args[0])]
+                return [f for f in found if isinstance(f, Node)]
+            elif not isinstance(n.target, torch._ops.OpOverload):
+                values[n] = values[n.args[0]][n.args[1]]
+            else:
+                named = {k: value(v, values) for k, v in n.kwargs.items() if k not in _IGNORED}
+                if n.target in _TYPED:
+                    named["dtype"] = _dtype_of(n)
+                else:
+                    named = {k: v for k, v in named.items() if v is not None}
+                made = _row(n).lower(*[value(a, values) for a in n.args], **named)
+                values[n] = made if isinstance(made, Node) else _placed(n, made)
+        raise AssertionError("a graph has an output")
+
+    return lower
+
+
+def _dtype_of(n: fx.Node) -> DType:
+    return DTYPES[n.meta["val"].dtype]
+
+
+def _placed(n: fx.Node, made: Any) -> list[Any]:
+    """Results at their places, where a mask says which ones there are."""
+    masks = [i for i, a in enumerate(_schema(n).arguments) if a.name == "output_mask"]
+    if not masks:
+        return list(made)
+    rest = iter([m for m in made if m is not None])
+    return [next(rest) if wanted else None for wanted in n.args[masks[0]]]  # type: ignore[union-attr]
+
+
+def _schema(n: fx.Node) -> Any:
+    target: Any = n.target
+    return target._schema
+
+
+# Operators of graphs that eager tensors have other kernels for: views, and what makes tensors
+
+GRAPH: dict[str, Row] = {}
+"""By the operator's name."""
+
+
+def _row(n: fx.Node) -> Row:
+    name = _name(n)
+    return GRAPH[name] if name in GRAPH else ROWS[name]
+
+
+def _in_graphs(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            GRAPH[name] = Row(name, inlined(function))
+        return function
+
+    return decorate
+
+
+@_in_graphs("view", "_unsafe_view", "reshape")
+def _view(x: Node, shape: Sequence[int]) -> Node:
+    return movement.reshape(x, list(shape))
+
+
+@_in_graphs("full")
+def _full(shape: Sequence[int], value: Any, *, dtype: DType) -> Node:
+    return g.full(tuple(shape), value, dtype)
+
+
+@_in_graphs("full_like")
+def _full_like(x: Node, value: Any, *, dtype: DType) -> Node:
+    return g.full(x.shape, value, dtype)
+
+
+@_in_graphs("empty.memory_format", "zeros")
+def _zeros(shape: Sequence[int], *, dtype: DType) -> Node:
+    return g.full(tuple(shape), 0, dtype)
+
+
+@_in_graphs("scalar_tensor")
+def _scalar_tensor(value: Any, *, dtype: DType) -> Node:
+    return g.const(value, dtype)
+
+
+@_in_graphs("_to_copy")
+def _to_copy(x: Node, *, dtype: DType) -> Node:
+    return g.cast(x, dtype)
+
+
+@_in_graphs("arange.start_step")
+def _arange(start: Any, end: Any, step: Any = 1, *, dtype: DType) -> Node:
+    return create.arange(start, end, step, dtype)
+
+
+@_in_graphs("alias", "detach", "lift_fresh_copy")
+def _alias(x: Node) -> Node:
+    return x
+
+
+@_in_graphs("copy")
+def _copy(x: Node, y: Node, non_blocking: bool = False) -> Node:
+    return g.broadcast(g.cast(y, x.dtype), x.shape)
+
+
+@_in_graphs("slice.Tensor")
+def _slice(
+    x: Node, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Node:
+    first, last, _ = slice(start, end).indices(x.shape[dim])
+    return g.slice_axis(x, dim, first, max(first, last), step)
+
+
+@_in_graphs("select.int")
+def _select(x: Node, dim: int, at: int) -> Node:
+    a = dim % len(x.shape)
+    n = at % x.shape[a]
+    return g.reshape(g.slice_axis(x, a, n, n + 1), (*x.shape[:a], *x.shape[a + 1 :]))
+
+
+@_in_graphs("expand")
+def _expand(x: Node, shape: Sequence[int], implicit: bool = False) -> Node:
+    return movement.expand(x, list(shape))
+
+
+@_in_graphs("permute")
+def _permute(x: Node, dims: Sequence[int]) -> Node:
+    return movement.permute(x, dims)
+
+
+@_in_graphs("unsqueeze")
+def _unsqueeze(x: Node, dim: int) -> Node:
+    return movement.unsqueeze(x, dim)
+
+
+@_in_graphs("squeeze", "squeeze.dim", "squeeze.dims")
+def _squeeze(x: Node, dim: Any = None) -> Node:
+    return movement.squeeze(x, dim)
+
+
+@_in_graphs("split_with_sizes")
+def _split(x: Node, sizes: Sequence[int], dim: int = 0) -> Any:
+    return movement.split_with_sizes(x, list(sizes), dim)
+
+
+_aten = torch.ops.aten
+_TYPED = frozenset(
+    {
+        *(_aten.full.default, _aten.full_like.default, _aten.empty.memory_format),
+        *(_aten.zeros.default, _aten.scalar_tensor.default, _aten._to_copy.default),
+        _aten.arange.start_step,
+    }
+)
+"""Constructors, whose element type the graph's example tells."""
+
+_backend = aot_autograd(
+    fw_compiler=_compile,
+    bw_compiler=_compile,
+    inference_compiler=_compile,
+    decompositions=core_aten_decompositions(),
+)
