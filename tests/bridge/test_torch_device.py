@@ -4,12 +4,14 @@ import copy
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import stack.bridge.torch as bridge  # noqa: E402
+from stack.bridge.torch.compiled import backend  # noqa: E402
 from tests.bridge import torch_models  # noqa: E402
 from tests.draw import stream  # noqa: E402
 
@@ -176,6 +178,75 @@ def test_an_equal_step_is_one_plan_run():
     assert seen[3]["compiled"] == seen[5]["compiled"]
     assert seen[3].get("generalised") == seen[5].get("generalised")
     assert seen[5]["runs"] == seen[3]["runs"] + 2
+
+
+@pytest.mark.slow
+def test_a_compiled_model_trains_as_an_eager_one():
+    """Forward and backward are one recorded operator each."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU(), torch.nn.Linear(4, 2))
+    twin = copy.deepcopy(model).to("hal")
+    fast = torch.compile(twin, backend=backend)
+    x = torch.randn(5, 3)
+    for _ in range(2):
+        model.zero_grad()
+        twin.zero_grad()
+        wanted, mine = model(x).square().mean(), fast(x.to("hal")).square().mean()
+        wanted.backward()
+        mine.backward()
+        same(mine.detach(), wanted.detach(), 1e-6)
+        for p, q in zip(model.parameters(), twin.parameters(), strict=True):
+            same(q.grad, p.grad, 1e-6)
+
+
+@pytest.mark.slow
+def test_the_examples_of_the_guide_run():
+    """Those of docs/migrate.md, one after the other."""
+    text = (Path(__file__).parents[2] / "docs" / "migrate.md").read_text()
+    parts = [p.partition("```")[0] for p in text.split("```python\n")[1:]]
+    space = {}
+    for part in parts:
+        exec(compile(part, "docs/migrate.md", "exec"), space)
+
+
+def test_a_file_keeps_tensors_of_the_device(tmp_path):
+    x = torch.arange(6.0).view(2, 3).to("hal")
+    torch.save({"x": x, "part": x[:, 1:]}, tmp_path / "x.pt")
+    for where in ("cpu", None):
+        found = torch.load(tmp_path / "x.pt", map_location=where)
+        assert found["x"].device.type == (where or "hal")
+        assert found["part"].cpu().equal(x.cpu()[:, 1:])
+
+
+def test_autocast_and_inference():
+    model = torch.nn.Linear(3, 2).to("hal")
+    with torch.inference_mode(), torch.autocast("hal", dtype=torch.bfloat16):
+        y = model(torch.ones(1, 3, device="hal"))
+    assert y.dtype is torch.bfloat16
+    x = model.cpu()(torch.ones(1, 3))
+    torch.testing.assert_close(y.cpu().float(), x.detach(), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.slow
+def test_two_devices_of_two_vendors_train_in_one_process():
+    code = """
+import torch
+for name in ("hal:0", "hal:1"):
+    model = torch.nn.Linear(3, 2).to(name)
+    y = model(torch.ones(4, 3, device=name)).square().sum()
+    y.backward()
+    print(name, torch.hal.get_device_name(int(name[-1])), model.weight.grad.device)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "HAL_DEVICES": "cpu:0,reference:0"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.split() == ["hal:0", "cpu:0", "hal:0", "hal:1", "reference:0", "hal:1"]
 
 
 @pytest.mark.slow

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from functorch.compile import make_boxed_func
 from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions
+from torch._dynamo import trace_rules
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
@@ -19,6 +20,10 @@ from stack.bridge.torch.kernels import NAME, call
 from stack.bridge.torch.rows import ROWS, inlined
 from stack.bridge.torch.tape import DTYPES, Row
 from stack.framework.expr import create, movement
+
+
+for _package in ("stack", "hal"):  # whose frames run within those that Dynamo looks at
+    trace_rules.add(_package)
 
 
 def backend(graph: fx.GraphModule, examples: Sequence[Any], **options: Any) -> Callable[..., Any]:
@@ -132,7 +137,7 @@ def _placed(n: fx.Node, made: Any) -> list[Any]:
     if not masks:
         return list(made)
     rest = iter([m for m in made if m is not None])
-    return [next(rest) if wanted else None for wanted in n.args[masks[0]]]  # type: ignore[union-attr]
+    return [next(rest) if wanted else None for wanted in n.args[masks[0]]]
 
 
 def _schema(n: fx.Node) -> Any:

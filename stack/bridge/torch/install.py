@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
 
-from stack.bridge.torch import around, draws, kernels, rows
+from stack.bridge.torch import around, draws, indices, kernels, rows
 from stack.bridge.torch.handles import SHIFT
 from stack.bridge.torch.kernels import NAME, call, call_into, new_tensor, view_of
 from stack.bridge.torch.rows import ROWS
@@ -25,6 +25,7 @@ _kept: list[Any] = [_library]
 def install() -> None:
     """Register a kernel for each row, its forms in place and with `out`, and what tensors need
     beside operators."""
+    indices.tell_count(len(kernels.names()))
     own = {**_OWN, **draws.KERNELS}
     for name, kernel in own.items():
         _put(name, kernel)

@@ -1,0 +1,39 @@
+"""More than one device index: torch's guard for devices in Python says that there is one.
+
+The guard is a C++ object with a table of virtual functions. It gets a copy of that table in which
+`deviceCount` tells the number of devices, so that autograd makes a thread for each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+
+_REGISTRY = "_ZN3c104impl26device_guard_impl_registryE"
+_PRIVATE = 20
+"""`c10::DeviceType::PrivateUse1`."""
+_COUNT = 15
+"""The place of `deviceCount` in the table, by c10/core/impl/DeviceGuardImplInterface.h of 2.13."""
+_LENGTH = 48
+"""More functions than there are."""
+_kept: list[Any] = []
+
+
+def tell_count(count: int) -> None:
+    """Let torch see so many devices. Before the first backward of the process."""
+    if count < 2 or _kept:
+        return
+    library = ctypes.CDLL(f"{torch.__path__[0]}/lib/libc10.so")
+    entry = ctypes.c_void_p.in_dll(library, _REGISTRY)
+    guards = (ctypes.c_void_p * (_PRIVATE + 1)).from_address(ctypes.addressof(entry))
+    guard = ctypes.c_void_p.from_address(guards[_PRIVATE])
+    kind = ctypes.CFUNCTYPE(ctypes.c_int8, ctypes.c_void_p)
+    told = kind(lambda this: count)
+    table = (ctypes.c_void_p * (_LENGTH + 2))()
+    # two words before the functions: the object's offset, and its type
+    ctypes.memmove(table, guard.value - 16, ctypes.sizeof(table))  # type: ignore[operator]
+    table[2 + _COUNT] = ctypes.cast(told, ctypes.c_void_p).value
+    _kept.extend((table, told))
+    guard.value = ctypes.addressof(table) + 16
