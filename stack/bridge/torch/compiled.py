@@ -21,7 +21,6 @@ from stack.bridge.torch.rows import ROWS, inlined
 from stack.bridge.torch.tape import DTYPES, Row
 from stack.framework.expr import create, movement
 
-
 for _package in ("stack", "hal"):  # whose frames run within those that Dynamo looks at
     trace_rules.add(_package)
 
