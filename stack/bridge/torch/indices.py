@@ -28,7 +28,9 @@ def tell_count(count: int) -> None:
     library = ctypes.CDLL(f"{torch.__path__[0]}/lib/libc10.so")
     entry = ctypes.c_void_p.in_dll(library, _REGISTRY)
     guards = (ctypes.c_void_p * (_PRIVATE + 1)).from_address(ctypes.addressof(entry))
-    guard = ctypes.c_void_p.from_address(guards[_PRIVATE])
+    found = guards[_PRIVATE]
+    assert found, "the device has a guard since it was registered"
+    guard = ctypes.c_void_p.from_address(found)
     kind = ctypes.CFUNCTYPE(ctypes.c_int8, ctypes.c_void_p)
     told = kind(lambda this: count)
     table = (ctypes.c_void_p * (_LENGTH + 2))()
