@@ -6,6 +6,8 @@ identity and common subexpressions are shared by construction.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -83,6 +85,15 @@ class Node:
 
 
 _interned: WeakValueDictionary[Any, Node] = WeakValueDictionary()
+_lock = threading.RLock()
+
+
+def _leave_parent() -> None:
+    global _lock
+    _lock = threading.RLock()  # another thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_leave_parent)
 
 
 def node(op: str, type: Type, srcs: tuple[Node, ...] = (), **attrs: Any) -> Node:
@@ -92,9 +103,12 @@ def node(op: str, type: Type, srcs: tuple[Node, ...] = (), **attrs: Any) -> Node
     key = (op, type, srcs, repr(pairs) if op in ("const", "pad") else pairs)
     found = _interned.get(key)
     if found is None:
-        found = Node()
-        found.op, found.type, found.srcs, found.attrs = op, type, srcs, pairs
-        _interned[key] = found
+        made = Node()
+        made.op, made.type, made.srcs, made.attrs = op, type, srcs, pairs
+        with _lock:  # threads that make it at once get one
+            found = _interned.get(key)
+            if found is None:
+                found = _interned[key] = made
     return found
 
 

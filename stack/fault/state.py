@@ -18,7 +18,7 @@ from hal.core.errors import InvalidCall
 from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
 from stack.framework import Tensor, store
-from stack.framework.cell import become
+from stack.framework.cell import become, settle
 from stack.framework.checkpoint import StateTree, taken_apart
 from stack.framework.devices import engine
 from stack.framework.dtypes import NAMES
@@ -88,7 +88,7 @@ class State:
     def look(self) -> None:
         """Take all tensors as they are now for the calls that follow: an optimizer has others once
         it has taken a state, or done its first step. Raises what has failed them."""
-        store.settle()
+        settle()
         self._parts = [part for parts in self._tensors for part in parts()]
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stack.framework import store
-from stack.framework.cell import Cell, traces
+from stack.framework.cell import Cell, check_crossing, tracing, under_way
 from stack.framework.errors import RangeError, TensorError, where_called
 from stack.framework.mode import grad_enabled
 from stack.ops.error import GraphError
@@ -36,8 +36,12 @@ def evaluate(
     cells = cells_in((*args, *kwargs.values()))
     if not cells:
         raise TensorError(f"{_name(function)}: needs a tensor\n  called at {where_called()}")
+    trace = None
+    if under_way:
+        check_crossing(cells)
+        trace = tracing()
     tracked = grad_enabled() and True in [c.requires_grad for c in cells]
-    noted = len(traces[-1].needs) if traces else 0
+    noted = len(trace.needs) if trace is not None else 0
     try:
         result = function(
             *[_node(a, tracked) for a in args], **{k: _node(v, tracked) for k, v in kwargs.items()}
@@ -46,10 +50,10 @@ def evaluate(
         raise RangeError(f"{_name(function)}: {error}\n  called at {where_called()}") from None
     except (GraphError, TensorError) as error:
         raise TensorError(f"{_name(function)}: {error}\n  called at {where_called()}") from None
-    if traces and len(traces[-1].needs) > noted:
+    if trace is not None and len(trace.needs) > noted:
         name, place = _name(function), where_called()
-        new = traces[-1].needs[noted:]
-        traces[-1].needs[noted:] = [replace(n, operation=name, place=place) for n in new]
+        new = trace.needs[noted:]
+        trace.needs[noted:] = [replace(n, operation=name, place=place) for n in new]
     return result, common_device(cells), tracked
 
 

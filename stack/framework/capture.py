@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,7 +11,21 @@ from hal.tile.size import Facts
 from stack.compiler.program import GraphRequest
 from stack.framework import store
 from stack.framework.apply import common_device
-from stack.framework.cell import Cell, Trace, become, owners, rebind, traces, unsettled
+from stack.framework.cell import (
+    Cell,
+    HandedOver,
+    Settler,
+    Trace,
+    become,
+    contexts,
+    governing,
+    here,
+    owners,
+    settle,
+    take_over,
+    tell_apart,
+    under_way,
+)
 from stack.framework.devices import default_device
 from stack.framework.errors import TracingError
 from stack.framework.flags import Flags
@@ -57,8 +71,16 @@ class Captured:
     gradients: tuple[tuple[Tensor, int | Tensor | None], ...] = ()
     gathered: tuple[tuple[Tensor, int], ...] = ()
     needs: tuple[CallNeed, ...] = ()
+    settlers: tuple[Settler, ...] = ()
+    generators: Mapping[str, object] | None = None
+    """The streams of the thread that it draws from, where it draws from any: no other thread may
+    run it."""
     sizes: Mapping[str, float] = field(default_factory=dict)
     """What the symbols of its sizes are in this call."""
+
+    def holds(self) -> bool:
+        """Whether this thread would trace the same now."""
+        return self.flags.hold() and (self.generators is None or self.generators is here.generators)
 
 
 class Argument(NamedTuple):
@@ -82,12 +104,35 @@ def capture(
     which `make` makes of the request. `facts` is what is known of sizes of the arguments that are
     no numbers.
     """
-    store.settle()
-    for cell in list(unsettled.values()):
-        if not cell.owns and not cell.requires_grad:
-            rebind(cell, cell.node)  # so that it can be told from others of the same value
-    trace = Trace(name)
-    traces.append(trace)
+    while True:
+        try:
+            captured = _capture(name, function, arguments, make, facts)
+        except HandedOver as handed:
+            take_over(handed.settler)
+            continue
+        cells = [s for s in captured.sources if isinstance(s, Cell)]
+        nodes = [c.node for c in cells]
+        for settler in captured.settlers:
+            take_over(settler)
+        if all(c.node is n for c, n in zip(cells, nodes, strict=True)):
+            return captured  # else another thread had changed what this one took over
+
+
+def _capture(
+    name: str,
+    function: Callable[[list[Tensor]], Any],
+    arguments: Sequence[Argument],
+    make: Make,
+    facts: Facts | None,
+) -> Captured:
+    settle()
+    with store.lock:  # a thread that traces has told its own cells apart
+        for context in list(contexts):
+            if context.trace is None:
+                tell_apart(context.pending())
+        trace = Trace(name)
+        here.context.trace = trace
+        under_way.append(trace)
     try:
         nodes = [store.argument(a.type, name) for a in arguments]
         given = [
@@ -95,7 +140,7 @@ def capture(
             for n, a in zip(nodes, arguments, strict=True)
         ]
         result = function(given)
-        store.settle()
+        _settle(trace)
         for i, (t, n) in enumerate(zip(given, nodes, strict=True)):
             if t.node is not n:
                 raise TracingError(
@@ -104,10 +149,22 @@ def capture(
                 )
         captured = _captured(trace, nodes, given, result, make, facts)
     finally:
-        traces.pop()
+        here.context.trace = None
         trace.revert()
+        under_way.remove(trace)
         _forget(trace)
     return captured
+
+
+def _settle(trace: Trace) -> None:
+    """Make the state consistent that the trace has changed. What others have changed is theirs."""
+    for settler in _settlers_of(list(trace.old)):
+        settler.settle()
+
+
+def _settlers_of(cells: Iterable[Cell]) -> tuple[Settler, ...]:
+    found = (governing.get(c.serial) for c in cells)
+    return tuple(dict.fromkeys(s for s in found if s is not None))
 
 
 def _captured(
@@ -156,6 +213,7 @@ def _captured(
         else:
             owner = older_owner(leaf, trace)
             sources.append(store.arrays[leaf] if owner is None else owner)
+    _check_crossed(trace, inline)
     cells = [*given, *(c for s in sources if (c := cell_of(s)) is not None), *tensors]
     device = common_device(cells) if cells else default_device()
     inputs = tuple(inline.add_input(leaf) for leaf in inline.inputs)
@@ -183,7 +241,25 @@ def _captured(
         tuple(gradients),
         tuple(gathered),
         needs,
+        settlers=_settlers_of(s for s in sources if isinstance(s, Cell)),
+        generators=here.generators if trace.draws else None,
     )
+
+
+def _check_crossed(trace: Trace, inline: Inlining) -> None:
+    """Raise TracingError where the function reads what another thread has changed or made since the
+    trace began: it would be a constant of the plan."""
+    for leaf in inline.inputs:
+        found = owners.get(leaf)
+        cell = None if found is None else found()
+        is_own = leaf in trace.made or cell is None or cell.serial < trace.born
+        if leaf in trace.crossed or not is_own:
+            other = trace.crossed.get(leaf)
+            by = f"thread {other!r} has changed" if other else "another thread has made"
+            raise TracingError(
+                f"{trace.function!r}, which is traced in thread {trace.thread!r}, uses a tensor of "
+                f"{leaf.type} that {by} since the trace began; let one wait for the other"
+            )
 
 
 def cell_of(source: Source) -> Cell | None:
@@ -202,7 +278,7 @@ def _gradients(trace: Trace) -> Iterator[tuple[Tensor, Tensor | None]]:
     for t, gradient in trace.gradients.items():
         if t in trace.given and gradient is trace.given[t][0]:
             continue
-        was_read = (t, "grad_type") in trace.flags
+        was_read = trace.has_read(t, "grad_type")
         if was_read and gradient is None and t not in trace.given:
             continue
         yield t, None if t in trace.used and not was_read else gradient
@@ -267,6 +343,7 @@ def _states(trace: Trace) -> list[tuple[Cell, Node]]:
 
 def _forget(trace: Trace) -> None:
     """Take away the values of tensors that the trace left behind."""
-    for cell in [c for c in list(unsettled.values()) if c.serial > trace.born]:
-        become(cell, store.argument(cell.node.type, trace.function))
-        unsettled.pop(cell.serial, None)
+    for cell in here.context.pending():
+        if cell.serial > trace.born:
+            become(cell, store.argument(cell.node.type, trace.function))
+            cell.settled()

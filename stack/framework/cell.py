@@ -2,30 +2,93 @@
 
 Cells that share memory form a tree of links: each but the one at the root is a window on another
 one. Writing to any of them gives the root another value, from which all others are read anew.
+
+A thread has a trace and pending work of its own. What it asks for is computed with what it has
+pending, and what it changes is no part of what another one traces.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from hal.tile.node import Node
 from stack.framework import store
+from stack.framework.errors import TracingError, where_called
 from stack.recorder.window import Window
 
 _serials = count(1)
+_threads = count()
 
-unsettled: WeakValueDictionary[int, Cell] = WeakValueDictionary()
-"""The cells, by age, that do not own a leaf with a value: whose value is pending, or shared."""
 
-# What was pending in the process from which this one was forked is computed only if it is asked for
-# here: its inputs may be out of reach.
-os.register_at_fork(after_in_child=unsettled.clear)
+class Context:
+    """What belongs to one thread: the cells, by age, that do not own a leaf with a value, since it
+    is pending or shared; and the trace under way, if any. `number` counts threads."""
+
+    def __init__(self) -> None:
+        self.thread = threading.current_thread()
+        self.number = next(_threads)
+        self.unsettled: WeakValueDictionary[int, Cell] = WeakValueDictionary()
+        self.trace: Trace | None = None
+
+    def pending(self) -> list[Cell]:
+        """The cells whose value is pending or shared. Any thread may ask."""
+        found = [c for r in self.unsettled.valuerefs() if (c := r()) is not None]
+        settled = {c.serial for c in found if c.owns and c.node in store.arrays}
+        for c in found:
+            if c.serial in settled:  # by another thread
+                c.settled()
+        return [c for c in found if c.serial not in settled]
+
+
+class _Here(threading.local):
+    """This thread's context, and further values of its own.
+
+    A thread-local value, not one of `contextvars`: `asyncio.to_thread` copies those, and then two
+    threads would have one context. `device` and `seed` are what was set for this thread,
+    `generators` its streams of random numbers by device.
+    """
+
+    def __init__(self) -> None:
+        self.context = Context()
+        self.unsettled = self.context.unsettled
+        self.device = ""
+        self.seed: int | None = None
+        self.generators: dict[str, Any] = {}
+        with store.lock:
+            contexts[:] = [c for c in contexts if c.thread.is_alive() or c.unsettled]
+            contexts.append(self.context)
+
+
+contexts: list[Context] = []
+"""Of all threads that live, and of others who left something pending."""
+
+here = _Here()
+
+under_way: list[Trace] = []
+"""The traces of all threads."""
+
+
+def tracing() -> Trace | None:
+    """The trace under way in this thread."""
+    return here.context.trace if under_way else None
+
+
+def _leave_parent() -> None:
+    """What was pending in the process from which this one was forked is computed only if it is
+    asked for here: its inputs may be out of reach."""
+    here.unsettled.clear()
+    contexts[:] = [here.context]
+    under_way[:] = [t for t in under_way if t is here.context.trace]
+
+
+os.register_at_fork(after_in_child=_leave_parent)
 
 Hook = Callable[[Node], Node]
 """From a gradient to the one that takes its place."""
@@ -59,14 +122,14 @@ class Cell:
     when it is asked for, after the memory has changed.
 
     `requires_grad` without `owns` marks a value that was computed from others which require a
-    gradient. `changes` counts how often something changed that traces read.
+    gradient.
     """
 
     __slots__ = (
-        *("__weakref__", "_requires_grad", "_windows", "device", "hooks", "link", "node", "owns"),
+        *("__weakref__", "_requires_grad", "_waits", "_windows", "device", "hooks", "link", "node"),
+        "owns",
         "serial",
     )
-    changes: ClassVar[int] = 0
     link: Link | None
     hooks: dict[int, Hook]
     """What looks at the gradient of a leaf; of others `hooked` has them."""
@@ -79,11 +142,15 @@ class Cell:
         self.serial = next(_serials)
         self.link = None
         self.hooks = {}
+        self._waits: WeakValueDictionary[int, Cell] | None = None
         self._windows: list[weakref.ref[Cell]] = []
         if owns:
             owners[node] = weakref.ref(self)
+            if under_way and (trace := tracing()) is not None:
+                trace.made.add(node)
         if not (owns and node in store.arrays):
-            unsettled[self.serial] = self
+            self._waits = here.unsettled
+            self._waits[self.serial] = self
 
     if not TYPE_CHECKING:
 
@@ -105,21 +172,34 @@ class Cell:
     def requires_grad(self) -> bool:
         """Whether gradients are gathered here, or flow through here. What a trace reads is a
         condition of its plan."""
-        if traces:
-            traces[-1].note_flag(self, "_requires_grad")
+        if under_way and (trace := tracing()) is not None:
+            trace.note_flag(self, "_requires_grad")
         return self._requires_grad
 
     def require_grad(self, required: bool) -> None:
         """Mark the cell, and the windows on it that gradients flow through."""
         if required == self._requires_grad:
             return
-        if traces:
-            traces[-1].note_flag(self, "_requires_grad")
+        if (trace := tracing()) is not None:
+            trace.note_flag(self, "_requires_grad")
         self._requires_grad = required
-        Cell.changes += 1
+        changed()
         for w in self.windows():
             if w.link is not None and not w.link.cut:
                 w.require_grad(required)
+
+    def waits(self) -> None:
+        """The value is pending, or shared: it stays among those of the thread that it was pending
+        in, or else it is one of this thread's."""
+        if self._waits is None or self.serial not in self._waits:
+            self._waits = here.unsettled
+            self._waits[self.serial] = self
+
+    def settled(self) -> None:
+        """The value is there."""
+        waits, self._waits = self._waits, None
+        if waits is not None:
+            waits.pop(self.serial, None)
 
     def windows(self) -> list[Cell]:
         """The cells that are linked to this one."""
@@ -134,11 +214,18 @@ def _source(cell: Cell) -> Cell | None:
     return None if cell.link is None else cell.link.source
 
 
+def root(cell: Cell) -> Cell:
+    """The cell whose memory it is."""
+    while cell.link is not None:
+        cell = cell.link.source
+    return cell
+
+
 def connect(cell: Cell, link: Link) -> None:
     """Make a cell, whose node is what the link shows, a window."""
     cell.link = link
     link.source._windows.append(weakref.ref(cell))
-    unsettled.pop(cell.serial, None)
+    cell.settled()
 
 
 def stale(cell: Cell) -> None:
@@ -169,7 +256,7 @@ class Before:
 
 @dataclass(eq=False, slots=True)
 class Trace:
-    """The tracing of a function. Cells older than `born` were there before it.
+    """The tracing of a function in a thread. Cells older than `born` were there before it.
 
     `old` has what each of these was before the function changed it. `numbers` tell apart what the
     function does more than once, by its place in the program. `flags` has what was read of other
@@ -180,18 +267,25 @@ class Trace:
     `gradients` are those of older tensors as the function leaves them, where it read or gave one;
     `given` what stands for those that it read, with the leaf that this began with. `used` are the
     tensors whose gradients an optimizer's step has taken.
+
+    `made` are the leaves that it made, `crossed` those that a cell had before another thread
+    changed it, with that thread's name. `draws` says that it draws from the thread's own streams.
     """
 
     function: str
+    thread: str = field(default_factory=lambda: threading.current_thread().name)
     born: int = field(default_factory=lambda: next(_serials))
     old: dict[Cell, Before] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=count)
-    flags: dict[tuple[object, str], object] = field(default_factory=dict)
+    flags: dict[tuple[int, str], tuple[object, object]] = field(default_factory=dict)
     effects: list[Cell] = field(default_factory=list)
     needs: list[Any] = field(default_factory=list)
     gradients: dict[Any, Any] = field(default_factory=dict)
     given: dict[Any, tuple[Any, Node]] = field(default_factory=dict)
     used: set[Any] = field(default_factory=set)
+    made: set[Node] = field(default_factory=set)
+    crossed: dict[Node, str] = field(default_factory=dict)
+    draws: bool = False
 
     def note_flag(self, cell: Cell, name: str) -> None:
         """Remember an attribute of an older leaf before the function changes that."""
@@ -199,9 +293,14 @@ class Trace:
             self.note(cell, name)
 
     def note(self, holder: object, name: str) -> None:
-        """The plan is right as long as this attribute is what it is now; whoever changes it adds
-        to `Cell.changes`."""
-        self.flags.setdefault((holder, name), getattr(holder, name))
+        """The plan is right as long as this attribute is what it is now; whoever changes it calls
+        `changed`."""
+        if (id(holder), name) not in self.flags:
+            self.flags[id(holder), name] = holder, getattr(holder, name)
+
+    def has_read(self, holder: object, name: str) -> bool:
+        """Whether the plan depends on this attribute."""
+        return (id(holder), name) in self.flags
 
     def began_as(self, cell: Cell) -> Node:
         """The node that an older cell had at the beginning."""
@@ -213,14 +312,98 @@ class Trace:
             cell.node, cell.owns = before.node, before.owns
             cell.require_grad(before.requires_grad)
             cell.link = before.link
-            unsettled.pop(cell.serial, None)
+            cell.settled()
             if before.unsettled:
-                unsettled[cell.serial] = cell
+                cell.waits()
             stale(cell)
 
 
-traces: list[Trace] = []
-"""The trace under way, if any."""
+class Settler(Protocol):
+    """State that keeps its parts consistent. `context` is of the thread that used it last."""
+
+    context: Context
+
+    def settle(self) -> None: ...
+
+
+_settlers: WeakValueDictionary[int, Settler] = WeakValueDictionary()
+
+governing: WeakValueDictionary[int, Settler] = WeakValueDictionary()
+"""What keeps a cell consistent with others, by the cell's serial number."""
+
+
+class HandedOver(BaseException):
+    """A trace uses what another thread used last: it is settled, and the function traced anew. No
+    handler of the user's is to catch it."""
+
+    def __init__(self, settler: Settler) -> None:
+        self.settler = settler
+
+
+def take_over(settler: Settler) -> None:
+    """From now on this thread uses it, and it is consistent. Raises HandedOver in a trace that
+    would have to change it."""
+    own = here.context
+    if settler.context is not own and tracing() is not None:
+        raise HandedOver(settler)
+    settler.context = own
+    settler.settle()
+
+
+def add_settler(settler: Settler) -> None:
+    """Settle this one too, for as long as it lives."""
+    _settlers[next(_serials)] = settler
+
+
+def settle() -> None:
+    """Make the state consistent that this thread used last, or one that has ended, in the order in
+    which it was added. What another thread uses may be changing."""
+    own = here.context
+    for found in _settlers.valuerefs():
+        settler = found()
+        if settler is None:
+            continue
+        with store.lock:
+            if not settler.context.thread.is_alive():
+                settler.context = own
+        if settler.context is own:
+            settler.settle()
+
+
+_changes = count(1)
+_newest = [0]
+
+
+def changed() -> None:
+    """Something has changed that traces read."""
+    _newest[0] = next(_changes)
+
+
+def newest_change() -> int:
+    """A number that is another one after each change: two threads may change things at once, and
+    the later number may be written first."""
+    return _newest[0]
+
+
+def check_crossing(cells: Iterable[Cell]) -> None:
+    """Raise TracingError where another thread's trace has changed one of these cells: it has no
+    value before that trace is over."""
+    own = tracing()
+    for trace in list(under_way):
+        if trace is not own:
+            for cell in cells:
+                if root(cell) in trace.old:
+                    raise _crossing(cell, trace, own)
+
+
+def _crossing(cell: Cell, trace: Trace, own: Trace | None) -> TracingError:
+    name = threading.current_thread().name
+    doing = "is used" if own is None else f"is used by {own.function!r}, which is traced,"
+    return TracingError(
+        f"a tensor of {cell.node.type} {doing} in thread {name!r} while {trace.function!r}, "
+        f"which changes it, is traced in thread {trace.thread!r}; let one wait for the other\n"
+        f"  called at {where_called()}"
+    )
 
 
 def rebind(cell: Cell, node: Node) -> None:
@@ -254,30 +437,49 @@ def write(cell: Cell, node: Node, tracked: bool) -> None:
 
 def become(cell: Cell, leaf: Node) -> None:
     """Make a node the cell's own."""
-    note_change(cell)
-    cell.node, cell.owns = leaf, True
-    owners[leaf] = weakref.ref(cell)
-    stale(cell)
-    if leaf in store.arrays:
-        unsettled.pop(cell.serial, None)
-    else:
-        unsettled[cell.serial] = cell
+    with store.lock:
+        note_change(cell)
+        cell.node, cell.owns = leaf, True
+        owners[leaf] = weakref.ref(cell)
+        stale(cell)
+        if leaf in store.arrays:
+            cell.settled()
+        else:
+            cell.waits()
+
+
+def tell_apart(cells: Iterable[Cell]) -> None:
+    """Give each pending cell a leaf of its own, by which it can be told from others of equal
+    value."""
+    for cell in cells:
+        with store.lock:
+            if not cell.owns and not cell.requires_grad:
+                rebind(cell, cell.node)
 
 
 def follow(cell: Cell, node: Node) -> None:
     """Give a computed cell a node that gradients can flow through."""
-    note_change(cell)
-    cell.node, cell.owns = node, False
-    unsettled[cell.serial] = cell
-    stale(cell)
+    with store.lock:
+        note_change(cell)
+        cell.node, cell.owns = node, False
+        stale(cell)
+        cell.waits()
 
 
 def note_change(cell: Cell) -> None:
-    """Remember the node that an older cell had before the trace under way."""
-    if traces and cell.serial < traces[-1].born and cell not in traces[-1].old:
-        pending = cell.serial in unsettled
+    """Remember the node that an older cell had before this thread's trace, and tell those of other
+    threads. Raises TracingError where one of them has changed it."""
+    if not under_way:
+        return
+    check_crossing((cell,))
+    own = tracing()
+    for trace in list(under_way):
+        if trace is not own and cell.owns and cell.link is None and cell.serial < trace.born:
+            trace.crossed.setdefault(cell.node, threading.current_thread().name)
+    if own is not None and cell.serial < own.born and cell not in own.old:
+        pending = cell._waits is not None
         before = Before(cell.node, cell.owns, cell.requires_grad, pending, cell.link)
-        traces[-1].old[cell] = before
+        own.old[cell] = before
 
 
 def place(cell: Cell, view: Node) -> None:
@@ -286,17 +488,18 @@ def place(cell: Cell, view: Node) -> None:
     if cell.link is not None:
         rebind(cell, view)
         return
-    note_change(cell)
-    cell.node, cell.owns = view, True
-    owners[view] = weakref.ref(cell)
-    stale(cell)
-    unsettled.pop(cell.serial, None)
+    with store.lock:
+        note_change(cell)
+        cell.node, cell.owns = view, True
+        owners[view] = weakref.ref(cell)
+        stale(cell)
+        cell.settled()
 
 
 def outlive_traces(cell: Cell) -> None:
     """Let a cell that was made within a trace count as older: it is state that the traced function
     goes on using."""
-    unsettled.pop(cell.serial, None)
+    cell.settled()
     cell.serial = -cell.serial
     if cell.node not in store.arrays:
-        unsettled[cell.serial] = cell
+        cell.waits()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -10,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from stack.comm.world import World
+from stack.framework.cell import here
 from stack.runtime.engine import Engine
 from stack.runtime.opening import engine_for
 
@@ -63,14 +65,20 @@ def placed(name: str | None) -> Device:
 
 
 def set_default_device(name: str) -> None:
-    """Make new tensors on this device unless they are given another one."""
+    """Make new tensors on this device unless they are given another one. Set in the main thread it
+    holds for all threads that have set none of their own."""
     engine(name)
-    _default[:] = [name]
+    if threading.current_thread() is threading.main_thread():
+        _default[:] = [name]
+    else:
+        here.device = name
 
 
 def default_device() -> str:
     """The device of new tensors: the one that was set, else the one that `hal run` gave to this
     process, else "cpu:0". Raises InvalidCall when what `hal run` says is wrong."""
+    if here.device:
+        return here.device
     if not _default:
         world = World.present()
         _default.append(_OTHERWISE if world is None else world.device)
@@ -93,3 +101,4 @@ def default_engine(name: str, engine: Engine) -> Iterator[None]:
     finally:
         _default[:] = before
         del engines[name]
+        here.generators.pop(name, None)

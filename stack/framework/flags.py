@@ -6,22 +6,23 @@ from __future__ import annotations
 import weakref
 from collections.abc import Mapping
 
-from stack.framework.cell import Cell
+from stack.framework.cell import newest_change
 
 
 class Flags:
     """What a trace has read: attributes of older leaves and of other objects. They may be gone
     since: a plan keeps alive what it needs."""
 
-    def __init__(self, read: Mapping[tuple[object, str], object]) -> None:
-        self._read = [(weakref.ref(of), name, value) for (of, name), value in read.items()]
+    def __init__(self, read: Mapping[tuple[int, str], tuple[object, object]]) -> None:
+        self._read = [(weakref.ref(of), name, value) for (_, name), (of, value) in read.items()]
         self._seen = -1
 
     def hold(self) -> bool:
         """Whether a trace would read the same now. It looks only after something has changed."""
-        if self._seen == Cell.changes:
+        seen = newest_change()
+        if self._seen == seen:
             return True
-        seen, held = Cell.changes, all(_is(of(), name, value) for of, name, value in self._read)
+        held = all(_is(of(), name, value) for of, name, value in self._read)
         self._seen = seen if held else -1
         return held
 

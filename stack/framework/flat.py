@@ -11,7 +11,17 @@ from weakref import WeakValueDictionary
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework import store
-from stack.framework.cell import Cell, become, place, rebind
+from stack.framework.cell import (
+    Cell,
+    add_settler,
+    become,
+    governing,
+    here,
+    place,
+    rebind,
+    tracing,
+    under_way,
+)
 from stack.framework.realize import refuse_in_trace
 from stack.framework.tensor import Tensor
 
@@ -83,11 +93,17 @@ class FlatParameters:
         self._views: list[Node] = []
         self._place()
         for m in members:
-            homes[m.serial] = self
-        store.add_settler(self)
+            homes[m.serial] = governing[m.serial] = self
+        governing[self.cell.serial] = self
+        self.context = here.context
+        add_settler(self)
 
     def settle(self) -> None:
         if any(m.node is not v for m, v in zip(self.members, self._views, strict=True)):
+            own = tracing()
+            others = [t for t in list(under_way) if t is not own]
+            if any(m in t.old for t in others for m in self.members):
+                return  # another thread's trace has changed them: it makes them what they were
             joined = self.layout.join([m.node for m in self.members])
             if joined is self.cell.node:  # as they were before a trace
                 self._views = [m.node for m in self.members]
@@ -96,13 +112,15 @@ class FlatParameters:
 
     def assign(self, flat: Node) -> None:
         """Give all members new values."""
-        rebind(self.cell, flat)
-        self._place()
+        with store.lock:
+            rebind(self.cell, flat)
+            self._place()
 
     def hold(self, leaf: Node) -> None:
         """Give all members the values of a leaf that has an array: nothing is computed."""
-        become(self.cell, leaf)
-        self._place()
+        with store.lock:
+            become(self.cell, leaf)
+            self._place()
 
     def _place(self) -> None:
         self._views = self.layout.split(self.cell.node)

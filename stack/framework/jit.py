@@ -4,6 +4,7 @@ kernels."""
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
@@ -16,7 +17,7 @@ from hal.tile.node import Node, Type
 from stack.compiler.program import GraphRequest
 from stack.framework import mode, store
 from stack.framework.capture import Argument, Captured, capture, cell_of
-from stack.framework.cell import Cell, become, rebind, traces, unsettled
+from stack.framework.cell import Cell, Context, become, contexts, rebind, take_over, tracing
 from stack.framework.devices import default_device, engine
 from stack.framework.errors import TensorError, where_called
 from stack.framework.host import host_array
@@ -78,8 +79,9 @@ class Jitted(Generic[P, R]):
 
     def __init__(self, function: Callable[P, R], dynamic: bool | None = None) -> None:
         self._function, self._dynamic = function, dynamic
-        self._captured: dict[Hashable, list[Captured]] = {}  # least recently used first
-        self._newest: list[Captured] = []
+        self._captured: dict[Hashable, tuple[Captured, ...]] = {}  # least recently used first
+        self._newest: tuple[Captured, ...] = ()
+        self._lock = threading.RLock()
         self._kinds: OrderedDict[Hashable, Kind] = OrderedDict()
         self._notes: deque[str] = deque(maxlen=NOTES)
         self.plans = 0
@@ -88,19 +90,19 @@ class Jitted(Generic[P, R]):
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if traces:
+        if tracing() is not None:
             return self._function(*args, **kwargs)
         given, spec = flatten((args, kwargs), _is_array)
         arguments = tuple([_argument(x) for x in given])
         try:
             key = (spec, arguments, mode.key())
-            plans = self._captured.get(key, [])
+            plans = self._captured.get(key, ())
         except TypeError as error:
             raise TensorError(
                 f"an argument of {self._name} is neither an array nor hashable: {error}\n"
                 f"  called at {where_called()}"
             ) from None
-        captured = next((plan for plan in plans if plan.flags.hold()), None)
+        captured = next((plan for plan in plans if plan.holds()), None)
         if captured is None:
 
             def traced(given: list[Tensor]) -> Any:
@@ -114,20 +116,24 @@ class Jitted(Generic[P, R]):
             if captured is None:
                 self.traced += 1
                 captured = capture(self._name, traced, arguments, self._plan)
-            plans.append(captured)
-            self.plans += 1
-        if plans is not self._newest:
-            self._newest = plans
-            self._captured.pop(key, None)
-            self._captured[key] = plans
-        while self.plans > PLANS:
-            oldest, kept = next(iter(self._captured.items()))
-            del kept[0]
-            self.plans -= 1
-            if not kept:
-                del self._captured[oldest]
+            self._keep(key, (*plans, captured))
+        elif plans is not self._newest:
+            self._keep(key, plans)
         result: R = _run(captured, given)
         return result
+
+    def _keep(self, key: Hashable, plans: tuple[Captured, ...]) -> None:
+        """These are the plans of a kind, which was called last."""
+        with self._lock:
+            self._newest = plans
+            self.plans += len(plans) - len(self._captured.pop(key, ()))
+            self._captured[key] = plans
+            while self.plans > PLANS:
+                oldest, (_, *kept) = next(iter(self._captured.items()))
+                self.plans -= 1
+                self._captured[oldest] = tuple(kept)
+                if not kept:
+                    del self._captured[oldest]
 
     def _plan(self, device: str, request: GraphRequest) -> Plan | Bound:
         # It lives as long as this function.
@@ -137,24 +143,25 @@ class Jitted(Generic[P, R]):
         """What serves many calls, this one among them; None where it is to be traced for itself."""
         if self._dynamic is False or not call.row:
             return None
-        kind = self._kinds.setdefault(call.kind, Kind())
-        self._kinds.move_to_end(call.kind)
-        if len(self._kinds) > PLANS:
-            self._kinds.popitem(last=False)
-        found = kind.at(call.row)
-        if found is not None:
-            return found
-        seen = call.row in kind.rows
-        first = not kind.rows
-        if not seen:
-            kind.rows.append(call.row)
-        if len(kind.traces) == GENERALS and not kind.fixed:
-            kind.fixed = f"the conditions of {GENERALS} traces for many calls leave others out"
-        if kind.fixed or seen or (first and not self._dynamic):
-            why = kind.fixed or "the first of its kind"
-            self._notes.append(f"traced for {_shown(call)}: {why}")
-            return None
-        rows = [*kind.rows]
+        with self._lock:
+            kind = self._kinds.setdefault(call.kind, Kind())
+            self._kinds.move_to_end(call.kind)
+            if len(self._kinds) > PLANS:
+                self._kinds.popitem(last=False)
+            found = kind.at(call.row)
+            if found is not None:
+                return found
+            seen = call.row in kind.rows
+            first = not kind.rows
+            if not seen:
+                kind.rows.append(call.row)
+            if len([t for t in kind.traces if t.captured.holds()]) >= GENERALS and not kind.fixed:
+                kind.fixed = f"the conditions of {GENERALS} traces for many calls leave others out"
+            if kind.fixed or seen or (first and not self._dynamic):
+                why = kind.fixed or "the first of its kind"
+                self._notes.append(f"traced for {_shown(call)}: {why}")
+                return None
+            rows = [*kind.rows]
         if first:  # nothing is known of what varies: all of it may
             rows.insert(0, tuple([type(v)(v + 1) for v in call.row]))
         return self._traced_for_many(call, kind, rows)
@@ -207,7 +214,8 @@ class Jitted(Generic[P, R]):
     def _forget_all(self) -> None:
         self._captured.clear()
         self._kinds.clear()
-        self._newest, self.plans = [], 0
+        self._newest, self.plans = (), 0
+        self._lock = threading.RLock()
 
     @property
     def _name(self) -> str:
@@ -256,7 +264,8 @@ def _argument(x: Any) -> Argument:
 
 
 def _run(captured: Captured, given: Sequence[Any]) -> Any:
-    store.settle()
+    for settler in captured.settlers:
+        take_over(settler)
     if captured.needs:
         _check_values(captured, given)
     gathered = [t.grad for t, _ in captured.gathered if t.grad is not None]
@@ -308,18 +317,34 @@ def _check_values(captured: Captured, given: Sequence[Any]) -> None:
 
 def _protect(written: set[Node]) -> None:
     """Compute what is pending on values that are about to be overwritten."""
-    for cell in list(unsettled.values()):
-        if cell.requires_grad and not cell.owns:
-            if depends([cell.node], written, through_known=True):
-                # It could still be differentiated by what is overwritten; now it is a plain value.
-                array = compute([cell.node], cell.device)[0]
+    for context in list(contexts):
+        for cell in context.pending():
+            if not _is_traced(cell, context):
+                _compute_before(cell, written)
+    for found in store.leaves.keyrefs():
+        n = found()
+        if n is not None and depends([n], written, through_known=True):
+            store.leaves.pop(n, None)
+
+
+def _compute_before(cell: Cell, written: set[Node]) -> None:
+    n = cell.node
+    if not cell.requires_grad or cell.owns:
+        if depends([n], written):
+            isolate([cell])
+    elif depends([n], written, through_known=True):
+        # It could still be differentiated by what is overwritten; now it is a plain value.
+        array = compute([n], cell.device)[0]
+        with store.lock:
+            if cell.node is n:
                 become(cell, store.holding(array))
                 cell.require_grad(False)
-        elif depends([cell.node], written):
-            isolate([cell])
-    for n in list(store.leaves):
-        if depends([n], written, through_known=True):
-            del store.leaves[n]
+
+
+def _is_traced(cell: Cell, context: Context) -> bool:
+    """Whether the cell stands for what a thread's trace gives it, and has no value yet."""
+    trace = context.trace
+    return trace is not None and (cell.serial >= trace.born or cell in trace.old)
 
 
 def _array(source: Any, given: Sequence[Any], captured: Captured, written: set[Node]) -> Any:
@@ -330,7 +355,8 @@ def _array(source: Any, given: Sequence[Any], captured: Captured, written: set[N
             return compute([held.node], captured.device)[0]
         return store.arrays.get(held.node) or array_of(held)
     if isinstance(source, Cell):
-        return store.arrays[source.node]
+        # Another thread that begins to trace gives a leaf to what shares one.
+        return store.arrays.get(source.node) or array_of(source)
     if not isinstance(source, int):
         return source
     value = given[source]

@@ -144,7 +144,7 @@ class Kind:
     def at(self, row: Row) -> Captured | None:
         """What serves a row already."""
         for trace in reversed(self.traces):
-            if trace.captured.flags.hold():
+            if trace.captured.holds():
                 found = trace.at(row)
                 if found is not None:
                     return found

@@ -1,5 +1,5 @@
-"""What surrounds an operation: whether gradients are recorded, autocast's element type, which
-modules evaluate, and whether gradients are for this rank alone.
+"""What surrounds an operation: whether gradients are recorded, autocast's element type, and whether
+gradients are for this rank alone.
 
 All of it is part of the key under which `jit` keeps a captured plan.
 """
@@ -10,7 +10,6 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import ContextDecorator, contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
-from weakref import WeakSet
 
 from hal.core.dtypes import DType
 
@@ -20,9 +19,6 @@ _grad: ContextVar[bool] = ContextVar("grad", default=True)
 _cast: ContextVar[DType | None] = ContextVar("autocast", default=None)
 
 _local: ContextVar[bool] = ContextVar("local gradients", default=False)
-
-evaluating: WeakSet[object] = WeakSet()
-"""The modules that were put into evaluation mode."""
 
 
 def gradients_are_local() -> bool:
@@ -152,5 +148,4 @@ class autocast(ContextDecorator):
 
 def key() -> Hashable:
     """A value that is equal whenever a traced function would be traced in the same way."""
-    modules = frozenset(map(id, evaluating)) if evaluating else None
-    return _grad.get(), _cast.get(), modules, _local.get()
+    return _grad.get(), _cast.get(), _local.get()

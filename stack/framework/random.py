@@ -8,12 +8,16 @@ as a fraction in [0, 1); float64 takes two words and 53 bits. Normal number i ta
 numbers 2i and 2i + 1, u and v: sqrt(-2 log(1 - u)) cos(2 pi v). Integers take one word each,
 multiplied by their range, the high half of the product. Dropout keeps an element whose word is
 below (1 - p) 2^32.
+
+A thread has streams of its own. One that has not called `manual_seed` draws from the stream whose
+seed is that of the main thread plus its number, spread over 64 bits: no two threads draw the same.
 """
 
 from __future__ import annotations
 
 import math
 import secrets
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, overload
@@ -26,7 +30,7 @@ from hal.tile.node import Node
 from stack import ops as g
 from stack.framework import store
 from stack.framework.apply import evaluate
-from stack.framework.cell import Cell, become, outlive_traces, rebind, traces
+from stack.framework.cell import become, changed, here, outlive_traces, rebind, tracing
 from stack.framework.create import tensor
 from stack.framework.devices import default_device, engine, placed
 from stack.framework.errors import TensorError, where_called
@@ -82,7 +86,7 @@ class Generator:
 
     def _redivided(self) -> None:
         rank, self._size = self.part
-        Cell.changes += 1
+        changed()
         if self._size > 1:
             self._set(self._rank, rank)
 
@@ -107,8 +111,8 @@ class Generator:
     def words(self, n: int) -> Node:
         """u32[n], the next words of the stream."""
         start, size = self.offset.node, self._size
-        if traces:
-            traces[-1].note(self, "_size")
+        if (trace := tracing()) is not None:
+            trace.note(self, "_size")
         own = start
         if size > 1:  # no constant: all ranks have one graph, and so one order of exchanges
             own = g.add(start, g.mul(self._rank.node, g.const(n, U64)))
@@ -122,27 +126,36 @@ class Generator:
         become(state, store.holding(array))
 
 
-_generators: dict[str, Generator] = {}
 _seed = [secrets.randbits(64)]
+"""Of the main thread."""
+
+_APART = 0x9E3779B97F4A7C15
+"""2^64 over the golden ratio, odd: its multiples lie far from each other."""
 
 
 def default_generator(device: str | None = None) -> Generator:
-    """The generator of a device that every function here draws from."""
+    """The generator of a device that every function here draws from in this thread."""
     name = device or default_device()
-    if name not in _generators:
-        _generators[name] = Generator(name, _seed[0])
-    return _generators[name]
+    if (trace := tracing()) is not None:
+        trace.draws = True
+    found: Generator | None = here.generators.get(name)
+    if found is None:
+        own = _seed[0] + here.context.number * _APART
+        found = here.generators[name] = Generator(name, own if here.seed is None else here.seed)
+    return found
 
 
 def drop_generator(device: str) -> None:
     """Forget the generator of a device that is no more."""
-    _generators.pop(device, None)
+    here.generators.pop(device, None)
 
 
 def manual_seed(seed: int) -> None:
-    """Begin the seed's stream on every device."""
-    _seed[0] = seed
-    for generator in _generators.values():
+    """Begin the seed's stream on every device, in this thread."""
+    here.seed = seed
+    if threading.current_thread() is threading.main_thread():
+        _seed[0] = seed
+    for generator in here.generators.values():
         generator.manual_seed(seed)
 
 

@@ -16,7 +16,17 @@ from hal.core.errors import InvalidCall
 from hal.tile.node import Node
 from stack.compiler.program import GraphRequest
 from stack.framework import store
-from stack.framework.cell import Cell, become, owners, stale, traces, unsettled
+from stack.framework.cell import (
+    Cell,
+    become,
+    check_crossing,
+    here,
+    owners,
+    settle,
+    stale,
+    tracing,
+    under_way,
+)
 from stack.framework.devices import engine
 from stack.framework.errors import TracingError, where_called
 from stack.framework.request import Inlining
@@ -32,6 +42,8 @@ def array_of(cell: Cell) -> Any:
 def arrays_of(cells: Sequence[Cell]) -> list[Any]:
     """`array_of` of many cells at once: views are computed by one request for each device."""
     refuse_in_trace("its value is needed")
+    if under_way:
+        check_crossing(cells)
     missing = [c for c in cells if _known(c.node) is None]
     if missing:
         for device, group in by_device(missing).items():
@@ -58,8 +70,10 @@ def isolate(cells: Iterable[Cell]) -> None:
     """Give each cell a leaf and an array of its own, computed from what its node reads now."""
     for device, group in by_device(cells).items():
         nodes = [c.node for c in group]
-        for cell, array in zip(group, compute(nodes, device), strict=True):
-            _settle(cell, array)
+        for cell, n, array in zip(group, nodes, compute(nodes, device), strict=True):
+            with store.lock:
+                if cell.node is n:  # else another thread has given it a leaf since
+                    _settle(cell, array)
 
 
 def by_device(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
@@ -71,9 +85,11 @@ def by_device(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
 
 
 def _settle(cell: Cell, array: Any) -> None:
+    if cell.owns and cell.node in store.arrays:
+        return  # another thread has computed it
     if cell.owns and cell.node in store.origins:
         store.bind(cell.node, array)
-        unsettled.pop(cell.serial, None)
+        cell.settled()
     elif cell.requires_grad and not cell.owns:
         store.leaves[cell.node] = store.holding(array)
     else:
@@ -117,22 +133,23 @@ def _argument(root: Node) -> str:
             return store.arguments[n]
         if n not in seen:
             seen.add(n)
-            stack.extend((store.origins[n],) if n in store.origins else n.srcs)
+            origin = store.origins.get(n)
+            stack.extend(n.srcs if origin is None else (origin,))
     return "a jitted function"
 
 
 def _known(n: Node) -> Any:
     """The array of a node whose value is there under some name."""
-    while n in store.origins:
-        n = store.origins[n]
+    n = store.named(n)
     return store.arrays.get(store.leaves.get(n, n))
 
 
 def _run_pending(device: str, asked: Sequence[Cell]) -> None:
-    store.settle()
+    settle()
     inline = Inlining()
     outputs: dict[Node, Node] = {}
-    cells = sorted([c for c in unsettled.values() if c.device == device], key=_AGE)
+    own = here.context.pending()
+    cells = sorted([c for c in own if c.device == device], key=_AGE)
     pending = dict.fromkeys([c.node for c in cells if _known(c.node) is None])
     for cell in asked:
         if _known(cell.node) is None and not _is_view(cell.node, pending):
@@ -155,8 +172,8 @@ _CHEAP = ("const", "arange", "input")
 
 def _is_view(n: Node, pending: Container[Node]) -> bool:
     """Whether a node is a view, or another name, of a value that is known or about to be."""
-    while n.op in store.VIEWS or n in store.origins:
-        n = store.origins[n] if n in store.origins else n.srcs[0]
+    while (origin := store.origins.get(n)) is not None or n.op in store.VIEWS:
+        n = n.srcs[0] if origin is None else origin
         if n in pending or n in store.leaves or n in store.arrays:
             return True
     return False
@@ -174,25 +191,23 @@ def _publish(values: dict[Node, Any], device: str, inline: Inlining) -> None:
         # Without an input the node is no device's own: it may be pending on another one too.
         if n in inline.fed:
             store.leaves[n] = held[n]
-    for cell in list(unsettled.values()):
-        if cell.device != device:
+    for cell in here.context.pending():
+        if cell.device != device or cell.requires_grad:
             continue
-        if cell.owns and cell.node in store.arrays:
-            unsettled.pop(cell.serial, None)
-        elif cell.node in held and not cell.requires_grad and not cell.owns:
-            leaf = held[cell.node]
-            if leaf in owners:
+        with store.lock:
+            leaf = None if cell.owns else held.get(cell.node)
+            if leaf is not None and leaf in owners:
                 cell.node = leaf
                 stale(cell)
-            else:
+            elif leaf is not None:
                 become(cell, leaf)
 
 
 def refuse_in_trace(what: str) -> None:
     """Raise TracingError inside a trace: a captured plan has no values yet."""
-    if traces:
+    if (trace := tracing()) is not None:
         raise TracingError(
-            f"{what} while {traces[-1].function!r} is traced at {where_called()}; under jit "
+            f"{what} while {trace.function!r} is traced at {where_called()}; under jit "
             "nothing is computed "
             "before the function returns: return the tensor and look at it outside"
         )

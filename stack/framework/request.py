@@ -51,15 +51,17 @@ class Inlining:
 
     def _below(self, n: Node) -> tuple[Node, ...]:
         if n.op == "input":
-            return () if n in self.kept or n not in store.origins else (store.origins[n],)
-        return (store.leaves[n],) if n in store.leaves else n.srcs
+            origin = None if n in self.kept else store.origins.get(n)
+            return () if origin is None else (origin,)
+        leaf = store.leaves.get(n)
+        return n.srcs if leaf is None else (leaf,)
 
     def _rewritten(self, n: Node, below: tuple[Node, ...]) -> Node | None:
         if n.op == "input" and (n in self.kept or n in store.arrays):
             return self.add_input(n)
         if n.op == "input" or not self.fed.isdisjoint(below):
             self.fed.add(n)
-        if n.op == "input" or n in store.leaves:
+        if n.op == "input" or below is not n.srcs:
             return self._done[below[0]] if below else None
         srcs = [found for s in below if (found := self._done[s]) is not None]
         return rebuild(n, tuple(srcs)) if len(srcs) == len(below) else None
@@ -76,5 +78,6 @@ def depends(roots: Iterable[Node], on: Container[Node], through_known: bool = Fa
         if n in seen or (not through_known and n in store.leaves):
             continue
         seen.add(n)
-        stack.extend((store.origins[n],) if n in store.origins else n.srcs)
+        origin = store.origins.get(n)
+        stack.extend(n.srcs if origin is None else (origin,))
     return False

@@ -68,7 +68,8 @@ def _hooks(n: Node) -> list[Hook]:
 def _below(n: Node) -> tuple[Node, ...]:
     if n.op == "input" and n in rules:
         return rules[n].sources
-    return (store.histories[n],) if n in store.histories else n.srcs
+    history = store.histories.get(n)
+    return n.srcs if history is None else (history,)
 
 
 def _order(roots: list[Node]) -> list[Node]:

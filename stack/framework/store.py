@@ -3,18 +3,31 @@
 A tensor's node is either computed from others or a *leaf*, an "input" node of its own. A leaf has
 an array, or an origin (another node that defines it and that was not computed yet), or neither:
 then it stands for an argument of a function that was traced. Everything is held by the nodes'
-lives: a value goes when nothing can ask for it any more.
+lives: a value goes when nothing can ask for it any more. Any thread may ask: a leaf that has an
+array keeps it.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 from itertools import count
-from typing import Protocol
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary
 
 from hal.tile.node import Node, Type
 from stack import ops as g
 from stack.runtime.array import Array
+
+lock = threading.RLock()
+"""Held for the moment in which a thread changes what another one may change or look at, too."""
+
+
+def _leave_parent() -> None:
+    global lock
+    lock = threading.RLock()  # another thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_leave_parent)
 
 _slots = count(1 << 32)  # apart from the slots of requests, whose nodes live as long as plans
 
@@ -33,28 +46,6 @@ the leaf's gradient goes."""
 
 arguments: WeakKeyDictionary[Node, str] = WeakKeyDictionary()
 """The leaves that stand for arguments, with the name of the traced function."""
-
-
-class Settler(Protocol):
-    """State that keeps its parts consistent: `settle` is called before anything runs and around
-    every trace."""
-
-    def settle(self) -> None: ...
-
-
-settlers: WeakValueDictionary[int, Settler] = WeakValueDictionary()
-
-
-def add_settler(settler: Settler) -> None:
-    """Settle this one too, for as long as it lives."""
-    settlers[next(_slots)] = settler
-
-
-def settle() -> None:
-    """Make all state consistent, in the order in which it was added."""
-    if settlers:
-        for settler in list(settlers.values()):
-            settler.settle()
 
 
 def fresh(type: Type) -> Node:
@@ -92,8 +83,9 @@ def argument(type: Type, function: str) -> Node:
 
 
 def bind(leaf: Node, array: Array) -> None:
-    """Give a leaf its value."""
-    arrays[leaf] = array
+    """Give a leaf its value. If another thread has computed it, too, the first array stays: it may
+    have been updated since."""
+    arrays.setdefault(leaf, array)
     origins.pop(leaf, None)
 
 
@@ -101,10 +93,12 @@ def root(n: Node) -> Node:
     """What a node is a view of: the node below all movements, without leaves that only repeat
     another node."""
     while True:
-        if n in leaves:
-            return leaves[n]
-        if n in origins:
-            n = origins[n]
+        leaf = leaves.get(n)
+        if leaf is not None:
+            return leaf
+        origin = origins.get(n)
+        if origin is not None:
+            n = origin
         elif n.op in VIEWS:
             n = n.srcs[0]
         else:
@@ -117,6 +111,6 @@ VIEWS = frozenset({"reshape", "permute", "expand", "slice", "flip"})
 
 def named(n: Node) -> Node:
     """The node that a leaf without a value repeats; any other node itself."""
-    while n in origins:
-        n = origins[n]
+    while (origin := origins.get(n)) is not None:
+        n = origin
     return n

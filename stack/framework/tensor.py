@@ -2,7 +2,8 @@
 
 Tensors share memory where PyTorch's do: a view, `detach()` and `data` are windows on the tensor
 they were taken from, and what changes one of them in place changes all. Results of operations are
-in row-major order, whatever the operands' strides are. Tensors are for one thread at a time.
+in row-major order, whatever the operands' strides are. Threads compute with tensors of their own,
+and read those that nobody changes; one that several change is theirs to take turns with.
 """
 
 from __future__ import annotations
@@ -27,13 +28,16 @@ from stack.framework.apply import common_device, evaluate
 from stack.framework.cell import (
     Cell,
     Link,
+    changed,
     connect,
     hooked,
     note_change,
     owners,
     rebind,
+    root,
     stale,
-    traces,
+    tracing,
+    under_way,
     write,
 )
 from stack.framework.devices import NDArray, engine, placed
@@ -141,9 +145,9 @@ class Tensor(Cell, Operators):
     @property
     def grad(self) -> Tensor | None:
         """The gradient that `backward` has gathered, for leaves that require one."""
-        if not traces or self.serial >= traces[-1].born:
+        trace = tracing() if under_way else None
+        if trace is None or self.serial >= trace.born:
             return self._grad
-        trace = traces[-1]
         if self not in trace.gradients:
             trace.note(self, "grad_type")
             trace.gradients[self] = held = self._grad
@@ -156,11 +160,12 @@ class Tensor(Cell, Operators):
 
     @grad.setter
     def grad(self, gradient: Tensor | None) -> None:
-        if traces and self.serial < traces[-1].born:
-            traces[-1].gradients[self] = gradient
+        trace = tracing()
+        if trace is not None and self.serial < trace.born:
+            trace.gradients[self] = gradient
         elif gradient is not self._grad:
             self._grad = gradient
-            Cell.changes += 1
+            changed()
 
     @property
     def grad_type(self) -> tuple[Type, str] | None:
@@ -172,14 +177,14 @@ class Tensor(Cell, Operators):
         """What a `backward` ends with that has gathered a gradient here, such as sharing it with
         other ranks; a rule of several leaves is called once. Not within
         `mode.local_gradients()`."""
-        if traces:
-            traces[-1].note_flag(self, "_grad_rules")
+        if (trace := tracing()) is not None:
+            trace.note_flag(self, "_grad_rules")
         return self._grad_rules
 
     @grad_rules.setter
     def grad_rules(self, rules: tuple[GradRule, ...]) -> None:
         self._grad_rules = rules
-        Cell.changes += 1
+        changed()
 
     # facts
 
@@ -319,7 +324,7 @@ class Tensor(Cell, Operators):
         return format(self.item() if spec and not self.shape else str(self), spec)
 
     def __repr__(self) -> str:
-        if traces:
+        if tracing() is not None:
             return f"tensor(<traced {self.node.type}>)"
         text = np.array2string(self.numpy(), separator=", ", prefix="tensor(", precision=4)
         facts = [text, f"device={self.device!r}", f"dtype={dtypes.NAMES[self.dtype]}"]
@@ -361,9 +366,10 @@ class Tensor(Cell, Operators):
                 leaf.grad = leaf.grad + Tensor(total, leaf.device, requires_grad=True)
             else:
                 rebind(leaf.grad, g.add(leaf.grad.node, total))
-        if exchanges and traces:
-            traces[-1].effects += [Tensor(n, self.device) for n in exchanges if g.is_message(n)]
-            check_told_apart(e.node for e in traces[-1].effects)
+        trace = tracing()
+        if exchanges and trace is not None:
+            trace.effects += [Tensor(n, self.device) for n in exchanges if g.is_message(n)]
+            check_told_apart(e.node for e in trace.effects)
         elif exchanges:  # now, on all ranks, whoever looks at a gradient
             realize(*(leaf.grad for leaf in leaves if leaf.grad is not None))
         if not gradients_are_local():
@@ -467,8 +473,9 @@ class Tensor(Cell, Operators):
         if self.requires_grad and not self.is_leaf:
             raise GradientError("only leaves can change requires_grad; use detach()")
         if requires_grad and not self.owns and self.link is not None:
-            self.link = replace(self.link, cut=True)
-            _own(self, store.barrier(self.node))
+            with store.lock:
+                self.link = replace(self.link, cut=True)
+                _own(self, store.barrier(self.node))
         elif not self.owns and self.link is None:
             rebind(self, self.node)
         self.require_grad(requires_grad)
@@ -674,8 +681,8 @@ class Tensor(Cell, Operators):
 
     def __getitem__(self, place: Any) -> Tensor:
         place = _without_masks(place)
-        node, device, tracked = evaluate(index.getitem, (self, place), {})
-        return _window(self, node, device, tracked)
+        whole, (node, device, tracked) = _shown(index.getitem, (self, place), {})
+        return _window(self, whole, node, device, tracked)
 
     # in place
 
@@ -751,13 +758,6 @@ def _geometry(x: Tensor) -> Window:
     return Window.whole(x.shape) if x.link is None else x.link.window.own()
 
 
-def root(x: Cell) -> Cell:
-    """The cell whose memory it is."""
-    while x.link is not None:
-        x = x.link.source
-    return x
-
-
 def _is_view(x: Tensor, view: Tensor, other: Tensor) -> bool:
     """Whether this view of x shows what the other one does."""
     return _place(view)[0] is _place(x)[0] and _geometry(view) == _geometry(other)
@@ -804,13 +804,30 @@ def _place(x: Tensor) -> tuple[Cell, Window]:
     return x.link.source, x.link.window
 
 
+def _shown(
+    expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Node, tuple[Any, str, bool]]:
+    """What `evaluate` gives, and the first operand's node that it saw: another thread that begins
+    to trace gives pending tensors leaves."""
+    while True:
+        whole = args[0].node
+        found = evaluate(expression, args, kwargs)
+        if args[0].node is whole:
+            return whole, found
+
+
 def _window(
-    x: Tensor, node: Node, device: str, tracked: builtins.bool, refusal: str = ""
+    x: Tensor,
+    whole: Node,
+    node: Node,
+    device: str,
+    tracked: builtins.bool,
+    refusal: str = "",
 ) -> Tensor:
-    """The result of moving x's elements: a window on x, or a tensor of its own where they would be
-    copied."""
+    """The result of moving x's elements, which were `whole`: a window on x, or a tensor of its own
+    where they would be copied."""
     result = Tensor(node, device, requires_grad=tracked and node.dtype.is_float)
-    steps = steps_between(x.node, node)
+    steps = steps_between(whole, node)
     source, window = _place(x)
     shown = None if steps is None else window.through(steps)
     if shown is None:
@@ -852,11 +869,16 @@ def leave(x: Tensor) -> None:
 def share(x: Tensor, other: Tensor) -> None:
     """Let x have the memory of another tensor of its type. Windows on x keep the memory that x had.
     Within a trace x only takes the values."""
-    if traces:
+    if tracing() is not None:
         rebind(x, other.node)
         return
     if root(x) is root(other) and _geometry(x) == _geometry(other):
         return
+    with store.lock:
+        _share(x, other)
+
+
+def _share(x: Tensor, other: Tensor) -> None:
     leave(x)
     if other.link is None and other is not x:
         _take(x, other.node)
@@ -1022,12 +1044,12 @@ def call(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def show(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`call` for an expression whose results are windows on the first operand, where they can
     be."""
-    result, device, tracked = evaluate(expression, args, kwargs)
+    whole, (result, device, tracked) = _shown(expression, args, kwargs)
     if isinstance(result, Node):
-        if result is args[0].node and expression is movement.flatten:
+        if result is whole and expression is movement.flatten:
             return args[0]  # as in PyTorch, and as nowhere else
-        return _window(args[0], result, device, tracked)
-    return tuple(_window(args[0], n, device, tracked, _ONE_OF_SEVERAL) for n in result)
+        return _window(args[0], whole, result, device, tracked)
+    return tuple(_window(args[0], whole, n, device, tracked, _ONE_OF_SEVERAL) for n in result)
 
 
 @cache

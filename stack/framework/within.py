@@ -19,7 +19,7 @@ from hal.tile.node import Node
 from hal.tile.numeric import NUMPY
 from hal.tile.size import is_fixed
 from stack.framework import store
-from stack.framework.cell import traces
+from stack.framework.cell import tracing
 from stack.framework.devices import NDArray
 from stack.framework.errors import RangeError
 
@@ -110,13 +110,14 @@ def check(index: Node, size: int, *, wraps: bool = False, besides: int | None = 
     While a function is traced, note what can be known only when it is called."""
     source, path = _source(index)
     known = _known(source)
-    if known is None and not (traces and _known_in_calls(source)):
+    trace = tracing()
+    if known is None and not (trace is not None and _known_in_calls(source)):
         return
     need = Need(source, path, size, wraps, besides, known)
     if known is not None and all(map(is_fixed, need.sizes)):
         need.check(known, need.sizes)
-    elif traces:
-        traces[-1].needs.append(need)
+    elif trace is not None:
+        trace.needs.append(need)
 
 
 def values_of(n: Node) -> Values | None:
@@ -147,8 +148,8 @@ def _source(n: Node) -> tuple[Node, tuple[Node, ...]]:
     """Where an index's values are from, and the movements from there."""
     path: list[Node] = []
     while n not in _hosted:
-        if n in store.origins:
-            n = store.origins[n]
+        if (origin := store.origins.get(n)) is not None:
+            n = origin
         elif n.op in store.VIEWS:
             path.append(n)
             n = n.srcs[0]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hal.tile.node import Node, toposort
 from stack import ops as g
 from stack.framework import Tensor
-from stack.framework.cell import traces
+from stack.framework.cell import tracing
 from stack.framework.flat import FlatLayout, homes
 from stack.parallel.order import begun, called
 from stack.parallel.rows import rows_of
@@ -57,7 +57,7 @@ def share(run: Run, group: str, names: Mapping[int, str]) -> None:
         return
     parts = [_gradient(p) for p in run.members]
     rows = rows_of(parts, run.members)
-    cut = buckets(parts) if traces else [range(len(parts))]
+    cut = buckets(parts) if tracing() is not None else [range(len(parts))]
     pieces = [_averaged(run, parts, bucket, group, names, rows) for bucket in cut]
     flat = begun(Tensor(g.concat(pieces, 0), run.members[0].device))
     views = run.layout.split(flat.node)

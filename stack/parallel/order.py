@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stack.framework import Tensor
-from stack.framework.cell import traces
+from stack.framework.cell import tracing
 from stack.framework.realize import realize
 
 
@@ -13,7 +13,7 @@ def begun(x: Tensor) -> Tensor:
     What is left pending would begin when a value is looked at. A rank that alone looks at one would
     begin its exchanges in another order than the others, and get one's values for another's.
     """
-    if not traces:
+    if tracing() is None:
         realize(x)
     return x
 
@@ -26,6 +26,6 @@ def called(what: str) -> str:
     exchanges in an order that follows from the graph, so such ranks may begin them in two orders,
     and no two of one function have one name. Outside of a trace the program's order is kept.
     """
-    if not traces:
+    if (trace := tracing()) is None:
         return what
-    return f"{what}: exchange {next(traces[-1].numbers)} of {traces[-1].function!r}"
+    return f"{what}: exchange {next(trace.numbers)} of {trace.function!r}"

@@ -9,7 +9,7 @@ from hal.tile.node import Node, substitute
 from stack import ops as g
 from stack.framework import Tensor, default_generator, mode, store
 from stack.framework.capture import older_owner
-from stack.framework.cell import traces
+from stack.framework.cell import Trace, tracing
 from stack.framework.nn import Module
 from stack.framework.request import Inlining
 from stack.framework.reverse import gradients
@@ -61,7 +61,7 @@ class Pipeline:
         axis. Within a function under `jit` only; gradients that are there are replaced. Raises
         InvalidCall for an axis that cannot be divided, and for a loss that draws random numbers.
         """
-        if not traces:
+        if tracing() is None:
             raise InvalidCall("a pipeline's step is captured; call it in a function under jit")
         batches = self._schedule.batches
         for i, a in enumerate(arguments):
@@ -82,7 +82,7 @@ class Pipeline:
             own = chunk in self._schedule.chunks[line.rank]
             p.grad = Tensor(by_node[n], p.device) if own else None
         for n in nodes[len(roots) :]:
-            traces[-1].effects.append(Tensor(n, line.device))
+            traced().effects.append(Tensor(n, line.device))
         loss = Tensor(nodes[len(step.gradients)], line.device)
         return line.all_reduce(loss, name="losses of a pipeline")
 
@@ -142,9 +142,16 @@ class _Leaves:
     def __contains__(self, leaf: object) -> bool:
         if not isinstance(leaf, Node):
             return False
-        return leaf in self._parts or older_owner(leaf, traces[-1]) is not None
+        return leaf in self._parts or older_owner(leaf, traced()) is not None
 
 
 def called_by_table(what: str) -> str:
     """What both ranks of a message call it: its pass tells it from all others of the function."""
-    return f"{what} of {traces[-1].function!r}"
+    return f"{what} of {traced().function!r}"
+
+
+def traced() -> Trace:
+    """The trace that the step is part of."""
+    trace = tracing()
+    assert trace is not None, "a pipeline's step is captured"
+    return trace

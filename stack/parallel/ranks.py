@@ -15,7 +15,7 @@ from stack import ops as g
 from stack.comm.device.group import DeviceGroup
 from stack.comm.group import Group
 from stack.framework import Tensor
-from stack.framework.cell import traces
+from stack.framework.cell import tracing
 from stack.framework.devices import engine
 from stack.framework.dtypes import NAMES
 from stack.framework.reverse import check_told_apart
@@ -190,9 +190,9 @@ class Ranks:
         text = name or f"{what or 'message of'} {_type(x)}"
         if self.group is None:
             return apply(g.contiguous, x)
-        if traces:
+        if (trace := tracing()) is not None:
             sent = apply(lambda n: g.send_receive(n, pairs, self.name, text), x)
-            effects = traces[-1].effects
+            effects = trace.effects
             effects.append(sent)
             check_told_apart(e.node for e in effects)
             return sent

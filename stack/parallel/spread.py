@@ -14,7 +14,7 @@ import numpy as np
 from hal.core.dtypes import DType
 from stack.compiler.program import GraphRequest
 from stack.framework import Tensor, store
-from stack.framework.cell import Cell
+from stack.framework.cell import Cell, settle
 from stack.framework.devices import engine
 from stack.framework.nn import Module
 from stack.framework.optim.optimizer import Optimizer
@@ -140,7 +140,7 @@ class Parallel:
         """The bytes that this rank has sent so far, by axis and kind of call, as the ranks' engines
         counted them: with those of `explained` times the calls of its functions. What is begun is
         done first."""
-        store.settle()
+        settle()
         engine(self._device).sync()
         return Counter({(x.name, kind): n for x in self._lines for kind, n in x.sent.items()})
 
@@ -148,7 +148,7 @@ class Parallel:
 
     def _scatter(self) -> None:
         """Keep this rank's part of each value."""
-        store.settle()
+        settle()
         realize(*self._layouts)
         isolate(cell for cell in self._layouts if cell.node not in store.arrays)
         for cell, layout in self._layouts.items():

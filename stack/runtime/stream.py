@@ -110,10 +110,11 @@ class Stream:
             self.wait(self._last, what, timeout_s)
 
     def _advance(self, point: Point) -> None:
-        if point.timeline is self.timeline and point.value > self._reached:
-            self._reached = point.value
-            while self._kept and self._kept[0].ends <= point.value:
-                self._kept.popleft()
+        with self.lock:  # two threads would let go of memory that the next operations use
+            if point.timeline is self.timeline and point.value > self._reached:
+                self._reached = point.value
+                while self._kept and self._kept[0].ends <= point.value:
+                    self._kept.popleft()
 
     def _restart(self, failure: Failure) -> None:
         """Go on with a new timeline once the failed one owes nothing more."""

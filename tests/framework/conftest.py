@@ -14,7 +14,7 @@ from hal.tile.node import Type
 from hal.tile.numeric import NUMPY
 from stack.compiler.program import GraphRequest
 from stack.framework import devices as device
-from stack.framework import random
+from stack.framework.cell import here
 from stack.ir.interpret import interpret
 
 torch.set_num_threads(1)  # tests share the machine; these tensors are small
@@ -83,7 +83,7 @@ def engine(monkeypatch) -> InterpretedEngine:
     fresh = InterpretedEngine()
     monkeypatch.setitem(device.engines, "interpreter:0", fresh)
     monkeypatch.setattr(device, "_default", ["interpreter:0"])
-    monkeypatch.setattr(random, "_generators", {})
+    monkeypatch.setattr(here, "generators", {})
     return fresh
 
 

@@ -140,7 +140,7 @@ def test_a_window_that_a_jitted_function_changed_with_gradients_is_itself_again(
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
 def test_copies_of_models_learn_apart_and_keep_what_is_tied(copied):
-    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
+    model = nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.5), nn.Linear(3, 2))
     model.eval()
     tied = model.tied = model.children().__next__().weight
     twin = copied(model)

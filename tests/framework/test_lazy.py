@@ -8,7 +8,7 @@ import pytest
 import stack.framework as ht
 from stack.framework import devices as device
 from stack.framework import store
-from stack.framework.cell import unsettled
+from stack.framework.cell import here
 
 
 def test_nothing_runs_before_a_value_is_needed(engine):
@@ -84,7 +84,7 @@ def test_an_ordinary_training_loop_does_not_grow(engine):
         w.grad = None
         loss.item()
         gc.collect()
-        held.append((len(store.arrays), len(store.origins), len(unsettled)))
+        held.append((len(store.arrays), len(store.origins), len(here.unsettled)))
     assert len(set(held[1:])) == 1
     assert len(engine.cache) <= 2
     np.testing.assert_allclose(w.numpy(), np.array([1, 2]) * 0.8**6, rtol=1e-5)
@@ -115,7 +115,7 @@ def test_a_long_chain_of_changes_is_freed_without_recursion():
     for _ in range(5_000):
         x.add_(1)
     del x
-    assert not [c for c in unsettled.values() if c.shape == (3,)]
+    assert not [c for c in here.unsettled.values() if c.shape == (3,)]
 
 
 def test_realize_starts_several_at_once(engine):

@@ -38,7 +38,7 @@ def counts(step):
         "plans": len(engine.plans()),
         "arrays": sum(isinstance(x, Array) for x in objects) + len(store.arrays),
         "nodes": sum(isinstance(x, Node) for x in objects),
-        "pending": len(cell.unsettled) + len(store.origins) + len(store.leaves),
+        "pending": len(cell.here.unsettled) + len(store.origins) + len(store.leaves),
         "objects": len(objects),
     }
 

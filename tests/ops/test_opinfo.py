@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from stack.framework import devices, random
+from stack.framework import devices
+from stack.framework.cell import here
 from tests.draw import stream
 from tests.framework.conftest import InterpretedEngine
 from tests.ops.opinfo import judge, names
@@ -35,7 +36,7 @@ def test_a_name_that_is_right_stays_right(name, device, most, monkeypatch):
     if device == "interpreter:0":
         monkeypatch.setitem(devices.engines, device, InterpretedEngine())
     monkeypatch.setattr(devices, "_default", [device])
-    monkeypatch.setattr(random, "_generators", {})  # one of an engine that ends with the test
+    monkeypatch.setattr(here, "generators", {})  # one of an engine that ends with the test
     torch.set_num_threads(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

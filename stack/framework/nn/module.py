@@ -7,8 +7,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple, Self, cast, overload
 
 from hal.core.dtypes import DType
-from stack.framework import mode
-from stack.framework.cell import rebind
+from stack.framework.cell import changed, rebind, tracing, under_way
 from stack.framework.create import empty
 from stack.framework.errors import CheckpointError, TensorError, where_called
 from stack.framework.expr.operand import text
@@ -56,7 +55,6 @@ class Module:
     `training` tells layers such as dropout what to do; change it with `train` and `eval`.
     """
 
-    training: bool
     _persistence: dict[str, bool]
     _hooks: Hooks
 
@@ -66,8 +64,6 @@ class Module:
     def __setstate__(self, state: dict[str, Any]) -> None:
         """What a copy or a pickle becomes: it evaluates as the original did."""
         vars(self).update(state)
-        if not self.training:
-            mode.evaluating.add(self)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes."""
@@ -79,6 +75,28 @@ class Module:
         return self._hooks.around(self, args, kwargs)
 
     # attributes
+
+    @property
+    def training(self) -> bool:
+        """Whether it trains, or else evaluates. What a trace reads is a condition of its plan."""
+        if under_way and (trace := tracing()) is not None:
+            trace.note(self, "is_training")
+        return self.is_training
+
+    @training.setter
+    def training(self, value: bool) -> None:
+        if (trace := tracing()) is not None:
+            trace.note(self, "is_training")  # as it was before
+        vars(self)["training"] = value
+        changed()
+
+    @property
+    def is_training(self) -> bool:
+        """`training`, as traces find it again."""
+        found: bool | None = vars(self).get("training")
+        if found is None:
+            raise AttributeError("training")  # `__getattr__` says why
+        return found
 
     def __setattr__(self, name: str, value: Any) -> None:
         own = vars(self)
@@ -97,7 +115,8 @@ class Module:
         if isinstance(value, Buffer):
             self._persistence[name] = value.persistent
         elif name == "training":
-            (mode.evaluating.discard if value else mode.evaluating.add)(self)
+            object.__setattr__(self, name, value)
+            return
         own[name] = value
 
     def __getattr__(self, name: str) -> Any:

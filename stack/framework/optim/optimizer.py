@@ -15,7 +15,16 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework import store
-from stack.framework.cell import Cell, become, rebind, traces
+from stack.framework.cell import (
+    add_settler,
+    become,
+    changed,
+    governing,
+    here,
+    rebind,
+    take_over,
+    tracing,
+)
 from stack.framework.create import tensor
 from stack.framework.devices import engine
 from stack.framework.errors import CheckpointError, TensorError, TracingError, where_called
@@ -55,8 +64,8 @@ class Shard:
     def gradient(self) -> tuple[Node, list[bool]]:
         """The flat gradient, 0 where a parameter has none, and which have one."""
         grads = [p.grad for p in self.flat.members]
-        if traces:
-            traces[-1].used.update(self.flat.members)
+        if (trace := tracing()) is not None:
+            trace.used.update(self.flat.members)
         shapes = self.layout.shapes
         nodes = [
             g.full(s, 0, self.spread.dtype) if d is None else d.node
@@ -99,7 +108,8 @@ class Optimizer(ABC):
         for group in _grouped(params):
             self._add(group)
         self._place(range(len(self.param_groups)))
-        store.add_settler(self)
+        self.context = here.context
+        add_settler(self)
 
     @abstractmethod
     def update(self, shard: Shard, value: Node, gradient: Node) -> tuple[Node, dict[str, Node]]:
@@ -126,12 +136,12 @@ class Optimizer(ABC):
             with enable_grad():
                 loss = closure()
         with no_grad():
-            self.settle()
-            if traces:
-                traces[-1].note(self, "shards")
-                traces[-1].note(self, "moving")
+            take_over(self)
+            if (trace := tracing()) is not None:
+                trace.note(self, "shards")
+                trace.note(self, "moving")
             for shard in self.shards:
-                shard.flat.settle()
+                take_over(shard.flat)
                 self._step(shard)
         return loss
 
@@ -194,21 +204,25 @@ class Optimizer(ABC):
                     self._write((k, name, part), float(value))
 
     def _write(self, place: Place, value: float) -> None:
-        if traces:
+        if (trace := tracing()) is not None:
             raise TracingError(
-                f"{place[1]!r} changes while {traces[-1].function!r} is traced, so it would change "
+                f"{place[1]!r} changes while {trace.function!r} is traced, so it would change "
                 "only once; step the schedule outside of the jitted function"
             )
         cell = self._cells.get(place)
         if cell is None:
             device = self._cells[0, "lr", None].device
-            self._cells[place] = tensor(np.float32(value), device=device)
+            self._hold(place, tensor(np.float32(value), device=device))
             self.moving |= {place}
-            Cell.changes += 1
+            changed()
         else:
             array = engine(cell.device).put(np.asarray(np.float32(value)), DType.F32)
             become(cell, store.holding(array))
         self._written[place] = value
+
+    def _hold(self, place: Place, cell: Tensor) -> None:
+        self._cells[place] = cell
+        governing[cell.serial] = self
 
     # groups and shards
 
@@ -236,7 +250,7 @@ class Optimizer(ABC):
             self._written[k, name, part] = _number(value)
         first = self._cells.get((0, "lr", None), params[0])
         rate = tensor(np.float32(_number(full["lr"])), device=first.device)
-        self._cells[k, "lr", None] = rate
+        self._hold((k, "lr", None), rate)
 
     def _place(self, groups: Iterable[int]) -> None:
         """Move the parameters of these groups into shards."""
@@ -248,6 +262,7 @@ class Optimizer(ABC):
                 placed[p.device, p.dtype].append((i, k, p))
         made = [Shard(parts, self.state_names, self.numbers_at(0)) for parts in placed.values()]
         for shard in made:
+            governing[shard.steps.serial] = self
             for name, cell in shard.state.items():
                 if first := self.state_at_first(name):
                     rebind(cell, g.full(cell.shape, first, cell.dtype))
@@ -255,7 +270,7 @@ class Optimizer(ABC):
 
     def _set_shards(self, shards: Iterable[Shard]) -> None:
         self.shards = tuple(shards)
-        Cell.changes += 1
+        changed()
 
     # state
 
