@@ -12,11 +12,12 @@ import builtins
 import copy
 import math
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
 from inspect import signature
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, cast, overload
 
 import numpy as np
 
@@ -52,7 +53,7 @@ from stack.framework.realize import array_of, realize, refuse_in_trace
 from stack.framework.removable import RemovableHandle
 from stack.framework.reverse import check_told_apart, gradient_leaf, gradients
 from stack.framework.within import remember
-from stack.recorder.window import Window, steps_between
+from stack.recorder.window import Step, Window, steps_between
 
 Scalar = float | int | bool
 Shape = int | Sequence[int]
@@ -681,8 +682,8 @@ class Tensor(Cell, Operators):
 
     def __getitem__(self, place: Any) -> Tensor:
         place = _without_masks(place)
-        whole, (node, device, tracked) = _shown(index.getitem, (self, place), {})
-        return _window(self, whole, node, device, tracked)
+        shown: Tensor = _windows(index.getitem, (self, place), {})
+        return shown
 
     # in place
 
@@ -804,32 +805,91 @@ def _place(x: Tensor) -> tuple[Cell, Window]:
     return x.link.source, x.link.window
 
 
-def _shown(
-    expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Node, tuple[Any, str, bool]]:
-    """What `evaluate` gives, and the first operand's node that it saw: another thread that begins
-    to trace gives pending tensors leaves."""
-    while True:
-        whole = args[0].node
-        found = evaluate(expression, args, kwargs)
-        if args[0].node is whole:
-            return whole, found
+@dataclass(frozen=True, slots=True)
+class _Move:
+    """One result of moving a value's elements: the steps, None where they are copied, and what they
+    show of a whole value."""
+
+    steps: tuple[Step, ...] | None
+    shown: Window | None
+
+    @staticmethod
+    def of(whole: Node, part: Node) -> _Move:
+        steps = steps_between(whole, part)
+        shown = None if steps is None else Window.whole(whole.shape).through(steps)
+        return _Move(steps, shown)
+
+
+_moves: dict[Hashable, tuple[builtins.bool, tuple[_Move, ...]]] = {}
+"""What expressions with plain arguments do to values of a type: whether they give one, and each."""
+
+_MOVES = 4096
+"""How many are remembered."""
+
+
+def _plain(value: Any) -> Hashable:
+    """A key for an argument of integers, slices and None. Raises TypeError for others."""
+    kind = type(value)
+    if kind is builtins.int or value is None or value is Ellipsis:
+        return cast("Hashable", value)
+    if kind is slice:
+        return slice, _plain(value.start), _plain(value.stop), _plain(value.step)
+    if kind is tuple or kind is list:
+        return kind, *[_plain(v) for v in value]
+    raise TypeError
+
+
+def _windows(expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of an expression that moves the elements of its first operand, or all of them in
+    a tuple: windows on the operand, or tensors of their own where elements are copied."""
+    x: Tensor = args[0]
+    key: Hashable = None
+    if not under_way and not kwargs:
+        with suppress(TypeError):
+            key = expression, x.node.type, *[_plain(a) for a in args[1:]]
+    known = None if key is None else _moves.get(key)
+    if known is not None and all(m.steps is not None for m in known[1]):
+        whole, tracked = x.node, grad_enabled() and x.requires_grad
+        nodes = [reduce(_step, m.steps or (), whole) for m in known[1]]
+        single, moves, device = *known, x.device
+    else:
+        while True:  # another thread that begins to trace gives pending tensors leaves
+            whole = x.node
+            result, device, tracked = evaluate(expression, args, kwargs)
+            if x.node is whole:
+                break
+        single = isinstance(result, Node)
+        nodes = [result] if single else list(result)
+        moves = tuple([_Move.of(whole, n) for n in nodes])
+        if key is not None:
+            if len(_moves) >= _MOVES:
+                _moves.clear()
+            _moves[key] = single, moves
+    if single and nodes[0] is whole and expression is movement.flatten:
+        return x  # as in PyTorch, and as nowhere else
+    made = [
+        _window(x, n, m, device, tracked, "" if single else _ONE_OF_SEVERAL)
+        for n, m in zip(nodes, moves, strict=True)
+    ]
+    return made[0] if single else tuple(made)
+
+
+def _step(x: Node, step: Step) -> Node:
+    return step(x)
 
 
 def _window(
-    x: Tensor,
-    whole: Node,
-    node: Node,
-    device: str,
-    tracked: builtins.bool,
-    refusal: str = "",
+    x: Tensor, node: Node, move: _Move, device: str, tracked: builtins.bool, refusal: str
 ) -> Tensor:
-    """The result of moving x's elements, which were `whole`: a window on x, or a tensor of its own
-    where they would be copied."""
+    """One result of moving x's elements."""
     result = Tensor(node, device, requires_grad=tracked and node.dtype.is_float)
-    steps = steps_between(whole, node)
-    source, window = _place(x)
-    shown = None if steps is None else window.through(steps)
+    if move.steps is None:
+        return result
+    source: Cell = x
+    shown = move.shown
+    if x.link is not None:
+        source, window = _place(x)
+        shown = window.through(move.steps)
     if shown is None:
         return result
     if x._requires_grad and not tracked:
@@ -1044,12 +1104,7 @@ def call(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def show(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`call` for an expression whose results are windows on the first operand, where they can
     be."""
-    whole, (result, device, tracked) = _shown(expression, args, kwargs)
-    if isinstance(result, Node):
-        if result is whole and expression is movement.flatten:
-            return args[0]  # as in PyTorch, and as nowhere else
-        return _window(args[0], whole, result, device, tracked)
-    return tuple(_window(args[0], whole, n, device, tracked, _ONE_OF_SEVERAL) for n in result)
+    return _windows(expression, args, kwargs)
 
 
 @cache

@@ -248,3 +248,22 @@ def test_windows_hold_no_more_than_their_memory():
     gc.collect()
     assert (len(store.arrays), len(store.origins)) == before
     assert len(x._windows) < 20
+
+
+def test_views_that_look_alike_are_told_apart_when_they_come_again(draw_floats):
+    """What a view does is remembered by its arguments and the type of what it shows."""
+    (values,) = draw_floats((4, 6))
+    places = [1, (1,), [1], slice(1, 3), (slice(None), 1), [1, 2], (1, 2), None, slice(1, None)]
+    for dtype in (np.float32, np.float64):
+        for _ in range(2):
+            for place in places:
+                x, y = ht.tensor(values.astype(dtype)), torch.tensor(values.astype(dtype))
+                for lib in (x, y):
+                    part = lib[place]
+                    part.mul_(3)
+                    part.view(-1)[0] = 7
+                np.testing.assert_array_equal(x.numpy(), y.numpy(), err_msg=repr(place))
+                rows = x.permute(1, 0).split(2), y.permute(1, 0).split(2)
+                for mine, theirs in zip(*rows, strict=True):
+                    mine.add_(1), theirs.add_(1)
+                np.testing.assert_array_equal(x.numpy(), y.numpy())
