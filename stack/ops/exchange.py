@@ -199,7 +199,8 @@ def _of_reduce_to(n: Node, d: Node) -> tuple[Node]:
 def _of_reduce_scatter(n: Node, d: Node) -> tuple[Node]:
     _need_sum(n)
     size = n.srcs[0].shape[0]
-    gathered = all_gather(d, size, **_by(n))
+    by = _by(n)
+    gathered = all_gather(d, size, by["group"], by["name"])
     return (mul(gathered, full_like(gathered, 1 / size)) if n["kind"] == "avg" else gathered,)
 
 
@@ -317,12 +318,14 @@ _BROADCAST_FROM = _row(
 _ALL_GATHER = _row(
     "all_gather",
     "size",
-    "the values of all `size` ranks along a new first axis",
+    "the first operands of all `size` ranks along a new first axis; it comes after the others",
     _gathered_type,
     lambda n, ranks: [np.stack(_firsts(ranks))] * len(ranks),
-    lambda n, d: (reduce_scatter("sum", d, **_by(n)),),
+    lambda n, d: (reduce_scatter("sum", d, **_by(n)), *[None] * (len(n.srcs) - 1)),
     CollectiveKind.ALL_GATHER,
     lead=(0, 1),
+    arity=None,
+    data=(0,),
 )
 _REDUCE_SCATTER = _row(
     "reduce_scatter",
@@ -388,9 +391,10 @@ def broadcast_from(x: Node, root: int, group: str, name: str = "") -> Node:
     return _BROADCAST_FROM(x, root=root, group=group, name=name)
 
 
-def all_gather(x: Node, size: int, group: str, name: str = "") -> Node:
-    """The x of all `size` ranks along a new first axis."""
-    return _ALL_GATHER(x, size=size, group=group, name=name)
+def all_gather(x: Node, size: int, group: str, name: str = "", after: Sequence[Node] = ()) -> Node:
+    """The x of all `size` ranks along a new first axis. It begins when the nodes in `after` are
+    there."""
+    return _ALL_GATHER(x, *after, size=size, group=group, name=name)
 
 
 def reduce_scatter(kind: str, x: Node, group: str, name: str = "") -> Node:

@@ -288,7 +288,7 @@ def kept_elements(n: Node, placement: Placement, type: Type, line: Line) -> Node
     match placement:
         case Row(size) if size > type.size:
             return _before(n.shape[0], type.size, line)
-        case Packed(parts):
+        case Packed(parts) if any(_has_more(part) for part in parts):
             pieces = []
             for part in parts:
                 if isinstance(part.placement, Replicated):
@@ -306,6 +306,11 @@ def kept_elements(n: Node, placement: Placement, type: Type, line: Line) -> Node
             return g.concat(pieces, 0)
         case _:
             return None
+
+
+def _has_more(part: Part) -> bool:
+    """Whether ranks have elements of a part that do not count: gaps, or what others have, too."""
+    return part.count < part.size or isinstance(part.placement, Replicated)
 
 
 def _before(local: int, count: int, line: Line) -> Node:

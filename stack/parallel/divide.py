@@ -18,6 +18,7 @@ from stack.framework.flat import FlatParameters, homes
 from stack.framework.nn import Module
 from stack.framework.optim.optimizer import Optimizer
 from stack.ops.sharding import outer_size
+from stack.parallel.gathers import gathered_for_uses
 from stack.parallel.partition import Spread, calls, partitioned, rank_input, traffic
 from stack.parallel.placement import (
     WHOLE,
@@ -104,6 +105,9 @@ def divide(
             for n in inputs
         ]
         inputs.append(rank)
+    for axis, group in zip(axes, groups, strict=True):
+        if axis.size > 1 and axis.parameters == "rows":
+            outputs = gathered_for_uses(outputs, group)
     sizes = {group: axis.size for axis, group in zip(axes, groups, strict=True)}
     said = Explained(function, traffic(outputs, sizes), calls(outputs), whole)
     return GraphRequest(outputs, tuple(inputs), request.updates), said

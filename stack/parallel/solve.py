@@ -23,7 +23,7 @@ from hal.tile.node import Node, Type
 from stack.ops import OPS
 from stack.ops.operator import OpKind
 from stack.parallel.convert import route
-from stack.parallel.placement import SUM, Packed, Placement, Sharded
+from stack.parallel.placement import SUM, Packed, Placement, Row, Sharded
 from stack.parallel.ways import Way, work
 
 Costs = NDArray[np.float64]
@@ -38,6 +38,9 @@ class Price:
     call: float = 512.0
     operation: float = 1 / 8
     byte: float = 1 / 32
+    view: float = 1 / 256
+    """Of a rank's part of an axis that it has as a whole: mostly read where it lies. One of a flat
+    array is copied."""
     moved: float = 16.0
     """How much dearer it is to move what is stored along an axis that a strategy divides: then the
     others come to it."""
@@ -83,20 +86,26 @@ class Chooser:
         for n, p in wanted:
             self._ends[n].append(p)
         self._staying = _staying(order, ways)
-        self._steps: dict[tuple[Type, bool, Placement, Placement], float] = {}
+        self._steps: dict[tuple[Type, bool, bool, Placement, Placement], float] = {}
         self._unit = max([1, *(n.type.nbytes for n in order)]) / 1e6
 
     def step(self, n: Node, a: Placement, b: Placement) -> float:
         """The cost of one change of a value's placement."""
         stays = n in self._staying
-        key = n.type, stays, a, b
+        key = n.type, stays, n.op == "input", a, b
         if key not in self._steps:
-            steps = route(n.type, a, b, self.ranks)
+            # What is stored in rows is gathered by the parameter, when that is used
+            parts = a.parts if n.op == "input" and isinstance(a, Packed) else ()
+            rows = any(isinstance(part.placement, Row) for part in parts)
+            steps = None if rows else route(n.type, a, b, self.ranks)
             times = self.price.moved if stays else 1.0
+            # A rank's own part of a whole value, of which none is sent
+            each = self.price.byte if isinstance(b, Row | Packed) else self.price.view
+            taken = 0.0 if a == b or steps else each * n.type.nbytes / self.ranks
             self._steps[key] = (
                 NEVER
                 if steps is None
-                else sum(m * times + self.price.call for _, m in steps) / self._unit
+                else (sum(m * times + self.price.call for _, m in steps) + taken) / self._unit
             )
         return self._steps[key]
 
@@ -241,7 +250,7 @@ class Chooser:
                         )
                 else:
                     source, given = number[s], tuple(way.result for way in self.ways[s])
-                    key = "step", s.type, s in self._staying, given, asked
+                    key = "step", s.type, s in self._staying, s.op == "input", given, asked
                     if key not in tables:
                         tables[key] = np.array([[self.step(s, a, b) for b in asked] for a in given])
                 graph.edges.append((source, number[n], tables[key]))
