@@ -24,7 +24,7 @@ from typing import Any
 from stack.launch.faults import DISK_FULL, EPOCH, STEP, TORN_WRITE, JobFault, JobFaults
 from stack.launch.keeping import whole_step
 
-_HAL = (sys.executable, "-c", "from hal_tools.cli import main; main(prog_name='hal')")
+_HAL = (sys.executable, "-m", "hal")
 _SHELL = "sh -c 'eval \"exec $1\"' {host}"
 _STARTS = 20
 """Of a round, at most."""

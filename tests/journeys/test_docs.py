@@ -14,7 +14,7 @@ GUIDES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "plugins/cpu/READ
 GUIDES += sorted((ROOT / "docs").rglob("*.md"))
 GUIDE_NAMES = [str(path.relative_to(ROOT)) for path in GUIDES]
 MAKEFILE = (ROOT / "Makefile").read_text()
-TARGETS = set(re.findall(r"^([a-z]+):", MAKEFILE, re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
 
 
 def fenced(path, language):
