@@ -109,9 +109,10 @@ class GPT(nn.Module):
 
     def loss(self, tokens_BT: ht.Tensor, targets_BT: ht.Tensor) -> ht.Tensor:
         """Mean cross-entropy in nats per byte; in training with the losses of mixtures."""
-        logits, added = self._run(tokens_BT)
+        mixed = self.training and self.config.experts
+        logits, added = self._run(tokens_BT) if mixed else (self(tokens_BT), 0.0)
         loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets_BT.reshape(-1))
-        return loss + added if self.training and self.config.experts else loss
+        return loss + added if mixed else loss
 
 
 def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, object]]:

@@ -141,7 +141,7 @@ def test_an_operation_takes_exactly_the_element_types_that_it_claims(op, dtype):
     if op in ("gather", "scatter", "all_to_all_v"):
         srcs[1] = index
     good = {"perm": (1, 0), "start": (0, 0), "stop": (2, 2), "step": (1, 1), "axis": 0, "value": 0}
-    good |= {"size": 2, "stride": 1, "dilation": 1, "length": 3}
+    good |= {"size": 2, "stride": 1, "dilation": 1, "length": 3, "parts": 1}
     good |= {"lo": (0, 0), "hi": (0, 0), "axes": (1,), "kind": "max", "group": "data", "name": ""}
     good |= {"descending": True, "batch": False, "order": 2, "root": 1, "pairs": ((0, 1), (1, 0))}
     attrs = {k: good[k] for k in row.attrs}
