@@ -91,8 +91,8 @@ class Run:
     json: Path | None
     trace: Path | None
     strategy: Path | None
-    experts: int
     seed: int
+    experts: int = 0
 
 
 def arguments() -> Run:
