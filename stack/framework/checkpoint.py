@@ -217,6 +217,8 @@ class StateTree:
             raise self._wrong()
         if name not in self._arrays:
             raise CheckpointError(f"{self._file} lacks the tensor {name!r} that its state names")
+        if self._arrays[name].dtype.kind == "c":
+            raise CheckpointError(f"{self._file}: the tensor {name!r} is complex: none is saved")
         try:
             return tensor(self._arrays[name], device=self._device)
         except TensorError as error:

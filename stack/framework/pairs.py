@@ -428,7 +428,9 @@ def complex_tensor(
     data: Any, dtype: ComplexType | None, device: str, requires_grad: bool = False
 ) -> ComplexTensor:
     """A copy of complex numbers of the host on a device; complex64 unless a type is asked for, or
-    they are of numpy's complex128."""
+    they are of numpy's complex128. Raises TensorError for a type without imaginary part."""
+    if dtype is not None and not isinstance(dtype, ComplexType):
+        raise TensorError(f"complex numbers have no {dtype}; take their .real, or complex64")
     array = data.numpy() if isinstance(data, ComplexTensor) else np.asarray(data, np.complex128)
     is_wide = getattr(data, "dtype", None) in (np.complex128, complex128)
     part = (dtype or (complex128 if is_wide else complex64)).part

@@ -101,7 +101,7 @@ class Emulated:
         self._kmock = kmock
         self._loop = asyncio.new_event_loop()
         self._up = threading.Event()
-        self._thread = threading.Thread(target=self._serve)
+        self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
         assert self._up.wait(WAIT_S)
 
@@ -112,7 +112,7 @@ class Emulated:
             async with self.emulator, self._kmock.Server(self.emulator) as server:
                 self.url = str(server.url)
                 self._up.set()
-                await self._over.wait()
+                await asyncio.wait_for(self._over.wait(), 600)
 
         self._loop.run_until_complete(live())
         self._loop.close()
@@ -157,7 +157,7 @@ def follow_on_a_thread(api, main):
                 seen.append(course)
                 news.notify()
 
-    thread = threading.Thread(target=follow)
+    thread = threading.Thread(target=follow, daemon=True)
     thread.start()
 
     def until(text, again=lambda: None):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -128,11 +129,33 @@ class _Hooks(torch._C._acc.PrivateUse1Hooks):
         return True
 
 
+class Stream:
+    """The one order in which a device does what is recorded for it: to wait for it inside of itself
+    is to do nothing."""
+
+    def __init__(self, module: Module, device: int) -> None:
+        self._module, self.device_index = module, device
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device(NAME, self.device_index)
+
+    def synchronize(self) -> None:
+        """Compute what is recorded, and wait for it."""
+        self._module.synchronize(self.device_index)
+
+    def wait_stream(self, stream: Stream) -> None:
+        """Go on after what is recorded in another device's order."""
+        if stream.device_index != self.device_index:
+            stream.synchronize()
+
+
 class Module:
     """`torch.hal`."""
 
     def __init__(self) -> None:
         self._current = 0
+        self._streams: dict[int, Stream] = {}
 
     def is_initialized(self) -> bool:
         return True
@@ -171,6 +194,19 @@ class Module:
         from stack.bridge.torch import kernels
 
         kernels.synchronize(self._current if device is None else device)
+
+    def current_stream(self, device: Any = None) -> Stream:
+        """The order of a device, of which there is one."""
+        index = self._current
+        if device is not None:
+            index = device if isinstance(device, int) else torch.device(device).index or 0
+        return self._streams.setdefault(index, Stream(self, index))
+
+    default_stream = current_stream
+
+    def stream(self, stream: Stream | None) -> AbstractContextManager[None]:
+        """A block whose work is in the device's one order, as outside of it."""
+        return nullcontext()
 
     def manual_seed(self, seed: int) -> None:
         """Begin the seed's stream of random numbers on the current device."""
