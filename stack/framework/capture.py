@@ -112,9 +112,10 @@ def capture(
             continue
         cells = [s for s in captured.sources if isinstance(s, Cell)]
         nodes = [c.node for c in cells]
-        for settler in captured.settlers:
+        others = [s for s in captured.settlers if s.context is not here.context]
+        for settler in others:
             take_over(settler)
-        if all(c.node is n for c, n in zip(cells, nodes, strict=True)):
+        if not others or all(c.node is n for c, n in zip(cells, nodes, strict=True)):
             return captured  # else another thread had changed what this one took over
 
 
