@@ -106,7 +106,7 @@ def test_the_kernels_of_a_script_are_found_whatever_it_exits_with(tmp_path, stat
     before = sys.argv, sys.path[:]
     done = run("cpu:0", "--budget", "0", "--", str(script), "--steps", status)
     assert (sys.argv, sys.path) == before
-    assert f"the script says 210.0 ['--steps', '{status}']" in done.stdout
+    assert f"the script says 210.0 ['--steps', '{status}']" in done.stdout, done.output
     assert "the budget is spent" in done.stdout
     assert ("ended with status 3" in done.stderr) == (status == "3")
     assert done.exit_code == 0
