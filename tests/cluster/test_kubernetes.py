@@ -106,19 +106,19 @@ class Emulated:
         assert self._up.wait(WAIT_S)
 
     def _serve(self):
-        self._over = asyncio.Event()
+        self._over = self._loop.create_future()
 
         async def live():
             async with self.emulator, self._kmock.Server(self.emulator) as server:
                 self.url = str(server.url)
                 self._up.set()
-                await asyncio.wait_for(self._over.wait(), 600)
+                await asyncio.wait_for(self._over, 600)
 
         self._loop.run_until_complete(live())
         self._loop.close()
 
     def close(self):
-        self._loop.call_soon_threadsafe(self._over.set)
+        self._loop.call_soon_threadsafe(self._over.set_result, None)
         self._thread.join(WAIT_S)
 
 
