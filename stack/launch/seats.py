@@ -71,7 +71,7 @@ def share(cpus: Sequence[int], local_rank: int, local_size: int) -> frozenset[in
 
 
 def device_names(text: str) -> tuple[str, ...]:
-    """The names in "cpu:0,opencl:0". Raises InvalidCall for what cannot be a device."""
+    """The names in "cpu:0,cpu:1". Raises InvalidCall for what cannot be a device."""
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         plugin, _, index = name.partition(":")

@@ -162,8 +162,9 @@ def encode(what: str, tape: Tape, index: int, a: Any, scalars: list[float]) -> A
         return DTYPES[a]
     if isinstance(a, list | tuple):
         return tuple([encode(what, tape, index, e, scalars) for e in a])
-    if isinstance(a, torch.SymInt | torch.SymFloat | torch.SymBool):
-        return encode(what, tape, index, a.__index__(), scalars)
+    for symbol, number in ((torch.SymInt, int), (torch.SymFloat, float), (torch.SymBool, bool)):
+        if isinstance(a, symbol):
+            return encode(what, tape, index, number(a), scalars)
     raise NotImplementedError(f"{what}: an argument {a!r} of {kind.__name__} on {NAME}:{index}")
 
 
@@ -195,6 +196,18 @@ def wrapped(row: Row, index: int, results: Sequence[Result], first: int) -> list
     return out
 
 
+def _key_of(
+    row: Row, tape: Tape, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], tuple[str, ...], list[float]]:
+    """The arguments of a call as parts of a tape's key, the names of those given by name, and the
+    numbers, which are data."""
+    scalars: list[float] = []
+    parts = [encode(row.name, tape, index, a, scalars) for a in args]
+    kept = {k: v for k, v in kwargs.items() if k not in _IGNORED and v is not None}
+    parts += [encode(row.name, tape, index, v, scalars) for v in kept.values()]
+    return tuple(parts), tuple(kept), scalars
+
+
 def call(row: Row, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
     """Record an operator that gives new tensors."""
     index = device_index(args)
@@ -203,14 +216,8 @@ def call(row: Row, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor
     with lock:
         tape = tape_of(index)
         try:
-            scalars: list[float] = []
-            parts = [encode(row.name, tape, index, a, scalars) for a in args]
-            labels: tuple[str, ...] = ()
-            if kwargs:
-                kept = {k: v for k, v in kwargs.items() if k not in _IGNORED and v is not None}
-                labels = tuple(kept)
-                parts += [encode(row.name, tape, index, v, scalars) for v in kept.values()]
-            results, first = tape.record(row, tuple(parts), labels, scalars)
+            parts, labels, scalars = _key_of(row, tape, index, args, kwargs)
+            results, first = tape.record(row, parts, labels, scalars)
         except (HalError, GraphError, TypeError) as error:
             raise told(row.name, error) from error
         out = wrapped(row, index, results, first)
@@ -227,20 +234,14 @@ def call_into(
     with lock:
         tape = tape_of(index)
         try:
-            scalars: list[float] = []
-            parts = [encode(row.name, tape, index, a, scalars) for a in args]
-            labels: tuple[str, ...] = ()
-            if kwargs:
-                kept = {k: v for k, v in kwargs.items() if k not in _IGNORED and v is not None}
-                labels = tuple(kept)
-                parts += [encode(row.name, tape, index, v, scalars) for v in kept.values()]
+            parts, labels, scalars = _key_of(row, tape, index, args, kwargs)
             into = [operand(tape, t) for t in targets]
             if all(type(t) is Empty for t in into):
                 return
             for t in into:
                 check_writable(row.name, t)
             written = [tape.storage(t.data_ptr() >> SHIFT) for t in targets]
-            tape.record(row, tuple(parts), labels, scalars, tuple(into), written)  # type: ignore[arg-type]
+            tape.record(row, parts, labels, scalars, tuple(into), written)  # type: ignore[arg-type]
         except (HalError, GraphError, TypeError) as error:
             raise told(row.name, error) from error
         if tape.full():
