@@ -24,6 +24,7 @@ from stack.cluster.cluster import LiveCluster
 from stack.cluster.engine import Alive, JobEngine, Over
 from stack.cluster.files import ClusterFile, JobFile, told
 from stack.cluster.journal import Attempt
+from stack.cluster.users import User
 from stack.scheduler.traces import kueue_baseline
 
 UNITS = 600
@@ -40,7 +41,7 @@ class Clockwork(JobEngine):
         self.began: dict[int, float] = {}
         threading.Thread(target=self._ring, daemon=True).start()
 
-    def start(self, run: Attempt, job: JobFile) -> Alive:
+    def start(self, run: Attempt, job: JobFile, user: User) -> Alive:
         """Set the clock for a run."""
         now, watched = time.monotonic(), os.eventfd(0)
         self.began.setdefault(run.job, now)

@@ -53,6 +53,13 @@ def stop(folder: Path | None) -> None:
     _do("stop", folder)
 
 
+@cluster.command()
+@_STATE
+def page(folder: Path | None) -> None:
+    """Print the address of the daemon's page, with your own token."""
+    _do("page", folder)
+
+
 @click.command(context_settings={"allow_interspersed_args": False})
 @_STATE
 @_JSON

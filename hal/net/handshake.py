@@ -114,10 +114,15 @@ def prove(link: socket.socket, terms: Terms, claim: bytes, until_s: float) -> tu
     return grant, terms.digest(b"link", said)
 
 
+def uid_of(link: socket.socket) -> int:
+    """Whose process is at the other end of a local socket, as the system says."""
+    raw = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(raw)[1])
+
+
 def of_this_user(link: socket.socket) -> bool:
     """Whether the other end of a local socket is a process of the same user, as the system says."""
-    raw = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return bool(_CREDENTIALS.unpack(raw)[1] == os.getuid())
+    return uid_of(link) == os.getuid()
 
 
 def _exactly(link: socket.socket, nbytes: int, until_s: float, begin: bytes = b"") -> bytes:

@@ -17,8 +17,9 @@ import msgspec
 
 from hal.core.errors import HalError, InvalidCall
 from stack.cluster.engine import Alive, JobEngine, Over
-from stack.cluster.files import ClusterFile, JobFile, check_script
+from stack.cluster.files import ClusterFile, JobFile, check_folder, check_script
 from stack.cluster.journal import Attempt, JobRecord, Journal
+from stack.cluster.users import NotAllowed, User, named, own
 from stack.scheduler.core import Scheduler
 from stack.scheduler.events import (
     Admit,
@@ -57,6 +58,7 @@ class LiveJob:
     the start `runs`; `asked` tells that it was asked to end, and `kill_at` when it is killed."""
 
     file: JobFile
+    user: str
     run: Attempt
     runs: Attempt | None = None
     alive: Alive | None = None
@@ -76,6 +78,9 @@ class LiveCluster:
         engine: Callable[[Path, str, str], JobEngine] = JobEngine,
     ) -> None:
         self.config = config
+        self.users = _users(config)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o711 if len(self.users) > 1 else 0o700)
         self._journal = Journal(folder)
         name = self._journal.fact("name") or f"{os.getuid()}-{secrets.token_hex(8)}"
         self._journal.set_fact("name", name)
@@ -104,18 +109,29 @@ class LiveCluster:
 
     # what people ask for
 
-    def submit(self, file: JobFile) -> int:
-        """Take a job; gives its number. Raises InvalidCall for one that can never run here."""
-        check_script(file)
+    def owned(self, job: int, user: str) -> int:
+        """The number of a job that this user may see and change, if it is here at all. Raises
+        NotAllowed for somebody else's."""
+        record = self._journal.job(job)
+        if record is not None and user not in (record.user, own().name):
+            raise NotAllowed(f"job {job} is another user's; `hal jobs` lists yours")
+        return job
+
+    def submit(self, file: JobFile, user: str = "") -> int:
+        """Take a job of a user (or of who runs this); gives its number. Raises InvalidCall for one
+        that can never run here."""
+        who = self.users[user or own().name]
+        # what others do not find is said when it runs, as they: here it would tell what is where
+        (check_script if who.is_own else check_folder)(file)
         try:
-            spec = file.spec()
+            spec = file.spec(who.name)
         except SpecError as error:
             raise InvalidCall(str(error)) from error
         if spec.devices != 1:
             raise InvalidCall("a rank has one device here")
         job = self._journal.next_job()
         now = self._now()
-        self._journal.add_job(job, file, now)
+        self._journal.add_job(job, file, who.name, now)
         self._tell(Submitted(now, job, spec))
         refused = [one.why for one in self._todo if isinstance(one, Refuse) and one.job == job]
         if refused:
@@ -190,9 +206,11 @@ class LiveCluster:
         runs = self._journal.runs(job)
         return self._engine.log(runs[-1]) if runs else None
 
-    def jobs(self) -> list[dict[str, Any]]:
-        """All jobs that are here and the last ones that ended, as plain data, by number."""
-        return [self._row(record) for record in self._journal.jobs(_SHOWN)]
+    def jobs(self, user: str = "") -> list[dict[str, Any]]:
+        """The jobs that are here and the last ones that ended, as plain data, by number: of a user
+        his own, of who runs this all."""
+        whose = "" if user == own().name else user
+        return [self._row(record) for record in self._journal.jobs(_SHOWN, whose)]
 
     def hosts(self) -> list[dict[str, Any]]:
         """The hosts with their devices, and who holds these, as plain data."""
@@ -381,7 +399,7 @@ class LiveCluster:
             record = self._journal.job(gang.job)
             runs = self._journal.runs(gang.job)
             assert record is not None, "it was submitted"
-            course = self._courses[gang.job] = LiveJob(record.file, runs[-1])
+            course = self._courses[gang.job] = LiveJob(record.file, record.user, runs[-1])
             found = self._engine.find(runs[-1])
             course.runs = runs[-1]
             if found is None and len(runs) > 1 and runs[-1].resize is not None:
@@ -411,7 +429,8 @@ class LiveCluster:
             case Admit():
                 record = self._journal.job(job)
                 assert record is not None, "it was admitted"
-                course = self._courses[job] = LiveJob(record.file, self._journal.runs(job)[-1])
+                run = self._journal.runs(job)[-1]
+                course = self._courses[job] = LiveJob(record.file, record.user, run)
                 self._start(job, course)
             case Resize():
                 course = self._courses[job]
@@ -434,8 +453,8 @@ class LiveCluster:
     def _start(self, job: int, course: LiveJob) -> None:
         course.runs, course.kill_at = course.run, math.inf
         try:
-            found = self._engine.start(course.run, course.file)
-        except OSError as error:
+            found = self._engine.start(course.run, course.file, named(course.user))
+        except (OSError, InvalidCall) as error:
             self._gone(job, done=False, outcome=f"failed: it could not be started: {error}")
             return
         course.alive = found if isinstance(found, Alive) else None
@@ -479,6 +498,7 @@ class LiveCluster:
         gang = self._scheduler.books.gangs.get(record.job)
         return {
             "job": record.job,
+            "user": record.user,
             "name": record.file.name,
             "queue": record.file.queue,
             "script": record.file.script,
@@ -489,3 +509,14 @@ class LiveCluster:
             "wanted": record.file.ranks,
             "why": record.outcome or ("" if gang is None else self._scheduler.why(record.job)),
         }
+
+
+def _users(config: ClusterFile) -> dict[str, User]:
+    """Who may use a cluster, by name: who runs it first. Raises InvalidCall."""
+    mine = own()
+    if config.users and mine.uid != 0:
+        raise InvalidCall(
+            f"the cluster's file has users, whose jobs run as they: {mine.name} cannot start "
+            "these; have root start the daemon, or leave out `users`"
+        )
+    return {mine.name: mine, **{name: named(name) for name in config.users}}

@@ -54,8 +54,8 @@ def _start_apart(folder: Path, config: Path | None, port: int | None) -> int:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     options = [*(["--config", str(config)] if config else [])]
     options += ["--page", str(port)] if port is not None else []
-    with (folder / "daemon.log").open("ab") as log:
-        log.truncate(0)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+    with os.fdopen(os.open(folder / "daemon.log", flags, 0o600), "ab") as log:
         daemon = subprocess.Popen(
             [sys.executable, "-m", "stack.cluster.command", str(folder.absolute()), *options],
             stdin=subprocess.DEVNULL,
@@ -81,6 +81,12 @@ def stop(folder: Path) -> int:
     """End the daemon; jobs go on."""
     ask(folder, "POST", "/end")
     _say("the daemon ends; jobs go on, and the next daemon finds them")
+    return 0
+
+
+def page(folder: Path) -> int:
+    """Print where this user finds the daemon's page."""
+    _say(ask(folder, "GET", "/page")["page"])
     return 0
 
 
@@ -116,6 +122,7 @@ def submit(
         check_script(file)
         found = {"job": slurm.submit(file)}
     else:
+        check_script(file)
         found = ask(folder, "POST", "/jobs", msgspec.to_builtins(file))
     _say(json.dumps(found) if as_json else f"job {found['job']}")
     return 0
@@ -148,10 +155,10 @@ def jobs(folder: Path, as_json: bool) -> int:
     if as_json:
         return _print_json(rows)
     shown = (
-        (r["job"], r["name"] or r["script"], r["queue"], r["state"], _ranks(r), r["why"])
+        (r["job"], r["user"], r["name"] or r["script"], r["queue"], r["state"], _ranks(r), r["why"])
         for r in rows
     )
-    _table(("job", "name", "queue", "state", "ranks", "why"), shown)
+    _table(("job", "user", "name", "queue", "state", "ranks", "why"), shown)
     return 0
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from stack.cluster.cluster import LiveCluster
 from stack.cluster.files import ClusterFile
-from stack.cluster.server import Server
+from stack.cluster.server import Door, Server
 
 LONGEST_S = 60.0
 
@@ -40,7 +40,8 @@ class Daemon:
         self._waker = os.eventfd(0)
         self._ended = False
         try:
-            self._server = Server(folder, self.ask, self.end, port)
+            door = Door(self.ask, self.end, self._cluster.users)
+            self._server = Server(folder, door, port)
         except BaseException:
             self._cluster.close()
             raise

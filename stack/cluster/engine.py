@@ -3,7 +3,10 @@
 Every run of a job has a folder of files: `run-N` once its keeper has begun (with the keeper's
 process id), `log-N`, and `exit-N` with the status once it is over. The keeper is a line of shell
 that outlives the daemon. Whoever makes `run-N` first is the run; a second keeper ends at once. All
-of its processes carry the run's name in their environment."""
+of its processes carry the run's name in their environment.
+
+They are processes and files of the job's user. He may put there what he likes: what is read there
+is believed of his own job only, and nothing is written there but by himself."""
 
 from __future__ import annotations
 
@@ -21,20 +24,22 @@ from pathlib import Path
 
 from stack.cluster.files import JobFile
 from stack.cluster.journal import Attempt
+from stack.cluster.users import User, open_own
 from stack.scheduler.events import Share
 
 NAME = "HAL_CLUSTER_RUN"
 _KEEPER = """
 trap : TERM INT HUP
-folder=$1 number=$2
-shift 2
+folder=$1 number=$2 where=$3
+shift 3
 set -C
 { echo $$ > "$folder/run-$number"; } 2> /dev/null || exit 0
-"$@" > "$folder/log-$number" 2>&1 < /dev/null
+{ cd "$where" && "$@"; } > "$folder/log-$number" 2>&1 < /dev/null
 echo $? > "$folder/exit-$number.part"
 mv "$folder/exit-$number.part" "$folder/exit-$number"
 """
 _LINE = 400
+_WORD = 20
 _BEGIN_S = 0.2
 """How long a keeper may take between making its file and writing into it."""
 
@@ -72,30 +77,39 @@ class JobEngine:
     def last_line(self, run: Attempt) -> str:
         """What a run's ranks wrote last, as the end of a sentence about it; "" if nothing."""
         try:
-            with self.log(run).open("rb") as log:
-                log.seek(max(self.log(run).stat().st_size - _LINE, 0))
-                lines = log.read().decode(errors="replace").split("\n")
+            with open_own(self.log(run)) as log:
+                log.seek(max(log.seek(0, os.SEEK_END) - _LINE, 0))
+                lines = log.read(_LINE).decode(errors="replace").split("\n")
         except OSError:
             return ""
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f": {last}" if last else ""
 
-    def start(self, run: Attempt, job: JobFile) -> Alive | Over:
-        """Start a run, or find it where it was started before.
+    def start(self, run: Attempt, job: JobFile, user: User) -> Alive | Over:
+        """Start a run as a user, or find it where it was started before.
 
-        Raises OSError when there is no process or file to be had, or no folder to run in."""
+        Raises OSError when there is no process or file to be had."""
         folder = self.folder(run.job)
-        folder.mkdir(parents=True, exist_ok=True)
-        plan = folder / f"plan-{run.number}.json"
-        plan.write_text(json.dumps(_plan(run, job, folder, self._shell)))
-        environment = {**os.environ, **job.environment, NAME: self._named(run)}
+        self._folder.mkdir(mode=0o711, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        os.chown(folder, user.uid, user.gid)
+        plan = self._folder / f"plan-{run.job}-{run.number}.json"
+        with plan.open("w") as out:
+            os.fchmod(out.fileno(), 0o600)
+            os.fchown(out.fileno(), user.uid, user.gid)
+            json.dump(_plan(run, job, folder, self._shell), out)
+        before = os.environ if user.is_own else user.environment()
+        groups = None if user.is_own else os.getgrouplist(user.name, user.gid)
         keeper = subprocess.Popen(
             [
-                *("sh", "-c", _KEEPER, "keeper", str(folder), str(run.number)),
+                *("sh", "-c", _KEEPER, "keeper", str(folder), str(run.number), job.folder),
                 *(sys.executable, "-m", "stack.cluster.start", str(plan)),
             ],
-            cwd=job.folder,
-            env=environment,
+            cwd="/",  # the keeper goes where its user may go
+            env={**before, **job.environment, NAME: self._named(run)},
+            user=None if user.is_own else user.uid,
+            group=None if user.is_own else user.gid,
+            extra_groups=groups,
             start_new_session=True,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -109,8 +123,7 @@ class JobEngine:
         """The run as it is now; None when it was never started."""
         began = self.folder(run.job) / f"run-{run.number}"
         until_s = time.monotonic() + _BEGIN_S
-        while began.exists():
-            text = began.read_text().strip()
+        while (text := _number(began)) is not None:
             if over := self._over(run):
                 return over
             if text:
@@ -127,11 +140,22 @@ class JobEngine:
 
     def kill(self, run: Attempt) -> None:
         """End all processes of a run, its keeper too."""
-        named = f"{NAME}={self._named(run)}".encode()
-        for place in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if named in (place / "environ").read_bytes().split(b"\0"):
-                    os.kill(int(place.name), signal.SIGKILL)
+        with contextlib.suppress(FileNotFoundError):
+            owner = self.folder(run.job).stat().st_uid
+            for place in Path("/proc").glob("[0-9]*"):
+                if self._is_of(run, place, owner):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(place.name), signal.SIGKILL)
+
+    def _is_of(self, run: Attempt, place: Path, owner: int) -> bool:
+        """Whether a process is its user's and carries the run's name."""
+        try:
+            variables = (place / "environ").read_bytes().split(b"\0")
+            return f"{NAME}={self._named(run)}".encode() in variables and (
+                place.stat().st_uid == owner
+            )
+        except OSError:
+            return False
 
     def end(self, run: Attempt, alive: Alive) -> Alive | Over:
         """What became of a run whose keeper has ended; Alive where another keeper was first."""
@@ -148,28 +172,33 @@ class JobEngine:
         return f"{self._name}/{run.job}/{run.number}"
 
     def _over(self, run: Attempt) -> Over | None:
-        try:
-            return Over(int((self.folder(run.job) / f"exit-{run.number}").read_text()))
-        except FileNotFoundError:
-            return None
+        status = _number(self.folder(run.job) / f"exit-{run.number}")
+        return Over(int(status)) if status else None
 
     def _alive(self, run: Attempt, pid: int) -> Alive | None:
         try:
             watched = os.pidfd_open(pid)
         except OSError:
             return None
-        try:
-            variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:
-            variables = []
-        if f"{NAME}={self._named(run)}".encode() in variables:
+        if self._is_of(run, Path(f"/proc/{pid}"), self.folder(run.job).stat().st_uid):
             return Alive(pid, watched)
         os.close(watched)
         return None
 
 
+def _number(path: Path) -> str | None:
+    """The digits of a number that a keeper has written, "" before it has; None without a file."""
+    try:
+        with open_own(path) as file:
+            text = file.read(_WORD).decode(errors="replace").strip()
+    except FileNotFoundError:
+        return None
+    return text if text.isascii() and text.isdecimal() and len(text) < 10 else ""
+
+
 def _plan(run: Attempt, job: JobFile, folder: Path, shell: str) -> Mapping[str, object]:
-    """What `stack.cluster.start` is to run. Hosts but this one are reached by the shell."""
+    """What `stack.cluster.start` is to run. Hosts but this one are reached by the shell; `hosts` is
+    where it names them."""
     by_host: dict[str, list[Share]] = {}
     for share in run.shares:
         by_host.setdefault(share.host, []).append(share)
@@ -177,15 +206,13 @@ def _plan(run: Attempt, job: JobFile, folder: Path, shell: str) -> Mapping[str, 
         host: [f"{share.kind}:{index}" for share in shares for index in share.devices]
         for host, shares in by_host.items()
     }
-    hosts = ""
+    hosts, lines = "", ""
     if set(names) != {socket.gethostname()}:
-        file = folder / f"hosts-{run.number}"
-        lines = (
+        hosts = str(folder / f"hosts-{run.number}")
+        lines = "".join(
             f"{host} slots={len(devices)} devices={','.join(devices)}\n"
             for host, devices in names.items()
         )
-        file.write_text("".join(lines))
-        hosts = str(file)
     return {
         "target": job.script,
         "arguments": list(job.arguments),
@@ -193,6 +220,7 @@ def _plan(run: Attempt, job: JobFile, folder: Path, shell: str) -> Mapping[str, 
         "size": sum(map(len, names.values())),
         "devices": "" if hosts else ",".join(name for found in names.values() for name in found),
         "hosts": hosts,
+        "lines": lines,
         "shell": shell,
         "restarts": job.restarts,
     }

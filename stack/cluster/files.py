@@ -66,8 +66,8 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     required: Annotated[bool, Meta(description="It waits rather than leave that level.")] = False
     balanced: Annotated[bool, Meta(description="Spread evenly over the fewest domains.")] = False
 
-    def spec(self) -> JobSpec:
-        """What the scheduler knows of it. Raises SpecError."""
+    def spec(self, user: str) -> JobSpec:
+        """What the scheduler knows of it, if `user` hands it in. Raises SpecError."""
         return JobSpec(
             *(self.queue, self.ranks, self.kinds, self.least),
             priority=self.priority,
@@ -77,6 +77,7 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             required=self.required,
             balanced=self.balanced,
             mixed=self.mixed,
+            user=user,
             name=self.name,
         )
 
@@ -125,13 +126,15 @@ class RulesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A cluster: levels of its topology (outermost first), queues, rules, and hosts (without any:
     this machine with the devices of the plugins that are installed). `shell` runs a command on
-    another host."""
+    another host. `users` may hand in jobs besides the one who runs the daemon; their jobs run as
+    they, so he must be root."""
 
     levels: tuple[str, ...] = ()
     queues: tuple[QueueFile, ...] = (QueueFile("main"),)
     hosts: tuple[HostFile, ...] = ()
     rules: RulesFile = RulesFile()
     shell: str = SHELL
+    users: tuple[str, ...] = ()
 
     def queue_specs(self) -> list[QueueSpec]:
         """The queues as the scheduler knows them. Raises SpecError."""
@@ -198,8 +201,15 @@ def told(found: Mapping[str, Any], kind: type[File], where: str) -> File:
         raise InvalidCall(f"{where}: {error}; there are: {fields}") from error
 
 
+def check_folder(job: JobFile) -> None:
+    """Raise InvalidCall for a folder that others would find elsewhere."""
+    if not Path(job.folder).is_absolute():
+        raise InvalidCall(f"the folder {job.folder!r} to run in must be absolute")
+
+
 def check_script(job: JobFile) -> None:
-    """Raise InvalidCall for a script or folder that is not there."""
+    """Raise InvalidCall for a script or folder that this user does not find."""
+    check_folder(job)
     folder = Path(job.folder)
     if not folder.is_dir():
         raise InvalidCall(f"there is no folder {job.folder!r} to run in")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -16,7 +17,7 @@ from hal.core.errors import InvalidCall
 from stack.cluster.files import ClusterFile, JobFile
 from stack.scheduler.events import Event, Share
 
-VERSION = 1
+VERSION = 2
 ENDED = 10_000
 """How many jobs that ended are remembered."""
 _EVENTS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
@@ -25,7 +26,8 @@ create table if not exists facts (name text primary key, value text not null);
 create table if not exists events (
     seq integer primary key, kind text not null, value text not null);
 create table if not exists jobs (
-    job integer primary key, file text not null, at real not null, ended real, outcome text);
+    job integer primary key, file text not null, user text not null, at real not null,
+    ended real, outcome text);
 create table if not exists runs (
     job integer not null, number integer not null, shares text not null, resize integer,
     primary key (job, number));
@@ -45,10 +47,11 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job as it was handed in, and what became of it ("" while it is here)."""
+    """A job as `user` has handed it in, and what became of it ("" while it is here)."""
 
     job: int
     file: JobFile
+    user: str
     at: float
     ended: float | None
     outcome: str
@@ -62,7 +65,10 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = (folder / "lock").open("w")
+        lock, path = folder / "lock", folder / "journal.db"
+        for file in (lock, path):  # others may enter the folder of a cluster that they may use
+            os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        self._lock = lock.open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -71,7 +77,6 @@ class Journal:
                 f"another daemon has the cluster in {folder}; stop it (`hal cluster stop`), or "
                 "name another folder with --state"
             ) from None
-        path = folder / "journal.db"
         try:
             self._base = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._base.execute("pragma journal_mode = wal")
@@ -143,10 +148,10 @@ class Journal:
         found = self.fact("config")
         return None if found is None else msgspec.convert(found, ClusterFile)
 
-    def add_job(self, job: int, file: JobFile, at: float) -> None:
+    def add_job(self, job: int, file: JobFile, user: str, at: float) -> None:
         """A job that was handed in."""
         text = msgspec.json.encode(file).decode()
-        self._write("insert into jobs values (?, ?, ?, null, null)", job, text, at)
+        self._write("insert into jobs values (?, ?, ?, ?, null, null)", job, text, user, at)
 
     def set_file(self, job: int, file: JobFile) -> None:
         """What a job is from now on."""
@@ -166,10 +171,14 @@ class Journal:
         """A job, None where there is none of this number."""
         return next(self._records("where job = ?", job), None)
 
-    def jobs(self, ended: int) -> list[JobRecord]:
-        """All jobs that are here, and the last ones that ended, by number."""
-        here = self._records("where ended is null")
-        gone = self._records("where ended is not null order by ended desc limit ?", ended)
+    def jobs(self, ended: int, user: str = "") -> list[JobRecord]:
+        """All jobs that are here, and the last ones that ended, by number; of one user, or of all
+        without a name."""
+        whose = "? in ('', user)"
+        here = self._records(f"where ended is null and {whose}", user)
+        gone = self._records(
+            f"where ended is not null and {whose} order by ended desc limit ?", user, ended
+        )
         return sorted([*here, *gone], key=lambda record: record.job)
 
     def add_run(self, run: Attempt) -> None:
@@ -188,9 +197,12 @@ class Journal:
         ]
 
     def _records(self, where: str, *values: object) -> Iterator[JobRecord]:
-        rows = self._base.execute(f"select job, file, at, ended, outcome from jobs {where}", values)
-        for job, file, at, ended, outcome in rows:
-            yield JobRecord(job, msgspec.json.decode(file, type=JobFile), at, ended, outcome or "")
+        rows = self._base.execute(
+            f"select job, file, user, at, ended, outcome from jobs {where}", values
+        )
+        for job, file, user, at, ended, outcome in rows:
+            found = msgspec.json.decode(file, type=JobFile)
+            yield JobRecord(job, found, user, at, ended, outcome or "")
 
     def _write(self, statement: str, *values: object) -> None:
         if not self._base.in_transaction:

@@ -1,19 +1,21 @@
 """How people reach a daemon: HTTP with JSON on a socket of the folder, and a page on this machine.
 
-The socket is in a folder that its user alone may enter, so who reaches it is that user. The page is
-served on the loopback interface to who knows the token in the folder's file `token`."""
+At the socket the kernel says who asks. Who runs the daemon is its operator, who may do all; the
+cluster's other users see and change their own jobs. The page is served on the loopback interface,
+to each user by a token of his own, which he gets at the socket."""
 
 from __future__ import annotations
 
 import hmac
 import http.server
+import io
 import json
 import os
 import secrets
 import socketserver
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from importlib.resources import files
 from pathlib import Path
@@ -21,9 +23,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from hal.core.errors import HalError, InvalidCall
+from hal.net.handshake import uid_of
 from stack.cluster.client import SOCKET
 from stack.cluster.cluster import LiveCluster
 from stack.cluster.files import JobFile, told
+from stack.cluster.users import NotAllowed, User, open_own, own
 from stack.scheduler.spec import SpecError
 
 _LONGEST = 107
@@ -34,18 +38,39 @@ Ask = Callable[[Callable[[LiveCluster], Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """What those who come may do: `ask` runs a call on the cluster's thread, `end` ends the daemon;
-    who does not know the token may do nothing."""
+    """What those who come may do: `ask` runs a call on the cluster's thread, `end` ends the daemon.
+    `users` are those who may come, by name; `tokens` are theirs for the `page`."""
 
     ask: Ask
     end: Callable[[], None]
-    token: str = ""
+    users: Mapping[str, User]
+    tokens: dict[str, str] = field(default_factory=dict)
+    page: str = ""
+
+    def by_uid(self, uid: int) -> str:
+        """The name of who has come, "" for a stranger. Root is where he can be anybody."""
+        mine = own()
+        names = (user.name for user in self.users.values() if user.uid == uid)
+        return mine.name if uid in (0, mine.uid) else next(names, "")
+
+    def by_token(self, shown: str) -> str:
+        """The name of whose token it is, "" if it is nobody's."""
+        known = list(self.tokens.items())
+        found = [n for n, t in known if hmac.compare_digest(shown.encode(), t.encode())]
+        return found[0] if found else ""
+
+    def page_of(self, name: str) -> str:
+        """Where a user finds the page. Raises InvalidCall where there is none."""
+        if not self.page:
+            raise InvalidCall("the daemon serves no page; start it with --page PORT")
+        return f"{self.page}/?token={self.tokens.setdefault(name, secrets.token_urlsafe(24))}"
 
 
 class Server:
     """Answers on threads of its own until `close`."""
 
-    def __init__(self, folder: Path, ask: Ask, end: Callable[[], None], port: int | None) -> None:
+    def __init__(self, folder: Path, door: Door, port: int | None) -> None:
+        """Listen; `port` is the page's, None for none. Raises InvalidCall."""
         self._path = folder / SOCKET
         if len(os.fsencode(self._path)) > _LONGEST:
             raise InvalidCall(
@@ -54,19 +79,15 @@ class Server:
             )
         self._path.unlink(missing_ok=True)
         local = _Local(str(self._path), _Handler)
-        local.door = Door(ask, end)
-        self._servers: list[socketserver.BaseServer] = [local]
-        self.page = ""
+        self._servers: list[_Local | _Tcp] = [local]
         if port is not None:
-            token = secrets.token_urlsafe(24)
-            place = folder / "token"
-            place.unlink(missing_ok=True)
-            with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-                out.write(token)
             page = _Tcp(("127.0.0.1", port), _Handler)
-            page.door = Door(ask, end, token)
             self._servers.append(page)
-            self.page = f"http://127.0.0.1:{page.server_address[1]}/?token={token}"
+            door = replace(door, page=f"http://127.0.0.1:{page.server_address[1]}")
+        self.page = door.page and door.page_of(own().name)
+        self._path.chmod(0o666 if len(door.users) > 1 else 0o600)
+        for server in self._servers:
+            server.door = door
         for server in self._servers:
             threading.Thread(target=server.serve_forever, name="hal-cluster", daemon=True).start()
 
@@ -89,39 +110,53 @@ class _Local(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
 
 
-def _answer(door: Door, method: str, path: list[str], body: Any) -> Any:
-    """What a request gives. Raises LookupError where there is nothing of this name."""
+def _answer(door: Door, who: str, method: str, path: list[str], body: Any) -> Any:
+    """What a user's request gives. Raises LookupError where there is nothing of this name, and
+    NotAllowed for what is not for this user."""
     match method, path:
         case "POST", ["jobs"]:
             file = told(body, JobFile, "the job")
-            return {"job": door.ask(lambda cluster: cluster.submit(file))}
+            return {"job": door.ask(lambda cluster: cluster.submit(file, who))}
         case "GET", ["jobs"]:
-            return door.ask(LiveCluster.jobs)
+            return door.ask(lambda cluster: cluster.jobs(who))
         case "GET", ["jobs", number, "why"]:
-            return {"why": door.ask(lambda cluster: cluster.why(_number(number)))}
+            return {
+                "why": door.ask(lambda cluster: cluster.why(cluster.owned(_number(number), who)))
+            }
         case "GET", ["jobs", number, "log"]:
-            place = door.ask(lambda cluster: cluster.log(_number(number)))
+            place = door.ask(lambda cluster: cluster.log(cluster.owned(_number(number), who)))
             return {"path": place and str(place), "text": _tail(place)}
         case "POST", ["jobs", number, "cancel" | "hold" | "release" as verb]:
-            door.ask(lambda cluster: getattr(cluster, verb)(_number(number)))
+            door.ask(lambda cluster: getattr(cluster, verb)(cluster.owned(_number(number), who)))
             return {}
         case "POST", ["jobs", number, "resize"]:
             ranks = body.get("ranks")
             if type(ranks) is not int:
                 raise ValueError("the body needs `ranks`, a number")
-            door.ask(lambda cluster: cluster.resize(_number(number), ranks))
+            door.ask(lambda cluster: cluster.resize(cluster.owned(_number(number), who), ranks))
             return {}
         case "GET", ["hosts"]:
             return door.ask(LiveCluster.hosts)
         case "POST", ["hosts", name, "drain" | "join" | "lose" as verb]:
+            _operator(who)
             door.ask(lambda cluster: getattr(cluster, verb)(name))
             return {}
         case "GET", ["all"]:
-            return door.ask(lambda c: {"jobs": c.jobs(), "hosts": c.hosts(), "queues": c.queues()})
+            return door.ask(
+                lambda c: {"jobs": c.jobs(who), "hosts": c.hosts(), "queues": c.queues()}
+            )
+        case "GET", ["page"]:
+            return {"page": door.page_of(who)}
         case "POST", ["end"]:
+            _operator(who)
             door.end()
             return {}
     raise LookupError(f"{method} /{'/'.join(path)}")
+
+
+def _operator(who: str) -> None:
+    if who != own().name:
+        raise NotAllowed(f"that is for {own().name} alone, who runs the daemon; you are {who}")
 
 
 def _number(text: str) -> int:
@@ -131,11 +166,12 @@ def _number(text: str) -> int:
 
 
 def _tail(place: Path | None) -> str:
-    if place is None or not place.exists():
+    try:
+        with open_own(place) if place else io.BytesIO() as log:
+            log.seek(max(log.seek(0, os.SEEK_END) - _TAIL, 0))
+            return log.read(_TAIL).decode(errors="replace")
+    except FileNotFoundError:
         return ""
-    with place.open("rb") as log:
-        log.seek(max(place.stat().st_size - _TAIL, 0))
-        return log.read().decode(errors="replace")
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -149,8 +185,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         place = urlsplit(self.path)
-        if self._door.token and place.path == "/":
-            if self._is_known(parse_qs(place.query).get("token", [""])[0]):
+        if isinstance(self.server, _Tcp) and place.path == "/":
+            if self._who(parse_qs(place.query).get("token", [""])[0]):
                 self._send(HTTPStatus.OK, _page(), "text/html; charset=utf-8")
         else:
             self._do("GET", place.path)
@@ -165,11 +201,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return "local"
 
     def _do(self, method: str, path: str) -> None:
-        if not self._is_known(self.headers.get("X-Token", "")):
+        who = self._who(self.headers.get("X-Token", ""))
+        if not who:
             return
         status, found = HTTPStatus.OK, None
         try:
-            found = _answer(self._door, method, path.strip("/").split("/"), self._body())
+            places = path.strip("/").split("/")
+            found = _answer(self._door, who, method, places, self._body())
+        except NotAllowed as error:
+            status, found = HTTPStatus.FORBIDDEN, {"error": str(error)}
         except (HalError, SpecError) as error:
             status, found = HTTPStatus.CONFLICT, {"error": str(error)}
         except LookupError as error:
@@ -190,12 +230,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return body
         raise ValueError("the body is no object")
 
-    def _is_known(self, shown: str) -> bool:
-        if hmac.compare_digest(shown.encode(), self._door.token.encode()):
-            return True
-        text = b'{"error": "this needs the token that the page was opened with"}'
-        self._send(HTTPStatus.FORBIDDEN, text, "application/json")
-        return False
+    def _who(self, shown: str) -> str:
+        """The name of who asks; "" for a stranger, who has been told so."""
+        if isinstance(self.server, _Tcp):
+            name, why = self._door.by_token(shown), "this needs the token of `hal cluster page`"
+        else:
+            uid = uid_of(self.connection)
+            name, why = self._door.by_uid(uid), f"user {uid} is not among this cluster's users"
+        if not name:
+            self._send(
+                HTTPStatus.FORBIDDEN, json.dumps({"error": why}).encode(), "application/json"
+            )
+        return name
 
     def _send(self, status: HTTPStatus, body: bytes, kind: str) -> None:
         self.send_response(status)

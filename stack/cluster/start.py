@@ -13,6 +13,8 @@ from stack.launch.command import run
 def main() -> int:
     """Run the ranks of the plan in the file that is named; gives the exit status."""
     plan = json.loads(Path(sys.argv[1]).read_text())
+    if plan["hosts"]:
+        Path(plan["hosts"]).write_text(plan["lines"])
     try:
         return run(
             plan["target"],

@@ -157,7 +157,7 @@ class Books:
     def key(self, gang: Gang) -> tuple[float, ...]:
         if self.moving:
             gang.keys = tuple(key(gang, self.use) for key in self.keys)
-        due = self.now - gang.submitted >= self.rules.patience_s
+        due = self.now >= gang.submitted + self.rules.patience_s  # when the alarm rings, to the bit
         return (0.0 if due else 1.0, *gang.keys, gang.seq)
 
     def has(self, gang: Gang) -> dict[str, int]:

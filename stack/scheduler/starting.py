@@ -188,7 +188,7 @@ def _turn(books: Books, gang: Gang, key: tuple[float, ...]) -> tuple[Blocker, ..
     if first is gang:
         return ()
     climbs = queue.spec.discipline is Discipline.LADDER
-    if climbs and books.now - first.submitted >= queue.spec.rung_s:
+    if climbs and books.now >= first.submitted + queue.spec.rung_s:
         return ()
     return (queue.turn,)
 

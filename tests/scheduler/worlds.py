@@ -20,7 +20,6 @@ from stack.scheduler.simulate import Costs, Simulation, Task
 from stack.scheduler.spec import Backfill, Chip, Discipline, HostSpec, JobSpec, QueueSpec, Rules
 
 LEVELS = ("row", "rack")
-KEYS = ("priority", "share", "borrowing", "user", "smallest")
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,10 @@ def world(seed: int, jobs: int = 40) -> World:
         if not isinstance(fault, (Cancelled, Held, Released, Wanted))
         or fault.at > submitted[fault.job]
     ]
+    draw = random.Random(f"order {seed}")
+    if draw.random() < 0.3:
+        first = draw.choice(("wide", "shortest"))
+        rules = replace(rules, order=(first, *rules.order), head_start_s=draw.uniform(0, 300))
     return World(tasks, hosts, queues, rules, costs, kept)
 
 
