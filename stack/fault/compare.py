@@ -13,15 +13,29 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """A process, as SEAT.START, that holds something: a rank, or one that was and has ended, whose
+    memory is still there."""
+
+    member: str
+    rank: int | None
+
+    def __str__(self) -> str:
+        return f"process {self.member}" if self.rank is None else f"rank {self.rank}"
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
-    """What ranks hold after a step: `held` is int64[ranks, tensors], a checksum of each. `majority`
-    are the ranks that hold what more than half of them hold, None without such. `wrong` are ranks
-    that hold something else, each with the reason in words, which rank `teller` tells."""
+    """What `holders` hold after a step: `held` is int64[holders, tensors], a checksum of each.
+    `majority` are the rows of those that hold what more than half of them hold, None without such.
+    `wrong` are holders that hold something else, each with the reason in words, which rank `teller`
+    tells."""
 
     step: int
+    holders: tuple[Holder, ...]
     held: Array
     majority: tuple[int, ...] | None
-    wrong: tuple[tuple[int, str], ...]
+    wrong: tuple[tuple[Holder, str], ...]
     teller: int
     why: str
 
@@ -31,7 +45,11 @@ class Comparison:
 
 
 def compared(
-    step: int, names: Sequence[str], held: Array, before: Comparison | None = None
+    step: int,
+    names: Sequence[str],
+    holders: Sequence[Holder],
+    held: Array,
+    before: Comparison | None = None,
 ) -> Comparison:
     """Compare. `before` is a comparison of this step that had no majority, if it was computed again
     since: whoever held something else than all hold now was wrong."""
@@ -39,27 +57,28 @@ def compared(
     (most, count), *_ = Counter(rows).most_common(1)
     size = len(rows)
     majority = tuple(r for r, row in enumerate(rows) if row == most) if 2 * count > size else None
-    wrong: list[tuple[int, str]] = []
+    wrong: list[tuple[Holder, str]] = []
     if majority is not None:
-        others = ", ".join(map(str, majority))
-        for r, row in enumerate(rows):
+        others = ", ".join(str(holders[r]) for r in majority)
+        for holder, row in zip(holders, rows, strict=True):
             if row != most:
-                text = f"its {_named(names, row, most)} differs from that of ranks {others}"
-                wrong.append((r, text))
+                wrong.append((holder, f"its {_named(names, row, most)} differs from {others}"))
     if before is not None and before.majority is None and count == size:
-        found = [(r, row) for r, row in enumerate(before.held.tolist()) if tuple(row) != most]
+        again = zip(before.holders, before.held.tolist(), strict=True)
+        found = [(holder, row) for holder, row in again if tuple(row) != most]
         beside = "" if len(found) == 1 else "; one of the ranks that did has passed it on"
-        for r, row in found if before.step == step else ():
+        for holder, row in found if before.step == step else ():
             what = _named(names, row, most)
-            wrong.append((r, f"it held another {what} than was computed again{beside}"))
-    accused = {r for r, _ in wrong}
-    teller = next((r for r in range(size) if r not in accused), 0)
+            wrong.append((holder, f"it held another {what} than was computed again{beside}"))
+    accused = {holder.rank for holder, _ in wrong}
+    ranks = [holder.rank for holder in holders if holder.rank is not None]
+    teller = next((r for r in ranks if r not in accused), 0)
     differ = next((r for r, row in enumerate(rows) if row != rows[0]), 0)
-    what = f"{_named(names, rows[0], rows[differ])} of ranks 0 and {differ} differs"
+    what = f"{_named(names, rows[0], rows[differ])} of {holders[0]} and {holders[differ]} differs"
     if count == size:
         what = "a loss is not finite"
     why = f"after step {step} {what}" + ("" if majority else ", and nobody knows who is right")
-    return Comparison(step, held, majority, tuple(wrong), teller, why)
+    return Comparison(step, tuple(holders), held, majority, tuple(wrong), teller, why)
 
 
 def first_of(steps: Array) -> tuple[int, ...]:

@@ -291,6 +291,8 @@ def _look_at_steps(events: Sequence[Event], report: Report, where: str) -> None:
                     whole = max(whole, event["step"])
             case "back":
                 whole, done = -1, {}
+            case "entered" if event["back"]:
+                whole, done = -1, {}
             case "entered" if event["step"] < whole:
                 report.lost.append(f"step {whole} was done, {event['step']} counts: {where}")
                 return

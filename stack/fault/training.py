@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from math import isfinite
@@ -20,8 +20,8 @@ from hal.core.errors import HalError, InvalidCall
 from stack.comm.engine.failures import CallMismatch, LateRank, PeerLost, SilentRank
 from stack.comm.group import Group
 from stack.comm.world import LINE, PREFIX, World
-from stack.fault.compare import Comparison, compared, first_of
-from stack.fault.generations import Generations, Memory
+from stack.fault.compare import Comparison, Holder, compared, first_of
+from stack.fault.generations import Generation, Generations, Memory, last_of
 from stack.fault.parts import AXIS, Loss, Parts, Warmed
 from stack.fault.state import Array, State
 from stack.framework import Tensor
@@ -34,6 +34,9 @@ GO_ON_S = 60.0
 """How long a rank whose group has failed waits for the launcher to say who goes on."""
 COMPARE_EVERY = 16
 """After every so many steps ranks compare what they hold."""
+MOST_BACKS = 3
+"""So often ranks go back to the step at which they agreed last; who differs then is not a bit that
+has flipped."""
 STUCK_STEPS, STUCK_S = 10, 5.0
 """A rank that does not come to a call for so many times the median of the last steps, and for so
 many seconds at least, is stuck."""
@@ -41,6 +44,9 @@ _STEPS = 16
 """Of which the median is taken, and which have to be done before."""
 _LOOK_S = 0.05
 
+_RAN, _ADOPTED, _ENDED = range(3)
+"""Of a state that is compared: a rank did it; a newcomer has it from a process that has ended; such
+a process did it."""
 _OF_NO_USE = {LateRank: "stuck", SilentRank: "silent"}
 
 Update = Callable[[], object]
@@ -81,13 +87,16 @@ class Training:
         self._kept = Generations()
         self._told: tuple[int, ...] = ()
         self._epochs: deque[dict[str, Any]] = deque()
+        self._struck: deque[dict[str, Any]] = deque()
         self._line: AgentLine | None = None
         self._is_fresh = self._is_live = True
         self._is_warm = False
         self._members: list[str] = []
+        self._has_adopted = False
         self._lasted_s: deque[float] = deque(maxlen=_STEPS)
         self._disputed: Comparison | None = None
-        self._first_bad = -1
+        self._backs = 0
+        self._first_bad, self._backs = -1, 0
         self._diverges = False
         self._diverged: tuple[int, tuple[int, ...]] | None = None
         self.step, self.epoch, self.recoveries = 0, 0, 0
@@ -150,6 +159,8 @@ class Training:
                     if self._line is not None and self._parts.group is not None:
                         self._parts.group.barrier()
                     break
+                while self._struck:
+                    self._suffer(self._struck.popleft())
                 began_s = time.monotonic()
                 self._parts.begin()
                 is_last = step()
@@ -159,7 +170,9 @@ class Training:
                 if self._line is not None:
                     self._keep()
                     self._expect(time.monotonic() - began_s)
-                    if self.step % COMPARE_EVERY == 0 or self.step == until or is_last is True:
+                    due = self._disputed is not None and self._disputed.step == self.step
+                    due = due or self.step % COMPARE_EVERY == 0 or self.step == until
+                    if due or is_last is True:
                         is_last = self._compare() and is_last
             except HalError as error:
                 self._accuse(error)
@@ -225,9 +238,7 @@ class Training:
             if group is None:
                 continue
             try:
-                if not self.epoch:
-                    self._adopt()
-                self._join(group, group.rank, group.size)
+                went_back = self._join(group, group.rank, group.size, words)
             except HalError as later:
                 self._is_live = False
                 self._parts.leave()
@@ -236,11 +247,10 @@ class Training:
                 error = later
                 continue
             self.epoch = words["number"]
-            self._members = [name for name, _ in words["members"]]
             self.recoveries += 1
             said = {"epoch": self.epoch, "rank": self.rank, "step": self.step}
             took_s = round(time.monotonic() - began_s, 4)
-            self._tell(say="entered", member=own, **said, s=took_s)
+            self._tell(say="entered", member=own, **said, s=took_s, back=went_back)
             return
 
     def _next_epoch(self, step: Callable[[], object], error: HalError | None) -> dict[str, Any]:
@@ -255,9 +265,8 @@ class Training:
             self._hear(_LOOK_S)
         return words
 
-    def _adopt(self) -> None:
-        """Begin with the newest state that the agent of this host holds, if it is newer: whoever
-        had it may be gone by now."""
+    def _left(self) -> dict[str, list[Memory]]:
+        """What processes that have ended have left with the agent of this host."""
         assert self._line is not None
         self._line.say({"say": "held"}, (), GO_ON_S)
         while True:
@@ -265,12 +274,11 @@ class Training:
             if words["say"] == "held":
                 break
             self._hear_words(words)
-        before = self._kept.step
-        self._kept.adopt([Memory(descriptor) for descriptor in descriptors])
-        for descriptor in descriptors:
+        left: dict[str, list[Memory]] = {}
+        for member, descriptor in zip(words["members"], descriptors, strict=True):
+            left.setdefault(member, []).append(Memory(descriptor))
             os.close(descriptor)
-        if self._kept.step > before:
-            self._is_fresh = self._is_live = False
+        return left
 
     def _newest_epoch(self) -> dict[str, Any] | None:
         """The newest epoch that this process was told of and is not in yet, if it is a member."""
@@ -289,8 +297,8 @@ class Training:
     def _hear_words(self, words: dict[str, Any]) -> None:
         if words["say"] == "epoch":
             self._epochs.append(words)
-        elif words["say"] == "fault" and self._parts.group is not None:
-            self._suffer(words)
+        elif words["say"] == "fault":
+            self._struck.append(words)
 
     def _met(self, words: dict[str, Any]) -> Group | None:
         """The group of an epoch; None where a newer one came before all had met."""
@@ -315,19 +323,31 @@ class Training:
                 return None
         return meeting.group()
 
-    def _join(self, group: Group | None, rank: int, size: int) -> None:
-        """Share the parts with a group, once all its ranks have the same state."""
+    def _join(
+        self, group: Group | None, rank: int, size: int, epoch: dict[str, Any] | None = None
+    ) -> bool:
+        """Share the parts with a group, once all its ranks have the same state; whether they went
+        back to that of an earlier step, because some held another one."""
+        went_back = False
+        self._disputed = self._diverged = None
+        self._diverges, self._backs = False, 0
         if group is not None:
             try:
-                self._agree(group)
+                if epoch is None:
+                    self._agree(group, {}, False, 0)
+                else:
+                    self._members = [name for name, _ in epoch["members"]]
+                    host = epoch["members"][rank][1]
+                    is_first = host not in [where for _, where in epoch["members"][:rank]]
+                    went_back = self._agree(group, self._left(), is_first, epoch["number"])
             except BaseException:
                 group.close()
                 raise
         self._parts.join(group, rank, size)
         self._lasted_s.clear()
-        self._disputed = self._diverged = None
-        self._first_bad = -1
-        self._kept.agree()
+        if self._first_bad > self.step:
+            self._first_bad = -1
+        return went_back
 
     # what is wrong
 
@@ -350,9 +370,9 @@ class Training:
         own = self._state.digests(found.tensors)
         said = group.all_gather(np.append(own, self._first_bad)).reshape(group.size, own.size + 1)
         held, bad = said[:, :-1], said[:, -1]
-        now = compared(self.step, self._state.names, held, self._disputed)
-        for rank, why in now.wrong if group.rank == now.teller else ():
-            self._tell(say="wrong", member=self._members[rank], why=why)
+        holders = [Holder(name, rank) for rank, name in enumerate(self._members)]
+        now = compared(self.step, self._state.names, holders, held, self._disputed)
+        self._name_wrong(group, now)
         is_finite = bool((bad < 0).all())
         if self._diverged is not None and self._diverged[0] == self.step:
             for rank in self._diverged[1] if is_finite and group.rank == now.teller else ():
@@ -362,36 +382,56 @@ class Training:
         is_finite = is_finite or self._diverges
         if now.is_equal and is_finite:
             self._disputed = self._diverged = None
-            self._first_bad = -1
+            self._first_bad, self._backs = -1, 0
             self._kept.agree()
             return True
         if not is_finite:
             self._diverged = self.step, first_of(bad)
-        agreed = self._kept.agreed()
-        before = np.full(own.size + 1, -1, np.int64)
-        if agreed is not None:
-            before[:] = agreed.step, *self._state.digests(agreed.tensors)
-        all_before = group.all_gather(before).reshape(group.size, before.size)
-        again = self._disputed is not None and self._disputed.step == self.step
-        if agreed is not None and (all_before == all_before[0]).all() and not again:
-            self._disputed = None if now.is_equal else now
-            self._first_bad = -1
-            self._kept.go_back()
-            self._tell(say="forget")
-            self._take()
-            if group.rank == now.teller:
-                self._tell(say="back", step=self.step, why=now.why)
+        if self._backs < MOST_BACKS and self._go_back(group, now, self.epoch):
             return False
         if now.is_equal:
             return True
-        if now.majority is None:
-            raise DifferentState(now.why)
-        lack = [r for r in range(group.size) if r not in now.majority]
-        self._spread(group, now.majority[0], self.step, group.rank in lack)
-        if group.rank in lack:
-            self._take()
+        self._follow(group, now)
+        self._disputed, self._backs = None, 0
         self._kept.agree()
         return True
+
+    def _name_wrong(self, group: Group, now: Comparison) -> None:
+        for holder, why in now.wrong if group.rank == now.teller else ():
+            self._tell(say="wrong", member=holder.member, why=why)
+
+    def _go_back(self, group: Group, now: Comparison, epoch: int) -> bool:
+        """Let all ranks go back to the newest step after which all held the same, because of what
+        they hold `now`; False where nobody has that state, or ranks have it in different bits."""
+        agreed = self._kept.agreed()
+        own = np.full(len(self._state.names) + 1, -1, np.int64)
+        if agreed is not None:
+            own[:] = agreed.step, *self._state.digests(agreed.tensors)
+        rows = group.all_gather(own).reshape(group.size, own.size)
+        step = int(rows[:, 0].max())
+        holders = np.flatnonzero(rows[:, 0] == step).tolist()
+        if step < 0 or (rows[holders] != rows[holders[0]]).any():
+            return False
+        self._spread(group, holders, step)
+        self._kept.enter(epoch, step)
+        self._kept.agree()
+        self._take()
+        self._disputed = None if now.is_equal else now
+        self._first_bad, self._backs = -1, self._backs + 1
+        self._tell(say="forget")
+        if group.rank == now.teller:
+            self._tell(say="back", step=self.step, why=now.why)
+        return True
+
+    def _follow(self, group: Group, now: Comparison) -> None:
+        """Let all ranks hold what the majority holds. Raises DifferentState without one."""
+        right = [] if now.majority is None else [now.holders[row].rank for row in now.majority]
+        ranks = [rank for rank in right if rank is not None]
+        if not ranks:
+            raise DifferentState(now.why)
+        self._spread(group, ranks, now.step)
+        if group.rank not in ranks:
+            self._take()
 
     def _suffer(self, words: dict[str, Any]) -> None:
         """A fault that was asked for happens to this rank."""
@@ -414,43 +454,111 @@ class Training:
         self._show()
 
     def _show(self) -> None:
-        """Give the agent of this host what it has not been given, and say how far this rank is."""
+        """Say how far this rank is."""
+        self._give()
         if self._line is not None:
-            if self._told != self._kept.descriptors:
-                self._told = self._kept.descriptors
-                self._line.say({"say": "generations"}, self._told, GO_ON_S)
             own_s, parts = self._parts.own_s, len(self._parts.own)
             self._tell(say="step", step=self.step, own_s=own_s, parts=parts)
+
+    def _give(self) -> None:
+        """Give the agent of this host what it has not been given."""
+        if self._line is not None and self._told != self._kept.descriptors:
+            self._told = self._kept.descriptors
+            self._line.say({"say": "generations"}, self._told, GO_ON_S)
 
     def _tell(self, **words: Any) -> None:
         if self._line is not None:
             self._line.say(words, (), GO_ON_S)
 
-    def _agree(self, group: Group) -> None:
-        """Let all ranks have the newest state that one of them has. What has run in no epoch counts
-        least: of several such the one of the lowest rank is that of all."""
+    def _agree(
+        self, group: Group, left: Mapping[str, list[Memory]], is_first: bool, epoch: int
+    ) -> bool:
+        """Let all ranks of an epoch begin with the same state: that after the newest step which all
+        have that were ranks last, also those that have ended, as far as what they `left` is on
+        these hosts. The first rank of a host tells of it. Whoever was wrong may be gone, but not
+        what it held; and what is newer may come from its gradients. Where they differ all go back
+        to the step at which all agreed; gives whether it is so.
+
+        Before the first epoch the newest step counts, and what has run nowhere least: of several
+        such the one of the lowest rank is that of all.
+        """
         self._state.look()
-        own = np.array([self._kept.step, not self._is_fresh, self._state.layout], np.int64)
-        steps, ran, layouts = group.all_gather(own).reshape(group.size, 3).T
+        if self._kept.adopt(list(left.values())):
+            self._is_fresh, self._is_live, self._has_adopted = False, False, True
+        told = left if is_first else {}
+        agreed = self._kept.agreed()
+        head = [*self._kept.order, not self._is_fresh, self._state.layout, *last_of(told.values())]
+        head += [len(told), -1 if agreed is None else agreed.step]
+        heads = group.all_gather(np.array(head, np.int64)).reshape(group.size, len(head))
+        epochs, steps, ran, layouts, left_epochs, left_steps, counts, all_agreed = heads.T
         if len(set(layouts.tolist())) > 1:
             other = next(r for r, n in enumerate(layouts) if n != layouts[0])
             raise InvalidCall(
                 f"ranks 0 and {other} declare other state: tensors of other names, types or shapes;"
                 " run the same script with the same arguments on all ranks"
             )
-        best = max(zip(steps.tolist(), ran.tolist(), strict=True))
-        holders = [r for r in range(group.size) if (steps[r], ran[r]) == best]
-        root, newest = holders[0], best[0]
-        lack = [r for r in range(group.size) if r != root and (r not in holders or not best[1])]
-        if lack:
-            self._spread(group, root, newest, group.rank in lack)
-        if self._kept.step != newest or not self._is_live:
+        last = max(int(epochs.max()), int(left_epochs.max()))
+        if last <= 0:
+            best = max(zip(steps.tolist(), ran.tolist(), strict=True))
+            newest = int(best[0])
+            holders = [r for r in range(group.size) if (steps[r], ran[r]) == best]
+            holders = holders if best[1] else holders[:1]
+        else:
+            newest = int(min([*steps[epochs == last], *left_steps[left_epochs == last]]))
+            holders, now = self._compare_left(group, told, (last, newest), int(counts.max()))
+            if not now.is_equal:
+                self._name_wrong(group, now)
+                self._kept.adopt_agreed(memory for own in left.values() for memory in own)
+                if self._go_back(group, now, epoch):
+                    self._is_fresh = self._has_adopted = False
+                    return True
+                self._follow(group, now)
+                holders = list(range(group.size))
+        takes = self._kept.step != newest or not self._is_live or group.rank not in holders
+        self._spread(group, holders, newest)
+        self._kept.enter(epoch, newest)
+        if takes:
             self._take()
-        self._is_fresh = False
+        if all_agreed.max() < 0:
+            self._kept.agree()
+        self._is_fresh = self._has_adopted = False
+        return False
 
-    def _spread(self, group: Group, root: int, step: int, takes: bool) -> None:
-        """Give the state of rank `root` to the ranks that take it."""
-        found = self._kept.newest() if group.rank == root else None
+    def _compare_left(
+        self, group: Group, left: Mapping[str, list[Memory]], at: tuple[int, int], most: int
+    ) -> tuple[list[int], Comparison]:
+        """The ranks that have the state of this epoch and step; and a comparison of what those hold
+        that were ranks then, also of what others have `left`, `most` of them on a host."""
+        found: list[tuple[str, int, Generation | None]] = []
+        if self._kept.order[0] == at[0]:
+            found.append((self._members[group.rank], self._has_adopted, self._kept.at(at[1])))
+        for member, memories in left.items():
+            memory = next((memory for memory in memories if memory.order == at), None)
+            found.append((member, _ENDED, None if memory is None else memory.whole()))
+        rows = np.full((most + 1, 3 + len(self._state.names)), -1, np.int64)
+        for row, (name, kind, kept) in zip(rows, found, strict=False):
+            if kept is not None and kept.layout == self._state.layout:
+                own = Member.of(name)
+                row[:] = kind, own.seat, own.start, *self._state.digests(kept.tensors)
+        all_rows = group.all_gather(rows).reshape(group.size, most + 1, -1)
+        kinds = all_rows[:, :, 0]
+        ranks = [r for r in range(group.size) if ((kinds[r] >= 0) & (kinds[r] != _ENDED)).any()]
+        if not ranks:
+            raise DifferentState(f"no rank has the state after step {at[1]}, up to which all came")
+        first = kinds == _RAN if (kinds == _RAN).any() else kinds == _ADOPTED
+        held = []
+        for r, i in np.argwhere(first | (kinds == _ENDED)).tolist():
+            kind, seat, start = all_rows[r, i, :3].tolist()
+            held.append(Holder(str(Member(seat, start)), None if kind == _ENDED else r))
+        sums = all_rows[first | (kinds == _ENDED)][:, 3:]
+        return ranks, compared(at[1], self._state.names, held, sums)
+
+    def _spread(self, group: Group, holders: Sequence[int], step: int) -> None:
+        """Give the state after so many steps, which these ranks have, to the others."""
+        if len(holders) == group.size:
+            return
+        root, takes = holders[0], group.rank not in holders
+        found = self._kept.at(step) if group.rank == root else None
         head = np.array([0 if found is None else len(found.plain)], np.int64)
         group.broadcast(head, root)
         plain = np.zeros(int(head[0]), np.uint8)
@@ -464,7 +572,7 @@ class Training:
         if takes:
             self._kept.end(step)
             self._is_live = False
-            self._show()
+            self._give()
 
     def _take(self) -> None:
         """Make the newest kept state that of this process. Raises InvalidCall for that of another

@@ -208,7 +208,12 @@ class Agent:
                 self._held[self._members[rank]] = descriptors
                 return
             case {"say": "held"}:
-                self._ranks.tell([rank], {"say": "held"}, self._memories()[:MOST_DESCRIPTORS])
+                running = {self._members[other] for other in self._ranks.numbers}
+                left = [
+                    (m, own) for m, every in self._held.items() for own in every if m not in running
+                ]
+                members, memories = zip(*left[:MOST_DESCRIPTORS], strict=True) if left else ((), ())
+                self._ranks.tell([rank], {"say": "held", "members": members}, memories)
                 return
             case {"say": "forget"}:  # what processes that have ended held was wrong
                 self._forget_the_dead()

@@ -18,8 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAGIC = b"HALSTATE"
-HEADER = struct.Struct("<8sQqQQQ")
-"""What it is, whether it is whole, step, layout, bytes of plain values, bytes of tensors."""
+HEADER = struct.Struct("<8sQqQQQqQ")
+"""What it is, whether it is whole, step, layout, bytes of plain values, bytes of tensors; the epoch
+in which it was made, 0 before the first; and whether all ranks held the same when they compared."""
+EPOCH_AT = struct.calcsize("<8sQqQQQ")
+"""Where the epoch is."""
 PAGE = 4096
 """The plain values begin after one; the tensors at the next multiple of it."""
 _NAME, _BEFORE, _NOTE = "state.bin", "state.before.bin", "state.not-kept"
@@ -28,13 +31,19 @@ _LOCK_S, _LOOK_S = 60.0, 0.01
 _CHECK = struct.Struct("<I")
 
 
-def step_of(descriptor: int) -> int:
-    """The step of the generation in a memory; -1 without a whole one."""
+def order_of(descriptor: int) -> tuple[int, int]:
+    """The epoch and the step of the generation in a memory, by which a newer one is told; (-1, -1)
+    without a whole one."""
     head = os.pread(descriptor, HEADER.size, 0)
     if len(head) < HEADER.size:
-        return -1
-    magic, whole, step, *_ = HEADER.unpack(head)
-    return step if (magic, whole) == (MAGIC, 1) else -1
+        return -1, -1
+    magic, whole, step, *_, epoch, _ = HEADER.unpack(head)
+    return (epoch, step) if (magic, whole) == (MAGIC, 1) else (-1, -1)
+
+
+def step_of(descriptor: int) -> int:
+    """The step of the generation in a memory; -1 without a whole one."""
+    return order_of(descriptor)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,7 @@ def settle(folder: Path, memories: Sequence[int], is_well: bool) -> None:
         for old in (file, before, note):
             old.unlink(missing_ok=True)
         return
-    newest = max(memories, key=step_of, default=None)
+    newest = max(memories, key=order_of, default=None)
     if newest is None or step_of(newest) < 0:
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -132,6 +141,7 @@ def _memory_of(file: Path) -> int:
             left -= len(piece)
             while piece:
                 piece = piece[os.write(descriptor, piece) :]
+    os.pwrite(descriptor, bytes(8), EPOCH_AT)  # the epochs of this job begin anew
     return descriptor
 
 

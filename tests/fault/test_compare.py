@@ -2,38 +2,50 @@
 
 import numpy as np
 
-from stack.fault.compare import compared, first_of
+from stack.fault.compare import Holder, compared, first_of
 
 NAMES = ("weight", "bias")
 
 
-def held(*rows):
-    return np.array(rows, np.int64)
+def compare(step, rows, before=None, gone=()):
+    """Ranks 0, 1, ... hold these rows, but those of the processes that are `gone`."""
+    holders = [Holder(f"{i}.0", None if i in gone else i) for i in range(len(rows))]
+    return compared(step, NAMES, holders, np.array(rows, np.int64), before)
+
+
+def wrong(found):
+    return [(holder.member, why) for holder, why in found.wrong]
 
 
 def test_the_majority_says_who_is_wrong():
-    found = compared(32, NAMES, held((1, 2), (1, 2), (9, 2), (1, 2)))
+    found = compare(32, ((1, 2), (1, 2), (9, 2), (1, 2)))
     assert not found.is_equal
     assert found.majority == (0, 1, 3)
-    assert found.wrong == ((2, "its weight differs from that of ranks 0, 1, 3"),)
+    assert wrong(found) == [("2.0", "its weight differs from rank 0, rank 1, rank 3")]
     assert found.teller == 0
-    first = compared(32, NAMES, held((9, 9), (1, 2), (1, 2)))
-    assert (first.wrong[0][0], first.teller) == (0, 1)
+    first = compare(32, ((9, 9), (1, 2), (1, 2)))
+    assert (first.wrong[0][0].rank, first.teller) == (0, 1)
     assert "weight (and 1 more)" in first.wrong[0][1]
 
 
+def test_what_processes_that_have_ended_hold_counts_too():
+    found = compare(7, ((1, 2), (1, 2), (9, 2)), gone=(0, 2))
+    assert wrong(found) == [("2.0", "its weight differs from process 0.0, rank 1")]
+    assert found.teller == 1
+
+
 def test_without_a_majority_it_is_computed_again():
-    before = compared(16, NAMES, held((1, 2), (1, 3)))
+    before = compare(16, ((1, 2), (1, 3)))
     assert before.majority is None
     assert before.wrong == ()
-    assert "bias of ranks 0 and 1 differs" in before.why
-    now = compared(16, NAMES, held((1, 3), (1, 3)), before)
+    assert "bias of rank 0 and rank 1 differs" in before.why
+    now = compare(16, ((1, 3), (1, 3)), before)
     assert now.is_equal
-    assert now.wrong == ((0, "it held another bias than was computed again"),)
-    both = compared(16, NAMES, held((5, 5), (5, 5)), before)
-    assert [rank for rank, _ in both.wrong] == [0, 1]
+    assert wrong(now) == [("0.0", "it held another bias than was computed again")]
+    both = compare(16, ((5, 5), (5, 5)), before)
+    assert [member for member, _ in wrong(both)] == ["0.0", "1.0"]
     assert "one of the ranks that did has passed it on" in both.wrong[0][1]
-    assert compared(32, NAMES, held((5, 5), (5, 5)), before).wrong == ()
+    assert compare(32, ((5, 5), (5, 5)), before).wrong == ()
 
 
 def test_who_was_first():
@@ -43,6 +55,6 @@ def test_who_was_first():
 
 
 def test_equal_ones():
-    found = compared(16, NAMES, held((1, 2), (1, 2)))
+    found = compare(16, ((1, 2), (1, 2)))
     assert found.is_equal
     assert (found.majority, found.wrong) == ((0, 1), ())

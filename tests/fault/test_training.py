@@ -81,6 +81,26 @@ def test_a_flipped_bit_is_named_and_undone(tmp_path, monkeypatch, undisturbed):
 
 
 @pytest.mark.slow
+def test_a_flipped_bit_leaves_no_trace_where_a_rank_dies_before_anybody_compares(
+    tmp_path, monkeypatch, undisturbed
+):
+    """First the rank dies whose gradients were wrong, then one that had only taken them."""
+    monkeypatch.setenv("PYTHONPATH", os.getcwd())
+    (tmp_path / "out").mkdir()
+    options = ("-n", 4, "--least", "1", "--spares", "1", "--devices", "cpu:0", "--events", "events")
+    plan = "flip at step nth 18 rank 1; kill at step nth 20 rank 1; "
+    plan += "flip at step nth 50 rank 3; kill at step nth 52 rank 0; flip at step nth 52 rank 3"
+    done = Folder(tmp_path).run(*options, "--faults", plan, train.__file__, tmp_path / "out", STEPS)
+    assert done.code == 0, done.err
+    events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
+    struck = [(e["kind"], int(e["member"].split(".")[0])) for e in events if e["event"] == "fault"]
+    assert [kind for kind, _ in struck] == ["flip", "kill"] * 2 + ["flip"]
+    wrong = {e["seat"] for e in events if e["event"] == "found" and e["kind"] == "wrong"}
+    assert struck[-1][1] in wrong  # the first one may have died before its bit did any harm
+    assert (tmp_path / "out/final.bin").read_bytes() == undisturbed[1]
+
+
+@pytest.mark.slow
 def test_the_state_outlives_the_only_process_that_has_it(tmp_path, monkeypatch, undisturbed):
     monkeypatch.setenv("PYTHONPATH", os.getcwd())
     (tmp_path / "out").mkdir()
