@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from hal.core.description import DeviceInfo
 from hal.core.errors import Unsupported
 from hal.core.values import KernelSource
 from hal.tile.kernel import Kernel
-from hal.tile.node import toposort
-from stack.compiler.kernels import TileProgram, lower_graph
+from hal.tile.node import Node, toposort
+from stack.compiler.kernels import TileCalls, TileLoop, lower_graph
 from stack.compiler.program import (
     BufferRef,
     Call,
@@ -34,7 +35,7 @@ def compile_graph(
     Raises UnsupportedFormat when the device takes no program format that the compiler writes,
     Unsupported when it does not compute in a type of the graph.
     """
-    _check_types(request, info)
+    _check_types(request.outputs, info)
     target = choose(info)
     write = target.writer(info)
     program = lower_graph(request, info, target.templates, choices)
@@ -47,24 +48,31 @@ def compile_graph(
         outputs=tuple(n.type for n in request.outputs),
         updates=request.updates,
         temps=program.temps,
-        calls=(*_rendered(program, write, info), *copies),
+        calls=(*_rendered(program.calls, write, info, {}), *copies),
     )
 
 
-def _rendered(program: TileProgram, write: Writer, info: DeviceInfo) -> Iterator[Call]:
+def _rendered(
+    calls: TileCalls, write: Writer, info: DeviceInfo, sources: dict[Kernel, KernelSource]
+) -> Iterator[Call]:
     """The calls of a program, with a source for each kernel, however often it is called."""
-    sources: dict[Kernel, KernelSource] = {}
-    for call in program.calls:
+    for call in calls:
         if isinstance(call, ExchangeCall):
             yield call
+            continue
+        if isinstance(call, TileLoop):
+            inner = tuple(_rendered(call.calls, write, info, sources))
+            yield replace(call.loop, body=replace(call.loop.body, calls=inner))
             continue
         if call.kernel not in sources:
             sources[call.kernel] = write(call.kernel, info)
         yield KernelCall(sources[call.kernel], call.grid, (*call.buffers, *call.sizes))
 
 
-def _check_types(request: GraphRequest, info: DeviceInfo) -> None:
-    for n in toposort(request.outputs):
+def _check_types(outputs: Sequence[Node], info: DeviceInfo) -> None:
+    for n in toposort(outputs):
+        if n.op == "loop":
+            _check_types(n["body"].outputs, info)
         if n.dtype not in info.dtypes:
             has = ", ".join(d.short for d in info.dtypes)
             raise Unsupported(

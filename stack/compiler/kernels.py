@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hal.core.description import DeviceInfo
@@ -14,17 +14,36 @@ from stack.compiler.graph.prepare import prepare
 from stack.compiler.graph.roots import Home, base
 from stack.compiler.graph.solve import fuse, stored_roots
 from stack.compiler.graph.trained import fold_gradients
-from stack.compiler.program import BufferRef, ExchangeCall, GraphRequest
+from stack.compiler.program import (
+    BufferRef,
+    Carried,
+    CompiledGraph,
+    ExchangeCall,
+    GraphRequest,
+    LoopCall,
+)
 from stack.compiler.templates.emit import Buffers, Emitter, TileCall
 from stack.compiler.templates.family import Templates
 from stack.compiler.templates.schedule import NO_CHOICES, Choices
+from stack.ops import parts_of, results_of
+
+
+@dataclass(frozen=True, slots=True)
+class TileLoop:
+    """A loop whose body has no calls yet, and these."""
+
+    loop: LoopCall
+    calls: tuple[TileCall | ExchangeCall | TileLoop, ...]
+
+
+TileCalls = tuple[TileCall | ExchangeCall | TileLoop, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TileProgram:
     """A compiled graph whose kernels are still tile IR."""
 
-    calls: tuple[TileCall | ExchangeCall, ...]
+    calls: TileCalls
     copies: tuple[tuple[int, int, int], ...]
     """(input, temporary, nbytes) to copy at the end, for updates that could not be in place."""
     temps: tuple[int, ...]
@@ -48,11 +67,77 @@ def lower_graph(
 ) -> TileProgram:
     """The request as tile kernels in the order in which they run."""
     ready = order_clusters(request, info, templates, choices)
-    return _renumbered([_call(ready.emitter, c) for c in ready.clusters], ready.copies, ready.temps)
+    emitter, temps = ready.emitter, list(ready.temps)
+    loops = _loops(ready.clusters)
+    calls: list[TileCall | ExchangeCall | TileLoop] = []
+    for c in ready.clusters:
+        if c.kind == "exchange":
+            calls.append(emitter.exchange(c))
+        elif c.kind != "loop":
+            calls.append(emitter.call(c))
+        elif (nodes := loops.pop(_same_loop(c.roots[0]), None)) is not None:
+            body = GraphRequest(
+                nodes[0]["body"].outputs, nodes[0]["body"].inputs, (), request.facts
+            )
+            found = lower_graph(body, info, templates, choices)
+            calls.append(_loop(nodes, found, emitter, temps))
+    return _renumbered(calls, ready.copies, temps)
 
 
-def _call(emitter: Emitter, cluster: Cluster) -> TileCall | ExchangeCall:
-    return emitter.exchange(cluster) if cluster.kind == "exchange" else emitter.call(cluster)
+def _same_loop(n: Node) -> Hashable:
+    """Equal for the results of one loop, which are a node for each element type."""
+    return n.srcs, tuple((k, v) for k, v in n.attrs if k != "of")
+
+
+def _loops(clusters: Sequence[Cluster]) -> dict[Hashable, list[Node]]:
+    """The nodes of each loop: the first one's call computes all of them."""
+    found: dict[Hashable, list[Node]] = {}
+    for c in clusters:
+        if c.kind == "loop":
+            found.setdefault(_same_loop(c.roots[0]), []).append(c.roots[0])
+    return found
+
+
+def _loop(nodes: Sequence[Node], body: TileProgram, emitter: Emitter, temps: list[int]) -> TileLoop:
+    """The call of a loop. What it keeps for itself, and its body's temporaries, are added to
+    `temps`."""
+    first = nodes[0]
+    consts, begins, rows = ([emitter.whole(base(n)) for n in ns] for ns in parts_of(first))
+    results, homes = results_of(dict(first.attrs)), dict[int, BufferRef]()
+    for n in nodes:
+        own = emitter.whole(base(n))
+        for i, begin in results.places(n.dtype):
+            at = own.offset_nbytes + begin * n.dtype.nbytes
+            homes[i] = BufferRef(own.kind, own.index, at, results.types[i].nbytes)
+
+    def fresh(nbytes: int) -> BufferRef:
+        temps.append(nbytes)
+        return BufferRef("temp", len(temps) - 1, 0, nbytes)
+
+    given = [homes.get(i) or fresh(t.nbytes) for i, t in enumerate(results.types)]
+    carried = tuple(
+        Carried(begin, end, fresh(end.nbytes)) for begin, end in zip(begins, given, strict=False)
+    )
+    offset = len(temps)
+    temps += body.temps
+
+    def moved(ref: BufferRef) -> BufferRef:
+        return replace(ref, index=ref.index + offset) if ref.kind == "temp" else ref
+
+    inputs, outputs = (
+        tuple(n.type for n in ns) for ns in (first["body"].inputs, first["body"].outputs)
+    )
+    loop = LoopCall(
+        CompiledGraph(inputs, outputs, (), (), ()),
+        first["steps"],
+        tuple(consts),
+        carried,
+        tuple(rows),
+        tuple(given[len(begins) :]),
+        first["reverse"],
+        first["tested"],
+    )
+    return TileLoop(loop, _renamed(body.calls, moved))
 
 
 def order_clusters(
@@ -97,7 +182,7 @@ def _buffers(request: GraphRequest, homes: Mapping[Node, Home], temps: Sequence[
 
 
 def _renumbered(
-    calls: Sequence[TileCall | ExchangeCall],
+    calls: Sequence[TileCall | ExchangeCall | TileLoop],
     copies: Sequence[tuple[int, int, int]],
     temps: Sequence[int],
 ) -> TileProgram:
@@ -110,11 +195,21 @@ def _renumbered(
     def named(ref: BufferRef) -> BufferRef:
         return replace(ref, index=number(ref.index)) if ref.kind == "temp" else ref
 
-    done = tuple(
-        c.renamed(named)
-        if isinstance(c, ExchangeCall)
-        else replace(c, buffers=tuple(map(named, c.buffers)))
-        for c in calls
-    )
+    done = _renamed(calls, named)
     moved = tuple((target, number(i), nbytes) for target, i, nbytes in copies)
     return TileProgram(done, moved, tuple(temps[i] for i in used))
+
+
+def _renamed(
+    calls: Sequence[TileCall | ExchangeCall | TileLoop], name: Callable[[BufferRef], BufferRef]
+) -> TileCalls:
+    """The calls, and those in loops, on other buffers."""
+    found: list[TileCall | ExchangeCall | TileLoop] = []
+    for c in calls:
+        if isinstance(c, TileCall):
+            found.append(replace(c, buffers=tuple(map(name, c.buffers))))
+        elif isinstance(c, ExchangeCall):
+            found.append(c.renamed(name))
+        else:
+            found.append(TileLoop(c.loop.renamed(name), _renamed(c.calls, name)))
+    return tuple(found)

@@ -7,7 +7,7 @@ meaning; the runtime may overlap those that touch no common bytes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from hal.core.values import Grid, KernelSource
@@ -73,7 +73,60 @@ class ExchangeCall:
         return ExchangeCall(self.group, self.call, name(self.dst), *map(name, self.sources))
 
 
-Call = KernelCall | CopyCall | ExchangeCall
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Where a value is that a loop carries: at first at `begin`, which stays as it is; then in turn
+    at `other` and `end`, so that a step overwrites nothing that it reads; after the last step at
+    `end`."""
+
+    begin: BufferRef
+    end: BufferRef
+    other: BufferRef
+
+
+@dataclass(frozen=True, slots=True)
+class LoopCall:
+    """Run a graph `steps` times: it takes `consts`, the carried values and step i's part of each of
+    `rows`, and gives the next carried values and step i's part of each of `stacks`.
+
+    Buffers are in equal parts, one for each step; with `reverse` the first step has the last of
+    them. With `tested` the first carried value is a bool, which the host reads before each step:
+    where it is False, that step and all after it are not made, and their parts of `stacks` become
+    0. The temporaries of `body` are those of the graph that the loop is in.
+    """
+
+    body: CompiledGraph
+    steps: int
+    consts: tuple[BufferRef, ...]
+    carried: tuple[Carried, ...]
+    rows: tuple[BufferRef, ...]
+    stacks: tuple[BufferRef, ...]
+    reverse: bool = False
+    tested: bool = False
+
+    @property
+    def reads(self) -> tuple[BufferRef, ...]:
+        """What it reads, but for temporaries of the body."""
+        return (*self.consts, *(c.begin for c in self.carried), *self.rows)
+
+    @property
+    def writes(self) -> tuple[BufferRef, ...]:
+        """What it writes, and may read again, but for temporaries of the body."""
+        pairs = (ref for c in self.carried for ref in (c.end, c.other))
+        return (*pairs, *self.stacks)
+
+    def renamed(self, name: Callable[[BufferRef], BufferRef]) -> LoopCall:
+        """The same call on other buffers; the body's are as they were."""
+        return replace(
+            self,
+            consts=tuple(map(name, self.consts)),
+            carried=tuple(Carried(name(c.begin), name(c.end), name(c.other)) for c in self.carried),
+            rows=tuple(map(name, self.rows)),
+            stacks=tuple(map(name, self.stacks)),
+        )
+
+
+Call = KernelCall | CopyCall | ExchangeCall | LoopCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +158,13 @@ class CompiledGraph:
     updates: tuple[tuple[int, int], ...]
     temps: tuple[int, ...]
     calls: tuple[Call, ...]
+
+
+def launches(graph: CompiledGraph) -> int:
+    """The kernel calls of a run, in which every step of a loop is made."""
+    found = 0
+    for call in graph.calls:
+        if isinstance(call, LoopCall):
+            found += call.steps * launches(call.body)
+        found += isinstance(call, KernelCall)
+    return found

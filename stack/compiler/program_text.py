@@ -2,7 +2,7 @@
 
 It is read without trust. The line is
 
-    {"form": 2,
+    {"form": 3,
      "inputs": [["f32", [2, 3]], ...], "outputs": [...], "updates": [[output, input], ...],
      "temps": [nbytes, ...],
      "programs": [{"format": ..., "nbytes": ..., "entry": ...,
@@ -10,6 +10,10 @@ It is read without trust. The line is
                    "options": [[name, value], ...]}, ...],
      "calls": [["kernel", program, [x, y, z], [argument, ...]],
                ["copy", buffer, buffer],
+               ["loop", steps, reverse, tested, [buffer, ...] of constants,
+                [[buffer at first, buffer at the end, another buffer], ...], [buffer, ...] of rows,
+                [buffer, ...] of stacks, [type, ...] of the body's inputs, and of its outputs,
+                [call, ...]],
                ["exchange", group, call, buffer, buffer(, buffer)], ...]}
 
 where a program's text has `nbytes`, and they follow in the order of the programs, with nothing
@@ -24,6 +28,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from hal.core.dtypes import DType
@@ -41,13 +46,15 @@ from stack.compiler.program import (
     BufferKind,
     BufferRef,
     Call,
+    Carried,
     CompiledGraph,
     CopyCall,
     ExchangeCall,
     KernelCall,
+    LoopCall,
 )
 
-FORM = 2
+FORM = 3
 """Changes with the form of the text."""
 
 _LARGEST = (1 << 63) - 1
@@ -124,6 +131,15 @@ def _call_facts(call: Call, numbers: dict[KernelSource, int]) -> list[Any]:
     if isinstance(call, ExchangeCall):
         sides = (_ref_facts(ref) for ref in (call.dst, *call.sources))
         return ["exchange", call.group, _rank_call_facts(call.call), *sides]
+    if isinstance(call, LoopCall):
+        return [
+            *("loop", call.steps, call.reverse, call.tested),
+            [_ref_facts(ref) for ref in call.consts],
+            [[_ref_facts(ref) for ref in (c.begin, c.end, c.other)] for c in call.carried],
+            *([_ref_facts(ref) for ref in refs] for refs in (call.rows, call.stacks)),
+            *([_type_facts(t) for t in types] for types in (call.body.inputs, call.body.outputs)),
+            [_call_facts(inner, numbers) for inner in call.body.calls],
+        ]
     number = numbers.setdefault(call.source, len(numbers))
     return ["kernel", number, call.grid, [_argument_facts(arg) for arg in call.args]]
 
@@ -292,6 +308,24 @@ def _option(facts: Any) -> tuple[str, str]:
     return _word(name), _word(value)
 
 
+def _check_loop(call: LoopCall) -> None:
+    """The buffers of a loop are those that its body takes and gives."""
+    carried = [c.begin.nbytes for c in call.carried]
+    ends = [n for c in call.carried for n in (c.end.nbytes, c.other.nbytes)]
+    read = [*(c.nbytes for c in call.consts), *carried]
+    inputs, outputs = ([t.nbytes for t in ts] for ts in (call.body.inputs, call.body.outputs))
+    steps = call.steps
+    whole = [*read, *(r.nbytes for r in call.rows)]
+    wanted = [*inputs[: len(read)], *(n * steps for n in inputs[len(read) :])]
+    made = [*carried, *(s.nbytes for s in call.stacks)]
+    given = [*outputs[: len(carried)], *(n * steps for n in outputs[len(carried) :])]
+    if not steps or whole != wanted or made != given or ends != [n for n in carried for _ in "12"]:
+        raise ProgramTextError("the buffers of a loop are not those of its body")
+    first = call.body.inputs[len(call.consts)] if call.carried else None
+    if call.tested and first != Type((), DType.BOOL):
+        raise ProgramTextError("the first value that a tested loop carries is a bool")
+
+
 class _Calls:
     """Reads calls on the buffers and programs of a graph."""
 
@@ -312,7 +346,9 @@ class _Calls:
             return self._copy(facts)
         if kind == "exchange":
             return self._exchange(facts)
-        raise ProgramTextError("a call is none of kernel, copy, exchange")
+        if kind == "loop":
+            return self._loop(facts)
+        raise ProgramTextError("a call is none of kernel, copy, exchange, loop")
 
     def _kernel(self, facts: Any) -> KernelCall:
         _, number, grid, args = _items(facts, 4, "a kernel call")
@@ -352,6 +388,31 @@ class _Calls:
         if any(ref.nbytes % found.call.dtype.nbytes for ref in (found.dst, found.src)):
             raise ProgramTextError("an exchange of a part of an element")
         return found
+
+    def _loop(self, facts: Any) -> LoopCall:
+        _, count, reverse, tested, *rest = _items(facts, 11, "a loop")
+        steps = _size(count)
+        consts, carried, rows, stacks, inputs, outputs, calls = rest
+        body = CompiledGraph(
+            _all(inputs, _type, "inputs"), _all(outputs, _type, "outputs"), (), (), ()
+        )
+        inner = _Calls(replace(body, temps=tuple(self._nbytes["temp"])), self._sources)
+        call = LoopCall(
+            replace(body, calls=_all(calls, inner.call, "calls")),
+            steps,
+            _all(consts, self._ref, "constants"),
+            _all(carried, self._carried, "carried values"),
+            _all(rows, self._ref, "rows"),
+            _all(stacks, self._ref, "stacks"),
+            _flag(reverse),
+            _flag(tested),
+        )
+        _check_loop(call)
+        return call
+
+    def _carried(self, facts: Any) -> Carried:
+        begin, end, other = _items(facts, 3, "a carried value")
+        return Carried(self._ref(begin), self._ref(end), self._ref(other))
 
     def _ref(self, facts: Any) -> BufferRef:
         kind, index, offset, nbytes = _items(facts, 4, "a buffer")

@@ -13,6 +13,7 @@ from stack.framework import (
     array_api,
     autograd,
     checkpoint,
+    control,
     distributions,
     fft,
     func,
@@ -29,6 +30,7 @@ from stack.framework.checkpoint import (
     load,
     save,
 )
+from stack.framework.control import associative_scan, cond, scan, while_loop
 from stack.framework.create import (
     arange,
     as_tensor,
@@ -204,6 +206,7 @@ __all__ = [
     "array_api",
     "as_tensor",
     "asarray",
+    "associative_scan",
     "autocast",
     "autograd",
     "bartlett_window",
@@ -222,6 +225,8 @@ __all__ = [
     "complex",
     "complex64",
     "complex128",
+    "cond",
+    "control",
     "default_device",
     "default_generator",
     "detach",
@@ -304,6 +309,7 @@ __all__ = [
     "result_type",
     "save",
     "scalar_tensor",
+    "scan",
     "set_default_device",
     "set_grad_enabled",
     "short",
@@ -319,6 +325,7 @@ __all__ = [
     "utils",
     "view_as_complex",
     "view_as_real",
+    "while_loop",
     "zeros",
     "zeros_like",
 ]

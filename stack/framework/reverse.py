@@ -9,10 +9,10 @@ from weakref import WeakKeyDictionary
 
 from hal.core.errors import InvalidCall
 from hal.tile.node import Node
-from stack import ops as g
 from stack.framework import store
 from stack.framework.cell import Cell, Hook, hooked, owners
-from stack.ops import OPS, is_exchange, is_message
+from stack.ops import is_exchange, is_message
+from stack.ops.adjoint import Leads, Totals, accumulate, adjoints, flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +40,15 @@ def gradients(
     flows through leaves, so detached values end the walk. The sum's order depends on the
     graph alone. `exchanges` gets what is computed with other ranks, in the order of the walk.
     """
-    total: dict[Node, Node] = {}
-    for n, d in outputs:
-        _accumulate(total, n, d)
-    order = _order(list(total))
-    leads: dict[Node, bool] = {}  # whether a wanted node lies at or below each node
-    for n in order:
-        leads[n] = any(leads[s] for s in _below(n)) or wanted(n)
-    for n in reversed(order):
-        if n in total and leads[n]:
-            for hook in _hooks(n):
-                total[n] = hook(total[n])
-            flowed = _flow(n, total, leads)
-            if exchanges is not None and is_exchange(n):
-                exchanges += flowed
-    return {n: total[n] if n in total else g.full_like(n, 0) for n in order if wanted(n)}
+
+    def visit(n: Node, total: Totals, leads: Leads) -> None:
+        for hook in _hooks(n):
+            total[n] = hook(total[n])
+        flowed = _flow(n, total, leads)
+        if exchanges is not None and is_exchange(n):
+            exchanges.extend(flowed)
+
+    return adjoints(outputs, wanted, _below, visit)
 
 
 def _hooks(n: Node) -> list[Hook]:
@@ -70,22 +64,6 @@ def _below(n: Node) -> tuple[Node, ...]:
         return rules[n].sources
     history = store.histories.get(n)
     return n.srcs if history is None else (history,)
-
-
-def _order(roots: list[Node]) -> list[Node]:
-    """`toposort` that also goes to the histories of leaves."""
-    order: list[Node] = []
-    seen: set[Node] = set()
-    stack = [(root, False) for root in reversed(roots)]
-    while stack:
-        n, expanded = stack.pop()
-        if expanded:
-            order.append(n)
-        elif n not in seen:
-            seen.add(n)
-            stack.append((n, True))
-            stack.extend((s, False) for s in reversed(_below(n)) if s not in seen)
-    return order
 
 
 def check_told_apart(exchanges: Iterable[Node]) -> None:
@@ -104,30 +82,18 @@ def check_told_apart(exchanges: Iterable[Node]) -> None:
             )
 
 
-def _flow(n: Node, total: dict[Node, Node], leads: dict[Node, bool]) -> list[Node]:
+def _flow(n: Node, total: Totals, leads: Leads) -> list[Node]:
     """What flows to the operands."""
     if n in store.histories:
-        _accumulate(total, store.histories[n], total[n])
+        accumulate(total, store.histories[n], total[n])
         return []
     if n.op == "input" and n in rules:
         rule = rules[n]
         for source, d in zip(rule.sources, rule.pull(total[n]), strict=True):
             if d is not None:
-                _accumulate(total, source, d)
+                accumulate(total, source, d)
         return []
-    gradient = OPS[n.op].gradient
-    if gradient is None or not any(leads[s] for s in n.srcs):
-        return []
-    flowed = []
-    for source, d in zip(n.srcs, gradient(n, total[n]), strict=True):
-        if d is not None and leads[source] and source.dtype.is_float:
-            _accumulate(total, source, d)
-            flowed.append(d)
-    return flowed
-
-
-def _accumulate(total: dict[Node, Node], n: Node, d: Node) -> None:
-    total[n] = g.add(total[n], d) if n in total else d
+    return flow(n, total, leads)
 
 
 def gradient_leaf(n: Node) -> Cell | None:

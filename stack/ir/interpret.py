@@ -9,7 +9,7 @@ import numpy as np
 
 from hal.tile.node import Node, rebuild, toposort
 from hal.tile.numeric import NUMPY
-from stack.ops import OPS
+from stack.ops import OPS, UNBOUNDED, results_of
 from stack.ops.error import GraphError
 from stack.ops.operator import NDArray
 
@@ -30,10 +30,36 @@ def interpret(outputs: Sequence[Node], inputs: Mapping[Node, NDArray]) -> list[N
 def evaluated(n: Node, values: Mapping[Node, NDArray], inputs: Mapping[Node, NDArray]) -> NDArray:
     """The value of a node by those of its operands; raises as `interpret`."""
     operands = (_given(n, inputs),) if n.op == "input" else tuple(values[s] for s in n.srcs)
+    if n.op == "loop":
+        return checked(n, _loop(n, operands))
     reference = OPS[n.op].reference
     if reference is None:
         raise GraphError(f"{n.op} has no value of its own; it {OPS[n.op].meaning}")
     return checked(n, reference(n, operands))
+
+
+def _loop(n: Node, operands: Sequence[NDArray]) -> NDArray:
+    """The results of a loop that are of its element type."""
+    body, consts, steps = n["body"], n["consts"], n["steps"]
+    results = results_of(dict(n.attrs))
+    end = consts + n["carried"]
+    carried, rows = list(operands[consts:end]), operands[end:]
+    stacked = [
+        np.zeros(t.shape, NUMPY[t.dtype])
+        for t in results.types[n["carried"] :]
+        if steps < UNBOUNDED
+    ]
+    for step in range(steps):
+        if n["tested"] and not carried[0]:
+            break
+        i = steps - 1 - step if n["reverse"] else step
+        given = (*operands[:consts], *carried, *(x[i] for x in rows))
+        made = interpret(body.outputs, dict(zip(body.inputs, map(np.asarray, given), strict=True)))
+        carried = made[: len(carried)]
+        for stack, value in zip(stacked, made[len(carried) :], strict=True):
+            stack[i] = value
+    flat = [np.ravel([*carried, *stacked][i]) for i, _ in results.places(n.dtype)]
+    return np.concatenate(flat)
 
 
 def expanded(outputs: Sequence[Node]) -> list[Node]:

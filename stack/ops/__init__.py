@@ -7,6 +7,7 @@ reduction that changes nothing gives its operand itself.
 
 from stack.ops.attention import *
 from stack.ops.binary import *
+from stack.ops.control import *
 from stack.ops.convert import *
 from stack.ops.division import *
 from stack.ops.exchange import *

@@ -68,6 +68,7 @@ class OpKind(Enum):
     INDEX = "index"
     SCAN = "scan"
     EXCHANGE = "exchange"
+    LOOP = "loop"
 
 
 @dataclass(frozen=True, slots=True)

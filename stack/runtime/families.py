@@ -20,6 +20,7 @@ from stack.runtime.general import (
     Number,
     Parts,
     SizedGraph,
+    can_be_sized,
     can_generalise,
     generalised,
     lifted,
@@ -143,7 +144,7 @@ class Families:
         """The request, which has `facts`, compiled for all values of its symbols that meet the
         conditions; None where its sizes cannot be data. Raises what compiling raises."""
         assert request.facts is not None, "a request with sizes has facts"
-        if not can_generalise(request):
+        if not can_be_sized(request):
             return None
         plain = lifted(renumbered(request))
         found = Dynamic(plain, SizedGraph(self._compile(plain.request), request.facts))

@@ -28,6 +28,7 @@ from stack.compiler.program import (
     CopyCall,
     GraphRequest,
     KernelCall,
+    LoopCall,
 )
 from stack.memory.plan import Layout, plan
 from stack.ops import is_exchange
@@ -363,6 +364,9 @@ def _map_graph(graph: CompiledGraph, change: Callable[[Any], Any]) -> CompiledGr
             x, y, z = c.grid
             args = tuple([ref(a) if isinstance(a, BufferRef) else change(a) for a in c.args])
             return KernelCall(c.source, (change(x), change(y), change(z)), args)
+        if isinstance(c, LoopCall):
+            whole = replace(c.renamed(ref), steps=change(c.steps))
+            return replace(whole, body=_map_graph(c.body, change))
         assert isinstance(c, CopyCall), "an exchange has fixed sizes"
         return CopyCall(ref(c.dst), ref(c.src))
 
@@ -371,6 +375,11 @@ def _map_graph(graph: CompiledGraph, change: Callable[[Any], Any]) -> CompiledGr
     return CompiledGraph(types(graph.inputs), types(graph.outputs), graph.updates, temps, calls)
 
 
-def can_generalise(request: GraphRequest) -> bool:
+def can_be_sized(request: GraphRequest) -> bool:
     """Whether sizes of a request can be data: what ranks exchange has fixed ones."""
     return not any(is_exchange(n) for n in toposort(request.outputs))
+
+
+def can_generalise(request: GraphRequest) -> bool:
+    """Whether sizes of a request can be made data: those in a loop's body are not found."""
+    return can_be_sized(request) and all(n.op != "loop" for n in toposort(request.outputs))

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hal.core.values import ParamKind
-from stack.compiler.program import BufferRef, Call, CompiledGraph, CopyCall, ExchangeCall
+from stack.compiler.program import (
+    BufferRef,
+    Call,
+    CompiledGraph,
+    CopyCall,
+    ExchangeCall,
+    LoopCall,
+)
 from stack.memory.plan import Layout, Lifetime, plan
 from stack.runtime.hazards import Access, ByteRange
 
@@ -41,8 +48,18 @@ class Placement:
         whole = ref.offset_nbytes == 0 and ref.nbytes == self._sizes[argument]
         return BufferRange(argument, ref.offset_nbytes, ref.nbytes, whole)
 
+    def within(self, body: CompiledGraph) -> Placement:
+        """The places of a loop's body, whose temporaries are this graph's."""
+        return Placement(body, 1, self.layout)
+
     def access(self, call: Call) -> Access:
         """The bytes that a call reads and writes."""
+        if isinstance(call, LoopCall):
+            own = [
+                self._span(ref) for c in call.body.calls for ref in refs(c) if ref.kind == "temp"
+            ]
+            written = (*map(self._span, call.writes), *own)
+            return Access((*map(self._span, call.reads), *written), written)
         if isinstance(call, CopyCall):
             return Access((self._span(call.src),), (self._span(call.dst),))
         if isinstance(call, ExchangeCall):
@@ -67,17 +84,32 @@ def refs(call: Call) -> Sequence[BufferRef]:
         return (call.dst, call.src)
     if isinstance(call, ExchangeCall):
         return (call.dst, *call.sources)
+    if isinstance(call, LoopCall):
+        inner = (ref for c in call.body.calls for ref in refs(c) if ref.kind == "temp")
+        return (*call.reads, *call.writes, *inner)
     return [arg for arg in call.args if isinstance(arg, BufferRef)]
 
 
 def lifetimes(graph: CompiledGraph, temps: Sequence[int]) -> list[Lifetime]:
-    """From the first to the last call that uses each temporary, of these sizes. An unused one takes
-    no bytes."""
+    """From the first to the last call that uses each temporary, of these sizes; what a loop uses
+    besides its body is used in all calls of that. An unused one takes no bytes."""
     spans: dict[int, tuple[int, int]] = {}
-    for step, call in enumerate(graph.calls):
-        for ref in refs(call):
-            if ref.kind == "temp":
-                first, _ = spans.get(ref.index, (step, step))
-                spans[ref.index] = first, step
+    _note_spans(graph.calls, 0, spans)
     sizes = enumerate(temps)
     return [Lifetime(n if i in spans else 0, *spans.get(i, (0, 0))) for i, n in sizes]
+
+
+def _note_spans(calls: Sequence[Call], at: int, spans: dict[int, tuple[int, int]]) -> int:
+    """Note the first and last use of each temporary by calls that are numbered from `at` on; the
+    number of the next call."""
+    for call in calls:
+        last, used = at, refs(call)
+        if isinstance(call, LoopCall):
+            last = max(at, _note_spans(call.body.calls, at, spans) - 1)
+            used = (*call.reads, *call.writes)
+        for ref in used:
+            if ref.kind == "temp":
+                first, end = spans.get(ref.index, (at, at))
+                spans[ref.index] = min(first, at), max(end, last)
+        at = last + 1
+    return at

@@ -9,7 +9,7 @@ from hal.core.description import Feature
 from hal.core.errors import InvalidCall, error_for
 from hal.core.values import Point, Region
 from hal.tile.node import Type
-from stack.compiler.program import CompiledGraph, KernelCall
+from stack.compiler.program import CompiledGraph, launches
 from stack.memory.plan import Layout
 from stack.runtime.array import Array, refusal
 from stack.runtime.exchange import Exchange
@@ -71,7 +71,7 @@ class Plan:
         )
         self._steps = self._recording.steps
         self._recorded = Feature.GRAPH in device.info.features
-        self.launches = sum(isinstance(call, KernelCall) for call in graph.calls)
+        self.launches = launches(graph)
         self.arena_nbytes = placement.layout.arena_nbytes
         fresh = [t for i, t in enumerate(graph.outputs) if i not in self._updates]
         arguments = sum(t.nbytes for t in (*graph.inputs, *fresh))

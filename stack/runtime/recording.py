@@ -24,9 +24,11 @@ from stack.compiler.program import (
     CopyCall,
     ExchangeCall,
     KernelCall,
+    LoopCall,
 )
 from stack.runtime.exchange import Exchange, RankGroup, joined, needs
 from stack.runtime.hazards import dependencies
+from stack.runtime.loop import Loop
 from stack.runtime.placement import BufferRange, Placement, refs
 from stack.runtime.programs import Loaded, Programs
 from stack.runtime.segments import BindAndLaunch, Copy, Launch, Meet, Replay, Segment
@@ -52,7 +54,9 @@ class Recording:
         placement: Placement,
         arena: Region,
     ) -> None:
-        self._device = device
+        self._device, self._programs = device, programs
+        self._bodies: list[Recording] = []
+        """Of loops: they hold their programs."""
         self._groups = groups
         self._placement = placement
         self._arena = arena
@@ -91,7 +95,8 @@ class Recording:
     def _recordable(self, call: Call) -> bool:
         """A graph takes no array of the run as a side of a copy, since copies have no slots, and no
         exchange."""
-        if Feature.GRAPH not in self._device.info.features or isinstance(call, ExchangeCall):
+        has_graphs = Feature.GRAPH in self._device.info.features
+        if not has_graphs or isinstance(call, ExchangeCall | LoopCall):
             return False
         return isinstance(call, KernelCall) or all(r.kind == "temp" for r in refs(call))
 
@@ -101,7 +106,7 @@ class Recording:
         commands = [
             self._command(c, slots, a)
             for c, a in zip(calls, after, strict=True)
-            if not isinstance(c, ExchangeCall)
+            if isinstance(c, KernelCall | CopyCall)
         ]
         graph = self._device.record(commands)
         self.handles.append(graph)
@@ -125,6 +130,8 @@ class Recording:
     def _single(self, call: Call) -> Segment | Exchange:
         if isinstance(call, ExchangeCall):
             return Exchange(self._groups, call, *map(self._side, refs(call)))
+        if isinstance(call, LoopCall):
+            return self._loop(call)
         if isinstance(call, CopyCall):
             return Copy(self._side(call.dst), self._side(call.src))
         args = [self._resolved(arg) for arg in call.args]
@@ -134,6 +141,22 @@ class Recording:
         launchable = self._device.bind(self._program(call).program, fixed)
         self.handles.append(launchable)
         return Launch(launchable, call.grid)
+
+    def _loop(self, call: LoopCall) -> Loop:
+        body = Recording(
+            self._device,
+            self._programs,
+            self._groups,
+            call.body,
+            self._placement.within(call.body),
+            self._arena,
+        )
+        self.handles += body.handles
+        self._bodies.append(body)
+        parts = [step.part for step in body.steps]
+        segments = [part for part in parts if not isinstance(part, Exchange)]
+        assert len(segments) == len(parts), "a loop's body has no exchange"
+        return Loop(call, self._side, segments)
 
     def _program(self, call: KernelCall) -> Loaded:
         return self.loaded[call.source]

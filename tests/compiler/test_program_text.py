@@ -14,10 +14,12 @@ from hal.tile.node import Type
 from stack.comm.messages import Messages
 from stack.compiler.program import (
     BufferRef,
+    Carried,
     CompiledGraph,
     CopyCall,
     ExchangeCall,
     KernelCall,
+    LoopCall,
 )
 from stack.compiler.program_text import FORM, ProgramTextError, from_text, to_text
 
@@ -129,6 +131,21 @@ GRAPH = CompiledGraph(
             BufferRef("output", 1, 0, 16),
             BufferRef("temp", 0, 0, 16),
         ),
+        LoopCall(
+            CompiledGraph(
+                (Type((), DType.BOOL), Type((4,), F32)),
+                (Type((), DType.BOOL), Type((2,), F32)),
+                (),
+                (),
+                (CopyCall(BufferRef("output", 1, 0, 8), BufferRef("temp", 0, 40, 8)),),
+            ),
+            2,
+            (),
+            (Carried(*(BufferRef("temp", 0, at, 1) for at in (0, 1, 2))),),
+            (BufferRef("input", 0, 0, 32),),
+            (BufferRef("output", 1, 0, 16),),
+            tested=True,
+        ),
     ),
 )
 
@@ -152,13 +169,15 @@ def test_a_number_of_another_library_is_refused():
 
 def test_the_text_has_every_field():
     """Who adds a field to one of these adds it to the text, and raises FORM."""
-    assert FORM == 2
+    assert FORM == 3
     known = {
         Param: "name kind dtype reads writes",
         KernelSource: "format text entry params options",
         BufferRef: "kind index offset_nbytes nbytes",
         KernelCall: "source grid args",
         CopyCall: "dst src",
+        LoopCall: "body steps consts carried rows stacks reverse tested",
+        Carried: "begin end other",
         ExchangeCall: "group call dst src elements",
         Collective: "kind dtype count reduce root counts parts name",
         Messages: "dtype count pairs name",
@@ -252,6 +271,12 @@ WRONG = {
     "pair-of-three": changed("calls", 3, 2, 3, 0, to=[0, 1, 2]),
     "pair-of-words": changed("calls", 3, 2, 3, 0, to=["0", "1"]),
     "exchange-of-a-part": changed("calls", 2, 3, 3, to=15),
+    "loop-of-no-steps": changed("calls", 4, 1, to=0),
+    "loop-of-more-steps": changed("calls", 4, 1, to=3),
+    "loop-carries-less": changed("calls", 4, 5, 0, 2, to=["temp", 0, 2, 0]),
+    "loop-tests-no-bool": changed("calls", 4, 8, 0, 0, to="u8"),
+    "loop-body-beyond": changed("calls", 4, 10, 0, 2, to=["temp", 0, 60, 8]),
+    "loop-body-of-its-graph": changed("calls", 4, 10, 0, 2, to=["input", 2, 0, 8]),
     "exchange-without-a-source": changed("calls", 3, to=["exchange", "mesh"]),
 }
 
@@ -313,6 +338,8 @@ def check(graph):
 
 
 def vars_of(call):
+    if isinstance(call, LoopCall):
+        return [*call.reads, *call.writes]
     if isinstance(call, KernelCall):
         return [arg for arg in call.args if isinstance(arg, BufferRef)]
     return [call.dst, call.src] if isinstance(call, CopyCall) else [call.dst, *call.sources]

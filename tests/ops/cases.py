@@ -291,6 +291,19 @@ def _apart(index, own):
     return g.broadcast(g.reshape(g.arange(size, index.dtype), shape), index.shape)
 
 
+def _loop(m, op, dtype):
+    """Carries what a condition chooses of the rows, and gives both as they were."""
+    shape, steps = m.shape(0, 2), m.number(1, 4)
+    condition = m.operand(shape, DType.BOOL)
+    c, h, x = (g.input(i, Type(shape, d)) for i, d in enumerate((DType.BOOL, dtype, dtype)))
+    body = g.Body((c, h, x), (g.where(c, x, h), g.concat((g.reshape(h, (1, *shape)),) * 2, 0)))
+    first, rows = m.operand(shape, dtype, True), m.operand((steps, *shape), dtype, True)
+    found, *_ = g.loop(body, steps, [condition], [first], [rows], reverse=bool(m.number(0, 1)))
+    while found.op != op:
+        (found,) = found.srcs
+    return found
+
+
 CASES: dict[str, Callable[[Maker, str, DType], Node]] = {
     **dict.fromkeys(("sin", "cos"), _periodic),
     **dict.fromkeys(("argmax", "argmin"), _arg),
@@ -318,6 +331,7 @@ CASES: dict[str, Callable[[Maker, str, DType], Node]] = {
     "matmul": _matmul,
     "gather": _gather,
     "scatter": _scatter,
+    "loop": _loop,
 }
 """How to draw a case of an operator whose operands are not simply of one shape and type."""
 

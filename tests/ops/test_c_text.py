@@ -19,6 +19,8 @@ from stack.compiler.lower.simt import render_opencl as in_groups
 from stack.compiler.program import GraphRequest
 from stack.compiler.text.c import render_opencl as alone
 from stack.ir.interpret import interpret
+from stack.ops import OPS
+from stack.ops.operator import OpKind
 from tests.compiler.c.host import compiled
 from tests.compiler.lowered import SIMD, lowered
 from tests.compiler.simt.machine import groups_of
@@ -30,7 +32,9 @@ from tests.ops.tolerance import assert_close
 LEAST = 8
 """Elements of the largest array of a case: the first cases that are drawn are scalars."""
 
-CHOSEN = sample("texts in C", EVERY, 300)
+KERNELS = [(op, d) for op, d in EVERY if OPS[op].kind is not OpKind.LOOP]
+"""A loop is run by a plan, kernel by kernel."""
+CHOSEN = sample("texts in C", KERNELS, 300)
 """Drawn in each run: all of them cost a minute."""
 
 LOWERINGS = {"groups": (groups_of(32), in_groups), "alone": (SIMD, alone)}

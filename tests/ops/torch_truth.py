@@ -100,6 +100,14 @@ def _grown(n, x):
     return torch.cat([flat, flat.new_zeros(flat.shape[0], 1, flat.shape[2])], 1)
 
 
+def _loop(n, condition, carried, rows):
+    stacked = torch.zeros((len(rows), 2, *carried.shape), dtype=carried.dtype)
+    for i in reversed(range(len(rows))) if n["reverse"] else range(len(rows)):
+        stacked[i] = carried
+        carried = torch.where(condition, rows[i], carried)
+    return torch.cat((carried.reshape(-1), stacked.reshape(-1)))
+
+
 def _gather(n, x, index):
     return torch.gather(_grown(n, x), 1, _places(n, x, index)).reshape(n.shape)
 
@@ -187,6 +195,8 @@ TORCH = {
     "argmax": lambda n, x: x.argmax(n["axis"], keepdim=True),
     "argmin": lambda n, x: x.argmin(n["axis"], keepdim=True),
     "scan": _scan,
+    "loop": _loop,
+    "detached": lambda n, x: x,
     "matmul": _matmul,
     "gather": _gather,
     "scatter": _scatter,

@@ -25,13 +25,14 @@ from stack.ops import OPS
 from stack.ops.attention import SEALED
 from stack.ops.operator import OpKind
 
-Kind = Literal["loops", "matmul", "attention", "scan", "scatter", "exchange"]
+Kind = Literal["loops", "matmul", "attention", "scan", "scatter", "exchange", "loop"]
 
 _KINDS: Mapping[str, Kind] = {
     "matmul": "matmul",
     **dict.fromkeys(SEALED, "attention"),
     "scan": "scan",
     "scatter": "scatter",
+    "loop": "loop",
     **{r.name: "exchange" for r in OPS.values() if r.kind is OpKind.EXCHANGE},
 }
 Homes = Mapping[Node, Home]

@@ -13,14 +13,14 @@ from hal.tile.size import hint, is_one, known_divisor
 from stack import ops as build
 from stack.compiler.graph.contract import fold_sums
 from stack.compiler.graph.expr import MOVEMENT
-from stack.compiler.graph.roots import base, uses
+from stack.compiler.graph.roots import WHOLE, base, uses
 from stack.compiler.graph.turns import numbered
 from stack.compiler.pairs import SERIAL
 from stack.compiler.program import GraphRequest
 from stack.ir.pattern import capture
 from stack.ir.rewrite import Rows, rewrite
 from stack.ir.simplify import simplify
-from stack.ops import OPS, is_exchange
+from stack.ops import OPS
 from stack.ops.numeric import identity
 
 FEW = 512
@@ -267,7 +267,7 @@ def _is_awkward(piece: Node, strided: bool, users: Counter[Node]) -> bool:
     below = base(piece)
     if below.op in ("concat", "scan", "scatter"):
         return True
-    if strided and is_exchange(below):
+    if strided and below.op in WHOLE:
         return True
     return strided and (users[below] > 1 or (below.op == "matmul" and below is not piece))
 

@@ -21,11 +21,9 @@ from stack.ops import OPS, exchange_of, is_exchange
 from stack.ops.attention import SEALED, expressions, over_leaves
 from stack.ops.operator import OpKind
 
-OWN_KERNEL = (
-    SEALED
-    | {"matmul", "reduce", "scan", "scatter"}
-    | {row.name for row in OPS.values() if row.kind is OpKind.EXCHANGE}
-)
+WHOLE = {row.name for row in OPS.values() if row.kind in (OpKind.EXCHANGE, OpKind.LOOP)}
+"""What reads and writes buffers as a whole, whose elements lie one after the other."""
+OWN_KERNEL = SEALED | {"matmul", "reduce", "scan", "scatter"} | WHOLE
 INLINE_LIMIT = 100
 """Operations that one expression may hold; a longer chain is stored half-way."""
 CHEAP = 24
@@ -92,7 +90,7 @@ def _forced(order: Sequence[Node], request: GraphRequest) -> dict[Node, None]:
             roots[n] = None
         if n.op == "concat":
             roots.update(dict.fromkeys(map(base, n.srcs)))
-        if is_exchange(n):
+        if n.op in WHOLE:
             roots.update(dict.fromkeys(map(base, n.srcs)))
     for n in order:
         if n.op == "matmul" or n.op in SEALED:

@@ -134,10 +134,11 @@ class Emitter:
         exchange = exchange_of(root)
         sides = (root, *root.srcs[: exchange.reads])
         return ExchangeCall(
-            root["group"], exchange.call(root), *(self._whole(base(n)) for n in sides)
+            root["group"], exchange.call(root), *(self.whole(base(n)) for n in sides)
         )
 
-    def _whole(self, n: Node) -> BufferRef:
+    def whole(self, n: Node) -> BufferRef:
+        """All bytes of a root that lies in one piece."""
         home = self.homes[n]
         assert home.kind != "scratch", "scratch memory is one kernel's own"
         assert home.run == home.stride, f"{n} lies in pieces"

@@ -1,4 +1,4 @@
-"""Recurrent layers and their cells. A layer is unrolled over the steps of its input."""
+"""Recurrent layers and their cells. A layer is a loop over the steps of its input."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from hal.core.dtypes import DType
 from stack.framework import functional as F
+from stack.framework.control import scan
 from stack.framework.create import zeros
 from stack.framework.functions import cat, relu, sigmoid, stack, tanh
 from stack.framework.nn import init
@@ -137,12 +138,12 @@ class _Recurrent(Module):
         def hidden(h: Tensor) -> Tensor:
             return F.linear(h, second, biases[1] if biases else None)
 
-        times = range(x.shape[0])
-        outputs: dict[int, Tensor] = {}
-        for t in reversed(times) if suffix.endswith("reverse") else times:
-            state = self._advance(gates[t], state, hidden)
-            outputs[t] = state[0]
-        return stack([outputs[t] for t in times]), state
+        def step(state: State, gates: Tensor) -> tuple[State, Tensor]:
+            after = self._advance(gates, state, hidden)
+            return after, after[0]
+
+        end, y = scan(step, state, gates, reverse=suffix.endswith("reverse"))
+        return y, end
 
     def extra_repr(self) -> str:
         shown = f"{self.input_size}, {self.hidden_size}"

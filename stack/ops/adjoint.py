@@ -1,0 +1,78 @@
+"""The reverse walk that gives derivatives of graph nodes as more nodes, by the rows' gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from hal.tile.node import Node
+from stack.ops.binary import add
+from stack.ops.leaves import full_like
+from stack.ops.table import OPS
+
+__all__: list[str] = []
+
+Totals = dict[Node, Node]
+"""The derivative by each node, as far as it is known."""
+
+Leads = dict[Node, bool]
+"""Whether a wanted node lies at or below each node."""
+
+
+def adjoints(
+    outputs: Iterable[tuple[Node, Node]],
+    wanted: Callable[[Node], bool],
+    below: Callable[[Node], Sequence[Node]] = lambda n: n.srcs,
+    visit: Callable[[Node, Totals, Leads], object] | None = None,
+) -> Totals:
+    """The derivatives by every wanted node, given (output, derivative by it) pairs; in the outputs'
+    order. The sum's order depends on the graph alone.
+
+    Zero for a wanted node that is only reached through operations without a derivative. `below`
+    says what a node is computed from, `visit` hands the derivative by a node on to these; without
+    it the rows do.
+    """
+    total: Totals = {}
+    for n, d in outputs:
+        accumulate(total, n, d)
+    order = _order(list(total), below)
+    leads: Leads = {}
+    for n in order:
+        leads[n] = any(leads[s] for s in below(n)) or wanted(n)
+    for n in reversed(order):
+        if n in total and leads[n]:
+            (visit or flow)(n, total, leads)
+    return {n: total[n] if n in total else full_like(n, 0) for n in order if wanted(n)}
+
+
+def flow(n: Node, total: Totals, leads: Leads) -> list[Node]:
+    """What flows to the operands that lead to a wanted node, by the node's row."""
+    gradient = OPS[n.op].gradient
+    if gradient is None or not any(leads[s] for s in n.srcs):
+        return []
+    flowed = []
+    for source, d in zip(n.srcs, gradient(n, total[n]), strict=True):
+        if d is not None and leads[source] and source.dtype.is_float:
+            accumulate(total, source, d)
+            flowed.append(d)
+    return flowed
+
+
+def accumulate(total: Totals, n: Node, d: Node) -> None:
+    """Add a derivative by a node to those known."""
+    total[n] = add(total[n], d) if n in total else d
+
+
+def _order(roots: list[Node], below: Callable[[Node], Sequence[Node]]) -> list[Node]:
+    """`toposort` by what is `below` each node."""
+    order: list[Node] = []
+    seen: set[Node] = set()
+    stack = [(root, False) for root in reversed(roots)]
+    while stack:
+        n, expanded = stack.pop()
+        if expanded:
+            order.append(n)
+        elif n not in seen:
+            seen.add(n)
+            stack.append((n, True))
+            stack.extend((s, False) for s in reversed(below(n)) if s not in seen)
+    return order
