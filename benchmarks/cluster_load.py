@@ -33,8 +33,8 @@ UNITS = 600
 class Clockwork(JobEngine):
     """Runs that are over after the time that their first argument says."""
 
-    def __init__(self, folder: Path, name: str, shell: str) -> None:
-        super().__init__(folder, name, shell)
+    def __init__(self, folder: Path, name: str, config: ClusterFile) -> None:
+        super().__init__(folder, name, config)
         self._due: list[tuple[float, int, Attempt]] = []
         self._live: dict[int, Attempt] = {}
         self._news = threading.Condition()

@@ -41,9 +41,12 @@ def cluster() -> None:
 @click.option("--config", type=_FILE, help="A TOML file.")
 @click.option("--page", "port", type=click.IntRange(0, 65535), help="Serve a page at this port.")
 @click.option("--background", is_flag=True, help="Return once it answers.")
-def start(folder: Path | None, config: Path | None, port: int | None, background: bool) -> None:
+@click.option("--slurm", "in_slurm", is_flag=True, help="On the hosts of this allocation.")
+def start(
+    folder: Path | None, config: Path | None, port: int | None, background: bool, in_slurm: bool
+) -> None:
     """Start the daemon of a cluster: by default this machine with all its devices."""
-    _do("start", folder, config, port, background)
+    _do("start", folder, config, port, background, in_slurm)
 
 
 @cluster.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import secrets
+import select
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -75,7 +76,7 @@ class LiveCluster:
         self,
         folder: Path,
         config: ClusterFile,
-        engine: Callable[[Path, str, str], JobEngine] = JobEngine,
+        engine: Callable[[Path, str, ClusterFile], JobEngine] = JobEngine,
     ) -> None:
         self.config = config
         self.users = _users(config)
@@ -84,7 +85,7 @@ class LiveCluster:
         self._journal = Journal(folder)
         name = self._journal.fact("name") or f"{os.getuid()}-{secrets.token_hex(8)}"
         self._journal.set_fact("name", name)
-        self._engine = engine(folder / "jobs", name, config.shell)
+        self._engine = engine(folder / "jobs", name, config)
         self._courses: dict[int, LiveJob] = {}
         self._told: list[Event] = []
         self._todo: list[Decision] = []
@@ -103,9 +104,25 @@ class LiveCluster:
         return len(self._scheduler.books.gangs)
 
     def close(self) -> None:
-        """Leave the cluster: jobs go on, and a later daemon finds them."""
+        """Leave the cluster: jobs go on, and a later daemon finds them. In an allocation, which may
+        end with this, they are asked to save; the daemon of another one starts them anew."""
+        if self.config.allocation:
+            self._let_save()
         self._keep_snapshot()
         self._journal.close()
+
+    def _let_save(self) -> None:
+        left = {course.alive.watched for course in self._courses.values() if course.alive}
+        until_s = time.monotonic()
+        for course in self._courses.values():
+            if course.alive is not None:
+                self._engine.ask(course.alive)
+                until_s = max(until_s, time.monotonic() + course.file.grace_s)
+        while left and time.monotonic() < until_s:
+            poll = select.poll()
+            for descriptor in left:
+                poll.register(descriptor, select.POLLIN)
+            left -= {one for one, _ in poll.poll((until_s - time.monotonic()) * 1000)}
 
     # what people ask for
 
@@ -191,6 +208,11 @@ class LiveCluster:
         if spec is None:
             raise InvalidCall(f"the cluster's file has no host {host!r}")
         self._tell(HostJoined(self._now(), spec))
+
+    def usable(self) -> list[str]:
+        """The hosts that get jobs."""
+        hosts = self._scheduler.books.hosts.items()
+        return [name for name, (_, leaves) in hosts if all(leaf.usable for leaf in leaves)]
 
     def why(self, job: int) -> str:
         """What a job waits for, or how it ended. Raises InvalidCall for one that never was."""
@@ -381,6 +403,10 @@ class LiveCluster:
             self._keep_snapshot()
         there = {host.name: host for host, _ in self._scheduler.books.hosts.values()}
         wanted = {host.name: host for host in self._hosts()}
+        if before is not None and before.allocation != self.config.allocation:
+            for name in there:  # what ran there ended with it, also where a host is here again
+                self._tell(HostLost(self._now(), name))
+            there = {}
         for name in there:
             if wanted.get(name) != there[name]:
                 self._tell(HostLost(self._now(), name))
@@ -392,16 +418,19 @@ class LiveCluster:
         return self.config.host_specs()
 
     def _find_runs(self) -> None:
-        """Find what ran on while nobody watched, and start what was only decided."""
-        for gang in list(self._scheduler.books.gangs.values()):
-            if gang.state not in (State.RUNNING, State.STOPPING):
-                continue
+        """Find what ran on while nobody watched, and do what was only decided."""
+        self._todo = []  # it is found by looking
+        gangs = self._scheduler.books.gangs.values()
+        here = [gang for gang in gangs if gang.state in (State.RUNNING, State.STOPPING)]
+        for gang in here:
             record = self._journal.job(gang.job)
-            runs = self._journal.runs(gang.job)
             assert record is not None, "it was submitted"
-            course = self._courses[gang.job] = LiveJob(record.file, record.user, runs[-1])
-            found = self._engine.find(runs[-1])
-            course.runs = runs[-1]
+            run = self._journal.runs(gang.job)[-1]
+            self._courses[gang.job] = LiveJob(record.file, record.user, run)
+        for gang in here:  # each may end, and so change those behind it
+            course, runs = self._courses[gang.job], self._journal.runs(gang.job)
+            course.runs = course.run
+            found = self._engine.find(course.run)
             if found is None and len(runs) > 1 and runs[-1].resize is not None:
                 before = self._engine.find(runs[-2])
                 if isinstance(before, Alive):

@@ -33,16 +33,21 @@ def default_folder() -> Path:
     return Path(state, "hal", "cluster")
 
 
-def start(folder: Path, config: Path | None, port: int | None, background: bool) -> int:
-    """Run a daemon; in the background, until it answers. Gives the exit status."""
+def start(
+    folder: Path, config: Path | None, port: int | None, background: bool, in_slurm: bool
+) -> int:
+    """Run a daemon; in the background, until it answers. Gives the exit status. With `in_slurm` its
+    hosts are those of the allocation that it runs in."""
     from stack.cluster.daemon import Daemon  # noqa: PLC0415  who only asks one loads none
 
     if background:
-        return _start_apart(folder, config, port)
+        return _start_apart(folder, config, port, in_slurm)
     try:
-        daemon = Daemon(
-            folder.absolute(), read(config, ClusterFile) if config else ClusterFile(), port
-        )
+        file = read(config, ClusterFile) if config else ClusterFile()
+        if in_slurm:
+            daemon = Daemon(folder.absolute(), slurm.allocated(file), port, slurm.lost)
+        else:
+            daemon = Daemon(folder.absolute(), file, port)
     except SpecError as error:
         raise InvalidCall(str(error)) from error
     _say(f"the cluster in {folder} is up" + (f"; its page: {daemon.page}" if daemon.page else ""))
@@ -50,10 +55,11 @@ def start(folder: Path, config: Path | None, port: int | None, background: bool)
     return 0
 
 
-def _start_apart(folder: Path, config: Path | None, port: int | None) -> int:
+def _start_apart(folder: Path, config: Path | None, port: int | None, in_slurm: bool) -> int:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     options = [*(["--config", str(config)] if config else [])]
     options += ["--page", str(port)] if port is not None else []
+    options += ["--slurm"] if in_slurm else []
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
     with os.fdopen(os.open(folder / "daemon.log", flags, 0o600), "ab") as log:
         daemon = subprocess.Popen(
@@ -80,7 +86,7 @@ def _start_apart(folder: Path, config: Path | None, port: int | None) -> int:
 def stop(folder: Path) -> int:
     """End the daemon; jobs go on."""
     ask(folder, "POST", "/end")
-    _say("the daemon ends; jobs go on, and the next daemon finds them")
+    _say("the daemon ends; jobs go on, and the next daemon finds them (in an allocation they save)")
     return 0
 
 
@@ -256,8 +262,11 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path)
     parser.add_argument("--config", type=Path)
     parser.add_argument("--page", type=int)
+    parser.add_argument("--slurm", action="store_true")
     asked = parser.parse_args()
     try:
-        sys.exit(start(asked.folder, asked.config, asked.page, background=False))
+        sys.exit(
+            start(asked.folder, asked.config, asked.page, background=False, in_slurm=asked.slurm)
+        )
     except InvalidCall as error:
         sys.exit(f"error: {error}")

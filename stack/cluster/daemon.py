@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import select
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hal.core.errors import InvalidCall, PluginError
 from stack.cluster.cluster import LiveCluster
 from stack.cluster.files import ClusterFile
 from stack.cluster.server import Door, Server
 
 LONGEST_S = 60.0
+WATCH_S = 10.0
+Lost = Callable[[Sequence[str]], Sequence[str]]
+"""Of hosts, by name, those that are gone. Raises PluginError where nobody can say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +37,18 @@ class DaemonCall:
 class Daemon:
     """Runs a cluster until it is asked to end."""
 
-    def __init__(self, folder: Path, config: ClusterFile, port: int | None) -> None:
-        """Take the folder and listen; `port` is the page's, None for none.
+    def __init__(
+        self, folder: Path, config: ClusterFile, port: int | None, lost: Lost | None = None
+    ) -> None:
+        """Take the folder and listen; `port` is the page's, None for none. `lost` tells which of
+        the hosts are gone, where somebody knows.
 
         Raises InvalidCall, and SpecError for a cluster that cannot be."""
         self._cluster = LiveCluster(folder, config)
         self._requests: queue.SimpleQueue[DaemonCall] = queue.SimpleQueue()
         self._waker = os.eventfd(0)
-        self._ended = False
+        self._ended = threading.Event()
+        self._lost = lost
         try:
             door = Door(self.ask, self.end, self._cluster.users)
             self._server = Server(folder, door, port)
@@ -59,8 +69,8 @@ class Daemon:
         return request.answer.result(LONGEST_S)
 
     def end(self) -> None:
-        """Let `run` return. Jobs go on."""
-        self._ended = True
+        """Let `run` return. Jobs go on, but in an allocation."""
+        self._ended.set()
         os.eventfd_write(self._waker, 1)
 
     def run(self) -> None:
@@ -68,12 +78,21 @@ class Daemon:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: self.end())
+        if self._lost is not None:
+            threading.Thread(target=self._watch, args=[self._lost], daemon=True).start()
         try:
-            while not self._ended:
+            while not self._ended.is_set():
                 self._turn()
         finally:
             self._server.close()
             self._cluster.close()
+
+    def _watch(self, lost: Lost) -> None:
+        """Take hosts for gone that are, until the end; what does not answer is asked again."""
+        while not self._ended.wait(WATCH_S):
+            with contextlib.suppress(PluginError, InvalidCall, TimeoutError):
+                for host in lost(self.ask(LiveCluster.usable)):
+                    self.ask(partial(LiveCluster.lose, host=host))
 
     def _turn(self) -> None:
         due_s = min(self._cluster.look(), LONGEST_S)

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from stack.cluster.files import JobFile
+from stack.cluster.files import ClusterFile, JobFile
 from stack.cluster.journal import Attempt
 from stack.cluster.users import User, open_own
 from stack.scheduler.events import Share
@@ -62,8 +62,8 @@ class Over:
 class JobEngine:
     """Runs of a cluster's jobs, in folders below `folder`."""
 
-    def __init__(self, folder: Path, name: str, shell: str) -> None:
-        self._folder, self._name, self._shell = folder, name, shell
+    def __init__(self, folder: Path, name: str, config: ClusterFile) -> None:
+        self._folder, self._name, self._config = folder, name, config
         self._children: set[int] = set()
 
     def folder(self, job: int) -> Path:
@@ -97,7 +97,7 @@ class JobEngine:
         with plan.open("w") as out:
             os.fchmod(out.fileno(), 0o600)
             os.fchown(out.fileno(), user.uid, user.gid)
-            json.dump(_plan(run, job, folder, self._shell), out)
+            json.dump(_plan(run, job, folder, self._config), out)
         before = os.environ if user.is_own else user.environment()
         groups = None if user.is_own else os.getgrouplist(user.name, user.gid)
         keeper = subprocess.Popen(
@@ -196,7 +196,7 @@ def _number(path: Path) -> str | None:
     return text if text.isascii() and text.isdecimal() and len(text) < 10 else ""
 
 
-def _plan(run: Attempt, job: JobFile, folder: Path, shell: str) -> Mapping[str, object]:
+def _plan(run: Attempt, job: JobFile, folder: Path, config: ClusterFile) -> Mapping[str, object]:
     """What `stack.cluster.start` is to run. Hosts but this one are reached by the shell; `hosts` is
     where it names them."""
     by_host: dict[str, list[Share]] = {}
@@ -221,6 +221,7 @@ def _plan(run: Attempt, job: JobFile, folder: Path, shell: str) -> Mapping[str, 
         "devices": "" if hosts else ",".join(name for found in names.values() for name in found),
         "hosts": hosts,
         "lines": lines,
-        "shell": shell,
+        "shell": config.shell,
+        "address": config.address,
         "restarts": job.restarts,
     }

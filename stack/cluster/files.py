@@ -126,14 +126,17 @@ class RulesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A cluster: levels of its topology (outermost first), queues, rules, and hosts (without any:
     this machine with the devices of the plugins that are installed). `shell` runs a command on
-    another host. `users` may hand in jobs besides the one who runs the daemon; their jobs run as
-    they, so he must be root."""
+    another host, and these reach this one at `address` ("": by its name). `allocation` is the
+    number of what lent the hosts until it ends: in another one they start anew. `users` may hand in
+    jobs besides the one who runs the daemon; their jobs run as they, so he must be root."""
 
     levels: tuple[str, ...] = ()
     queues: tuple[QueueFile, ...] = (QueueFile("main"),)
     hosts: tuple[HostFile, ...] = ()
     rules: RulesFile = RulesFile()
     shell: str = SHELL
+    address: str = ""
+    allocation: str = ""
     users: tuple[str, ...] = ()
 
     def queue_specs(self) -> list[QueueSpec]:

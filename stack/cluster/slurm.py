@@ -1,4 +1,4 @@
-"""A job as a batch script of Slurm.
+"""A job as a batch script of Slurm, and the hosts of an allocation for a daemon that runs in it.
 
 Slurm gives whole hosts, and the script is `hal run` on them, which reaches each by a step of the
 allocation. Slurm keeps the queue, starts a job again whose host is lost or that was preempted, and
@@ -6,13 +6,18 @@ sends SIGTERM `grace_s` before it ends one."""
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
+
+import msgspec
 
 from hal.core.errors import InvalidCall, PluginError
-from stack.cluster.files import JobFile
+from stack.cluster.files import ClusterFile, HostFile, JobFile, this_machine, told
 
 WAIT_S = 60.0
 SHELL = "srun -N1 -n1 --overlap -w {host} sh -c"
@@ -66,19 +71,81 @@ def script(job: JobFile, address: str = "") -> str:
 def submit(job: JobFile, address: str = "") -> str:
     """Hand a job in; gives Slurm's number of it. Raises InvalidCall with what Slurm refuses, and
     PluginError where there is no Slurm."""
+    done = _say("sbatch", "--parsable", text=script(job, address))
+    if done.returncode:
+        raise InvalidCall(f"Slurm refuses the job: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout.strip().partition(";")[0]
+
+
+def allocated(config: ClusterFile) -> ClusterFile:
+    """A cluster whose hosts are those of the allocation that this process runs in, each with the
+    devices that the plugins give there, reached by steps. With levels, a host's domains are those
+    of Slurm's topology.
+
+    Raises InvalidCall outside of an allocation and for a cluster with hosts of its own, PluginError
+    where Slurm or a host does not answer."""
+    number, count = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_JOB_NUM_NODES")
+    if not number or not count:
+        raise InvalidCall("this is no allocation of Slurm: start the daemon by salloc or sbatch")
+    if config.hosts:
+        raise InvalidCall("the cluster's file names hosts; leave them to Slurm's allocation")
+    step = [f"--nodes={count}", "--ntasks-per-node=1", "--overlap"]
+    done = _say("srun", *step, sys.executable, "-m", "stack.cluster.slurm")
+    if done.returncode:
+        raise PluginError(f"a host of the allocation does not answer: {done.stderr.strip()}")
+    hosts = []
+    for line in sorted(done.stdout.split("\n")):
+        if line:
+            host = told(json.loads(line), HostFile, "a host of the allocation")
+            kept = host.domains if config.levels else ()
+            hosts.append(msgspec.structs.replace(host, domains=kept))
+    return msgspec.structs.replace(config, hosts=tuple(hosts), shell=SHELL, allocation=number)
+
+
+def lost(hosts: Sequence[str]) -> list[str]:
+    """Those of the allocation's hosts that Slurm has given up; all once the allocation is over.
+    Raises PluginError where Slurm does not answer."""
+    if not hosts:
+        return []
+    asked = f"--job={os.environ['SLURM_JOB_ID']}"
+    if _say("squeue", "--noheader", asked, "--format=%T").stdout.strip() != "RUNNING":
+        return list(hosts)
+    done = _say("sinfo", "--noheader", "--Node", f"--nodes={','.join(hosts)}", "--format=%N %t")
+    if done.returncode:
+        raise PluginError(f"sinfo says nothing of the hosts: {done.stderr.strip()}")
+    states = dict(line.split() for line in done.stdout.split("\n") if line)
+    gone = ("down", "fail", "boot", "unk")
+    return [h for h in hosts if (state := states.get(h, "down")) and state.startswith(gone)]
+
+
+def _say(command: str, *options: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    """What a command of Slurm answers. Raises PluginError where there is none, or no answer."""
     try:
-        done = subprocess.run(
-            ["sbatch", "--parsable"],
-            input=script(job, address),
+        return subprocess.run(
+            [command, *options],
+            input=text,
             capture_output=True,
             text=True,
             timeout=WAIT_S,
             check=False,
         )
     except FileNotFoundError:
-        raise PluginError("there is no sbatch here: Slurm's commands are not installed") from None
+        raise PluginError(
+            f"there is no {command} here: Slurm's commands are not installed"
+        ) from None
     except subprocess.TimeoutExpired:
-        raise PluginError(f"sbatch did not answer within {WAIT_S:g} s") from None
-    if done.returncode:
-        raise InvalidCall(f"Slurm refuses the job: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout.strip().partition(";")[0]
+        raise PluginError(f"{command} did not answer within {WAIT_S:g} s") from None
+
+
+if __name__ == "__main__":
+    chips = this_machine().chips
+    sys.stdout.write(
+        json.dumps(
+            {
+                "name": os.environ["SLURMD_NODENAME"],
+                "domains": os.environ.get("SLURM_TOPOLOGY_ADDR", "").split(".")[:-1],
+                "chips": [{"kind": c.kind, "devices": c.devices, "chip": c.name} for c in chips],
+            }
+        )
+        + "\n"
+    )

@@ -25,7 +25,7 @@ def main() -> int:
             Path(plan["hosts"]) if plan["hosts"] else None,
             None,
             plan["shell"],
-            "",
+            plan["address"],
             300.0,
             plan["restarts"],
         )

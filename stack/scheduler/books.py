@@ -155,10 +155,13 @@ class Books:
         return self.buckets[gang.likeness]
 
     def key(self, gang: Gang) -> tuple[float, ...]:
+        """A job's place among those that wait: those whose patience is over come first, by
+        submission, since by any other key a newer one could pass."""
+        if self.now >= gang.submitted + self.rules.patience_s:  # when the alarm rings, to the bit
+            return (0.0, gang.seq)
         if self.moving:
             gang.keys = tuple(key(gang, self.use) for key in self.keys)
-        due = self.now >= gang.submitted + self.rules.patience_s  # when the alarm rings, to the bit
-        return (0.0 if due else 1.0, *gang.keys, gang.seq)
+        return (1.0, *gang.keys, gang.seq)
 
     def has(self, gang: Gang) -> dict[str, int]:
         tally = gang.tally()

@@ -287,6 +287,11 @@ class Cohort:
         """Devices of a kind that none of its queues uses or was promised."""
         return self.quota.get(kind, 0) - max(self.tally.now(kind), self.tally.later(kind))
 
+    def widest(self, kind: str) -> int:
+        """Devices of a kind that no job of its queues may take more of."""
+        free = all(queue.spec.quota for queue in self.queues)
+        return self.lent(kind) if free else ENDLESS
+
 
 @dataclass(slots=True, eq=False)
 class Queue:

@@ -162,10 +162,10 @@ class Rules:
     """How a cluster decides.
 
     `order` names the keys by which waiting jobs are compared, the first difference decides (see
-    `stack.scheduler.order`); a job that has waited `patience_s` comes before all others and is
-    passed by none. `head_start_s` is for the key `wide`. `preempt`: a job may stop those of lower
-    priority; `reclaim`: a queue takes back what it lent; `elastic`: running jobs shrink for waiting
-    ones, and grow when nobody waits."""
+    `stack.scheduler.order`); a job that has waited `patience_s` comes before all others but those
+    that were submitted before it and have, too. `head_start_s` is for the key `wide`. `preempt`: a
+    job may stop those of lower priority; `reclaim`: a queue takes back what it lent; `elastic`:
+    running jobs shrink for waiting ones, and grow when nobody waits."""
 
     order: tuple[str, ...] = ("priority", "submitted")
     backfill: Backfill = Backfill.EASY

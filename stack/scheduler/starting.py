@@ -97,7 +97,7 @@ def _stir(books: Books, heap: list[_Entry], blocker: Blocker, tried: Bucket | No
             _queue(books, heap, first)
             return
     if held is not None:
-        free = cohort.lent(kind) if cohort else books.trees[kind].root.room[0]
+        free = cohort.widest(kind) if cohort else books.trees[kind].root.room[0]
     for shape, same in list(blocker.waiters.items()):
         if held is None or not held.seals(shape, free, books.now):
             for bucket in list(same):

@@ -145,7 +145,7 @@ def test_a_job_is_stopped_for_a_higher_one_and_goes_on_from_what_it_saved(tmp_pa
     rules = {"preempt": True}
     cluster = LiveCluster(tmp_path / "state", config(rules=rules))
     low = cluster.submit(job(tmp_path / "low", steps=15, ranks=4))
-    go_on(cluster, lambda: "step" in said(tmp_path / "low"))
+    go_on(cluster, lambda: said(tmp_path / "low").count("start") == 4)
     high = cluster.submit(job(tmp_path / "high", steps=1, ranks=2, priority=5))
     go_on(cluster, lambda: state(cluster, high) == "ended")
     go_on(cluster, lambda: state(cluster, low) == "ended")

@@ -1,9 +1,12 @@
 """The same job's file on a real Slurm of four hosts, where its packages are installed."""
 
+import contextlib
 import os
+import select
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,7 +14,8 @@ import pytest
 
 from hal.core.errors import InvalidCall
 from stack.cluster import slurm
-from stack.cluster.files import JobFile, told
+from stack.cluster.client import ask
+from stack.cluster.files import ClusterFile, Devices, HostFile, JobFile, this_machine, told
 
 WAIT_S = 120.0
 HOSTS = 4
@@ -195,3 +199,111 @@ def commands_of_all():
             yield (place / "cmdline").read_bytes()
         except OSError:
             continue
+
+
+STEPS = """
+import os, signal, sys, time
+from pathlib import Path
+import numpy as np
+from stack.comm.group import Group
+from stack.comm.world import World
+place = Path(sys.argv[1])
+with Group.of(World.from_environment()) as group:
+    def end(*_):
+        (place / f"saved-{group.rank}").touch()
+        os._exit(143)
+    signal.signal(signal.SIGTERM, end)
+    total = group.all_reduce(np.ones(1))[0]
+    with (place / f"rank-{group.rank}").open("a") as out:
+        out.write(f"{os.environ['SLURM_JOB_ID']} {os.environ['SLURMD_NODENAME']} {total}\\n")
+    while not (place / "go").exists():
+        time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def daemon(cluster, tmp_path):
+    """Start daemons of one cluster, each in an allocation of its own."""
+    config = tmp_path / "cluster.toml"
+    config.write_text('address = "127.0.0.1"\n')
+    command = [sys.executable, "-m", "stack.cluster.command", str(tmp_path / "state")]
+    started = []
+
+    def start(hosts):
+        made = subprocess.Popen(
+            ["salloc", "--no-kill", "-N", str(hosts), *command, "--slurm", "--config", str(config)],
+            env=cluster,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        started.append(made)
+        assert select.select([made.stdout], [], [], WAIT_S)[0]
+        assert b"is up" in os.read(made.stdout.fileno(), 1 << 16)
+        return made
+
+    yield start
+    with contextlib.suppress(InvalidCall):
+        ask(tmp_path / "state", "POST", "/end")
+    for made in started:
+        made.communicate(timeout=WAIT_S)
+
+
+@pytest.mark.slow
+def test_a_daemon_gives_the_hosts_of_its_allocation_to_jobs(cluster, daemon, tmp_path):
+    """Two ranks on two hosts; the daemon ends, which they hear and save; in another allocation they
+    start anew."""
+    first = daemon(2)
+    state = tmp_path / "state"
+    hosts = ask(state, "GET", "/hosts")
+    assert len(hosts) == 2
+    here = this_machine()
+    assert [sum(len(chip["jobs"]) for chip in host["chips"]) for host in hosts] == [
+        sum(chip.devices for chip in here.chips)
+    ] * 2
+    (tmp_path / "train.py").write_text(STEPS)
+    each = sum(chip.devices for chip in here.chips if chip.kind == "cpu")
+    body = {"script": "train.py", "arguments": [str(tmp_path)], "folder": str(tmp_path)}
+    number = ask(state, "POST", "/jobs", {**body, "ranks": 2 * each})["job"]
+    last = tmp_path / f"rank-{2 * each - 1}"
+    await_(lambda: all((tmp_path / f"rank-{rank}").exists() for rank in range(2 * each)))
+    allocation, node, total = last.read_text().split()
+    assert (node in {host["name"] for host in hosts}, total) == (True, f"{2.0 * each}")
+    ask(state, "POST", "/end")
+    first.wait(WAIT_S)
+    assert len(list(tmp_path.glob("saved-*"))) == 2 * each
+    daemon(2)
+    await_(lambda: len(last.read_text().split("\n")) == 3)
+    again = last.read_text().split("\n")[1].split()
+    assert again[0] != allocation
+    (tmp_path / "go").touch()
+    await_(lambda: ask(state, "GET", f"/jobs/{number}/why") == {"why": "done"})
+
+
+def test_hosts_of_an_allocation_need_one(monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    with pytest.raises(InvalidCall, match="this is no allocation of Slurm"):
+        slurm.allocated(ClusterFile())
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "1")
+    with pytest.raises(InvalidCall, match="names hosts; leave them to Slurm"):
+        slurm.allocated(ClusterFile(hosts=(HostFile("a", (Devices("cpu", 1),)),)))
+
+
+@pytest.mark.slow
+def test_slurm_says_which_hosts_are_gone(cluster, monkeypatch):
+    """One that is down; and all when the allocation is over."""
+    monkeypatch.setenv("SLURM_CONF", cluster["SLURM_CONF"])
+    allocate = ["salloc", "--no-kill", "-N", "4", "cat"]
+    held = subprocess.Popen(allocate, env=cluster, stdin=subprocess.PIPE)
+    await_(lambda: "RUNNING" in states(cluster).values())
+    (number,) = (job for job, state in states(cluster).items() if state == "RUNNING")
+    monkeypatch.setenv("SLURM_JOB_ID", number)
+    try:
+        assert slurm.lost(["n0", "n1", "n3"]) == []
+        said(cluster, "scontrol", "update", "nodename=n3", "state=down", "reason=test")
+        await_(lambda: slurm.lost(["n0", "n1", "n3"]) == ["n3"])
+        said(cluster, "scancel", number)
+        await_(lambda: slurm.lost(["n0", "n1"]) == ["n0", "n1"])
+    finally:
+        said(cluster, "scontrol", "update", "nodename=n3", "state=resume")
+        held.communicate(timeout=WAIT_S)

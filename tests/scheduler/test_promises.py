@@ -83,6 +83,16 @@ def test_a_job_whose_turn_went_to_another_keeps_nothing_from_it():
     keeps_the_promises(1717)
 
 
+def test_a_job_out_of_patience_is_not_passed_by_newer_ones_out_of_theirs():
+    """Smaller ones of them, by a rule that lets these go first, let it wait for all that came."""
+    is_in_time(7680)
+
+
+def test_a_queue_without_quotas_is_tried_when_its_cohort_has_none_left():
+    """What its cohort lends does not bound it."""
+    decides_the_same(646, cuts=0.1)
+
+
 def test_a_patience_is_over_when_its_alarm_rings():
     """By rounding it could last on behind the alarm, and nobody looked again until something else
     happened: what was decided then hung on whether the state had been read anew."""
