@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from importlib import import_module
+from pathlib import Path
 
 import click
 
@@ -10,26 +12,36 @@ _MINUTES = click.FloatRange(0, min_open=True)
 
 
 @click.command()
-@click.option("--mtbf", "mtbf_min", type=_MINUTES, required=True, help="Minutes between failures.")
-@click.option("--save", "save_min", type=_MINUTES, required=True, help="Minutes that a save costs.")
-@click.option("--restore", "restore_min", type=_MINUTES, required=True, help="Minutes to go on.")
+@click.option("--mtbf", "mtbf_min", type=_MINUTES, help="Minutes between failures.")
+@click.option("--save", "save_min", type=_MINUTES, help="Minutes that a save costs.")
+@click.option("--restore", "restore_min", type=_MINUTES, help="Minutes to go on.")
 @click.option("--every", "every_min", type=_MINUTES, help="Minutes between saves (the best).")
 @click.option("--near", type=(_MINUTES, _MINUTES, float, _MINUTES), help="See below.")
 @click.option("--seed", type=int, default=0)
+@click.option("--events", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def goodput(
-    mtbf_min: float,
-    save_min: float,
-    restore_min: float,
+    mtbf_min: float | None,
+    save_min: float | None,
+    restore_min: float | None,
     every_min: float | None,
     near: tuple[float, float, float, float] | None,
     seed: int,
+    events: Path | None,
 ) -> None:
     """Say how often a training should be saved, and what share of its time then counts.
 
     --near SAVE RESTORE SURVIVES EVERY is a tier before the one of --save and --restore, as the
     memory of hosts: minutes of a save and a restore there, the share of failures that it survives,
     and minutes between its saves.
+
+    With --events FILE alone, which `hal run --events` has written, say where the time of that job
+    went.
     """
+    if events is not None:
+        _say_where(events)
+        return
+    if mtbf_min is None or save_min is None or restore_min is None:
+        raise click.UsageError("give --mtbf, --save and --restore, or --events of a job")
     rates = import_module("stack.fault.rates")
     mtbf_s, far = mtbf_min * 60, rates.Tier(save_min * 60, restore_min * 60)
     every_s = every_min * 60 if every_min else rates.best_interval_s(far.save_s, mtbf_s)
@@ -43,3 +55,24 @@ def goodput(
     if near is None:
         click.echo(f"goodput {rates.goodput(far, mtbf_s, every_s):.1%} (Daly, 2006)")
     click.echo(f"goodput {drawn:.1%} over {hours:,.0f} simulated hours, seed {seed}")
+
+
+def _say_where(file: Path) -> None:
+    module = import_module("stack.launch.spent")
+    spent = module.Spent()
+    for number, line in enumerate(file.read_text().splitlines(keepends=True), 1):
+        if not line.endswith("\n"):  # the launcher was killed while it wrote
+            break
+        try:
+            spent.add(json.loads(line))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise click.ClickException(
+                f"line {number} of {file} is no event of a job, as `hal run --events` writes them: "
+                f"{error!r}"
+            ) from error
+    report = spent.report
+    for kind, text in module.KINDS.items():
+        seconds = report.seconds[kind]
+        share = seconds / report.total_s if report.total_s else 0.0
+        click.echo(f"{kind:8} {seconds:10.2f} s {share:6.1%}  {text}")
+    click.echo(f"{report.steps} steps, {report.redone} done again; {report.recoveries} recoveries")

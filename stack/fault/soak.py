@@ -247,24 +247,28 @@ def _look_at_names(events: Sequence[Event], report: Report, where: str) -> None:
             is_named = any(e["host"] == event["host"] for e in named)
         else:
             is_named = any(e["seat"] == seat for e in named)
-        shows = event["kind"] not in ("slow", "flip") or _could_show(after, seat)
+        shows = event["kind"] not in ("slow", "flip") or _could_show(after, seat, event["kind"])
         if not is_named and shows and not _ended_soon(after):
             report.unnamed.append(f"{event['fault']}: {where}")
         elif not is_named:
             report.unseen += 1
 
 
-def _could_show(after: Sequence[Event], seat: int) -> bool:
-    """Whether the ranks of one epoch did enough steps together with the process of the seat."""
+def _could_show(after: Sequence[Event], seat: int, kind: str) -> bool:
+    """Whether the ranks of one epoch did enough steps together with the process of the seat; of a
+    slow one only those count of which all ranks know how long they took."""
     steps: set[int] = set()
+    unknown: set[int] = set()
     for event in after:
+        if event["event"] == "step" and event["own_s"] is None and kind == "slow":
+            unknown.add(event["step"])
         if event["event"] == "step" and event["seat"] == seat:
             steps.add(event["step"])
         elif event["event"] in ("form", "lost") or (
             event["event"] == "exited" and event["rank"] == seat
         ):
             break
-    return len(steps) > _SHOWS_IN
+    return len(steps - unknown) > _SHOWS_IN
 
 
 def _ended_soon(after: Sequence[Event]) -> bool:

@@ -134,6 +134,12 @@ class State:
             )
         return json.dumps(found).encode()
 
+    def wait(self) -> None:
+        """Wait for the values of all tensors. Raises what has failed them."""
+        for device in {part.tensor.device for part in self._parts}:
+            arrays_of([part.tensor for part in self._parts if part.tensor.device == device])
+            engine(device).sync()
+
     def read(self, memory: Array) -> None:
         """Copy all tensors into `memory`, `nbytes` bytes. Waits for their values; raises what has
         failed them."""

@@ -96,6 +96,7 @@ class Training:
         self._lasted_s: deque[float] = deque(maxlen=_STEPS)
         self._disputed: Comparison | None = None
         self._backs = 0
+        self._restore_s = 0.0
         self._first_bad, self._backs = -1, 0
         self._diverges = False
         self._diverged: tuple[int, tuple[int, ...]] | None = None
@@ -248,8 +249,9 @@ class Training:
                 continue
             self.epoch = words["number"]
             self.recoveries += 1
-            said = {"epoch": self.epoch, "rank": self.rank, "step": self.step}
+            said: dict[str, float] = {"epoch": self.epoch, "rank": self.rank, "step": self.step}
             took_s = round(time.monotonic() - began_s, 4)
+            said["restore_s"] = round(self._restore_s, 4)
             self._tell(say="entered", member=own, **said, s=took_s, back=went_back)
             return
 
@@ -328,7 +330,7 @@ class Training:
     ) -> bool:
         """Share the parts with a group, once all its ranks have the same state; whether they went
         back to that of an earlier step, because some held another one."""
-        went_back = False
+        went_back, self._restore_s = False, 0.0
         self._disputed = self._diverged = None
         self._diverges, self._backs = False, 0
         if group is not None:
@@ -446,19 +448,22 @@ class Training:
         """Copy the state, which is that after `step` steps, into memory that outlives this
         process."""
         self._state.look()
+        self._state.wait()
+        began_s = time.monotonic()
         plain = self._state.plain()
         room = self._kept.begin(self._state.layout, plain, self._state.nbytes)
         self._state.read(room)
         self._kept.end(self.step)
         self._is_live = True
-        self._show()
+        self._show(time.monotonic() - began_s)
 
-    def _show(self) -> None:
-        """Say how far this rank is."""
+    def _show(self, save_s: float) -> None:
+        """Say how far this rank is, and how long it took to copy its state."""
         self._give()
         if self._line is not None:
             own_s, parts = self._parts.own_s, len(self._parts.own)
-            self._tell(say="step", step=self.step, own_s=own_s, parts=parts)
+            saved = {"save_s": round(save_s, 6)}
+            self._tell(say="step", step=self.step, own_s=own_s, parts=parts, **saved)
 
     def _give(self) -> None:
         """Give the agent of this host what it has not been given."""
@@ -557,6 +562,7 @@ class Training:
         """Give the state after so many steps, which these ranks have, to the others."""
         if len(holders) == group.size:
             return
+        began_s = time.monotonic()
         root, takes = holders[0], group.rank not in holders
         found = self._kept.at(step) if group.rank == root else None
         head = np.array([0 if found is None else len(found.plain)], np.int64)
@@ -573,6 +579,7 @@ class Training:
             self._kept.end(step)
             self._is_live = False
             self._give()
+        self._restore_s += time.monotonic() - began_s
 
     def _take(self) -> None:
         """Make the newest kept state that of this process. Raises InvalidCall for that of another
@@ -585,7 +592,9 @@ class Training:
                 "the state that was kept on this host is of another training: its tensors have "
                 "other names, types or shapes"
             )
+        began_s = time.monotonic()
         self._state.take(found.tensors, found.plain)
+        self._restore_s += time.monotonic() - began_s
         self.step, self._is_live = found.step, True
 
     def _warm(self, step: Callable[[], object]) -> None:

@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from hal.core.errors import InvalidCall
+from stack.launch.spent import Report, Spent
 
 
 class EventLog:
     """Writes a line for each event and instruction of a job: `at_s` since the job began, `event`,
-    and what belongs to it. Nothing without a file."""
+    and what belongs to it. Without a file it only counts where the time went."""
 
     def __init__(self, file: Path | None) -> None:
         """Raises InvalidCall for a file that cannot be written."""
         self._begin_s = time.monotonic()
+        self._spent = Spent()
         try:
             self._file = None if file is None else file.open("w", buffering=1)
         except OSError as error:
@@ -25,17 +27,22 @@ class EventLog:
 
     def note(self, event: Any) -> None:
         """An event or instruction of the job's machine."""
-        if self._file is not None:
-            given = {field.name: _plain(getattr(event, field.name)) for field in fields(event)}
-            self.write(type(event).__name__.lower(), **given)
+        given = {field.name: _plain(getattr(event, field.name)) for field in fields(event)}
+        self.write(type(event).__name__.lower(), **given)
+
+    @property
+    def report(self) -> Report:
+        """Where the time went so far."""
+        return self._spent.report
 
     def write(self, event: str, **given: Any) -> None:
         """Raises InvalidCall where the file takes no more."""
+        line = {"at_s": round(time.monotonic() - self._begin_s, 4), "event": event, **given}
+        self._spent.add(line)
         if self._file is None:
             return
-        at_s = round(time.monotonic() - self._begin_s, 4)
         try:
-            self._file.write(json.dumps({"at_s": at_s, "event": event, **given}) + "\n")
+            self._file.write(json.dumps(line) + "\n")
         except OSError as error:
             raise InvalidCall(f"{self._file.name} takes no more events: {error}") from error
 

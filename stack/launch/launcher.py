@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -250,6 +250,9 @@ class Launcher:
                     if cause is None:
                         for link in self._links.values():
                             link.say({"say": "well"})
+                    if isinstance(self._job, Membership) and self._job.epoch is not None:
+                        self._log.write("report", **asdict(self._log.report))
+                        self._screen.tell(f"hal run: {self._log.report}")
                     if cause is not None:
                         last = (
                             [] if cause.rank is None else self._tails[cause.rank].lines(TAIL_LINES)
@@ -305,7 +308,7 @@ class Launcher:
                 self._found("wrong", Member.of(member).seat, why)
             case {"say": "step", "step": int(step), "own_s": own_s, "parts": parts}:
                 self._steps[seat] = step
-                self._log.write("step", seat=seat, step=step, own_s=own_s)
+                self._log.write("step", seat=seat, step=step, own_s=own_s, save_s=words["save_s"])
                 rank = self._rank_of(seat)
                 if rank is None:
                     return
