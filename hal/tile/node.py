@@ -112,6 +112,14 @@ def node(op: str, type: Type, srcs: tuple[Node, ...] = (), **attrs: Any) -> Node
     return found
 
 
+def unshared(op: str, type: Type, attrs: Attrs) -> Node:
+    """A node without sources that `node` does not find. The caller sees to it that no other has
+    these parts."""
+    made = Node()
+    made.op, made.type, made.srcs, made.attrs = op, type, (), attrs
+    return made
+
+
 def rebuild(old: Node, srcs: tuple[Node, ...]) -> Node:
     """The same operation on other sources."""
     return old if srcs == old.srcs else node(old.op, old.type, srcs, **dict(old.attrs))

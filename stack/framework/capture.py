@@ -70,6 +70,8 @@ class Captured:
     flags: Flags
     gradients: tuple[tuple[Tensor, int | Tensor | None], ...] = ()
     gathered: tuple[tuple[Tensor, int], ...] = ()
+    held: tuple[Source, ...] = ()
+    """The sources that are cells, or gradients of such."""
     needs: tuple[CallNeed, ...] = ()
     settlers: tuple[Settler, ...] = ()
     generators: Mapping[str, object] | None = None
@@ -241,6 +243,7 @@ def _captured(
         flags,
         tuple(gradients),
         tuple(gathered),
+        tuple([s for s in sources if isinstance(s, Cell | GradientOf)]),
         needs,
         settlers=_settlers_of(s for s in sources if isinstance(s, Cell)),
         generators=here.generators if trace.draws else None,

@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
@@ -17,7 +17,16 @@ from hal.tile.node import Node, Type
 from stack.compiler.program import GraphRequest
 from stack.framework import mode, store
 from stack.framework.capture import Argument, Captured, capture, cell_of
-from stack.framework.cell import Cell, Context, become, contexts, rebind, take_over, tracing
+from stack.framework.cell import (
+    Cell,
+    Context,
+    become,
+    contexts,
+    rebind,
+    take_over,
+    tracing,
+    under_way,
+)
 from stack.framework.devices import default_device, engine
 from stack.framework.errors import TensorError, where_called
 from stack.framework.host import host_array
@@ -26,7 +35,7 @@ from stack.framework.realize import array_of, compute, isolate, realize
 from stack.framework.request import depends
 from stack.framework.spread import GradientOf
 from stack.framework.tensor import Tensor
-from stack.framework.tree import flatten, unflatten
+from stack.framework.tree import LEAF, flatten, unflatten
 from stack.framework.within import Values, forget, values_of
 from stack.runtime.engine import Engine
 from stack.runtime.families import Dynamic
@@ -90,26 +99,32 @@ class Jitted(Generic[P, R]):
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        if tracing() is not None:
+        if under_way and tracing() is not None:
             return self._function(*args, **kwargs)
-        given, spec = flatten((args, kwargs), _is_array)
-        arguments = tuple([_argument(x) for x in given])
+        given: list[Any] = []
+        parts: list[Hashable] = [mode.key(), len(args)]
+        for x in args:
+            _add_key(x, given, parts)
+        if kwargs:
+            _add_key(kwargs, given, parts)
+        key = tuple(parts)
         try:
-            key = (spec, arguments, mode.key())
             plans = self._captured.get(key, ())
         except TypeError as error:
             raise TensorError(
                 f"an argument of {self._name} is neither an array nor hashable: {error}\n"
                 f"  called at {where_called()}"
             ) from None
-        captured = next((plan for plan in plans if plan.holds()), None)
+        captured = _valid(plans)
         if captured is None:
+            _, spec = flatten((args, kwargs), _is_array)
+            arguments = tuple([_argument(x) for x in given])
 
             def traced(given: list[Tensor]) -> Any:
                 args, kwargs = unflatten(spec, iter(given))
                 return self._function(*args, **kwargs)
 
-            call = Call.of(spec, arguments, key[2])
+            call = Call.of(spec, arguments, key[0])
             captured = self._general(call)
             if captured is not None and call.has_numbers:
                 return cast("R", _run(captured, given))  # found again by its kind
@@ -244,6 +259,38 @@ def _is_array(x: Any) -> bool:
     return isinstance(x, _ARRAYS)
 
 
+def _valid(plans: Iterable[Captured]) -> Captured | None:
+    """The first that this thread would trace the same now."""
+    for captured in plans:
+        if captured.holds():
+            return captured
+    return None
+
+
+def _add_key(x: Any, given: list[Any], parts: list[Hashable]) -> None:
+    """Append the arrays of an argument to `given`, and to `parts` what its trace depends on.
+
+    Each value begins with what tells how many parts follow (a type of arrays, of a container or of
+    what is fixed), so two lists of parts are equal for equal calls alone.
+    """
+    if isinstance(x, Tensor):
+        given.append(x)
+        parts += (x.node.type, x.device, x.requires_grad)
+    elif isinstance(x, dict):
+        parts += (type(x), tuple(x))
+        for value in x.values():
+            _add_key(value, given, parts)
+    elif isinstance(x, tuple | list):
+        parts += (type(x), len(x))
+        for value in x:
+            _add_key(value, given, parts)
+    elif _is_array(x):
+        given.append(x)
+        parts += _argument(x)
+    else:
+        parts += (type(x), x)
+
+
 _functions: weakref.WeakSet[Jitted[..., Any]] = weakref.WeakSet()
 
 
@@ -268,24 +315,33 @@ def _run(captured: Captured, given: Sequence[Any]) -> Any:
         take_over(settler)
     if captured.needs:
         _check_values(captured, given)
-    gathered = [t.grad for t, _ in captured.gathered if t.grad is not None]
-    for gradient in gathered:
-        if gradient.link is None and not gradient.owns:
-            rebind(gradient, gradient.node)  # so that no other tensor has its array
-    cells = [c for s in captured.sources if (c := cell_of(s)) is not None and c.link is None]
-    if any(c.node not in store.arrays for c in cells):
-        realize(*cells)
-        isolate(c for c in cells if c.node not in store.arrays)
-    written = {c.node for c in (*captured.states, *gathered) if c.link is None}
+    written = _held_apart(captured) if captured.held or captured.states else set[Node]()
     if written:
         _protect(written)
         forget(written)
     arrays = [_array(source, given, captured, written) for source in captured.sources]
     outputs = captured.plan.run(arrays)
-    _give_gradients(captured, outputs, arrays)
+    if captured.gradients or captured.gathered:
+        _give_gradients(captured, outputs, arrays)
+    device = captured.device
+    if captured.results is LEAF:
+        return Tensor(store.holding(outputs[0]), device, owns=True)
     results = outputs[: captured.result_count]
-    tensors = [Tensor(store.holding(a), captured.device, owns=True) for a in results]
+    tensors = [Tensor(store.holding(a), device, owns=True) for a in results]
     return unflatten(captured.results, iter(tensors))
+
+
+def _held_apart(captured: Captured) -> set[Node]:
+    """Give what the function reads from outside arrays of its own; the nodes that it overwrites."""
+    gathered = [t.grad for t, _ in captured.gathered if t.grad is not None]
+    for gradient in gathered:
+        if gradient.link is None and not gradient.owns:
+            rebind(gradient, gradient.node)  # so that no other tensor has its array
+    cells = [c for s in captured.held if (c := cell_of(s)) is not None and c.link is None]
+    if any(c.node not in store.arrays for c in cells):
+        realize(*cells)
+        isolate(c for c in cells if c.node not in store.arrays)
+    return {c.node for c in (*captured.states, *gathered) if c.link is None}
 
 
 def _give_gradients(captured: Captured, outputs: Sequence[Any], arrays: Sequence[Any]) -> None:

@@ -14,8 +14,7 @@ import threading
 from itertools import count
 from weakref import WeakKeyDictionary
 
-from hal.tile.node import Node, Type
-from stack import ops as g
+from hal.tile.node import Node, Type, unshared
 from stack.runtime.array import Array
 
 lock = threading.RLock()
@@ -50,7 +49,7 @@ arguments: WeakKeyDictionary[Node, str] = WeakKeyDictionary()
 
 def fresh(type: Type) -> Node:
     """A new leaf, different from every other one."""
-    return g.input(next(_slots), type)
+    return unshared("input", type, (("slot", next(_slots)),))
 
 
 def holding(array: Array) -> Node:

@@ -5,16 +5,27 @@ calls no device.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 S = TypeVar("S")
 
+ASIDE_NBYTES = 1 << 16
+"""Blocks of so many bytes and less may be set aside when they come back."""
+
+ASIDE = 8
+"""How many blocks of one size are set aside at most."""
+
 
 class SlabBlock(Generic[S]):
-    """Bytes [offset, offset + nbytes) of a slab; `label` names the owner while it is in use."""
+    """Bytes [offset, offset + nbytes) of a slab; `label` names the owner while it is in use.
 
-    __slots__ = ("after", "before", "free", "label", "nbytes", "offset", "serial", "slab")
+    A block that is set `aside` is neither in use nor free: it waits for the next request of its
+    size.
+    """
+
+    __slots__ = ("after", "aside", "before", "free", "label", "nbytes", "offset", "serial", "slab")
 
     def __init__(self, slab: S, offset: int, nbytes: int, serial: int) -> None:
         self.slab = slab
@@ -22,18 +33,23 @@ class SlabBlock(Generic[S]):
         self.nbytes = nbytes
         self.serial = serial
         self.label = ""
-        self.free = True
+        self.free, self.aside = True, False
         self.before: SlabBlock[S] | None = None
         self.after: SlabBlock[S] | None = None
 
 
 class Slabs(Generic[S]):
-    """Slabs of one size class. Sizes are multiples of `alignment`; the caller rounds them."""
+    """Slabs of one size class. Sizes are multiples of `alignment`; the caller rounds them.
+
+    A few small blocks of each size are set aside as they come back, neither joined nor searched
+    for: a program that asks for the same again and again gets them at once.
+    """
 
     def __init__(self, alignment: int) -> None:
         self.alignment = alignment
         self._free: list[tuple[int, int, SlabBlock[S]]] = []  # by size, then age
         self._first: dict[int, SlabBlock[S]] = {}  # the first block of each slab, by its serial
+        self._aside: defaultdict[int, list[SlabBlock[S]]] = defaultdict(list)
         self._serial = 0
 
     def add(self, slab: S, nbytes: int) -> None:
@@ -43,8 +59,16 @@ class Slabs(Generic[S]):
         self._put(block)
 
     def take(self, nbytes: int, label: str) -> SlabBlock[S] | None:
-        """The smallest free block that holds `nbytes`, cut to that size; None if there is none."""
+        """A block of `nbytes` that was set aside, or else the smallest free block that holds as
+        many, cut to that size; None if there is none."""
+        if self._aside.get(nbytes):
+            block = self._aside[nbytes].pop()
+            block.aside, block.label = False, label
+            return block
         at = bisect_left(self._free, (nbytes,))
+        if at == len(self._free) and self._aside:
+            self._join_aside()
+            at = bisect_left(self._free, (nbytes,))
         if at == len(self._free):
             return None
         block = self._free.pop(at)[2]
@@ -59,8 +83,22 @@ class Slabs(Generic[S]):
         return block
 
     def give(self, block: SlabBlock[S]) -> None:
-        """Take a block back and join it with its free neighbours."""
-        assert not block.free, f"a block of {block.label!r} is given back twice"
+        """Take a block back: set it aside, or join it with its free neighbours."""
+        assert not (block.free or block.aside), "a block is given back twice"
+        if block.nbytes <= ASIDE_NBYTES and len(self._aside[block.nbytes]) < ASIDE:
+            block.aside = True
+            self._aside[block.nbytes].append(block)
+        else:
+            self._free_joined(block)
+
+    def _join_aside(self) -> None:
+        for blocks in self._aside.values():
+            for block in blocks:
+                block.aside = False
+                self._free_joined(block)
+        self._aside.clear()
+
+    def _free_joined(self, block: SlabBlock[S]) -> None:
         if block.after is not None and block.after.free:
             self._join(block, self._pop(block.after))
         if block.before is not None and block.before.free:
@@ -71,6 +109,7 @@ class Slabs(Generic[S]):
 
     def drop_unused(self) -> list[S]:
         """Remove every slab that is one free block; give the slabs."""
+        self._join_aside()
         unused = [b for b in self._first.values() if b.free and b.after is None]
         for block in unused:
             self._pop(block)
@@ -80,7 +119,7 @@ class Slabs(Generic[S]):
     def used(self) -> Iterator[SlabBlock[S]]:
         """Every block that is in use."""
         for block in self.blocks():
-            if not block.free:
+            if not (block.free or block.aside):
                 yield block
 
     def blocks(self) -> Iterator[SlabBlock[S]]:
@@ -90,9 +129,6 @@ class Slabs(Generic[S]):
             while block is not None:
                 yield block
                 block = block.after
-
-    def largest_free(self) -> int:
-        return self._free[-1][0] if self._free else 0
 
     def _block(self, slab: S, offset: int, nbytes: int) -> SlabBlock[S]:
         self._serial += 1

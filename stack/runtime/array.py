@@ -22,11 +22,11 @@ class Array:
     """Where the bytes are. Missing while `failure` is set, so that no plan can read what is not
     there."""
 
-    def __init__(self, pool: Pool, type: Type, block: PoolBlock) -> None:
+    def __init__(self, pool: Pool, type: Type, block: PoolBlock, region: Region) -> None:
         self.pool = pool
         self.type = type
         self.block = block
-        self.region = pool.region(block, self.nbytes)
+        self.region = region
         self.written = 0  # the point of the engine's timeline at which the newest value is there
         self.failure: Failure | None = None
 

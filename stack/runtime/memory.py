@@ -51,10 +51,14 @@ class ArrayMemory:
         self._lives: dict[int, Life] = {}
         self._arena: Callable[[], Arena | None] = lambda: None
 
-    def allocate(self, type: Type, label: str) -> Array:
-        """A new array with undefined values; `label` names it in out-of-memory reports."""
-        block = self.pool.allocate(type.nbytes, label)
-        array = Array(self.pool, type, block)
+    def allocate(self, type: Type, label: str, nbytes: int | None = None) -> Array:
+        """A new array with undefined values, of `type.nbytes` (given where they are known already);
+        `label` names it in out-of-memory reports."""
+        pool = self.pool
+        if nbytes is None:
+            nbytes = type.nbytes
+        block = pool.allocate(nbytes, label)
+        array = Array(pool, type, block, Region(block.slab, block.offset, nbytes))
         life = Life(array, self._ended)
         life.block = block
         self._lives[id(life)] = life

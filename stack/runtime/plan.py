@@ -59,9 +59,13 @@ class Plan:
         self._pool = resources.memory.pool
         self._inputs = list(graph.inputs)
         self._updates = dict(graph.updates)
-        self._outputs = [(i, t, f"result {t}") for i, t in enumerate(graph.outputs)]
+        updated = [self._updates.get(i) for i in range(len(graph.outputs))]
+        self._outputs = [
+            (at, t, f"result {t}", t.nbytes) for at, t in zip(updated, graph.outputs, strict=True)
+        ]
+        """Of each: the input whose array it is, if any, and what an array of its own would be."""
         device, memory, programs = resources.device, resources.memory, resources.programs
-        for _, type, label in self._outputs:
+        for _, type, label, _ in self._outputs:
             memory.check_fits(type, label)
         placement = Placement(graph, memory.alignment, layout)
         # Held, so that the memory lives as long as the launches that are bound to it.
@@ -70,6 +74,9 @@ class Plan:
             device, programs, resources.groups, graph, placement, self._arena.region
         )
         self._steps = self._recording.steps
+        only = self._steps[0].part if len(self._steps) == 1 else None
+        self._only = None if isinstance(only, Exchange) else only
+        """The one part of a plan that waits for nothing."""
         self._recorded = Feature.GRAPH in device.info.features
         self.launches = launches(graph)
         self.arena_nbytes = placement.layout.arena_nbytes
@@ -86,18 +93,21 @@ class Plan:
         OutOfMemory.
         """
         regions = self._regions(inputs)
-        allocate, updates = self._resources.memory.allocate, self._updates
-        outputs = [
-            inputs[updates[i]] if i in updates else allocate(type, label)
-            for i, type, label in self._outputs
-        ]
-        regions += [array.region for array in outputs]
         resources = self._resources
+        allocate = resources.memory.allocate
+        outputs: list[Array] = []
+        for at, type, label, nbytes in self._outputs:
+            array = allocate(type, label, nbytes) if at is None else inputs[at]
+            outputs.append(array)
+            regions.append(array.region)
         if not self._recorded:
             resources.note_fallback(Feature.GRAPH, "launches one by one")
         stream = resources.stream
         with stream.lock:
-            self._submit(stream, regions)
+            if self._only is None:
+                self._submit(stream, regions)
+            else:
+                self._only.submit(stream, regions, ())
             written = stream.submitted_value
             for array in outputs:
                 array.written = written

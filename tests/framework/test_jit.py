@@ -45,6 +45,20 @@ def test_python_runs_once_for_each_kind_of_arguments(engine):
     assert len(calls) == 6
 
 
+def test_arguments_of_other_shapes_are_other_kinds():
+    @ht.jit
+    def f(*args, **named):
+        return ht.ones(2) * len(args) + 10 * len(named)
+
+    x = ht.ones(2)
+    calls = [((x, {"b": 3}), {}), ((x,), {"b": 3}), ((x, dict, 1), {}), ((x, "b", 3), {})]
+    calls += [(([x, x],), {}), (([x], x), {}), (((x,), x), {}), ((1, True), {}), ((True, 1.0), {})]
+    for count, (args, named) in enumerate(calls, 1):
+        for _ in range(2):
+            assert f(*args, **named).tolist() == [len(args) + 10 * len(named)] * 2
+        assert f.traced == count
+
+
 def test_numpy_scalars_may_change_without_a_new_trace():
     f = ht.jit(lambda x, lr: x * lr)
     assert [f(np.float32(2), np.float32(v)).item() for v in (1, 2, 3)] == [2, 4, 6]

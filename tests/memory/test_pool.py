@@ -41,7 +41,8 @@ def pool_of(device, reclaim=nothing):
     return Pool(device, 64, reclaim)
 
 
-STEPS = st.lists(st.tuples(st.booleans(), st.integers(0, 3 * SMALL_NBYTES)), max_size=60)
+SIZES = st.integers(0, 200) | st.integers(0, 3 * SMALL_NBYTES)
+STEPS = st.lists(st.tuples(st.booleans(), SIZES), max_size=60)
 
 
 @given(STEPS, st.randoms(use_true_random=False))
@@ -90,6 +91,19 @@ def test_neighbours_join_so_that_a_slab_becomes_whole_again():
         pool.release(blocks[i])
     assert len(device.live) == 1
     assert pool.trim() == SLAB_NBYTES
+
+
+def test_blocks_set_aside_are_joined_before_another_slab_is_asked_for():
+    device = Memory()
+    pool = pool_of(device)
+    small = [pool.allocate(1 << 16, "x") for _ in range(SLAB_NBYTES >> 16)]
+    for block in reversed(small):
+        pool.release(block)
+    assert not pool.holders()
+    for _ in range(2):
+        pool.allocate(SMALL_NBYTES - 64, "y")
+    assert pool.stats().raw_allocations == 1
+    assert pool.holders() == {"y": 2 * (SMALL_NBYTES - 64)}
 
 
 def test_what_is_reserved_stays_close_to_what_is_used():

@@ -29,26 +29,23 @@ def native_argument(param: Param, arg: Argument, where: str) -> tuple[Any, int]:
     Raises InvalidCall for an argument of another kind, out of its type's range or its buffer's
     bounds.
     """
+    buffer = param.kind is ParamKind.BUFFER
+    if buffer and isinstance(arg, Region):  # most are
+        check_bounds(arg, where)
+        return arg.buffer.native, arg.offset
     if isinstance(arg, Slot):
         return _NULL, 0
-    if param.kind is ParamKind.SCALAR:
+    if not buffer:
         return _NULL, scalar_bits(arg, param.dtype, f"{where}: parameter {param.name!r}")
     if isinstance(arg, Buffer):
         return arg.native, 0
-    if not isinstance(arg, Region):
-        raise InvalidCall(
-            f"{where}: parameter {param.name!r} takes a buffer or region, got {arg!r}"
-        )
-    check_bounds(arg, where)
-    return arg.buffer.native, arg.offset
+    raise InvalidCall(f"{where}: parameter {param.name!r} takes a buffer or region, got {arg!r}")
 
 
 def check_bounds(region: Region, where: str) -> None:
     """Raises InvalidCall for a region that is not within its buffer."""
-    if (
-        min(region.offset, region.nbytes) < 0
-        or region.offset + region.nbytes > region.buffer.nbytes
-    ):
+    begin, nbytes = region.offset, region.nbytes
+    if begin < 0 or nbytes < 0 or begin + nbytes > region.buffer.nbytes:
         raise InvalidCall(
             f"{where}: {region.nbytes} bytes at {region.offset} are not within the buffer's "
             f"{region.buffer.nbytes} bytes"
