@@ -35,11 +35,12 @@ class Programs:
     def load(self, sources: Iterable[KernelSource]) -> Mapping[KernelSource, Loaded]:
         """The programs of these sources; equal sources share one. Raises as `Device.load`.
 
-        A device compiles as many at a time as there are processors: its compiler may be another
-        process, or leave Python's lock alone.
+        A device compiles as many at a time as there are processors, the longest first: its
+        compiler may be another process, or leave Python's lock alone.
         """
         found = {source: self._loaded.get(source) for source in sources}
         missing = [source for source, loaded in found.items() if loaded is None]
+        missing.sort(key=lambda source: -len(source.text))
         with ThreadPoolExecutor(os.cpu_count() or 1, "compile") as pool:
             made = list(pool.map(self._new, missing)) if len(missing) > 1 else []
         made = made or [self._new(source) for source in missing]

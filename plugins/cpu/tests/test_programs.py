@@ -1,5 +1,7 @@
 import gc
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from math import erf, exp, tanh
 from pathlib import Path
 
@@ -276,6 +278,25 @@ def test_two_entries_in_one_text(rig, texts):
         bound = rig.device.bind(rig.load(text, entry, "bi"), (cell, 3))
         rig.device.launch(bound, (4, 1, 1), rig.timeline, ())
     assert (rig.download(cell, np.int64) == 24).all()
+
+
+def test_threads_are_in_llvm_at_once_and_write_the_same_code(texts, monkeypatch):
+    wanted = jit.compile_here(texts["increment"], "increment")
+    together, unlocked = threading.Barrier(2), jit._unlocked
+
+    def met(name):
+        function = unlocked(name)
+
+        def call(*args):
+            together.wait(60)  # each waits here for the other
+            return function(*args)
+
+        return call
+
+    monkeypatch.setattr(jit, "_unlocked", met)
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(jit.compile_here, [texts["increment"]] * 2, ["increment"] * 2))
+    assert done == [wanted] * 2
 
 
 def resident_nbytes():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import itertools
 import re
@@ -35,7 +36,6 @@ _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _LINE = re.compile(r"<string>:(\d+):\d+: error")
 _ENTRY_TYPE = "void (ptr, ptr, i64, i64)"
 _PER_COMPILER = 128
-_compiling = threading.Lock()
 
 
 @cache
@@ -89,18 +89,18 @@ def is_known(text: str) -> bool:
     code = text.encode()
     level = lib.hc_vet(code, len(code))
     if level == lib.HC_VET_STRANGE:
-        with _compiling, llvm.create_context() as context, _parsed(text, context) as module:
+        with llvm.create_context() as context, _parsed(text, context) as module:
             module.verify()
     return bool(level == lib.HC_VET_KNOWN)
 
 
 def compile_here(text: str, entry: str) -> bytes:
-    """Object code of a module in `llvm-ir/1`.
+    """Object code of a module in `llvm-ir/1`. Several threads may compile at once.
 
     Raises CompileError with LLVM's log and the line for text that is wrong or has no such entry.
     """
     # The module goes before its context on every path: the garbage collector would take any order.
-    with _compiling, llvm.create_context() as context, _parsed(text, context) as module:
+    with llvm.create_context() as context, _parsed(text, context) as module:
         module.verify()
         _check_entry(module, entry)
         _check_symbols(module)
@@ -108,7 +108,7 @@ def compile_here(text: str, entry: str) -> bytes:
         module.triple = llvm.get_process_triple()
         module.data_layout = str(machine.target_data)
         _optimise(module, machine)
-        return bytes(machine.emit_object(module))
+        return _emitted(module, machine)
 
 
 @contextmanager
@@ -157,11 +157,30 @@ def _optimise(module: Any, machine: Any) -> None:
     builder = llvm.create_pass_builder(machine, options)
     manager = builder.getModulePassManager()
     try:
-        manager.run(module, builder)
+        _unlocked("LLVMPY_RunNewModulePassManager")(manager, module, builder)
     finally:
         # llvmlite finds the disposal of its base class, which does nothing: 55 KB would stay.
         NewPassManager._dispose(manager)
         manager.detach()
+
+
+def _emitted(module: Any, machine: Any) -> bytes:
+    with llvm.ffi.OutputString() as log:
+        buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, log)
+        if not buffer:
+            raise CompileError(f"LLVM emitted no code: {log}", str(log))
+    lib = llvm.ffi.lib
+    try:
+        return ctypes.string_at(lib.LLVMPY_GetBufferStart(buffer), lib.LLVMPY_GetBufferSize(buffer))
+    finally:
+        lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+def _unlocked(name: str) -> Any:
+    """A function of llvmlite's library without its lock, under which one thread at a time would be
+    in LLVM. LLVM itself asks for no lock where modules are of different contexts (Programmer's
+    Manual, "Achieving Isolation with LLVMContext")."""
+    return getattr(llvm.ffi.lib, name)._cfn
 
 
 def cache_key(text: str, entry: str) -> str:
