@@ -84,7 +84,8 @@ class Slabs(Generic[S]):
 
     def give(self, block: SlabBlock[S]) -> None:
         """Take a block back: set it aside, or join it with its free neighbours."""
-        assert not (block.free or block.aside), "a block is given back twice"
+        assert not block.free, "a block that is free is given back"
+        assert not block.aside, "a block that was set aside is given back"
         if block.nbytes <= ASIDE_NBYTES and len(self._aside[block.nbytes]) < ASIDE:
             block.aside = True
             self._aside[block.nbytes].append(block)
