@@ -102,12 +102,12 @@ class Jitted(Generic[P, R]):
         if under_way and tracing() is not None:
             return self._function(*args, **kwargs)
         given: list[Any] = []
-        parts: list[Hashable] = [mode.key(), len(args)]
+        parts: list[Any] = [mode.key(), len(args)]
         for x in args:
             _add_key(x, given, parts)
         if kwargs:
             _add_key(kwargs, given, parts)
-        key = tuple(parts)
+        key: Hashable = tuple(parts)
         try:
             plans = self._captured.get(key, ())
         except TypeError as error:
@@ -124,7 +124,7 @@ class Jitted(Generic[P, R]):
                 args, kwargs = unflatten(spec, iter(given))
                 return self._function(*args, **kwargs)
 
-            call = Call.of(spec, arguments, key[0])
+            call = Call.of(spec, arguments, parts[0])
             captured = self._general(call)
             if captured is not None and call.has_numbers:
                 return cast("R", _run(captured, given))  # found again by its kind
@@ -267,7 +267,7 @@ def _valid(plans: Iterable[Captured]) -> Captured | None:
     return None
 
 
-def _add_key(x: Any, given: list[Any], parts: list[Hashable]) -> None:
+def _add_key(x: Any, given: list[Any], parts: list[Any]) -> None:
     """Append the arrays of an argument to `given`, and to `parts` what its trace depends on.
 
     Each value begins with what tells how many parts follow (a type of arrays, of a container or of
