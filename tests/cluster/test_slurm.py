@@ -216,7 +216,9 @@ with Group.of(World.from_environment()) as group:
     total = group.all_reduce(np.ones(1))[0]
     with (place / f"rank-{group.rank}").open("a") as out:
         out.write(f"{os.environ['SLURM_JOB_ID']} {os.environ['SLURMD_NODENAME']} {total}\\n")
-    while not (place / "go").exists():
+    for _ in range(6000):
+        if (place / "go").exists():
+            break
         time.sleep(0.05)
 """
 

@@ -29,12 +29,13 @@ from hal.core.errors import HalError
 from stack.cluster.client import ask
 user = int(sys.argv[1])
 os.setgroups([]); os.setgid(user); os.setuid(user)
-for line in sys.stdin:
+answers = []
+for request in json.loads(sys.argv[3]):
     try:
-        found = ask(Path(sys.argv[2]), *json.loads(line))
+        answers.append(ask(Path(sys.argv[2]), *request))
     except HalError as error:
-        found = {"error": str(error)}
-    print(json.dumps(found), flush=True)
+        answers.append({"error": str(error)})
+print(json.dumps(answers))
 """
 
 
@@ -86,26 +87,16 @@ def shared(place):
     daemon.communicate(timeout=WAIT_S)
 
 
-@pytest.fixture
-def as_user(shared):
-    """Ask the daemon from a process of another user."""
-    asking = {}
-
-    def asks(name, *request):
-        if name not in asking:
-            asking[name] = subprocess.Popen(
-                [sys.executable, "-c", ASK, str(pwd.getpwnam(name).pw_uid), str(shared)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        asking[name].stdin.write(json.dumps(request) + "\n")
-        asking[name].stdin.flush()
-        return json.loads(asking[name].stdout.readline())
-
-    yield asks
-    for one in asking.values():
-        one.communicate(timeout=WAIT_S)
+def as_user(name, folder, *requests):
+    """What the daemon of a folder answers to requests from a process of another user."""
+    uid = str(pwd.getpwnam(name).pw_uid)
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, uid, str(folder), json.dumps(requests)],
+        capture_output=True,
+        timeout=WAIT_S,
+        check=True,
+    )
+    return json.loads(done.stdout)
 
 
 def body_of(folder, **more):
@@ -122,7 +113,7 @@ def until_ended(folder, number):
 
 @ROOT
 @pytest.mark.slow
-def test_a_job_runs_as_who_has_handed_it_in_and_is_his_alone(shared, as_user, place):
+def test_a_job_runs_as_who_has_handed_it_in_and_is_his_alone(shared, place):
     folder = place / "his"
     body = body_of(folder)
     (folder / "train.py").write_text(
@@ -133,7 +124,8 @@ def test_a_job_runs_as_who_has_handed_it_in_and_is_his_alone(shared, as_user, pl
     account = pwd.getpwnam(OTHER)
     os.chown(folder, account.pw_uid, account.pw_gid)
     mine = ask(shared, "POST", "/jobs", body_of(place / "mine", steps=1000))["job"]
-    his = as_user(OTHER, "POST", "/jobs", body)["job"]
+    (handed_in,) = as_user(OTHER, shared, ("POST", "/jobs", body))
+    his = handed_in["job"]
     until_ended(shared, his)
     assert ask(shared, "GET", f"/jobs/{his}/why") == {"why": "done"}
     uid = account.pw_uid
@@ -142,19 +134,24 @@ def test_a_job_runs_as_who_has_handed_it_in_and_is_his_alone(shared, as_user, pl
     assert "SECRET_OF_ROOT" not in (folder / "env").read_text()
     assert (folder / "who").stat().st_uid == uid
 
-    assert [row["job"] for row in as_user(OTHER, "GET", "/jobs")] == [his]
     assert [(r["job"], r["user"]) for r in ask(shared, "GET", "/jobs")] == [
         (mine, users.own().name),
         (his, OTHER),
     ]
-    assert "seen" in as_user(OTHER, "GET", f"/jobs/{his}/log")["text"]
-    for verb, what in (("GET", "why"), ("GET", "log"), ("POST", "cancel"), ("POST", "hold")):
-        refused = as_user(OTHER, verb, f"/jobs/{mine}/{what}")
-        assert refused == {"error": f"job {mine} is another user's; `hal jobs` lists yours"}
-    for path in (f"/hosts/{HOST}/drain", "/end"):
-        assert "for root alone" in as_user(OTHER, "POST", path)["error"]
-    assert "is not among this cluster's users" in as_user(STRANGER, "GET", "/jobs")["error"]
-    assert "token" in as_user(OTHER, "GET", "/page")["page"]
+    others = [("GET", "why"), ("GET", "log"), ("POST", "cancel"), ("POST", "hold")]
+    jobs, log, page, *refused = as_user(
+        *(OTHER, shared, ("GET", "/jobs"), ("GET", f"/jobs/{his}/log"), ("GET", "/page")),
+        *((method, f"/jobs/{mine}/{what}") for method, what in others),
+        *(("POST", path) for path in (f"/hosts/{HOST}/drain", "/end")),
+    )
+    assert [row["job"] for row in jobs] == [his]
+    assert "seen" in log["text"]
+    assert "token" in page["page"]
+    no = {"error": f"job {mine} is another user's; `hal jobs` lists yours"}
+    assert refused[:-2] == [no] * len(others)
+    assert all("for root alone" in one["error"] for one in refused[-2:])
+    (strange,) = as_user(STRANGER, shared, ("GET", "/jobs"))
+    assert "is not among this cluster's users" in strange["error"]
     # the journal and its secrets are no other user's
     for name in ("journal.db", "journal.db-wal", "lock"):
         assert not (shared / name).stat().st_mode & 0o077
@@ -165,7 +162,7 @@ def test_a_job_runs_as_who_has_handed_it_in_and_is_his_alone(shared, as_user, pl
 
 @ROOT
 @pytest.mark.slow
-def test_what_a_user_puts_among_his_files_is_not_read_for_him(shared, as_user, place):
+def test_what_a_user_puts_among_his_files_is_not_read_for_him(shared, place):
     """A link to what root alone may read, and a status that is no number."""
     secret = place / "secret"
     secret.write_text("of root\n")
@@ -178,12 +175,15 @@ def test_what_a_user_puts_among_his_files_is_not_read_for_him(shared, as_user, p
         "os.mkdir('exit-1.part')\nraise SystemExit(3)\n"
     )
     os.chown(folder, pwd.getpwnam(OTHER).pw_uid, -1)
-    number = as_user(OTHER, "POST", "/jobs", body)["job"]
+    (handed_in,) = as_user(OTHER, shared, ("POST", "/jobs", body))
+    number = handed_in["job"]
     until_ended(shared, number)
-    assert as_user(OTHER, "GET", f"/jobs/{number}/log")["text"] == ""
-    why = as_user(OTHER, "GET", f"/jobs/{number}/why")["why"]
-    assert why.startswith("failed")
-    assert "of root" not in why
+    log, why = as_user(
+        OTHER, shared, ("GET", f"/jobs/{number}/log"), ("GET", f"/jobs/{number}/why")
+    )
+    assert log["text"] == ""
+    assert why["why"].startswith("failed")
+    assert "of root" not in why["why"]
 
 
 @ROOT
