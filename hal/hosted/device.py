@@ -114,7 +114,7 @@ class HostedDevice:
             session.closing = True
             session.waiters += 1
             session.changed.notify_all()
-            while session.cause is None and self._scheduler.busy():
+            while session.cause is None and (self._scheduler.busy() or session.calls):
                 session.changed.wait(DRIVEN_S if session.flight.busy() else SLICE_S)
             text = "the device was closed before the operation could run"
             self._end_epoch(session.aborted("close", text))

@@ -177,10 +177,8 @@ class Buffers:
         """A buffer of what `take` has from the machine, while no lock is held: others' work goes
         on however long that takes."""
         session = self._session
-        with LOCK:
-            session.check_usable(hook)
-            epoch = session.epoch
-        memory = session.from_driver(take)
+        with session.calling(hook) as epoch:
+            memory = session.from_driver(take)
         made = Allocation(
             session, memory, nbytes, account, options.label, shareable=options.shareable
         )

@@ -71,13 +71,11 @@ class Programs:
         failure = session.strike("load", FailureKind.COMPILE)
         if failure is not None:
             raise CompileError(f"{source.entry}: {failure.message}", failure.message)
-        with LOCK:
-            session.check_usable("load")
-            epoch = session.epoch
-        session.give_back()
-        loaded = Loaded(session, self._compiled(source))
-        with LOCK:
-            self._live.add(loaded)
+        with session.calling("load") as epoch:
+            session.give_back()
+            loaded = Loaded(session, self._compiled(source))
+            with LOCK:
+                self._live.add(loaded)
         return Program(session.name, epoch, loaded, source.entry, source.params)
 
     def _compiled(self, source: KernelSource) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from hal.core.description import DeviceInfo
@@ -50,6 +51,8 @@ class Session:
         self.cause: Failure | None = None
         """What the device was lost by; None while it is not."""
         self.closing = False
+        self.calls = 0
+        """Threads inside `calling`."""
         self.waiters = 0
         """Threads inside `wait` or `close`: while there are some, nothing is held back."""
         self.hold_until_s = 0.0
@@ -92,6 +95,23 @@ class Session:
         with self._driver:
             self.give_back()
             return take()
+
+    @contextmanager
+    def calling(self, hook: str) -> Iterator[int]:
+        """A long call of the machine, made without the lock; gives the epoch in which it begins.
+        `close` waits for its end: a thread that comes back from a driver into an interpreter that
+        has ended is torn down inside the driver's code, which aborts the process where that is
+        C++. Call it without the lock. Raises as `check_usable`."""
+        with LOCK:
+            self.check_usable(hook)
+            self.calls += 1
+            epoch = self.epoch
+        try:
+            yield epoch
+        finally:
+            with LOCK:
+                self.calls -= 1
+                self.changed.notify_all()
 
     def check_usable(self, where: str) -> None:
         """Raise DeviceLost on a failed device, StaleHandle on a closed one."""

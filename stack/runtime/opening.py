@@ -62,12 +62,9 @@ def engine_for(
     unknown name; also InvalidCall for an engine that is open with other wrappers, and when the
     interpreter ends.
     """
-    if _ending:  # without the lock: a thread that the interpreter has ended may hold it
-        raise InvalidCall(
-            f"{name} is closed, as this process ends; exit handlers can compute if they are "
-            "registered after `import stack`, and a `__del__` that runs later cannot"
-        )
+    _check_not_ending(name)  # without the lock: a thread that the interpreter has ended may hold it
     with _lock:
+        _check_not_ending(name)
         found = _engines.get(name)
         if found is None or found[0].closed:
             options = OpenOptions(cache_dir=str(cache_dir()))
@@ -78,6 +75,14 @@ def engine_for(
         if wrappers is not None and tuple(wrappers) != present:
             raise InvalidCall(f"{name} is open already with the wrappers {present}; close it first")
         return engine
+
+
+def _check_not_ending(name: str) -> None:
+    if _ending:
+        raise InvalidCall(
+            f"{name} is closed, as this process ends; exit handlers can compute if they are "
+            "registered after `import stack`, and a `__del__` that runs later cannot"
+        )
 
 
 def close_all() -> None:
@@ -98,8 +103,9 @@ them has threads and locks of that process."""
 
 
 def _close_at_exit() -> None:
+    with _lock:  # first, as another thread could open again what is closed here
+        _ending.append(True)
     close_all()
-    _ending.append(True)
 
 
 def _leave_parents() -> None:

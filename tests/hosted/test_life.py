@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from hal.core.errors import InvalidCall
-from hal.core.values import AllocOptions, FillCommand, HealthState, Point
+from hal.core.values import AllocOptions, FillCommand, HealthState, KernelSource, Point
 
 
 def test_close_lets_work_finish_and_fails_what_nobody_can_satisfy(bench):
@@ -24,6 +24,32 @@ def test_a_closed_device_leaves_no_thread(bench):
     bench.wait(bench.device.host_call(lambda: None, bench.timeline(), ()))
     bench.device.close()
     assert not [t for t in threading.enumerate() if t.name.startswith("tiny:0")]
+
+
+def test_close_waits_for_a_program_that_another_thread_loads(bench, monkeypatch):
+    """A thread that is in a driver's code when the interpreter ends aborts the process."""
+    begun, go_on, ended = threading.Event(), threading.Event(), []
+
+    def compile(source):
+        begun.set()
+        assert go_on.wait(10)
+        ended.append(source.entry)
+        return source.text
+
+    monkeypatch.setattr(bench.machine, "compile", compile)
+    source = KernelSource("python/1", "", "held", ())
+    loader = threading.Thread(target=bench.device.load, args=(source,))
+    closer = threading.Thread(target=bench.device.close)
+    loader.start()
+    assert begun.wait(10)
+    closer.start()
+    closer.join(0.2)
+    assert closer.is_alive()
+    assert not ended
+    go_on.set()
+    closer.join(10)
+    assert ended == ["held"]
+    loader.join(10)
 
 
 def test_memory_in_use_comes_back_when_its_operation_is_done(bench):

@@ -39,6 +39,25 @@ def test_an_open_engine_keeps_its_wrappers():
         engine_for("cpu:0", ())
 
 
+def test_nothing_opens_a_device_while_those_that_are_open_end(monkeypatch):
+    said = []
+
+    class Closing:
+        """An engine at whose end another thread asks for it again."""
+
+        closed = False
+
+        def close(self):
+            with pytest.raises(InvalidCall, match="as this process ends") as caught:
+                engine_for("cpu:0")
+            said.append(caught.value)
+
+    monkeypatch.setattr(opening, "_ending", [])
+    monkeypatch.setitem(opening._engines, "cpu:0", (Closing(), ()))
+    opening._close_at_exit()
+    assert len(said) == 1
+
+
 def test_unknown_devices_are_refused_with_the_known_ones():
     with pytest.raises(PluginError, match="known devices: cpu:0"):
         engine_for("nothing:0")
