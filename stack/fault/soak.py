@@ -237,6 +237,8 @@ def _kept_step(folder: Path) -> int:
 
 def _look_at_names(events: Sequence[Event], report: Report, where: str) -> None:
     """Every fault is named behind it, unless its process, or the job, had ended before."""
+    slows = (e for e in events if e["event"] == "fault" and e["kind"] == "slow")
+    slowed = {int(e["member"].split(".")[0]) for e in slows}
     for at, event in enumerate(events):
         if event["event"] != "fault" or event["kind"] not in _NAMES:
             continue
@@ -248,6 +250,8 @@ def _look_at_names(events: Sequence[Event], report: Report, where: str) -> None:
         else:
             is_named = any(e["seat"] == seat for e in named)
         shows = event["kind"] not in ("slow", "flip") or _could_show(after, seat, event["kind"])
+        if event["kind"] == "slow":  # slower than its peers, if they are not
+            shows = shows and slowed == {seat}
         if not is_named and shows and not _ended_soon(after):
             report.unnamed.append(f"{event['fault']}: {where}")
         elif not is_named:

@@ -589,8 +589,10 @@ class Training:
         self._state.look()
         if found.layout != self._state.layout:
             raise InvalidCall(
-                "the state that was kept on this host is of another training: its tensors have "
-                "other names, types or shapes"
+                f"the state that was kept on this host is of another training, with "
+                f"{found.tensors.size} bytes of tensors beside {self._state.nbytes} of this one: "
+                "their names, types or shapes differ; run that one, or keep this one in another "
+                "folder"
             )
         began_s = time.monotonic()
         self._state.take(found.tensors, found.plain)

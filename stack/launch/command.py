@@ -57,10 +57,15 @@ def run(
     seconds_of("--deadline", deadline_s)
     if mpi:
         _check_left_to_mpi(size, hosts_file, log_folder, address, restarts, least, spares, events)
-        there = _here(1, named).devices
+        there = _here(1, 0, named).devices
         return run_as_rank(target, arguments, module, there, deadline_s)
-    hosts = read_hosts(hosts_file, named) if hosts_file else (_here((size or 1) + spares, named),)
-    ranks = size or sum(host.slots for host in hosts) - spares
+    hosts = read_hosts(hosts_file, named) if hosts_file else (_here(size or 1, spares, named),)
+    slots = sum(host.slots for host in hosts)
+    ranks = size or max(1, slots - spares)
+    if spares and ranks + spares > slots:
+        raise InvalidCall(
+            f"{ranks} ranks and {spares} spares are asked for, but the hosts have {slots} slots"
+        )
     elastic = None
     if keep is not None and least is None and not spares:
         raise InvalidCall("--keep is for jobs whose ranks may be replaced: give --least, too")
@@ -106,8 +111,9 @@ def _check_left_to_mpi(*given: object) -> None:
         )
 
 
-def _here(size: int, named: Sequence[str]) -> Host:
-    """This machine with the devices that are named, else with a device for each rank."""
+def _here(ranks: int, spares: int, named: Sequence[str]) -> Host:
+    """This machine with the devices that are named, else with a device for each process."""
+    size = ranks + spares
     if named:
         known = {found.name for found in hal.registry().found()}
         for name in named:
@@ -116,8 +122,9 @@ def _here(size: int, named: Sequence[str]) -> Host:
         return Host("", size, tuple(named))
     there = [row.name for row in hal.devices() if row.status == "ok" and row.plugin != DEFINITION]
     if len(there) < size:
+        asked = f"{ranks} ranks" + (f" and {spares} spares" if spares else "")
         raise InvalidCall(
-            f"{size} ranks are asked for, but there are {len(there)} devices "
+            f"{asked} are asked for, but there are {len(there)} devices "
             f"({', '.join(there) or 'none'}); name those that the ranks are to share, in turn: "
             f"--devices {there[0] if there else 'cpu:0'}"
         )

@@ -31,7 +31,8 @@ from stack.launch.job import (
 from stack.launch.seats import Host, Seat
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-"""Before the second start of a seat anew; each later pause is twice as long. The first has none."""
+"""Before a process in a seat whose last one ended before it was a rank; each later pause is twice
+as long."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -148,6 +149,8 @@ class _Seat:
     usable: bool = True
     entered: bool = False
     """Whether its process has been a rank."""
+    fails: int = 0
+    """So many processes in a row ended here before they were ranks."""
 
 
 class Membership:
@@ -267,7 +270,8 @@ class Membership:
         self._last_error = error if status > 0 else self._last_error
         if self._restarts and self._places[seat].usable:
             self._restarts -= 1
-            self._put(seat, due_s=now_s + pause_before(before.start + 1))
+            fails = 0 if before.entered else before.fails + 1
+            self._put(seat, due_s=now_s + pause_after(fails), fails=fails)
         given = self._begin_due(now_s)
         return given + self._go_on(Cause(text, code, seat), now_s)
 
@@ -402,8 +406,8 @@ class Membership:
         self.phase, self._phase_alarm_s = Phase.GATHERING, now_s + self._limits.start_s
 
     def _begin(self, seat: int) -> Begin:
-        start = self._places[seat].start + 1
-        self._places[seat] = _Seat(Place.STARTING, start)
+        start, fails = self._places[seat].start + 1, self._places[seat].fails
+        self._places[seat] = _Seat(Place.STARTING, start, fails=fails)
         return Begin(Member(seat, start))
 
     def _begin_due(self, now_s: float) -> list[Instruction]:
@@ -422,6 +426,6 @@ class Membership:
         self._places[seat] = replace(self._places[seat], **changes)  # type: ignore[arg-type]
 
 
-def pause_before(start: int) -> float:
-    """Seconds before the process number `start` of a seat begins, once the one before has ended."""
-    return 0.0 if start < 2 else min(FIRST_PAUSE_S * 2.0 ** min(start - 2, 32), LONGEST_PAUSE_S)
+def pause_after(fails: int) -> float:
+    """Seconds before the next process of a seat, once so many ended before they were ranks."""
+    return min(FIRST_PAUSE_S * 2.0 ** min(fails - 1, 32), LONGEST_PAUSE_S) if fails else 0.0

@@ -80,8 +80,23 @@ def test_fewer_than_the_least_wait_for_a_new_process():
     assert told(job, Exited(2, KILLED)) == [Begin(Member(2, 1))]
     assert job.phase is Phase.GATHERING
     assert told(job, Arrived(Member(2, 1))) == [Form(Epoch(2, members("0.0 1.0 2.1")))]
-    assert told(job, Exited(2, KILLED)) == []  # the second start of a seat anew waits
+    assert told(job, Exited(2, KILLED)) == []  # it was no rank yet: the next one waits
     assert told(job, Alarm(), now_s=job.alarm_s) == [Begin(Member(2, 2))]
+
+
+def test_only_what_ends_before_it_is_a_rank_makes_others_wait():
+    job = begun(least=1, restarts=10)
+    for start in range(5):
+        assert told(job, Exited(2, KILLED))[0] == Begin(Member(2, start + 1))
+        told(job, Arrived(Member(2, start + 1)), Entered(Member(2, start + 1)))
+    told(job, Exited(2, KILLED))
+    pauses = []
+    for start in range(6, 9):
+        now_s = job.alarm_s or 1.0
+        told(job, Exited(2, KILLED), now_s=now_s)
+        pauses.append(job.alarm_s - now_s)
+        assert told(job, Alarm(), now_s=job.alarm_s) == [Begin(Member(2, start + 1))]
+    assert pauses == [1.0, 2.0, 4.0]
 
 
 def test_fewer_than_the_least_end_the_job_where_nobody_comes():

@@ -33,6 +33,21 @@ def test_too_few_devices(refused):
     said = refused("-n", "1000", "script.py")
     assert "1000 ranks are asked for, but there are " in said
     assert "name those that the ranks are to share, in turn: --devices " in said
+    said = refused("-n", "1000", "--spares", "2", "script.py")
+    assert "1000 ranks and 2 spares are asked for, but there are " in said
+
+
+def test_an_elastic_job_that_cannot_be(refused):
+    common = ("--devices", "cpu:0")
+    said = refused("-n", "2", "--least", "3", *common, "script.py")
+    assert "--least is 3; it must be from 1 to the number of ranks, 2" in said
+    for size in ((), ("-n", "1")):
+        said = refused(*size, "--spares", "2", "--hosts", "hosts", *common, "script.py")
+        assert "1 ranks and 2 spares are asked for, but the hosts have 2 slots" in said
+    for option, value in (("--keep", "kept"), ("--faults", "kill at step nth 3")):
+        assert "give --least, too" in refused(option, value, *common, "script.py")
+    said = refused("--least", "1", "--faults", "torn-write at keep", *common, "script.py")
+    assert "give --keep, too" in said
 
 
 def test_what_cannot_be_a_device(refused):
