@@ -44,17 +44,13 @@ def describe(index: int, count: int, nbytes: int, progress_s: float) -> DeviceIn
             MemorySpace("scratchpad", SpaceKind.SCRATCHPAD, SCRATCHPAD_NBYTES, GRANULARITY),
         ),
         dtypes=dict.fromkeys(DType, 0.0),
-        numeric=_numeric(),
+        numeric=NumericProfile(
+            ulp={name: 0.5 if name in _ROUNDED else 0.51 for name in FUNCTIONS},
+            denormals=True,
+            fma=False,
+            accumulate=ACCUMULATE,
+        ),
         formats=(HAL_TILE,),
         features=FEATURES,
         links=tuple(Link(f"{PLUGIN}:{i}", "memory", 0, 0) for i in range(count) if i != index),
-    )
-
-
-def _numeric() -> NumericProfile:
-    return NumericProfile(
-        ulp={name: 0.5 if name in _ROUNDED else 0.51 for name in FUNCTIONS},
-        denormals=True,
-        fma=False,
-        accumulate=ACCUMULATE,
     )

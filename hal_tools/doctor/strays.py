@@ -17,7 +17,16 @@ def strays(known: Collection[str]) -> Iterator[Finding]:
     """
     for folder in _folders():
         if os.path.join(folder, FILE) not in known:
-            yield _stray(folder)
+            package = os.path.basename(folder)
+            yield Finding(
+                package,
+                "entry point",
+                BAD,
+                f"{os.path.join(folder, FILE)} is there, but no installed distribution has an "
+                f"entry point of the group {GROUP!r} for it",
+                "install its project: pip install --editable . in the folder of its "
+                f'pyproject.toml; that file needs [project.entry-points."{GROUP}"] with NAME = "{package}.plugin"',
+            )
 
 
 def _folders() -> Iterator[str]:
@@ -30,16 +39,3 @@ def _folders() -> Iterator[str]:
             for name in names
             if os.path.isfile(os.path.join(place, name, FILE))
         )
-
-
-def _stray(folder: str) -> Finding:
-    package = os.path.basename(folder)
-    return Finding(
-        package,
-        "entry point",
-        BAD,
-        f"{os.path.join(folder, FILE)} is there, but no installed distribution has an entry point "
-        f"of the group {GROUP!r} for it",
-        "install its project: pip install --editable . in the folder of its pyproject.toml; that "
-        f'file needs [project.entry-points."{GROUP}"] with NAME = "{package}.plugin"',
-    )

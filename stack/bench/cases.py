@@ -55,11 +55,16 @@ def cases(rows: int = ROWS, columns: int = COLUMNS) -> Iterator[Case]:
     x, y = _inputs(shape, shape)
     count = x.type.size
     yield Case("add", size, DType.F32, g.add(x, y), (x, y), count)
-    yield Case("gelu", size, DType.F32, _gelu(x), (x,), 5 * count)
+    half, root = g.full_like(x, 0.5), g.full_like(x, 2**-0.5)
+    tail = g.add(g.erf(g.mul(x, root)), g.full_like(x, 1))
+    yield Case("gelu", size, DType.F32, g.mul(g.mul(x, half), tail), (x,), 5 * count)
     yield Case("to float16", size, DType.F32, g.cast(x, DType.F16), (x,), count)
     yield Case("transpose", size, DType.F32, g.contiguous(g.transpose(x)), (x,), 0)
     yield from _rows(rows, columns)
-    yield _embedding(rows, columns)
+    (table,) = _inputs((rows, columns))
+    index = g.input(1, Type((rows,), DType.I32))
+    found = g.gather(table, index, 0)
+    yield Case("embedding", f"{rows}x{columns}", DType.F32, found, (table, index), 0)
     for dtype, edges in EDGES:
         yield from (_matmul(edge, dtype) for edge in edges if edge <= columns)
     yield _attention(HEADS, min(LENGTH, rows), WIDTH)
@@ -67,12 +72,6 @@ def cases(rows: int = ROWS, columns: int = COLUMNS) -> Iterator[Case]:
 
 def _inputs(*shapes: Sequence[int], dtype: DType = DType.F32) -> list[Node]:
     return [g.input(slot, Type(tuple(shape), dtype)) for slot, shape in enumerate(shapes)]
-
-
-def _gelu(x: Node) -> Node:
-    half, root = g.full_like(x, 0.5), g.full_like(x, 2**-0.5)
-    tail = g.add(g.erf(g.mul(x, root)), g.full_like(x, 1))
-    return g.mul(g.mul(x, half), tail)
 
 
 def _rows(rows: int, columns: int) -> Iterator[Case]:
@@ -106,13 +105,6 @@ def _mean(x: Node) -> Node:
     """Of each row, as wide as x."""
     total = g.reduce("sum", x, 1)
     return g.expand(g.mul(total, g.full_like(total, 1 / x.shape[1])), x.shape)
-
-
-def _embedding(rows: int, columns: int) -> Case:
-    (table,) = _inputs((rows, columns))
-    index = g.input(1, Type((rows,), DType.I32))
-    found = g.gather(table, index, 0)
-    return Case("embedding", f"{rows}x{columns}", DType.F32, found, (table, index), 0)
 
 
 def _matmul(edge: int, dtype: DType) -> Case:

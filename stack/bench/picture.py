@@ -25,7 +25,11 @@ def draw(title: str, roof: Roof, results: Sequence[OperatorTime], out: Path) -> 
     most = max([2.0**10, *(2 * r.case.intensity for r in done)])
     _roofs(axes, roof, most)
     for number, result in enumerate(done):
-        _point(axes, result, number)
+        case, time = result.case, result.time
+        assert time is not None, "only what was measured is drawn"
+        marker, color = "osD^vP"[number // 10 % 6], f"C{number % 10}"
+        place = case.intensity, case.flops / time.seconds
+        axes.plot(*place, marker, color=color, ms=7, label=f"{case.name} {case.size}")
     axes.set(
         xscale="log",
         yscale="log",
@@ -51,11 +55,3 @@ def _roofs(axes: Axes, roof: Roof, most: float) -> None:
         label = f"{', '.join(names)}: {rate / 1e9:.4g} Gop/s, {roof.bandwidth / 1e9:.4g} GB/s"
         line = ("-", "--", ":", "-.")[number % 4]
         axes.plot(grid, np.minimum(rate, grid * roof.bandwidth), f"k{line}", lw=1.4, label=label)
-
-
-def _point(axes: Axes, result: OperatorTime, number: int) -> None:
-    case, time = result.case, result.time
-    assert time is not None, "only what was measured is drawn"
-    marker, color = "osD^vP"[number // 10 % 6], f"C{number % 10}"
-    place = case.intensity, case.flops / time.seconds
-    axes.plot(*place, marker, color=color, ms=7, label=f"{case.name} {case.size}")

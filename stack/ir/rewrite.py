@@ -51,17 +51,14 @@ class _Index:
         self._entries = [(pattern, row) for row in rows for pattern in row[0].orders()]
         self._by_ops: dict[tuple[str, ...], list[tuple[Pattern, Row]]] = {}
 
-    def _candidates(self, node: Node) -> list[tuple[Pattern, Row]]:
+    def apply(self, node: Node) -> tuple[Node, Row] | None:
+        """The first row that changes the node, and what it gives."""
         ops = (node.op, *[s.op for s in node.srcs])
         found = self._by_ops.get(ops)
         if found is None:
             found = [e for e in self._entries if _possible(e[0], ops[0], ops[1:])]
             self._by_ops[ops] = found
-        return found
-
-    def apply(self, node: Node) -> tuple[Node, Row] | None:
-        """The first row that changes the node, and what it gives."""
-        for pattern, row in self._candidates(node):
+        for pattern, row in found:
             captures: Captures = {}
             if match_ordered(pattern, node, captures):
                 new = row[1](**captures)
@@ -143,13 +140,10 @@ class _Run:
         self._forward[node] = new
         self._trail.append((node, row))
         if len(self._trail) > self._allowed:
-            self._allow_more()
-
-    def _allow_more(self) -> None:
-        allowed = self._limit or 1000 + 10 * sum(1 for _ in toposort(self._roots))
-        if len(self._trail) > allowed:
-            raise self._endless(self._trail[-min(100, allowed)][0])
-        self._allowed = allowed
+            allowed = self._limit or 1000 + 10 * sum(1 for _ in toposort(self._roots))
+            if len(self._trail) > allowed:
+                raise self._endless(self._trail[-min(100, allowed)][0])
+            self._allowed = allowed
 
     def _endless(self, again: Node) -> RewriteError:
         start = next(i for i, (node, _) in enumerate(self._trail) if node is again)

@@ -118,18 +118,14 @@ def _flat_concat(n: Node) -> Node | None:
     for s in n.srcs:
         inside = s.srcs if s.op == "concat" and s["axis"] == axis else (s,)
         for piece in inside:
-            _append(pieces, piece, axis)
+            joined = _joined(pieces[-1], piece, axis) if pieces else None
+            if joined is not None:
+                pieces[-1] = joined
+            elif piece.shape[axis]:
+                pieces.append(piece)
     if tuple(pieces) == n.srcs or not pieces:
         return None
     return g.concat(pieces, axis)
-
-
-def _append(pieces: list[Node], piece: Node, axis: int) -> None:
-    joined = _joined(pieces[-1], piece, axis) if pieces else None
-    if joined is not None:
-        pieces[-1] = joined
-    elif piece.shape[axis]:
-        pieces.append(piece)
 
 
 def _joined(a: Node, b: Node, axis: int) -> Node | None:

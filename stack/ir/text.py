@@ -67,7 +67,10 @@ def _parse_line(line: str, nodes: Mapping[str, Node]) -> tuple[str, Node]:
     parts = _parts(inside)
     srcs = [_named(nodes, p) for p in parts if p.startswith("%")]
     pairs = (p.split("=", 1) for p in parts if "=" in p)
-    written = _type(dtype, shape)
+    known = {d.short: d for d in DType}
+    if dtype not in known:
+        raise GraphError(f"{dtype} is not an element type; known are {', '.join(known)}")
+    written = Type(tuple(int(n) for n in shape.split(",")) if shape else (), known[dtype])
     made = make(op, srcs, written, **{key: _value(text) for key, text in pairs})
     if made.type != written:
         raise GraphError(f"{op} is of type {made.type}, not {written}")
@@ -83,13 +86,6 @@ def _named(nodes: Mapping[str, Node], name: str) -> Node:
     if name not in nodes:
         raise GraphError(f"{name} is not defined above")
     return nodes[name]
-
-
-def _type(dtype: str, shape: str | None) -> Type:
-    known = {d.short: d for d in DType}
-    if dtype not in known:
-        raise GraphError(f"{dtype} is not an element type; known are {', '.join(known)}")
-    return Type(tuple(int(n) for n in shape.split(",")) if shape else (), known[dtype])
 
 
 def _value(text: str) -> Any:

@@ -53,11 +53,8 @@ def _host(name: str, words: Sequence[str], where: str, devices: tuple[str, ...])
     own = device_names(facts["devices"]) if "devices" in facts else devices
     if not own:
         raise InvalidCall(f"{where}: {name} has no devices; add devices=NAME or give --devices")
-    return Host(name, _slots(facts.get("slots", "1"), where), own)
-
-
-def _slots(text: str, where: str) -> int:
+    text = facts.get("slots", "1")
     slots = int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0
     if not 0 < slots <= _SLOTS:
         raise InvalidCall(f"{where}: slots={text} is not a number from 1 to {_SLOTS}")
-    return slots
+    return Host(name, slots, own)

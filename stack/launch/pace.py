@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -61,14 +60,10 @@ class Pace:
         others_s = median(allowed)
         ratios = self._ratios[rank]
         ratios.append(own_s / others_s if others_s > 0 else 1.0)
-        often = _often(ratios)
+        often = sum(ratio > SLOWER for ratio in ratios)
         if often <= _WELL:
             self._named.discard(rank)
         if often < OFTEN or rank in self._named:
             return None
         self._named.add(rank)
         return Slow(rank, step, median(ratios))
-
-
-def _often(ratios: Sequence[float]) -> int:
-    return sum(ratio > SLOWER for ratio in ratios)

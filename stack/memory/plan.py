@@ -73,20 +73,16 @@ def _orders(blocks: Sequence[Lifetime]) -> Iterable[list[int]]:
     yield sorted(indices, key=lambda i: (blocks[i].first - blocks[i].last, -blocks[i].nbytes))
     yield sorted(indices, key=lambda i: _area(blocks[i]), reverse=True)
     yield sorted(indices, key=lambda i: (-blocks[i].last, blocks[i].first))
-    yield _by_pressure(blocks)
-
-
-def _area(block: Lifetime) -> int:
-    return block.nbytes * (block.last - block.first + 1)
-
-
-def _by_pressure(blocks: Sequence[Lifetime]) -> list[int]:
-    """First the blocks of the step with the most in use, long-lived ones at the bottom."""
+    # First the blocks of the step with the most in use, long-lived ones at the bottom.
     steps = sorted({b.first for b in blocks})
     pressure = {s: sum(b.nbytes for b in blocks if b.first <= s <= b.last) for s in steps}
     peak = [max((pressure[s] for s in steps if b.first <= s <= b.last), default=0) for b in blocks]
     length = [b.last - b.first for b in blocks]
-    return sorted(range(len(blocks)), key=lambda i: (-peak[i], -length[i], -blocks[i].nbytes))
+    yield sorted(range(len(blocks)), key=lambda i: (-peak[i], -length[i], -blocks[i].nbytes))
+
+
+def _area(block: Lifetime) -> int:
+    return block.nbytes * (block.last - block.first + 1)
 
 
 def _placed(blocks: Sequence[Lifetime], order: Sequence[int]) -> list[int]:

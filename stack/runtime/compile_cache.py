@@ -46,16 +46,11 @@ def _read(cache: Cache, name: str, request: GraphRequest) -> CompiledGraph | Non
         graph = from_text(content)
     except ProgramTextError:
         graph = None
-    if graph is not None and _serves(graph, request):
-        return graph
-    cache.remove(name)
-    return None
-
-
-def _serves(graph: CompiledGraph, request: GraphRequest) -> bool:
-    """Whether a graph takes and gives what was asked for."""
-    return (
+    if graph is not None and (
         graph.inputs == tuple(n.type for n in request.inputs)
         and graph.outputs == tuple(n.type for n in request.outputs)
         and graph.updates == request.updates
-    )
+    ):
+        return graph
+    cache.remove(name)
+    return None

@@ -102,19 +102,16 @@ class Stream:
                 f"{self.device.name}: {what} did not end within {limit_s:g} s; "
                 f"the device says {self.device.health().state.value}"
             )
-        self._advance(point)
-
-    def drain(self, what: str, timeout_s: float | None = None) -> None:
-        """Wait for everything submitted so far; raises as `wait`."""
-        if self._last is not None:
-            self.wait(self._last, what, timeout_s)
-
-    def _advance(self, point: Point) -> None:
         with self.lock:  # two threads would let go of memory that the next operations use
             if point.timeline is self.timeline and point.value > self._reached:
                 self._reached = point.value
                 while self._kept and self._kept[0].ends <= point.value:
                     self._kept.popleft()
+
+    def drain(self, what: str, timeout_s: float | None = None) -> None:
+        """Wait for everything submitted so far; raises as `wait`."""
+        if self._last is not None:
+            self.wait(self._last, what, timeout_s)
 
     def _restart(self, failure: Failure) -> None:
         """Go on with a new timeline once the failed one owes nothing more."""

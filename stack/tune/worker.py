@@ -32,19 +32,15 @@ def serve(descriptor: int, name: str, wrappers: list[str], settings: dict[str, s
         with device:
             bench = Bench(device)
             connection.send(0.0)
-            _serve(connection, bench)
-
-
-def _serve(connection: Connection, bench: Bench) -> None:
-    while connection.poll(IDLE_S):
-        try:
-            order, limit_s = connection.recv()
-        except EOFError:
-            return
-        # Ends the process also where a driver holds the interpreter.
-        signal.setitimer(signal.ITIMER_REAL, limit_s + GRACE_S)
-        connection.send(_answer(bench, order, limit_s))
-        signal.setitimer(signal.ITIMER_REAL, 0)
+            while connection.poll(IDLE_S):
+                try:
+                    order, limit_s = connection.recv()
+                except EOFError:
+                    return
+                # Ends the process also where a driver holds the interpreter.
+                signal.setitimer(signal.ITIMER_REAL, limit_s + GRACE_S)
+                connection.send(_answer(bench, order, limit_s))
+                signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _answer(bench: Bench, order: Order, limit_s: float) -> Answer:

@@ -127,14 +127,9 @@ class Registry:
         """
         made = [wrapper(w) if isinstance(w, str) else w for w in wrappers]
         plugin, index = self._find(name)
-        return self._opened(plugin, name, index, options or OpenOptions(), made)
-
-    def _opened(
-        self, plugin: str, name: str, index: int, options: OpenOptions, wrappers: Sequence[Wrapper]
-    ) -> Device:
-        implementation = self._plugin(plugin).open(index, options)
+        implementation = self._plugin(plugin).open(index, options or OpenOptions())
         try:
-            device = Device(implementation, name, wrappers)
+            device = Device(implementation, name, made)
             self._check_manifest(plugin, device)
         except HalError:
             raise

@@ -51,7 +51,12 @@ def parse_override(text: str) -> tuple[Override, ...]:
     rules: list[Override] = []
     for item in text.split():
         for rule in _rules(item):
-            _refuse_overlap(rule, rules)
+            for other in rules:
+                if other.holds(rule.kind, rule.start) or rule.holds(other.kind, other.start):
+                    raise PlanError(
+                        f"two algorithms for {rule.kind.value} of {max(rule.start, other.start)} "
+                        f"bytes: {other.algorithm} and {rule.algorithm}"
+                    )
             rules.append(rule)
     return tuple(rules)
 
@@ -90,12 +95,3 @@ def _algorithm(kind: PlanKind, name: str) -> str:
     if slash and not (_CUT.fullmatch(cut) and int(cut) > 0):
         raise PlanError(f"{name!r} cuts into a whole number of parts, such as {algorithm}/4")
     return f"{algorithm}/{int(cut)}" if slash and int(cut) > 1 else algorithm
-
-
-def _refuse_overlap(rule: Override, others: list[Override]) -> None:
-    for other in others:
-        if other.holds(rule.kind, rule.start) or rule.holds(other.kind, other.start):
-            raise PlanError(
-                f"two algorithms for {rule.kind.value} of {max(rule.start, other.start)} bytes: "
-                f"{other.algorithm} and {rule.algorithm}"
-            )

@@ -55,7 +55,14 @@ def prefers_own(peers: Sequence[Peer]) -> bool:
 def own_of(group: Group, device: Device, peers: Sequence[Peer]) -> Own | None:
     """The plugin's own group of these ranks, where all are of one plugin that makes such groups;
     all ranks call it. None on all ranks if one of them gets none. Raises what ends the group."""
-    if not _possible(group, peers):
+    together = len({peer.process for peer in peers}) == 1
+    between = all(peer.groups_between_processes for peer in peers)
+    if not (
+        len({peer.plugin for peer in peers}) == 1
+        and all(peer.groups for peer in peers)
+        and len(set(group.hosts)) == 1
+        and (together or between)
+    ):
         return None
     names = tuple(peer.device for peer in peers)
     spec = GroupSpec(f"{group.key}/{peers[0].nonce}", group.rank, names, group.deadline_s)
@@ -67,14 +74,3 @@ def own_of(group: Group, device: Device, peers: Sequence[Peer]) -> Own | None:
     if made is not None and not all_made:
         device.free(made)
     return Own(device, made) if made is not None and all_made else None
-
-
-def _possible(group: Group, peers: Sequence[Peer]) -> bool:
-    together = len({peer.process for peer in peers}) == 1
-    between = all(peer.groups_between_processes for peer in peers)
-    return (
-        len({peer.plugin for peer in peers}) == 1
-        and all(peer.groups for peer in peers)
-        and len(set(group.hosts)) == 1
-        and (together or between)
-    )

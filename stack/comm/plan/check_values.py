@@ -87,16 +87,13 @@ class SymbolicRun:
         for node in self.order.nodes:
             self.go_on()
             rank, index, step = self.order.step(self.program, node)
-            self.before[node] = self._before(node, rank, step)
+            first, before = self.order.first[rank], 1 << node
+            for earlier in step.after:
+                before |= self.before[first + earlier]
+            if step.op in (Op.RECV, Op.RECV_REDUCE):
+                before |= self.before[self.order.partner[node]]
+            self.before[node] = before
             message = self._do(node, rank, index, step, message)
-
-    def _before(self, node: int, rank: int, step: Step) -> int:
-        first, before = self.order.first[rank], 1 << node
-        for earlier in step.after:
-            before |= self.before[first + earlier]
-        if step.op in (Op.RECV, Op.RECV_REDUCE):
-            before |= self.before[self.order.partner[node]]
-        return before
 
     def _do(
         self, node: int, rank: int, index: int, step: Step, message: list[_Term]

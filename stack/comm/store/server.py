@@ -124,7 +124,11 @@ class StoreServer:
             turn(self._selector, min(_TURN_S, self._lease_s / 4))
             self._deliver()
             self._acceptor.expire()
-            self._expire()
+            # Drop holders of leases that have fallen silent.
+            now_s = time.monotonic()
+            for peer in list(self._peers.values()):
+                if now_s - peer.heard_s > self._lease_s and self._table.leases(peer.client):
+                    self._drop(peer, f"it gave no sign of life for {self._lease_s:g} s")
             self._deliver()
 
     def _wants(self, session: bytes) -> bool:
@@ -215,13 +219,6 @@ class StoreServer:
             self._selector.unregister(peer.link)
             peer.link.close()
             self._due += self._table.gone(peer.client, why)
-
-    def _expire(self) -> None:
-        """Drop holders of leases that have fallen silent."""
-        now_s = time.monotonic()
-        for peer in list(self._peers.values()):
-            if now_s - peer.heard_s > self._lease_s and self._table.leases(peer.client):
-                self._drop(peer, f"it gave no sign of life for {self._lease_s:g} s")
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -240,14 +240,6 @@ class Table:
     def _put(self, key: bytes, value: bytes) -> Iterator[Delivery]:
         """Change a value, and tell those who wait for it or watch it."""
         before = self._values.get(key)
-        self._make_room(key, value, before)
-        self._values[key] = value
-        yield from self._tell(key, value)
-        if before is None:
-            for client in sorted(self._waiting.pop(key, ())):
-                yield from self._came(client, key)
-
-    def _make_room(self, key: bytes, value: bytes, before: bytes | None) -> None:
         if not key or len(key) > KEY_NBYTES:
             raise _Refusal(Code.INVALID, f"a key has 1 to {KEY_NBYTES} bytes, not {len(key)}")
         if len(value) > VALUE_NBYTES:
@@ -258,6 +250,11 @@ class Table:
             text = f"{_said(key)}: the store is full: it holds {self._limit} bytes"
             raise _Refusal(Code.FAILED, text)
         self.room -= new
+        self._values[key] = value
+        yield from self._tell(key, value)
+        if before is None:
+            for client in sorted(self._waiting.pop(key, ())):
+                yield from self._came(client, key)
 
     def _remove(self, key: bytes, why: str) -> Iterator[Delivery]:
         self.room += _nbytes(key, self._values.pop(key))

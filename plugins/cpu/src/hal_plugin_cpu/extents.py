@@ -26,7 +26,17 @@ def check(call: Collective, dst: Region, src: Region, rank: int, size: int) -> N
         raise InvalidCall("collective: bool has no average")
     _check_counts(call, size)
     if call.kind is not _K.BARRIER:
-        _check_sizes(call, dst, src, rank, size)
+        gives, takes = (n * call.dtype.nbytes for n in _elements(call, rank, size))
+        may_lack_dst = call.kind in _ROOT_GETS and rank != call.root
+        may_lack_src = call.kind in _ROOT_TAKES and rank != call.root
+        fits_dst = dst.nbytes == gives or (may_lack_dst and not dst.nbytes)
+        fits_src = src.nbytes == takes or (may_lack_src and not src.nbytes)
+        if not fits_dst or not fits_src:
+            raise InvalidCall(
+                f"collective: {call.kind.value} of {call.count} {call.dtype.short} among {size} "
+                f"needs (dst, src) of {(gives, takes)} bytes on rank {rank}, "
+                f"got {(dst.nbytes, src.nbytes)}"
+            )
 
 
 def _check_counts(call: Collective, size: int) -> None:
@@ -43,19 +53,6 @@ def _check_counts(call: Collective, size: int) -> None:
         raise InvalidCall(
             f"collective: all-to-all-v among {size} needs count 0 and {size} rows of {size} counts "
             f"of at least 0, got count {call.count} and {call.counts}"
-        )
-
-
-def _check_sizes(call: Collective, dst: Region, src: Region, rank: int, size: int) -> None:
-    gives, takes = (n * call.dtype.nbytes for n in _elements(call, rank, size))
-    may_lack_dst = call.kind in _ROOT_GETS and rank != call.root
-    may_lack_src = call.kind in _ROOT_TAKES and rank != call.root
-    fits_dst = dst.nbytes == gives or (may_lack_dst and not dst.nbytes)
-    fits_src = src.nbytes == takes or (may_lack_src and not src.nbytes)
-    if not fits_dst or not fits_src:
-        raise InvalidCall(
-            f"collective: {call.kind.value} of {call.count} {call.dtype.short} among {size} needs "
-            f"(dst, src) of {(gives, takes)} bytes on rank {rank}, got {(dst.nbytes, src.nbytes)}"
         )
 
 

@@ -114,7 +114,10 @@ class Compiler:
             log = self._bytes(program[0], "ProgramLog").decode(errors="replace").strip("\0\n")
             if state:
                 said = log or ffi.string(library.nvrtcGetErrorString(state)).decode()
-                line = _line(log, len(text.splitlines()))
+                # The line of the first error: `hal.cu(LINE): error`.
+                count = len(text.splitlines())
+                found = [int(n) for n in re.findall(r"\((\d+)\): error", log)]
+                line = next((n for n in found if n <= count), 0) or error_line(log, count)
                 raise CompileError(f"{entry} does not build:\n{said}", said, line)
             return Built(self._bytes(program[0], "CUBIN"), log)
         finally:
@@ -145,9 +148,3 @@ def _in_wheels() -> Sequence[str]:
     folders = [Path(p) for p in (spec.submodule_search_locations or ())] if spec else []
     found = [str(path) for f in folders for path in f.glob("*/lib/libnvrtc.so.*")]
     return sorted(found, key=lambda name: int(name.rpartition(".")[2]), reverse=True)
-
-
-def _line(log: str, count: int) -> int:
-    """The line of the first error: `hal.cu(LINE): error`."""
-    found = [int(n) for n in re.findall(r"\((\d+)\): error", log)]
-    return next((n for n in found if n <= count), 0) or error_line(log, count)
