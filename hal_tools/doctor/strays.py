@@ -25,7 +25,8 @@ def strays(known: Collection[str]) -> Iterator[Finding]:
                 f"{os.path.join(folder, FILE)} is there, but no installed distribution has an "
                 f"entry point of the group {GROUP!r} for it",
                 "install its project: pip install --editable . in the folder of its "
-                f'pyproject.toml; that file needs [project.entry-points."{GROUP}"] with NAME = "{package}.plugin"',
+                "pyproject.toml; that file needs "
+                f'[project.entry-points."{GROUP}"] with NAME = "{package}.plugin"',
             )
 
 

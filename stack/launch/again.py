@@ -7,7 +7,7 @@ import signal
 import sys
 from dataclasses import replace
 
-from stack.launch.launcher import Launcher, Plan
+from stack.launch.launcher import Launcher, RunRequest
 from stack.launch.loop import signals_heard
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
@@ -15,7 +15,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run_until_well(plan: Plan, restarts: int) -> int:
+def run_until_well(plan: RunRequest, restarts: int) -> int:
     """Run the job; when it fails while ranks run, run it anew, `restarts` times at most, after a
     pause. Gives the exit status of the last start.
 
@@ -59,7 +59,7 @@ def _asked_to_end(said: str, pause_s: float) -> int:
         return signals.recv(1)[0] if heard else 0
 
 
-def _numbered(plan: Plan, number: int) -> Plan:
+def _numbered(plan: RunRequest, number: int) -> RunRequest:
     if not number:
         return plan
     folder = plan.log_folder and plan.log_folder / f"restart-{number}"

@@ -15,7 +15,7 @@ from stack.launch.again import run_until_well
 from stack.launch.faults import JobFaults, check_faults
 from stack.launch.hosts import read_hosts
 from stack.launch.job import Limits
-from stack.launch.launcher import Plan
+from stack.launch.launcher import RunRequest
 from stack.launch.membership import Elastic
 from stack.launch.mpi import run_as_rank
 from stack.launch.processes import descendants_end
@@ -75,7 +75,7 @@ def run(
     check_faults(planned, keep is not None)
     if least is not None or spares:
         elastic = Elastic(ranks, ranks if least is None else least, spares, restarts)
-    plan = Plan(
+    plan = RunRequest(
         hosts,
         seats(hosts, ranks + spares),
         _command(target, arguments, module),

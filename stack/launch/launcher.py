@@ -68,7 +68,7 @@ _BY_OTHERS = ("SIGKILL", "SIGTERM")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunRequest:
     """What `hal run` was asked for. `command` is what every rank runs, in `folder`; `shell` runs a
     command on another host; `address` is where these reach the launcher ("" when there are none).
     `deadline_s` is the ranks'. `restart` is how often the job was started before. With `elastic`
@@ -113,12 +113,12 @@ class Failure:
         return what + (f", after step {self.step}" if self.step else "")
 
 
-def _job(plan: Plan) -> Job | Membership:
+def _job(plan: RunRequest) -> Job | Membership:
     given, now_s = (plan.hosts, plan.seats, plan.limits), time.monotonic()
     return Job(*given, now_s) if plan.elastic is None else Membership(*given, plan.elastic, now_s)
 
 
-def form_words(epoch: Epoch, plan: Plan) -> dict[str, Any]:
+def form_words(epoch: Epoch, plan: RunRequest) -> dict[str, Any]:
     """What ranks are told of an epoch: for each its process, and the number of its host."""
     members = [[str(m), plan.seats[m.seat].host] for m in epoch.members]
     return {"say": "epoch", "number": epoch.number, "members": members}
@@ -127,7 +127,7 @@ def form_words(epoch: Epoch, plan: Plan) -> dict[str, Any]:
 class Launcher:
     """Runs one job. `run` gives the exit status, 0 when every rank ended well."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: RunRequest) -> None:
         self._plan = plan
         self._token = secrets.token_hex(16)
         self._name = secrets.token_hex(4)

@@ -40,7 +40,7 @@ PLANS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Holdings:
     """What an engine holds: `plans` that somebody holds, of which the engine itself keeps `kept`
     (PLANS at most) for graphs that come again, and the `programs` that are loaded for them. Those
     of plans that are gone are given back to the device by the next new plan or `sync`."""
@@ -180,10 +180,10 @@ class Engine:
         with self._lock:
             return tuple(self._plans.values())
 
-    def held(self) -> Held:
+    def held(self) -> Holdings:
         """How many plans and programs there are."""
         with self._lock:
-            return Held(len(self._plans), len(self._kept), self.programs.count)
+            return Holdings(len(self._plans), len(self._kept), self.programs.count)
 
     def sync(self, timeout_s: float | None = None) -> None:
         """Wait for everything submitted so far; raises as `get`."""

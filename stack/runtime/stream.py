@@ -25,7 +25,7 @@ reached."""
 
 
 @dataclass(slots=True)
-class _Use:
+class _HostUse:
     """Memory of the host that an operation uses until the timeline reaches `ends`."""
 
     memory: object
@@ -48,12 +48,12 @@ class Stream:
         self._on_failure = on_failure
         self._last: Point | None = None
         self._reached = 0
-        self._kept: deque[_Use] = deque()
+        self._kept: deque[_HostUse] = deque()
         """By value."""
 
     def copy(self, dst: Side, src: Side, keep: object = None, waits: Waits = ()) -> Point:
         """Submit a copy; `keep` stays alive until it is done."""
-        use = _Use(keep)
+        use = _HostUse(keep)
         if keep is not None:
             # Before the submission: an interrupt between the two must not free memory in use.
             self._kept.append(use)

@@ -40,7 +40,7 @@ Made = TypeVar("Made", bound=Problem | Schedule)
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class TunedCandidate:
     """A candidate: its time over that of the rules' schedule as a model predicts it and as it was
     measured, the median of `rounds` (None: its first run was hopeless, or the budget spent), and
     why it was refused ("": it was not)."""
@@ -59,7 +59,7 @@ class Record:
 
     problem: Problem
     seconds: float
-    results: tuple[Result, ...]
+    results: tuple[TunedCandidate, ...]
     chosen: int
 
 
@@ -116,13 +116,13 @@ def _from_json(facts: Any) -> Record:
     return Record(_made(problem_type, problem), _number(seconds), results, chosen)
 
 
-def _result(facts: Any, schedule_type: type[Schedule]) -> Result:
+def _result(facts: Any, schedule_type: type[Schedule]) -> TunedCandidate:
     keys = ("schedule", "predicted", "measured", "rounds", "refused")
     schedule, predicted, measured, rounds, refused = _values(facts, keys)
     if type(rounds) is not int or not isinstance(refused, str):
         raise ValueError("no rounds, or no reason")
     time = None if measured is None else _number(measured)
-    return Result(_made(schedule_type, schedule), _number(predicted), time, rounds, refused)
+    return TunedCandidate(_made(schedule_type, schedule), _number(predicted), time, rounds, refused)
 
 
 def _made(kind: type[Made], facts: Any) -> Made:

@@ -12,7 +12,7 @@ from rich.table import Table
 from stack.compiler.templates.blocking import Blocks, MatmulShape
 from stack.compiler.templates.group_matmul import Block
 from stack.compiler.templates.schedule import Problem, Schedule
-from stack.runtime.tuned import Record, Result
+from stack.runtime.tuned import Record, TunedCandidate
 
 WORDS = ("problem", "candidate", "verdict", "")
 """Columns that are folded where a line is short."""
@@ -120,7 +120,7 @@ def _verdict(number: int, record: Record) -> str:
     return ", ".join(words)
 
 
-def _key(result: Result) -> tuple[bool, float]:
+def _key(result: TunedCandidate) -> tuple[bool, float]:
     return result.measured is None, result.measured or result.predicted
 
 

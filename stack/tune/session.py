@@ -16,7 +16,7 @@ from stack.compiler.templates.blocking import MatmulShape
 from stack.compiler.templates.emit import TileCall
 from stack.compiler.templates.schedule import Problem, Schedule
 from stack.compiler.tune import Candidate, Tunable, candidates, cost_of, tunables
-from stack.runtime.tuned import Record, Result, read_record, records_of, write_record
+from stack.runtime.tuned import Record, TunedCandidate, read_record, records_of, write_record
 from stack.tune.orders import Extent, Trial
 from stack.tune.process import MeasureError
 from stack.tune.rig import Rig
@@ -136,7 +136,7 @@ def recorded(problem: Problem, listed: Sequence[Candidate], found: SearchResult)
     """What was found as a record: the candidates that were tried, the rules' own first."""
     tried = [i for i in range(len(listed)) if i in found.ratios or i in found.refused]
     results = tuple(
-        Result(
+        TunedCandidate(
             listed[i].schedule,
             listed[i].predicted,
             median(found.ratios[i]) if found.ratios.get(i) else None,

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from hal.core.errors import InvalidCall
 from hal.core.values import CollectiveKind as Kind
 from hal_tools.cli import main
-from stack.bench.comm.rank import RanksReport, Wanted, found_in
+from stack.bench.comm.rank import RanksReport, Sweep, found_in
 from stack.bench.comm.sizes import size_text, sizes_in
 from stack.bench.comm.times import SHARES, CollectiveTime, HostMemory, rows_between_hosts, times
 from stack.comm.choose.choices import keep
@@ -105,7 +105,7 @@ def test_what_a_rank_found_is_read_again():
         2, 1, (CollectiveTime("all-reduce", 8, "shared", "posted", 1e-6, 8e6, 8e6),), ""
     )
     assert found_in(found.text()) == found
-    assert json.loads(Wanted("reduce", (8,), True, False).text())["sizes"] == [8]
+    assert json.loads(Sweep("reduce", (8,), True, False).text())["sizes"] == [8]
 
 
 def asked(*arguments):

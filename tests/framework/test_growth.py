@@ -11,7 +11,7 @@ import pytest
 import hal
 import stack.framework as ht
 from stack.framework import devices as device
-from stack.runtime import Held
+from stack.runtime import Holdings
 from stack.runtime.opening import engine_of
 
 JIT = sys.modules["stack.framework.jit"]
@@ -87,7 +87,7 @@ def test_shapes_of_one_function_are_bounded(held, monkeypatch):
     assert (function.traced, function.plans) == (3, 20)
     found = held()
     # One program for the size that was first, and one for all others, whose first plan is held.
-    assert found == Held(before.plans + 21, before.kept, before.programs + 2)
+    assert found == Holdings(before.plans + 21, before.kept, before.programs + 2)
     assert mappings() - mapped <= MAPPINGS_EACH * 2 + SPARE
     check(function, 120)
     check(function, 7)

@@ -25,7 +25,7 @@ from stack.compiler.templates.schedule import (
 from stack.runtime import engine_of
 from stack.runtime.tuned import (
     Record,
-    Result,
+    TunedCandidate,
     read_choices,
     read_record,
     records_of,
@@ -46,9 +46,12 @@ def info():
 
 
 def record_of(info, chosen=1):
-    rules = Result(choose_blocks(SHAPE, info), 1.0, 1.0, 9)
+    rules = TunedCandidate(choose_blocks(SHAPE, info), 1.0, 1.0, 9)
     return Record(
-        SHAPE, 1e-3, (rules, Result(ODD, 1.5, 0.5, 9), Result(ODD, 2, None, 0, "x")), chosen
+        SHAPE,
+        1e-3,
+        (rules, TunedCandidate(ODD, 1.5, 0.5, 9), TunedCandidate(ODD, 2, None, 0, "x")),
+        chosen,
     )
 
 
@@ -56,7 +59,7 @@ def test_a_record_comes_back_as_it_was(tmp_path, info):
     loops = Record(
         LoopProblem("add_9", "ab", 9, 3, 3),
         2e-6,
-        (Result(LoopSizes(), 1, 1, 3), Result(LoopSizes(8), 1.25, 0.75, 3)),
+        (TunedCandidate(LoopSizes(), 1, 1, 3), TunedCandidate(LoopSizes(8), 1.25, 0.75, 3)),
         1,
     )
     records = records_of(str(tmp_path), info)

@@ -11,7 +11,7 @@ import hal
 from hal_tools.cli import main
 from stack.compiler.tune import candidates
 from stack.runtime import opening
-from stack.runtime.tuned import Record, Result, records_of, write_record
+from stack.runtime.tuned import Record, TunedCandidate, records_of, write_record
 from stack.tune.commands import product
 from stack.tune.session import problems_of
 
@@ -45,9 +45,9 @@ def keep(text, tmp_path):
     (tunable,) = problems_of([product(text, "f32")], info)
     first, second, third = (c.schedule for c in candidates(tunable.problem, info)[:3])
     results = (
-        Result(first, 1, 1, 9),
-        Result(second, 1.25, None, 0, "crash: killed by SIGSEGV"),
-        Result(third, 1.5, 0.5, 9),
+        TunedCandidate(first, 1, 1, 9),
+        TunedCandidate(second, 1.25, None, 0, "crash: killed by SIGSEGV"),
+        TunedCandidate(third, 1.5, 0.5, 9),
     )
     record = Record(tunable.problem, 3e-3, results, 2)
     write_record(records_of(str(tmp_path / "cache"), info), record)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import hal
 from hal.core.errors import InvalidCall
-from stack.bench.comm.rank import RanksReport, Wanted, found_by, found_in
+from stack.bench.comm.rank import RanksReport, Sweep, found_by, found_in
 from stack.bench.comm.shown import table_of
 from stack.bench.comm.sizes import sizes_in
 from stack.bench.comm.times import FLOAT, kind_of
@@ -38,7 +38,7 @@ def run(
     as_json: bool,
 ) -> int:
     """Gives the exit status. Raises InvalidCall for what cannot be measured."""
-    wanted = Wanted(kind_of(kind).value, sizes_in(sizes), shared, bool(devices))
+    wanted = Sweep(kind_of(kind).value, sizes_in(sizes), shared, bool(devices))
     if predicted:
         sys.stdout.write(predicted_table(predicted, wanted))
         return 0
@@ -59,7 +59,7 @@ def run(
         return status
 
 
-def predicted_table(layout: str, wanted: Wanted) -> str:
+def predicted_table(layout: str, wanted: Sweep) -> str:
     """What runs among the ranks of a layout, "4x2" for four hosts of two, and what it and the
     others are held to take by the model and the measured table of this user."""
     hosts, x, ranks = layout.partition("x")

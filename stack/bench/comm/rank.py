@@ -18,7 +18,7 @@ from stack.comm.world import World
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Sweep:
     """What is to be measured: a kind by its name, bytes, and in which memory: of the host, or of
     each rank's device."""
 
@@ -52,7 +52,7 @@ def found_in(text: str) -> RanksReport:
     return RanksReport(**{**given, "times": tuple(CollectiveTime(**row) for row in given["times"])})
 
 
-def found_by(world: World, wanted: Wanted) -> RanksReport:
+def found_by(world: World, wanted: Sweep) -> RanksReport:
     """Measure as a rank of the job; all ranks get the same, but for `table`, which is rank 0's.
 
     Programs are measured first, and kept: the times are those of what is chosen from then on.
@@ -69,9 +69,7 @@ def found_by(world: World, wanted: Wanted) -> RanksReport:
         return RanksReport(world.size, len(set(group.hosts)), tuple(found), table)
 
 
-def _times(
-    world: World, group: Group, kind: CollectiveKind, wanted: Wanted
-) -> list[CollectiveTime]:
+def _times(world: World, group: Group, kind: CollectiveKind, wanted: Sweep) -> list[CollectiveTime]:
     if not wanted.on_devices:
         return times(group, HostMemory(group, wanted.shared), kind, wanted.sizes)
     with closing(Store.of(world)) as store:
@@ -85,7 +83,7 @@ def _times(
 
 def main() -> None:
     given = json.loads(sys.argv[1])
-    wanted = Wanted(**{**given, "sizes": tuple(given["sizes"])})
+    wanted = Sweep(**{**given, "sizes": tuple(given["sizes"])})
     world = World.from_environment()
     found = found_by(world, wanted)
     if world.rank == 0:

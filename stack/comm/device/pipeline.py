@@ -26,7 +26,7 @@ def pieces_of(call: Collective) -> list[tuple[int, Collective]]:
     ]
 
 
-class Pipeline:
+class CopyPipeline:
     """The slots through which the pieces of an elementwise call go: `fetch` brings piece k of the
     source, `slot` waits for it, `put` takes the slot's elements to the destination.
 

@@ -14,7 +14,7 @@ from hal.core.errors import InvalidCall
 from hal.core.values import Collective, CollectiveKind, Region
 from hal.tile.numeric import NUMPY
 from stack.comm.device.memory import Await, Staging, is_mapped, mapped
-from stack.comm.device.pipeline import SLOTS, Pipeline, pieces_of
+from stack.comm.device.pipeline import SLOTS, CopyPipeline, pieces_of
 from stack.comm.group import Group
 from stack.comm.messages import Messages, RankCall, sent_bytes
 
@@ -136,7 +136,7 @@ class Through:
         to, of = self._elements(call)
         sends = call.kind is Kind.BROADCAST and of is not None
         gives = to is not None and not (sends and dst == src)
-        pipeline = Pipeline(self._staging, call, dst if gives else None, src if of else None)
+        pipeline = CopyPipeline(self._staging, call, dst if gives else None, src if of else None)
         for k in range(SLOTS - 1):
             pipeline.fetch(k)
         for k, (_, piece) in enumerate(pipeline.pieces):

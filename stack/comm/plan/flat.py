@@ -35,7 +35,7 @@ PLACES = (ChunkPlace.INPUT, ChunkPlace.OUTPUT, ChunkPlace.SCRATCH)
 
 
 @dataclass(frozen=True, slots=True)
-class Flat:
+class FlatSteps:
     """A rank's steps for given lengths: `steps` is int64 of shape (number of steps, len(FIELDS)),
     row-major; `after` is int64; `places` the elements of INPUT, OUTPUT and SCRATCH."""
 
@@ -44,7 +44,7 @@ class Flat:
     places: tuple[int, int, int]
 
 
-def flatten(program: Program, rank: int, lengths: Sequence[int]) -> Flat:
+def flatten(program: Program, rank: int, lengths: Sequence[int]) -> FlatSteps:
     """The steps of a rank, with element ranges instead of chunks, for extents of these lengths.
 
     The program has to be one that `check` accepts: nothing is checked here.
@@ -64,7 +64,7 @@ class Chunked:
         table = np.array(rows, np.int64).reshape(len(rows), len(FIELDS) + 2)
         self._table, self._ends = table[:, : len(FIELDS)], table[:, len(FIELDS) :]
 
-    def at(self, lengths: Sequence[int]) -> Flat:
+    def at(self, lengths: Sequence[int]) -> FlatSteps:
         """The steps for extents of these lengths."""
         each = [offsets(self._program, self._rank, place, lengths) for place in PLACES]
         starts = np.array([start for place in each for start in place], np.int64)
@@ -72,7 +72,7 @@ class Chunked:
         for column in _STARTS:
             steps[:, column] = starts[steps[:, column]]
         steps[:, FIELDS.index("count")] = starts[self._ends[:, 1]] - starts[self._ends[:, 0]]
-        return Flat(steps, self._after, (each[0][-1], each[1][-1], each[2][-1]))
+        return FlatSteps(steps, self._after, (each[0][-1], each[1][-1], each[2][-1]))
 
     def _rows(self) -> tuple[list[list[int]], NDArray[np.int64]]:
         """The columns of FIELDS, with numbers of chunk ends for elements, and the two ends of what

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hal.core.values import ReduceKind
-from stack.comm.plan.flat import FIELDS, OPS, PLACES, Flat, flatten
+from stack.comm.plan.flat import FIELDS, OPS, PLACES, FlatSteps, flatten
 from stack.comm.plan.program import REDUCING, ChunkPlace, Op, Program, extents
 from stack.comm.plan.text import OPERANDS
 
@@ -200,7 +200,7 @@ def _places(
     program: Program,
     rank: int,
     given: Array,
-    flat: Flat,
+    flat: FlatSteps,
     wide: np.dtype[Any],
     lengths: Sequence[int],
 ) -> dict[ChunkPlace, Array]:

@@ -16,7 +16,7 @@ from stack.compiler.graph.expr import Apply, Constant, Expr, Iota
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Quotient:
     """(row * step + const) / by, with `step` at least 0 and `by` more than 0."""
 
     step: int
@@ -30,8 +30,8 @@ class Seen:
     rows."""
 
     rows: int
-    ends: tuple[Line, ...]
-    starts: tuple[Line, ...]
+    ends: tuple[Quotient, ...]
+    starts: tuple[Quotient, ...]
 
 
 def seen_keys(a: Attention) -> Seen:
@@ -43,9 +43,9 @@ def seen_keys(a: Attention) -> Seen:
             continue
         # least >= 0, with keys * j on the other side
         if j < 0 <= m:
-            ends.append(Line(m, least.const, -j))
+            ends.append(Quotient(m, least.const, -j))
         elif j > 0 >= m:
-            starts.append(Line(-m, -least.const, j))
+            starts.append(Quotient(-m, -least.const, j))
     return Seen(a.m.size, tuple(ends), tuple(starts))
 
 

@@ -65,7 +65,7 @@ def matmul(b: Builder, p: Product, info: DeviceInfo, blocks: Blocks | None = Non
     if 0 in (shape.batch, shape.m, shape.n):
         return (0, 1, 1)
     blocks = blocks or choose_blocks(shape.hinted(), info)
-    _Template(b, p, blocks).emit()
+    _MatmulTemplate(b, p, blocks).emit()
     down, across = _program_counts(shape, blocks)
     return across * down * shape.batch, 1, 1
 
@@ -93,7 +93,7 @@ class _Scratch:
 
 
 @dataclass(frozen=True)
-class _Template:
+class _MatmulTemplate:
     b: Builder
     p: Product
     blocks: Blocks

@@ -17,7 +17,7 @@ from stack.framework.expr.windows import Sizes, each, windowed
 from stack.ops.numeric import lowest
 
 
-class _Windows(NamedTuple):
+class _PoolWindows(NamedTuple):
     """Where the windows of d axes lie."""
 
     taps: list[int]
@@ -50,7 +50,7 @@ def _windows(
     padding: Sizes,
     dilation: Sizes,
     ceil_mode: bool,
-) -> _Windows:
+) -> _PoolWindows:
     d = len(sizes)
     taps, edges = each(kernel_size, d, "kernel_size"), each(padding, d, "padding")
     steps = taps if stride is None or stride == () else each(stride, d, "stride")
@@ -67,7 +67,7 @@ def _windows(
             count -= 1
         counts.append(count)
         behind.append((count - 1) * s + span - size - p)
-    return _Windows(taps, steps, edges, apart, counts, behind)
+    return _PoolWindows(taps, steps, edges, apart, counts, behind)
 
 
 def _planes(d: int, x: Node) -> tuple[Node, tuple[int, ...]]:
@@ -104,7 +104,7 @@ def _max_pool(
     return [best, g.reshape(index, (*lead, *w.counts))]
 
 
-def _inside(w: _Windows, sizes: Sequence[int], d: int) -> tuple[Node, Node]:
+def _inside(w: _PoolWindows, sizes: Sequence[int], d: int) -> tuple[Node, Node]:
     """[1, counts, all taps]: whether an element of a window is not padding, and its place in the
     plane."""
     shape = (*w.counts, *w.taps)
@@ -144,7 +144,7 @@ def _avg_pool(
     return g.reshape(g.cast(total, x.dtype), (*lead, *w.counts))
 
 
-def _numbers(w: _Windows, i: int, size: int, padded: bool) -> Node | int:
+def _numbers(w: _PoolWindows, i: int, size: int, padded: bool) -> Node | int:
     """How many elements of each window on axis i count: one number where it is the same for all."""
     p, k, s = w.edges[i], w.taps[i], w.steps[i]
     low, high = (-p, size + p) if padded else (0, size)

@@ -8,7 +8,7 @@ from hal.tile.node import Node
 from stack.compiler.lower.mesh.kernel import SumTile, define_multiply
 from stack.compiler.text.c import control
 from stack.compiler.text.c.contraction import LOOPS
-from stack.compiler.text.c.scope import Array, Rule, Scope
+from stack.compiler.text.c.scope import PrivateArray, Rule, Scope
 
 
 def rule(vector_nbytes: int) -> Rule:
@@ -28,7 +28,7 @@ def is_widened(x: Node) -> bool:
     return x.op == "cast" and x.srcs[0].dtype.is_narrow
 
 
-def _dot(vector_nbytes: int, scope: Scope, n: Node) -> Array:
+def _dot(vector_nbytes: int, scope: Scope, n: Node) -> PrivateArray:
     a, b, acc = n.srcs
     if n.shape[1] % 4:
         return LOOPS["dot"](scope, n)
@@ -50,7 +50,7 @@ def _dot(vector_nbytes: int, scope: Scope, n: Node) -> Array:
     return total
 
 
-def _array(scope: Scope, n: Node) -> Array:
+def _array(scope: Scope, n: Node) -> PrivateArray:
     """A tile row by row in an array."""
     found = scope.arrays.get(n)
     if found is not None and found.find is None and found.shape == n.shape:

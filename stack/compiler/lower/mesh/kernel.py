@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from string import Template
 
 from hal.core.dtypes import DType
-from stack.compiler.lower.mesh.loop import Operand, Product
+from stack.compiler.lower.mesh.loop import LoadedTile, ProductLoop
 from stack.compiler.templates.mesh_block import ROWS, VECTORS
 from stack.compiler.text.c import arith, casts
 from stack.compiler.text.c.types import register, unsigned
-from stack.compiler.text.c.writer import Writer
+from stack.compiler.text.c.writer import CWriter
 
 _VECTOR = """\
 #ifndef HAL_VECTOR
@@ -92,13 +92,13 @@ class Registers:
     lanes: int
 
 
-def multiplied(p: Product) -> DType:
+def multiplied(p: ProductLoop) -> DType:
     """The type that the cores multiply: that of both operands before their last conversion."""
     a, b = (_before_last(x, p.dtype) for x in (p.a, p.b))
     return a if a is b else p.dtype
 
 
-def _before_last(x: Operand, dtype: DType) -> DType:
+def _before_last(x: LoadedTile, dtype: DType) -> DType:
     stages = [x.load.result.dtype, *x.casts]
     return stages[-2] if len(stages) > 1 and stages[-1] is dtype else stages[-1]
 
@@ -113,7 +113,7 @@ class SumTile:
     multiplied: DType
 
 
-def sums_of(p: Product) -> SumTile:
+def sums_of(p: ProductLoop) -> SumTile:
     """The sums of a product."""
     return SumTile(p.rows, p.columns, p.dtype, multiplied(p))
 
@@ -131,7 +131,7 @@ def _widths(most: int) -> list[int]:
     return [most >> i for i in range(most.bit_length())]
 
 
-def define_multiply(out: Writer, name: str, s: SumTile, vector_nbytes: int) -> str:
+def define_multiply(out: CWriter, name: str, s: SumTile, vector_nbytes: int) -> str:
     """Define the inner kernel, over all blocks of sums of such a tile."""
     r = registers(s, vector_nbytes)
     out.functions.define("HAL_VECTOR", _VECTOR.replace("$nbytes", str(vector_nbytes)))
@@ -146,7 +146,7 @@ def define_multiply(out: Writer, name: str, s: SumTile, vector_nbytes: int) -> s
     return out.functions.define(name, _MULTIPLY.substitute(named))
 
 
-def _wrapping(out: Writer, dtype: DType) -> str:
+def _wrapping(out: CWriter, dtype: DType) -> str:
     """The C type of sums: of whole numbers the one whose overflow has a meaning."""
     if dtype.is_float:
         return register(out.dialect, dtype)
@@ -161,12 +161,12 @@ _WORK = {
 }
 
 
-def is_converted(x: Operand, dtype: DType) -> bool:
+def is_converted(x: LoadedTile, dtype: DType) -> bool:
     """Whether pieces of an operand are multiplied in another form than they have in memory."""
     return x.load.result.dtype is not dtype or any(c is not dtype for c in x.casts)
 
 
-def define_convert(out: Writer, name: str, x: Operand, p: Product) -> str:
+def define_convert(out: CWriter, name: str, x: LoadedTile, p: ProductLoop) -> str:
     """Define the conversion of an operand's pieces. A core's unit takes narrow floats as they are:
     only what is rounded or changes its kind costs something."""
     source = x.load.result.dtype
@@ -180,7 +180,7 @@ def define_convert(out: Writer, name: str, x: Operand, p: Product) -> str:
     return out.functions.define(name, _CONVERT.substitute(named))
 
 
-def define_turn(out: Writer, name: str, x: Operand) -> str:
+def define_turn(out: CWriter, name: str, x: LoadedTile) -> str:
     """Define the turning of pieces whose elements lie side by side along k."""
     kind = register(out.dialect, x.load.result.dtype)
     return out.functions.define(name, _TURN.substitute(name=name, kind=kind))

@@ -26,7 +26,7 @@ def same_block(cores: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
+class LoadedTile:
     """A tile that is loaded: `depth` is its axis along k, `run` the axis along which its elements
     lie side by side, `casts` the types that they are converted to before they are multiplied."""
 
@@ -45,13 +45,13 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class ProductLoop:
     """A loop that is a product of a and b, added to `sums`, which are of so many rows and columns.
     It goes along k to `stop` in steps of `step`. `together` is the mesh whose instances may share
     pieces, or None."""
 
-    a: Operand
-    b: Operand
+    a: LoadedTile
+    b: LoadedTile
     index: Node
     stop: int
     step: int
@@ -66,13 +66,13 @@ class Product:
         return self.sums.dtype
 
 
-def products(kernel: Kernel, info: DeviceInfo) -> dict[int, Product]:
+def products(kernel: Kernel, info: DeviceInfo) -> dict[int, ProductLoop]:
     """The products of a kernel, by the number of the statement of its body."""
     found = ((i, product(s, info)) for i, s in enumerate(kernel.body))
     return {i: p for i, p in found if p is not None}
 
 
-def product(s: Statement, info: DeviceInfo) -> Product | None:
+def product(s: Statement, info: DeviceInfo) -> ProductLoop | None:
     """The product that a statement is, if it is one and nothing else."""
     if not isinstance(s, For) or s.carried:
         return None
@@ -96,7 +96,7 @@ def product(s: Statement, info: DeviceInfo) -> Product | None:
     rows, columns = store.value.shape
     stop, step = int(s.stop["value"]), int(s.step["value"])
     together = mesh if shared else None
-    return Product(a, b, s.index, stop, step, store.target.memory, rows, columns, together)
+    return ProductLoop(a, b, s.index, stop, step, store.target.memory, rows, columns, together)
 
 
 Loads = dict[Node, tuple[Load, tuple[Statement, ...]]]
@@ -128,7 +128,7 @@ def _adds(found: tuple[Load, tuple[Statement, ...]] | None, store: Store) -> boo
     return dense and at_start and target.memory.space == SCRATCHPAD
 
 
-def _operand(n: Node, loads: Loads, depth: int) -> Operand | None:
+def _operand(n: Node, loads: Loads, depth: int) -> LoadedTile | None:
     casts: list[DType] = []
     while n.op == "cast":
         casts.append(n.dtype)
@@ -141,16 +141,16 @@ def _operand(n: Node, loads: Loads, depth: int) -> Operand | None:
     if 1 not in steps or min(steps) < 1:
         return None
     run = 1 if steps[1] == 1 else 0
-    return Operand(load, depth, run, tuple(reversed(casts)), packing)
+    return LoadedTile(load, depth, run, tuple(reversed(casts)), packing)
 
 
-def _fixed(a: Operand, b: Operand, index: Node) -> bool:
+def _fixed(a: LoadedTile, b: LoadedTile, index: Node) -> bool:
     """Whether as many rows and columns are valid in every step."""
     limits = [x.load.source.limits[x.other] for x in (a, b)]
     return index not in set(toposort(n for n in limits if n is not None))
 
 
-def _shared(a: Operand, b: Operand, index: Node, mesh: tuple[int, int]) -> bool:
+def _shared(a: LoadedTile, b: LoadedTile, index: Node, mesh: tuple[int, int]) -> bool:
     """Whether a is the same along rows of the mesh, and b along columns."""
     rows, columns = mesh
     number = program_id(0)
@@ -160,7 +160,7 @@ def _shared(a: Operand, b: Operand, index: Node, mesh: tuple[int, int]) -> bool:
     return not _varies(a, at_row) and not _varies(b, at_column)
 
 
-def _varies(x: Operand, known: set[Node]) -> bool:
+def _varies(x: LoadedTile, known: set[Node]) -> bool:
     """Whether where a tile comes from depends on more than known values."""
     inside = [x.load, *statements(x.packing)]
     known = known | {s.index for s in inside if isinstance(s, For)}

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from hal.core.dtypes import DType
 from hal.tile.kernel import Wait
 from stack.compiler.lower.mesh.kernel import define_convert, define_turn, is_converted
-from stack.compiler.lower.mesh.loop import Operand, Product
+from stack.compiler.lower.mesh.loop import LoadedTile, ProductLoop
 from stack.compiler.lower.scratchpad.transfer import mover
 from stack.compiler.text.c import control
 from stack.compiler.text.c.memory import pointer, scalar
 from stack.compiler.text.c.scope import Scope
 from stack.compiler.text.c.types import register
-from stack.compiler.text.c.writer import Writer
+from stack.compiler.text.c.writer import CWriter
 
 WORD_NBYTES = 4
 """What addresses and sizes of DMA are multiples of."""
@@ -23,7 +23,7 @@ _SPARE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class OperandPieces:
     """The pieces of one operand of a product, in C: `tag` makes names of the product's own, `n` is
     the C variable of the valid rows or columns, of which a piece has `extent`.
 
@@ -33,17 +33,17 @@ class Pieces:
 
     tag: str
     n: str
-    x: Operand
-    p: Product
+    x: LoadedTile
+    p: ProductLoop
     extent: int
     place: str
     along: str
 
     @staticmethod
-    def of(p: Product, tag: str) -> tuple[Pieces, Pieces]:
+    def of(p: ProductLoop, tag: str) -> tuple[OperandPieces, OperandPieces]:
         """Those of a, which go along rows, and of b, which go along columns."""
-        a = Pieces(f"a_{tag}", "na", p.a, p, p.rows, "_COL", "row")
-        return a, Pieces(f"b_{tag}", "nb", p.b, p, p.columns, "_ROW", "col")
+        a = OperandPieces(f"a_{tag}", "na", p.a, p, p.rows, "_COL", "row")
+        return a, OperandPieces(f"b_{tag}", "nb", p.b, p, p.columns, "_ROW", "col")
 
     @property
     def dtype(self) -> DType:
@@ -81,7 +81,7 @@ class Pieces:
 
     # declarations
 
-    def declare(self, out: Writer) -> None:
+    def declare(self, out: CWriter) -> None:
         """Define the arrays and functions."""
         kind = register(out.dialect, self.dtype)
         self._define(out, "in", kind, self.dtype, 2)
@@ -97,7 +97,7 @@ class Pieces:
             self._define(out, "wide", register(out.dialect, self.p.dtype), self.p.dtype, 1)
             define_convert(out, f"hal_convert_{self.tag}", self.x, self.p)
 
-    def _define(self, out: Writer, what: str, kind: str, dtype: DType, slots: int) -> None:
+    def _define(self, out: CWriter, what: str, kind: str, dtype: DType, slots: int) -> None:
         name, size = f"hal_{what}_{self.tag}", self.extent * self.p.step + _SPARE
         text = f"{kind} {name}[{slots}][{size}] __attribute__((aligned(64)));\n"
         out.functions.define(name, f"static __thread_local {text}")
@@ -137,13 +137,13 @@ class Pieces:
         get = mover(scope, "get")
         out.do(f"else {get}((char *){to}, (char *){start}, {size}, {lines}, {size} + {gap});")
 
-    def turn(self, out: Writer, slot: str) -> None:
+    def turn(self, out: CWriter, slot: str) -> None:
         """Turn the piece that came, if that must be."""
         if self.turned:
             own, source = self.array("own", "0"), self.array("in", slot)
             out.do(f"hal_turn_{self.tag}({own}, {source}, {self.depth}, {self.count});")
 
-    def give(self, out: Writer, slot: str, to: str, sent: str) -> None:
+    def give(self, out: CWriter, slot: str, to: str, sent: str) -> None:
         """Pass the core's own piece on to all of its row or column, itself among them."""
         size = f"{self.count} * {self.depth} * {self.dtype.nbytes}"
         nbytes = f"({size} + {WORD_NBYTES - 1}) & -{WORD_NBYTES}"
@@ -151,7 +151,7 @@ class Pieces:
         places = f"{self.array('got', to)}, {self.mine(slot)}"
         out.do(f"{call}({places}, {nbytes}, &{sent}, &{self.came}[{to}]), given++;")
 
-    def multiplied(self, out: Writer, place: str) -> str:
+    def multiplied(self, out: CWriter, place: str) -> str:
         """The piece at a place in the form in which it is multiplied."""
         if not is_converted(self.x, self.p.dtype):
             return place

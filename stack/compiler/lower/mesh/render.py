@@ -12,7 +12,7 @@ from hal.core.values import KernelSource
 from hal.tile.kernel import Alloc, Kernel
 from stack.compiler.lower import scratchpad
 from stack.compiler.lower.mesh import dot, stream
-from stack.compiler.lower.mesh.loop import Product, products
+from stack.compiler.lower.mesh.loop import ProductLoop, products
 from stack.compiler.lower.mesh.stream import Stream, streams
 from stack.compiler.lower.mesh.text import Text
 from stack.compiler.lower.scratchpad.render import (
@@ -27,7 +27,7 @@ from stack.compiler.text.c import control
 from stack.compiler.text.c.athread import ATHREAD
 from stack.compiler.text.c.contraction import LOOPS
 from stack.compiler.text.c.scope import Scope, StatementRule
-from stack.compiler.text.c.writer import Writer
+from stack.compiler.text.c.writer import CWriter
 from stack.compiler.text.primitive import computed_in
 
 _DEALT = """\
@@ -42,7 +42,7 @@ _DEALT = """\
 _ROOMS = (RESERVE_NBYTES // 2, RESERVE_NBYTES // 8, 0)
 """Bytes for transfers beside those of products and streams, from what is best."""
 
-Together = Product | Stream
+Together = ProductLoop | Stream
 
 
 def render_athread(kernel: Kernel, info: DeviceInfo) -> KernelSource:
@@ -75,19 +75,22 @@ def render_together(kernel: Kernel, info: DeviceInfo) -> KernelSource:
 
 def _written(kernel: Kernel, info: DeviceInfo, room_nbytes: int) -> tuple[KernelSource, int]:
     """The text with so many bytes for transfers, and what it takes of the scratchpad in all."""
-    out, vector = Writer(ATHREAD), info.limits.vector_nbytes
+    out, vector = CWriter(ATHREAD), info.limits.vector_nbytes
 
-    def product(scope: Scope, p: Product) -> None:
+    def product(scope: Scope, p: ProductLoop) -> None:
         Text(scope, p, vector).write()
 
-    rules: dict[type, StatementRule] = {Product: product, Stream: stream.write}
+    rules: dict[type, StatementRule] = {ProductLoop: product, Stream: stream.write}
     scope = Scope(out, {**LOOPS, "dot": dot.rule(vector)}, {**STATEMENTS, **rules})
     for number, p in enumerate(kernel.params):
         parameter(scope, number, p)
     scope.scalars[stream.ONCE] = "0L"
     found = _found(kernel, info, room_nbytes)
     panels = {
-        x.load.source.memory for p in found.values() if isinstance(p, Product) for x in (p.a, p.b)
+        x.load.source.memory
+        for p in found.values()
+        if isinstance(p, ProductLoop)
+        for x in (p.a, p.b)
     }
     body: list[Any] = [
         found.get(i, s)

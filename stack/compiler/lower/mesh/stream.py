@@ -22,7 +22,7 @@ from stack.compiler.lower.scratchpad.transfer import mover
 from stack.compiler.lower.scratchpad.windows import windowed
 from stack.compiler.text.c import arith, control
 from stack.compiler.text.c.memory import pointer, scalar
-from stack.compiler.text.c.scope import Array, Scope
+from stack.compiler.text.c.scope import PrivateArray, Scope
 from stack.compiler.text.c.types import register
 
 
@@ -139,7 +139,7 @@ def write(scope: Scope, p: Stream) -> None:
 
 
 def _step(
-    scope: Scope, p: Stream, places: Mapping[Load, str], came: str, carried: Sequence[Array]
+    scope: Scope, p: Stream, places: Mapping[Load, str], came: str, carried: Sequence[PrivateArray]
 ) -> None:
     """Ask for the next tiles, and work on those that came; first all are done with what the next
     ones replace."""
@@ -211,7 +211,7 @@ def _give(scope: Scope, tile: Node, place: str) -> None:
     out, dtype = scope.out, tile.dtype
     name = out.name("v")
     out.do(f"const {register(out.dialect, dtype)} *const {name} = {place};")
-    scope.arrays[tile] = Array(name, tile.shape)
+    scope.arrays[tile] = PrivateArray(name, tile.shape)
     if not dtype.is_narrow:
         return
     wide = cast(tile, dtype.computed_in)

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from math import prod
 
 from stack.compiler.lower.mesh.kernel import define_multiply, sums_of
-from stack.compiler.lower.mesh.loop import Product, same_block
-from stack.compiler.lower.mesh.pieces import Pieces
+from stack.compiler.lower.mesh.loop import ProductLoop, same_block
+from stack.compiler.lower.mesh.pieces import OperandPieces
 from stack.compiler.lower.scratchpad.transfer import arrive
 from stack.compiler.text.c.memory import pointer
 from stack.compiler.text.c.scope import Scope
@@ -26,10 +26,10 @@ from stack.compiler.text.c.scope import Scope
 class Text:
     """The text of one product."""
 
-    def __init__(self, scope: Scope, p: Product, vector_nbytes: int) -> None:
+    def __init__(self, scope: Scope, p: ProductLoop, vector_nbytes: int) -> None:
         self.scope, self.out, self.p = scope, scope.out, p
         tag = self.out.name("p")
-        self.a, self.b = self.sides = Pieces.of(p, tag)
+        self.a, self.b = self.sides = OperandPieces.of(p, tag)
         self.came, self.sent = f"hal_came_{tag}", f"hal_sent_{tag}"
         words = f"static __thread_local athread_rply_t {self.came}, {self.sent};\n"
         self.out.functions.define(self.came, words)
@@ -122,7 +122,9 @@ class Text:
             out.do(f"{self.sent} = 0;")
 
     @contextmanager
-    def _mine(self, side: Pieces, s: str, turns: int, condition: str = "") -> Iterator[Scope]:
+    def _mine(
+        self, side: OperandPieces, s: str, turns: int, condition: str = ""
+    ) -> Iterator[Scope]:
         """A block for a core's own piece of a step, if it has one."""
         k = f"({s} * {turns} + {side.place}) * {self.p.step}"
         has = f"{side.place} < {turns} && {side.n} > 0 && {k} < {self.p.stop}"

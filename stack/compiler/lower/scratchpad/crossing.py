@@ -10,7 +10,7 @@ from hal.tile.kernel import Access, For, Load, Memory
 from hal.tile.node import Node, substitute
 from stack.compiler.lower.scratchpad.footprint import Dim, Footprint, footprint
 from stack.compiler.lower.scratchpad.frames import AccessSite, Frames, may_cross, memory_of
-from stack.compiler.lower.scratchpad.linear import Linear, linear, variables_of
+from stack.compiler.lower.scratchpad.linear import LinearForm, linear, variables_of
 
 I64 = DType.I64
 
@@ -31,7 +31,7 @@ class Crossed:
     """A loop that an access is moved out of, with the steps that its footprint covers."""
 
     loop: For
-    form: Linear
+    form: LinearForm
     """The access's first element in a step."""
     steps: Steps
     joined: bool = False
@@ -202,17 +202,17 @@ class Crossing:
         nbytes = self.nbytes(way)
         return nbytes is not None and nbytes <= self.room_nbytes
 
-    def _crossed(self, way: Way, loop: For, form: Linear, steps: Steps) -> Way:
+    def _crossed(self, way: Way, loop: For, form: LinearForm, steps: Steps) -> Way:
         return replace(way, crossed=(*way.crossed, Crossed(loop, form, steps)))
 
-    def _opened(self, way: Way, loop: For, form: Linear) -> Way | None:
+    def _opened(self, way: Way, loop: For, form: LinearForm) -> Way | None:
         """Out of a window, if an instance fits, or out of a strip, if two steps do."""
         least = 1 if loop is self.instances else 2
         steps = Steps(loop.start, int(loop.step["value"]), least, loop.stop)
         opened = replace(self._crossed(way, loop, form, steps), open=True)
         return opened if self._fits(opened) else None
 
-    def _with_instances(self, way: Way, number: int, form: Linear, steps: Steps) -> Way | None:
+    def _with_instances(self, way: Way, number: int, form: LinearForm, steps: Steps) -> Way | None:
         """Out of a loop and the instances around it at once, if the steps of one instance go on
         where those of the one before end."""
         window, loop = self.instances, way.place.loops[number]

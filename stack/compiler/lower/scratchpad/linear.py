@@ -13,7 +13,7 @@ I64 = DType.I64
 
 
 @dataclass(frozen=True, slots=True)
-class Linear:
+class LinearForm:
     """`rest` plus each variable times its coefficient."""
 
     rest: Node
@@ -31,28 +31,28 @@ class Linear:
         return total
 
 
-def linear(n: Node, variables: frozenset[Node]) -> Linear:
+def linear(n: Node, variables: frozenset[Node]) -> LinearForm:
     """An i64 scalar as a sum over variables. What is no sum of them is part of the rest."""
-    found: dict[Node, Linear] = {}
+    found: dict[Node, LinearForm] = {}
     for m in toposort([n]):
         found[m] = _sum(m, variables, found)
     return found[n]
 
 
-def _sum(n: Node, variables: frozenset[Node], found: Mapping[Node, Linear]) -> Linear:
+def _sum(n: Node, variables: frozenset[Node], found: Mapping[Node, LinearForm]) -> LinearForm:
     if n in variables:
-        return Linear(const(0, I64), {n: 1})
+        return LinearForm(const(0, I64), {n: 1})
     if n.dtype is I64 and not n.shape and n.op in ("add", "sub", "mul"):
         a, b = (found[s] for s in n.srcs)
         if n.op == "add":
-            return Linear(add(a.rest, b.rest), _together(a.terms, b.terms, 1))
+            return LinearForm(add(a.rest, b.rest), _together(a.terms, b.terms, 1))
         if n.op == "sub":
-            return Linear(sub(a.rest, b.rest), _together(a.terms, b.terms, -1))
+            return LinearForm(sub(a.rest, b.rest), _together(a.terms, b.terms, -1))
         for x, factor in ((a, n.srcs[1]), (b, n.srcs[0])):
             if factor.op == "const":
                 c = int(factor["value"])
-                return Linear(mul(x.rest, c), {v: k * c for v, k in x.terms.items()})
-    return Linear(n, {})
+                return LinearForm(mul(x.rest, c), {v: k * c for v, k in x.terms.items()})
+    return LinearForm(n, {})
 
 
 def _together(a: Mapping[Node, int], b: Mapping[Node, int], sign: int) -> Mapping[Node, int]:

@@ -10,8 +10,8 @@ from hal.tile.node import Node
 from stack.compiler.lower.scratchpad.transfer import mover
 from stack.compiler.text.c import casts, memory
 from stack.compiler.text.c.memory import pointer
-from stack.compiler.text.c.nest import Nest
-from stack.compiler.text.c.scope import Array, Scope
+from stack.compiler.text.c.nest import LoopNest
+from stack.compiler.text.c.scope import PrivateArray, Scope
 from stack.compiler.text.c.types import register
 
 I64 = DType.I64
@@ -51,7 +51,7 @@ def gather(scope: Scope, s: Gather, first: Node, mask: Node) -> None:
     """Write the transfer, and the elements that the mask leaves."""
     out, (count,), dtype = scope.out, s.index.shape, s.memory.dtype
     wanted, raw = scope.declare(mask.type.with_shape((count,))), out.name("v")
-    where = Nest(scope, (count,))
+    where = LoopNest(scope, (count,))
     held = where.element(broadcast(mask, (count,)), where.position)
     where.do(f"{wanted.at(where.position)} = {held};", DType.BOOL)
     where.emit()
@@ -67,8 +67,8 @@ def gather(scope: Scope, s: Gather, first: Node, mask: Node) -> None:
     scope.arrays[s.result] = _chosen(scope, s, wanted, raw)
 
 
-def _chosen(scope: Scope, s: Gather, wanted: Array, raw: str) -> Array:
-    target, nest = scope.declare(s.result.type), Nest(scope, s.index.shape)
+def _chosen(scope: Scope, s: Gather, wanted: PrivateArray, raw: str) -> PrivateArray:
+    target, nest = scope.declare(s.result.type), LoopNest(scope, s.index.shape)
     at = nest.position[0].text
     other = "0"
     if s.other is not None:

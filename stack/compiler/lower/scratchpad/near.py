@@ -22,7 +22,7 @@ from hal.tile.kernel import (
 from hal.tile.walk import accesses
 from stack.compiler.lower.scratchpad import masked, transfer
 from stack.compiler.text.c import casts, memory
-from stack.compiler.text.c.scope import Array, Position, Scope
+from stack.compiler.text.c.scope import Position, PrivateArray, Scope
 
 _NAME = "hal_near"
 
@@ -51,7 +51,7 @@ def load(scope: Scope, s: Load) -> None:
     def element(at: Position) -> str:
         return casts.from_memory(memory.element(scope, access, at), dtype)
 
-    scope.arrays[s.result] = Array(first, s.result.shape, element)
+    scope.arrays[s.result] = PrivateArray(first, s.result.shape, element)
 
 
 def store(scope: Scope, s: Store) -> None:

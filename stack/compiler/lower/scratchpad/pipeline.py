@@ -31,7 +31,7 @@ RUN = """\
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class WindowPipeline:
     """The windows of a kernel, none of which may contain a multiple of a number of `bounds` but as
     its first instance."""
 

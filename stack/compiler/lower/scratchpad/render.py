@@ -23,7 +23,7 @@ from hal.tile.node import Type, node
 from hal.tile.walk import statements
 from stack.compiler.lower.scratchpad import near
 from stack.compiler.lower.scratchpad.deal import deal
-from stack.compiler.lower.scratchpad.pipeline import RUN, Pipeline
+from stack.compiler.lower.scratchpad.pipeline import RUN, WindowPipeline
 from stack.compiler.lower.scratchpad.transfer import Get, Put, Together, together, transfer
 from stack.compiler.lower.scratchpad.windows import windowed
 from stack.compiler.text.c import casts
@@ -32,7 +32,7 @@ from stack.compiler.text.c.contraction import LOOPS
 from stack.compiler.text.c.memory import pointer
 from stack.compiler.text.c.scope import Scope, StatementRule
 from stack.compiler.text.c.types import register
-from stack.compiler.text.c.writer import Writer
+from stack.compiler.text.c.writer import CWriter
 from stack.compiler.text.primitive import computed_in
 
 STATEMENTS: Mapping[type, StatementRule] = {
@@ -78,17 +78,17 @@ def render_athread(kernel: Kernel, info: DeviceInfo) -> KernelSource:
 
 def written(kernel: Kernel, info: DeviceInfo, room_nbytes: int) -> tuple[KernelSource, int]:
     """The text with so many bytes for transfers, and what it takes of the scratchpad in all."""
-    kernel, out = computed_in(kernel), Writer(ATHREAD)
+    kernel, out = computed_in(kernel), CWriter(ATHREAD)
     scope = Scope(out, LOOPS, STATEMENTS)
     for number, p in enumerate(kernel.params):
         parameter(scope, number, p)
     dealt = deal(kernel.body)
-    Pipeline(scope, windowed(dealt.loop, room_nbytes // 2), dealt.bounds).write()
+    WindowPipeline(scope, windowed(dealt.loop, room_nbytes // 2), dealt.bounds).write()
     run = RUN.replace("$cores", str(info.limits.instances))
     return program(kernel, out, run, ""), out.fixed_nbytes + out.most_nbytes + FRAME_NBYTES
 
 
-def program(kernel: Kernel, out: Writer, head: str, tail: str = "}") -> KernelSource:
+def program(kernel: Kernel, out: CWriter, head: str, tail: str = "}") -> KernelSource:
     """The whole text of a kernel whose body is written; `head` stands before it, and `tail` ends
     the blocks that it opens."""
     name = f"{kernel.name}_kernel"

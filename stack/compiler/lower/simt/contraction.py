@@ -6,11 +6,11 @@ from __future__ import annotations
 from math import prod
 
 from hal.tile.node import Node
-from stack.compiler.lower.simt.group import LANE, Group, cell
+from stack.compiler.lower.simt.group import LANE, GroupText, cell
 from stack.compiler.lower.simt.layout import Layout, Spread, registers, without
 from stack.compiler.text.c.contraction import combined, identity
-from stack.compiler.text.c.nest import Nest
-from stack.compiler.text.c.scope import Array, Scope
+from stack.compiler.text.c.nest import LoopNest
+from stack.compiler.text.c.scope import PrivateArray, Scope
 from stack.compiler.text.c.types import register
 
 _BATCH = 8
@@ -19,7 +19,7 @@ _FAN = 8
 """Parts that a lane combines in a step: reading eight costs about what a barrier does."""
 
 
-def reduce(group: Group, scope: Scope, n: Node) -> Array:
+def reduce(group: GroupText, scope: Scope, n: Node) -> PrivateArray:
     """A tile without an axis; each lane has the results of the elements that it held."""
     (x,), axis = n.srcs, n["axis"]
     (layout,) = group.mapping.operands[n]
@@ -41,13 +41,13 @@ def reduce(group: Group, scope: Scope, n: Node) -> Array:
     return total
 
 
-def _named(scope: Scope, nest: Nest, n: Node, value: str) -> str:
+def _named(scope: Scope, nest: LoopNest, n: Node, value: str) -> str:
     name = scope.out.name("t")
     nest.do(f"const {register(scope.out.dialect, n.dtype)} {name} = {value};")
     return name
 
 
-def _reduce_lanes(group: Group, scope: Scope, n: Node, name: str, layout: Layout) -> None:
+def _reduce_lanes(group: GroupText, scope: Scope, n: Node, name: str, layout: Layout) -> None:
     """Combine the parts of a result that several lanes have, a few at a time: in the last step
     every lane does so, for itself."""
     lanes, out = group.mapping.lanes, scope.out
@@ -70,7 +70,9 @@ def _reduce_lanes(group: Group, scope: Scope, n: Node, name: str, layout: Layout
             _gathered(scope, n, f"{room}[{start}]", left, along.every, held)
 
 
-def _shuffled(group: Group, scope: Scope, n: Node, along: Spread, parts: tuple[str, int]) -> Spread:
+def _shuffled(
+    group: GroupText, scope: Scope, n: Node, along: Spread, parts: tuple[str, int]
+) -> Spread:
     """Combine what the lanes of a subgroup have; gives the lanes whose parts are left, of which
     each subgroup has one along the axis. All lanes have the same bits: the lower lane's part is the
     first operand on both where the order shows, which is in the sign of a least or largest zero."""
@@ -97,7 +99,7 @@ def _shuffled(group: Group, scope: Scope, n: Node, along: Spread, parts: tuple[s
     return Spread(left, 1, left, every if left > 1 else 1)
 
 
-def _fewer(group: Group, scope: Scope, n: Node, along: Spread, rows: tuple[str, str]) -> int:
+def _fewer(group: GroupText, scope: Scope, n: Node, along: Spread, rows: tuple[str, str]) -> int:
     """Combine until few lanes have parts, and give how many; `rows` are a loop and this lane's part
     of a row."""
     (loop, here), left = rows, along.lanes
@@ -127,7 +129,7 @@ def _variable(scope: Scope, n: Node, value: str) -> str:
     return name
 
 
-def scan(group: Group, scope: Scope, n: Node) -> Array:
+def scan(group: GroupText, scope: Scope, n: Node) -> PrivateArray:
     """The prefixes of each line: of a lane's run of neighbours, then with the runs before it."""
     (x,), axis = n.srcs, n["axis"]
     (layout,) = group.mapping.operands[n]
@@ -147,7 +149,7 @@ def scan(group: Group, scope: Scope, n: Node) -> Array:
     return prefix
 
 
-def _scan_lanes(group: Group, scope: Scope, n: Node, name: str, layout: Layout) -> None:
+def _scan_lanes(group: GroupText, scope: Scope, n: Node, name: str, layout: Layout) -> None:
     """Add to each run what the runs before it come to."""
     axis, lanes, out = n["axis"], group.mapping.lanes, scope.out
     along, shape = layout[axis], registers(layout)
@@ -173,7 +175,7 @@ def _scan_lanes(group: Group, scope: Scope, n: Node, name: str, layout: Layout) 
             out.do(f"{group.groups.unrolled}{head} {changed}")
 
 
-def _double(group: Group, scope: Scope, n: Node, along: Spread, rows: tuple[str, str]) -> int:
+def _double(group: GroupText, scope: Scope, n: Node, along: Spread, rows: tuple[str, str]) -> int:
     """Combine each lane's part of a row with all before it, from one side of the row to the other
     and back; gives where the side begins that has the results."""
     (loop, here), lanes = rows, group.mapping.lanes

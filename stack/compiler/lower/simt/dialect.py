@@ -13,7 +13,7 @@ from stack.compiler.text.c.opencl import OPENCL
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class SimtDialect:
     """`c` is the language for instances that are groups. `kernel` is a format of the lanes and of
     the groups that a unit has room for at least, and stands before an entry point; `lane` is the
     lane's number as an int. `barrier` orders accesses to scratch memory, `global_barrier` those to
@@ -36,7 +36,7 @@ class Groups:
     these, within a subgroup."""
 
 
-OPENCL_GROUPS = Groups(
+OPENCL_GROUPS = SimtDialect(
     c=replace(
         OPENCL,
         program="(long)get_group_id({})",
@@ -67,7 +67,7 @@ def _mma(kind: str) -> tuple[str, tuple[str, str]]:
     return call, (name, _MMA.format(call=call, name=name))
 
 
-CUDA_GROUPS = Groups(
+CUDA_GROUPS = SimtDialect(
     c=CUDA_C_TEXT,
     kernel='extern "C" __global__ __launch_bounds__({}, {}) void',
     lane="(int)threadIdx.x",

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from hal.tile.kernel import GLOBAL, For, Memory
 from hal.tile.walk import accesses, statements
 from stack.compiler.lower.simt.apart import steps_apart
-from stack.compiler.lower.simt.dialect import Groups
-from stack.compiler.text.c.writer import Writer
+from stack.compiler.lower.simt.dialect import SimtDialect
+from stack.compiler.text.c.writer import CWriter
 
 Pattern = Hashable | None
 """Which lane reaches which element: equal patterns reach alike. None is like nothing."""
@@ -49,7 +49,7 @@ class _Open:
 class Fence:
     """Writes barriers before the accesses that need them."""
 
-    def __init__(self, out: Writer, groups: Groups, written: Iterable[Memory]) -> None:
+    def __init__(self, out: CWriter, groups: SimtDialect, written: Iterable[Memory]) -> None:
         self._out, self._groups = out, groups
         self._written = frozenset(written)
         self._open = _Open()

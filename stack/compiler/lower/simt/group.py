@@ -10,25 +10,25 @@ from math import prod
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.tile.node import Type
-from stack.compiler.lower.simt.dialect import Groups
+from stack.compiler.lower.simt.dialect import SimtDialect
 from stack.compiler.lower.simt.fence import Fence
 from stack.compiler.lower.simt.layout import Layout, Spread, bits, registers
 from stack.compiler.lower.simt.mapping import Mapping
-from stack.compiler.text.c.nest import Nest
-from stack.compiler.text.c.scope import ZERO, Array, Index, Position, Scope, flat
+from stack.compiler.text.c.nest import LoopNest
+from stack.compiler.text.c.scope import ZERO, Coordinate, Position, PrivateArray, Scope, flat
 from stack.compiler.text.c.types import register
-from stack.compiler.text.c.writer import Writer
+from stack.compiler.text.c.writer import CWriter
 
 LANE = "lane"
 STAGE = "stage"
 _ALIGNED = 16
 
 
-class Group:
+class GroupText:
     """What the text of one kernel is written with. `head` are lines at the kernel's start."""
 
     def __init__(
-        self, out: Writer, groups: Groups, mapping: Mapping, fence: Fence, info: DeviceInfo
+        self, out: CWriter, groups: SimtDialect, mapping: Mapping, fence: Fence, info: DeviceInfo
     ) -> None:
         self.out, self.groups, self.mapping, self.fence = out, groups, mapping, fence
         self.info = info
@@ -48,11 +48,11 @@ class Group:
 
     # loops over what a lane holds
 
-    def nest(self, scope: Scope, layout: Layout) -> Nest:
+    def nest(self, scope: Scope, layout: Layout) -> LoopNest:
         """Loops over the elements that a lane holds of a tile with this layout."""
-        return Nest(scope, (), lambda nest: tuple(self._axis(nest, s) for s in layout))
+        return LoopNest(scope, (), lambda nest: tuple(self._axis(nest, s) for s in layout))
 
-    def _axis(self, nest: Nest, s: Spread) -> Index:
+    def _axis(self, nest: LoopNest, s: Spread) -> Coordinate:
         if s.size == 1:
             return ZERO
         held = nest.loop(s.registers, self.groups.unrolled) if s.registers > 1 else ZERO
@@ -92,12 +92,12 @@ class Group:
 
     # tiles
 
-    def declare(self, scope: Scope, type: Type, layout: Layout) -> Array:
+    def declare(self, scope: Scope, type: Type, layout: Layout) -> PrivateArray:
         """A tile in registers."""
         kind, count = register(self.out.dialect, type.dtype), prod(registers(layout))
         name = self.out.name("v")
         self.out.do(f"{kind} {name}{f'[{count}]' if count > 1 else ''};")
-        return Array(name, type.shape, partial(self._find, scope, name, type, layout))
+        return PrivateArray(name, type.shape, partial(self._find, scope, name, type, layout))
 
     def _find(self, scope: Scope, name: str, type: Type, layout: Layout, position: Position) -> str:
         """An element: of this lane's registers, else of the staging area."""
@@ -108,7 +108,7 @@ class Group:
             self._staged[name] = self._stage(scope, name, type, layout)
         return f"{self._staged[name]}[{flat(position, type.shape).text}]"
 
-    def register(self, s: Spread, i: Index) -> str | None:
+    def register(self, s: Spread, i: Coordinate) -> str | None:
         """Which register of an axis holds a position, if this lane does."""
         if s.size == 1:
             return "0"
@@ -125,7 +125,7 @@ class Group:
         self.fence.barrier()
         return target
 
-    def put(self, nest: Nest, layout: Layout, line: str) -> None:
+    def put(self, nest: LoopNest, layout: Layout, line: str) -> None:
         """Do once, at every element that is one."""
         conditions = self.within(layout, nest.position) + self.first(layout)
         nest.do(guarded(conditions, line))
@@ -149,7 +149,7 @@ def cell(name: str, layout: Layout, held: Sequence[str]) -> str:
     shape = registers(layout)
     if prod(shape) == 1:
         return name
-    at = tuple(Index(r, 0) for r in held)
+    at = tuple(Coordinate(r, 0) for r in held)
     return f"{name}[{flat(at, shape).text}]"
 
 

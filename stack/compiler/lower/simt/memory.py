@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from hal.tile.kernel import Access, Atomic, Copy, Gather, Load, Scatter, Store
 from stack.compiler.lower.simt.apart import pattern
-from stack.compiler.lower.simt.group import Group, guarded
+from stack.compiler.lower.simt.group import GroupText, guarded
 from stack.compiler.lower.simt.layout import Layout
 from stack.compiler.text.c import atomics, casts
 from stack.compiler.text.c.memory import element, indexed, masked, scalar
-from stack.compiler.text.c.nest import Nest
+from stack.compiler.text.c.nest import LoopNest
 from stack.compiler.text.c.scope import Scope
 
 
-def load(group: Group, scope: Scope, s: Load) -> None:
+def load(group: GroupText, scope: Scope, s: Load) -> None:
     """Read a block into registers."""
     layout, dtype = group.mapping.tiles[s.result], s.result.dtype
     target = group.declare(scope, s.result.type, layout)
@@ -26,13 +26,15 @@ def load(group: Group, scope: Scope, s: Load) -> None:
     scope.arrays[s.result] = target
 
 
-def _read(group: Group, nest: Nest, target: str, valid: list[str], values: tuple[str, str]) -> None:
+def _read(
+    group: GroupText, nest: LoopNest, target: str, valid: list[str], values: tuple[str, str]
+) -> None:
     value, other = values
     condition = " && ".join(valid)
     nest.do(f"{target} = {f'{condition} ? {value} : {other}' if valid else value};")
 
 
-def _limits(scope: Scope, access: Access, nest: Nest) -> list[str]:
+def _limits(scope: Scope, access: Access, nest: LoopNest) -> list[str]:
     return [
         f"{i.text} < {scalar(scope, limit)}"
         for i, limit in zip(nest.position, access.limits, strict=True)
@@ -40,7 +42,7 @@ def _limits(scope: Scope, access: Access, nest: Nest) -> list[str]:
     ]
 
 
-def store(group: Group, scope: Scope, s: Store) -> None:
+def store(group: GroupText, scope: Scope, s: Store) -> None:
     """Write a tile."""
     layout = group.mapping.works[s]
     nest = group.nest(scope, layout)
@@ -52,12 +54,12 @@ def store(group: Group, scope: Scope, s: Store) -> None:
     nest.emit()
 
 
-def _owned(group: Group, nest: Nest, layout: Layout) -> list[str]:
+def _owned(group: GroupText, nest: LoopNest, layout: Layout) -> list[str]:
     """Conditions that hold once for every element of a tile."""
     return group.within(layout, nest.position) + group.first(layout)
 
 
-def copy(group: Group, scope: Scope, s: Copy) -> None:
+def copy(group: GroupText, scope: Scope, s: Copy) -> None:
     """Copy a block at once: to wait for it takes no more than what orders any access."""
     layout = group.mapping.works[s]
     nest = group.nest(scope, layout)
@@ -72,7 +74,7 @@ def copy(group: Group, scope: Scope, s: Copy) -> None:
 # indexed
 
 
-def gather(group: Group, scope: Scope, s: Gather) -> None:
+def gather(group: GroupText, scope: Scope, s: Gather) -> None:
     """Read elements at indices."""
     layout, dtype = group.mapping.tiles[s.result], s.result.dtype
     target = group.declare(scope, s.result.type, layout)
@@ -87,7 +89,7 @@ def gather(group: Group, scope: Scope, s: Gather) -> None:
     scope.arrays[s.result] = target
 
 
-def scatter(group: Group, scope: Scope, s: Scatter) -> None:
+def scatter(group: GroupText, scope: Scope, s: Scatter) -> None:
     """Write elements at indices."""
     layout = group.mapping.works[s]
     nest = group.nest(scope, layout)
@@ -97,7 +99,7 @@ def scatter(group: Group, scope: Scope, s: Scatter) -> None:
     nest.emit()
 
 
-def atomic(group: Group, scope: Scope, s: Atomic) -> None:
+def atomic(group: GroupText, scope: Scope, s: Atomic) -> None:
     """Update elements at indices."""
     nest = group.nest(scope, group.mapping.works[s])
     value = nest.element(s.value, nest.position)
@@ -107,7 +109,7 @@ def atomic(group: Group, scope: Scope, s: Atomic) -> None:
     nest.emit()
 
 
-def _at_indices(group: Group, nest: Nest, s: Scatter | Atomic, line: str) -> None:
+def _at_indices(group: GroupText, nest: LoopNest, s: Scatter | Atomic, line: str) -> None:
     mask = masked(nest, s.mask, s.index.shape)
     valid = _owned(group, nest, group.mapping.works[s])
     nest.do(guarded(valid + ([] if mask is None else [mask]), line))

@@ -4,11 +4,11 @@ its block of sums, which it keeps in registers."""
 from __future__ import annotations
 
 from hal.tile.node import Node
-from stack.compiler.lower.simt.group import LANE, Group, cell
+from stack.compiler.lower.simt.group import LANE, GroupText, cell
 from stack.compiler.lower.simt.layout import Layout, Spread
 from stack.compiler.lower.simt.mapping import is_by_unit
 from stack.compiler.text.c import arith
-from stack.compiler.text.c.scope import Array, Scope
+from stack.compiler.text.c.scope import PrivateArray, Scope
 from stack.compiler.text.c.types import register
 from stack.compiler.units import unit_of_group_dot
 
@@ -20,7 +20,7 @@ lanes of a subgroup read together are of different banks for every depth that is
 of two."""
 
 
-def dot(group: Group, scope: Scope, n: Node) -> Array:
+def dot(group: GroupText, scope: Scope, n: Node) -> PrivateArray:
     """The sums and the products that are added to them."""
     a, b, acc = n.srcs
     *operands, layout = group.mapping.operands[n]
@@ -47,7 +47,7 @@ def _pitch(s: Spread) -> int:
 
 
 def _staged(
-    group: Group, scope: Scope, n: Node, x: Node, layout: Layout, across: Spread, depth: int
+    group: GroupText, scope: Scope, n: Node, x: Node, layout: Layout, across: Spread, depth: int
 ) -> str:
     """Put an operand into the staging area, the summed axis outside."""
     target = group.room(n.dtype, x.shape[depth] * _pitch(across))
@@ -58,7 +58,7 @@ def _staged(
     return target
 
 
-def _lined(group: Group, scope: Scope, x: Node, layout: Layout, depth: int) -> str:
+def _lined(group: GroupText, scope: Scope, x: Node, layout: Layout, depth: int) -> str:
     """Put an operand of a matrix unit into the staging area, the summed axis inside."""
     pitch = x.shape[depth] + _UNIT_PAD
     target = group.room(x.dtype, x.shape[1 - depth] * pitch)
@@ -70,7 +70,7 @@ def _lined(group: Group, scope: Scope, x: Node, layout: Layout, depth: int) -> s
 
 
 def _add_by_unit(
-    group: Group, n: Node, total: str, layout: Layout, staged: tuple[str, str]
+    group: GroupText, n: Node, total: str, layout: Layout, staged: tuple[str, str]
 ) -> None:
     """Multiply by the unit, in blocks of sums: a block takes the rows of two turns of the
     lane's (see `layout.fragments`) and eight columns."""
@@ -110,7 +110,7 @@ def _add_by_unit(
 
 
 def _add(
-    group: Group, scope: Scope, n: Node, total: str, layout: Layout, staged: tuple[str, str]
+    group: GroupText, scope: Scope, n: Node, total: str, layout: Layout, staged: tuple[str, str]
 ) -> None:
     """For each step of the summed axis: a column of a and a row of b into registers, and every
     product of the two. To round a product and its sum once is allowed, and faster."""

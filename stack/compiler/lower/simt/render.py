@@ -10,15 +10,15 @@ from hal.tile.kernel import Kernel
 from hal.tile.node import Node, toposort
 from hal.tile.walk import accesses, statements
 from stack.compiler.lower.simt.contraction import reduce, scan
-from stack.compiler.lower.simt.dialect import CUDA_GROUPS, OPENCL_GROUPS, Groups
+from stack.compiler.lower.simt.dialect import CUDA_GROUPS, OPENCL_GROUPS, SimtDialect
 from stack.compiler.lower.simt.fence import Fence
-from stack.compiler.lower.simt.group import STAGE, Group
+from stack.compiler.lower.simt.group import STAGE, GroupText
 from stack.compiler.lower.simt.mapping import expressions, group_size, map_kernel
 from stack.compiler.lower.simt.product import dot
 from stack.compiler.lower.simt.statements import block
 from stack.compiler.text.c.render import arguments, headed, parameter
 from stack.compiler.text.c.scope import Scope
-from stack.compiler.text.c.writer import Writer
+from stack.compiler.text.c.writer import CWriter
 from stack.compiler.text.primitive import computed_in
 from stack.compiler.units import unit_of_group_dot
 
@@ -33,15 +33,15 @@ def render_cuda(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     return _render(kernel, CUDA_GROUPS, info)
 
 
-def _render(kernel: Kernel, groups: Groups, info: DeviceInfo) -> KernelSource:
+def _render(kernel: Kernel, groups: SimtDialect, info: DeviceInfo) -> KernelSource:
     def is_kept(n: Node) -> bool:
         unit = unit_of_group_dot(n, info)
         return unit is not None and unit.call in groups.units
 
     lanes, kernel = group_size(kernel, info), computed_in(kernel, is_kept)
-    out, dialect = Writer(groups.c), groups.c
+    out, dialect = CWriter(groups.c), groups.c
     written = {m for s in statements(kernel.body) for m, _, writes in accesses(s) if writes}
-    group = Group(out, groups, map_kernel(kernel, lanes), Fence(out, groups, written), info)
+    group = GroupText(out, groups, map_kernel(kernel, lanes), Fence(out, groups, written), info)
     rules = {"reduce": reduce, "scan": scan, "dot": dot}
     scope = Scope(out, {op: partial(rule, group) for op, rule in rules.items()})
     for p in kernel.params:
@@ -73,7 +73,7 @@ def _least_groups(kernel: Kernel, lanes: int) -> int:
     return 1 if any(n.op == "dot" for n in nodes) else max(1, _LANES // lanes)
 
 
-def _stage(group: Group) -> list[str]:
+def _stage(group: GroupText) -> list[str]:
     """The staging area, as large as the statement that needs most."""
     d = group.groups.c
     if not group.staged_nbytes:

@@ -21,17 +21,17 @@ from hal.tile.kernel import (
 )
 from hal.tile.node import Node
 from stack.compiler.lower.simt import memory
-from stack.compiler.lower.simt.group import Group
+from stack.compiler.lower.simt.group import GroupText
 from stack.compiler.lower.simt.layout import Layout
 from stack.compiler.text.c import control
 from stack.compiler.text.c.memory import scalar
-from stack.compiler.text.c.scope import Array, Scope
+from stack.compiler.text.c.scope import PrivateArray, Scope
 from stack.compiler.text.c.shared import before
 from stack.compiler.text.c.types import register
 
 
 def block(
-    group: Group, scope: Scope, statements: Sequence[Statement], after: Sequence[Node] = ()
+    group: GroupText, scope: Scope, statements: Sequence[Statement], after: Sequence[Node] = ()
 ) -> None:
     """Write statements in order. What lanes compute together is computed once for all statements,
     and for `after`, which is used after them, and not in every step of a loop."""
@@ -43,14 +43,14 @@ def block(
     _keep(group, scope, due.get(len(statements), ()))
 
 
-def _keep(group: Group, scope: Scope, tiles: Sequence[Node]) -> None:
+def _keep(group: GroupText, scope: Scope, tiles: Sequence[Node]) -> None:
     for n in tiles:
         if n.op in scope.loops and n not in scope.arrays:
             scope.arrays[n] = scope.loops[n.op](scope, n)
             group.done()
 
 
-def _for(group: Group, scope: Scope, s: For) -> None:
+def _for(group: GroupText, scope: Scope, s: For) -> None:
     out, layouts = scope.out, [group.mapping.tiles[c.var] for c in s.carried]
     start, stop, step = (scalar(scope, n) for n in (s.start, s.stop, s.step))
     firsts = [(c.init, layout) for c, layout in zip(s.carried, layouts, strict=True)]
@@ -71,10 +71,10 @@ def _for(group: Group, scope: Scope, s: For) -> None:
 
 
 def _carry(
-    group: Group,
+    group: GroupText,
     scope: Scope,
     following: Sequence[tuple[Node, Layout]],
-    carried: Sequence[Array],
+    carried: Sequence[PrivateArray],
 ) -> None:
     """All values of the next step are computed before the first one is changed."""
     if len(carried) == 1:
@@ -87,20 +87,20 @@ def _carry(
         nest.emit()
 
 
-def _copied(group: Group, scope: Scope, n: Node, layout: Layout) -> Array:
+def _copied(group: GroupText, scope: Scope, n: Node, layout: Layout) -> PrivateArray:
     """Registers of its own with a tile's elements."""
     array = group.declare(scope, n.type, layout)
     _assign(group, scope, array, n, layout)
     return array
 
 
-def _assign(group: Group, scope: Scope, array: Array, n: Node, layout: Layout) -> None:
+def _assign(group: GroupText, scope: Scope, array: PrivateArray, n: Node, layout: Layout) -> None:
     nest = group.nest(scope, layout)
     nest.do(f"{array.at(nest.position)} = {nest.element(n, nest.position)};")
     nest.emit()
 
 
-def _if(group: Group, scope: Scope, s: If) -> None:
+def _if(group: GroupText, scope: Scope, s: If) -> None:
     condition = scalar(scope, s.condition)
     group.done()
     entered = group.fence.branch()
@@ -113,11 +113,11 @@ def _if(group: Group, scope: Scope, s: If) -> None:
     group.fence.join(left)
 
 
-def _alloc(group: Group, scope: Scope, s: Alloc) -> None:
+def _alloc(group: GroupText, scope: Scope, s: Alloc) -> None:
     control.alloc(scope, s)
 
 
-def _nothing(group: Group, scope: Scope, s: Wait | Barrier) -> None:
+def _nothing(group: GroupText, scope: Scope, s: Wait | Barrier) -> None:
     """Copies are done as they start, and barriers come where accesses need them."""
 
 

@@ -13,7 +13,7 @@ from hal.tile.build import binary, cast
 from hal.tile.node import Node, Type, node, toposort
 from stack.compiler.text.c import casts
 from stack.compiler.text.c.types import literal, register, wide_word
-from stack.compiler.text.c.writer import Writer
+from stack.compiler.text.c.writer import CWriter
 from stack.compiler.text.primitive import computed, definition
 
 _WRAPPED = {name: f"({{0}})(({{1}}){{2}} {sign} ({{1}}){{3}})" for name, sign in (
@@ -54,7 +54,7 @@ in which whole numbers are computed, and the operands."""
 _EXACT = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "rint", "abs": "fabs"}
 
 
-def elementwise(out: Writer, n: Node, operands: list[str]) -> str:
+def elementwise(out: CWriter, n: Node, operands: list[str]) -> str:
     """The expression of an elementwise node."""
     simpler = definition(n, out.dialect.has)
     if simpler is None:
@@ -65,7 +65,7 @@ def elementwise(out: Writer, n: Node, operands: list[str]) -> str:
     return f"{_function(out, n)}({', '.join(operands)})"
 
 
-def _primitive(out: Writer, n: Node, operands: list[str]) -> str:
+def _primitive(out: CWriter, n: Node, operands: list[str]) -> str:
     d, dtype = out.dialect, n.srcs[0].dtype
     if n.op == "cast":
         return f"({register(d, n.dtype)}){operands[0]}"
@@ -94,7 +94,7 @@ def _says_once(root: Node, known: Mapping[Node, str]) -> bool:
     return True
 
 
-def _nested(out: Writer, n: Node, known: Mapping[Node, str]) -> str:
+def _nested(out: CWriter, n: Node, known: Mapping[Node, str]) -> str:
     if n in known:
         return known[n]
     if n.op == "broadcast":
@@ -104,7 +104,7 @@ def _nested(out: Writer, n: Node, known: Mapping[Node, str]) -> str:
     return elementwise(out, n, [_nested(out, s, known) for s in n.srcs])
 
 
-def _function(out: Writer, n: Node) -> str:
+def _function(out: CWriter, n: Node) -> str:
     """The name of a C function that computes an operation of scalars."""
     source, d = n.srcs[0].dtype, out.dialect
     name = (
@@ -132,7 +132,7 @@ def _function(out: Writer, n: Node) -> str:
     return out.functions.define(name, text)
 
 
-def combined(out: Writer, op: str, dtype: DType, a: str, b: str) -> str:
+def combined(out: CWriter, op: str, dtype: DType, a: str, b: str) -> str:
     """An operation of two operands of one type."""
     root, x, y = _of_two(op, dtype)
     return _nested(out, root, {x: a, y: b})
@@ -145,7 +145,7 @@ def _of_two(op: str, dtype: DType) -> tuple[Node, Node, Node]:
     return computed(binary(op, x, y)), x, y
 
 
-def converted(out: Writer, value: str, source: DType, targets: Iterable[DType]) -> str:
+def converted(out: CWriter, value: str, source: DType, targets: Iterable[DType]) -> str:
     """A value cast to one type after the other."""
     x = n = node("var", Type((), source), id=0)
     for target in targets:
@@ -153,7 +153,7 @@ def converted(out: Writer, value: str, source: DType, targets: Iterable[DType]) 
     return _nested(out, n, {x: value})
 
 
-def fma(out: Writer, dtype: DType, a: str, b: str, c: str) -> str:
+def fma(out: CWriter, dtype: DType, a: str, b: str, c: str) -> str:
     """a * b + c, of floats rounded once."""
     given = tuple(node("var", Type((), dtype), id=i) for i in range(3))
     return elementwise(out, node("fma", given[0].type, given), [a, b, c])

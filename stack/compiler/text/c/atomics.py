@@ -10,7 +10,7 @@ from hal.tile.kernel import GLOBAL, Memory
 from hal.tile.ops import ATOMICS
 from stack.compiler.text.c import arith, casts
 from stack.compiler.text.c.types import register
-from stack.compiler.text.c.writer import Writer
+from stack.compiler.text.c.writer import CWriter
 
 _BUILTIN = {"add": "add", "min": "min", "max": "max", "exchange": "xchg"}
 
@@ -53,14 +53,14 @@ $function void $name(volatile $space $element *p, $value x) {
 """)
 
 
-def function(out: Writer, kind: str, target: Memory) -> str:
+def function(out: CWriter, kind: str, target: Memory) -> str:
     """The name of a function (pointer, value) that updates an element of a memory."""
     place = "global" if target.space == GLOBAL else "scratch"
     name = f"hal_atomic_{kind}_{target.dtype.short}_{place}"
     return out.functions.define(name, _text(out, name, kind, target))
 
 
-def _text(out: Writer, name: str, kind: str, target: Memory) -> str:
+def _text(out: CWriter, name: str, kind: str, target: Memory) -> str:
     d, dtype = out.dialect, target.dtype
     bits = max(dtype.bits, 32)
     common = {
@@ -85,12 +85,12 @@ def _text(out: Writer, name: str, kind: str, target: Memory) -> str:
     return _SWAPPED.substitute(common, current=current, bits=raw)
 
 
-def _next(out: Writer, kind: str, dtype: DType) -> str:
+def _next(out: CWriter, kind: str, dtype: DType) -> str:
     op = ATOMICS[kind]
     return "x" if op is None else arith.combined(out, op, dtype, "a", "x")
 
 
-def _part(out: Writer, dtype: DType, common: dict[str, str]) -> str:
+def _part(out: CWriter, dtype: DType, common: dict[str, str]) -> str:
     part = out.dialect.words[dtype.bits]
     current = "raw != 0" if dtype is DType.BOOL else casts.from_bits(out, "raw", dtype)
     raw = "b" if dtype is DType.BOOL else casts.to_bits(out, "b", dtype)

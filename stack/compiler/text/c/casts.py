@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hal.core.dtypes import DType
 from stack.compiler.text.c.types import register
-from stack.compiler.text.c.writer import Writer
+from stack.compiler.text.c.writer import CWriter
 
 
 def from_memory(element: str, dtype: DType) -> str:
@@ -12,7 +12,7 @@ def from_memory(element: str, dtype: DType) -> str:
     return f"({element} != 0)" if dtype is DType.BOOL else element
 
 
-def to_bits(out: Writer, value: str, dtype: DType) -> str:
+def to_bits(out: CWriter, value: str, dtype: DType) -> str:
     """The bits of a register value as an unsigned integer."""
     word = out.dialect.words[dtype.bits]
     if dtype.is_float and not dtype.is_narrow:
@@ -20,7 +20,7 @@ def to_bits(out: Writer, value: str, dtype: DType) -> str:
     return value if dtype.is_narrow else f"({word}){value}"
 
 
-def from_bits(out: Writer, raw: str, dtype: DType) -> str:
+def from_bits(out: CWriter, raw: str, dtype: DType) -> str:
     """The register value of bits."""
     kind = register(out.dialect, dtype)
     if dtype.is_float and not dtype.is_narrow:

@@ -10,8 +10,8 @@ from hal.tile.node import Node
 from hal.tile.numeric import bounds
 from hal.tile.ops import COMBINE
 from stack.compiler.text.c import arith
-from stack.compiler.text.c.nest import Nest
-from stack.compiler.text.c.scope import Array, Rule, Scope
+from stack.compiler.text.c.nest import LoopNest
+from stack.compiler.text.c.scope import PrivateArray, Rule, Scope
 from stack.compiler.text.c.trigonometric import trigonometric
 from stack.compiler.text.c.types import literal
 
@@ -36,7 +36,7 @@ _LANES = 16
 """Partial results of a row: a device's compiler may not reorder sums by itself."""
 
 
-def _reduce(scope: Scope, n: Node) -> Array:
+def _reduce(scope: Scope, n: Node) -> PrivateArray:
     (x,) = n.srcs
     total = scope.declare(n.type)
     _fill(scope, total, identity(n["kind"], n.dtype))
@@ -44,7 +44,7 @@ def _reduce(scope: Scope, n: Node) -> Array:
     if axis == len(n.shape) and columns % _LANES == 0 and columns > _LANES:
         _reduce_rows(scope, n, total)
     else:
-        nest = Nest(scope, x.shape)
+        nest = LoopNest(scope, x.shape)
         at = nest.position
         cell = total.at(at[:axis] + at[axis + 1 :])
         nest.do(f"{cell} = {combined(scope, n, cell, nest.element(x, at))};", n.dtype)
@@ -53,29 +53,29 @@ def _reduce(scope: Scope, n: Node) -> Array:
     return total
 
 
-def _reduce_rows(scope: Scope, n: Node, total: Array) -> None:
+def _reduce_rows(scope: Scope, n: Node, total: PrivateArray) -> None:
     """Along the last axis, first into lanes, then the lanes of each row."""
     (x,) = n.srcs
     lanes = scope.declare(n.type.with_shape((*n.shape, _LANES)))
     _fill(scope, lanes, identity(n["kind"], n.dtype))
-    nest = Nest(scope, (*n.shape, x.shape[-1] // _LANES, _LANES))
+    nest = LoopNest(scope, (*n.shape, x.shape[-1] // _LANES, _LANES))
     *row, part, lane = nest.position
     column = nest.named_index(f"{part.text} * {_LANES} + {lane.text}", lane.level)
     cell = lanes.at((*row, lane))
     nest.do(f"{cell} = {combined(scope, n, cell, nest.element(x, (*row, column)))};", n.dtype)
     nest.spend(n.dtype, 1)
     nest.emit()
-    last = Nest(scope, lanes.shape)
+    last = LoopNest(scope, lanes.shape)
     cell = total.at(last.position[:-1])
     last.do(f"{cell} = {combined(scope, n, cell, lanes.at(last.position))};", n.dtype)
     last.spend(n.dtype, 1)
     last.emit()
 
 
-def _scan(scope: Scope, n: Node) -> Array:
+def _scan(scope: Scope, n: Node) -> PrivateArray:
     (x,) = n.srcs
     prefix, axis = scope.declare(n.type), n["axis"]
-    nest = Nest(scope, x.shape)
+    nest = LoopNest(scope, x.shape)
     at = nest.position
     value, cell = nest.element(x, at), prefix.at(at)
     if n.shape[axis] == 1:
@@ -89,13 +89,13 @@ def _scan(scope: Scope, n: Node) -> Array:
     return prefix
 
 
-def _dot(scope: Scope, n: Node) -> Array:
+def _dot(scope: Scope, n: Node) -> PrivateArray:
     """A row of b is added to a row of sums, times one element of a."""
     a, b, acc = n.srcs
     total, dtype, out = scope.declare(n.type), n.dtype, scope.out
-    start = Nest(scope, n.shape)
+    start = LoopNest(scope, n.shape)
     first = start.element(acc, start.position)
-    nest = Nest(scope, (n.shape[0], a.shape[1], n.shape[1]))
+    nest = LoopNest(scope, (n.shape[0], a.shape[1], n.shape[1]))
     row, depth, column = nest.position
     left, right = nest.element(a, (row, depth)), nest.element(b, (depth, column))
     start.do(f"{total.at(start.position)} = {first};")
@@ -108,8 +108,8 @@ def _dot(scope: Scope, n: Node) -> Array:
     return total
 
 
-def _fill(scope: Scope, array: Array, value: str) -> None:
-    nest = Nest(scope, array.shape)
+def _fill(scope: Scope, array: PrivateArray, value: str) -> None:
+    nest = LoopNest(scope, array.shape)
     nest.do(f"{array.at(nest.position)} = {value};")
     nest.emit()
 

@@ -22,8 +22,8 @@ from hal.tile.kernel import (
 )
 from hal.tile.node import Node
 from stack.compiler.text.c import memory, products, shared
-from stack.compiler.text.c.nest import Nest
-from stack.compiler.text.c.scope import Array, Scope
+from stack.compiler.text.c.nest import LoopNest
+from stack.compiler.text.c.scope import PrivateArray, Scope
 from stack.compiler.text.c.types import register
 
 
@@ -64,7 +64,7 @@ def _for(scope: Scope, s: For) -> None:
     scope.arrays.update((c.result, array) for c, array in zip(s.carried, carried, strict=True))
 
 
-def one_step(scope: Scope, s: For, carried: Sequence[Array]) -> None:
+def one_step(scope: Scope, s: For, carried: Sequence[PrivateArray]) -> None:
     """A loop's body, after which the arrays hold what the next step begins with."""
     scope.arrays.update((c.var, array) for c, array in zip(s.carried, carried, strict=True))
     block(scope, s.body, [c.next for c in s.carried])
@@ -72,7 +72,7 @@ def one_step(scope: Scope, s: For, carried: Sequence[Array]) -> None:
         _carry(scope, s.carried, carried)
 
 
-def _carry(scope: Scope, carried: Sequence[Carried], arrays: Sequence[Array]) -> None:
+def _carry(scope: Scope, carried: Sequence[Carried], arrays: Sequence[PrivateArray]) -> None:
     """All values of the next iteration are computed before one that they need is changed."""
     places = list(zip(carried, arrays, strict=True))
     apart = [(c, array) for c, array in places if not _in_place(scope, c, carried)]
@@ -81,7 +81,7 @@ def _carry(scope: Scope, carried: Sequence[Carried], arrays: Sequence[Array]) ->
         if (c, array) not in apart:
             _assign(scope, array, c.next)
     for (c, array), value in zip(apart, values, strict=True):
-        nest = Nest(scope, array.shape)
+        nest = LoopNest(scope, array.shape)
         nest.do(f"{array.at(nest.position)} = {value.at(nest.position)};", c.next.dtype)
         nest.emit()
 
@@ -94,16 +94,16 @@ def _in_place(scope: Scope, c: Carried, carried: Sequence[Carried]) -> bool:
     return shared.is_pointwise(c.next, c.var, scope.arrays)
 
 
-def copied(scope: Scope, n: Node) -> Array:
+def copied(scope: Scope, n: Node) -> PrivateArray:
     """An array of its own with a tile's elements."""
     array = scope.declare(n.type)
     _assign(scope, array, n)
     return array
 
 
-def _assign(scope: Scope, array: Array, n: Node) -> None:
+def _assign(scope: Scope, array: PrivateArray, n: Node) -> None:
     """Put a tile's elements into an array."""
-    nest = Nest(scope, array.shape)
+    nest = LoopNest(scope, array.shape)
     value = nest.element(n, nest.position)
     nest.do(f"{array.at(nest.position)} = {value};", n.dtype)
     nest.emit()

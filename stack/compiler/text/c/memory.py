@@ -14,8 +14,8 @@ from hal.tile.build import broadcast, transpose
 from hal.tile.kernel import GLOBAL, Access, Atomic, Copy, Gather, Load, Memory, Scatter, Store
 from hal.tile.node import Node
 from stack.compiler.text.c import atomics, casts
-from stack.compiler.text.c.nest import Nest
-from stack.compiler.text.c.scope import Array, Index, Position, Scope
+from stack.compiler.text.c.nest import LoopNest
+from stack.compiler.text.c.scope import Coordinate, Position, PrivateArray, Scope
 from stack.compiler.text.c.types import register
 
 
@@ -32,7 +32,7 @@ def space(scope: Scope, target: Memory) -> str:
 
 def scalar(scope: Scope, n: Node) -> str:
     """The operand of a scalar."""
-    return Nest(scope, ()).element(n, ())
+    return LoopNest(scope, ()).element(n, ())
 
 
 def element(scope: Scope, access: Access, at: Position) -> str:
@@ -52,7 +52,7 @@ def _limits(scope: Scope, accesses: Sequence[Access]) -> list[list[str]]:
     return [[scalar(scope, x) for x in axis if x is not None] for axis in axes]
 
 
-Body = Callable[[Nest, str | None], None]
+Body = Callable[[LoopNest, str | None], None]
 """body(nest, condition): what happens at an element that is valid if the condition holds."""
 
 
@@ -61,7 +61,7 @@ def _versions(
     accesses: Sequence[Access],
     shape: tuple[int, ...],
     body: Body,
-    vectors: Nest | None = None,
+    vectors: LoopNest | None = None,
 ) -> None:
     """The loops over a block, without conditions where the limits allow: then it is `vectors` if
     there is such a nest."""
@@ -71,12 +71,12 @@ def _versions(
     )
     fast = vectors
     if fast is None:
-        fast = Nest(scope, shape)
+        fast = LoopNest(scope, shape)
         body(fast, None)
     if not whole:
         fast.emit()
         return
-    slow = Nest(scope, shape)
+    slow = LoopNest(scope, shape)
     inside = [
         f"{i.text} < {x}" for i, axis in zip(slow.position, limits, strict=True) for x in axis
     ]
@@ -87,8 +87,8 @@ def _versions(
 
 
 def _vectors(
-    scope: Scope, access: Access, array: Array, dtype: DType, to_array: bool
-) -> Nest | None:
+    scope: Scope, access: Access, array: PrivateArray, dtype: DType, to_array: bool
+) -> LoopNest | None:
     """A nest that moves rows between a memory and an array by vectors; None where elements do not
     lie side by side or change their form."""
     columns = array.shape[-1] if array.shape else 1
@@ -116,25 +116,25 @@ _MOST_COLUMNS = 32
 
 def by_vectors(
     scope: Scope, shape: tuple[int, ...], widths: tuple[int, ...] = _WIDTHS
-) -> tuple[Nest, list[tuple[Position, int]]]:
+) -> tuple[LoopNest, list[tuple[Position, int]]]:
     """Loops over the rows of an array, and where its vectors are in them with their widths, of
     those allowed."""
     *outer, columns = shape
     if columns <= _MOST_COLUMNS:
-        nest = Nest(scope, tuple(outer))
+        nest = LoopNest(scope, tuple(outer))
         return nest, [((*nest.position, start), width) for start, width in _pieces(columns, widths)]
     width = next(w for w in widths if columns % w == 0)
-    nest = Nest(scope, (*outer, columns // width))
+    nest = LoopNest(scope, (*outer, columns // width))
     *row, part = nest.position
-    return nest, [((*row, Index(f"{part.text} * {width}", part.level)), width)]
+    return nest, [((*row, Coordinate(f"{part.text} * {width}", part.level)), width)]
 
 
-def _pieces(columns: int, widths: tuple[int, ...]) -> Iterator[tuple[Index, int]]:
+def _pieces(columns: int, widths: tuple[int, ...]) -> Iterator[tuple[Coordinate, int]]:
     """The vectors of a row, each with where it starts."""
     start = 0
     while start < columns:
         width = next(w for w in widths if start + w <= columns)
-        yield Index(str(start), 0), width
+        yield Coordinate(str(start), 0), width
         start += width
 
 
@@ -155,14 +155,14 @@ def load(scope: Scope, s: Load) -> None:
     strides, limits = access.strides[::-1], access.limits[::-1]
     turned = _loaded(scope, s, replace(access, strides=strides, limits=limits), shape[::-1])
     scope.arrays[transpose(s.result, (1, 0))] = turned
-    scope.arrays[s.result] = Array(turned.name, shape, lambda at: turned.at(at[::-1]))
+    scope.arrays[s.result] = PrivateArray(turned.name, shape, lambda at: turned.at(at[::-1]))
 
 
-def _loaded(scope: Scope, s: Load, access: Access, shape: tuple[int, ...]) -> Array:
+def _loaded(scope: Scope, s: Load, access: Access, shape: tuple[int, ...]) -> PrivateArray:
     target, dtype = scope.declare(s.result.type.with_shape(shape)), s.result.dtype
     other = "0" if s.other is None else scalar(scope, s.other)
 
-    def body(nest: Nest, condition: str | None) -> None:
+    def body(nest: LoopNest, condition: str | None) -> None:
         value = casts.from_memory(element(scope, access, nest.position), dtype)
         if condition is not None:
             value = f"{condition} ? {value} : {other}"
@@ -176,7 +176,7 @@ def _loaded(scope: Scope, s: Load, access: Access, shape: tuple[int, ...]) -> Ar
 def store(scope: Scope, s: Store) -> None:
     """Write a tile."""
 
-    def body(nest: Nest, condition: str | None) -> None:
+    def body(nest: LoopNest, condition: str | None) -> None:
         value = nest.element(s.value, nest.position)
         guard = "" if condition is None else f"if ({condition}) "
         nest.do(f"{guard}{element(scope, s.target, nest.position)} = {value};", s.value.dtype)
@@ -190,7 +190,7 @@ def store(scope: Scope, s: Store) -> None:
 def copy(scope: Scope, s: Copy) -> None:
     """Copy a block at once: to wait for it takes nothing."""
 
-    def body(nest: Nest, condition: str | None) -> None:
+    def body(nest: LoopNest, condition: str | None) -> None:
         guard = "" if condition is None else f"if ({condition}) "
         target, source = (element(scope, a, nest.position) for a in (s.target, s.source))
         nest.do(f"{guard}{target} = {source};")
@@ -201,12 +201,12 @@ def copy(scope: Scope, s: Copy) -> None:
 # indexed
 
 
-def indexed(nest: Nest, memory: Memory, index: Node) -> str:
+def indexed(nest: LoopNest, memory: Memory, index: Node) -> str:
     """The element of a memory at an index of the nest's position."""
     return f"{pointer(memory)}[(long){nest.element(index, nest.position)}]"
 
 
-def masked(nest: Nest, mask: Node | None, shape: tuple[int, ...]) -> str | None:
+def masked(nest: LoopNest, mask: Node | None, shape: tuple[int, ...]) -> str | None:
     """Whether the mask holds at the nest's position; None without one."""
     return None if mask is None else nest.element(broadcast(mask, shape), nest.position)
 
@@ -214,7 +214,7 @@ def masked(nest: Nest, mask: Node | None, shape: tuple[int, ...]) -> str | None:
 def gather(scope: Scope, s: Gather) -> None:
     """Read elements at indices."""
     target, shape, dtype = scope.declare(s.result.type), s.index.shape, s.result.dtype
-    nest = Nest(scope, shape)
+    nest = LoopNest(scope, shape)
     value = casts.from_memory(indexed(nest, s.memory, s.index), dtype)
     mask = masked(nest, s.mask, shape)
     if mask is not None:
@@ -229,7 +229,7 @@ def gather(scope: Scope, s: Gather) -> None:
 
 def scatter(scope: Scope, s: Scatter) -> None:
     """Write elements at indices, in order: the last of equal ones is kept."""
-    nest = Nest(scope, s.index.shape)
+    nest = LoopNest(scope, s.index.shape)
     mask = masked(nest, s.mask, s.index.shape)
     value = nest.element(s.value, nest.position)
     guard = "" if mask is None else f"if ({mask}) "
@@ -239,7 +239,7 @@ def scatter(scope: Scope, s: Scatter) -> None:
 
 def atomic(scope: Scope, s: Atomic) -> None:
     """Update elements at indices."""
-    nest = Nest(scope, s.index.shape)
+    nest = LoopNest(scope, s.index.shape)
     mask = masked(nest, s.mask, s.index.shape)
     value = nest.element(s.value, nest.position)
     guard = "" if mask is None else f"if ({mask}) "

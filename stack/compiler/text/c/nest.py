@@ -15,7 +15,7 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from hal.tile.ops import ELEMENTWISE
 from stack.compiler.text.c import arith
-from stack.compiler.text.c.scope import ZERO, Index, Position, Scope, flat
+from stack.compiler.text.c.scope import ZERO, Coordinate, Position, Scope, flat
 from stack.compiler.text.c.types import literal, register
 from stack.compiler.text.c.work import priced, work
 from stack.compiler.text.primitive import definition, is_written_out
@@ -23,7 +23,7 @@ from stack.compiler.text.primitive import definition, is_written_out
 Place = tuple[Node, Position]
 
 
-class Nest:
+class LoopNest:
     """Loops over a shape; `position` is the element that the innermost body is at. What walks
     otherwise over a tile gives its `position` and adds the loops itself."""
 
@@ -31,7 +31,7 @@ class Nest:
         self,
         scope: Scope,
         shape: tuple[int, ...],
-        position: Callable[[Nest], Position] | None = None,
+        position: Callable[[LoopNest], Position] | None = None,
     ) -> None:
         self.scope = scope
         self._loops: list[str] = []
@@ -39,19 +39,19 @@ class Nest:
         self._spent: defaultdict[str, float] = defaultdict(float)
         self._lines: list[list[str]] = [[]]
         self._known: dict[tuple[Node, tuple[str, ...]], str] = {}
-        self._indices: dict[str, Index] = {}
+        self._indices: dict[str, Coordinate] = {}
         self.position = position(self) if position else tuple(map(self._axis, shape))
 
-    def _axis(self, size: int) -> Index:
+    def _axis(self, size: int) -> Coordinate:
         return self.loop(size) if size > 1 else ZERO
 
-    def loop(self, size: int, head: str = "") -> Index:
+    def loop(self, size: int, head: str = "") -> Coordinate:
         """A loop inside those so far; `head` stands before it."""
         i = self.scope.out.name("i")
         self._loops.append(f"{head}for (int {i} = 0; {i} < {size}; ++{i})")
         self._sizes.append(size)
         self._lines.append([])
-        return Index(i, len(self._loops))
+        return Coordinate(i, len(self._loops))
 
     def do(self, line: str, dtype: DType | None = None) -> None:
         """Append a line to the innermost body, which moves an element of a type, if any."""
@@ -190,11 +190,11 @@ class Nest:
         form = out.dialect.program if n.op == "program_id" else out.dialect.grid
         return form.format(n["axis"])
 
-    def named_index(self, text: str, level: int) -> Index:
+    def named_index(self, text: str, level: int) -> Coordinate:
         """An index expression under a name."""
         found = self._indices.get(text)
         if found is None:
-            found = self._indices[text] = Index(self.scope.out.name("i"), level)
+            found = self._indices[text] = Coordinate(self.scope.out.name("i"), level)
             self._lines[level].append(f"const int {found.text} = {text};")
         return found
 
@@ -202,18 +202,18 @@ class Nest:
 # where an element of a moved tile is in its source
 
 
-def _broadcast(nest: Nest, n: Node, at: Position) -> Position:
+def _broadcast(nest: LoopNest, n: Node, at: Position) -> Position:
     source = n.srcs[0].shape
     kept = at[len(at) - len(source) :]
     return tuple(ZERO if d == 1 else i for d, i in zip(source, kept, strict=True))
 
 
-def _transpose(nest: Nest, n: Node, at: Position) -> Position:
+def _transpose(nest: LoopNest, n: Node, at: Position) -> Position:
     found = dict(zip(n["perm"], at, strict=True))
     return tuple(found[axis] for axis in range(len(at)))
 
 
-def _reshape(nest: Nest, n: Node, at: Position) -> Position:
+def _reshape(nest: LoopNest, n: Node, at: Position) -> Position:
     source = n.srcs[0].shape
     if [d for d in source if d != 1] == [d for d in n.shape if d != 1]:
         left = [i for i, d in zip(at, n.shape, strict=True) if d != 1]
@@ -223,7 +223,7 @@ def _reshape(nest: Nest, n: Node, at: Position) -> Position:
     return tuple(_digit(nest, whole, source, axis) for axis in range(len(source)))
 
 
-def _digit(nest: Nest, whole: Index, shape: tuple[int, ...], axis: int) -> Index:
+def _digit(nest: LoopNest, whole: Coordinate, shape: tuple[int, ...], axis: int) -> Coordinate:
     """The position along one axis of a row-major number."""
     stride = 1
     for d in shape[axis + 1 :]:
@@ -236,7 +236,7 @@ def _digit(nest: Nest, whole: Index, shape: tuple[int, ...], axis: int) -> Index
     return nest.named_index(text, whole.level) if text != whole.text else whole
 
 
-_MOVED: Mapping[str, Callable[[Nest, Node, Position], Position]] = {
+_MOVED: Mapping[str, Callable[[LoopNest, Node, Position], Position]] = {
     "broadcast": _broadcast,
     "transpose": _transpose,
     "reshape": _reshape,

@@ -13,7 +13,7 @@ from hal.core.dtypes import DType
 from hal.tile.kernel import For, Load
 from hal.tile.node import Node
 from stack.compiler.text.c.memory import element, space
-from stack.compiler.text.c.scope import Array, Index, Scope
+from stack.compiler.text.c.scope import Coordinate, PrivateArray, Scope
 from stack.compiler.text.c.types import register
 
 _MOST = 16
@@ -22,7 +22,7 @@ _MOST_SUMS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _RowPart:
     """A part of a row of sums in one vector variable."""
 
     name: str
@@ -56,7 +56,7 @@ def _fits(n: Node, loads: dict[Node, Load]) -> bool:
     return whole and dense and small and a.dtype is acc.dtype
 
 
-def begin(scope: Scope, total: Array, dtype: DType) -> list[_Part]:
+def begin(scope: Scope, total: PrivateArray, dtype: DType) -> list[_RowPart]:
     """Vector variables with the sums of an array."""
     out, parts = scope.out, list(_parts(scope, total))
     for p in parts:
@@ -66,7 +66,7 @@ def begin(scope: Scope, total: Array, dtype: DType) -> list[_Part]:
     return parts
 
 
-def end(scope: Scope, total: Array, dtype: DType, parts: list[_Part]) -> None:
+def end(scope: Scope, total: PrivateArray, dtype: DType, parts: list[_RowPart]) -> None:
     """Put the sums back into their array."""
     out = scope.out
     for p in parts:
@@ -75,13 +75,13 @@ def end(scope: Scope, total: Array, dtype: DType, parts: list[_Part]) -> None:
         out.do(f"{out.functions.store(kind, p.width, '', place, p.name)};")
 
 
-def _parts(scope: Scope, total: Array) -> Iterator[_Part]:
+def _parts(scope: Scope, total: PrivateArray) -> Iterator[_RowPart]:
     rows, columns = total.shape
     for row in range(rows):
         column = 0
         while column < columns:
             width = next(w for w in (16, 8, 4) if column + w <= columns)
-            yield _Part(scope.out.name("r"), row, column, width)
+            yield _RowPart(scope.out.name("r"), row, column, width)
             column += width
 
 
@@ -89,7 +89,7 @@ def _kind(scope: Scope, dtype: DType, width: int) -> str:
     return scope.out.dialect.vector.format(register(scope.out.dialect, dtype), width)
 
 
-def add(scope: Scope, s: For, dots: list[Node], parts: list[_Part]) -> None:
+def add(scope: Scope, s: For, dots: list[Node], parts: list[_RowPart]) -> None:
     """The loop's body: add the products of the dots. To round them once is allowed, and faster."""
     scope.out.do(scope.out.dialect.fused)
     loads = {x.result: x for x in s.body if isinstance(x, Load)}
@@ -97,7 +97,7 @@ def add(scope: Scope, s: For, dots: list[Node], parts: list[_Part]) -> None:
         _add(scope, n, loads, parts)
 
 
-def _add(scope: Scope, n: Node, loads: dict[Node, Load], parts: list[_Part]) -> None:
+def _add(scope: Scope, n: Node, loads: dict[Node, Load], parts: list[_RowPart]) -> None:
     a, b = loads[n.srcs[0]], loads[n.srcs[1]]
     for k in range(a.result.shape[1]):
         right = {
@@ -114,7 +114,7 @@ def _add(scope: Scope, n: Node, loads: dict[Node, Load], parts: list[_Part]) -> 
 def _row(scope: Scope, s: Load, k: int, column: int, width: int) -> str:
     out, dtype = scope.out, s.result.dtype
     name, kind = out.name("t"), register(out.dialect, dtype)
-    place = f"&{element(scope, s.source, (Index(str(k), 0), Index(str(column), 0)))}"
+    place = f"&{element(scope, s.source, (Coordinate(str(k), 0), Coordinate(str(column), 0)))}"
     loaded = out.functions.load(kind, width, space(scope, s.source.memory), place)
     out.do(f"const {_kind(scope, dtype, width)} {name} = {loaded};")
     return name
@@ -122,6 +122,6 @@ def _row(scope: Scope, s: Load, k: int, column: int, width: int) -> str:
 
 def _left(scope: Scope, s: Load, row: int, k: int) -> str:
     name, kind = scope.out.name("t"), register(scope.out.dialect, s.result.dtype)
-    value = element(scope, s.source, (Index(str(row), 0), Index(str(k), 0)))
+    value = element(scope, s.source, (Coordinate(str(row), 0), Coordinate(str(k), 0)))
     scope.out.do(f"const {kind} {name} = {value};")
     return name

@@ -16,7 +16,7 @@ from stack.compiler.text.c.memory import pointer
 from stack.compiler.text.c.opencl import OPENCL
 from stack.compiler.text.c.scope import Scope
 from stack.compiler.text.c.types import register
-from stack.compiler.text.c.writer import Writer
+from stack.compiler.text.c.writer import CWriter
 from stack.compiler.text.primitive import computed_in
 
 
@@ -26,7 +26,7 @@ def render_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
 
 
 def _render(kernel: Kernel, dialect: Dialect, info: DeviceInfo) -> KernelSource:
-    kernel, out = computed_in(kernel), Writer(dialect)
+    kernel, out = computed_in(kernel), CWriter(dialect)
     large = streamed.found(kernel, info)
     scope = Scope(out, LOOPS, streamed.rules(out, large, streamed.least_nbytes(info)))
     for p in kernel.params:

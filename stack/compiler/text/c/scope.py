@@ -9,11 +9,11 @@ from typing import Any
 
 from hal.tile.node import Node, Type
 from stack.compiler.text.c.types import register
-from stack.compiler.text.c.writer import Writer
+from stack.compiler.text.c.writer import CWriter
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class Coordinate:
     """A position along an axis as a C expression, and the loop, counted from outside, inside which
     it is known (0: outside of all)."""
 
@@ -21,12 +21,12 @@ class Index:
     level: int
 
 
-ZERO = Index("0", 0)
-Position = tuple[Index, ...]
+ZERO = Coordinate("0", 0)
+Position = tuple[Coordinate, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class PrivateArray:
     """A tile in a private array, or a scalar in a variable. `find` gives the element at a position
     where the array holds only some of them."""
 
@@ -41,7 +41,7 @@ class Array:
         return f"{self.name}[{flat(position, self.shape).text}]" if self.shape else self.name
 
 
-def flat(position: Position, shape: tuple[int, ...]) -> Index:
+def flat(position: Position, shape: tuple[int, ...]) -> Coordinate:
     """The row-major number of a position."""
     terms, stride = [], 1
     for i, size in zip(reversed(position), reversed(shape), strict=True):
@@ -49,10 +49,10 @@ def flat(position: Position, shape: tuple[int, ...]) -> Index:
             terms.append(i.text if stride == 1 else f"{i.text} * {stride}")
         stride *= size
     level = max((i.level for i in position), default=0)
-    return Index(" + ".join(reversed(terms)) or "0", level)
+    return Coordinate(" + ".join(reversed(terms)) or "0", level)
 
 
-Rule = Callable[["Scope", Node], Array]
+Rule = Callable[["Scope", Node], PrivateArray]
 StatementRule = Callable[["Scope", Any], None]
 
 
@@ -66,14 +66,14 @@ class Scope:
 
     def __init__(
         self,
-        out: Writer,
+        out: CWriter,
         loops: Mapping[str, Rule],
         statements: Mapping[type, StatementRule] = MappingProxyType({}),
     ) -> None:
         self.out = out
         self.loops = loops
         self.statements = statements
-        self.arrays: dict[Node, Array] = {}
+        self.arrays: dict[Node, PrivateArray] = {}
         self.scalars: dict[Node, str] = {}
 
     def inner(self) -> Scope:
@@ -83,10 +83,10 @@ class Scope:
         scope.scalars.update(self.scalars)
         return scope
 
-    def declare(self, type: Type) -> Array:
+    def declare(self, type: Type) -> PrivateArray:
         """A new array."""
         kind = register(self.out.dialect, type.dtype)
         self.out.hold(type.nbytes)
-        array = Array(self.out.name("v"), type.shape)
+        array = PrivateArray(self.out.name("v"), type.shape)
         self.out.do(f"{kind} {array.name}{f'[{type.size}]' if type.shape else ''};")
         return array

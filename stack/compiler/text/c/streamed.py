@@ -19,7 +19,7 @@ from hal.tile.node import Node, toposort
 from stack.compiler.text.c import control, memory
 from stack.compiler.text.c.scope import ZERO, Scope, StatementRule
 from stack.compiler.text.c.types import register
-from stack.compiler.text.c.writer import Writer
+from stack.compiler.text.c.writer import CWriter
 
 LEAST_NBYTES = 1 << 25
 """What a launch writes at least, where the device does not say that its caches hold more."""
@@ -58,7 +58,7 @@ def least_nbytes(info: DeviceInfo) -> int:
     return max((LEAST_NBYTES, *(2 * nbytes for nbytes in info.limits.caches)))
 
 
-def rules(out: Writer, stores: Mapping[Store, int], least: int) -> Mapping[type, StatementRule]:
+def rules(out: CWriter, stores: Mapping[Store, int], least: int) -> Mapping[type, StatementRule]:
     """How to write stores, given those that go past the caches if a launch writes `least` bytes;
     writes the tests of this at the kernel's head."""
     grid = out.dialect.grid.format(0)
@@ -76,7 +76,7 @@ def rules(out: Writer, stores: Mapping[Store, int], least: int) -> Mapping[type,
     return {Store: store} if flags else {}
 
 
-def end(out: Writer) -> None:
+def end(out: CWriter) -> None:
     """What follows the last statement: what the instance wrote is there for whoever is told that
     it is over."""
     name = "HAL_STREAMED"

@@ -12,7 +12,7 @@ from stack.compiler.text.c.functions import Functions
 _ALIGNED = 64
 
 
-class Writer:
+class CWriter:
     """Collects the body of one kernel. `scratch` are the declarations of its scratch arrays, which
     take `fixed_nbytes`."""
 

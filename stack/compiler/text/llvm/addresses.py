@@ -8,7 +8,7 @@ from functools import cache
 from hal.tile.kernel import Access
 from hal.tile.node import Node
 from stack.compiler.text.llvm.bounds import bounds
-from stack.compiler.text.llvm.tiles import Tiles
+from stack.compiler.text.llvm.tiles import TileValues
 from stack.compiler.text.llvm.types import memory, vector
 
 
@@ -30,7 +30,7 @@ def _indices(shape: tuple[int, ...], row: int) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
-def _base(t: Tiles, access: Access) -> str:
+def _base(t: TileValues, access: Access) -> str:
     kind = memory(access.memory.dtype)
     pointer = t.env.pointers[access.memory.name]
 
@@ -40,7 +40,7 @@ def _base(t: Tiles, access: Access) -> str:
     return t.once(("base", pointer, kind, access.offset), make)
 
 
-def address(t: Tiles, access: Access, shape: tuple[int, ...], row: int, column: int) -> str:
+def address(t: TileValues, access: Access, shape: tuple[int, ...], row: int, column: int) -> str:
     """The pointer to an element."""
     kind = memory(access.memory.dtype)
     steps = (*zip(_indices(shape, row), access.strides[:-1], strict=True),) if shape else ()
@@ -59,7 +59,7 @@ def address(t: Tiles, access: Access, shape: tuple[int, ...], row: int, column: 
     return t.out.put(f"getelementptr {kind}, ptr {pointer}, i64 {near}") if near else pointer
 
 
-def _stepped(t: Tiles, pointer: str, kind: str, stride: Node, times: int) -> str:
+def _stepped(t: TileValues, pointer: str, kind: str, stride: Node, times: int) -> str:
     def distance() -> str:
         step = t.scalar(stride)
         return step if times == 1 else t.out.put(f"mul i64 {step}, {times}")
@@ -74,7 +74,7 @@ def _stepped(t: Tiles, pointer: str, kind: str, stride: Node, times: int) -> str
 # validity
 
 
-def proven(t: Tiles, limit: Node, size: int) -> bool:
+def proven(t: TileValues, limit: Node, size: int) -> bool:
     """Whether a limit is known to be at least `size`."""
     return t.env.assumed.get(limit, 0) >= size or bounds(limit, t.env.ranges)[0] >= size
 
@@ -88,7 +88,7 @@ class Valid:
     count: str | None
 
 
-def valid(t: Tiles, access: Access, shape: tuple[int, ...], row: int) -> Valid:
+def valid(t: TileValues, access: Access, shape: tuple[int, ...], row: int) -> Valid:
     """What of a row of a block is valid."""
     guards = []
     for i, size, limit in zip(_indices(shape, row), shape[:-1], access.limits, strict=False):
@@ -104,14 +104,14 @@ def valid(t: Tiles, access: Access, shape: tuple[int, ...], row: int) -> Valid:
     return Valid(guard, count)
 
 
-def _above(t: Tiles, limit: Node, i: int) -> str:
+def _above(t: TileValues, limit: Node, i: int) -> str:
     def make() -> str:
         return t.out.put(f"icmp sgt i64 {t.scalar(limit)}, {i}")
 
     return t.once(("above", limit, i), make)
 
 
-def _count(t: Tiles, limit: Node, width: int) -> str:
+def _count(t: TileValues, limit: Node, width: int) -> str:
     """The limit clamped to 0..width, as i32."""
 
     def make() -> str:
@@ -122,7 +122,7 @@ def _count(t: Tiles, limit: Node, width: int) -> str:
     return t.once(("count", limit, width), make)
 
 
-def effective_count(t: Tiles, v: Valid, width: int) -> str:
+def effective_count(t: TileValues, v: Valid, width: int) -> str:
     """The number of valid columns, 0 in an invalid row, as i32."""
     if v.row is None:
         assert v.count is not None
@@ -134,7 +134,7 @@ def effective_count(t: Tiles, v: Valid, width: int) -> str:
     )
 
 
-def piece_mask(t: Tiles, count: str, first: int, width: int) -> str:
+def piece_mask(t: TileValues, count: str, first: int, width: int) -> str:
     """Lanes first..first+width-1 below a count."""
 
     def make() -> str:
@@ -146,7 +146,7 @@ def piece_mask(t: Tiles, count: str, first: int, width: int) -> str:
     return t.once(("mask", count, first, width), make)
 
 
-def element_guard(t: Tiles, v: Valid, column: int) -> str | None:
+def element_guard(t: TileValues, v: Valid, column: int) -> str | None:
     """Whether the element in a column of a row is valid, an i1 (None: it is)."""
     if v.count is None:
         return v.row

@@ -9,7 +9,7 @@ from hal.core.dtypes import DType
 from hal.tile.build import binary, cast
 from hal.tile.node import Node, Type, node
 from stack.compiler.text.llvm.types import constant, register, splat_constant, suffix, vector
-from stack.compiler.text.llvm.writer import Writer
+from stack.compiler.text.llvm.writer import LlvmWriter
 from stack.compiler.text.primitive import DEFINED, HALVES, SATURATION, computed, definition
 
 HAS = frozenset({SATURATION, HALVES, "sin", "cos"})
@@ -46,7 +46,7 @@ _INTRINSICS: Mapping[str, Mapping[str, str]] = {
 _SOURCE = {"f": "f", "i": "s", "u": "u", "b": "u"}
 
 
-def instruction(out: Writer, n: Node, width: int, operands: list[str]) -> str:
+def instruction(out: LlvmWriter, n: Node, width: int, operands: list[str]) -> str:
     """The value of a primitive node, of operands of so many lanes."""
     dtype = n.srcs[0].type.dtype
     if n.op in _INSTRUCTIONS:
@@ -70,7 +70,7 @@ def _head(op: str, dtype: DType, width: int) -> str:
     return name.format(kind) if "{}" in name else f"{name} {kind}"
 
 
-def _converted(out: Writer, n: Node, width: int, value: str) -> str:
+def _converted(out: LlvmWriter, n: Node, width: int, value: str) -> str:
     source, target = n.srcs[0].dtype, n.dtype
     a, b = register(source), register(target)
     if a == b:
@@ -97,7 +97,7 @@ _Step = tuple[Node, tuple[int, ...]]
 steps before."""
 
 
-def define(out: Writer, n: Node, width: int, operands: list[str]) -> str:
+def define(out: LlvmWriter, n: Node, width: int, operands: list[str]) -> str:
     """The value of an operation, by its definition where it is not primitive."""
     if n.op not in DEFINED and not n.srcs[0].type.dtype.is_narrow:
         return instruction(out, n, width, operands)
@@ -145,7 +145,7 @@ def _program(
     return tuple(steps), last
 
 
-def combine(out: Writer, op: str, dtype: DType, width: int, a: str, b: str) -> str:
+def combine(out: LlvmWriter, op: str, dtype: DType, width: int, a: str, b: str) -> str:
     """An operation of two operands of one type."""
     return define(out, _of_two(op, dtype), width, [a, b])
 
@@ -156,14 +156,14 @@ def _of_two(op: str, dtype: DType) -> Node:
     return binary(op, x, y)
 
 
-def fma(out: Writer, dtype: DType, width: int, a: str, b: str, c: str) -> str:
+def fma(out: LlvmWriter, dtype: DType, width: int, a: str, b: str, c: str) -> str:
     """a * b + c, of floats rounded once."""
     if dtype.is_float:
         return out.elementwise("fma", register(dtype), width, a, b, c)
     return combine(out, "add", dtype, width, combine(out, "mul", dtype, width, a, b), c)
 
 
-def convert(out: Writer, value: str, source: DType, target: DType, width: int) -> str:
+def convert(out: LlvmWriter, value: str, source: DType, target: DType, width: int) -> str:
     """`cast` of a value."""
     x = node("var", Type((), source), id=0)
     return value if source is target else define(out, cast(x, target), width, [value])

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from hal.core.dtypes import DType
 from stack.compiler.text.llvm.types import memory, vector
-from stack.compiler.text.llvm.writer import Writer
+from stack.compiler.text.llvm.writer import LlvmWriter
 
 
-def from_memory(out: Writer, value: str, dtype: DType, width: int) -> str:
+def from_memory(out: LlvmWriter, value: str, dtype: DType, width: int) -> str:
     """The register value of an element or vector that was loaded."""
     if dtype is DType.BOOL:
         return out.put(f"icmp ne {vector(memory(dtype), width)} {value}, zeroinitializer")
     return value
 
 
-def to_memory(out: Writer, value: str, dtype: DType, width: int) -> str:
+def to_memory(out: LlvmWriter, value: str, dtype: DType, width: int) -> str:
     """What to store for a register value."""
     if dtype is DType.BOOL:
         return out.put(f"zext {vector('i1', width)} {value} to {vector(memory(dtype), width)}")

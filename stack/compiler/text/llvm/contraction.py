@@ -11,14 +11,14 @@ from hal.tile.node import Node
 from hal.tile.ops import COMBINE
 from stack.compiler.text.llvm import arith, large, units
 from stack.compiler.text.llvm.shapes import from_elements, shuffle
-from stack.compiler.text.llvm.tiles import Rule, Tiles, columns, rows
+from stack.compiler.text.llvm.tiles import Rule, TileValues, columns, rows
 from stack.compiler.text.llvm.types import constant, register, vector
 
 Combine = Callable[[int, str, str], str]
 """Combines two operands of a width."""
 
 
-def _combine(t: Tiles, n: Node) -> Combine:
+def _combine(t: TileValues, n: Node) -> Combine:
     op, dtype = COMBINE[n["kind"]], n.dtype
     return lambda width, a, b: arith.combine(t.out, op, dtype, width, a, b)
 
@@ -44,7 +44,7 @@ def _tree(combine: Combine, width: int, count: int, value: Callable[[int], str])
     return combine(width, left, _tree(combine, width, count - half, lambda i: value(half + i)))
 
 
-def _ahead(t: Tiles, x: Node, places: list[tuple[int, int]]) -> Callable[[int], str]:
+def _ahead(t: TileValues, x: Node, places: list[tuple[int, int]]) -> Callable[[int], str]:
     """Gives the pieces at places, asked for in order, computed some at a time."""
 
     def value(i: int) -> str:
@@ -58,7 +58,7 @@ def _ahead(t: Tiles, x: Node, places: list[tuple[int, int]]) -> Callable[[int], 
 # reduce
 
 
-def _reduce(t: Tiles, n: Node, row: int, piece: int) -> str:
+def _reduce(t: TileValues, n: Node, row: int, piece: int) -> str:
     (x,) = n.srcs
     if n["axis"] < len(x.shape) - 1:
         return _reduce_rows(t, n, row, piece)
@@ -70,14 +70,14 @@ def _reduce(t: Tiles, n: Node, row: int, piece: int) -> str:
     return from_elements(t, register(n.dtype), elements)
 
 
-def _reduce_element(t: Tiles, n: Node, row: int, column: int) -> str:
+def _reduce_element(t: TileValues, n: Node, row: int, column: int) -> str:
     (x,) = n.srcs
     if n["axis"] < len(x.shape) - 1:
         return t.extract(n, row, column)
     return _reduce_row(t, n, row * columns(n.shape) + column)
 
 
-def _reduce_rows(t: Tiles, n: Node, row: int, piece: int) -> str:
+def _reduce_rows(t: TileValues, n: Node, row: int, piece: int) -> str:
     """Along an axis that is not the last: rows are combined as they are."""
     (x,) = n.srcs
     axis = n["axis"]
@@ -89,7 +89,7 @@ def _reduce_rows(t: Tiles, n: Node, row: int, piece: int) -> str:
     return _tree(_combine(t, n), width, x.shape[axis], value)
 
 
-def _reduce_row(t: Tiles, n: Node, row: int) -> str:
+def _reduce_row(t: TileValues, n: Node, row: int) -> str:
     """Along the last axis: whole pieces first, the tail filled up with the identity, then
     halves."""
     (x,) = n.srcs
@@ -107,7 +107,7 @@ def _reduce_row(t: Tiles, n: Node, row: int) -> str:
     return _fold(t, combine, scalar, _tree(combine, full, count, padded), full)
 
 
-def _padded(t: Tiles, scalar: str, value: str, old: int, new: int, identity: str) -> str:
+def _padded(t: TileValues, scalar: str, value: str, old: int, new: int, identity: str) -> str:
     if old == new:
         return value
     if old == 1:
@@ -118,7 +118,7 @@ def _padded(t: Tiles, scalar: str, value: str, old: int, new: int, identity: str
     return shuffle(t, vector(scalar, old), value, t.splat(scalar, identity, old), lanes)
 
 
-def _fold(t: Tiles, combine: Combine, scalar: str, value: str, width: int) -> str:
+def _fold(t: TileValues, combine: Combine, scalar: str, value: str, width: int) -> str:
     """Combine the lanes of a vector whose width is a power of two."""
     while width > 1:
         kind, half = vector(scalar, width), width // 2
@@ -134,19 +134,19 @@ def _fold(t: Tiles, combine: Combine, scalar: str, value: str, width: int) -> st
     return value
 
 
-def _lane(t: Tiles, kind: str, value: str, lane: int) -> str:
+def _lane(t: TileValues, kind: str, value: str, lane: int) -> str:
     return t.out.put(f"extractelement {kind} {value}, i64 {lane}")
 
 
 # scan
 
 
-def _scan(t: Tiles, n: Node, row: int, piece: int) -> str:
+def _scan(t: TileValues, n: Node, row: int, piece: int) -> str:
     along = _scan_row if n["axis"] == len(n.shape) - 1 else _scan_rows
     return along(t, n, row, piece)
 
 
-def _scan_rows(t: Tiles, n: Node, row: int, piece: int) -> str:
+def _scan_rows(t: TileValues, n: Node, row: int, piece: int) -> str:
     (x,) = n.srcs
     axis = n["axis"]
     inner = rows(n.shape[axis + 1 :])
@@ -157,7 +157,7 @@ def _scan_rows(t: Tiles, n: Node, row: int, piece: int) -> str:
     return _combine(t, n)(t.widths(n)[piece], before, here)
 
 
-def _scan_row(t: Tiles, n: Node, row: int, piece: int) -> str:
+def _scan_row(t: TileValues, n: Node, row: int, piece: int) -> str:
     """Inside a piece by doubling distances; the last lane of the piece before is added to all."""
     (x,) = n.srcs
     combine = _combine(t, n)
@@ -184,7 +184,7 @@ MOST = 256
 register tiles are."""
 
 
-def _dot(t: Tiles, n: Node, row: int, piece: int) -> str:
+def _dot(t: TileValues, n: Node, row: int, piece: int) -> str:
     """The whole product at once: for each k, or group of k that a matrix unit takes, one row of b
     stays in registers while every row of a uses it."""
     a, b, acc = n.srcs
@@ -204,7 +204,7 @@ def _dot(t: Tiles, n: Node, row: int, piece: int) -> str:
     return t.piece(n, row, piece)
 
 
-def _dot_step(t: Tiles, n: Node, a: Node, b: Node, k: int, sums: list[list[str]]) -> None:
+def _dot_step(t: TileValues, n: Node, a: Node, b: Node, k: int, sums: list[list[str]]) -> None:
     scalar, widths = register(n.dtype), t.widths(n)
     right = [t.piece(b, k, j) for j in range(len(widths))]
     for r, line in enumerate(sums):

@@ -30,7 +30,7 @@ from stack.compiler.text.llvm.addresses import proven
 from stack.compiler.text.llvm.bounds import bounds, loop_range
 from stack.compiler.text.llvm.contents import accesses, nested, operands
 from stack.compiler.text.llvm.statements import Pending, store
-from stack.compiler.text.llvm.tiles import Tiles
+from stack.compiler.text.llvm.tiles import TileValues
 from stack.compiler.text.llvm.types import memory
 
 Outs = Sequence[Node]
@@ -42,7 +42,7 @@ class Body:
     """A function body while its statements are written. `masked` is True inside a version that
     masks."""
 
-    tiles: Tiles
+    tiles: TileValues
     pending: Pending
     defined: set[Node]
     masked: bool = False

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
-from stack.compiler.text.llvm.tiles import Rule, Tiles
+from stack.compiler.text.llvm.tiles import Rule, TileValues
 from stack.compiler.text.llvm.types import constant, splat_constant, vector
 from stack.compiler.text.math import FUNCTIONS, TRIGONOMETRIC_LIMIT
 
 
-def _library(t: Tiles, n: Node, row: int, piece: int) -> str:
+def _library(t: TileValues, n: Node, row: int, piece: int) -> str:
     """One call of the C library for each lane."""
     scalar, width = t.register(n, piece)
     kind = vector(scalar, width)
@@ -28,7 +28,7 @@ def _library(t: Tiles, n: Node, row: int, piece: int) -> str:
     return value
 
 
-def _trigonometric(t: Tiles, n: Node, row: int, piece: int) -> str:
+def _trigonometric(t: TileValues, n: Node, row: int, piece: int) -> str:
     """The definition; the library where an argument is too large for it, which is rare."""
     if n.dtype is DType.F64:
         return _function(t, n, row, piece)
@@ -50,7 +50,7 @@ def _trigonometric(t: Tiles, n: Node, row: int, piece: int) -> str:
     return t.out.put(f"phi {kind} [{near}, %{before}], [{called}, %{far}]")
 
 
-def _function(t: Tiles, n: Node, row: int, piece: int) -> str:
+def _function(t: TileValues, n: Node, row: int, piece: int) -> str:
     """Each step of the definition for itself; of f64 an instruction, or what has none a call."""
     simpler = t.definition(n)
     if simpler is not None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stack.compiler.text.llvm.tiles import Tiles
+from stack.compiler.text.llvm.tiles import TileValues
 
 
-def guarded(t: Tiles, condition: str | None, write: Callable[[], None]) -> None:
+def guarded(t: TileValues, condition: str | None, write: Callable[[], None]) -> None:
     """What `write` writes runs where the condition holds (None: always)."""
     if condition is None:
         write()
@@ -21,7 +21,7 @@ def guarded(t: Tiles, condition: str | None, write: Callable[[], None]) -> None:
     t.out.begin(after)
 
 
-def counted(t: Tiles, stop: str, write: Callable[[str], None]) -> None:
+def counted(t: TileValues, stop: str, write: Callable[[str], None]) -> None:
     """What `write(i)` writes runs for i in range(stop), an i64 operand."""
     before, body, after = t.out.block, t.out.label("loop"), t.out.label("done")
     t.out.branch(t.out.put(f"icmp sgt i64 {stop}, 0"), body, after)

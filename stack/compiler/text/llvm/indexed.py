@@ -14,23 +14,23 @@ from stack.compiler.text.llvm.addresses import constant_of
 from stack.compiler.text.llvm.guards import counted, guarded
 from stack.compiler.text.llvm.loads import SCRATCH_WASTE, guarded_load
 from stack.compiler.text.llvm.shapes import from_elements
-from stack.compiler.text.llvm.tiles import Tiles, columns, rows
+from stack.compiler.text.llvm.tiles import TileValues, columns, rows
 from stack.compiler.text.llvm.types import memory, register, suffix, vector
 
 
-def _pointer(t: Tiles, target: Memory, index: Node, row: int, column: int) -> str:
+def _pointer(t: TileValues, target: Memory, index: Node, row: int, column: int) -> str:
     place = arith.convert(t.out, t.element(index, row, column), index.dtype, DType.I64, 1)
     kind = memory(target.dtype)
     return t.out.put(f"getelementptr {kind}, ptr {t.env.pointers[target.name]}, i64 {place}")
 
 
 def _guard(
-    t: Tiles, mask: Node | None, shape: tuple[int, ...], row: int, column: int
+    t: TileValues, mask: Node | None, shape: tuple[int, ...], row: int, column: int
 ) -> str | None:
     return None if mask is None else t.element(broadcast(mask, shape), row, column)
 
 
-def gather_element(t: Tiles, s: Gather, row: int, column: int) -> str:
+def gather_element(t: TileValues, s: Gather, row: int, column: int) -> str:
     """One gathered element."""
     pointer = _pointer(t, s.memory, s.index, row, column)
     guard = _guard(t, s.mask, s.index.shape, row, column)
@@ -43,7 +43,7 @@ def gather_element(t: Tiles, s: Gather, row: int, column: int) -> str:
     return t.out.put(f"select i1 {guard}, {scalar} {value}, {scalar} {other}")
 
 
-def gather_piece(t: Tiles, s: Gather, row: int, piece: int) -> str:
+def gather_piece(t: TileValues, s: Gather, row: int, piece: int) -> str:
     """A piece of gathered elements. An unmasked gather of words is left to the hardware's own."""
     scalar, width = t.register(s.result, piece)
     first = piece * t.lanes
@@ -53,7 +53,7 @@ def gather_piece(t: Tiles, s: Gather, row: int, piece: int) -> str:
     return from_elements(t, scalar, elements)
 
 
-def _gather_vector(t: Tiles, s: Gather, row: int, piece: int) -> str:
+def _gather_vector(t: TileValues, s: Gather, row: int, piece: int) -> str:
     scalar, width = t.register(s.result, piece)
     kind, pointers = vector(scalar, width), vector("ptr", width)
     wide = arith.convert(t.out, t.piece(s.index, row, piece), s.index.dtype, DType.I64, width)
@@ -69,7 +69,7 @@ def _gather_vector(t: Tiles, s: Gather, row: int, piece: int) -> str:
     )
 
 
-def _each(t: Tiles, s: Scatter | Atomic) -> Iterator[tuple[str, str, str | None]]:
+def _each(t: TileValues, s: Scatter | Atomic) -> Iterator[tuple[str, str, str | None]]:
     """The pointer, value and guard of every element in row-major order."""
     shape = s.index.shape
     for row in range(rows(shape)):
@@ -79,7 +79,7 @@ def _each(t: Tiles, s: Scatter | Atomic) -> Iterator[tuple[str, str, str | None]
             yield pointer, value, _guard(t, s.mask, shape, row, column)
 
 
-def scatter(t: Tiles, s: Scatter) -> None:
+def scatter(t: TileValues, s: Scatter) -> None:
     """Store each element at its index; the last of equal indices is kept."""
     dtype = s.memory.dtype
     for pointer, value, guard in _each(t, s):
@@ -93,7 +93,7 @@ def scatter(t: Tiles, s: Scatter) -> None:
 _RMW = {"add": "add", "min": "min", "max": "max", "exchange": "xchg"}
 
 
-def atomic(t: Tiles, s: Atomic) -> None:
+def atomic(t: TileValues, s: Atomic) -> None:
     """Combine each element with the one in memory."""
     dtype = s.memory.dtype
     native = (s.kind in ("add", "exchange") and dtype in (DType.F32, DType.F64)) or dtype.is_int
@@ -103,7 +103,7 @@ def atomic(t: Tiles, s: Atomic) -> None:
         guarded(t, guard, partial(combine, t, s.kind, dtype, pointer, value))
 
 
-def _fetch_and(t: Tiles, kind: str, dtype: DType, pointer: str, value: str) -> None:
+def _fetch_and(t: TileValues, kind: str, dtype: DType, pointer: str, value: str) -> None:
     name = _RMW[kind]
     if kind == "add" and dtype.is_float:
         name = "fadd"
@@ -115,7 +115,7 @@ def _fetch_and(t: Tiles, kind: str, dtype: DType, pointer: str, value: str) -> N
     )
 
 
-def _compare_and_swap(t: Tiles, kind: str, dtype: DType, pointer: str, value: str) -> None:
+def _compare_and_swap(t: TileValues, kind: str, dtype: DType, pointer: str, value: str) -> None:
     """Retry until nobody wrote between the read and the write: for what hardware cannot combine."""
     bits, raw_type = f"i{dtype.bits}", memory(dtype)
     loop, done = t.out.label("retry"), t.out.label("next")
@@ -143,18 +143,18 @@ def _compare_and_swap(t: Tiles, kind: str, dtype: DType, pointer: str, value: st
 # copies
 
 
-def copy(t: Tiles, s: Copy) -> None:
+def copy(t: TileValues, s: Copy) -> None:
     """Copy a block by loops over its axes, the last one as bytes where both sides are
     contiguous."""
     _copy_axis(t, s, 0, _start(t, s.target), _start(t, s.source))
 
 
-def _start(t: Tiles, access: Access) -> str:
+def _start(t: TileValues, access: Access) -> str:
     kind, base = memory(access.memory.dtype), t.env.pointers[access.memory.name]
     return t.out.put(f"getelementptr {kind}, ptr {base}, i64 {t.scalar(access.offset)}")
 
 
-def _extent(t: Tiles, s: Copy, axis: int) -> str:
+def _extent(t: TileValues, s: Copy, axis: int) -> str:
     """How many indices of an axis are valid on both sides."""
     count = str(s.shape[axis])
     for access in (s.target, s.source):
@@ -164,7 +164,7 @@ def _extent(t: Tiles, s: Copy, axis: int) -> str:
     return t.out.elementwise("smax", "i64", 1, count, "0")
 
 
-def _copy_axis(t: Tiles, s: Copy, axis: int, target: str, source: str) -> None:
+def _copy_axis(t: TileValues, s: Copy, axis: int, target: str, source: str) -> None:
     dtype = s.target.memory.dtype
     kind = memory(dtype)
     if axis == len(s.shape):

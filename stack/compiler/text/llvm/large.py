@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from hal.core.description import MatrixUnit
 from hal.tile.node import Node
 from stack.compiler.text.llvm import arith, units
-from stack.compiler.text.llvm.tiles import Tiles, columns, rows
+from stack.compiler.text.llvm.tiles import TileValues, columns, rows
 from stack.compiler.text.llvm.types import register, vector
-from stack.compiler.text.llvm.writer import Writer
+from stack.compiler.text.llvm.writer import LlvmWriter
 
 
-def dot(t: Tiles, n: Node, unit: MatrixUnit | None, row: int, piece: int) -> str:
+def dot(t: TileValues, n: Node, unit: MatrixUnit | None, row: int, piece: int) -> str:
     """All pieces of the product; gives one of them."""
     a, b, acc = n.srcs
     m, depth, count = rows(n.shape), columns(a.shape), len(t.widths(n))
@@ -81,12 +81,12 @@ def dot(t: Tiles, n: Node, unit: MatrixUnit | None, row: int, piece: int) -> str
 class _Stacked:
     """A matrix of elements of an LLVM type on the stack. What is not written is not used."""
 
-    def __init__(self, t: Tiles, kind: str, height: int, width: int) -> None:
+    def __init__(self, t: TileValues, kind: str, height: int, width: int) -> None:
         self.t, self.kind, self.width = t, kind, width
         self.align = {"double": 8, "float": 4, "half": 2}.get(kind) or int(kind[1:]) // 8
         self.base = t.out.alloca(kind, height * width, 64)
 
-    def at(self, out: Writer, row: tuple[str, int], column: tuple[str, int]) -> str:
+    def at(self, out: LlvmWriter, row: tuple[str, int], column: tuple[str, int]) -> str:
         """The place of an element, each of whose coordinates is the sum of two."""
         first = out.put(f"mul i64 {row[0]}, {self.width}")
         first = out.put(f"add i64 {first}, {column[0]}")
@@ -100,12 +100,12 @@ class _Stacked:
 
 
 def _loaded(
-    out: Writer, of: _Stacked, kind: str, row: tuple[str, int], column: tuple[str, int]
+    out: LlvmWriter, of: _Stacked, kind: str, row: tuple[str, int], column: tuple[str, int]
 ) -> str:
     return out.put(f"load {kind}, ptr {of.at(out, row, column)}, align {of.align}")
 
 
-def _repeated(t: Tiles, scalar: str, value: str) -> str:
+def _repeated(t: TileValues, scalar: str, value: str) -> str:
     kind = vector(scalar, t.lanes)
     first = t.out.put(f"insertelement {kind} poison, {scalar} {value}, i64 0")
     return t.out.put(
@@ -114,7 +114,7 @@ def _repeated(t: Tiles, scalar: str, value: str) -> str:
 
 
 def _loop(
-    out: Writer,
+    out: LlvmWriter,
     stop: int,
     step: int,
     kind: str,

@@ -17,7 +17,7 @@ from stack.compiler.text.llvm.addresses import (
     valid,
 )
 from stack.compiler.text.llvm.shapes import from_elements
-from stack.compiler.text.llvm.tiles import Tiles, columns
+from stack.compiler.text.llvm.tiles import TileValues, columns
 from stack.compiler.text.llvm.types import memory, register, suffix, vector
 
 SCRATCH_ZERO = "%zero"
@@ -26,7 +26,7 @@ SCRATCH_WASTE = "%waste"
 """Eight bytes that nobody reads, which such an access writes instead."""
 
 
-def load_element(t: Tiles, s: Load, row: int, column: int) -> str:
+def load_element(t: TileValues, s: Load, row: int, column: int) -> str:
     """One element of a loaded block."""
     shape = s.result.shape
     pointer = address(t, s.source, shape, row, column)
@@ -35,7 +35,7 @@ def load_element(t: Tiles, s: Load, row: int, column: int) -> str:
 
 
 def guarded_load(
-    t: Tiles, dtype: DType, pointer: str, guard: str | None, other: Node | None
+    t: TileValues, dtype: DType, pointer: str, guard: str | None, other: Node | None
 ) -> str:
     """A scalar from memory where the guard holds, else `other` (zero without one), with no
     branch."""
@@ -50,7 +50,7 @@ def guarded_load(
     return t.out.put(f"select i1 {guard}, {scalar} {value}, {scalar} {t.scalar(other)}")
 
 
-def load_piece(t: Tiles, s: Load, row: int, piece: int) -> str:
+def load_piece(t: TileValues, s: Load, row: int, piece: int) -> str:
     """A piece of a loaded block."""
     shape, width = s.result.shape, t.widths(s.result)[piece]
     first = piece * t.lanes
@@ -72,7 +72,7 @@ def load_piece(t: Tiles, s: Load, row: int, piece: int) -> str:
     return from_elements(t, register(s.result.dtype), elements)
 
 
-def _load_vector(t: Tiles, s: Load, v: Valid, pointer: str, first: int, width: int) -> str:
+def _load_vector(t: TileValues, s: Load, v: Valid, pointer: str, first: int, width: int) -> str:
     dtype = s.result.dtype
     kind = vector(memory(dtype), width)
     if v.row is None and v.count is None:
@@ -93,7 +93,7 @@ def _load_vector(t: Tiles, s: Load, v: Valid, pointer: str, first: int, width: i
     )
 
 
-def staged_row(t: Tiles, s: Load, v: Valid, row: int) -> str:
+def staged_row(t: TileValues, s: Load, v: Valid, row: int) -> str:
     """A copy on the stack of a row of bytes or halves, for which hardware has no masked access."""
     dtype, shape = s.result.dtype, s.result.shape
     kind, count = memory(dtype), columns(shape)
@@ -114,7 +114,7 @@ def staged_row(t: Tiles, s: Load, v: Valid, row: int) -> str:
     return t.once(("staged", s.result, row), make)
 
 
-def copy_elements(t: Tiles, target: str, source: str, count: str, dtype: DType) -> None:
+def copy_elements(t: TileValues, target: str, source: str, count: str, dtype: DType) -> None:
     """Copy an i32 number of elements."""
     wide = t.out.put(f"zext i32 {count} to i64")
     nbytes = wide if dtype.nbytes == 1 else t.out.put(f"mul i64 {wide}, {dtype.nbytes}")
@@ -122,7 +122,7 @@ def copy_elements(t: Tiles, target: str, source: str, count: str, dtype: DType) 
     t.out.call("llvm.memcpy.p0.p0.i64", "void", *args)
 
 
-def _load_repeated(t: Tiles, s: Load, row: int, piece: int) -> str:
+def _load_repeated(t: TileValues, s: Load, row: int, piece: int) -> str:
     """A row whose elements are one element in memory."""
     scalar, width = t.register(s.result, piece)
     value = t.splat(scalar, load_element(t, s, row, 0), width)

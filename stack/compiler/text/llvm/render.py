@@ -21,9 +21,9 @@ from stack.compiler.text.llvm import (
 )
 from stack.compiler.text.llvm.control import Body
 from stack.compiler.text.llvm.statements import Pending
-from stack.compiler.text.llvm.tiles import Rule, Tiles
+from stack.compiler.text.llvm.tiles import Rule, TileValues
 from stack.compiler.text.llvm.types import memory as memory_type
-from stack.compiler.text.llvm.writer import Writer
+from stack.compiler.text.llvm.writer import LlvmWriter
 from stack.compiler.text.primitive import computed_in
 from stack.compiler.units import unit_of_dot
 
@@ -33,11 +33,13 @@ def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
 
     `info` must describe such a device (`vector_nbytes` a power of two, at least 16).
     """
-    out = Writer()
+    out = LlvmWriter()
     lanes = _lanes(kernel, info.limits.vector_nbytes)
     kernel = computed_in(kernel, lambda n: unit_of_dot(n, lanes, info) is not None)
     interleave = max(info.limits.registers // 8, 1)
-    tiles = Tiles(out, lanes, interleave, _PIECES, _ELEMENTS, lambda n: unit_of_dot(n, lanes, info))
+    tiles = TileValues(
+        out, lanes, interleave, _PIECES, _ELEMENTS, lambda n: unit_of_dot(n, lanes, info)
+    )
     _parameters(tiles, kernel.params)
     _grid(tiles)
     _instances(tiles, kernel)
@@ -91,7 +93,7 @@ def _values(statements: tuple[Statement, ...]) -> Iterator[Node]:
 # the function around the body
 
 
-def _parameters(t: Tiles, params: tuple[Param, ...]) -> None:
+def _parameters(t: TileValues, params: tuple[Param, ...]) -> None:
     for i, p in enumerate(params):
         slot = t.out.put(f"getelementptr i64, ptr %args, i64 {i}")
         if p.kind is ParamKind.BUFFER:
@@ -101,7 +103,7 @@ def _parameters(t: Tiles, params: tuple[Param, ...]) -> None:
             t.env.scalars[p.name] = casts.from_memory(t.out, raw, p.dtype, 1)
 
 
-def _grid(t: Tiles) -> None:
+def _grid(t: TileValues) -> None:
     sizes = []
     for axis in range(3):
         slot = t.out.put(f"getelementptr i64, ptr %grid, i64 {axis}")
@@ -109,7 +111,7 @@ def _grid(t: Tiles) -> None:
     t.env.grid = tuple(sizes)
 
 
-def _instances(t: Tiles, kernel: Kernel) -> None:
+def _instances(t: TileValues, kernel: Kernel) -> None:
     """The loop over instances; x, y, z count along like an odometer."""
     out = t.out
     gx, gy, _ = t.env.grid
@@ -133,7 +135,7 @@ def _instances(t: Tiles, kernel: Kernel) -> None:
     out.do("ret void")
 
 
-def _odometer(out: Writer, place: list[str], gx: str, gy: str) -> Iterator[str]:
+def _odometer(out: LlvmWriter, place: list[str], gx: str, gy: str) -> Iterator[str]:
     """The next x, y, z."""
     x, y, z = place
     x1 = out.put(f"add nsw i64 {x}, 1")
@@ -148,23 +150,23 @@ def _odometer(out: Writer, place: list[str], gx: str, gy: str) -> Iterator[str]:
 # leaves that the environment knows
 
 
-def _scalar(t: Tiles, n: Node, row: int, piece: int) -> str:
+def _scalar(t: TileValues, n: Node, row: int, piece: int) -> str:
     return t.env.scalars[n["name"]]
 
 
-def _index_of(t: Tiles, n: Node, names: tuple[str, ...]) -> str:
+def _index_of(t: TileValues, n: Node, names: tuple[str, ...]) -> str:
     return arith.convert(t.out, names[n["axis"]], DType.I64, n.dtype, 1)
 
 
-def _program_id(t: Tiles, n: Node, row: int, piece: int) -> str:
+def _program_id(t: TileValues, n: Node, row: int, piece: int) -> str:
     return _index_of(t, n, t.env.program)
 
 
-def _num_programs(t: Tiles, n: Node, row: int, piece: int) -> str:
+def _num_programs(t: TileValues, n: Node, row: int, piece: int) -> str:
     return _index_of(t, n, t.env.grid)
 
 
-def _variable(t: Tiles, n: Node, row: int, piece: int) -> str:
+def _variable(t: TileValues, n: Node, row: int, piece: int) -> str:
     alias = t.env.aliases.get(n)
     if alias is not None:
         return t.piece(alias, row, piece)
@@ -174,7 +176,7 @@ def _variable(t: Tiles, n: Node, row: int, piece: int) -> str:
     return indexed.gather_piece(t, s, row, piece)
 
 
-def _variable_element(t: Tiles, n: Node, row: int, column: int) -> str:
+def _variable_element(t: TileValues, n: Node, row: int, column: int) -> str:
     alias = t.env.aliases.get(n)
     if alias is not None:
         return t.element(alias, row, column)

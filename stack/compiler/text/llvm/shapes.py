@@ -8,7 +8,7 @@ from itertools import product
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
-from stack.compiler.text.llvm.tiles import Rule, Tiles, columns, rows
+from stack.compiler.text.llvm.tiles import Rule, TileValues, columns, rows
 from stack.compiler.text.llvm.types import register, vector
 
 Coordinates = tuple[int, int]
@@ -31,7 +31,7 @@ def _broadcast_rows(src: tuple[int, ...], dst: tuple[int, ...]) -> tuple[int, ..
     return tuple(found)
 
 
-def _broadcast(t: Tiles, n: Node, row: int, piece: int) -> str:
+def _broadcast(t: TileValues, n: Node, row: int, piece: int) -> str:
     (x,) = n.srcs
     source = _broadcast_rows(x.shape, n.shape)[row]
     if columns(x.shape) == columns(n.shape):
@@ -40,7 +40,7 @@ def _broadcast(t: Tiles, n: Node, row: int, piece: int) -> str:
     return t.splat(scalar, t.piece(x, source, 0), width)
 
 
-def _broadcast_element(t: Tiles, n: Node, row: int, column: int) -> str:
+def _broadcast_element(t: TileValues, n: Node, row: int, column: int) -> str:
     (x,) = n.srcs
     source = _broadcast_rows(x.shape, n.shape)[row]
     return t.element(x, source, column if columns(x.shape) > 1 else 0)
@@ -49,7 +49,7 @@ def _broadcast_element(t: Tiles, n: Node, row: int, column: int) -> str:
 # any movement
 
 
-def assemble(t: Tiles, x: Node, places: Sequence[Coordinates]) -> str:
+def assemble(t: TileValues, x: Node, places: Sequence[Coordinates]) -> str:
     """The vector of these elements of x: one shuffle if they lie in two pieces of it, or of what it
     is in another order, else one by one."""
     if len(places) == 1:
@@ -62,7 +62,7 @@ def assemble(t: Tiles, x: Node, places: Sequence[Coordinates]) -> str:
     return from_elements(t, register(x.dtype), [t.element(x, r, c) for r, c in places])
 
 
-def _pieces_of(t: Tiles, x: Node, places: Sequence[Coordinates]) -> list[Coordinates] | None:
+def _pieces_of(t: TileValues, x: Node, places: Sequence[Coordinates]) -> list[Coordinates] | None:
     """The pieces in which the elements lie, if these are two at most and alike."""
     if columns(x.shape) == 1:
         return None
@@ -72,7 +72,7 @@ def _pieces_of(t: Tiles, x: Node, places: Sequence[Coordinates]) -> list[Coordin
 
 
 def _below(
-    t: Tiles, x: Node, places: Sequence[Coordinates]
+    t: TileValues, x: Node, places: Sequence[Coordinates]
 ) -> tuple[Node, list[Coordinates]] | None:
     """Of what x is in another order, the elements at the same places."""
     if x.op == "var":
@@ -88,7 +88,7 @@ def _below(
     return source, [divmod(r * own + c, count) for r, c in places]
 
 
-def from_elements(t: Tiles, scalar: str, elements: Sequence[str]) -> str:
+def from_elements(t: TileValues, scalar: str, elements: Sequence[str]) -> str:
     """The vector of scalar operands."""
     if len(elements) == 1:
         return elements[0]
@@ -98,7 +98,9 @@ def from_elements(t: Tiles, scalar: str, elements: Sequence[str]) -> str:
     return value
 
 
-def _shuffle(t: Tiles, x: Node, found: Sequence[Coordinates], places: Sequence[Coordinates]) -> str:
+def _shuffle(
+    t: TileValues, x: Node, found: Sequence[Coordinates], places: Sequence[Coordinates]
+) -> str:
     width = t.widths(x)[found[0][1]]
     kind = vector(register(x.dtype), width)
     lanes = [found.index((r, c // t.lanes)) * width + c % t.lanes for r, c in places]
@@ -108,13 +110,13 @@ def _shuffle(t: Tiles, x: Node, found: Sequence[Coordinates], places: Sequence[C
     return shuffle(t, kind, operands[0], operands[-1] if len(found) > 1 else "poison", lanes)
 
 
-def shuffle(t: Tiles, kind: str, a: str, b: str, lanes: Sequence[int]) -> str:
+def shuffle(t: TileValues, kind: str, a: str, b: str, lanes: Sequence[int]) -> str:
     """Lanes of the concatenation of two vectors."""
     mask = ", ".join(f"i32 {i}" for i in lanes)
     return t.out.put(f"shufflevector {kind} {a}, {kind} {b}, <{len(lanes)} x i32> <{mask}>")
 
 
-def _reshape(t: Tiles, n: Node, row: int, piece: int) -> str:
+def _reshape(t: TileValues, n: Node, row: int, piece: int) -> str:
     (x,) = n.srcs
     count, c = columns(n.shape), columns(x.shape)
     if count == c:
@@ -124,7 +126,7 @@ def _reshape(t: Tiles, n: Node, row: int, piece: int) -> str:
     return assemble(t, x, [divmod(first + i, c) for i in range(width)])
 
 
-def _reshape_element(t: Tiles, n: Node, row: int, column: int) -> str:
+def _reshape_element(t: TileValues, n: Node, row: int, column: int) -> str:
     (x,) = n.srcs
     return t.element(x, *divmod(row * columns(n.shape) + column, columns(x.shape)))
 
@@ -152,7 +154,7 @@ def _index(shape: tuple[int, ...], row: int, column: int) -> tuple[int, ...]:
     return tuple(reversed(index))
 
 
-def _transpose(t: Tiles, n: Node, row: int, piece: int) -> str:
+def _transpose(t: TileValues, n: Node, row: int, piece: int) -> str:
     (x,) = n.srcs
     perm = n["perm"]
     alias = t.env.aliases.get(x)
@@ -168,12 +170,12 @@ def _transpose(t: Tiles, n: Node, row: int, piece: int) -> str:
     return assemble(t, x, places)
 
 
-def _transpose_element(t: Tiles, n: Node, row: int, column: int) -> str:
+def _transpose_element(t: TileValues, n: Node, row: int, column: int) -> str:
     (x,) = n.srcs
     return t.element(x, *_source(x.shape, n["perm"], _index(n.shape, row, column)))
 
 
-def _transpose_block(t: Tiles, n: Node, row: int, piece: int) -> str:
+def _transpose_block(t: TileValues, n: Node, row: int, piece: int) -> str:
     """Transpose the whole square block of lanes x lanes that the piece lies in, and define its
     pieces. Narrow floats are turned as words, as which the casts around them leave them."""
     (x,) = n.srcs
@@ -194,7 +196,7 @@ def _transpose_block(t: Tiles, n: Node, row: int, piece: int) -> str:
     return t.piece(n, row, piece)
 
 
-def _word(t: Tiles, dtype: DType, value: str, width: int) -> str:
+def _word(t: TileValues, dtype: DType, value: str, width: int) -> str:
     if not dtype.is_narrow:
         return value
     kind = register(dtype)
@@ -203,7 +205,7 @@ def _word(t: Tiles, dtype: DType, value: str, width: int) -> str:
     return t.out.put(f"zext {vector(f'i{dtype.bits}', width)} {value} to {vector('i32', width)}")
 
 
-def _of_word(t: Tiles, dtype: DType, value: str, width: int) -> str:
+def _of_word(t: TileValues, dtype: DType, value: str, width: int) -> str:
     if not dtype.is_narrow:
         return value
     bits = vector(f"i{dtype.bits}", width)
@@ -213,7 +215,7 @@ def _of_word(t: Tiles, dtype: DType, value: str, width: int) -> str:
     return value
 
 
-def _resized(t: Tiles, scalar: str, value: str, old: int, new: int) -> str:
+def _resized(t: TileValues, scalar: str, value: str, old: int, new: int) -> str:
     """A vector with lanes cut off or undefined ones appended."""
     if old == new:
         return value
@@ -225,7 +227,7 @@ def _resized(t: Tiles, scalar: str, value: str, old: int, new: int) -> str:
     return shuffle(t, kind, value, "poison", [min(i, old) for i in range(new)])
 
 
-def _square(t: Tiles, scalar: str, source: list[str]) -> list[str]:
+def _square(t: TileValues, scalar: str, source: list[str]) -> list[str]:
     """The transposed vectors of a square: inside groups of four lanes by the interleaving that
     hardware has, then by exchanging whole groups."""
     lanes = len(source)
@@ -240,7 +242,7 @@ def _square(t: Tiles, scalar: str, source: list[str]) -> list[str]:
     return values
 
 
-def _fours(t: Tiles, kind: str, lanes: int, values: Sequence[str]) -> list[str]:
+def _fours(t: TileValues, kind: str, lanes: int, values: Sequence[str]) -> list[str]:
     """Transpose the 4 x 4 blocks of four rows."""
 
     def pick(a: str, b: str, pattern: Sequence[int]) -> str:
@@ -254,7 +256,7 @@ def _fours(t: Tiles, kind: str, lanes: int, values: Sequence[str]) -> list[str]:
     return [pick(*pair, half) for pair in (low, high) for half in ((0, 1, 4, 5), (2, 3, 6, 7))]
 
 
-def _exchange(t: Tiles, kind: str, values: list[str], distance: int) -> list[str]:
+def _exchange(t: TileValues, kind: str, values: list[str], distance: int) -> list[str]:
     """Swap the off-diagonal runs of `distance` lanes between rows that lie `distance` apart."""
     lanes = len(values)
     result = list(values)

@@ -24,14 +24,14 @@ from stack.compiler.text.llvm.loads import (
     swapped,
     transposed_load,
 )
-from stack.compiler.text.llvm.tiles import Tiles, columns, rows
+from stack.compiler.text.llvm.tiles import TileValues, columns, rows
 from stack.compiler.text.llvm.types import memory, suffix, vector
 
 
 class Pending:
     """Loads that are declared and have perhaps not happened."""
 
-    def __init__(self, tiles: Tiles) -> None:
+    def __init__(self, tiles: TileValues) -> None:
         self.tiles = tiles
         self.variables: list[Node] = []
 
@@ -62,7 +62,7 @@ class Pending:
             env.loads[s.result] = s
 
 
-def in_place(t: Tiles, value: Node, target: Access) -> frozenset[Node]:
+def in_place(t: TileValues, value: Node, target: Access) -> frozenset[Node]:
     """The loaded variables that a store of `value` reads only at the position that it writes."""
     inside, outside = set(_walk(value)), set()
     for n in inside:
@@ -73,7 +73,7 @@ def in_place(t: Tiles, value: Node, target: Access) -> frozenset[Node]:
     return frozenset(n for n in found if _same_place(t, n, value, target))
 
 
-def _same_place(t: Tiles, variable: Node, value: Node, target: Access) -> bool:
+def _same_place(t: TileValues, variable: Node, value: Node, target: Access) -> bool:
     load = t.env.loads.get(variable)
     if not isinstance(load, Load) or variable.shape != value.shape:
         return False
@@ -103,7 +103,7 @@ def _all(root: Node) -> set[Node]:
     return seen
 
 
-def store(t: Tiles, pending: Pending, s: Store) -> None:
+def store(t: TileValues, pending: Pending, s: Store) -> None:
     """Write a tile, piece by piece as its values are computed."""
     target, value = s.target, s.value
     if is_transposed(target, value.shape):
@@ -119,7 +119,7 @@ def store(t: Tiles, pending: Pending, s: Store) -> None:
         _store_row(t, target, value, row)
 
 
-def _store_row(t: Tiles, target: Access, value: Node, row: int) -> None:
+def _store_row(t: TileValues, target: Access, value: Node, row: int) -> None:
     v = valid(t, target, value.shape, row)
     places = [(row, j) for j in range(len(t.widths(value)))]
     contiguous = not value.shape or constant_of(target.strides[-1]) == 1
@@ -140,7 +140,7 @@ def _store_row(t: Tiles, target: Access, value: Node, row: int) -> None:
     guarded(t, v.row, write)
 
 
-def _store_staged(t: Tiles, target: Access, value: Node, row: int, count: str) -> None:
+def _store_staged(t: TileValues, target: Access, value: Node, row: int, count: str) -> None:
     """Bytes and halves, for which hardware has no masked access, go through the stack."""
     kind = memory(value.dtype)
     buffer = t.out.alloca(kind, columns(value.shape), 64)
@@ -151,7 +151,7 @@ def _store_staged(t: Tiles, target: Access, value: Node, row: int, count: str) -
 
 
 def _store_piece(
-    t: Tiles, target: Access, value: Node, row: int, piece: int, count: str | None
+    t: TileValues, target: Access, value: Node, row: int, piece: int, count: str | None
 ) -> None:
     dtype, width = value.dtype, t.widths(value)[piece]
     first = piece * t.lanes
@@ -177,14 +177,14 @@ def _store_piece(
         )
 
 
-def _write(t: Tiles, value: Node, operand: str, pointer: str, width: int) -> None:
+def _write(t: TileValues, value: Node, operand: str, pointer: str, width: int) -> None:
     raw = casts.to_memory(t.out, operand, value.dtype, width)
     kind = vector(memory(value.dtype), width)
     t.out.do(f"store {kind} {raw}, ptr {pointer}, align {value.dtype.nbytes}")
 
 
 def _store_element(
-    t: Tiles, target: Access, value: Node, row: int, column: int, count: str | None
+    t: TileValues, target: Access, value: Node, row: int, column: int, count: str | None
 ) -> None:
     operand = t.element(value, row, column)
     pointer = address(t, target, value.shape, row, column)

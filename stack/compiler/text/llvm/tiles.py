@@ -20,7 +20,7 @@ from hal.tile.ops import ELEMENTWISE
 from stack.compiler.text.llvm.arith import HAS
 from stack.compiler.text.llvm.bounds import Range
 from stack.compiler.text.llvm.types import is_constant, register, splat_constant, vector
-from stack.compiler.text.llvm.writer import Writer
+from stack.compiler.text.llvm.writer import LlvmWriter
 from stack.compiler.text.math import FUNCTIONS
 from stack.compiler.text.primitive import definition
 
@@ -76,13 +76,13 @@ def _steps(root: Node, definition: Callable[[Node], Node | None]) -> Iterator[No
             stack.extend((s, False) for s in reversed(below))
 
 
-Rule = Callable[["Tiles", Node, int, int], str]
+Rule = Callable[["TileValues", Node, int, int], str]
 """Computes the piece (row, piece index), or the element (row, column), of a node."""
 
 _ROW = 1 << 20
 
 
-class Tiles:
+class TileValues:
     """The values of tile nodes, with one rule for each operator.
 
     `piece_rules` must have every operator; `element_rules` those whose single elements are cheaper
@@ -91,7 +91,7 @@ class Tiles:
 
     def __init__(
         self,
-        out: Writer,
+        out: LlvmWriter,
         lanes: int,
         interleave: int,
         piece_rules: Mapping[str, Rule],

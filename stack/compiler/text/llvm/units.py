@@ -9,11 +9,11 @@ from hal.tile.kernel import Access, Load
 from hal.tile.node import Node
 from stack.compiler.text.llvm.addresses import address, constant_of, proven
 from stack.compiler.text.llvm.loads import swapped
-from stack.compiler.text.llvm.tiles import Tiles
+from stack.compiler.text.llvm.tiles import TileValues
 from stack.compiler.text.llvm.types import register, vector
 
 
-def step(t: Tiles, unit: MatrixUnit, n: Node, k: int, sums: list[list[str]]) -> None:
+def step(t: TileValues, unit: MatrixUnit, n: Node, k: int, sums: list[list[str]]) -> None:
     """Add the products of elements k, k + 1, ... that the unit takes at once to the sums."""
     a, b, _ = n.srcs
     right = [columns_of(t, unit, b, k, j) for j in range(n.shape[1] // unit.n)]
@@ -28,7 +28,7 @@ def word_of(unit: MatrixUnit) -> str:
     return f"i{unit.k * unit.inputs.bits}"
 
 
-def call(t: Tiles, unit: MatrixUnit, sums: DType, left: str, right: str, total: str) -> str:
+def call(t: TileValues, unit: MatrixUnit, sums: DType, left: str, right: str, total: str) -> str:
     """The sums of the unit for vectors of words."""
     words, kind = vector(word_of(unit), unit.n), vector(register(sums), unit.n)
     operands = [(kind, total)]
@@ -42,7 +42,7 @@ def _operand(unit: MatrixUnit, dtype: DType) -> str:
     return vector("bfloat" if dtype is DType.BF16 else register(dtype), unit.n * unit.k)
 
 
-def _row(t: Tiles, unit: MatrixUnit, a: Node, row: int, k: int) -> str:
+def _row(t: TileValues, unit: MatrixUnit, a: Node, row: int, k: int) -> str:
     """The word of a row's elements from k on."""
     word = word_of(unit)
     load = _untouched(t, a)
@@ -51,7 +51,7 @@ def _row(t: Tiles, unit: MatrixUnit, a: Node, row: int, k: int) -> str:
     return _joined(t, unit, a.dtype, 1, [t.element(a, row, k + i) for i in range(unit.k)])
 
 
-def columns_of(t: Tiles, unit: MatrixUnit, b: Node, k: int, piece: int) -> str:
+def columns_of(t: TileValues, unit: MatrixUnit, b: Node, k: int, piece: int) -> str:
     """The words of a register's columns from row k on."""
     kind = vector(word_of(unit), unit.n)
     load = _untouched(t, b)
@@ -61,12 +61,14 @@ def columns_of(t: Tiles, unit: MatrixUnit, b: Node, k: int, piece: int) -> str:
     return _joined(t, unit, b.dtype, unit.n, found)
 
 
-def _read(t: Tiles, source: Access, shape: tuple[int, ...], kind: str, at: tuple[int, int]) -> str:
+def _read(
+    t: TileValues, source: Access, shape: tuple[int, ...], kind: str, at: tuple[int, int]
+) -> str:
     pointer = address(t, source, shape, *at)
     return t.out.put(f"load {kind}, ptr {pointer}, align {source.memory.dtype.nbytes}")
 
 
-def _untouched(t: Tiles, n: Node) -> Load | None:
+def _untouched(t: TileValues, n: Node) -> Load | None:
     """The load behind a variable, if all of it is inside and none of it has happened yet: it may be
     read in any form now."""
     if n.op != "var":
@@ -83,7 +85,7 @@ def _untouched(t: Tiles, n: Node) -> Load | None:
     return found if alias is None else Load(n, swapped(source))
 
 
-def _joined(t: Tiles, unit: MatrixUnit, dtype: DType, width: int, parts: list[str]) -> str:
+def _joined(t: TileValues, unit: MatrixUnit, dtype: DType, width: int, parts: list[str]) -> str:
     """Words of elements that are apart, the first one lowest."""
     bits = dtype.bits
     small, word = vector(f"i{bits}", width), vector(f"i{bits * unit.k}", width)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stack.compiler.text.llvm.types import suffix, vector
 
 
-class Writer:
+class LlvmWriter:
     """Appends instructions. `block` is the label of the basic block that is being written."""
 
     def __init__(self) -> None:
