@@ -30,6 +30,7 @@ from hal_tools.doctor.finding import BAD
 from hal_tools.doctor.shown import findings_text
 from hal_tools.new.project import write_project
 
+_PICTURE = click.Path(dir_okay=False, path_type=Path)
 _OUT = click.Path(dir_okay=False, writable=True)
 _WITH = 'Make groups of DEVICE and these ("opencl:0,cpu:0") by the stack, for group H.'
 
@@ -173,6 +174,20 @@ def tune(device: str, **options: Any) -> None:
     """
     commands = import_module("stack.tune.commands")
     sys.exit(commands.run(device, **options))
+
+
+@main.command(context_settings={"allow_interspersed_args": False})
+@click.option("--device", default="cpu:0", show_default=True, help="Whose kernels are explained.")
+@click.option("--picture", type=_PICTURE, help="Write an SVG: roofline and timeline.")
+@click.option("--all", "every", is_flag=True, help="Show every kernel and every compilation.")
+@click.argument("script", nargs=-1, required=True, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]")
+def explain(device: str, **options: Any) -> None:
+    """Run SCRIPT and show which of its kernels take longest beyond what the device's limits allow.
+
+    For each kernel: calls, time, bytes of its arguments, operations, and the least time in which
+    memory and units could do them, as a share. And what was compiled, and why.
+    """
+    sys.exit(import_module("stack.bench.explain").run(device, **options))
 
 
 @main.command()

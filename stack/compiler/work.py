@@ -1,0 +1,114 @@
+"""What a kernel in tile IR computes: operations on floating-point elements, and products of
+integers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from hal.core.dtypes import DType
+from hal.core.values import Grid
+from hal.tile.errors import TileError
+from hal.tile.evaluate import Instance, value_of
+from hal.tile.kernel import For, If, Kernel, Statement
+from hal.tile.node import Node, toposort
+from hal.tile.ops import OPS, OpClass
+from hal.tile.walk import reads
+
+INSTANCES = 32
+"""Of a grid, as many program instances are looked at, at equal distances; the others are held for
+equal to them."""
+
+STEPS = 4
+"""Of a loop in which other statements depend on the step, as many steps are looked at."""
+
+_COUNTED = {OpClass.UNARY: 1, OpClass.BINARY: 1, OpClass.TERNARY: 2}
+
+Operations = Counter[DType]
+
+
+def operations(kernel: Kernel, grid: Grid, sizes: Sequence[int] = ()) -> Operations:
+    """How many operations a launch makes, by the element type that they are on: of a `dot` two for
+    each product and by its operands' type, of other operations on floats one for each element
+    (functions such as `exp` too, `fma` two).
+
+    It counts what is computed, so also elements of boundary tiles that are not stored. `sizes` are
+    the scalar parameters in order. Where a branch depends on data, the first one is counted.
+    Raises TileError for a loop whose bounds depend on data.
+    """
+    names = [p.name for p in kernel.params[len(kernel.params) - len(sizes) :]]
+    scalars = {name: np.asarray(size, np.int64) for name, size in zip(names, sizes, strict=True)}
+    count, found = math.prod(grid), Operations()
+    looked = list(_picked(count, INSTANCES))
+    for at in looked:
+        program = (at % grid[0], at // grid[0] % grid[1], at // grid[0] // grid[1])
+        instance = Instance(kernel.name, program, grid, scalars, {})
+        _add(found, _of_block(kernel.body, (), instance, set()), count / len(looked))
+    return found
+
+
+def _of_block(
+    block: Sequence[Statement], results: Sequence[Node], s: Instance, seen: set[Node]
+) -> Operations:
+    """Of a block, and of the expressions `results` at its end; `seen` was computed before it."""
+    found = Operations()
+    for statement in block:
+        _add(found, _of_expressions(reads(statement), seen))
+        if isinstance(statement, For):
+            _add(found, _of_loop(statement, s, seen))
+        elif isinstance(statement, If):
+            taken = statement.then if _holds(statement.condition, s) else statement.orelse
+            _add(found, _of_block(taken, (), s.inner(), set(seen)))
+    _add(found, _of_expressions(results, seen))
+    return found
+
+
+def _of_loop(loop: For, s: Instance, seen: set[Node]) -> Operations:
+    start, stop, step = (int(value_of(s, n)) for n in (loop.start, loop.stop, loop.step))
+    steps, found = range(start, stop, step), Operations()
+    depends = any(isinstance(inner, For | If) for inner in loop.body)
+    looked = list(_picked(len(steps), STEPS if depends else 1))
+    for at in looked:
+        inner = s.inner()
+        inner.values[loop.index] = np.asarray(steps[at], np.int64)
+        results = [c.next for c in loop.carried]
+        _add(found, _of_block(loop.body, results, inner, set(seen)), len(steps) / len(looked))
+    return found
+
+
+def _holds(condition: Node, s: Instance) -> bool:
+    try:
+        return bool(value_of(s.inner(), condition))
+    except TileError:  # it depends on data
+        return True
+
+
+def _of_expressions(roots: Sequence[Node], seen: set[Node]) -> Operations:
+    found = Operations()
+    for n in toposort(roots):
+        if n in seen:
+            continue
+        seen.add(n)
+        group = OPS[n.op].group
+        if group is OpClass.DOT:
+            left, right = n.srcs[0], n.srcs[1]
+            found[left.dtype] += 2 * left.type.size * right.shape[1]
+        elif n.dtype.is_float and group in (OpClass.REDUCE, OpClass.SCAN):
+            found[n.dtype] += n.srcs[0].type.size
+        elif n.dtype.is_float and group in _COUNTED:
+            found[n.dtype] += _COUNTED[group] * n.type.size
+    return found
+
+
+def _add(found: Operations, more: Operations, times: float = 1) -> None:
+    for dtype, count in more.items():
+        found[dtype] += round(count * times)
+
+
+def _picked(count: int, most: int) -> Iterator[int]:
+    """At most so many of the numbers up to `count`, at equal distances."""
+    n = min(count, most)
+    return ((2 * i + 1) * count // (2 * n) for i in range(n))
