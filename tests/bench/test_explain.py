@@ -75,6 +75,7 @@ def test_loops_and_branches_are_counted_as_their_instance_runs_them():
     assert most == pytest.approx(8 * 400 * 399 / 2, rel=0.02)
 
 
+@pytest.mark.slow
 def test_the_compilers_kernels_make_the_operations_of_their_definition(info):
     few = {c.name: c for c in cases(256, 256) if c.size in ("256x256", "128", "8x256x64")}
     for name, most in (("add", 1), ("gelu", 1), ("matmul f32", 1.05), ("attention", 1.05)):
@@ -82,6 +83,7 @@ def test_the_compilers_kernels_make_the_operations_of_their_definition(info):
         assert few[name].flops <= sum(w.total() for w in done) <= most * few[name].flops, name
 
 
+@pytest.mark.slow
 def test_what_runs_is_counted_with_its_bytes():
     x = g.input(0, g.const(0, DType.F32).type.with_shape((64, 100)))
     request = GraphRequest((g.reduce("sum", g.matmul(x, g.transpose(x)), 1),), (x,))
@@ -113,6 +115,7 @@ def test_the_limit_is_what_takes_longer(info):
     assert [r.flops for r in plain] == [1000, None, 10]
 
 
+@pytest.mark.slow
 def test_the_command_runs_the_script_and_shows_its_kernels(monkeypatch, tmp_path):
     monkeypatch.setattr(opening, "_engines", {})
     monkeypatch.setattr(roof, "MOVED_NBYTES", 1 << 16)
