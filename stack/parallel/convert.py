@@ -14,6 +14,7 @@ from stack.parallel.buckets import buckets
 from stack.parallel.placement import (
     SUM,
     WHOLE,
+    Owned,
     Packed,
     Part,
     Partial,
@@ -29,12 +30,18 @@ from stack.parallel.placement import (
 class Line:
     """The ranks along an axis of a mesh: how many, what their devices' engines call them, and a
     node for the number of this one, a scalar i64. `name` gives each exchange what all ranks call
-    it."""
+    it. `at` is the number itself where ranks have graphs of their own, as those of a pipeline
+    have."""
 
     size: int
     group: str
     rank: Node
     name: Callable[[str], str]
+    at: int | None = None
+
+    def has(self, placement: Placement) -> bool:
+        """Whether this rank has anything of a value."""
+        return not isinstance(placement, Owned) or placement.rank == self.at
 
 
 Step = tuple[str, int]
@@ -56,6 +63,12 @@ def route(type: Type, a: Placement, b: Placement, ranks: int) -> tuple[Step, ...
             return (("all_reduce", 2 * share),)
         case Partial(), Sharded() | Row():
             return (("reduce_scatter", share),)
+        case Partial(), Owned():
+            return (("reduce", share),)
+        case Owned(), Replicated():
+            return (("broadcast", share),)
+        case Owned(), Partial("sum"):
+            return ()
         case Partial("sum"), Packed(parts):
             return tuple(
                 step
@@ -63,7 +76,9 @@ def route(type: Type, a: Placement, b: Placement, ranks: int) -> tuple[Step, ...
                 for step in route(
                     Type((sum(part.size for part in parts[first:last]),), type.dtype),
                     a,
-                    WHOLE if isinstance(parts[first].placement, Replicated) else Sharded(0),
+                    Sharded(0)
+                    if isinstance(parts[first].placement, Row)
+                    else parts[first].placement,
                     ranks,
                 )
                 or ()
@@ -88,6 +103,14 @@ def converted(n: Node, type: Type, a: Placement, b: Placement, line: Line) -> No
     if a == b:
         return n
     match a, b:
+        case Replicated(), Owned():
+            return n if line.has(b) else absent(n)
+        case Owned(rank), Replicated():
+            return g.broadcast_from(n, rank, line.group, _called("whole", n, line))
+        case Owned(), Partial("sum"):
+            return n if line.has(a) else absent(n)
+        case Partial(by), Owned(rank):
+            return g.reduce_to(by, n, rank, line.group, _called("sum", n, line))
         case Replicated(), Partial():
             return _on_first(n, line)
         case Replicated(), Sharded(axis, major):
@@ -96,8 +119,12 @@ def converted(n: Node, type: Type, a: Placement, b: Placement, line: Line) -> No
             return _own(_padded(n, size), 0, 1, line)
         case Replicated(), Packed(parts):
             cut = _cut(n, [part.size for part in parts])
-            pieces = [_packed_part(x, part, line) for x, part in zip(cut, parts, strict=True)]
-            return g.concat(pieces, 0)
+            pieces = [
+                _packed_part(x, part, line)
+                for x, part in zip(cut, parts, strict=True)
+                if line.has(part.placement)
+            ]
+            return joined(pieces, n)
         case Partial(by), Replicated():
             return _summed(n, by, line)
         case Partial(by), Sharded(axis, major):
@@ -118,6 +145,16 @@ def converted(n: Node, type: Type, a: Placement, b: Placement, line: Line) -> No
         case _:
             whole = converted(n, type, a, WHOLE, line)
             return converted(whole, type, WHOLE, b, line)
+
+
+def absent(n: Node) -> Node:
+    """What stands for a value that another rank owns."""
+    return g.full_like(n, 0)
+
+
+def joined(pieces: Sequence[Node], like: Node) -> Node:
+    """A rank's pieces of a flat value, one after the other; it may have none."""
+    return g.concat(pieces, 0) if pieces else g.full((0,), 0, like.dtype)
 
 
 def _called(what: str, x: Node, line: Line) -> str:
@@ -232,12 +269,16 @@ def _packed(n: Node, by: str, parts: Sequence[Part], line: Line) -> Node:
         elif isinstance(parts[first].placement, Replicated):
             x = g.concat(own, 0)
             found.append(g.all_reduce(by, x, line.group, _called("sum", x, line)))
+        elif isinstance(parts[first].placement, Owned):
+            for x, part in zip(own, parts[first:last], strict=True):
+                x = converted(x, x.type, SUM, part.placement, line)
+                found += [x] * line.has(part.placement)
         else:
             for x, part in zip(own, parts[first:last], strict=True):
                 assert isinstance(part.placement, Sharded)
                 x = _scattered(g.slice_axis(x, 0, 0, part.count), by, 0, part.placement.major, line)
                 found.append(_padded(x, part.local))
-    return g.concat(found, 0)
+    return joined(found, n)
 
 
 def _is_cut_as(n: Node, parts: Sequence[Part]) -> bool:
@@ -276,6 +317,9 @@ def _unpacked(n: Node, parts: Sequence[Part], line: Line) -> Node:
                     used = g.slice_axis(x, 0, 0, part.count // line.size)
                     whole = _gathered(used, 0, part.placement.major, line)
                     found.append(_padded(whole, part.size))
+                elif isinstance(part.placement, Owned):
+                    x = x if part.local else g.full((part.size,), 0, n.dtype)
+                    found.append(converted(x, x.type, part.placement, WHOLE, line))
                 else:
                     found.append(x)
     return g.concat(found, 0)
@@ -298,12 +342,13 @@ def kept_elements(n: Node, placement: Placement, type: Type, line: Line) -> Node
                     pieces.append(g.and_(inside, g.broadcast(first, (part.local,))))
                 elif isinstance(part.placement, Row):
                     pieces.append(_before(part.local, part.count, line))
-                else:
-                    count = part.count // line.size
+                elif part.local:
+                    is_owned = isinstance(part.placement, Owned)
+                    count = part.count if is_owned else part.count // line.size
                     pieces.append(
                         g.lt(g.arange(part.local), g.full((part.local,), count, DType.I64))
                     )
-            return g.concat(pieces, 0)
+            return g.concat(pieces, 0) if pieces else None
         case _:
             return None
 
@@ -335,9 +380,12 @@ def packed_positions(parts: Sequence[Part], line: Line) -> Node:
             own = _padded(share.positions(), part.local)
         else:
             own = g.arange(part.local)
+        if not part.local:
+            begin += part.size
+            continue
         pieces.append(g.add(own, g.full_like(own, begin)))
         begin += part.size
-    return g.concat(pieces, 0)
+    return joined(pieces, line.rank)
 
 
 def sent(steps: Sequence[Step]) -> int:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
-from hal.tile.node import Node, Type
+from hal.tile.node import Node, Type, node, rebuild, substitute, toposort
 from stack import ops as g
 from stack.compiler.program import GraphRequest
 from stack.framework import Tensor
 from stack.framework.flat import FlatParameters, homes
 from stack.framework.nn import Module
 from stack.framework.optim.optimizer import Optimizer
+from stack.ops import is_exchange
 from stack.ops.sharding import outer_size
 from stack.parallel.gathers import gathered_for_uses
 from stack.parallel.partition import Spread, calls, partitioned, rank_input, traffic
+from stack.parallel.pipeline import MicroBatch, micro_batch_in, rank_step
 from stack.parallel.placement import (
+    SUM,
     WHOLE,
+    Owned,
     Packed,
     Part,
     Placement,
@@ -31,7 +35,9 @@ from stack.parallel.placement import (
     local_type,
     part_of,
 )
+from stack.parallel.stages import BEHIND, Lane
 from stack.parallel.strategy import AxisLayout, Strategy
+from stack.parallel.ways import Way
 
 Layout = tuple[Placement, ...]
 """A value's placements along the axes, in the order in which a graph is divided: each one is of
@@ -59,9 +65,21 @@ class Explained:
 
 
 def in_order(strategy: Strategy) -> list[AxisLayout]:
-    """The axes in the order in which a graph is divided: rows come last, as they divide what is
-    left of each parameter."""
-    return sorted(strategy.axes, key=lambda axis: "rows" in (axis.parameters, axis.states))
+    """The axes in the order in which a graph is divided: a pipeline first, whose ranks have graphs
+    of their own, and rows last, as they divide what is left of each parameter."""
+
+    def place(axis: AxisLayout) -> int:
+        return -1 if axis.schedule else int("rows" in (axis.parameters, axis.states))
+
+    return sorted(strategy.axes, key=place)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A rank's place in a pipeline, and what the devices' engines call the ranks in each lane."""
+
+    rank: int = 0
+    lanes: Mapping[Lane, str] = field(default_factory=dict)
 
 
 def divide(
@@ -71,6 +89,7 @@ def divide(
     arguments: Sequence[int | None],
     axes: Sequence[AxisLayout],
     groups: Sequence[str],
+    stage: Stage = Stage(),
 ) -> tuple[GraphRequest, Explained]:
     """What a rank computes of a captured function.
 
@@ -79,38 +98,245 @@ def divide(
     ranks along each axis. Further inputs of the result are the rank's numbers along the axes of
     more than one rank. Raises InvalidCall for an argument that cannot be divided.
     """
-    numbers = count()
-    inputs, outputs = list(request.inputs), request.outputs
-    updated = dict(request.updates)
-    whole: Counter[str] = Counter()
-    for k, (axis, group) in enumerate(zip(axes, groups, strict=True)):
-        if axis.size == 1:
-            continue
-        stored = [WHOLE if layout is None else layout[k] for layout in layouts]
-        rank = rank_input(len(inputs))
-        spread = Spread(
-            axis.size,
-            group,
-            dict(zip(inputs, stored, strict=False)),
-            _computed(function, inputs, arguments, axes, axis),
-            [stored[updated[i]] if i in updated else WHOLE for i in range(len(outputs))],
+    return _Dividing(function, request, layouts, arguments, axes, groups, stage).divided()
+
+
+class _Dividing:
+    """A function cut along one axis after the other.
+
+    One that computes micro-batches has three graphs, each of which is cut for itself: that of a
+    micro-batch, what is computed before them, and what behind them.
+    """
+
+    def __init__(
+        self,
+        function: str,
+        request: GraphRequest,
+        layouts: Sequence[Layout | None],
+        arguments: Sequence[int | None],
+        axes: Sequence[AxisLayout],
+        groups: Sequence[str],
+        stage: Stage,
+    ) -> None:
+        self.function, self.request, self.stage = function, request, stage
+        self.layouts, self.arguments = layouts, arguments
+        self.axes, self.groups = axes, groups
+        self.numbers = count()
+        self.whole: Counter[str] = Counter()
+        self.turn: dict[str, int] = {}
+        """Of exchanges of a pipeline's ranks, whose graphs differ, by name."""
+        self.first = 0
+        """The `turn` of the first one of the graph that is cut."""
+        self.returned: Mapping[Node, int] = {}
+        """Of the graph that is cut what a pipeline sends back, with the chunks that compute it."""
+
+    def divided(self) -> tuple[GraphRequest, Explained]:
+        inputs = list(self.request.inputs)
+        nodes = micro_batch_in(self.request.outputs)
+        if nodes:
+            outputs = self._in_micro_batches(inputs, nodes)
+        else:
+            given = list(zip(inputs, self.layouts, strict=True))
+            computed = dict(zip(inputs, self.arguments, strict=False))
+            wanted = dict(self.request.updates)
+            placed = [self.layouts[wanted[i]] if i in wanted else None for i in range(self._count)]
+            outputs = self._cut(self.request.outputs, given, placed, computed)
+            for axis, group in zip(self.axes, self.groups, strict=True):
+                if axis.size > 1 and axis.parameters == "rows":
+                    outputs = gathered_for_uses(outputs, group)
+        own = [self._local(n, layout) for n, layout in zip(inputs, self.layouts, strict=True)]
+        own += [self._rank(k) for k, axis in enumerate(self.axes) if axis.size > 1]
+        places = {
+            group: (self.stage.rank if axis.schedule else 0, axis.size)
+            for axis, group in zip(self.axes, self.groups, strict=True)
+        }
+        for axis in self.axes:
+            if axis.schedule:
+                place = self.stage.rank, axis.size
+                places |= dict.fromkeys(self.stage.lanes.values(), place)
+        said = Explained(self.function, traffic(outputs, places), calls(outputs), self.whole)
+        return GraphRequest(tuple(outputs), tuple(own), self.request.updates), said
+
+    @property
+    def _count(self) -> int:
+        return len(self.request.outputs)
+
+    def _rank(self, k: int) -> Node:
+        """The input for this rank's number along an axis."""
+        before = sum(axis.size > 1 for axis in self.axes[:k])
+        return rank_input(len(self.request.inputs) + before)
+
+    def _local(self, n: Node, layout: Layout | None, axes: int | None = None) -> Node:
+        """The input for what this rank has of one, after so many of the axes."""
+        for axis, p in zip(self.axes[:axes], layout or (), strict=False):
+            if axis.size > 1:
+                n = g.input(n["slot"], local_type(n.type, p, axis.size))
+        return n
+
+    def _cut(
+        self,
+        outputs: Sequence[Node],
+        inputs: Sequence[tuple[Node, Layout | None]],
+        placed: Sequence[Layout | None],
+        arguments: Mapping[Node, int | None],
+        in_chunks: bool = False,
+    ) -> tuple[Node, ...]:
+        """The rank's graph, with further outputs that are computed for other ranks alone. `inputs`
+        have their layouts, `placed` has those of the outputs, and `arguments` the numbers of the
+        arguments among the inputs. Along a pipeline nothing is cut that is cut `in_chunks`."""
+        outputs, placed = tuple(outputs), list(placed)
+        for k, axis in enumerate(self.axes):
+            if axis.size == 1 or (axis.schedule and in_chunks):
+                continue
+            now = [self._local(n, layout, k) for n, layout in inputs]
+            stored = [WHOLE if layout is None else layout[k] for _, layout in inputs]
+            numbers = [arguments.get(n) for n, _ in inputs]
+            spread = Spread(
+                axis.size,
+                self.groups[k],
+                dict(zip(now, stored, strict=True)),
+                _computed(self.function, now, numbers, self.axes, axis),
+                [WHOLE if layout is None else layout[k] for layout in placed],
+                self.stage.rank if axis.schedule else None,
+            )
+            # Stages have graphs of their own, which would choose otherwise what they exchange
+            alike = {
+                n: Way((WHOLE,) * len(n.srcs), WHOLE)
+                for n in toposort(outputs)
+                if is_exchange(n) and n["name"] in self.turn
+            }
+            name = self._name(axis)
+            found = partitioned(outputs, spread, self._rank(k), name, only=alike)
+            self.whole.update(found.whole)
+            outputs = found.outputs
+            if axis.schedule:
+                outputs = self._in_turn(outputs, found.made.values())
+                placed += [None] * (len(outputs) - len(placed))
+            self.returned = {
+                x: self.returned[n] for (n, _), x in found.made.items() if n in self.returned
+            }
+        return outputs
+
+    def _name(self, axis: AxisLayout) -> Callable[[str], str]:
+        def name(what: str) -> str:
+            if not axis.schedule:
+                return f"{what}: exchange {next(self.numbers)} of {self.function!r}"
+            made = f"{what}: exchange {len(self.turn)} of stages of {self.function!r}"
+            self.turn[made] = self.first + len(self.turn)
+            return made
+
+        return name
+
+    def _in_turn(self, outputs: Sequence[Node], made: Iterable[Node]) -> tuple[Node, ...]:
+        """The outputs, whose exchanges among the ranks of a pipeline have an order that all ranks
+        share; and those whose values this rank does not need."""
+        needed = set(toposort(outputs))
+        own = [n for n in toposort(made) if is_exchange(n) and n["name"] in self.turn]
+        own = [n for n in own if n not in needed]
+        done: dict[Node, Node] = {}
+        for n in toposort((*outputs, *own)):
+            srcs = tuple(done[s] for s in n.srcs)
+            if is_exchange(n) and n["name"] in self.turn:
+                turn = self.turn[n["name"]]
+                done[n] = node(n.op, n.type, srcs, **{**dict(n.attrs), "turn": turn})
+            else:
+                done[n] = rebuild(n, srcs)
+        return tuple(done[n] for n in (*outputs, *own))
+
+    # micro-batches
+
+    def _in_micro_batches(self, inputs: Sequence[Node], nodes: Sequence[Node]) -> tuple[Node, ...]:
+        """The rank's graph of a function in which `nodes` stand for what micro-batches compute."""
+        found: MicroBatch = nodes[0]["of"]
+        operands = nodes[0].srcs
+        pipe = next(axis for axis in self.axes if axis.schedule)
+        table = pipe.table
+        parameters = {p: self._parameter(p, name) for p, name in found.parameters.items()}
+        stored = [parameters.get(n) for n in found.inputs]
+
+        # before: the operands, a parameter on the rank that has its chunk
+        given = list(zip(inputs, self.layouts, strict=True))
+        before = self._cut(operands, given, stored, {})
+
+        # one micro-batch: gradients and loss are sums over what the ranks have
+        numbers = dict(zip(inputs, self.arguments, strict=False))
+        micro = {
+            n: numbers.get(x) if n in found.arguments else None
+            for n, x in zip(found.inputs, operands, strict=True)
+        }
+        free = [None if layout is None else (WHOLE, *layout[1:]) for layout in stored]
+        sums = [self._sums(None, pipe), *(self._sums(parameters[p], pipe) for p in found.gradients)]
+        inside = [(WHOLE, *layout[1:]) for layout in sums]
+        slots = {n: g.input(INSIDE + n["slot"], n.type) for n in found.inputs}
+        count = len(found.outputs)
+        apart = substitute([*found.outputs, *found.returned], slots)
+        self.returned = dict(zip(apart[count:], found.returned.values(), strict=True))
+        outputs = self._cut(
+            apart[:count],
+            [(slots[n], layout) for n, layout in zip(found.inputs, free, strict=True)],
+            inside,
+            {slots[n]: number for n, number in micro.items()},
+            in_chunks=True,
         )
-        cut = partitioned(
-            outputs, spread, rank, lambda what: f"{what}: exchange {next(numbers)} of {function!r}"
+        loss, *gradients = outputs
+        local = {
+            n: self._local(slots[n], layout) for n, layout in zip(found.inputs, free, strict=True)
+        }
+        own = MicroBatch(
+            loss,
+            {local[p]: d for p, d in zip(found.gradients, gradients, strict=True)},
+            tuple(local.values()),
+            {local[p]: name for p, name in found.parameters.items()},
+            tuple(local[n] for n in found.arguments),
+            self.returned,
+            None if found.draws is None else (local[found.draws[0]], found.draws[1]),
         )
-        whole.update(cut.whole)
-        outputs = cut.outputs
-        inputs = [
-            g.input(n["slot"], local_type(n.type, spread.inputs.get(n, WHOLE), axis.size))
-            for n in inputs
-        ]
-        inputs.append(rank)
-    for axis, group in zip(axes, groups, strict=True):
-        if axis.size > 1 and axis.parameters == "rows":
-            outputs = gathered_for_uses(outputs, group)
-    sizes = {group: axis.size for axis, group in zip(axes, groups, strict=True)}
-    said = Explained(function, traffic(outputs, sizes), calls(outputs), whole)
-    return GraphRequest(outputs, tuple(inputs), request.updates), said
+        self.returned = {}
+        given_local = dict(zip(local.values(), before, strict=False))
+        results, sent = rank_step(
+            own, given_local, table, pipe.chunk, self.stage.rank, self.stage.lanes, self.function
+        )
+
+        # behind: what is made of the sums, which only their ranks have
+        self.first = BEHIND
+        taken = {n: g.input(RESULTS + n["output"], n.type) for n in nodes}
+        leaves = [g.input(RESULTS + i, n.type) for i, n in enumerate(found.outputs)]
+        wanted = dict(self.request.updates)
+        placed = [self.layouts[wanted[i]] if i in wanted else None for i in range(self._count)]
+        behind = self._cut(
+            substitute(self.request.outputs, taken),
+            [*given, *zip(leaves, sums, strict=True)],
+            placed,
+            dict(zip(inputs, self.arguments, strict=False)),
+        )
+        values = {}
+        for n, layout, result in zip(leaves, sums, results, strict=True):
+            leaf = self._local(n, layout)
+            values[leaf] = g.full(leaf.shape, 0, leaf.dtype) if result is None else result
+        return substitute([*behind, *before[len(operands) :], *sent], values)
+
+    def _parameter(self, p: Node, name: str) -> Layout:
+        """Where a parameter is when it is used."""
+        layout: list[Placement] = []
+        type = p.type
+        for axis in self.axes:
+            if axis.schedule:
+                layout.append(Owned(axis.table.rank_of(axis.chunk(name))))
+            else:
+                layout.append(_checked(name, type.shape, axis))
+            type = local_type(type, layout[-1], axis.size)
+        return tuple(layout)
+
+    def _sums(self, parameter: Layout | None, pipe: AxisLayout) -> Layout:
+        """Where the gradient of a parameter so placed is, or the loss."""
+        last = Owned(pipe.table.rank_of(pipe.table.depth - 1))
+        if parameter is None:
+            return tuple(last if axis is pipe else SUM for axis in self.axes)
+        return tuple(p if isinstance(p, Sharded | Owned) else SUM for p in parameter)
+
+
+INSIDE, RESULTS = 1 << 24, 1 << 25
+"""The first slots of the inputs of a micro-batch, and of what stands for its results."""
 
 
 def _computed(
@@ -149,7 +375,21 @@ def check_axes(have: Mapping[str, int], strategy: Strategy) -> None:
 
 
 def check_patterns(model: Module, strategy: Strategy) -> None:
+    """Raise InvalidCall for patterns that no parameter's name fits, and a chunk of a pipeline that
+    has no parameter."""
     names = [name for name, _ in model.named_parameters()]
+    if (pipe := strategy.pipeline) is not None:
+        depth, have = pipe.table.depth, {pipe.chunk(name): name for name in names}
+        for chunk in sorted(set(range(depth)) ^ set(have)):
+            if chunk in have:
+                raise InvalidCall(
+                    f"{have[chunk]} is in chunk {chunk} of the pipeline along {pipe.name!r}, which "
+                    f"has chunks 0 to {depth - 1}"
+                )
+            raise InvalidCall(
+                f"chunk {chunk} of the pipeline along {pipe.name!r} has no parameters; let each of "
+                f"the {depth} chunks have a part of the model"
+            )
     for axis in strategy.axes:
         for pattern, _ in axis.shards:
             only = AxisLayout(axis.name, axis.size, shards=((pattern, Sharded(0)),))
@@ -161,10 +401,10 @@ def check_patterns(model: Module, strategy: Strategy) -> None:
 
 
 def layouts_of(
-    model: Module, axes: Sequence[AxisLayout], optimizers: Sequence[Optimizer]
+    model: Module, axes: Sequence[AxisLayout], optimizers: Sequence[Optimizer], stage: int = 0
 ) -> dict[Tensor, Layout]:
     """The layout of every value that is stored: flat arrays of optimizers, and their states, and
-    parameters that no optimizer has."""
+    parameters that no optimizer has. `stage` is the rank's number in a pipeline."""
     names = {p.serial: name for name, p in model.named_parameters()}
     found: dict[Tensor, Layout] = {}
     homed: set[int] = set()
@@ -172,9 +412,9 @@ def layouts_of(
         for shard in optimizer.shards:
             flat = shard.flat
             homed |= {m.serial for m in flat.members}
-            found[flat.cell] = _flat_layout(flat, names, axes, "parameters")
+            found[flat.cell] = _flat_layout(flat, names, axes, "parameters", stage)
             for state in shard.state.values():
-                found[state] = _flat_layout(flat, names, axes, "states")
+                found[state] = _flat_layout(flat, names, axes, "states", stage)
     for name, p in model.named_parameters():
         if p.serial in homes and p.serial not in homed:
             raise InvalidCall(
@@ -188,7 +428,7 @@ def layouts_of(
 def _parameter_layout(name: str, shape: tuple[int, ...], axes: Sequence[AxisLayout]) -> Layout:
     layout: list[Placement] = []
     for axis in axes:
-        p = _checked(name, shape, axis)
+        p = WHOLE if axis.schedule else _checked(name, shape, axis)
         if axis.parameters == "rows":
             size = aligned(math.prod(shape))
             p = Row(-(-size // axis.size) * axis.size)
@@ -198,16 +438,30 @@ def _parameter_layout(name: str, shape: tuple[int, ...], axes: Sequence[AxisLayo
 
 
 def _flat_layout(
-    flat: FlatParameters, names: Mapping[int, str], axes: Sequence[AxisLayout], what: str
+    flat: FlatParameters,
+    names: Mapping[int, str],
+    axes: Sequence[AxisLayout],
+    what: str,
+    stage: int,
 ) -> Layout:
     ends = [*flat.layout.starts[1:], flat.layout.size]
     sizes = [end - start for start, end in zip(flat.layout.starts, ends, strict=True)]
-    shapes = list(flat.layout.shapes)
+    shapes, members = list(flat.layout.shapes), flat.members
     layout: list[Placement] = []
     for axis in axes:
+        if axis.schedule:
+            at = [axis.table.rank_of(axis.chunk(names[m.serial])) for m in members]
+            owned = [
+                Part(math.prod(shape), size, Owned(rank), size if rank == stage else 0)
+                for shape, size, rank in zip(shapes, sizes, at, strict=True)
+            ]
+            layout.append(Packed(tuple(owned)))
+            kept = [i for i, rank in enumerate(at) if rank == stage]
+            members, sizes, shapes = ([of[i] for i in kept] for of in (members, sizes, shapes))
+            continue
         rows = (axis.parameters if what == "parameters" else axis.states) == "rows"
         parts: list[Part] = []
-        for i, (member, size) in enumerate(zip(flat.members, sizes, strict=True)):
+        for i, (member, size) in enumerate(zip(members, sizes, strict=True)):
             name, shape = names.get(member.serial, f"parameter {i}"), shapes[i]
             number = math.prod(shape)
             p = _checked(name, shape, axis)

@@ -19,13 +19,16 @@ from stack.ops.error import GraphError
 from stack.ops.sharding import Share
 from stack.parallel.convert import (
     Line,
+    absent,
     converted,
+    joined,
     kept_elements,
     packed_positions,
     row_positions,
 )
 from stack.parallel.placement import (
     WHOLE,
+    Owned,
     Packed,
     Placement,
     Replicated,
@@ -42,25 +45,29 @@ from stack.parallel.ways import Way, candidates, cut_parts, divided, known_ways
 class Spread:
     """How a graph's values lie along an axis of a mesh. `inputs` has each input's placement, whole
     where it says nothing, and `computed` what the rank makes of it before anything reads it;
-    `outputs` has each output's placement, in their order."""
+    `outputs` has each output's placement, in their order. `at` is this rank's number where the
+    graph is for this rank alone: then ranks own values, and divide none."""
 
     size: int
     group: str
     inputs: Mapping[Node, Placement]
     computed: Mapping[Node, Placement]
     outputs: Sequence[Placement]
+    at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
     """A rank's graph: `outputs`, the whole graph's inputs with those of the rank, and the node of
     the rank's number, a scalar i64 input. `whole` counts operators that every rank computes as a
-    whole for want of a rule, with the bytes of their results."""
+    whole for want of a rule, with the bytes of their results. `made` has what the rank has of each
+    value, in each placement in which it has that."""
 
     outputs: tuple[Node, ...]
     inputs: Mapping[Node, Node]
     rank: Node
     whole: Mapping[str, int]
+    made: Mapping[tuple[Node, Placement], Node]
 
 
 def partitioned(
@@ -77,7 +84,7 @@ def partitioned(
     Raises GraphError for a placement that does not fit its value.
     """
     order = list(toposort(outputs))
-    line = Line(spread.size, spread.group, rank, name)
+    line = Line(spread.size, spread.group, rank, name, spread.at)
     stored = {n: spread.inputs.get(n, WHOLE) for n in order if n.op == "input"}
     read = {n: spread.computed.get(n, p) for n, p in stored.items()}
     for n, p in (*stored.items(), *read.items(), *zip(outputs, spread.outputs, strict=True)):
@@ -86,7 +93,7 @@ def partitioned(
     flats = {n.shape[0] for n, p in stored.items() if isinstance(p, Packed)}
     stored, read = ({n: _plain(p) for n, p in given.items()} for given in (stored, read))
     wanted = [(n, _plain(p)) for n, p in zip(outputs, spread.outputs, strict=True)]
-    known = candidates(order, read, dict(wanted), flats, spread.size)
+    known = candidates(order, read, dict(wanted), flats, spread.size, spread.at is None)
     options = {
         n: [only[n]]
         if only and n in only
@@ -136,7 +143,7 @@ class _Rewriting:
             if OPS[n.op].sharding is None and n.op != "const":
                 whole[n.op] += n.type.nbytes
         outputs = tuple(self._as(n, p) for n, p in self.wanted)
-        return Cut(outputs, inputs, self.line.rank, whole)
+        return Cut(outputs, inputs, self.line.rank, whole, self.made)
 
     def _as(self, n: Node, p: Placement) -> Node:
         """The value in a placement: from its own, or from the whole where the rank has that."""
@@ -152,6 +159,8 @@ class _Rewriting:
 
     def _local(self, n: Node, way: Way, srcs: tuple[Node, ...]) -> Node:
         line = self.line
+        if not line.has(way.result):
+            return absent(n)
         if isinstance(way.result, Row | Packed):
             return self._flat(n, way.result, srcs)
         if n.op == "reduce" and isinstance(way.operands[0], Row | Packed):
@@ -164,7 +173,7 @@ class _Rewriting:
             return self._sliced(n, way.operands[0], srcs[0])
         type = local_type(n.type, way.result, line.size)
         row = OPS[n.op].sharding
-        if row is None or isinstance(way.result, Replicated):
+        if row is None or isinstance(way.result, Replicated | Owned):
             return OPS[n.op](*srcs, asked=type, **dict(n.attrs))
         share = None
         if way.share is not None:
@@ -191,9 +200,10 @@ class _Rewriting:
                 pieces = []
                 cut = divided(result, [s.shape[0] for s in n.srcs]) or []
                 for x, parts in zip(srcs, cut, strict=True):
-                    gap = sum(part.local for part in parts) - x.shape[0]
-                    pieces.append(g.pad(x, (0,), (gap,)))
-                return g.concat(pieces, 0)
+                    local = sum(part.local for part in parts)
+                    if local:
+                        pieces.append(g.pad(x, (0,), (local - x.shape[0],)))
+                return joined(pieces, n)
             case "pad":
                 return g.pad(srcs[0], (0,), (type.shape[0] - srcs[0].shape[0],))
             case "reshape":
@@ -218,12 +228,14 @@ def rank_input(slot: int) -> Node:
     return g.input(slot, Type((), DType.I64))
 
 
-def traffic(outputs: Sequence[Node], sizes: Mapping[str, int]) -> Counter[tuple[str, str]]:
-    """The bytes that rank 0 sends in one run, by group and kind of call; `sizes` has the number of
-    ranks of each group."""
+def traffic(
+    outputs: Sequence[Node], places: Mapping[str, tuple[int, int]]
+) -> Counter[tuple[str, str]]:
+    """The bytes that a rank sends in one run, by group and kind of call; `places` has its number in
+    each group and how many ranks that has."""
     found: Counter[tuple[str, str]] = Counter()
     for n, call in _calls(outputs):
-        found[n["group"], kind_of(call)] += sent_bytes(call, 0, sizes[n["group"]])
+        found[n["group"], kind_of(call)] += sent_bytes(call, *places[n["group"]])
     return found
 
 

@@ -1,157 +1,216 @@
-"""A step of a pipeline: each rank computes the passes of its chunks of the model, by a schedule."""
+"""A loss and its gradients over micro-batches, as one operation of a captured function, and what a
+rank of a pipeline computes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from hal.core.errors import InvalidCall
-from hal.tile.node import Node, substitute
+from hal.tile.node import Node, node, substitute, toposort
 from stack import ops as g
 from stack.framework import Tensor, default_generator, mode, store
 from stack.framework.capture import older_owner
-from stack.framework.cell import Trace, tracing
-from stack.framework.nn import Module
+from stack.framework.cell import Trace, rebind, tracing
 from stack.framework.request import Inlining
 from stack.framework.reverse import gradients
-from stack.parallel.data import device_of
-from stack.parallel.mesh import Mesh
-from stack.parallel.ranks import Ranks
-from stack.parallel.schedule import Schedule, check
-from stack.parallel.stages import Joint, crossing, cut, lanes, step_of
+from stack.ir.interpret import interpret
+from stack.parallel.schedule import Schedule
+from stack.parallel.stages import Joint, Lane, crossing, cut, step_of
+
+OP = "micro_batches"
+"""What stands in a captured function for the loss of all micro-batches (output 0), or for a
+gradient (the others), which are sums in the order of the micro-batches. No device computes such a
+node: `parallel` replaces it."""
 
 
-class Pipeline:
-    """A model whose chunks are on the ranks of a line, by a schedule that was proved.
+@dataclass(frozen=True, eq=False, slots=True)
+class MicroBatch:
+    """What one micro-batch computes, on inputs of its own.
 
-    `parameters` are those of this rank's chunks, which its optimizer takes; those of other chunks
-    are not kept up to date here. `chunk_of` gives the chunk of a parameter by its name; forward
-    passes go from chunk 0 up. All ranks make equal pipelines.
+    `inputs` are in the order of the operands of the nodes that stand for it: `parameters` with
+    their names, the `arguments`, of which it has an equal part of the first axis, and others.
+    `gradients` are of some of the parameters; `returned` and `draws` are as `stages.cut` and
+    `stages.Joint` have them.
     """
 
-    def __init__(
-        self,
-        model: Module,
-        mesh: Mesh,
-        axis: str,
-        schedule: Schedule,
-        chunk_of: Callable[[str], int],
-    ) -> None:
-        """All ranks along the axis call it. Raises InvalidCall for a schedule that cannot run, or
-        is not for so many ranks, and as `Ranks.join`."""
-        check(schedule)
-        if schedule.ranks != mesh.size(axis):
+    loss: Node
+    gradients: Mapping[Node, Node]
+    inputs: tuple[Node, ...]
+    parameters: Mapping[Node, str]
+    arguments: tuple[Node, ...]
+    returned: Mapping[Node, int]
+    draws: tuple[Node, int] | None
+
+    @property
+    def outputs(self) -> tuple[Node, ...]:
+        return (self.loss, *self.gradients.values())
+
+
+def micro_batch_in(outputs: Sequence[Node]) -> tuple[Node, ...]:
+    """The nodes of a function that stand for what micro-batches compute. Raises InvalidCall where
+    they are of several calls."""
+    found = [n for n in toposort(outputs) if n.op == OP]
+    if len({n["of"] for n in found}) > 1:
+        raise InvalidCall(
+            "a captured function calls `backward` of a pipeline once; give it all micro-batches"
+        )
+    return tuple(found)
+
+
+def summed_backward(
+    loss_of: Callable[..., Tensor],
+    arguments: Sequence[Tensor],
+    parameters: Mapping[str, Tensor],
+    chunk_of: Callable[[str], int],
+    batches: int,
+) -> Tensor:
+    """The sum of the micro-batches' losses; parameters get the sums of their gradients.
+
+    Each micro-batch has an equal part of the first axis of the arguments, and draws behind those
+    before it: bit for bit what one device gathers that takes them one after the other. Within a
+    trace only. Raises InvalidCall for an axis that cannot be divided.
+    """
+    trace = tracing()
+    if trace is None:
+        raise InvalidCall("a pipeline's step is captured; call it in a function under jit")
+    for i, a in enumerate(arguments):
+        if not a.shape or a.shape[0] % batches:
             raise InvalidCall(
-                f"the schedule is for {schedule.ranks} ranks, and there are {mesh.size(axis)} "
-                f"along {axis!r}"
+                f"argument {i} of the loss has shape {list(a.shape)}, whose first axis "
+                f"{batches} micro-batches cannot divide; take a multiple of {batches}"
             )
-        device = device_of([*model.parameters(), *model.buffers()])
-        self._ranks = ranks = Ranks.join(mesh, axis, device)
-        self._lanes = {lane: Ranks.join(mesh, axis, device) for lane in lanes(ranks.size)}
-        self._schedule = schedule
-        self._chunks = [(p, chunk_of(name)) for name, p in model.named_parameters()]
-        own = schedule.chunks[ranks.rank]
-        self.parameters = [p for p, chunk in self._chunks if chunk in own]
+    made, operands = _traced(trace, loss_of, arguments, parameters, chunk_of, batches)
 
-    def backward(self, loss_of: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
-        """The sum of the micro-batches' losses, on all ranks, and the gradients of this rank's
-        parameters, summed in the order of the micro-batches: bit for bit what one process gathers
-        that takes them one after the other.
+    def output(i: int, like: Node, device: str) -> Tensor:
+        return Tensor(node(OP, like.type, operands, of=made, output=i), device)
 
-        `loss_of` takes the arguments of one micro-batch, which is an equal part of their first
-        axis. Within a function under `jit` only; gradients that are there are replaced. Raises
-        InvalidCall for an axis that cannot be divided, and for a loss that draws random numbers.
-        """
-        if tracing() is None:
-            raise InvalidCall("a pipeline's step is captured; call it in a function under jit")
-        batches = self._schedule.batches
-        for i, a in enumerate(arguments):
-            if not a.shape or a.shape[0] % batches:
-                raise InvalidCall(
-                    f"argument {i} of the loss has shape {list(a.shape)}, whose first axis "
-                    f"{batches} micro-batches cannot divide; take a multiple of {batches}"
-                )
-        joint, returns, leaves = self._traced(loss_of, arguments)
-        line = self._ranks
-        groups = {lane: ranks.name for lane, ranks in self._lanes.items()}
-        step = step_of(cut(joint, returns), self._schedule, line.rank, groups, called_by_table)
-        like = g.full(joint.loss.shape, 0, joint.loss.dtype)
-        roots = [*step.gradients.values(), step.loss if step.loss is not None else like]
-        nodes = substitute([*roots, *step.sent], leaves)
-        by_node = dict(zip(step.gradients, nodes, strict=False))
-        for (p, chunk), n in zip(self._chunks, joint.gradients, strict=True):
-            own = chunk in self._schedule.chunks[line.rank]
-            p.grad = Tensor(by_node[n], p.device) if own else None
-        for n in nodes[len(roots) :]:
-            traced().effects.append(Tensor(n, line.device))
-        loss = Tensor(nodes[len(step.gradients)], line.device)
-        return line.all_reduce(loss, name="losses of a pipeline")
+    names = {name: i for i, name in enumerate(made.parameters[p] for p in made.gradients)}
+    with mode.no_grad():
+        for name, p in parameters.items():
+            if name in names:
+                found = output(1 + names[name], p.node, p.device)
+                p.grad = found if p.grad is None else p.grad + found
+    device = next(iter(parameters.values())).device
+    return output(0, made.loss, device)
 
-    def close(self) -> None:
-        """Leave the groups, once everything begun is done."""
-        for ranks in (*self._lanes.values(), self._ranks):
-            ranks.leave()
 
-    def _traced(
-        self, loss_of: Callable[..., Tensor], arguments: Sequence[Tensor]
-    ) -> tuple[Joint, dict[Node, tuple[Node, int]], dict[Node, Node]]:
-        """What one micro-batch computes, on inputs by number, and what each input stands for in the
-        graph of all."""
-        batches = self._schedule.batches
-        generator = default_generator(self._ranks.device)
-        offset = generator.offset.node
-        parts = []
-        for a in arguments:
-            type = a.node.type.with_shape((a.shape[0] // batches, *a.shape[1:]))
-            leaf = store.argument(type, "a micro-batch")
-            parts.append(Tensor(leaf, a.device, owns=True))
-        with mode.enable_grad():
-            loss = loss_of(*parts)
-        if generator.offset.node is not offset:
-            raise InvalidCall(
-                "the loss draws random numbers, which a pipeline does not divide into those of its "
-                "micro-batches yet; train with dropout 0"
-            )
-        raw = {p.node: chunk for p, chunk in self._chunks}
-        marked = crossing(loss.node, raw)
-        seed = g.const(1.0, loss.dtype)
-        total = gradients([(loss.node, seed)], lambda n: n in raw or n in marked)
-        inline = Inlining(_Leaves({t.node for t in parts}))
+def _traced(
+    trace: Trace,
+    loss_of: Callable[..., Tensor],
+    arguments: Sequence[Tensor],
+    parameters: Mapping[str, Tensor],
+    chunk_of: Callable[[str], int],
+    batches: int,
+) -> tuple[MicroBatch, tuple[Node, ...]]:
+    """What one micro-batch computes, and what its inputs are in the function."""
+    device = next(iter(parameters.values())).device
+    generator = default_generator(device)
+    begin = generator.offset.node
+    parts = []
+    for a in arguments:
+        leaf = store.argument(
+            a.node.type.with_shape((a.shape[0] // batches, *a.shape[1:])), "a micro-batch"
+        )
+        parts.append(Tensor(leaf, a.device, owns=True))
+    with mode.enable_grad():
+        loss = loss_of(*parts)
+    if loss.shape:
+        raise InvalidCall(f"the loss of a micro-batch has shape {list(loss.shape)}; take its mean")
+    end = generator.offset.node
+    raw = {p.node: chunk_of(name) for name, p in parameters.items()}
+    learned = {p.node for p in parameters.values() if p.requires_grad}
+    marked = crossing(loss.node, raw)
+    seed = g.const(1.0, loss.dtype)
+    total = gradients([(loss.node, seed)], lambda n: n in learned or n in marked)
+    inline = Inlining(_Leaves({t.node for t in parts}, trace))
 
-        def inlined(n: Node) -> Node:
-            found = inline(n)
-            assert found is not None, "a value of an older trace"
-            return found
+    def inlined(n: Node) -> Node:
+        found = inline(n)
+        assert found is not None, "a value of an older trace"
+        return found
 
-        own = [inlined(t.node) for t in parts]
-        chunks = {inlined(n): chunk for n, chunk in raw.items()}
-        derivatives = {inlined(n): inlined(total.get(n, g.full(n.shape, 0, n.dtype))) for n in raw}
-        joint = Joint(inlined(loss.node), derivatives, chunks, tuple(own), self._schedule.depth)
-        returns = {inlined(n): (inlined(total[n]), c) for n, c in marked.items() if n in total}
-        leaves = {inlined(leaf): leaf for leaf in list(inline.inputs)}
-        for n, a in zip(own, arguments, strict=True):
-            leaves[g.input(n["slot"], a.node.type)] = a.node
-        return joint, returns, leaves
+    zeros = {n: g.full(n.shape, 0, n.dtype) for n in learned}
+    derivatives = {n: inlined(total.get(n, zeros[n])) for n in raw if n in learned}
+    returned = {inlined(total[n]): chunk for n, chunk in marked.items() if n in total}
+    roots = [inlined(loss.node), *derivatives.values(), *returned]
+    words = None
+    if end is not begin:
+        place = inlined(begin)
+        words = _advance(substitute([inlined(end)], {place: g.input(0, place.type)})[0])
+        rebind(generator.offset, g.contiguous(g.add(begin, g.const(words * batches, begin.dtype))))
+
+    # parameters and the place in the stream become inputs of their own, whatever they are views of
+    own = [inlined(t.node) for t in parts]
+    leaves = {g.input(i, leaf.type): leaf for i, leaf in enumerate(inline.inputs)}
+    first = len(leaves)
+    named = [*raw, *([begin] if words is not None else [])]
+    stands = {inlined(n): g.input(first + i, n.type) for i, n in enumerate(named)}
+    roots = list(substitute(roots, stands))
+    used = {n for n in toposort(roots) if n.op == "input"}
+    loss_node, *rest = roots
+    inputs = {stands[inlined(n)]: n for n in named}
+    inputs |= {n: a.node for n, a in zip(own, arguments, strict=True)}
+    inputs |= {n: leaf for n, leaf in leaves.items() if n in used and n not in inputs}
+    names = {p.node: name for name, p in parameters.items()}
+    made = MicroBatch(
+        loss_node,
+        dict(zip((stands[inlined(n)] for n in derivatives), rest, strict=False)),
+        tuple(inputs),
+        {stands[inlined(n)]: names[n] for n in raw},
+        tuple(own),
+        dict(zip(rest[len(derivatives) :], returned.values(), strict=True)),
+        None if words is None else (stands[inlined(begin)], words),
+    )
+    return made, tuple(inputs.values())
 
 
 class _Leaves:
     """The leaves of a micro-batch, and those that tensors had when the trace began."""
 
-    def __init__(self, parts: set[Node]) -> None:
-        self._parts = parts
+    def __init__(self, parts: set[Node], trace: Trace) -> None:
+        self._parts, self._trace = parts, trace
 
     def __contains__(self, leaf: object) -> bool:
         if not isinstance(leaf, Node):
             return False
-        return leaf in self._parts or older_owner(leaf, traced()) is not None
+        return leaf in self._parts or older_owner(leaf, self._trace) is not None
 
 
-def called_by_table(what: str) -> str:
-    """What both ranks of a message call it: its pass tells it from all others of the function."""
-    return f"{what} of {traced().function!r}"
+def _advance(end: Node) -> int:
+    """The words of the stream that are taken on the way to its place `end`, from input 0 on."""
+    (found,) = interpret([end], {n: np.uint64(0) for n in toposort([end]) if n.op == "input"})
+    return int(found)
 
 
-def traced() -> Trace:
-    """The trace that the step is part of."""
-    trace = tracing()
-    assert trace is not None, "a pipeline's step is captured"
-    return trace
+def rank_step(
+    found: MicroBatch,
+    local: Mapping[Node, Node],
+    schedule: Schedule,
+    chunk_of: Callable[[str], int],
+    rank: int,
+    groups: Mapping[Lane, str],
+    function: str,
+) -> tuple[list[Node | None], tuple[Node, ...]]:
+    """What a rank of a pipeline computes for the outputs of the nodes that stand for micro-batches,
+    None for what is another rank's; and what it sends.
+
+    `found` is what the rank computes of a micro-batch with its parts of all values, `local` has the
+    operands by the inputs of `found`, where they are of the whole batch.
+    """
+    chunks = {p: chunk_of(name) for p, name in found.parameters.items()}
+    joint = Joint(found.loss, found.gradients, chunks, found.arguments, schedule.depth, found.draws)
+    step = step_of(
+        cut(joint, found.returned), schedule, rank, groups, lambda what: f"{what} of {function!r}"
+    )
+    given = {
+        g.input(n["slot"], local[n].type) if n in found.arguments else n: local[n]
+        for n in found.inputs
+    }
+    own = [step.loss, *(step.gradients.get(p) for p in found.gradients)]
+    nodes = substitute([*(n for n in own if n is not None), *step.sent], given)
+    left = iter(nodes)
+    outputs = [next(left) if n is not None else None for n in own]
+    return outputs, tuple(left)

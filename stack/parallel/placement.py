@@ -51,9 +51,20 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Owned:
+    """Rank `rank` alone has all of them; what the others have in their place does not count."""
+
+    rank: int
+
+    def __str__(self) -> str:
+        return f"on rank {self.rank}"
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """Elements of a flat array: `count` of them, then a gap up to `size`, placed as Replicated,
-    Sharded along their one axis, or Row of `size`. A rank has `local` of them."""
+    Sharded along their one axis, Row of `size`, or Owned. A rank has `local` of them, none of what
+    another one owns."""
 
     count: int
     size: int
@@ -72,7 +83,7 @@ class Packed:
         return f"packed({len(self.parts)} parts)"
 
 
-Placement = Replicated | Sharded | Partial | Row | Packed
+Placement = Replicated | Sharded | Partial | Row | Owned | Packed
 WHOLE = Replicated()
 SUM = Partial()
 

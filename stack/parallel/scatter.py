@@ -18,7 +18,8 @@ _BY = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum}
 
 
 def placed_value(x: Array, placement: Placement, ranks: int, rank: int) -> Array:
-    """What rank `rank` has of a value; gaps hold 0. A value that is Partial is on rank 0."""
+    """What rank `rank` has of a value; gaps hold 0. A value that is Partial is on rank 0. Of a flat
+    array in which ranks own parts, `placement` is the one that this rank has for it."""
     match placement:
         case Sharded(axis, major):
             split = _split(x.shape, axis, major, ranks)
@@ -32,11 +33,12 @@ def placed_value(x: Array, placement: Placement, ranks: int, rank: int) -> Array
             pieces, begin = [], 0
             for part in parts:
                 own = np.zeros(part.local, x.dtype)
-                given = placed_value(x[begin : begin + part.count], part.placement, ranks, rank)
-                own[: given.size] = given
+                if part.local:
+                    given = placed_value(x[begin : begin + part.count], part.placement, ranks, rank)
+                    own[: given.size] = given
                 pieces.append(own)
                 begin += part.size
-            return np.concatenate(pieces)
+            return np.concatenate(pieces) if pieces else x
         case Partial():
             return x if rank == 0 else np.zeros_like(x)
         case _:
@@ -73,6 +75,17 @@ def whole_value(values: Sequence[Array], placement: Placement, type: Type) -> Ar
             return np.asarray(reduce(_BY[by], values))
         case _:
             return values[0]
+
+
+def in_place(value: Array, placement: Packed) -> Array:
+    """A flat value of which a rank owns parts, with 0 where it has none."""
+    whole = np.zeros(sum(part.size for part in placement.parts), value.dtype)
+    begin = local = 0
+    for part in placement.parts:
+        own = min(part.local, part.count)
+        whole[begin : begin + own] = value[local : local + own]
+        begin, local = begin + part.size, local + part.local
+    return whole
 
 
 def _split(shape: Sequence[int], axis: int, major: int, ranks: int) -> tuple[int, ...]:

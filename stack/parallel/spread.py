@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -25,6 +25,7 @@ from stack.parallel.data import device_of
 from stack.parallel.divide import (
     Explained,
     Layout,
+    Stage,
     check_axes,
     check_patterns,
     divide,
@@ -32,9 +33,11 @@ from stack.parallel.divide import (
     layouts_of,
 )
 from stack.parallel.mesh import Mesh
+from stack.parallel.pipeline import summed_backward
 from stack.parallel.placement import WHOLE, local_type
 from stack.parallel.ranks import Ranks
-from stack.parallel.scatter import placed_value, whole_value
+from stack.parallel.scatter import in_place, placed_value, whole_value
+from stack.parallel.stages import Lane, lanes
 from stack.parallel.strategy import AxisLayout, Strategy
 
 
@@ -53,17 +56,22 @@ def parallel(model: Module, mesh: Mesh, strategy: Strategy, *optimizers: Optimiz
     device = device_of([*model.parameters(), *model.buffers()])
     order = in_order(strategy)
     check_patterns(model, strategy)
-    layouts = layouts_of(model, order, optimizers)
+    pipe = strategy.pipeline
+    place = 0 if pipe is None else mesh.place(pipe.name)
+    layouts = layouts_of(model, order, optimizers, place)
     lines: list[Ranks] = []
+    of_lanes: dict[Lane, Ranks] = {}
     try:
         for axis in order:
             lines.append(Ranks.join(mesh, axis.name, device))
             group = lines[-1].group
             if group is not None:
                 agree(group, model, device)
-        return Parallel(strategy, device, order, lines, layouts)
+        for lane in lanes(pipe.table) if pipe is not None and pipe.size > 1 else ():
+            of_lanes[lane] = Ranks.join(mesh, pipe.name, device)
+        return Parallel(strategy, device, order, lines, layouts, model, of_lanes)
     except BaseException:
-        for line in lines:
+        for line in (*of_lanes.values(), *lines):
             line.leave()
         raise
 
@@ -79,8 +87,11 @@ class Parallel:
         axes: Sequence[AxisLayout],
         lines: Sequence[Ranks],
         layouts: Mapping[Tensor, Layout],
+        model: Module,
+        of_lanes: Mapping[Lane, Ranks],
     ) -> None:
         """Use `parallel`."""
+        self._model, self._lanes = model, dict(of_lanes)
         self.strategy = strategy
         self.explained: list[Explained] = []
         self._device, self._axes, self._lines = device, axes, lines
@@ -98,9 +109,31 @@ class Parallel:
         layouts = [self._by_serial.get(s.serial) if isinstance(s, Cell) else None for s in sources]
         arguments = [s if isinstance(s, int) else None for s in sources]
         groups = [line.name for line in self._lines]
-        found, said = divide(function, request, layouts, arguments, self._axes, groups)
+        stage = Stage(self._stage, {lane: ranks.name for lane, ranks in self._lanes.items()})
+        found, said = divide(function, request, layouts, arguments, self._axes, groups, stage)
         self.explained.append(said)
         return found, [r for r, line in zip(self._ranks, self._lines, strict=True) if line.size > 1]
+
+    def backward(self, loss_of: Callable[..., Tensor], *arguments: Tensor) -> Tensor:
+        """The loss of the arguments, on all ranks, whose gradients the parameters get.
+
+        With a pipeline its micro-batches, which are equal parts of the arguments' first axis, are
+        taken one after the other: losses and gradients are the sums of theirs. Then it is called
+        within a function under `jit`, once. Raises InvalidCall for an axis that they cannot divide.
+        """
+        pipe = self.strategy.pipeline
+        if pipe is None:
+            loss = loss_of(*arguments)
+            loss.backward()
+            return loss.detach()
+        parameters = dict(self._model.named_parameters())
+        batches = pipe.table.batches
+        return summed_backward(loss_of, arguments, parameters, pipe.chunk, batches)
+
+    @property
+    def _stage(self) -> int:
+        """This rank's number in the pipeline."""
+        return next((x.rank for x, a in zip(self._lines, self._axes, strict=True) if a.schedule), 0)
 
     # what a script for data parallelism asks for
 
@@ -142,7 +175,8 @@ class Parallel:
         done first."""
         settle()
         engine(self._device).sync()
-        return Counter({(x.name, kind): n for x in self._lines for kind, n in x.sent.items()})
+        every = (*self._lines, *self._lanes.values())
+        return Counter({(x.name, kind): n for x in every for kind, n in x.sent.items()})
 
     # values
 
@@ -167,7 +201,11 @@ class Parallel:
                 types.append(local_type(types[-1], p, line.size))
             for k in reversed(range(len(layout))):
                 group = self._lines[k].group
-                if group is not None and layout[k] != WHOLE:
+                if group is not None and layout[k] != WHOLE and self._axes[k].schedule:
+                    own = np.ascontiguousarray(value)
+                    whole = in_place(own, layout[k]).view(np.uint8)  # bits, so that -0 stays so
+                    value = group.all_gather(whole).max(0).view(own.dtype)
+                elif group is not None and layout[k] != WHOLE:
                     every = list(group.all_gather(np.ascontiguousarray(value)))
                     value = whole_value(every, layout[k], types[k])
             self._keep(cell, value.reshape(cell.node.shape))
@@ -194,8 +232,11 @@ class Parallel:
         try:
             self._gather()
         finally:
-            for line in self._lines:
-                line.leave()
+            self._leave()
+
+    def _leave(self) -> None:
+        for line in (*self._lanes.values(), *self._lines):
+            line.leave()
 
     def __enter__(self) -> Self:
         return self
@@ -211,5 +252,4 @@ class Parallel:
             self.close()
             return
         self._is_open = False
-        for line in self._lines:
-            line.leave()
+        self._leave()

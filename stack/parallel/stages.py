@@ -3,8 +3,10 @@ of a step by a schedule. Pure.
 
 A chunk of the model is what its parameters say: a value of the forward pass belongs to the last
 chunk whose parameters are below it; one below which there are none is computed wherever it is read.
-What the backward pass computes belongs to the chunk that reads it; the whole derivative by a value
-that goes from one chunk to another belongs to the one that has read the value, and goes back.
+What the backward pass computes belongs to the chunk that reads it, or to a later one whose
+parameters or values it reads; the whole derivative by a value that goes from one chunk to another
+belongs to the one that has read the value, and goes back. A parameter that a later chunk reads,
+too, is sent like any other value.
 """
 
 from __future__ import annotations
@@ -21,17 +23,25 @@ from stack.parallel.schedule import PASSES, Entry, Pass, Schedule
 FREE = -1
 """The chunk of what belongs to none."""
 
+MESSAGES = 1 << 20
+"""The `turn` of the first message of a step: exchanges of the same ranks before it have less, those
+behind it have more than `BEHIND`."""
+BEHIND = 1 << 40
+
 
 @dataclass(frozen=True, slots=True)
 class Joint:
     """What one micro-batch computes: `loss`, and by each leaf of `chunks` that is a parameter its
-    gradient. `chunks` has the parameters' chunks, `arguments` the leaves that are the batch's."""
+    gradient. `chunks` has the parameters' chunks, `arguments` the leaves that are the batch's.
+    `draws` has the leaf for the place in the random stream at which the micro-batch begins to draw,
+    and how many words it takes, if it draws."""
 
     loss: Node
     gradients: Mapping[Node, Node]
     chunks: Mapping[Node, int]
     arguments: tuple[Node, ...]
     depth: int
+    draws: tuple[Node, int] | None = None
 
 
 def crossing(loss: Node, chunks: Mapping[Node, int]) -> dict[Node, int]:
@@ -41,7 +51,7 @@ def crossing(loss: Node, chunks: Mapping[Node, int]) -> dict[Node, int]:
     found: dict[Node, int] = {}
     for n, chunk in forward.items():
         for s in n.srcs:
-            if FREE < forward[s] < chunk and s.dtype.is_float:
+            if FREE < forward[s] < chunk and s.dtype.is_float and s not in chunks:
                 found[s] = min(found.get(s, chunk), chunk)
     return found
 
@@ -104,9 +114,9 @@ class Cut:
     passes: Mapping[Node, tuple[Pass, int]]
 
 
-def cut(joint: Joint, returns: Mapping[Node, tuple[Node, int]]) -> Cut:
-    """Cut a joint graph. `returns` has for each value of `crossing` the derivative by it and the
-    chunk that computes that.
+def cut(joint: Joint, returned: Mapping[Node, int]) -> Cut:
+    """Cut a joint graph. `returned` has the derivatives by the values of `crossing`, and the chunks
+    that compute them.
 
     Raises InvalidCall for a chunk without parameters.
     """
@@ -119,7 +129,7 @@ def cut(joint: Joint, returns: Mapping[Node, tuple[Node, int]]) -> Cut:
     forward = _forward(joint.loss, joint.chunks)
     ends = dict(forward)
     constant: set[Node] = set()  # what every rank has
-    pinned = {d: chunk for d, chunk in returns.values() if d not in forward}
+    pinned = {d: chunk for d, chunk in returned.items() if d not in forward}
     outputs = {d: joint.chunks[p] for p, d in joint.gradients.items()}
     order = tuple(toposort((joint.loss, *joint.gradients.values(), *pinned)))
     readers: dict[Node, list[Node]] = {n: [] for n in order}
@@ -133,11 +143,9 @@ def cut(joint: Joint, returns: Mapping[Node, tuple[Node, int]]) -> Cut:
             ends[n] = FREE
         if n in forward or n in constant:
             continue
-        if n in pinned:
-            ends[n] = pinned[n]
-            continue
         asked = [ends[r] for r in readers[n]]
-        ends[n] = max([*asked, outputs.get(n, FREE)])
+        read = [forward[s] for s in n.srcs if s in forward]
+        ends[n] = max([*asked, *read, outputs.get(n, FREE), pinned.get(n, FREE)])
     behind: set[Node] = set()
     for n in reversed(order):
         sent = n in pinned or any(r in behind and ends[r] == ends[n] for r in readers[n])
@@ -145,7 +153,9 @@ def cut(joint: Joint, returns: Mapping[Node, tuple[Node, int]]) -> Cut:
             behind.add(n)
     passes: dict[Node, tuple[Pass, int]] = {}
     for n in order:
-        if ends[n] == FREE or n.op in ("input", "const"):
+        is_whole = n.op == "const" or (n.op == "input" and n not in joint.chunks)
+        own = n.op == "input" and all(ends[r] == ends[n] for r in readers[n])
+        if ends[n] == FREE or is_whole or own:
             continue
         what: Pass = "F" if n in forward else "B" if n in behind else "W"
         passes[n] = what, ends[n]
@@ -164,15 +174,17 @@ class Step:
 
 
 Lane = tuple[Pass, int]
-"""What messages follow one another: those of F, or of B, from ranks of one number modulo `COLOURS`.
-So a rank sends and receives, and goes forward and back, in lanes apart: none waits for another."""
+"""What messages follow one another: those of F, of B, or of W, from ranks of one number modulo
+`COLOURS`. So a rank sends and receives, and goes forward and back, in lanes apart: none waits for
+another."""
 
 COLOURS = 3
 
 
-def lanes(ranks: int) -> list[Lane]:
+def lanes(schedule: Schedule) -> list[Lane]:
     """The lanes of a pipeline: neighbours on a ring send in different ones."""
-    return [(what, c) for what in PASSES[:2] for c in range(min(ranks, COLOURS))]
+    kinds = PASSES if schedule.divides else PASSES[:2]
+    return [(what, c) for what in kinds for c in range(min(schedule.ranks, COLOURS))]
 
 
 def step_of(
@@ -189,6 +201,8 @@ def step_of(
 
 
 class _Building:
+    """`late` is what needs a pass W of another rank, for which no pass of this one waits."""
+
     def __init__(
         self,
         found: Cut,
@@ -213,10 +227,17 @@ class _Building:
                 for s in self._read(n):
                     self.read_by[s].add(schedule.rank_of(found.passes[n][1]))
 
+        self.late: set[Node] = set()
+        for n in found.order if schedule.divides else ():
+            if found.passes.get(n, ("F", 0))[0] == "W":
+                foreign = (s for s in self._read(n) if found.passes[s][0] == "W")
+                if any(s in self.late or self._source(s) is not None for s in foreign):
+                    self.late.add(n)
+
         # The order is that of all ranks; below parameters they have nodes of their own.
         sent = (n for n in found.order if len(self.read_by[n] | self._home(n)) > 1)
         self.number = {n: i for i, n in enumerate(sent)}
-        self.turn = count()
+        self.turn = count(MESSAGES)
 
     def _home(self, n: Node) -> set[int]:
         return {self.schedule.rank_of(self.cut.passes[n][1])} if n in self.cut.passes else set()
@@ -240,10 +261,14 @@ class _Building:
         for entry in self.schedule.rows[self.rank]:
             own = self.rows.get((entry.what, entry.chunk), [])
             for n in own:
-                self._value(n, entry.batch)
-            if own:
-                self.latest = self.made[own[-1], entry.batch]
+                if n not in self.late:
+                    self._value(n, entry.batch)
+            done = [n for n in own if n not in self.late]
+            if done:
+                self.latest = self.made[done[-1], entry.batch]
             sent += self._sends(own, entry)
+        if self.schedule.divides:
+            self._receive_late()
         joint, batches = self.cut.joint, self.schedule.batches
         gradients = {}
         for p, d in joint.gradients.items():
@@ -253,6 +278,15 @@ class _Building:
         if joint.depth - 1 in self.schedule.chunks[self.rank]:
             loss = self._total([self._value(joint.loss, m) for m in range(batches)])
         return Step(gradients, loss, tuple(sent))
+
+    def _receive_late(self) -> None:
+        """What passes W of other ranks give this one: parts of a parameter's gradient, which nobody
+        waits for."""
+        for source, row in enumerate(self.schedule.rows):
+            for entry in row if source != self.rank else ():
+                own = self.rows.get((entry.what, entry.chunk), [])
+                if entry.what == "W" and any(self.rank in self.read_by[n] for n in own):
+                    self._receive(own[0], entry.batch, source)
 
     def _total(self, values: Sequence[Node]) -> Node:
         total = values[0]
@@ -279,6 +313,9 @@ class _Building:
                 continue
             if n in self.cut.joint.arguments:
                 made = self._argument(n, batch)
+            elif self.cut.joint.draws is not None and n is self.cut.joint.draws[0]:
+                words = batch * self.cut.joint.draws[1]
+                made = g.add(n, g.const(words, n.dtype)) if words else n
             else:
                 made = rebuild(n, tuple(self.made[s, batch] for s in n.srcs))
             self.made[n, batch] = made
@@ -316,7 +353,7 @@ class _Building:
     def _begun(self, given: Node, pair: tuple[int, int], x: Node, name: str) -> Node:
         """A message, behind the one before it in its lane and what was computed before it: so a
         rank begins those of a lane in the order of its row."""
-        what: Pass = "F" if self.cut.passes[x][0] == "F" else "B"
+        what = self._key(self.cut.passes[x])[0]
         group = self.groups[what, pair[0] % COLOURS]
         before = (self.messages.get(group), self.latest)
         after = [n for n in before if n is not None]

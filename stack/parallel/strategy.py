@@ -10,19 +10,41 @@
 Of each axis of the mesh: which axis of every argument of a step is the batch, and how parameters
 and the optimizers' states are stored. `shard 0 of 3` divides each third of axis 0. `rows` divides
 the elements of each parameter, whatever its shape. What nothing is said of is whole on every rank.
+
+    axis stage 2
+      schedule 1f1b 8
+      chunk blocks.0.* 0
+      chunk * 1
+
+Or an axis is a pipeline: its ranks compute chunks of the model by a schedule, here of 8
+micro-batches. The first pattern that fits says which chunk a parameter is in. A schedule has a name
+(gpipe, 1f1b, zb-h1, zb-v, or `interleaved 8 2` with 2 chunks on each rank), or is a table, whose
+lines are those of `stack.parallel.schedule`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Literal
 
 from hal.core.errors import InvalidCall
 from stack.parallel.placement import WHOLE, Placement, Sharded
+from stack.parallel.schedule import Schedule, check, gpipe, interleaved, one_f_one_b, zb_h1, zb_v
 
 Storage = Literal["whole", "rows"]
+
+NAMED: Mapping[str, Callable[..., Schedule]] = {
+    "gpipe": gpipe,
+    "1f1b": one_f_one_b,
+    "interleaved": interleaved,
+    "zb-h1": zb_h1,
+    "zb-v": zb_v,
+}
+"""Schedules by the names that strategies have for them. They take ranks and micro-batches, and
+`interleaved` the chunks of each rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +53,9 @@ class AxisLayout:
 
     `shards` has placements by patterns of parameters' names, of which the first that fits holds.
     `parameters` and `states` say how parameters and the optimizers' states are stored: "rows" are
-    gathered for what reads them, and what is computed for them is computed in rows.
+    gathered for what reads them, and what is computed for them is computed in rows. With a
+    `schedule`, in words or as a table, the axis is a pipeline, whose `chunks` have parameters by
+    patterns of their names.
     """
 
     name: str
@@ -40,6 +64,30 @@ class AxisLayout:
     shards: tuple[tuple[str, Sharded], ...] = ()
     parameters: Storage = "whole"
     states: Storage = "whole"
+    schedule: str = ""
+    chunks: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def table(self) -> Schedule:
+        """The schedule, proved. Raises InvalidCall for one that cannot run, or is not for so many
+        ranks."""
+        found = _table(self.schedule, self.size)
+        if found.ranks != self.size:
+            raise InvalidCall(
+                f"the schedule is for {found.ranks} ranks, and there are {self.size} along "
+                f"{self.name!r}"
+            )
+        return found
+
+    def chunk(self, parameter: str) -> int:
+        """That of a parameter by its name. Raises InvalidCall for one that no pattern fits."""
+        for pattern, chunk in self.chunks:
+            if fnmatchcase(parameter, pattern):
+                return chunk
+        raise InvalidCall(
+            f"no chunk of the pipeline along {self.name!r} has parameter {parameter}; there are "
+            f"{', '.join(pattern for pattern, _ in self.chunks) or 'none'}"
+        )
 
     def placement(self, parameter: str) -> Placement:
         """That of a parameter by its name, rows apart."""
@@ -66,6 +114,24 @@ class Strategy:
                 f"axes {', '.join(rows)} all divide parameters or states in rows; one axis can, "
                 "make it of as many ranks"
             )
+        stages = [axis.name for axis in self.axes if axis.schedule]
+        if len(stages) > 1:
+            raise InvalidCall(
+                f"axes {', '.join(stages)} are all pipelines; one axis can be, make it of as many "
+                "ranks"
+            )
+        for axis in self.axes:
+            divides = axis.batch is not None or axis.shards or axis.name in rows
+            if axis.schedule and divides:
+                raise InvalidCall(
+                    f"axis {axis.name!r} is a pipeline, and divides something besides; take two "
+                    "axes"
+                )
+
+    @property
+    def pipeline(self) -> AxisLayout | None:
+        """The axis that is one."""
+        return next((axis for axis in self.axes if axis.schedule), None)
 
     def __add__(self, other: Strategy) -> Strategy:
         return Strategy((*self.axes, *other.axes))
@@ -86,6 +152,11 @@ class Strategy:
                 lines.append(f"  parameter {pattern} shard {p.axis}{of}")
             lines += ["  parameters rows"] * (axis.parameters == "rows")
             lines += ["  states rows"] * (axis.states == "rows")
+            if axis.schedule:
+                named = axis.schedule.split()[0] in NAMED
+                given = axis.schedule.splitlines()
+                lines += [f"  schedule {axis.schedule}"] if named else [f"  {row}" for row in given]
+            lines += [f"  chunk {pattern} {chunk}" for pattern, chunk in axis.chunks]
         return "\n".join(lines) + "\n"
 
     @staticmethod
@@ -101,7 +172,8 @@ class Strategy:
                 raise InvalidCall(
                     f"line {number} of the strategy is {line.strip()!r}; it takes `axis NAME "
                     "RANKS`, `batch AXIS`, `parameter PATTERN shard AXIS [of PARTS]`, `parameters "
-                    "rows` or `states rows`"
+                    "rows`, `states rows`, `schedule NAME MICROBATCHES`, `chunk PATTERN NUMBER`, "
+                    "or lines of a schedule's table"
                 ) from None
         if not found:
             raise InvalidCall("the strategy has no axis; write `axis data 2` and what it divides")
@@ -125,12 +197,37 @@ def _read(words: list[str], found: list[AxisLayout]) -> None:
             found[-1] = replace(found[-1], parameters="rows")
         case ["states", "rows"]:
             found[-1] = replace(found[-1], states="rows")
+        case ["schedule", name, *numbers]:
+            made = " ".join((name, *(str(int(n)) for n in numbers)))
+            if name not in NAMED:
+                raise ValueError(words)
+            found[-1] = replace(found[-1], schedule=made)
+        case ["chunk", pattern, number]:
+            chunk = (pattern, int(number))
+            found[-1] = replace(found[-1], chunks=(*found[-1].chunks, chunk))
+        case ["chunks" | "rank", *_]:
+            before = f"{found[-1].schedule}\n" if found[-1].schedule else ""
+            found[-1] = replace(found[-1], schedule=before + " ".join(words))
         case _:
             raise ValueError(words)
 
 
 def _sharding(axis: AxisLayout, pattern: str, p: Sharded) -> AxisLayout:
     return replace(axis, shards=(*axis.shards, (pattern, p)))
+
+
+@lru_cache(maxsize=64)
+def _table(schedule: str, ranks: int) -> Schedule:
+    name, *numbers = schedule.split()
+    if name not in NAMED:
+        found = Schedule.parse(schedule)
+    elif len(numbers) != (2 if name == "interleaved" else 1):
+        more = " and chunks of a rank" if name == "interleaved" else ""
+        raise InvalidCall(f"schedule {schedule!r}: {name} takes a number of micro-batches{more}")
+    else:
+        found = NAMED[name](ranks, *map(int, numbers))
+    check(found)
+    return found
 
 
 # the strategies that have names
@@ -167,3 +264,9 @@ def expert(size: int, mixture: str, name: str = "expert") -> Strategy:
     pattern `mixture`, so many of the experts: tokens travel to them and back by all-to-all."""
     shards = tuple((f"{mixture}.{of}", Sharded(0)) for of in ("up", "down"))
     return Strategy((AxisLayout(name, size, batch=0, shards=shards),))
+
+
+def pipeline(size: int, schedule: str, chunks: Mapping[str, int], name: str = "stage") -> Strategy:
+    """Each rank has chunks of the model and computes them by a schedule: "1f1b 8", for instance, or
+    the text of a table. `chunks` has the chunk of parameters, by patterns of their names."""
+    return Strategy((AxisLayout(name, size, schedule=schedule, chunks=tuple(chunks.items())),))

@@ -14,6 +14,7 @@ from stack.ops.sharding import Link, outer_size, placed
 from stack.parallel.placement import (
     SUM,
     WHOLE,
+    Owned,
     Packed,
     Part,
     Partial,
@@ -43,6 +44,9 @@ def ways(n: Node, known: Candidates, ranks: int) -> list[Way]:
     """All ways to compute a node that is no input, given what is thought of for its operands and
     itself; the first one is that every rank computes the whole."""
     found = dict.fromkeys([Way((WHOLE,) * len(n.srcs), WHOLE)])
+    if n.srcs and OPS[n.op].kind is not OpKind.EXCHANGE:
+        alone = [p for x in (*n.srcs, n) for p in known[x] if isinstance(p, Owned)]
+        found |= dict.fromkeys(Way((p,) * len(n.srcs), p) for p in alone)
     rule = OPS[n.op].sharding
     if rule is None or not all(x.type.size for x in (*n.srcs, n)):
         return list(found)  # no elements, no parts
@@ -177,6 +181,8 @@ def cut_parts(p: Packed, start: int, stop: int) -> tuple[int, int, Placement] | 
             return None
         if isinstance(part.placement, Sharded) and stop - start == part.count:
             return before, part.count, part.placement
+        if isinstance(part.placement, Owned):
+            return before, stop - start, part.placement
         return before, part.local, single(part)
     if sizes != stop - start:
         return None
@@ -222,9 +228,11 @@ def candidates(
     wanted: Mapping[Node, Placement],
     flats: Collection[int],
     ranks: int,
+    divides: bool = True,
 ) -> dict[Node, dict[Placement, None]]:
-    """The placements that are thought of for each value: whole, every axis that can be divided, and
-    what follows from those of inputs and outputs by the rules, in both directions.
+    """The placements that are thought of for each value: whole, every axis that can be divided if
+    any is (`divides`), and what follows from those of inputs and outputs by the rules, in both
+    directions.
 
     Flat arrays of so many elements as `flats` has are not divided otherwise: their parts would be
     torn.
@@ -232,7 +240,7 @@ def candidates(
     known: dict[Node, dict[Placement, None]] = {}
     for n in order:
         own: dict[Placement, None] = {WHOLE: None}
-        if not _is_flat(n, flats):
+        if divides and not _is_flat(n, flats):
             axes = [axis for axis, size in enumerate(n.shape) if size > 1 and size % ranks == 0]
             own |= dict.fromkeys(Sharded(axis) for axis in axes)
         known[n] = own | ({fixed[n]: None} if n in fixed else {})
@@ -253,7 +261,7 @@ def candidates(
                 for x, p in ((n, way.result), *zip(n.srcs, way.operands, strict=True)):
                     if p in known[x] or len(known[x]) >= MOST:
                         continue
-                    if isinstance(p, Sharded) and _is_flat(x, flats):
+                    if isinstance(p, Sharded) and (not divides or _is_flat(x, flats)):
                         continue
                     if fits(x.type, p, ranks):
                         known[x][p] = None
@@ -272,7 +280,7 @@ MOST = 14
 
 def work(n: Node, way: Way, ranks: int) -> float:
     """What a rank computes: floating-point operations of a product, bytes of everything else."""
-    shares = way.share is not None or isinstance(way.result, Row | Packed | Sharded)
+    shares = way.share is not None or isinstance(way.result, Row | Packed | Sharded | Owned)
     part = ranks if shares else 1
     if n.op == "matmul":
         return 2.0 * n.type.size * n.srcs[0].shape[-1] / part

@@ -1,48 +1,59 @@
 """A GPT on a pipeline of ranks, and the same by one process that takes its micro-batches one after
-the other: hal run -n 2 --devices cpu:0 pipe.py PATH."""
+the other: hal run -n 2 --devices cpu:0 pipe.py PATH NAME ..., with -n 4 for pipelines along with
+other axes. Without `hal run` it says how far what was written is from the one process."""
 
-import re
 import sys
 from pathlib import Path
 
 import numpy as np
 
 import stack.framework as ht
-from stack.framework import optim
-from stack.parallel import Mesh
-from stack.parallel.pipeline import Pipeline
-from stack.parallel.schedule import gpipe, interleaved, one_f_one_b, zb_h1, zb_v
+from stack.comm.world import World
+from stack.framework import nn, optim
+from stack.parallel import Mesh, parallel
+from stack.parallel.strategy import context, data, pipeline, tensor, zero
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
 from gpt import GPT, GPTConfig
 
+from tests.parallel.spread_gpt import MEGATRON
+
 LAYERS, ROWS, CONTEXT, VOCABULARY, STEPS, BATCHES = 4, 8, 8, 32, 3, 4
 
+
+def stages(schedule="1f1b", ranks=2, depth=2):
+    """Equal numbers of blocks, the embeddings with the first and the head with the last ones."""
+    chunks = {f"blocks.{i}.*": i * depth // LAYERS for i in range(LAYERS)}
+    chunks |= {"token.*": 0, "position.*": 0, "*": depth - 1}
+    return pipeline(ranks, f"{schedule} {BATCHES}" + " 2" * (schedule == "interleaved"), chunks)
+
+
 SCHEDULES = {
-    "gpipe": gpipe(2, BATCHES),
-    "1f1b": one_f_one_b(2, BATCHES),
-    "interleaved": interleaved(2, BATCHES, 2),
-    "zb-h1": zb_h1(2, BATCHES),
-    "zb-v": zb_v(2, BATCHES),
+    "gpipe": stages("gpipe"),
+    "1f1b": stages("1f1b"),
+    "interleaved": stages("interleaved", depth=4),
+    "zb-h1": stages("zb-h1"),
+    "zb-v": stages("zb-v", depth=4),
 }
+
+COMPOSED = {
+    "data": stages() + data(2),
+    "zero1": stages() + zero(1, 2),
+    "zero2": stages("zb-h1") + zero(2, 2),
+    "zero3": stages() + zero(3, 2),
+    "tensor": stages("interleaved", depth=4) + tensor(2, MEGATRON),
+    "context": stages() + context(2),
+    "data+tensor": stages() + data(2) + tensor(2, MEGATRON),
+    "zero3+tensor": stages() + zero(3, 2) + tensor(2, MEGATRON),
+}
+"""Pipelines along with other axes."""
 
 
 def model():
     ht.manual_seed(5)
-    return GPT(GPTConfig(LAYERS, 16, 2, CONTEXT, VOCABULARY))
-
-
-def chunk_of(depth):
-    """Equal numbers of blocks, the embeddings with the first and the head with the last ones."""
-
-    def chunk(name):
-        block = re.match(r"blocks\.(\d+)\.", name)
-        if block:
-            return int(block[1]) * depth // LAYERS
-        return 0 if name.startswith(("token", "position")) else depth - 1
-
-    return chunk
+    return GPT(GPTConfig(LAYERS, 16, 2, CONTEXT, VOCABULARY, 0.1))
 
 
 def batches():
@@ -51,16 +62,17 @@ def batches():
     return [(x[:, :-1].copy(), x[:, 1:].copy()) for x in found]
 
 
-def train(net, parameters, gather):
+def train(net, optimizer, gather, clip=0.0):
     """Losses and gradients of every step, by the name of the parameter."""
-    names = {p.serial: name for name, p in net.named_parameters()}
-    optimizer = optim.AdamW(parameters, lr=1e-2)
+    ht.manual_seed(11)
 
     @ht.jit
     def step(tokens, targets):
         optimizer.zero_grad()
-        loss = gather(tokens, targets)
-        found = [p.grad for p in parameters]
+        loss = gather(net.loss, tokens, targets)
+        found = [p.grad for p in net.parameters()]
+        if clip:
+            nn.utils.clip_grad_norm_(net.parameters(), clip)
         optimizer.step()
         return [loss, *found]
 
@@ -68,37 +80,75 @@ def train(net, parameters, gather):
     for number, batch in enumerate(batches()):
         loss, *grads = step(*batch)
         found[f"{number}.loss"] = loss.numpy()
-        pairs = zip(parameters, grads, strict=True)
-        found |= {f"{number}.{names[p.serial]}": d.numpy() for p, d in pairs}
+        pairs = zip(net.named_parameters(), grads, strict=True)
+        found |= {f"{number}.{name}": d.numpy() for (name, _), d in pairs}
     return found
 
 
-def alone():
-    net = model()
+def optimizer_of(net, kind):
+    parameters = net.parameters()
+    return optim.SGD(parameters, lr=0.1) if kind == "sgd" else optim.AdamW(parameters, lr=1e-2)
 
-    def gather(tokens, targets):
+
+def alone(kind="adamw", clip=0.0):
+    def gather(loss_of, tokens, targets):
         total = None
         for x, y in zip(tokens.chunk(BATCHES), targets.chunk(BATCHES), strict=True):
-            loss = net.loss(x, y)
+            loss = loss_of(x, y)
             loss.backward()
             total = loss.detach() if total is None else total + loss.detach()
         return total
 
-    return train(net, list(net.parameters()), gather)
-
-
-def on_ranks(mesh, schedule):
     net = model()
-    pipeline = Pipeline(net, mesh, "stage", schedule, chunk_of(schedule.depth))
-    found = train(net, pipeline.parameters, lambda x, y: pipeline.backward(net.loss, x, y))
-    pipeline.close()
-    return found
+    found = train(net, optimizer_of(net, kind), gather, clip)
+    return found | {name: t.numpy() for name, t in net.state_dict().items()}
+
+
+def on_ranks(strategy, kind="adamw", clip=0.0):
+    net = model()
+    optimizer = optimizer_of(net, kind)
+    with parallel(net, Mesh.present(**strategy.sizes), strategy, optimizer) as spread:
+        found = train(net, optimizer, spread.backward, clip)
+        (said,) = spread.explained
+        counted = {what: n * STEPS for what, n in said.sent.items() if n}
+        sent = {what: n for what, n in spread.sent.items() if n}
+        assert sent == counted, (sent, counted)
+    return found | {name: t.numpy() for name, t in net.state_dict().items()}
+
+
+def distance(found, whole):
+    """How far losses are, relatively, and gradients and parameters: by their norms, or by the
+    model's where their own is below a millionth of that."""
+    norms = {key: np.linalg.norm(v.astype(float)) for key, v in whole.items()}
+    total = max(norms.values())
+    each = {
+        key: np.linalg.norm(found[key].astype(float) - v)
+        / (norms[key] if norms[key] > 1e-6 * total else total)
+        for key, v in whole.items()
+    }
+    losses = max(e for key, e in each.items() if key.endswith("loss"))
+    return float(losses), float(max(each.values()))
+
+
+def compare(path, names):
+    wholes = {}
+    for name in names:
+        composed = name in COMPOSED
+        if composed not in wholes:
+            wholes[composed] = alone("sgd", 0.5) if composed else alone()
+        files = sorted(Path(path).glob(f"{name}.[0-9].npz"))
+        worst = [distance(dict(np.load(file)), wholes[composed]) for file in files]
+        loss, other = (max(values) for values in zip(*worst, strict=True))
+        print(f"{name:16} losses {loss:.1e}, gradients and parameters {other:.1e}")  # noqa: T201
 
 
 if __name__ == "__main__":
     path, *names = sys.argv[1:]
-    mesh = Mesh.present(stage=Mesh.present().size("data"))
-    for name in names:
-        found = on_ranks(mesh, SCHEDULES[name])
-        np.savez(f"{path}/{name}.{mesh.rank}.npz", **found)
+    rank = Mesh.present().rank
+    if World.present() is None:
+        compare(path, names)
+    for name in names if World.present() is not None else ():
+        composed = name in COMPOSED
+        found = on_ranks(COMPOSED[name], "sgd", 0.5) if composed else on_ranks(SCHEDULES[name])
+        np.savez(f"{path}/{name}.{rank}.npz", **found)
         print(name, flush=True)  # noqa: T201

@@ -1,14 +1,21 @@
-"""Pipelines on real ranks, bit for bit what one process computes; and what is refused."""
+"""Pipelines: bit for bit what one process computes on real ranks, along with other axes by the
+interpreter; and what is refused."""
 
 import numpy as np
 import pytest
 
 import stack.framework as ht
 from hal.core.errors import InvalidCall
-from stack.framework import nn
-from stack.parallel import Mesh
-from stack.parallel.pipeline import Pipeline
-from stack.parallel.schedule import gpipe
+from stack.framework import nn, optim
+from stack.framework.cell import Cell
+from stack.framework.spread import divisions
+from stack.ir.world import RankProgram, interpret_world
+from stack.parallel import Mesh, Sharded, Strategy, parallel
+from stack.parallel.divide import Stage, divide, in_order, layouts_of
+from stack.parallel.pipeline import summed_backward
+from stack.parallel.scatter import placed_value
+from stack.parallel.stages import lanes
+from stack.parallel.strategy import data, pipeline, tensor, zero
 from tests.draw import stream
 from tests.launch.running import Folder
 from tests.parallel import pipe
@@ -16,51 +23,185 @@ from tests.parallel import pipe
 
 @pytest.mark.slow
 def test_two_ranks_compute_bit_for_bit_what_one_process_does(tmp_path):
-    """Losses and gradients of steps of AdamW, by a schedule that is drawn."""
+    """Losses, gradients and parameters of steps of AdamW with dropout, by a schedule that is
+    drawn; and the bytes that are counted."""
     name = stream("pipeline").choice(sorted(pipe.SCHEDULES))
     whole = pipe.alone()
     done = Folder(tmp_path).run("-n", 2, "--devices", "cpu:0", pipe.__file__, tmp_path, name)
     assert (done.code, done.err) == (0, [])
-    found = [dict(np.load(tmp_path / f"{name}.{rank}.npz")) for rank in range(2)]
-    assert set(found[0]) | set(found[1]) == set(whole)
-    for own in found:
-        for key, value in own.items():
+    for rank in range(2):
+        found = dict(np.load(tmp_path / f"{name}.{rank}.npz"))
+        assert set(found) == set(whole)
+        for key, value in found.items():
             assert value.tobytes() == whole[key].tobytes(), (name, key)
 
 
-def alone(model, batches=2):
-    return Pipeline(model, Mesh.of(None, stage=1), "stage", gpipe(1, batches), lambda name: 0)
+BATCHES, ROWS, WIDTH = 2, 8, 4
+STAGES = {"0.*": 0, "*": 1}
+WITH = {
+    "data": data(2),
+    "zero1": zero(1, 2),
+    "zero3": zero(3, 2),
+    "tensor": tensor(2, {"0.*": Sharded(0), "3.weight": Sharded(1)}),
+}
+
+
+class Small:
+    """A step of a network of two chunks, captured and not divided."""
+
+    def __init__(self):
+        ht.manual_seed(3)
+        width = 2 * WIDTH
+        self.net = nn.Sequential(
+            nn.Linear(WIDTH, width), nn.Tanh(), nn.Dropout(0.25), nn.Linear(width, WIDTH)
+        )
+        self.optimizer = optim.SGD(self.net.parameters(), lr=0.5)
+        ht.manual_seed(4)
+
+    def loss(self, x):
+        return self.net(x).square().mean()
+
+    def step(self, gather, x):
+        """The loss and the norm of the gradients; parameters move."""
+        self.optimizer.zero_grad()
+        loss = gather(self.loss, x)
+        norm = nn.utils.clip_grad_norm_(self.net.parameters(), 0.01)
+        self.optimizer.step()
+        return [loss, norm]
+
+    def in_turn(self, loss_of, x):
+        """What a pipeline is to compute, by one device."""
+        losses = [loss_of(part) for part in x.chunk(BATCHES)]
+        for loss in losses:
+            loss.backward()
+        return losses[0] + losses[1]
+
+    def divided(self, function, request, sources):
+        self.request, self.sources = request, sources
+        raise StopIteration
+
+
+def given():
+    return np.random.default_rng(5).standard_normal((ROWS, WIDTH), np.float32)
+
+
+def captured():
+    """The request of a step in micro-batches, and where its inputs come from."""
+    small = Small()
+    named = dict(small.net.named_parameters())
+
+    def gather(loss_of, x):
+        return summed_backward(loss_of, [x], named, pipeline(2, "gpipe 2", STAGES).axes[0].chunk, 2)
+
+    cells = [shard.flat.cell for shard in small.optimizer.shards]
+    divisions.update({cell.serial: small for cell in cells})
+    with pytest.raises(StopIteration):
+        ht.jit(lambda x: small.step(gather, x))(given())
+    for cell in cells:
+        del divisions[cell.serial]
+    return small
+
+
+@pytest.mark.parametrize("name", stream("pipelines").sample(sorted(WITH), 2))
+def test_a_pipeline_goes_along_with_another_axis(name):
+    """Loss, norm and new parameters, with dropout, on four ranks side by side."""
+    schedule = stream("schedules").choice(["gpipe 2", "1f1b 2", "zb-h1 2"])
+    axes = in_order(pipeline(2, schedule, STAGES) + WITH[name])
+    small = captured()
+    values = [given() if isinstance(s, int) else np.asarray(s.numpy()) for s in small.sources]
+    named = {lane: f"{lane[0]}{lane[1]}" for lane in lanes(axes[0].table)}
+    programs, layouts = [], []
+    for rank in range(4):
+        place = divmod(rank, 2)
+        found = layouts_of(small.net, axes, [small.optimizer], place[0])
+        by_serial = {cell.serial: layout for cell, layout in found.items()}
+        own = [by_serial.get(s.serial) if isinstance(s, Cell) else None for s in small.sources]
+        numbers = [s if isinstance(s, int) else None for s in small.sources]
+        stage, groups = Stage(place[0], named), [axis.name for axis in axes]
+        cut, _ = divide("step", small.request, own, numbers, axes, groups, stage)
+        parts = [placed(v, o, place) for v, o in zip(values, own, strict=True)]
+        ranks = [np.array(i) for i in place]
+        inputs = dict(zip(cut.inputs, [*parts, *ranks], strict=True))
+        programs.append(RankProgram(cut.outputs, inputs))
+        layouts.append((place, own))
+    stages = [[0, 2], [1, 3]]
+    lines = {"stage": stages, axes[1].name: [[0, 1], [2, 3]]} | dict.fromkeys(
+        named.values(), stages
+    )
+    got = interpret_world(programs, lines)
+    whole = Small()
+    wanted = [t.numpy() for t in whole.step(whole.in_turn, ht.tensor(given()))]
+    flat = whole.optimizer.shards[0].flat.cell.numpy()
+    ((output, target),) = [
+        pair for pair in small.request.updates if small.request.outputs[pair[0]].shape == flat.shape
+    ]
+    for (place, own), outputs in zip(layouts, got, strict=True):
+        for value, want in zip(outputs, wanted, strict=False):
+            np.testing.assert_allclose(value, want, rtol=1e-6)
+        np.testing.assert_allclose(
+            outputs[output], placed(flat, own[target], place), rtol=1e-5, atol=1e-7
+        )
+
+
+def placed(value, layout, place):
+    for p, rank in zip(layout or (), place, strict=False):
+        value = placed_value(value, p, 2, rank)
+    return value
+
+
+def alone(model, optimizer, schedule="gpipe 2"):
+    strategy = pipeline(1, schedule, {"*": 0})
+    return parallel(model, Mesh.of(None, stage=1), strategy, optimizer)
 
 
 def test_a_pipeline_of_one_rank_gathers_what_backward_does():
-    layer, x = nn.Linear(3, 1), np.ones((4, 3), np.float32)
-    pipeline = alone(layer)
-
-    @ht.jit
-    def step(x):
-        loss = pipeline.backward(lambda x: layer(x).square().sum(), x)
-        return loss, layer.weight.grad
-
-    loss, gradient = step(x)
-    layer.zero_grad()
-    whole = layer(ht.tensor(x)).square().sum()
-    whole.backward()
-    np.testing.assert_allclose(loss.numpy(), whole.numpy(), rtol=1e-6)
-    np.testing.assert_allclose(gradient.numpy(), layer.weight.grad.numpy(), rtol=1e-6)
+    small = Small()
+    with alone(small.net, small.optimizer) as spread:
+        found = ht.jit(lambda x: small.step(spread.backward, x))(given())
+    whole = Small()
+    for value, want in zip(found, whole.step(whole.in_turn, ht.tensor(given())), strict=True):
+        np.testing.assert_allclose(value.numpy(), want.numpy(), rtol=1e-6)
+    for p, want in zip(small.net.parameters(), whole.net.parameters(), strict=True):
+        np.testing.assert_allclose(p.numpy(), want.numpy(), rtol=1e-5, atol=1e-7)
 
 
 def test_what_cannot_be_a_pipeline_is_refused():
-    layer, dropped = nn.Linear(3, 1), nn.Sequential(nn.Linear(3, 1), nn.Dropout(0.5))
-    with pytest.raises(InvalidCall, match="the schedule is for 2 ranks, and there are 1"):
-        Pipeline(layer, Mesh.of(None, stage=1), "stage", gpipe(2, 2), lambda name: 0)
-    with pytest.raises(InvalidCall, match="call it in a function under jit"):
-        alone(layer).backward(lambda x: layer(x).sum(), ht.ones(4, 3))
-    for model, rows, said in [
-        (layer, 3, r"argument 0 of the loss has shape .3, 3., whose first axis 2 micro-batches"),
-        (dropped, 4, "draws random numbers"),
+    small = Small()
+    mesh = Mesh.of(None, stage=1)
+    for schedule, chunks, said in [
+        ("gpipe 2", {"9.*": 0}, "no chunk of the pipeline along 'stage' has parameter 0.weight"),
+        ("gpipe 2", {"0.*": 0, "*": 1}, "3.bias is in chunk 1 .* which has chunks 0 to 0"),
+        ("interleaved 2 2", {"*": 0}, "chunk 1 of the pipeline along 'stage' has no parameters"),
+        ("interleaved 2", {"*": 0}, "takes a number of micro-batches and chunks of a rank"),
+        ("chunks 0 | 1\nrank 0: F0.0 B0.0\nrank 1: F1.0 B1.0", {"*": 0}, "is for 2 ranks"),
+        ("chunks 0\nrank 0: B0.0 F0.0", {"*": 0}, "computes B0.0 before F0.0"),
     ]:
-        pipeline = alone(model)
         with pytest.raises(InvalidCall, match=said):
-            ht.jit(lambda x, p=pipeline, m=model: p.backward(lambda x: m(x).sum(), x))(
-                np.ones((rows, 3), np.float32)
-            )
+            parallel(small.net, mesh, pipeline(1, schedule, chunks), small.optimizer)
+    with alone(small.net, small.optimizer) as spread:
+        with pytest.raises(InvalidCall, match="call it in a function under jit"):
+            spread.backward(small.loss, ht.tensor(given()))
+        for x, said in [
+            (given()[:3], r"argument 0 of the loss has shape .3, 4., whose first axis 2 micro-ba"),
+        ]:
+            with pytest.raises(InvalidCall, match=said):
+                ht.jit(lambda x: small.step(spread.backward, x))(x)
+
+        @ht.jit
+        def twice(x):
+            return spread.backward(small.loss, x), spread.backward(lambda x: -small.loss(x), x)
+
+        with pytest.raises(InvalidCall, match="calls `backward` of a pipeline once"):
+            twice(given())
+
+
+def test_a_pipeline_is_its_text():
+    for strategy in (*pipe.SCHEDULES.values(), *pipe.COMPOSED.values()):
+        assert Strategy.parse(str(strategy)) == strategy
+    own = "axis stage 2\n  chunks 0 | 1\n  rank 0: F0.0 B0.0\n  rank 1: F1.0 B1.0\n  chunk * 0\n"
+    assert str(Strategy.parse(own)) == own
+    assert Strategy.parse(own).axes[0].table.batches == 1
+    with pytest.raises(InvalidCall, match="is a pipeline, and divides something besides"):
+        Strategy.parse(own + "batch 0")
+    with pytest.raises(InvalidCall, match="axes a, b are all pipelines"):
+        pipeline(1, "gpipe 1", {}, "a") + pipeline(1, "gpipe 1", {}, "b")

@@ -34,7 +34,7 @@ def joint_of(chunks, tied=False):
     marked = crossing(loss, where)
     total = gradients([(loss, g.const(1.0, F32))], lambda n: n in where or n in marked)
     joint = Joint(loss, {p: total[p] for p in where}, where, (x, targets), chunks)
-    return joint, {n: (total[n], chunk) for n, chunk in marked.items()}
+    return joint, {total[n]: chunk for n, chunk in marked.items()}
 
 
 def alone(joint, batches, values):
@@ -77,13 +77,18 @@ def test_ranks_compute_bit_for_bit_what_one_process_does(name, tied):
         (g.input(n["slot"], n.type.with_shape(wide)) if n in joint.arguments else n): v
         for n, v in values.items()
     }
-    groups = {lane: f"{lane[0]}{lane[1]}" for lane in lanes(schedule.ranks)}
+    groups = {lane: f"{lane[0]}{lane[1]}" for lane in lanes(schedule)}
     steps = [step_of(found, schedule, rank, groups) for rank in range(schedule.ranks)]
     programs, keys = [], []
-    for step in steps:
+    own_of = {rank: [*joint.arguments] for rank in range(schedule.ranks)}
+    for p, chunk in joint.chunks.items():
+        own_of[schedule.rank_of(chunk)].append(p)
+    for rank, step in enumerate(steps):
         own = [*step.gradients.values(), *([step.loss] if step.loss is not None else [])]
         keys.append([*step.gradients, *(["loss"] if step.loss is not None else [])])
-        programs.append(RankProgram([*own, *step.sent], given))
+        kept = {n["slot"] for n in own_of[rank]}  # a rank has the parameters of its chunks alone
+        held = {n: v for n, v in given.items() if n["slot"] in kept}
+        programs.append(RankProgram([*own, *step.sent], held))
     got = interpret_world(programs, {key: [range(schedule.ranks)] for key in groups.values()})
     whole = dict(zip(["loss", *joint.gradients], want, strict=True))
     seen = set()
@@ -98,7 +103,7 @@ def test_a_boundary_is_crossed_once_in_each_direction():
     """One value forward and its derivative back for each micro-batch and boundary."""
     schedule = one_f_one_b(3, 5)
     found = cut(*joint_of(3))
-    groups = dict.fromkeys(lanes(3), "stages")
+    groups = dict.fromkeys(lanes(schedule), "stages")
     counts = [len(step_of(found, schedule, rank, groups).sent) for rank in range(3)]
     assert counts == [5, 10, 5]
 
@@ -108,7 +113,7 @@ def test_gradients_of_parameters_are_apart_from_those_that_go_back():
     passes = cut(joint, returns).passes
     for p, d in joint.gradients.items():
         assert passes[d] == ("W", joint.chunks[p])
-    for d, chunk in returns.values():
+    for d, chunk in returns.items():
         assert passes[d] == ("B", chunk)
 
 
