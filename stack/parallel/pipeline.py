@@ -181,7 +181,9 @@ class _Leaves:
 
 def _advance(end: Node) -> int:
     """The words of the stream that are taken on the way to its place `end`, from input 0 on."""
-    (found,) = interpret([end], {n: np.uint64(0) for n in toposort([end]) if n.op == "input"})
+    (found,) = interpret(
+        [end], {n: np.array(0, np.uint64) for n in toposort([end]) if n.op == "input"}
+    )
     return int(found)
 
 
