@@ -457,7 +457,8 @@ def _flat_layout(
             ]
             layout.append(Packed(tuple(owned)))
             kept = [i for i, rank in enumerate(at) if rank == stage]
-            members, sizes, shapes = ([of[i] for i in kept] for of in (members, sizes, shapes))
+            members = [members[i] for i in kept]
+            sizes, shapes = [sizes[i] for i in kept], [shapes[i] for i in kept]
             continue
         rows = (axis.parameters if what == "parameters" else axis.states) == "rows"
         parts: list[Part] = []

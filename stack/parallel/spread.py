@@ -34,7 +34,7 @@ from stack.parallel.divide import (
 )
 from stack.parallel.mesh import Mesh
 from stack.parallel.pipeline import summed_backward
-from stack.parallel.placement import WHOLE, local_type
+from stack.parallel.placement import WHOLE, Packed, local_type
 from stack.parallel.ranks import Ranks
 from stack.parallel.scatter import in_place, placed_value, whole_value
 from stack.parallel.stages import Lane, lanes
@@ -67,8 +67,9 @@ def parallel(model: Module, mesh: Mesh, strategy: Strategy, *optimizers: Optimiz
             group = lines[-1].group
             if group is not None:
                 agree(group, model, device)
-        for lane in lanes(pipe.table) if pipe is not None and pipe.size > 1 else ():
-            of_lanes[lane] = Ranks.join(mesh, pipe.name, device)
+        if pipe is not None and pipe.size > 1:
+            for lane in lanes(pipe.table):
+                of_lanes[lane] = Ranks.join(mesh, pipe.name, device)
         return Parallel(strategy, device, order, lines, layouts, model, of_lanes)
     except BaseException:
         for line in (*of_lanes.values(), *lines):
@@ -201,13 +202,16 @@ class Parallel:
                 types.append(local_type(types[-1], p, line.size))
             for k in reversed(range(len(layout))):
                 group = self._lines[k].group
-                if group is not None and layout[k] != WHOLE and self._axes[k].schedule:
+                p = layout[k]
+                if group is None or p == WHOLE:
+                    continue
+                if self._axes[k].schedule and isinstance(p, Packed):
                     own = np.ascontiguousarray(value)
-                    whole = in_place(own, layout[k]).view(np.uint8)  # bits, so that -0 stays so
+                    whole = in_place(own, p).view(np.uint8)  # bits, so that -0 stays so
                     value = group.all_gather(whole).max(0).view(own.dtype)
-                elif group is not None and layout[k] != WHOLE:
+                else:
                     every = list(group.all_gather(np.ascontiguousarray(value)))
-                    value = whole_value(every, layout[k], types[k])
+                    value = whole_value(every, p, types[k])
             self._keep(cell, value.reshape(cell.node.shape))
             divisions.pop(cell.serial, None)
 
