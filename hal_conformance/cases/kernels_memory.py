@@ -19,6 +19,7 @@ from hal.tile.build import (
     program_id,
     sub,
     transpose,
+    where,
 )
 from hal.tile.kernel import Kernel
 from hal.tile.node import Node
@@ -179,6 +180,24 @@ def _(rig: Rig, dtype: DType, masked: bool) -> None:
     if masked:
         places[1::3] = 10**9
     _agrees(rig, b.kernel(), {"i": places, "y": np.full(40, CANARY, np.int32)})
+
+
+@kernels_memory.case("mask-long", "launch.inside", "launch.exact", count=(65, 300))
+def _(rig: Rig, count: int) -> None:
+    """A mask says of each element, also of the last ones of a long tile, whether it is touched;
+    where it says no, the place is never looked at, and a choice takes the other value."""
+    need(rig, I32, I64)
+    b = Builder("mask_long")
+    x, i = b.buffer("x", I32), b.load(b.buffer("i", I64), 0, (count,), (1,))
+    y, z = (b.buffer(name, I32, reads=False, writes=True) for name in "yz")
+    mask = binary("lt", binary("rem", arange(count), 3), 1)
+    b.store(y, 0, where(mask, b.gather(x, i, mask, const(-1, I32)), arange(count, I32)), (1,))
+    b.scatter(z, i, arange(count, I32), mask)
+    places = rig.random.permutation(count).astype(np.int64)
+    places[np.arange(count) % 3 > 0] = 10**9
+    values = np.arange(count, dtype=np.int32) + 1000
+    empty = np.full(count, CANARY, np.int32)
+    _agrees(rig, b.kernel(), {"x": values, "i": places, "y": empty, "z": empty.copy()})
 
 
 @kernels_memory.case("scatter-equal-places", "launch.exact")

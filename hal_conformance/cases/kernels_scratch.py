@@ -143,6 +143,28 @@ def _(rig: Rig, count: int) -> None:
     expect.same(got["y"], 3 * values, "what came through both halves")
 
 
+@kernels_scratch.case("scratch-copies-together", "launch.exact", count=(2, 5))
+def _(rig: Rig, count: int) -> None:
+    """One wait is for all copies of its channel, in and out."""
+    need(rig, I32)
+    if count * 64 > _room(rig):
+        raise expect.Unfit(f"the scratchpad has less than {count * 64} bytes")
+    b = Builder("together")
+    x, y = b.buffer("x", I32), b.buffer("y", I32, reads=False, writes=True)
+    pads = [b.alloc(f"pad{i}", I32, 16) for i in range(count)]
+    for i, pad in enumerate(pads):
+        b.copy(b.access(pad, 0, (1,)), b.access(x, 16 * i, (1,)), (16,), 1)
+    b.wait(1)
+    b.barrier()
+    for i, pad in enumerate(pads):
+        b.copy(b.access(y, 16 * (count - 1 - i), (1,)), b.access(pad, 0, (1,)), (16,), 1)
+    b.wait(1)
+    values = np.arange(16 * count, dtype=np.int32)
+    got = rig.run(b.kernel(), {"x": values, "y": np.full_like(values, -1)})
+    wanted = values.reshape(count, 16)[::-1].ravel()
+    expect.same(got["y"], wanted, f"what {count} copies that one wait is for brought")
+
+
 @kernels_scratch.case("scratch-strided-copy", "launch.exact")
 def _(rig: Rig) -> None:
     need(rig, I32)

@@ -70,6 +70,14 @@ SHAPES: dict[str, tuple[Callable[[Node], Node], Callable[[NDArray[Any]], NDArray
         lambda x: transpose(reshape(x, (3, 4, 5)), (2, 0, 1)),
         lambda x: x.reshape(3, 4, 5).transpose(2, 0, 1),
     ),
+    "flattened": (
+        lambda x: reshape(transpose(reshape(x, (3, 4, 5)), (2, 0, 1)), (6, 10)),
+        lambda x: x.reshape(3, 4, 5).transpose(2, 0, 1).reshape(6, 10),
+    ),
+    "square": (
+        lambda x: broadcast(reshape(x, (60,)), (60, 60)),
+        lambda x: np.broadcast_to(x.reshape(60), (60, 60)),
+    ),
     "repeated": (
         lambda x: broadcast(reshape(x, (60, 1)), (60, 3)),
         lambda x: np.broadcast_to(x.reshape(60, 1), (60, 3)),

@@ -30,6 +30,7 @@ from hal_conformance.case import Case
 from hal_conformance.catalog import catalog
 from hal_conformance.judge import Outcome, Result, judge
 from hal_conformance.rig import Rig, Setting
+from tests.mutants.meanings import meanings
 from tests.mutants.population import KEPT, Generated, population
 
 KILLS = Path(__file__).with_name("generated.json")
@@ -197,13 +198,13 @@ without. The tests draw new samples. {} of {} are killed.
 | --- | --- | --- | --- |"""
 
 
-ALL = population()
+ALL = (*population(), *meanings())
 
 
 def main(*texts: str) -> None:
     """Try all faults, or those whose name has one of the texts."""
     kept = {k.fault: k for k in read()}
-    chosen = [f for f in population() if not texts or any(t in f.name for t in texts)]
+    chosen = [f for f in ALL if not texts or any(t in f.name for t in texts)]
     with tempfile.TemporaryDirectory() as folder:
         for fault in chosen:
             found = kill(fault, f"{folder}/cache")

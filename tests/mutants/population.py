@@ -383,7 +383,7 @@ def _running() -> Iterator[None]:
         _own.runs = False
 
 
-def _interpreter(device: Any) -> None:
+def interpreter(device: Any) -> None:
     """Mark the thread in which the device interprets: the suite's own interpreter stays right."""
     machine = device._session.machine
     real = machine.run
@@ -415,7 +415,7 @@ def _turned(real: Any, n: Any, x: Any, *rest: Any) -> Any:
     return real(n, x, *rest)
 
 
-def _in_table(module: Any, table: str, key: Any, change: Callable[..., Any]) -> Any:
+def in_table(module: Any, table: str, key: Any, change: Callable[..., Any]) -> Any:
     """Put `change(real, *arguments)` at an entry of an interpreter's table."""
     real = getattr(module, table)[key]
 
@@ -425,7 +425,7 @@ def _in_table(module: Any, table: str, key: Any, change: Callable[..., Any]) -> 
     return lambda: patch.object(module, table, {**getattr(module, table), key: wrong})
 
 
-def _in_module(module: Any, name: str, change: Callable[..., Any]) -> Any:
+def in_module(module: Any, name: str, change: Callable[..., Any]) -> Any:
     real = getattr(module, name)
 
     def wrong(*given: Any) -> Any:
@@ -902,7 +902,7 @@ def _of_machine() -> Iterator[Generated]:
         )
 
     for op in ("reduce", "dot"):
-        world = _in_table(evaluate, "_STRUCTURAL", op, _turned)
+        world = in_table(evaluate, "_STRUCTURAL", op, _turned)
         yield Generated(
             "reordered",
             op,
@@ -918,7 +918,7 @@ def _of_machine() -> Iterator[Generated]:
 def _of_tiles() -> Iterator[Generated]:
     def one(place: str, kind: str, size: object, cases: tuple[str, ...], world: Any) -> Generated:
         words = tuple(case.strip(".") for case in cases)
-        return Generated(kind, place, str(size), "reference", cases, words, _interpreter, world)
+        return Generated(kind, place, str(size), "reference", cases, words, interpreter, world)
 
     table = "_STRUCTURAL"
     dots = (".dot",)
@@ -928,11 +928,11 @@ def _of_tiles() -> Iterator[Generated]:
             "dropped",
             f"beyond k={most}",
             dots,
-            _in_table(evaluate, table, "dot", _dot_cut(most)),
+            in_table(evaluate, table, "dot", _dot_cut(most)),
         )
     for dtype in (DType.I8, DType.U8):
         yield one(
-            "dot", "sign", dtype.short, dots, _in_table(evaluate, table, "dot", _dot_sign(dtype))
+            "dot", "sign", dtype.short, dots, in_table(evaluate, table, "dot", _dot_sign(dtype))
         )
     for most in (0, 30, 100, 250):
         yield one(
@@ -940,7 +940,7 @@ def _of_tiles() -> Iterator[Generated]:
             "narrow",
             f"beyond k={most}",
             dots,
-            _in_table(evaluate, table, "dot", _dot_narrow(most)),
+            in_table(evaluate, table, "dot", _dot_narrow(most)),
         )
     sums = (".reduce", ".sum-long")
     for most in (5, 32, 64, 128, 1000, 4096):
@@ -949,7 +949,7 @@ def _of_tiles() -> Iterator[Generated]:
             "dropped",
             f"beyond {most}",
             sums,
-            _in_table(evaluate, table, "reduce", _reduce_cut(most)),
+            in_table(evaluate, table, "reduce", _reduce_cut(most)),
         )
     for most in (8, 64, 128, 1000):
         yield one(
@@ -957,7 +957,7 @@ def _of_tiles() -> Iterator[Generated]:
             "narrow",
             f"beyond {most}",
             sums,
-            _in_table(evaluate, table, "reduce", _reduce_narrow(most)),
+            in_table(evaluate, table, "reduce", _reduce_narrow(most)),
         )
     integers = [d for d in DType if d.is_int and d is not DType.BOOL]
     for dtype in integers:
@@ -966,7 +966,7 @@ def _of_tiles() -> Iterator[Generated]:
             "sign",
             dtype.short,
             sums,
-            _in_table(evaluate, table, "reduce", _reduce_sign(dtype, ("min", "max"))),
+            in_table(evaluate, table, "reduce", _reduce_sign(dtype, ("min", "max"))),
         )
         for op in ("lt", "le", "min", "max", "div", "rem", "shr"):
             yield one(
@@ -974,7 +974,7 @@ def _of_tiles() -> Iterator[Generated]:
                 "sign",
                 dtype.short,
                 (".integer",),
-                _in_module(evaluate, "elementwise", _elementwise_sign(op, dtype)),
+                in_module(evaluate, "elementwise", _elementwise_sign(op, dtype)),
             )
     for most in (4, 8):
         yield one(
@@ -982,7 +982,7 @@ def _of_tiles() -> Iterator[Generated]:
             "dropped",
             f"beyond {most}",
             (".scan",),
-            _in_table(evaluate, table, "scan", _scan_cut(most)),
+            in_table(evaluate, table, "scan", _scan_cut(most)),
         )
     for op, beyond in (
         ("tanh", 355),
@@ -1004,7 +1004,7 @@ def _of_tiles() -> Iterator[Generated]:
                 "range",
                 f"{dtype.short} beyond {beyond:g}",
                 (f".math-{dtype.short}-{op}",),
-                _in_module(evaluate, "elementwise", _elementwise_large(op, beyond, dtype)),
+                in_module(evaluate, "elementwise", _elementwise_large(op, beyond, dtype)),
             )
     for op in ("add", "mul", "div", "exp", "tanh", "pow"):
         yield one(
@@ -1012,14 +1012,14 @@ def _of_tiles() -> Iterator[Generated]:
             "narrow",
             "f64 by f32",
             (f".math-f64-{op}",),
-            _in_module(evaluate, "elementwise", _elementwise_narrow(op)),
+            in_module(evaluate, "elementwise", _elementwise_narrow(op)),
         )
         yield one(
             op,
             "range",
             "denormals lost",
             (f".math-f32-{op}", ".denormal"),
-            _in_module(evaluate, "elementwise", _flushed(op)),
+            in_module(evaluate, "elementwise", _flushed(op)),
         )
     for bits in (4, 8, 15, 16, 18):
         places = (".index-beyond", ".gather", ".scatter", ".atomic")
@@ -1032,14 +1032,14 @@ def _of_tiles() -> Iterator[Generated]:
                 "wrapped",
                 f"2^{bits}",
                 places,
-                _in_table(interpret, "_RUN", key, _index_wrapped(bits)),
+                in_table(interpret, "_RUN", key, _index_wrapped(bits)),
             )
         yield one(
             "load and store",
             "wrapped",
             f"2^{bits}",
             (".index-beyond", ".tail", ".strided"),
-            _in_module(interpret, "_block", _block_wrapped(bits)),
+            in_module(interpret, "_block", _block_wrapped(bits)),
         )
     for bits in (3, 8, 11):
         yield one(
@@ -1047,14 +1047,14 @@ def _of_tiles() -> Iterator[Generated]:
             "wrapped",
             f"2^{bits}",
             (".ids", ".grid"),
-            _in_table(evaluate, "_LEAF", "program_id", _leaf_wrapped(bits, 0)),
+            in_table(evaluate, "_LEAF", "program_id", _leaf_wrapped(bits, 0)),
         )
         yield one(
             "num_programs x",
             "wrapped",
             f"2^{bits}",
             (".ids", ".grid"),
-            _in_table(evaluate, "_LEAF", "num_programs", _leaf_wrapped(bits, 0)),
+            in_table(evaluate, "_LEAF", "num_programs", _leaf_wrapped(bits, 0)),
         )
     for bits in (3, 5):
         for axis in (1, 2):
@@ -1063,7 +1063,7 @@ def _of_tiles() -> Iterator[Generated]:
                 "wrapped",
                 f"2^{bits}",
                 (".ids", ".grid"),
-                _in_table(evaluate, "_LEAF", "program_id", _leaf_wrapped(bits, axis)),
+                in_table(evaluate, "_LEAF", "program_id", _leaf_wrapped(bits, axis)),
             )
     for bits in (4, 5):
         yield one(
@@ -1071,7 +1071,7 @@ def _of_tiles() -> Iterator[Generated]:
             "wrapped",
             f"2^{bits}",
             (".arange", ".gather"),
-            _in_table(evaluate, "_LEAF", "arange", _leaf_wrapped(bits, None)),
+            in_table(evaluate, "_LEAF", "arange", _leaf_wrapped(bits, None)),
         )
     for most in (8, 100, 256):
         yield one(
@@ -1079,5 +1079,5 @@ def _of_tiles() -> Iterator[Generated]:
             "dropped",
             f"beyond {most}",
             (".loop",),
-            _in_table(interpret, "_RUN", interpret.For, _loop_cut(most)),
+            in_table(interpret, "_RUN", interpret.For, _loop_cut(most)),
         )

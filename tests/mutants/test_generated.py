@@ -10,8 +10,7 @@ import time
 
 import pytest
 
-from tests.mutants.generated import KILLS, kill, page, read, wrong
-from tests.mutants.population import population
+from tests.mutants.generated import ALL, KILLS, kill, page, read, wrong
 from tests.mutants.table import PAGE
 
 FRESH = (
@@ -45,7 +44,7 @@ BLIND = 40
 """So many are drawn, and tried for `MOST_S`: all of them on a machine that is not busy."""
 MOST_S = 15.0
 LEAST = 0.95
-BY_NAME = {fault.name: fault for fault in population()}
+BY_NAME = {fault.name: fault for fault in ALL}
 
 
 def killed_of(names, folder, most_s):
