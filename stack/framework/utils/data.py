@@ -1,15 +1,18 @@
 """Datasets, the order in which their samples come, and batches of them, with PyTorch's names.
 
-Samples are loaded in this process, one after the other; `stack.storage.data` reads large data sets
-from many files, and goes on where a training stopped.
+Samples are loaded in this process, or by `num_workers` others; `stack.storage.data` reads large
+data sets from many files, and goes on where a training stopped.
 """
 
 from __future__ import annotations
 
 import bisect
 import math
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, islice
+from dataclasses import dataclass
+from itertools import accumulate, islice, repeat
+from multiprocessing import get_context
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -18,6 +21,9 @@ from stack.framework.create import tensor
 from stack.framework.functions import stack
 from stack.framework.random import Generator, rand, randint, randperm
 from stack.framework.tensor import Tensor
+from stack.framework.utils.workers import WorkerInfo as WorkerInfo
+from stack.framework.utils.workers import Workers
+from stack.framework.utils.workers import get_worker_info as get_worker_info
 
 T = TypeVar("T")
 
@@ -234,12 +240,66 @@ def default_collate(batch: Sequence[Any]) -> Any:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Numbered:
+    """Batches by the numbers of their samples; with `single` a batch is one sample."""
+
+    dataset: Any
+    collate: Callable[[Any], Any]
+    single: bool
+
+    def answers(self) -> Callable[[Any], Any]:
+        return self._batch
+
+    def _batch(self, numbers: Any) -> Any:
+        if self.single:
+            return self.collate(self.dataset[numbers])
+        if hasattr(self.dataset, "__getitems__"):
+            return self.collate(self.dataset.__getitems__(numbers))
+        return self.collate([self.dataset[i] for i in numbers])
+
+
+@dataclass(frozen=True, slots=True)
+class _Iterated:
+    """Batches of the next `size` samples of a dataset that is iterated; of None, single samples."""
+
+    dataset: Any
+    collate: Callable[[Any], Any]
+    size: int | None
+    drop_last: bool
+
+    def answers(self) -> Callable[[Any], Any]:
+        batches = self._batches()
+        return lambda _: next(batches)
+
+    def _batches(self) -> Iterator[Any]:
+        if self.size is None:
+            yield from map(self.collate, self.dataset)
+            return
+        samples = iter(self.dataset)
+        while batch := list(islice(samples, self.size)):
+            if len(batch) == self.size or not self.drop_last:
+                yield self.collate(batch)
+
+
+def _as_it_is(sample: T) -> T:
+    return sample
+
+
 class DataLoader(Generic[T]):
     """Batches of a dataset: in order or at random (shuffle), or as a sampler says, put together by
     collate_fn.
 
-    num_workers, pin_memory, prefetch_factor, persistent_workers, timeout and worker_init_fn choose
-    how PyTorch loads; here this process does, and they change nothing.
+    `num_workers` processes load beside this one, each `prefetch_factor` (2) batches ahead; the
+    batches and their order are those of 0. Each begins with worker_init_fn(its number), and with
+    random numbers of Python, numpy and tensors that follow from the loader's generator and its
+    number; `get_worker_info()` tells which one it is, by which an iterated dataset divides its
+    samples. With `persistent_workers` they go on from epoch to epoch. What a worker raises is
+    raised here with its traceback; one that dies, or takes longer than `timeout` seconds (0: any
+    time) for a batch is a RuntimeError. In a worker tensors are on "cpu:0"; they arrive on the
+    default device. `multiprocessing_context` is how processes start ("fork", the default, "spawn",
+    "forkserver"). pin_memory changes nothing: memory of the host that a copy reads is kept by the
+    copy.
     """
 
     def __init__(
@@ -264,6 +324,17 @@ class DataLoader(Generic[T]):
     ) -> None:
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.generator, self.num_workers = generator, num_workers
+        if num_workers < 0 or timeout < 0:
+            raise ValueError(f"num_workers and timeout are not negative: {num_workers}, {timeout}")
+        if not num_workers and (prefetch_factor is not None or timeout or persistent_workers):
+            raise ValueError(
+                "prefetch_factor, timeout and persistent_workers are for num_workers of 1 or more"
+            )
+        self.prefetch_factor = 2 if num_workers and prefetch_factor is None else prefetch_factor
+        self.persistent_workers, self.timeout = persistent_workers, timeout
+        self.worker_init_fn = worker_init_fn
+        self.multiprocessing_context = multiprocessing_context
+        self._workers: Workers | None = None
         self._iterates = isinstance(dataset, IterableDataset)
         if (self._iterates or sampler is not None) and shuffle:
             raise ValueError("shuffle is for datasets with numbers, and without a sampler")
@@ -277,23 +348,58 @@ class DataLoader(Generic[T]):
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
         self.batch_sampler = batch_sampler
         plain = batch_size is None and batch_sampler is None
-        self.collate_fn = collate_fn or ((lambda sample: sample) if plain else default_collate)
+        self.collate_fn = collate_fn or (_as_it_is if plain else default_collate)
 
     def __iter__(self) -> Iterator[Any]:
-        if self.batch_sampler is not None and not self._iterates:
-            for numbers in self.batch_sampler:
-                yield self.collate_fn([self.dataset[i] for i in numbers])
-        elif not self._iterates:
-            assert self.sampler is not None
-            for i in self.sampler:
-                yield self.collate_fn(self.dataset[i])
-        elif self.batch_size is None:
-            yield from map(self.collate_fn, self.dataset)
-        else:
-            samples = iter(self.dataset)
-            while batch := list(islice(samples, self.batch_size)):
-                if len(batch) == self.batch_size or not self.drop_last:
-                    yield self.collate_fn(batch)
+        # Drawn for any number of workers, so that the order of samples does not depend on it.
+        seed = randint(0, 2**31, (), generator=self.generator, device="cpu:0")
+        source, requests = self._source(), self._requests()
+        if self.num_workers:
+            return self._from_workers(source, requests, int(seed.item()))
+        return self._from_here(source, requests)
+
+    def _source(self) -> _Numbered | _Iterated:
+        if self._iterates:
+            return _Iterated(self.dataset, self.collate_fn, self.batch_size, self.drop_last)
+        return _Numbered(self.dataset, self.collate_fn, self.batch_sampler is None)
+
+    def _requests(self) -> Iterable[Any]:
+        if self._iterates:
+            return repeat(None)
+        found = self.sampler if self.batch_sampler is None else self.batch_sampler
+        assert found is not None
+        return found
+
+    def _from_here(self, source: _Numbered | _Iterated, requests: Iterable[Any]) -> Iterator[Any]:
+        answers = source.answers()
+        for request in requests:
+            try:
+                batch = answers(request)
+            except StopIteration:
+                return
+            yield batch
+
+    def _from_workers(
+        self, source: _Numbered | _Iterated, requests: Iterable[Any], seed: int
+    ) -> Iterator[Any]:
+        workers = self._workers or self._started(source)
+        self._workers = workers if self.persistent_workers else None
+        ahead = self.num_workers * (self.prefetch_factor or 2)
+        try:
+            yield from workers.batches(requests, ahead, seed)
+        except Exception:
+            self._workers = None
+            raise
+        finally:
+            if self._workers is not workers:
+                workers.close()
+
+    def _started(self, source: _Numbered | _Iterated) -> Workers:
+        how = self.multiprocessing_context
+        context = get_context(how or "fork") if how is None or isinstance(how, str) else how
+        made = Workers(source, self.num_workers, self.worker_init_fn, self.timeout, context)
+        weakref.finalize(self, made.close)
+        return made
 
     def __len__(self) -> int:
         if self._iterates:
