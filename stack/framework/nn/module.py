@@ -114,7 +114,7 @@ class Module:
             )
         if isinstance(value, Buffer):
             self._persistence[name] = value.persistent
-        elif name == "training":
+        elif isinstance(getattr(type(self), name, None), property):
             object.__setattr__(self, name, value)
             return
         own[name] = value

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 
 from hal.core.dtypes import DType
 from stack.framework import functional as F
 from stack.framework.control import scan
-from stack.framework.create import zeros
-from stack.framework.functions import cat, relu, sigmoid, stack, tanh
+from stack.framework.create import tensor, zeros
+from stack.framework.functions import cat, relu, sigmoid, stack, tanh, where
 from stack.framework.nn import init
 from stack.framework.nn.module import Module, Parameter
+from stack.framework.nn.utils.rnn import PackedSequence, packed_by_steps, padded_by_steps
 from stack.framework.tensor import Tensor
 
 State = tuple[Tensor, ...]
@@ -98,8 +102,11 @@ class _Recurrent(Module):
     def flatten_parameters(self) -> None:
         """Nothing: there is no order in memory to restore."""
 
-    def _run(self, input: Tensor, given: State | None) -> tuple[Tensor, State]:
-        """Outputs [time, batch, width] and final states [layers * directions, batch, hidden]."""
+    def _run(self, input: Any, given: State | None) -> tuple[Any, State]:
+        """Outputs [time, batch, width] and final states [layers * directions, batch, hidden]; of
+        packed sequences packed outputs, and each one's state after its own last step."""
+        if isinstance(input, PackedSequence):
+            return self._packed(input, given)
         if input.ndim not in (2, 3) or input.shape[-1] != self.input_size:
             raise ValueError(
                 f"{type(self).__name__} takes [time, batch, {self.input_size}], "
@@ -113,22 +120,42 @@ class _Recurrent(Module):
         )
         if single and given:
             begin = tuple(s.unsqueeze(1) for s in begin)
+        x, last = self._layers(x, begin, None)
+        if single:
+            return x.squeeze(1), tuple(s.squeeze(1) for s in last)
+        return x.transpose(0, 1) if self.batch_first else x, last
+
+    def _packed(self, input: PackedSequence, given: State | None) -> tuple[PackedSequence, State]:
+        x, lengths = padded_by_steps(input, 0.0), input.lengths
+        size = self.num_layers * self._directions, x.shape[1], self.hidden_size
+        begin = tuple(zeros(*size, dtype=x.dtype, device=x.device) for _ in range(self.states))
+        if given:
+            order = input.sorted_indices
+            begin = given if order is None else tuple(s[:, order] for s in given)
+        steps = np.arange(x.shape[0])[:, None, None] < lengths[None, :, None]
+        y, last = self._layers(x, begin, tensor(steps, device=x.device))
+        if input.unsorted_indices is not None:
+            last = tuple(s[:, input.unsorted_indices] for s in last)
+        return packed_by_steps(y, input), last
+
+    def _layers(self, x: Tensor, begin: State, made: Tensor | None) -> tuple[Tensor, State]:
+        """All layers over [time, batch, width]; `made`, bool [time, batch, 1], is which steps each
+        sequence has."""
         ends: list[State] = []
         for layer in range(self.num_layers):
             outputs = []
             for suffix in self._suffixes(layer):
-                y, end = self._direction(x, suffix, tuple(s[len(ends)] for s in begin))
+                y, end = self._direction(x, suffix, tuple(s[len(ends)] for s in begin), made)
                 outputs.append(y)
                 ends.append(end)
             x = outputs[0] if len(outputs) == 1 else cat(outputs, -1)
             if self.dropout and layer < self.num_layers - 1:
                 x = F.dropout(x, self.dropout, self.training)
-        last = tuple(stack(each) for each in zip(*ends, strict=True))
-        if single:
-            return x.squeeze(1), tuple(s.squeeze(1) for s in last)
-        return x.transpose(0, 1) if self.batch_first else x, last
+        return x, tuple(stack(each) for each in zip(*ends, strict=True))
 
-    def _direction(self, x: Tensor, suffix: str, state: State) -> tuple[Tensor, State]:
+    def _direction(
+        self, x: Tensor, suffix: str, state: State, made: Tensor | None
+    ) -> tuple[Tensor, State]:
         first, second, *biases = (
             getattr(self, f"{name}_{suffix}")
             for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 2 + 2 * self.bias]
@@ -138,11 +165,15 @@ class _Recurrent(Module):
         def hidden(h: Tensor) -> Tensor:
             return F.linear(h, second, biases[1] if biases else None)
 
-        def step(state: State, gates: Tensor) -> tuple[State, Tensor]:
+        def step(state: State, rows: tuple[Tensor, ...]) -> tuple[State, Tensor]:
+            gates, *masks = rows
             after = self._advance(gates, state, hidden)
+            for mask in masks:
+                after = tuple(where(mask, a, b) for a, b in zip(after, state, strict=True))
             return after, after[0]
 
-        end, y = scan(step, state, gates, reverse=suffix.endswith("reverse"))
+        rows = (gates,) if made is None else (gates, made)
+        end, y = scan(step, state, rows, reverse=suffix.endswith("reverse"))
         return y, end
 
     def extra_repr(self) -> str:
@@ -168,7 +199,7 @@ class LSTM(_Recurrent):
     def _advance(self, gates: Tensor, state: State, hidden: Hidden) -> State:
         return _lstm(gates, state, hidden)
 
-    def forward(self, input: Tensor, hx: State | None = None) -> tuple[Tensor, State]:
+    def forward(self, input: Any, hx: State | None = None) -> tuple[Any, State]:
         return self._run(input, hx)
 
 
@@ -180,7 +211,7 @@ class GRU(_Recurrent):
     def _advance(self, gates: Tensor, state: State, hidden: Hidden) -> State:
         return _gru(gates, state, hidden)
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
         y, (h,) = self._run(input, None if hx is None else (hx,))
         return y, h
 
@@ -221,7 +252,7 @@ class RNN(_Recurrent):
     def _advance(self, gates: Tensor, state: State, hidden: Hidden) -> State:
         return _STEPS[self.nonlinearity](gates, state, hidden)
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, input: Any, hx: Tensor | None = None) -> tuple[Any, Tensor]:
         y, (h,) = self._run(input, None if hx is None else (hx,))
         return y, h
 

@@ -51,7 +51,8 @@ class WorkerInfo:
 class Source(Protocol):
     """What a worker loads from."""
 
-    dataset: Any
+    @property
+    def dataset(self) -> Any: ...
 
     def answers(self) -> Callable[[Any], Any]:
         """For one epoch the function from requests to batches, which raises StopIteration when
@@ -223,7 +224,9 @@ def _work(
     set_default_device("cpu:0")
     results: queue.Queue[bytes] = queue.Queue()
     threading.Thread(target=_send, args=(pipe, results), daemon=True).start()
-    epoch, answers, failed, is_new = 0, None, None, True
+    epoch, is_new = 0, True
+    answers: Callable[[Any], Any] | None = None
+    failed: _Failure | None = None
     while (message := _received(pipe, parent)) is not _END:
         if isinstance(message, _Begin):
             epoch, failed = message.epoch, None
@@ -239,7 +242,7 @@ def _work(
             except Exception as error:  # noqa: BLE001  the parent raises it
                 failed = _failure(error, number)
             continue
-        found = failed
+        found: _Batch | _Failure | None = failed
         if failed is None:
             assert answers is not None, "an epoch begins before its requests"
             found = _answered(answers, message[0], number)

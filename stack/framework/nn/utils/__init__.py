@@ -1,4 +1,4 @@
-"""PyTorch's place for what is done to all parameters together."""
+"""PyTorch's place for what is done to parameters, and for sequences of several lengths."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING, Any
 from stack.framework.errors import absent
 from stack.framework.functions import cat
 from stack.framework.mode import no_grad
+from stack.framework.nn.utils import parametrizations, parametrize, rnn
+from stack.framework.nn.utils.parametrizations import (
+    remove_spectral_norm,
+    remove_weight_norm,
+)
+from stack.framework.nn.utils.parametrizations import spectral_norm_before as spectral_norm
+from stack.framework.nn.utils.parametrizations import weight_norm_before as weight_norm
 from stack.framework.optim.clip import clip_grad_norm_, clip_grad_value_, get_total_norm
 from stack.framework.tensor import Tensor
 
@@ -16,7 +23,14 @@ __all__ = [
     "clip_grad_value_",
     "get_total_norm",
     "parameters_to_vector",
+    "parametrizations",
+    "parametrize",
+    "remove_spectral_norm",
+    "remove_weight_norm",
+    "rnn",
+    "spectral_norm",
     "vector_to_parameters",
+    "weight_norm",
 ]
 
 
