@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework import store
-from stack.framework.errors import GradientError, where_called
+from stack.framework.errors import GradientError, absent, where_called
 from stack.framework.mode import enable_grad, grad_enabled, inference_mode, no_grad
 from stack.framework.mode import set_grad_enabled as set_grad_enabled
 from stack.framework.reverse import Rule, gradients, rules
@@ -188,3 +188,9 @@ def _follow(cls: type[Function], ctx: Context, args: Sequence[Any], outputs: lis
 
     rules[leaf] = Rule(tuple(shapes), pull)
     return (Tensor(n, device, requires_grad=True) for n in parts(leaf))
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise absent("autograd", name, __all__)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stack.framework import functional as F
 from stack.framework.create import tensor
+from stack.framework.errors import absent
 from stack.framework.functions import exp, log, where
 from stack.framework.mode import no_grad
 from stack.framework.random import rand, randn
@@ -177,3 +178,9 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
         f"kl_divergence takes two of Normal or two of Categorical, got {type(p).__name__} and "
         f"{type(q).__name__}"
     )
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise absent("distributions", name, [n for n in globals() if not n.startswith("_")])

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hal.core.dtypes import DType
 from stack.framework.create import arange
-from stack.framework.errors import TensorError, where_called
+from stack.framework.errors import TensorError, absent, where_called
 from stack.framework.expr import fft as expr
 from stack.framework.expr import movement
 from stack.framework.pairs import ComplexTensor, parts, view_as_real
@@ -289,3 +289,9 @@ def istft(
     weights = weights[start : min(end, total)]
     row = added[..., start : min(end, total)] / weights
     return row if end <= total else apply(movement.pad, row, (0, end - total))
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise absent("fft", name, [n for n in globals() if not n.startswith("_")])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stack.framework.autograd import grad as derivatives
 from stack.framework.create import eye, ones_like
+from stack.framework.errors import absent
 from stack.framework.functions import stack
 from stack.framework.mode import enable_grad
 from stack.framework.nn.module import Module
@@ -156,3 +157,9 @@ def functional_call(
     finally:
         for own, name, value in before:
             own[name] = value
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise absent("func", name, [n for n in globals() if not n.startswith("_")])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from stack.framework import layers
 from stack.framework.errors import TensorError
 from stack.framework.expr import attention, norm
@@ -9,6 +11,13 @@ from stack.framework.layers import *
 from stack.framework.mode import no_grad
 from stack.framework.random import dropout
 from stack.framework.tensor import Tensor, apply, call
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """The forms in place."""
+        return getattr(layers, name)
+
 
 __all__ = ["batch_norm", "dropout", "instance_norm", "scaled_dot_product_attention"]
 __all__ += layers.__all__

@@ -47,7 +47,9 @@ __all__ = [
     "atleast_1d",
     "atleast_2d",
     "atleast_3d",
+    "avg_pool1d",
     "baddbmm",
+    "bilinear",
     "bincount",
     "bitwise_and",
     "bitwise_left_shift",
@@ -64,6 +66,7 @@ __all__ = [
     "cat",
     "cdist",
     "ceil",
+    "celu",
     "channel_shuffle",
     "cholesky",
     "cholesky_inverse",
@@ -88,6 +91,7 @@ __all__ = [
     "corrcoef",
     "cos",
     "cosh",
+    "cosine_similarity",
     "count_nonzero",
     "cov",
     "cross",
@@ -97,10 +101,12 @@ __all__ = [
     "cumsum",
     "cumulative_trapezoid",
     "deg2rad",
+    "det",
     "diag",
     "diag_embed",
     "diagflat",
     "diagonal",
+    "diagonal_copy",
     "diagonal_scatter",
     "diff",
     "digamma",
@@ -139,7 +145,9 @@ __all__ = [
     "ger",
     "greater",
     "greater_equal",
+    "group_norm",
     "gt",
+    "hardshrink",
     "heaviside",
     "histc",
     "hsplit",
@@ -164,6 +172,7 @@ __all__ = [
     "isreal",
     "kron",
     "kthvalue",
+    "layer_norm",
     "lcm",
     "ldexp",
     "le",
@@ -194,6 +203,9 @@ __all__ = [
     "matrix_exp",
     "matrix_power",
     "max",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
     "maximum",
     "mean",
     "median",
@@ -215,6 +227,7 @@ __all__ = [
     "nanquantile",
     "nansum",
     "narrow",
+    "narrow_copy",
     "native_layer_norm",
     "ne",
     "neg",
@@ -226,7 +239,10 @@ __all__ = [
     "not_equal",
     "one_hot",
     "outer",
+    "pairwise_distance",
+    "pdist",
     "permute",
+    "permute_copy",
     "pinverse",
     "pixel_shuffle",
     "pixel_unshuffle",
@@ -260,7 +276,9 @@ __all__ = [
     "scatter_reduce",
     "searchsorted",
     "select",
+    "select_copy",
     "select_scatter",
+    "selu",
     "sgn",
     "sigmoid",
     "sign",
@@ -269,13 +287,16 @@ __all__ = [
     "sinc",
     "sinh",
     "slice_scatter",
+    "slogdet",
     "softmax",
     "sort",
     "split",
     "split_with_sizes",
+    "split_with_sizes_copy",
     "sqrt",
     "square",
     "squeeze",
+    "squeeze_copy",
     "stack",
     "std",
     "std_mean",
@@ -286,16 +307,19 @@ __all__ = [
     "swapaxes",
     "swapdims",
     "t",
+    "t_copy",
     "take",
     "take_along_dim",
     "tan",
     "tanh",
     "tensor_split",
     "tensordot",
+    "threshold",
     "tile",
     "topk",
     "trace",
     "transpose",
+    "transpose_copy",
     "trapezoid",
     "trapz",
     "triangular_solve",
@@ -304,10 +328,12 @@ __all__ = [
     "true_divide",
     "trunc",
     "unbind",
+    "unbind_copy",
     "unflatten",
     "unique",
     "unique_consecutive",
     "unsqueeze",
+    "unsqueeze_copy",
     "var",
     "var_mean",
     "vdot",
@@ -449,10 +475,25 @@ def atleast_2d(*tensors: Any) -> Any:
 def atleast_3d(*tensors: Any) -> Any:
     """Each tensor with at least 3 axes."""
 
+def avg_pool1d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of each window. Zeros around the axes count unless count_include_pad is False;
+    divisor_override is divided by instead."""
+
 def baddbmm(
     input: Tensor, batch1: Tensor, batch2: Tensor, beta: Scalar = 1, alpha: Scalar = 1
 ) -> Tensor:
     """beta * x + alpha * batch1 @ batch2."""
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """y[..., o] = input1[..., i] * weight[o, i, j] * input2[..., j], plus bias."""
 
 def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each of 0, 1, ... is in x, or the sums of their weights. Waits for the
@@ -505,6 +546,9 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str | None = Non
 
 def ceil(input: Tensor) -> Tensor:
     """The least whole number that is at least x; integers stay."""
+
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """x where it is positive, else alpha * (exp(x / alpha) - 1)."""
 
 def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Channels, axis 1, of `groups` groups in turn."""
@@ -639,6 +683,9 @@ def cos(input: Tensor) -> Tensor:
 def cosh(input: Tensor) -> Tensor:
     """the hyperbolic cosine of x, element by element; integers and bool become float32."""
 
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-08) -> Tensor:
+    """The cosine of the angle of vectors along an axis, whose lengths count as at least eps."""
+
 def count_nonzero(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """How many elements are not 0 over axes, int64."""
 
@@ -674,6 +721,9 @@ def cumulative_trapezoid(
 def deg2rad(input: Tensor) -> Tensor:
     """An angle of degrees in radians."""
 
+def det(A: Tensor) -> Tensor:
+    """The determinant."""
+
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """A matrix with x on a diagonal; of a matrix its diagonal."""
 
@@ -684,6 +734,9 @@ def diagflat(input: Tensor, offset: int = 0) -> Tensor:
     """A matrix with all elements of x on a diagonal."""
 
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The elements of two axes at (i, i + offset), as a new last axis."""
+
+def diagonal_copy(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """The elements of two axes at (i, i + offset), as a new last axis."""
 
 def diagonal_scatter(
@@ -822,8 +875,21 @@ def greater(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
 def greater_equal(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x >= y, as bool."""
 
+def group_norm(
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-05,
+) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) * weight + bias over each of num_groups groups of
+    channels, axis 1, and all axes behind it."""
+
 def gt(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """x > y, as bool."""
+
+def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
+    """x, but 0 within [-lambd, lambd]."""
 
 def heaviside(input: Tensor, values: Tensor) -> Tensor:
     """0 below 0, values at 0, 1 above."""
@@ -905,6 +971,16 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
 
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """The k-th least element along an axis, and its place."""
+
+def layer_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-05,
+) -> Tensor:
+    """(x - mean) / sqrt(variance + eps) * weight + bias over the last axes; float32 under
+    autocast."""
 
 def lcm(input: Tensor, other: Tensor) -> Tensor:
     """The least common multiple; 0 where one is 0."""
@@ -1005,6 +1081,42 @@ def matrix_power(input: Tensor, n: int) -> Tensor:
 def max(input: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     """The greatest element; with an axis (values, indices) along it; with a tensor `maximum`."""
 
+def max_pool1d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The greatest element of each window, around which -inf is thought; with return_indices
+    also its place in the plane. The gradient goes to the first such element."""
+
+def max_pool2d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The greatest element of each window, around which -inf is thought; with return_indices
+    also its place in the plane. The gradient goes to the first such element."""
+
+def max_pool3d(
+    input: Tensor,
+    kernel_size: int | Sequence[int],
+    stride: int | Sequence[int] | None = None,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The greatest element of each window, around which -inf is thought; with return_indices
+    also its place in the plane. The gradient goes to the first such element."""
+
 def maximum(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     """The greater of both; NaN where one is NaN."""
 
@@ -1099,6 +1211,9 @@ def nansum(
 def narrow(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
     """`length` slices of an axis from `start` on."""
 
+def narrow_copy(input: Tensor, dim: int, start: int | Tensor, length: int) -> Tensor:
+    """`length` slices of an axis from `start` on."""
+
 def native_layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
@@ -1153,7 +1268,18 @@ def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
 def outer(input: Tensor, vec2: Tensor) -> Tensor:
     """Each element of a vector times each of another."""
 
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-06, keepdim: bool = False
+) -> Tensor:
+    """The p-norm of x1 - x2 + eps along the last axis."""
+
+def pdist(input: Tensor, p: float = 2.0) -> Tensor:
+    """The p-norms of the differences of all pairs of rows, each once."""
+
 def permute(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
+    """Axis i of the result is axis dims[i] of x."""
+
+def permute_copy(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
     """Axis i of the result is axis dims[i] of x."""
 
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
@@ -1295,8 +1421,14 @@ def searchsorted(
 def select(input: Tensor, dim: int, index: int) -> Tensor:
     """One slice of an axis, without it."""
 
+def select_copy(input: Tensor, dim: int, index: int) -> Tensor:
+    """One slice of an axis, without it."""
+
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     """x with src as one slice of an axis."""
+
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    """elu with the scale and alpha that keep mean 0 and variance 1."""
 
 def sgn(input: Tensor) -> Tensor:
     """-1, 0 or 1; NaN gives 0. No gradient flows."""
@@ -1329,6 +1461,9 @@ def slice_scatter(
 ) -> Tensor:
     """x with src as the slice start:end:step of an axis."""
 
+def slogdet(A: Tensor) -> Any:
+    """The sign of the determinant, and the logarithm of its size."""
+
 def softmax(input: Tensor, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis, without overflow."""
 
@@ -1342,6 +1477,11 @@ def split(input: Tensor, size: int | Sequence[int], dim: int = 0) -> tuple[Tenso
 def split_with_sizes(input: Tensor, split_sizes: Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
     """Pieces of these sizes along an axis."""
 
+def split_with_sizes_copy(
+    input: Tensor, split_sizes: Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Pieces of these sizes along an axis."""
+
 def sqrt(input: Tensor) -> Tensor:
     """the square root of x, element by element; integers and bool become float32."""
 
@@ -1349,6 +1489,9 @@ def square(input: Tensor) -> Tensor:
     """x * x."""
 
 def squeeze(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
+    """x without axes of size 1: all of them, or those among `dim`."""
+
+def squeeze_copy(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     """x without axes of size 1: all of them, or those among `dim`."""
 
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -1398,6 +1541,9 @@ def swapdims(input: Tensor, dim0: int, dim1: int) -> Tensor:
 def t(input: Tensor) -> Tensor:
     """x of at most two axes, transposed."""
 
+def t_copy(input: Tensor) -> Tensor:
+    """x of at most two axes, transposed."""
+
 def take(input: Tensor, index: Tensor) -> Tensor:
     """The elements at these positions of x as one axis."""
 
@@ -1416,6 +1562,9 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2) -> Tensor:
     """The sums of products over axes of both: the last of a and first of b, or two lists."""
 
+def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
+    """x where it is above the threshold, else value."""
+
 def tile(input: Tensor, *dims: int | Sequence[int]) -> Tensor:
     """x as often along each of its last axes."""
 
@@ -1426,6 +1575,9 @@ def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal."""
 
 def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    """x with two axes exchanged."""
+
+def transpose_copy(input: Tensor, dim0: int, dim1: int) -> Tensor:
     """x with two axes exchanged."""
 
 def trapezoid(
@@ -1460,6 +1612,9 @@ def trunc(input: Tensor) -> Tensor:
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along an axis, without it."""
 
+def unbind_copy(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """The slices along an axis, without it."""
+
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """x with an axis as several ones; one -1 stands for what remains."""
 
@@ -1479,6 +1634,9 @@ def unique_consecutive(
     """The elements that differ from the one before, with places and numbers as in unique."""
 
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
+    """x with a new axis of size 1 at `dim`."""
+
+def unsqueeze_copy(input: Tensor, dim: int) -> Tensor:
     """x with a new axis of size 1 at `dim`."""
 
 def var(

@@ -218,6 +218,12 @@ def test_backward_may_be_asked_for_some_inputs_and_differentiated():
         (lambda: ht.ones(1).requires_gradd, "Tensor.requires_gradd is not here.*requires_grad"),
         (lambda: nn.Conv4d, "nn.Conv4d is not here.*Conv3d"),
         (lambda: nn.Linear(1, 1).wieght, "'Linear' object has no attribute 'wieght'.*weight"),
+        (lambda: nn.functional.softmx, "functional.softmx is not here.*softmax"),
+        (lambda: nn.init.xavier_normal, "nn.init.xavier_normal is not here.*xavier_normal_"),
+        (lambda: ht.optim.lr_scheduler.StepRL, "lr_scheduler.StepRL is not here.*StepLR"),
+        (lambda: ht.utils.data.DistributedSampler, "utils.data.DistributedSampler is not here"),
+        (lambda: ht.fft.ffft, "fft.ffft is not here.*rfft"),
+        (lambda: ht.func.grads, "func.grads is not here.*grad"),
         (lambda: nn.utils.clip_grad_norm, "nn.utils.clip_grad_norm is not here.*clip_grad_norm_"),
     ],
 )

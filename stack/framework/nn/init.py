@@ -4,6 +4,7 @@ place."""
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from stack import ops as g
 from stack.framework.cell import rebind
 from stack.framework.create import eye
 from stack.framework.create import tensor as make
-from stack.framework.errors import TensorError, where_called
+from stack.framework.errors import TensorError, absent, where_called
 from stack.framework.expr import elementwise as e
 from stack.framework.functions import erfinv
 from stack.framework.random import Generator, normal_node, uniform_node
@@ -158,3 +159,9 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
 def _set(tensor: Tensor, node: Node) -> Tensor:
     rebind(tensor, node)
     return tensor
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise absent("nn.init", name, [n for n in globals() if not n.startswith("_")])

@@ -11,8 +11,9 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from stack.framework.errors import absent
 from stack.framework.optim.optimizer import Optimizer
 
 
@@ -472,3 +473,9 @@ class ReduceLROnPlateau:
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         vars(self).update(state_dict)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise absent("optim.lr_scheduler", name, [n for n in globals() if not n.startswith("_")])

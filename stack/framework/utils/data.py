@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, repeat
 from multiprocessing import get_context
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
 from stack.framework.create import tensor
+from stack.framework.errors import absent
 from stack.framework.functions import stack
 from stack.framework.random import Generator, rand, randint, randperm
 from stack.framework.tensor import Tensor
@@ -409,3 +410,9 @@ class DataLoader(Generic[T]):
             return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
         counted: Any = self.sampler if self.batch_sampler is None else self.batch_sampler
         return len(counted)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise absent("utils.data", name, [n for n in globals() if not n.startswith("_")])
