@@ -47,6 +47,8 @@ def _over_batch(n: Node, users: Counter[Node]) -> Node | None:
     rank = len(n.shape)
     if x.op != "matmul" or users[x] > 1 or not axes or max(axes) >= rank - 2:
         return None
+    if x.dtype.is_narrow:  # each product is rounded before they are added up
+        return None
     a, b = x.srcs
     kept = [i for i in range(rank - 2) if i not in axes]
     batch, depth = [x.shape[i] for i in kept], prod(x.shape[i] for i in axes) * a.shape[-1]

@@ -393,7 +393,7 @@ class _Forward(Blocks):
                     transpose(found, (1, 0)), broadcast(reshape(over, (lanes, 1)), scope.shape)
                 )
                 if out is None:
-                    scope.local[a.root] = value
+                    scope.hold(a.root, value)
                     scope.keep(a.root, self.work)
                 else:
                     at = add(mul(rows.base, a.n.size), n)

@@ -281,7 +281,7 @@ class _Loops:
 
         total = self._over_inner(row, self.inner, over_vector, accumulators, neutral)
         for root, value in zip(sums, total, strict=True):
-            row.local[root] = reduce(root["kind"], value, 0) if vector_reduced else value
+            row.hold(root, reduce(root["kind"], value, 0) if vector_reduced else value)
             row.keep(root, self.work)
 
     def _serial(self, sums: list[Node]) -> int | None:

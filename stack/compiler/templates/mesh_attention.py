@@ -134,7 +134,7 @@ class _Template:
         _, total, sums = b.loop(0, a.keys.size, self.cut.keys, step, first)
         scope = Tiles(self.emission, self.values, (self.rows, columns))
         over = broadcast(reshape(unary("recip", total), (rows, 1)), sums.shape)
-        scope.local[a.root] = mul(sums, over)
+        scope.hold(a.root, mul(sums, over))
         scope.keep(a.root, self.work)
         return self.blocks * self.cut.together * prod(x.size for x in a.batch), 1, 1
 

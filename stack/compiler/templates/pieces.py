@@ -20,8 +20,7 @@ from stack.compiler.graph.space import Group
 from stack.compiler.templates.edges import Limits
 from stack.compiler.templates.emission import Emission, compute_dtype
 from stack.compiler.templates.instances import decompose
-from stack.compiler.templates.tiles import Tiles, is_even
-from stack.ops import OPS
+from stack.compiler.templates.tiles import Tiles, applied, is_even
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +200,7 @@ class Pieces:
             case Select():
                 return self._value(e.value, stored)
             case Apply():
-                lower = OPS[e.node.op].lower
-                assert lower is not None
-                return lower(e.node, tuple(self._value(a, stored) for a in e.args))
+                return applied(e.node, tuple(self._value(a, stored) for a in e.args))
         return cast(stored, compute_dtype(e.dtype))
 
 

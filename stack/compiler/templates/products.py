@@ -78,7 +78,7 @@ def emit_product(
 
     def epilogue(b: Builder, acc: Node, batch: Node, m: Node, n: Node, limits: Limits) -> None:
         scope = scope_at(batch, ((ops.m, m), (ops.n, n)), acc.shape, limits)
-        scope.local[ops.product] = acc
+        scope.hold(ops.product, acc)
         _epilogue(work, scope)
 
     def scope_at(

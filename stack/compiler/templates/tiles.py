@@ -1,8 +1,8 @@
 """Expressions as tiles: the meeting point of index arithmetic and tile IR.
 
 `Tiles` evaluates expressions where some loop axes are tile dimensions (the element becomes a block
-of neighbours) and the others have scalar values. Low-precision floats are computed in float32 and
-rounded when stored.
+of neighbours) and the others have scalar values. Low-precision floats are computed in float32, and
+each operation's result is rounded to its type, whether it is stored or not.
 """
 
 from __future__ import annotations
@@ -39,6 +39,35 @@ def is_even(factors: Sequence[int], axes: Sequence[Axis]) -> bool:
     """Whether steps along axes that count as one are all the same."""
     pairs = zip(factors, factors[1:], axes[1:], strict=False)
     return all(equal(outer, inner * axis.size) for outer, inner, axis in pairs)
+
+
+_HELD = frozenset(
+    {"neg", "abs", "min", "max", "where", "floor", "ceil", "round", "trunc", "cast", "bitcast"}
+)
+"""Operations whose results a type holds that holds the operands, or that round themselves."""
+
+
+def rounded(value: Node, dtype: DType) -> Node:
+    """A value of a narrow float as that type holds it, in the type that it is computed in."""
+    return cast(cast(value, dtype), value.dtype) if dtype.is_narrow else value
+
+
+def applied(n: Node, operands: tuple[Node, ...]) -> Node:
+    """The value of an elementwise operation."""
+    lower = OPS[n.op].lower
+    if lower is None:
+        raise AssertionError(f"{n.op} has no elementwise lowering")
+    value = lower(n, operands)
+    return value if n.op in _HELD else rounded(value, n.dtype)
+
+
+def _stored(value: Node, dtype: DType) -> Node:
+    """A value in the type in which it is stored; what was rounded to it is not rounded again."""
+    if value.op == "broadcast":
+        return broadcast(_stored(value.srcs[0], dtype), value.shape)
+    if value.op == "cast" and dtype.is_narrow and value.srcs[0].dtype is dtype:
+        return value.srcs[0]
+    return cast(value, dtype)
 
 
 class Tiles:
@@ -98,23 +127,26 @@ class Tiles:
             case Read():
                 return self._load(e)
             case Constant():
-                return const(e.value, compute_dtype(e.dtype))
+                number = const(e.value, compute_dtype(e.dtype))
+                # Plain numbers are rounded in the graph, those that are data only here.
+                return number if number.op == "const" else rounded(number, e.dtype)
             case Iota():
                 return self._iota(e)
             case Select():
                 kept = self.tile(e.value)
                 return where(self.mask(e.guards), kept, const(e.fill, kept.dtype))
             case Apply():
-                lower = OPS[e.node.op].lower
-                if lower is None:
-                    raise AssertionError(f"{e.node.op} has no elementwise lowering")
-                return lower(e.node, tuple(self.tile(a) for a in e.args))
+                return applied(e.node, tuple(self.tile(a) for a in e.args))
         raise AssertionError(f"unknown expression {e!r}")
 
     def root(self, root: Node, work: Work) -> Node:
         """A root's value: computed, or another root's that it is moved from."""
         moved = work.nest.moved.get(root)
         return self.local[moved.source] if moved else self.tile(work.nest.exprs[root])
+
+    def hold(self, root: Node, value: Node) -> None:
+        """Let this scope read that value of a root, rounded to its type."""
+        self.local[root] = rounded(value, root.dtype)
 
     def keep(self, root: Node, work: Work) -> None:
         """Write the root's value of this scope to its home if something reads it there."""
@@ -135,7 +167,7 @@ class Tiles:
         """Write the scope's elements of a root to its home, where the guards hold."""
         memory, start = self.emission.memory(self.emission.homes[root], offset)
         at = self.position(offset.shift(-start))
-        stored = broadcast(cast(value, root.dtype), self.shape)
+        stored = broadcast(_stored(value, root.dtype), self.shape)
         held = None if not guards else self.mask(guards)
         if at.dynamic is None and (held is None or not held.shape):
             limits = [t.limit for t in self.tile_axes]

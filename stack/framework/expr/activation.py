@@ -9,15 +9,14 @@ from hal.tile.node import Node
 from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
-from stack.framework.expr.operand import as_float, real_axis, text
+from stack.framework.expr.operand import as_float, once, real_axis, text
 from stack.framework.expr.public import layer, operator
 
 
 def rounded_once(function: Callable[[Node], Node], x: Node) -> Node:
     """function(x) computed in at least float32 and given in x's own float type."""
-    v = as_float(x)
-    wide = g.cast(v, v.dtype.computed_in)
-    return g.cast(function(wide), v.dtype)
+    found: Node = once(function)(as_float(x))
+    return found
 
 
 @operator(layer=True, in_place=True, aten="relu", onnx="Relu")
@@ -28,6 +27,7 @@ def relu(x: Node) -> Node:
 
 
 @layer(in_place=True, aten="leaky_relu", onnx="LeakyRelu")
+@once
 def leaky_relu(input: Node, negative_slope: float = 0.01) -> Node:
     """x where it is positive, else negative_slope * x."""
     return e.where(e.gt(input, 0), input, e.mul(input, negative_slope))
@@ -117,6 +117,7 @@ def hardshrink(input: Node, lambd: float = 0.5) -> Node:
 
 
 @layer(aten="softshrink", onnx="Shrink")
+@once
 def softshrink(input: Node, lambd: float = 0.5) -> Node:
     """x moved by lambd towards 0, and 0 within [-lambd, lambd]."""
     above = e.where(e.gt(input, lambd), e.sub(input, lambd), e.mul(input, 0.0))
@@ -124,12 +125,14 @@ def softshrink(input: Node, lambd: float = 0.5) -> Node:
 
 
 @layer(aten="tanhshrink")
+@once
 def tanhshrink(input: Node) -> Node:
     """x - tanh(x)."""
     return e.sub(input, g.tanh(as_float(input)))
 
 
 @layer(aten="softsign", onnx="Softsign")
+@once
 def softsign(input: Node) -> Node:
     """x / (1 + |x|)."""
     return e.div(input, e.add(g.abs(input), 1))
@@ -160,6 +163,7 @@ def prelu(input: Node, weight: Node) -> Node:
 
 
 @layer(aten="glu")
+@once
 def glu(input: Node, dim: int = -1) -> Node:
     """a * sigmoid(b) for the halves a and b of an axis."""
     a = real_axis(dim, input, "halve")

@@ -45,12 +45,13 @@ def product_operands(x: Node, y: Node) -> tuple[Node, Node]:
     return g.cast(x, dtype), g.cast(y, dtype)
 
 
-def _flat(a: Node, b: Node) -> Node:
+def _flat(a: Node, b: Node, dtype: DType | None = None) -> Node:
     """a[..., k] @ b[k, n] as one product of two matrices."""
     if len(a.shape) == 2:
-        return g.matmul(a, b)
+        return g.matmul(a, b, dtype)
     rows = a.type.size // a.shape[-1] if a.shape[-1] else math.prod(a.shape[:-1])
-    return g.reshape(g.matmul(g.reshape(a, (rows, a.shape[-1])), b), (*a.shape[:-1], b.shape[-1]))
+    flat = g.matmul(g.reshape(a, (rows, a.shape[-1])), b, dtype)
+    return g.reshape(flat, (*a.shape[:-1], b.shape[-1]))
 
 
 def _batched(a: Node, b: Node) -> Node:
@@ -66,10 +67,15 @@ def linear(x: Node, weight: Node, bias: Node | None = None) -> Node:
     if len(weight.shape) != 2 or not x.shape or x.shape[-1] != weight.shape[1]:
         raise TensorError(f"input {text(x)} does not fit weight {text(weight)}")
     a, b = product_operands(x, weight)
-    result = _flat(a, g.permute(b, (1, 0))) if len(a.shape) > 1 else matmul(b, a)
+    turned = g.permute(b, (1, 0))
+    rows = a if len(a.shape) > 1 else g.reshape(a, (1, *a.shape))
     if bias is None:
-        return result
-    return g.add(result, g.broadcast(g.cast(bias, result.dtype), result.shape))
+        result = _flat(rows, turned)
+    else:  # rounded once, after the bias
+        total = _flat(rows, turned, a.dtype.computed_in)
+        added = g.cast(g.cast(bias, a.dtype), total.dtype)
+        result = g.cast(g.add(total, g.broadcast(added, total.shape)), a.dtype)
+    return g.reshape(result, (*a.shape[:-1], weight.shape[0]))
 
 
 # products by other names

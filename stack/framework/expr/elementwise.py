@@ -10,11 +10,20 @@ from hal.tile.node import Node
 from hal.tile.size import is_symbolic
 from stack import ops as g
 from stack.framework.errors import TensorError
-from stack.framework.expr.operand import Number, Operand, as_float, common_dtype, meet
+from stack.framework.expr.operand import (
+    Number,
+    Operand,
+    as_float,
+    common_dtype,
+    meet,
+    once,
+    once_with_numbers,
+)
 from stack.framework.expr.public import operator
 
 
 @operator(symbol="+", in_place=True, aten="add", onnx="Add")
+@once_with_numbers
 def add(x: Operand, y: Operand, alpha: Number = 1) -> Node:
     """x + alpha * y; for bool tensors `or`."""
     a, b = meet(x, y if alpha == 1 else mul(y, alpha))
@@ -22,6 +31,7 @@ def add(x: Operand, y: Operand, alpha: Number = 1) -> Node:
 
 
 @operator(aliases=("subtract",), symbol="-", in_place=True, aten="sub", onnx="Sub")
+@once_with_numbers
 def sub(x: Operand, y: Operand, alpha: Number = 1) -> Node:
     """x - alpha * y. Raises TensorError for bool tensors."""
     a, b = meet(x, y if alpha == 1 else mul(y, alpha))
@@ -31,6 +41,7 @@ def sub(x: Operand, y: Operand, alpha: Number = 1) -> Node:
 
 
 @operator(aliases=("multiply",), symbol="*", in_place=True, aten="mul", onnx="Mul")
+@once_with_numbers
 def mul(x: Operand, y: Operand) -> Node:
     """x * y; for bool tensors `and`."""
     a, b = meet(x, y)
@@ -38,6 +49,7 @@ def mul(x: Operand, y: Operand) -> Node:
 
 
 @operator(aliases=("true_divide", "divide"), symbol="/", in_place=True, aten="div", onnx="Div")
+@once_with_numbers
 def div(x: Operand, y: Operand, rounding_mode: str | None = None) -> Node:
     """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
     if rounding_mode == "floor":
@@ -82,6 +94,7 @@ def remainder(x: Operand, y: Operand) -> Node:
 
 
 @operator(symbol="**", in_place=True, aten="pow", onnx="Pow")
+@once
 def pow(x: Operand, y: Operand) -> Node:
     """x to the power of y."""
     if isinstance(x, Node) and not isinstance(y, Node):
@@ -198,18 +211,21 @@ def sign(x: Node) -> Node:
 
 
 @operator(in_place=True, aten="log2")
+@once
 def log2(x: Node) -> Node:
     """The logarithm of x to the base 2."""
     return mul(g.log(as_float(x)), 1 / math.log(2))
 
 
 @operator(in_place=True, aten="log10")
+@once
 def log10(x: Node) -> Node:
     """The logarithm of x to the base 10."""
     return mul(g.log(as_float(x)), 1 / math.log(10))
 
 
 @operator(in_place=True, aten="tan", onnx="Tan")
+@once
 def tan(x: Node) -> Node:
     """The tangent of x radians."""
     v = as_float(x)
@@ -217,6 +233,7 @@ def tan(x: Node) -> Node:
 
 
 @operator(layer=True, in_place=True, aten="sigmoid", onnx="Sigmoid")
+@once
 def sigmoid(x: Node) -> Node:
     """1 / (1 + exp(-x))."""
     v = as_float(x)
@@ -236,6 +253,7 @@ def ceil(x: Node) -> Node:
 
 
 @operator(in_place=True, aten="round", onnx="Round")
+@once
 def round(x: Node, decimals: int = 0) -> Node:
     """To the nearest whole number, or multiple of 10 ** -decimals, halves to even."""
     if not x.dtype.is_float:
@@ -393,24 +411,28 @@ def positive(x: Node) -> Node:
 
 
 @operator(aten="rsub")
+@once
 def rsub(x: Operand, y: Operand, alpha: Number = 1) -> Node:
     """y - alpha * x."""
     return sub(y, x, alpha)
 
 
 @operator(in_place=True, aten="lerp")
+@once
 def lerp(x: Node, end: Operand, weight: Operand) -> Node:
     """x + weight * (end - x)."""
     return add(x, mul(weight, sub(end, x)))
 
 
 @operator(in_place=True, aten="addcmul")
+@once
 def addcmul(x: Node, tensor1: Node, tensor2: Node, value: Number = 1) -> Node:
     """x + value * tensor1 * tensor2."""
     return add(x, mul(mul(tensor1, tensor2), value))
 
 
 @operator(in_place=True, aten="addcdiv")
+@once
 def addcdiv(x: Node, tensor1: Node, tensor2: Node, value: Number = 1) -> Node:
     """x + value * tensor1 / tensor2."""
     return add(x, mul(div(tensor1, tensor2), value))
@@ -498,6 +520,7 @@ def nan_to_num(
 
 
 @operator(aten="isclose")
+@once
 def isclose(
     x: Node, other: Node, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Node:
@@ -514,18 +537,21 @@ def isclose(
 
 
 @operator(in_place=True, aten="deg2rad")
+@once
 def deg2rad(x: Node) -> Node:
     """An angle of degrees in radians."""
     return mul(as_float(x), math.pi / 180)
 
 
 @operator(in_place=True, aten="rad2deg")
+@once
 def rad2deg(x: Node) -> Node:
     """An angle of radians in degrees."""
     return mul(as_float(x), 180 / math.pi)
 
 
 @operator(in_place=True, aten="hypot")
+@once
 def hypot(x: Operand, y: Operand) -> Node:
     """sqrt(x * x + y * y), without overflow."""
     a, b = (g.abs(as_float(v)) for v in meet(x, y))
@@ -535,6 +561,7 @@ def hypot(x: Operand, y: Operand) -> Node:
 
 
 @operator(aten="logaddexp")
+@once
 def logaddexp(x: Operand, y: Operand) -> Node:
     """log(exp(x) + exp(y)), without overflow."""
     a, b = (as_float(v) for v in meet(x, y))
@@ -544,6 +571,7 @@ def logaddexp(x: Operand, y: Operand) -> Node:
 
 
 @operator(aten="logaddexp2")
+@once
 def logaddexp2(x: Operand, y: Operand) -> Node:
     """log2(2 ** x + 2 ** y), without overflow."""
     ln2 = math.log(2)
@@ -551,6 +579,7 @@ def logaddexp2(x: Operand, y: Operand) -> Node:
 
 
 @operator(in_place=True, aten="xlogy")
+@once
 def xlogy(x: Operand, y: Operand) -> Node:
     """x * log(y), but 0 where x is 0 and y is no NaN."""
     a, b = (as_float(v) for v in meet(x, y))
@@ -559,6 +588,7 @@ def xlogy(x: Operand, y: Operand) -> Node:
 
 
 @operator(in_place=True, aten="sinc")
+@once
 def sinc(x: Node) -> Node:
     """sin(pi x) / (pi x), 1 at 0."""
     v = mul(as_float(x), math.pi)
@@ -567,6 +597,7 @@ def sinc(x: Node) -> Node:
 
 
 @operator(in_place=True, aten="logit")
+@once
 def logit(x: Node, eps: float | None = None) -> Node:
     """log(x / (1 - x)), of x held within [eps, 1 - eps]."""
     v = as_float(x)
@@ -590,6 +621,7 @@ def float_power(x: Operand, exponent: Operand) -> Node:
 
 
 @operator(in_place=True, aten="ldexp")
+@once
 def ldexp(x: Node, other: Node) -> Node:
     """x * 2 ** other."""
     return mul(x, g.exp2(as_float(other)))

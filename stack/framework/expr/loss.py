@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce, wraps
+from functools import wraps
 from typing import Any, TypeVar, cast
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework import within
-from stack.framework.dtypes import wider
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
 from stack.framework.expr.activation import log1p_exp, logsigmoid
-from stack.framework.expr.operand import as_float, meet, text
+from stack.framework.expr.operand import as_float, meet, once, text, widened
 from stack.framework.expr.public import layer
 from stack.framework.mode import autocast_dtype
 from stack.framework.store import barrier
 
 F = TypeVar("F", bound=Callable[..., Node])
+
+
+def _rounded_once(loss: F) -> F:
+    """The loss of narrow floats computed in float32, and rounded at its end (not under
+    autocast)."""
+    rounded = once(loss)
+
+    @wraps(loss)
+    def wide(*args: Any, **kwargs: Any) -> Node:
+        if not autocast_dtype():
+            return rounded(*args, **kwargs)
+        return loss(*map(widened, args), **kwargs)
+
+    return cast("F", wide)
 
 
 @layer(aten="cross_entropy_loss", onnx="SoftmaxCrossEntropyLoss")
@@ -99,6 +112,7 @@ def _row(x: Node) -> Node:
 
 
 @layer(aten="nll_loss_nd", onnx="NegativeLogLikelihoodLoss")
+@_rounded_once
 def nll_loss(
     input: Node,
     target: Node,
@@ -156,22 +170,6 @@ def _difference(input: Node, target: Node) -> Node:
     _same_shape(input, target)
     difference = e.sub(input, target)
     return g.cast(difference, DType.F32) if autocast_dtype() else difference
-
-
-def _rounded_once(loss: F) -> F:
-    """The loss of two narrow floats computed in float32, and rounded at its end (not under
-    autocast)."""
-
-    @wraps(loss)
-    def wide(input: Node, target: Node, *args: Any, **kwargs: Any) -> Node:
-        kinds = [n.dtype for n in (input, target) if n.dtype.is_float]
-        if not kinds or not all(d.is_narrow for d in kinds):
-            return loss(input, target, *args, **kwargs)
-        given = [g.cast(n, n.dtype.computed_in) if n.dtype.is_float else n for n in (input, target)]
-        result = loss(*given, *args, **kwargs)
-        return result if autocast_dtype() else g.cast(result, reduce(wider, kinds))
-
-    return cast("F", wide)
 
 
 def _weighed(loss: Node, weight: Node | None) -> Node:
@@ -351,6 +349,7 @@ def gaussian_nll_loss(
 
 
 @layer(aten="hinge_embedding_loss")
+@_rounded_once
 def hinge_embedding_loss(
     input: Node,
     target: Node,
@@ -365,6 +364,7 @@ def hinge_embedding_loss(
 
 
 @layer(aten="soft_margin_loss")
+@_rounded_once
 def soft_margin_loss(
     input: Node,
     target: Node,
@@ -377,6 +377,7 @@ def soft_margin_loss(
 
 
 @layer(aten="margin_ranking_loss")
+@_rounded_once
 def margin_ranking_loss(
     input1: Node,
     input2: Node,
@@ -392,6 +393,7 @@ def margin_ranking_loss(
 
 
 @layer(aten="cosine_similarity")
+@_rounded_once
 def cosine_similarity(x1: Node, x2: Node, dim: int = 1, eps: float = 1e-8) -> Node:
     """The cosine of the angle of vectors along an axis, whose lengths count as at least eps."""
     a, b = (as_float(v) for v in meet(x1, x2))
@@ -401,6 +403,7 @@ def cosine_similarity(x1: Node, x2: Node, dim: int = 1, eps: float = 1e-8) -> No
 
 
 @layer(aten="cosine_embedding_loss")
+@_rounded_once
 def cosine_embedding_loss(
     input1: Node,
     input2: Node,
@@ -420,6 +423,7 @@ def cosine_embedding_loss(
 
 
 @layer(aten="pairwise_distance")
+@_rounded_once
 def pairwise_distance(
     x1: Node, x2: Node, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Node:
@@ -428,6 +432,7 @@ def pairwise_distance(
 
 
 @layer(aten="triplet_margin_loss")
+@_rounded_once
 def triplet_margin_loss(
     anchor: Node,
     positive: Node,
@@ -450,6 +455,7 @@ def triplet_margin_loss(
 
 
 @layer(aten="multi_margin_loss")
+@_rounded_once
 def multi_margin_loss(
     input: Node,
     target: Node,
@@ -475,6 +481,7 @@ def multi_margin_loss(
 
 
 @layer(aten="multilabel_soft_margin_loss")
+@_rounded_once
 def multilabel_soft_margin_loss(
     input: Node,
     target: Node,
@@ -490,6 +497,7 @@ def multilabel_soft_margin_loss(
 
 
 @layer(aten="multilabel_margin_loss")
+@_rounded_once
 def multilabel_margin_loss(
     input: Node,
     target: Node,

@@ -10,7 +10,7 @@ from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
-from stack.framework.expr.operand import as_float, text
+from stack.framework.expr.operand import as_float, once, text
 from stack.framework.expr.public import layer, operator
 from stack.framework.mode import autocast_dtype
 
@@ -107,6 +107,7 @@ def instance_norm_own(
 
 
 @layer(aten="local_response_norm", onnx="LRN")
+@once
 def local_response_norm(
     input: Node, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Node:
@@ -122,6 +123,7 @@ def local_response_norm(
 
 
 @layer(aten="norm", onnx="LpNormalization")
+@once
 def normalize(input: Node, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Node:
     """x divided by its p-norm along an axis, which counts as at least eps."""
     return e.div(input, e.clamp(r.norm(input, p, dim, keepdim=True), min=eps))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
@@ -13,6 +15,7 @@ from stack.framework.errors import TensorError
 Number = float | int | bool
 Operand = Node | Number
 Dims = int | Sequence[int] | None
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def text(x: Operand) -> str:
@@ -90,3 +93,46 @@ def axes(dim: Dims, rank: int) -> tuple[int, ...]:
     if len(set(each)) != len(each):
         raise TensorError(f"dim {dim} names an axis twice")
     return tuple(sorted(each)) if rank else ()
+
+
+def once(expression: F) -> F:
+    """The expression, of which operands that meet in a narrow float are computed in the type that
+    it is computed in, and results rounded once to it. Python numbers are then not rounded at all.
+    """
+
+    @wraps(expression)
+    def wide(*args: Any, **kwargs: Any) -> Any:
+        nodes = [a for a in (*args, *kwargs.values()) if isinstance(a, Node)]
+        if not any(n.dtype.is_narrow for n in nodes):
+            return expression(*args, **kwargs)
+        dtype = common_dtype(*nodes)
+        found = expression(*map(widened, args), **{k: widened(a) for k, a in kwargs.items()})
+        return _narrowed(found, dtype) if dtype.is_narrow else found
+
+    return cast("F", wide)
+
+
+def once_with_numbers(expression: F) -> F:
+    """`once` where a Python number is an operand beside the first two, or one of these: of two
+    tensors alone the expression is one operation, which rounds once by itself."""
+    rounded = once(expression)
+
+    @wraps(expression)
+    def chosen(x: Operand, y: Operand, *rest: Any, **named: Any) -> Any:
+        alone = isinstance(x, Node) and isinstance(y, Node) and not rest and not named
+        return (expression if alone else rounded)(x, y, *rest, **named)
+
+    return cast("F", chosen)
+
+
+def widened(value: Any) -> Any:
+    """A node of narrow floats in the type that these are computed in; anything else itself."""
+    return g.cast(value, value.dtype.computed_in) if isinstance(value, Node) else value
+
+
+def _narrowed(found: Any, dtype: DType) -> Any:
+    if isinstance(found, Node):
+        return g.cast(found, dtype) if found.dtype is dtype.computed_in else found
+    if isinstance(found, tuple) and hasattr(found, "_fields"):
+        return type(found)(*(_narrowed(f, dtype) for f in found))
+    return type(found)(_narrowed(f, dtype) for f in found)

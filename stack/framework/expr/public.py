@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from hal.tile.node import Node
-from stack.framework.expr.operand import as_float, meet
+from stack.framework.expr.operand import as_float, meet, once
 from stack.ops.operator import Face, Operator
 from stack.ops.table import FLOATS
 
@@ -81,8 +81,9 @@ def layer(name: str = "", **face: Any) -> Callable[[F], F]:
 
 
 def special(name: str = "", **face: Any) -> Callable[[F], F]:
-    """As `operator`, of what is in the namespace `special` alone."""
-    return operator(name, function=False, method=False, special=True, **face)
+    """As `operator`, of what is in the namespace `special` alone; rounds once."""
+    publish = operator(name, function=False, method=False, special=True, **face)
+    return lambda expression: publish(once(expression))
 
 
 def linalg(name: str = "", **face: Any) -> Callable[[F], F]:

@@ -12,7 +12,7 @@ from hal.tile.node import Node
 from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
-from stack.framework.expr.operand import Dims, Number, as_float, axes, axis
+from stack.framework.expr.operand import Dims, Number, as_float, axes, axis, once
 from stack.framework.expr.public import operator
 from stack.framework.mode import autocast_dtype
 from stack.framework.store import barrier
@@ -247,6 +247,7 @@ def nansum(x: Node, dim: Dims = None, keepdim: bool = False, *, dtype: DType | N
 
 
 @operator(aten="nanmean")
+@once
 def nanmean(
     x: Node, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Node:
@@ -281,12 +282,14 @@ def _steps(x: Node | None, y: Node, dx: float | None, a: int) -> Node | float:
 
 
 @operator(aliases=("trapz",), aten="trapezoid")
+@once
 def trapezoid(y: Node, x: Node | None = None, *, dx: float | None = None, dim: int = -1) -> Node:
     """The integral of y along an axis by trapezoids, over places x or steps dx."""
     return sum(_trapezoids(y, x, dx, dim), dim)
 
 
 @operator(aten="cumulative_trapezoid")
+@once
 def cumulative_trapezoid(
     y: Node, x: Node | None = None, *, dx: float | None = None, dim: int = -1
 ) -> Node:
@@ -340,6 +343,7 @@ def _within(x: Node, low: Node, high: Node) -> tuple[Node, Node]:
 
 
 @operator(aten="cov")
+@once
 def cov(
     x: Node, *, correction: int = 1, fweights: Node | None = None, aweights: Node | None = None
 ) -> Node:
@@ -361,6 +365,7 @@ def cov(
 
 
 @operator(aten="corrcoef")
+@once
 def corrcoef(x: Node) -> Node:
     """The correlations of the rows."""
     c = cov(x)
@@ -399,10 +404,11 @@ def _root(x: Node, root: Callable[[Node], Node]) -> Node:
     return g.where(zero, g.full_like(x, 0), root(g.where(zero, g.full_like(x, 1), x)))
 
 
-def _wide(x: Node) -> Node:
-    """Under autocast, halves as float32."""
+def _once(function: Callable[[Node], Node], x: Node) -> Node:
+    """function(x) in at least float32, rounded once to x's float type; not under autocast."""
     v = as_float(x)
-    return g.cast(v, v.dtype.computed_in) if autocast_dtype() else v
+    found = function(g.cast(v, v.dtype.computed_in))
+    return found if autocast_dtype() else g.cast(found, v.dtype)
 
 
 def _shifted(x: Node, dim: Dims) -> tuple[Node, Node]:
@@ -415,30 +421,38 @@ def _shifted(x: Node, dim: Dims) -> tuple[Node, Node]:
 @operator(layer=True, aten="softmax", onnx="Softmax")
 def softmax(x: Node, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Node:
     """exp(x) / sum(exp(x)) along an axis, without overflow."""
-    v = _wide(x if dtype is None else g.cast(x, dtype))
-    if not v.type.size or not v.shape:
-        return g.full_like(v, 1)
-    power = g.exp(_shifted(v, dim)[0])
-    return e.mul(power, g.recip(sum(power, dim, keepdim=True)))
+
+    def function(v: Node) -> Node:
+        if not v.type.size or not v.shape:
+            return g.full_like(v, 1)
+        power = g.exp(_shifted(v, dim)[0])
+        return e.mul(power, g.recip(sum(power, dim, keepdim=True)))
+
+    return _once(function, x if dtype is None else g.cast(x, dtype))
 
 
 @operator(layer=True, aten="log_softmax", onnx="LogSoftmax")
 def log_softmax(x: Node, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Node:
     """The logarithm of softmax, exact where softmax underflows."""
-    v = _wide(x if dtype is None else g.cast(x, dtype))
-    if not v.type.size or not v.shape:
-        return g.full_like(v, 0)
-    shifted, _ = _shifted(v, dim)
-    return e.sub(shifted, g.log(sum(g.exp(shifted), dim, keepdim=True)))
+
+    def function(v: Node) -> Node:
+        if not v.type.size or not v.shape:
+            return g.full_like(v, 0)
+        shifted, _ = _shifted(v, dim)
+        return e.sub(shifted, g.log(sum(g.exp(shifted), dim, keepdim=True)))
+
+    return _once(function, x if dtype is None else g.cast(x, dtype))
 
 
 @operator(method=False, function=False, layer=True, aten="softmax")
+@once
 def softmin(input: Node, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Node:
     """softmax of -x."""
     return softmax(g.neg(as_float(input)), dim, dtype=dtype)
 
 
 @operator(layer=True, aten="logsumexp", onnx="ReduceLogSumExp")
+@once
 def logsumexp(x: Node, dim: Dims = None, keepdim: bool = False) -> Node:
     """log(sum(exp(x))) over axes, without overflow; -inf where all are -inf."""
     v = as_float(x)
@@ -496,6 +510,7 @@ def _running(kind: str, x: Node, dim: int) -> Extreme:
 
 
 @operator(aten="logcumsumexp")
+@once
 def logcumsumexp(x: Node, dim: int) -> Node:
     """The logarithms of the sums of exponentials up to each element along an axis: pairs, then
     fours, and so on."""
