@@ -18,27 +18,31 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from hal.tile.node import Node
+from hal.tile.node import Node, Type
 from stack.framework import store
 from stack.framework.errors import TracingError, where_called
 from stack.recorder.window import Window
 
-_serials = count(1)
+serials = count(1)
 _threads = count()
 
 
 class Context:
     """What belongs to one thread: the cells, by age, that do not own a leaf with a value, since it
-    is pending or shared; and the trace under way, if any. `number` counts threads."""
+    is pending or shared; the trace under way, if any; and by device what is on a tape. `number`
+    counts threads."""
 
     def __init__(self) -> None:
         self.thread = threading.current_thread()
         self.number = next(_threads)
         self.unsettled: WeakValueDictionary[int, Cell] = WeakValueDictionary()
         self.trace: Trace | None = None
+        self.recordings: dict[str, Recording] = {}
 
     def pending(self) -> list[Cell]:
         """The cells whose value is pending or shared. Any thread may ask."""
+        for recording in list(self.recordings.values()):
+            recording.make_nodes()
         found = [c for r in self.unsettled.valuerefs() if (c := r()) is not None]
         settled = {c.serial for c in found if c.owns and c.node in store.arrays}
         for c in found:
@@ -62,7 +66,7 @@ class _Here(threading.local):
         self.seed: int | None = None
         self.generators: dict[str, Any] = {}
         with store.lock:
-            contexts[:] = [c for c in contexts if c.thread.is_alive() or c.unsettled]
+            contexts[:] = [c for c in contexts if c.thread.is_alive() or c.pending()]
             contexts.append(self.context)
 
 
@@ -84,6 +88,7 @@ def _leave_parent() -> None:
     """What was pending in the process from which this one was forked is computed only if it is
     asked for here: its inputs may be out of reach."""
     here.unsettled.clear()
+    here.context.recordings.clear()
     contexts[:] = [here.context]
     under_way[:] = [t for t in under_way if t is here.context.trace]
 
@@ -116,10 +121,23 @@ class Link:
     refusal: str = ""
 
 
+class Recording(Protocol):
+    """Values on a tape, which are no nodes yet."""
+
+    def make_nodes(self) -> None:
+        """Make the node of each cell whose value is on the tape."""
+        ...
+
+    def compute(self) -> None:
+        """Begin to compute the value of each of these cells."""
+        ...
+
+
 class Cell:
     """`node` defines the value. `owns` says that the node stands for this cell alone; `serial` is
     its age. `link` says whose memory it shares, if it has none of its own; its node is then made
-    when it is asked for, after the memory has changed.
+    when it is asked for, after the memory has changed. A value on a tape has no node either: it is
+    the `number`th one of a `recording`, and of type `shown`.
 
     `requires_grad` without `owns` marks a value that was computed from others which require a
     gradient.
@@ -127,10 +145,12 @@ class Cell:
 
     __slots__ = (
         *("__weakref__", "_requires_grad", "_waits", "_windows", "device", "hooks", "link", "node"),
-        "owns",
-        "serial",
+        *("number", "owns", "recording", "serial", "shown"),
     )
     link: Link | None
+    number: int
+    recording: Recording | None
+    shown: Type
     hooks: dict[int, Hook]
     """What looks at the gradient of a leaf; of others `hooked` has them."""
 
@@ -139,11 +159,12 @@ class Cell:
         self.device = device
         self.owns = owns
         self._requires_grad = requires_grad
-        self.serial = next(_serials)
+        self.serial = next(serials)
         self.link = None
         self.hooks = {}
         self._waits: WeakValueDictionary[int, Cell] | None = None
         self._windows: list[weakref.ref[Cell]] = []
+        self.recording = None
         if owns:
             owners[node] = weakref.ref(self)
             if under_way and (trace := tracing()) is not None:
@@ -155,9 +176,12 @@ class Cell:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """The node of a window whose memory has changed."""
+            """The node of a window whose memory has changed, or of a value on a tape."""
             if name != "node":
                 raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+            if (recording := self.recording) is not None:
+                recording.make_nodes()
+                return self.node
             link = self.link
             n = link.window.read(link.source.node)
             if link.history is not None:
@@ -167,6 +191,12 @@ class Cell:
                 owners[n] = weakref.ref(self)
             self.node = n
             return n
+
+    @property
+    def value_type(self) -> Type:
+        """The type of the value, for which no node is made."""
+        known = self.recording is not None or self.link is not None
+        return self.shown if known else self.node.type
 
     @property
     def requires_grad(self) -> bool:
@@ -221,8 +251,11 @@ def root(cell: Cell) -> Cell:
     return cell
 
 
-def connect(cell: Cell, link: Link) -> None:
-    """Make a cell, whose node is what the link shows, a window."""
+def connect(cell: Cell, link: Link, shown: Type | None = None) -> None:
+    """Make a cell, whose node is what the link shows, or is to be made when it is asked for, of
+    type `shown`, a window."""
+    if cell.link is None:
+        cell.shown = cell.node.type if shown is None else shown
     cell.link = link
     link.source._windows.append(weakref.ref(cell))
     cell.settled()
@@ -274,7 +307,7 @@ class Trace:
 
     function: str
     thread: str = field(default_factory=lambda: threading.current_thread().name)
-    born: int = field(default_factory=lambda: next(_serials))
+    born: int = field(default_factory=lambda: next(serials))
     old: dict[Cell, Before] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=count)
     flags: dict[tuple[int, str], tuple[object, object]] = field(default_factory=dict)
@@ -309,7 +342,7 @@ class Trace:
     def revert(self) -> None:
         """Make every older cell again what it was."""
         for cell, before in self.old.items():
-            cell.node, cell.owns = before.node, before.owns
+            cell.node, cell.owns, cell.recording = before.node, before.owns, None
             cell.require_grad(before.requires_grad)
             cell.link = before.link
             cell.settled()
@@ -352,7 +385,7 @@ def take_over(settler: Settler) -> None:
 
 def add_settler(settler: Settler) -> None:
     """Settle this one too, for as long as it lives."""
-    _settlers[next(_serials)] = settler
+    _settlers[next(serials)] = settler
 
 
 def settle() -> None:
@@ -440,6 +473,7 @@ def become(cell: Cell, leaf: Node) -> None:
     with store.lock:
         note_change(cell)
         cell.node, cell.owns = leaf, True
+        cell.recording = None
         owners[leaf] = weakref.ref(cell)
         stale(cell)
         if leaf in store.arrays:
@@ -462,6 +496,7 @@ def follow(cell: Cell, node: Node) -> None:
     with store.lock:
         note_change(cell)
         cell.node, cell.owns = node, False
+        cell.recording = None
         stale(cell)
         cell.waits()
 
@@ -491,6 +526,7 @@ def place(cell: Cell, view: Node) -> None:
     with store.lock:
         note_change(cell)
         cell.node, cell.owns = view, True
+        cell.recording = None
         owners[view] = weakref.ref(cell)
         stale(cell)
         cell.settled()

@@ -94,6 +94,7 @@ def get_default_device() -> Device:
 def default_engine(name: str, engine: Engine) -> Iterator[None]:
     """Within the block the engine is registered under that name, and is the default device."""
     before = list(_default)
+    here.context.recordings.pop(name, None)
     engines[name] = engine
     _default[:] = [name]
     try:
@@ -102,3 +103,4 @@ def default_engine(name: str, engine: Engine) -> Iterator[None]:
         _default[:] = before
         del engines[name]
         here.generators.pop(name, None)
+        here.context.recordings.pop(name, None)

@@ -22,6 +22,7 @@ from stack.framework.cell import (
     check_crossing,
     here,
     owners,
+    root,
     settle,
     stale,
     tracing,
@@ -44,6 +45,7 @@ def arrays_of(cells: Sequence[Cell]) -> list[Any]:
     refuse_in_trace("its value is needed")
     if under_way:
         check_crossing(cells)
+    _compute_tapes(cells)
     missing = [c for c in cells if _known(c.node) is None]
     if missing:
         for device, group in by_device(missing).items():
@@ -62,8 +64,16 @@ def arrays_of(cells: Sequence[Cell]) -> list[Any]:
 def realize(*cells: Cell) -> None:
     """Start computing these values and all else that is pending on their devices; do not wait."""
     refuse_in_trace("realize was called")
+    _compute_tapes(cells)
     for device in dict.fromkeys(c.device for c in cells):
         _run_pending(device, [c for c in cells if c.device == device])
+
+
+def _compute_tapes(cells: Iterable[Cell]) -> None:
+    """Begin to compute what is on the tapes of these cells."""
+    for cell in cells:
+        if (recording := root(cell).recording) is not None:
+            recording.compute()
 
 
 def isolate(cells: Iterable[Cell]) -> None:
@@ -146,6 +156,8 @@ def _known(n: Node) -> Any:
 
 def _run_pending(device: str, asked: Sequence[Cell]) -> None:
     settle()
+    if (recording := here.context.recordings.get(device)) is not None:
+        recording.compute()
     inline = Inlining()
     outputs: dict[Node, Node] = {}
     own = here.context.pending()

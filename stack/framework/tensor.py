@@ -13,7 +13,6 @@ import copy
 import math
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, reduce
 from inspect import signature
@@ -36,6 +35,7 @@ from stack.framework.cell import (
     owners,
     rebind,
     root,
+    serials,
     stale,
     tracing,
     under_way,
@@ -50,6 +50,7 @@ from stack.framework.expr.public import METHODS, NUMPYS, ONE, OPERANDS, TWO, Pub
 from stack.framework.mode import grad_enabled, gradients_are_local, no_grad
 from stack.framework.operators import Operators
 from stack.framework.realize import array_of, realize, refuse_in_trace
+from stack.framework.recorded import tape_of
 from stack.framework.removable import RemovableHandle
 from stack.framework.reverse import check_told_apart, gradient_leaf, gradients
 from stack.framework.within import remember
@@ -191,15 +192,15 @@ class Tensor(Cell, Operators):
 
     @property
     def shape(self) -> Extents:
-        return Extents(self.node.shape)
+        return Extents(self.value_type.shape)
 
     @property
     def dtype(self) -> DType:
-        return self.node.dtype
+        return self.value_type.dtype
 
     @property
     def ndim(self) -> builtins.int:
-        return len(self.node.shape)
+        return len(self.value_type.shape)
 
     @property
     def is_leaf(self) -> builtins.bool:
@@ -215,7 +216,7 @@ class Tensor(Cell, Operators):
 
     def numel(self) -> builtins.int:
         """The number of elements."""
-        return self.node.type.size
+        return self.value_type.size
 
     nelement = numel
     ndimension = dim
@@ -713,12 +714,30 @@ class Tensor(Cell, Operators):
 
     def _change(self, function: Callable[..., Node], *args: Any, **kwargs: Any) -> Tensor:
         """Give this tensor the function's result, in its own shape and element type."""
+        if not under_way and self._changed_on_tape(function, args, kwargs):
+            return self
         node, _, tracked = evaluate(function, (self, *args), kwargs)
         name = function.__name__.strip("_")
         node = _fitted(self, node, name)
         self._check_changes(name, tracked)
         write(self, node, tracked and self.dtype.is_float)
         return self
+
+    def _changed_on_tape(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> builtins.bool:
+        """Whether the change is on a tape now; False where it is not for one."""
+        link = self.link
+        if link is not None:
+            source = link.source
+            if source.link is not None or source._requires_grad or link.window.repeats:
+                return False
+        tape = tape_of(self.device)
+        n = tape.operate(function, (self, *args), kwargs)
+        if n < 0 or tape.tape.types[n] != self.value_type:
+            return False
+        tape.overwrite(self, n)
+        return True
 
     def _check_changes(self, name: str, tracked: builtins.bool) -> None:
         """Raise where the operation of this name may not change this tensor in place now."""
@@ -812,12 +831,13 @@ class _Move:
 
     steps: tuple[Step, ...] | None
     shown: Window | None
+    type: Type
 
     @staticmethod
     def of(whole: Node, part: Node) -> _Move:
         steps = steps_between(whole, part)
         shown = None if steps is None else Window.whole(whole.shape).through(steps)
-        return _Move(steps, shown)
+        return _Move(steps, shown, part.type)
 
 
 _moves: dict[Hashable, tuple[builtins.bool, tuple[_Move, ...]]] = {}
@@ -833,23 +853,37 @@ def _plain(value: Any) -> Hashable:
     if kind is builtins.int or value is None or value is Ellipsis:
         return cast("Hashable", value)
     if kind is slice:
-        return slice, _plain(value.start), _plain(value.stop), _plain(value.step)
+        ends = value.start, value.stop, value.step
+        return slice, *[e if e is None or type(e) is builtins.int else _plain(e) for e in ends]
     if kind is tuple or kind is list:
         return kind, *[_plain(v) for v in value]
     raise TypeError
+
+
+def _move_key(expression: Callable[..., Any], x: Tensor, args: tuple[Any, ...]) -> Hashable:
+    """A key for what an expression does to x; None where an argument has none."""
+    try:
+        return expression, x.value_type, *[_plain(a) for a in args]
+    except TypeError:
+        return None
 
 
 def _windows(expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of an expression that moves the elements of its first operand, or all of them in
     a tuple: windows on the operand, or tensors of their own where elements are copied."""
     x: Tensor = args[0]
-    key: Hashable = None
-    if not under_way and not kwargs:
-        with suppress(TypeError):
-            key = expression, x.node.type, *[_plain(a) for a in args[1:]]
+    key = None if under_way or kwargs else _move_key(expression, x, args[1:])
     known = None if key is None else _moves.get(key)
-    if known is not None and all(m.steps is not None for m in known[1]):
-        whole, tracked = x.node, grad_enabled() and x.requires_grad
+    if known is not None and None not in [m.steps for m in known[1]]:
+        single, moves = known
+        if single and not moves[0].steps and expression is movement.flatten:
+            return x  # as in PyTorch, and as nowhere else
+        tracked = grad_enabled() and x.requires_grad
+        if tracked or not x._requires_grad:
+            shown = [_shown(x, m, tracked, "" if single else _ONE_OF_SEVERAL) for m in moves]
+            if None not in shown:
+                return shown[0] if single else tuple(shown)
+        whole = x.node
         nodes = [reduce(_step, m.steps or (), whole) for m in known[1]]
         single, moves, device = *known, x.device
     else:
@@ -872,6 +906,22 @@ def _windows(expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
         for n, m in zip(nodes, moves, strict=True)
     ]
     return made[0] if single else tuple(made)
+
+
+def _shown(x: Tensor, move: _Move, tracked: builtins.bool, refusal: str) -> Tensor | None:
+    """A window on x, for which no node is made yet; None where elements would be copied."""
+    source: Cell = x
+    shown = move.shown
+    if x.link is not None:
+        source, window = _place(x)
+        shown = window.through(move.steps or ())
+        if not (refusal or x.link.cut):
+            refusal = x.link.refusal
+    if shown is None:
+        return None
+    result = _without_node(x.device, tracked and move.type.dtype.is_float)
+    connect(result, Link(source, shown, refusal=refusal), move.type)
+    return result
 
 
 def _step(x: Node, step: Step) -> Node:
@@ -902,7 +952,7 @@ def _window(
 
 
 def _own(x: Tensor, leaf: Node) -> None:
-    x.node, x.owns = leaf, True
+    x.node, x.owns, x.recording = leaf, True, None
     owners[leaf] = weakref.ref(x)
 
 
@@ -1033,6 +1083,8 @@ def _is_mask(item: Any) -> builtins.bool:
 
 def _without_masks(place: Any) -> Any:
     """An index with the places where each mask holds instead; waits for their number."""
+    if type(place) is builtins.int or type(place) is slice:
+        return place
     items = place if isinstance(place, tuple) else (place,)
     if not any(map(_is_mask, items)):
         return place
@@ -1092,8 +1144,37 @@ def equal(x: Tensor, y: Tensor) -> bool:
 # operators
 
 
+def _on_tape(
+    expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Tensor | None:
+    """The operation's result as a value on a tape; None where it is not for one."""
+    first = next((x for x in args[:2] if isinstance(x, Tensor)), None)
+    if first is None:
+        return None
+    device = first.device
+    tape = tape_of(device)
+    n = tape.operate(expression, args, kwargs)
+    if n < 0:
+        return None
+    result = _without_node(device, False)
+    tape.put(result, n)
+    return result
+
+
+def _without_node(device: str, requires_grad: bool) -> Tensor:
+    """A tensor whose node is made when somebody asks for it."""
+    result = Tensor.__new__(Tensor)
+    result.device, result.owns, result.link, result.hooks = device, False, None, {}
+    result._requires_grad, result._waits, result._windows = requires_grad, None, []
+    result._grad, result._grad_rules, result.recording = None, (), None
+    result.serial = next(serials)
+    return result
+
+
 def call(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`apply` for an expression that may give several nodes, in a list or a named tuple."""
+    if not under_way and args and (found := _on_tape(expression, args, kwargs)) is not None:
+        return found
     result, device, tracked = evaluate(expression, args, kwargs)
     if isinstance(result, Node):
         return Tensor(result, device, requires_grad=tracked and result.dtype.is_float)

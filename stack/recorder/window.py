@@ -49,6 +49,9 @@ class Window:
     offset: int = 0
     steps: tuple[Step, ...] = ()
 
+    def __hash__(self) -> int:
+        return hash((self.shape, self.strides, self.offset))
+
     @staticmethod
     def whole(shape: Shape) -> Window:
         """All of a value, in row-major order."""

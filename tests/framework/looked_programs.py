@@ -23,7 +23,7 @@ SHAPES = ((24, 40), (40, 24), (24, 1), (1, 40), (40,), (3, 24, 40))
 
 def _fitting(rng: random.Random, x: Any, values: list[Any]) -> Any:
     """A value that broadcasts with x to x's shape."""
-    rows = ((40,), (1, 40)) if x.shape[-1] == 40 else ()
+    rows = ((40,), (1, 40)[: x.ndim]) if x.shape[-1] == 40 else ()
     return rng.choice([v for v in values if v.shape == x.shape or v.shape in rows])
 
 

@@ -17,31 +17,43 @@ from stack.framework.expr.operand import (
     common_dtype,
     meet,
     once,
-    once_with_numbers,
+    once_with_factor,
 )
 from stack.framework.expr.public import operator
 
 
 @operator(symbol="+", in_place=True, aten="add", onnx="Add")
-@once_with_numbers
 def add(x: Operand, y: Operand, alpha: Number = 1) -> Node:
     """x + alpha * y; for bool tensors `or`."""
-    a, b = meet(x, y if alpha == 1 else mul(y, alpha))
+    if alpha != 1:
+        return _scaled_sum(x, y, alpha)
+    a, b = meet(x, y)
     return g.or_(a, b) if a.dtype is DType.BOOL else g.add(a, b)
 
 
+@once
+def _scaled_sum(x: Operand, y: Operand, alpha: Number) -> Node:
+    return add(x, mul(y, alpha))
+
+
 @operator(aliases=("subtract",), symbol="-", in_place=True, aten="sub", onnx="Sub")
-@once_with_numbers
 def sub(x: Operand, y: Operand, alpha: Number = 1) -> Node:
     """x - alpha * y. Raises TensorError for bool tensors."""
-    a, b = meet(x, y if alpha == 1 else mul(y, alpha))
+    if alpha != 1:
+        return _scaled_difference(x, y, alpha)
+    a, b = meet(x, y)
     if a.dtype is DType.BOOL:
         raise TensorError("- is not defined for bool tensors; use ^ or logical_not")
     return g.sub(a, b)
 
 
+@once
+def _scaled_difference(x: Operand, y: Operand, alpha: Number) -> Node:
+    return sub(x, mul(y, alpha))
+
+
 @operator(aliases=("multiply",), symbol="*", in_place=True, aten="mul", onnx="Mul")
-@once_with_numbers
+@once_with_factor
 def mul(x: Operand, y: Operand) -> Node:
     """x * y; for bool tensors `and`."""
     a, b = meet(x, y)
@@ -49,7 +61,7 @@ def mul(x: Operand, y: Operand) -> Node:
 
 
 @operator(aliases=("true_divide", "divide"), symbol="/", in_place=True, aten="div", onnx="Div")
-@once_with_numbers
+@once_with_factor
 def div(x: Operand, y: Operand, rounding_mode: str | None = None) -> Node:
     """x / y, in float32 when both are integers; rounded down with "floor", to 0 with "trunc"."""
     if rounding_mode == "floor":
@@ -94,7 +106,6 @@ def remainder(x: Operand, y: Operand) -> Node:
 
 
 @operator(symbol="**", in_place=True, aten="pow", onnx="Pow")
-@once
 def pow(x: Operand, y: Operand) -> Node:
     """x to the power of y."""
     if isinstance(x, Node) and not isinstance(y, Node):

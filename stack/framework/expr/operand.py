@@ -112,14 +112,14 @@ def once(expression: F) -> F:
     return cast("F", wide)
 
 
-def once_with_numbers(expression: F) -> F:
-    """`once` where a Python number is an operand beside the first two, or one of these: of two
-    tensors alone the expression is one operation, which rounds once by itself."""
+def once_with_factor(expression: F) -> F:
+    """`once` where a Python number is the second operand, as in PyTorch's products and quotients;
+    of two tensors the expression is one operation, which rounds once by itself."""
     rounded = once(expression)
 
     @wraps(expression)
     def chosen(x: Operand, y: Operand, *rest: Any, **named: Any) -> Any:
-        alone = isinstance(x, Node) and isinstance(y, Node) and not rest and not named
+        alone = isinstance(y, Node) or not isinstance(x, Node)
         return (expression if alone else rounded)(x, y, *rest, **named)
 
     return cast("F", chosen)
