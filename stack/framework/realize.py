@@ -2,7 +2,8 @@
 
 Nothing runs until a value is asked for. Then everything that is pending and alive on the device
 runs as one request, so that no part of it is computed twice; views and constants stay as they are
-because they cost nothing to repeat.
+because they cost nothing to repeat. What is on the device's tape is a request of its own, which
+runs first: no node depends on it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,118 @@
+"""Operations on a tape: what they give is what nodes give, whoever asks for a node and when."""
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+
+import stack.framework as ht
+from stack.framework import store
+from stack.recorder.tape import LONGEST
+
+DATA = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+@pytest.fixture
+def x():
+    return ht.tensor(DATA)
+
+
+def is_on_tape(value):
+    return value.recording is not None
+
+
+def test_a_path_that_comes_again_has_its_plan(engine, x):
+    for _ in range(3):
+        y = (x * 2 + x).sum(0, keepdim=True)
+        assert is_on_tape(y)
+        assert (y.shape, y.dtype) == ((1, 4), ht.float32)
+        assert is_on_tape(y), "to look at a type makes no node"
+        np.testing.assert_array_equal(y.numpy(), (DATA * 3).sum(0, keepdims=True))
+        assert not is_on_tape(y)
+    assert len(engine.cache) == 1
+    assert engine.nodes_run == [1, 1, 1], "what died is not computed"
+
+
+def test_what_is_on_a_tape_keeps_the_values_that_it_was_given(x):
+    before = x + 1
+    x.add_(10)
+    after = x + 1
+    assert is_on_tape(before), "and so is the change"
+    np.testing.assert_array_equal(before.numpy(), DATA + 1)
+    np.testing.assert_array_equal(after.numpy(), DATA + 11)
+    np.testing.assert_array_equal(x.numpy(), DATA + 10)
+
+
+def test_windows_are_written_on_the_tape_and_seen_by_all():
+    expected = DATA.copy()
+    expected[1] *= 2
+    expected[:, 0] += 100
+    expected[0] -= expected[2]
+    for _ in range(2):
+        x = ht.tensor(DATA)
+        row, turned = x[1], x.t()
+        row.mul_(2)
+        turned[0].add_(100)
+        x[0:1].sub_(x[2])
+        recorded = is_on_tape(x)
+        np.testing.assert_array_equal(row.numpy(), expected[1])
+        np.testing.assert_array_equal(turned.numpy(), expected.T)
+        np.testing.assert_array_equal(x.numpy(), expected)
+    assert recorded, "where views like these came before"
+
+
+def test_gradients_flow_through_nodes_that_a_tape_has_become(x):
+    weight = ht.tensor([1.0, 2.0, 3.0, 4.0], requires_grad=True)
+    scaled = x * 3
+    assert is_on_tape(scaled)
+    (scaled * weight).sum().backward()
+    assert not is_on_tape(scaled)
+    np.testing.assert_array_equal(weight.grad.numpy(), (DATA * 3).sum(0))
+
+
+def test_a_trace_and_a_tape_do_not_meet(x):
+    kept = x + 1
+    assert is_on_tape(kept)
+
+    @ht.jit
+    def function(y):
+        kept.mul_(y)
+        return kept + y
+
+    np.testing.assert_array_equal(function(ht.tensor(2.0)).numpy(), (DATA + 1) * 2 + 2)
+    np.testing.assert_array_equal(kept.numpy(), (DATA + 1) * 2)
+
+
+def test_a_value_on_another_threads_tape_can_be_asked_for(x):
+    found = []
+    thread = threading.Thread(target=lambda: found.append(x * 5))
+    thread.start()
+    thread.join(60)
+    assert is_on_tape(found[0])
+    np.testing.assert_array_equal((found[0] + 1).numpy(), DATA * 5 + 1)
+    np.testing.assert_array_equal(found[0].numpy(), DATA * 5)
+
+
+def test_a_long_tape_is_computed_unasked(engine, x):
+    for _ in range(2 * LONGEST + 5):
+        x.add_(1)
+    assert engine.runs == 2
+    np.testing.assert_array_equal(x.numpy(), DATA + 2 * LONGEST + 5)
+
+
+def test_what_nobody_can_ask_for_is_let_go():
+    gc.collect()
+    before = len(store.arrays)
+    for _ in range(100):
+        assert is_on_tape(ht.tensor(DATA) + 1)
+    assert len(store.arrays) - before < 20
+
+
+@pytest.mark.parametrize("number", [0.0, -0.0, float("nan"), True, 1, 1.0, 2**40, -7])
+def test_each_number_is_itself(number, x):
+    for _ in range(2):
+        found = (x * number).numpy()
+        expected = ht.tensor(DATA).numpy() * np.float32(number)
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
