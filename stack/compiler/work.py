@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from hal.core.values import Grid
 from hal.tile.errors import TileError
 from hal.tile.evaluate import Instance, value_of
 from hal.tile.kernel import For, If, Kernel, Statement
-from hal.tile.node import Node, toposort
+from hal.tile.node import Node
 from hal.tile.ops import OPS, OpClass
 from hal.tile.walk import reads
 
@@ -30,6 +31,42 @@ _COUNTED = {OpClass.UNARY: 1, OpClass.BINARY: 1, OpClass.TERNARY: 2}
 Operations = Counter[DType]
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A block: what its expressions compute whenever it runs, and the statements with blocks in
+    it."""
+
+    own: Operations
+    inner: tuple[tuple[For | If, tuple[_Part, ...]], ...]
+
+    @staticmethod
+    def of(block: Sequence[Statement], results: Sequence[Node], seen: set[Node]) -> _Part:
+        """Of a block, and of the expressions `results` at its end; `seen` was computed before
+        it."""
+        own, inner = Operations(), list[tuple[For | If, tuple[_Part, ...]]]()
+        for statement in block:
+            _count(reads(statement), seen, own)
+            if isinstance(statement, For):
+                ends = [c.next for c in statement.carried]
+                inner.append((statement, (_Part.of(statement.body, ends, set(seen)),)))
+            elif isinstance(statement, If):
+                both = (statement.then, statement.orelse)
+                inner.append((statement, tuple([_Part.of(b, (), set(seen)) for b in both])))
+        _count(results, seen, own)
+        return _Part(own, tuple(inner))
+
+    def total(self, s: Instance) -> Operations:
+        """Of an instance, which knows the steps of the loops around it."""
+        found = Operations(self.own)
+        for statement, parts in self.inner:
+            if isinstance(statement, For):
+                _add(found, *_of_loop(statement, parts[0], s))
+            else:
+                taken = parts[0] if _holds(statement.condition, s) else parts[1]
+                _add(found, taken.total(s.inner()))
+        return found
+
+
 def operations(kernel: Kernel, grid: Grid, sizes: Sequence[int] = ()) -> Operations:
     """How many operations a launch makes, by the element type that they are on: of a `dot` two for
     each product and by its operands' type, of other operations on floats one for each element
@@ -41,42 +78,27 @@ def operations(kernel: Kernel, grid: Grid, sizes: Sequence[int] = ()) -> Operati
     """
     names = [p.name for p in kernel.params[len(kernel.params) - len(sizes) :]]
     scalars = {name: np.asarray(size, np.int64) for name, size in zip(names, sizes, strict=True)}
-    count, found = math.prod(grid), Operations()
+    whole, count, found = _Part.of(kernel.body, (), set()), math.prod(grid), Operations()
     looked = list(_picked(count, INSTANCES))
     for at in looked:
         program = (at % grid[0], at // grid[0] % grid[1], at // grid[0] // grid[1])
         instance = Instance(kernel.name, program, grid, scalars, {})
-        _add(found, _of_block(kernel.body, (), instance, set()), count / len(looked))
+        _add(found, whole.total(instance), count / len(looked))
     return found
 
 
-def _of_block(
-    block: Sequence[Statement], results: Sequence[Node], s: Instance, seen: set[Node]
-) -> Operations:
-    """Of a block, and of the expressions `results` at its end; `seen` was computed before it."""
-    found = Operations()
-    for statement in block:
-        _add(found, _of_expressions(reads(statement), seen))
-        if isinstance(statement, For):
-            _add(found, _of_loop(statement, s, seen))
-        elif isinstance(statement, If):
-            taken = statement.then if _holds(statement.condition, s) else statement.orelse
-            _add(found, _of_block(taken, (), s.inner(), set(seen)))
-    _add(found, _of_expressions(results, seen))
-    return found
-
-
-def _of_loop(loop: For, s: Instance, seen: set[Node]) -> Operations:
+def _of_loop(loop: For, body: _Part, s: Instance) -> tuple[Operations, float]:
+    """What the steps make that are looked at, and of how many each of them is one."""
     start, stop, step = (int(value_of(s, n)) for n in (loop.start, loop.stop, loop.step))
     steps, found = range(start, stop, step), Operations()
-    depends = any(isinstance(inner, For | If) for inner in loop.body)
-    looked = list(_picked(len(steps), STEPS if depends else 1))
+    if not body.inner:
+        return body.own, len(steps)
+    looked = list(_picked(len(steps), STEPS))
     for at in looked:
         inner = s.inner()
         inner.values[loop.index] = np.asarray(steps[at], np.int64)
-        results = [c.next for c in loop.carried]
-        _add(found, _of_block(loop.body, results, inner, set(seen)), len(steps) / len(looked))
-    return found
+        _add(found, body.total(inner))
+    return found, len(steps) / max(1, len(looked))
 
 
 def _holds(condition: Node, s: Instance) -> bool:
@@ -86,12 +108,15 @@ def _holds(condition: Node, s: Instance) -> bool:
         return True
 
 
-def _of_expressions(roots: Sequence[Node], seen: set[Node]) -> Operations:
-    found = Operations()
-    for n in toposort(roots):
+def _count(roots: Sequence[Node], seen: set[Node], found: Operations) -> None:
+    """Add what these expressions compute beyond what was seen, which they have now seen too."""
+    stack = [n for n in roots if n not in seen]
+    while stack:
+        n = stack.pop()
         if n in seen:
             continue
         seen.add(n)
+        stack += [x for x in n.srcs if x not in seen]
         group = OPS[n.op].group
         if group is OpClass.DOT:
             left, right = n.srcs[0], n.srcs[1]
@@ -100,7 +125,6 @@ def _of_expressions(roots: Sequence[Node], seen: set[Node]) -> Operations:
             found[n.dtype] += n.srcs[0].type.size
         elif n.dtype.is_float and group in _COUNTED:
             found[n.dtype] += _COUNTED[group] * n.type.size
-    return found
 
 
 def _add(found: Operations, more: Operations, times: float = 1) -> None:
