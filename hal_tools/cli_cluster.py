@@ -80,7 +80,10 @@ def page(folder: Path | None) -> None:
 )
 @click.option("--image", help="The image, for Kubernetes.")
 @click.option(
-    "--to", type=click.Choice(["daemon", "slurm", "k8s"]), default="daemon", help="Who runs it."
+    "--to",
+    type=click.Choice(["daemon", "slurm", "k8s", "ray"]),
+    default="daemon",
+    help="Who runs it.",
 )
 @click.option(
     "--write", is_flag=True, help="With --to slurm or k8s: print what it would be given, and end."
@@ -103,7 +106,7 @@ def submit(
     if not target:
         raise click.UsageError("name a script, or a job's TOML file")
     given = {key: value for key, value in options.items() if value not in (None, ())}
-    if write and to == "daemon":
+    if write and to not in ("slurm", "k8s"):
         raise click.UsageError("--write needs --to slurm or --to k8s")
     _do("submit", folder, target, arguments, given, to, write, as_json)
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from hal.core.errors import InvalidCall
-from stack.cluster import kubernetes, slurm
+from stack.cluster import kubernetes, ray, slurm
 from stack.cluster.client import ask
 from stack.cluster.files import ClusterFile, JobFile, check_script, read, told
 from stack.scheduler.spec import SpecError
@@ -111,7 +111,7 @@ def submit(
     as_json: bool,
 ) -> int:
     """Hand in the job of a TOML file, or a script with what is given by options; `to` Slurm,
-    Kubernetes, or to the daemon. With `write` only show what these would be given."""
+    Kubernetes, Ray, or to the daemon. With `write` only show what these would be given."""
     if target.endswith(".toml"):
         if arguments:
             raise InvalidCall("a job's file has its own arguments; give none behind it")
@@ -121,6 +121,8 @@ def submit(
     file = told({"folder": str(Path.cwd()), **_named(base), **given}, JobFile, target)
     if to == "k8s":
         return _to_kubernetes(file, write, as_json)
+    if to == "ray":
+        return ray.submit(file, _say)
     if to == "slurm":
         if write:
             sys.stdout.write(slurm.script(file))

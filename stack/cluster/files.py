@@ -45,11 +45,11 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     queue: Annotated[str, Meta(description="The queue that it waits in.")] = "main"
     ranks: Annotated[int, Meta(description="How many ranks it wants.", ge=1)] = 1
     per_host: Annotated[
-        int, Meta(description="Ranks on a host, for Slurm and Kubernetes (0: all).", ge=0)
+        int, Meta(description="Ranks on a host, for Slurm, Kubernetes and Ray (0: all).", ge=0)
     ] = 0
     image: Annotated[str, Meta(description="What Kubernetes runs: it has hal and the script.")] = ""
     resource: Annotated[
-        str, Meta(description="How Kubernetes counts devices of the first kind.")
+        str, Meta(description="How Kubernetes or Ray counts devices of the first kind.")
     ] = ""
     least: Annotated[int, Meta(description="With how many it starts (0: with all).", ge=0)] = 0
     kinds: Annotated[

@@ -27,13 +27,15 @@ POLICIES = {
     "easy": Policy(Rules(("submitted",), Backfill.EASY, elastic=False)),
     "conservative": Policy(Rules(("submitted",), Backfill.CONSERVATIVE, elastic=False)),
     "graded": Policy(Rules(("priority", "submitted"), Backfill.EASY, preempt=True, elastic=False)),
-    "wide": Policy(Rules(("wide", "submitted"), elastic=False, head_start_s=10 * 3600)),
+    "wide": Policy(
+        Rules(("wide", "submitted"), Backfill.CONSERVATIVE, elastic=False, head_start_s=12 * 3600)
+    ),
     "fair": Policy(Rules(("share", "user", "submitted"), Backfill.EASY, elastic=False)),
     "elastic": Policy(Rules(("submitted",), Backfill.EASY), elastic=True),
 }
 """FIFO that locks, traversal that fills holes, backfill with reservations, three priorities with
-preemption, backfill where wide jobs have a head start of up to ten hours, fair shares of queues and
-users, and elastic jobs under EASY backfill."""
+preemption, conservative backfill where wide jobs have a head start of up to twelve hours, fair
+shares of queues and users, and elastic jobs under EASY backfill."""
 
 
 @dataclass(frozen=True, slots=True)
