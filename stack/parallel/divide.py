@@ -69,7 +69,7 @@ def in_order(strategy: Strategy) -> list[AxisLayout]:
     of their own, and rows last, as they divide what is left of each parameter."""
 
     def place(axis: AxisLayout) -> int:
-        return -1 if axis.schedule else int("rows" in (axis.parameters, axis.states))
+        return -1 if axis.schedule else int(axis.divides_rows)
 
     return sorted(strategy.axes, key=place)
 
@@ -265,7 +265,10 @@ class _Dividing:
             for n, x in zip(found.inputs, operands, strict=True)
         }
         free = [None if layout is None else (WHOLE, *layout[1:]) for layout in stored]
-        sums = [self._sums(None, pipe), *(self._sums(parameters[p], pipe) for p in found.gradients)]
+        sums = [
+            self._loss_sums(pipe),
+            *(self._sums(p, layout) for p, layout in parameters.items() if p in found.gradients),
+        ]
         inside = [(WHOLE, *layout[1:]) for layout in sums]
         slots = {n: g.input(INSIDE + n["slot"], n.type) for n in found.inputs}
         count = len(found.outputs)
@@ -327,12 +330,24 @@ class _Dividing:
             type = local_type(type, layout[-1], axis.size)
         return tuple(layout)
 
-    def _sums(self, parameter: Layout | None, pipe: AxisLayout) -> Layout:
-        """Where the gradient of a parameter so placed is, or the loss."""
+    def _loss_sums(self, pipe: AxisLayout) -> Layout:
+        """Where the loss is."""
         last = Owned(pipe.table.rank_of(pipe.table.depth - 1))
-        if parameter is None:
-            return tuple(last if axis is pipe else SUM for axis in self.axes)
-        return tuple(p if isinstance(p, Sharded | Owned) else SUM for p in parameter)
+        return tuple(last if axis is pipe else SUM for axis in self.axes)
+
+    def _sums(self, p: Node, placed: Layout) -> Layout:
+        """Where the gradient of a parameter so placed is."""
+        layout: list[Placement] = []
+        type = p.type
+        for axis, own in zip(self.axes, placed, strict=True):
+            if isinstance(own, Sharded | Owned):
+                layout.append(own)
+            elif axis.gradients == "rows" and axis.size > 1:
+                layout.append(Row(aligned(type.size)))
+            else:
+                layout.append(SUM)
+            type = local_type(type, layout[-1], axis.size)
+        return tuple(layout)
 
 
 INSIDE, RESULTS = 1 << 24, 1 << 25

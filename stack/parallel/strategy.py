@@ -53,7 +53,8 @@ class AxisLayout:
 
     `shards` has placements by patterns of parameters' names, of which the first that fits holds.
     `parameters` and `states` say how parameters and the optimizers' states are stored: "rows" are
-    gathered for what reads them, and what is computed for them is computed in rows. With a
+    gathered for what reads them, and what is computed for them is computed in rows. `gradients`
+    says how those of micro-batches are summed: in "rows" each is scattered when it is there. With a
     `schedule`, in words or as a table, the axis is a pipeline, whose `chunks` have parameters by
     patterns of their names.
     """
@@ -63,9 +64,14 @@ class AxisLayout:
     batch: int | None = None
     shards: tuple[tuple[str, Sharded], ...] = ()
     parameters: Storage = "whole"
+    gradients: Storage = "whole"
     states: Storage = "whole"
     schedule: str = ""
     chunks: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def divides_rows(self) -> bool:
+        return "rows" in (self.parameters, self.gradients, self.states)
 
     @property
     def table(self) -> Schedule:
@@ -108,7 +114,7 @@ class Strategy:
         for axis in self.axes:
             if axis.size < 1:
                 raise InvalidCall(f"axis {axis.name!r} has {axis.size} ranks; it takes at least 1")
-        rows = [axis.name for axis in self.axes if "rows" in (axis.parameters, axis.states)]
+        rows = [axis.name for axis in self.axes if axis.divides_rows]
         if len(rows) > 1:
             raise InvalidCall(
                 f"axes {', '.join(rows)} all divide parameters or states in rows; one axis can, "
@@ -151,6 +157,7 @@ class Strategy:
                 of = f" of {p.major}" if p.major > 1 else ""
                 lines.append(f"  parameter {pattern} shard {p.axis}{of}")
             lines += ["  parameters rows"] * (axis.parameters == "rows")
+            lines += ["  gradients rows"] * (axis.gradients == "rows")
             lines += ["  states rows"] * (axis.states == "rows")
             if axis.schedule:
                 named = axis.schedule.split()[0] in NAMED
@@ -172,8 +179,8 @@ class Strategy:
                 raise InvalidCall(
                     f"line {number} of the strategy is {line.strip()!r}; it takes `axis NAME "
                     "RANKS`, `batch AXIS`, `parameter PATTERN shard AXIS [of PARTS]`, `parameters "
-                    "rows`, `states rows`, `schedule NAME MICROBATCHES`, `chunk PATTERN NUMBER`, "
-                    "or lines of a schedule's table"
+                    "rows`, `gradients rows`, `states rows`, `schedule NAME MICROBATCHES`, `chunk "
+                    "PATTERN NUMBER`, or lines of a schedule's table"
                 ) from None
         if not found:
             raise InvalidCall("the strategy has no axis; write `axis data 2` and what it divides")
@@ -195,6 +202,8 @@ def _read(words: list[str], found: list[AxisLayout]) -> None:
             found[-1] = _sharding(found[-1], pattern, Sharded(int(axis), int(parts)))
         case ["parameters", "rows"]:
             found[-1] = replace(found[-1], parameters="rows")
+        case ["gradients", "rows"]:
+            found[-1] = replace(found[-1], gradients="rows")
         case ["states", "rows"]:
             found[-1] = replace(found[-1], states="rows")
         case ["schedule", name, *numbers]:
@@ -239,13 +248,16 @@ def data(size: int, name: str = "data") -> Strategy:
 
 
 def zero(stage: int, size: int, name: str = "data") -> Strategy:
-    """As `data`, with the optimizers' states (stage 1 and 2) and the parameters (3) divided among
-    the ranks. Gradients live within a step, where stages 1 and 2 both have them in rows as soon as
-    they are summed. Raises InvalidCall for another stage."""
+    """As `data`, with the optimizers' states (stage 1), the gradients (2) and the parameters (3)
+    divided among the ranks. A step without micro-batches has its gradients in rows under stage 1,
+    too, as soon as they are summed; of a pipeline's micro-batches stage 1 sums whole gradients and
+    scatters once, stages 2 and 3 scatter each. Raises InvalidCall for another stage."""
     if stage not in (1, 2, 3):
         raise InvalidCall(f"ZeRO has stages 1, 2 and 3, not {stage}; stage 0 is data({size})")
-    stored: Storage = "rows" if stage == 3 else "whole"
-    return Strategy((AxisLayout(name, size, batch=0, parameters=stored, states="rows"),))
+    parameters: Storage = "rows" if stage == 3 else "whole"
+    gradients: Storage = "rows" if stage > 1 else "whole"
+    axis = AxisLayout(name, size, batch=0, parameters=parameters, gradients=gradients)
+    return Strategy((replace(axis, states="rows"),))
 
 
 def tensor(size: int, shards: Mapping[str, Sharded], name: str = "tensor") -> Strategy:

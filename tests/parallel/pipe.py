@@ -62,9 +62,8 @@ def batches():
     return [(x[:, :-1].copy(), x[:, 1:].copy()) for x in found]
 
 
-def train(net, optimizer, gather, clip=0.0):
-    """Losses and gradients of every step, by the name of the parameter."""
-    ht.manual_seed(11)
+def stepper(net, optimizer, gather, clip=0.0):
+    """One step, which gives the loss and the gradients."""
 
     @ht.jit
     def step(tokens, targets):
@@ -76,7 +75,13 @@ def train(net, optimizer, gather, clip=0.0):
         optimizer.step()
         return [loss, *found]
 
-    found = {}
+    return step
+
+
+def train(net, optimizer, gather, clip=0.0):
+    """Losses and gradients of every step, by the name of the parameter."""
+    ht.manual_seed(11)
+    step, found = stepper(net, optimizer, gather, clip), {}
     for number, batch in enumerate(batches()):
         loss, *grads = step(*batch)
         found[f"{number}.loss"] = loss.numpy()

@@ -41,6 +41,7 @@ STAGES = {"0.*": 0, "*": 1}
 WITH = {
     "data": data(2),
     "zero1": zero(1, 2),
+    "zero2": zero(2, 2),
     "zero3": zero(3, 2),
     "tensor": tensor(2, {"0.*": Sharded(0), "3.weight": Sharded(1)}),
 }
@@ -102,6 +103,7 @@ def captured():
     return small
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", stream("pipelines").sample(sorted(WITH), 2))
 def test_a_pipeline_goes_along_with_another_axis(name):
     """Loss, norm and new parameters, with dropout, on four ranks side by side."""
