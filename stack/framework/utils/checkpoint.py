@@ -1,9 +1,18 @@
-"""PyTorch's place for activation checkpointing."""
+"""Activation checkpointing under PyTorch's names: forward values that the backward pass computes
+again instead of keeping them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+from hal.tile.node import Node, substitute, toposort
+from stack import ops as g
+from stack.framework import store
+from stack.framework.mode import grad_enabled
+from stack.framework.reverse import Rule, gradients, rules
+from stack.framework.tensor import Tensor
+from stack.framework.tree import flatten, unflatten
 
 
 def checkpoint(
@@ -14,18 +23,96 @@ def checkpoint(
     determinism_check: str = "default",
     **kwargs: Any,
 ) -> Any:
-    """function(*args, **kwargs), with the gradients that it would have anyway.
+    """function(*args, **kwargs), of which the backward pass computes again what depends on the
+    arguments, so that of these values only arguments and results are kept until then (Chen et al.,
+    arXiv 1604.06174). Values have the same bits as without it, and random draws are those of the
+    forward pass. So have gradients, but where the function reads an argument several times and
+    others read it, too: what it adds to that gradient is summed first.
 
-    Nothing is recomputed: what lives between forward and backward is decided for a step as a whole,
-    when it is compiled, not by the order in which a script computes it.
+    `function` is called once: its operations are repeated, not its Python. What it reads beside its
+    arguments is kept. `use_reentrant`, `preserve_rng_state` and `determinism_check` are PyTorch's
+    and change nothing.
     """
-    return function(*args, **kwargs)
+    result = function(*args, **kwargs)
+    leaves, spec = flatten(result, lambda x: isinstance(x, Tensor))
+    followed = [t for t in leaves if t.requires_grad and t.dtype.is_float]
+    given, _ = flatten([args, kwargs], lambda x: isinstance(x, Tensor))
+    if not followed or not grad_enabled():
+        return result
+    nodes = dict.fromkeys(t.node for t in followed)
+    made = dict(zip(nodes, _repeated(list(nodes), [t.node for t in given]), strict=True))
+    outputs = [
+        Tensor(made[t.node], t.device, requires_grad=True)
+        if t.requires_grad and t.dtype.is_float
+        else t
+        for t in leaves
+    ]
+    return unflatten(spec, iter(outputs))
+
+
+def _repeated(outputs: Sequence[Node], given: Sequence[Node]) -> list[Node]:
+    """Nodes with the values of the outputs, through which gradients flow to what the function was
+    given and what it reads beside by operations that are computed again."""
+    arguments = set(given)
+    own: dict[Node, None] = {}  # what depends on an argument
+    for n in toposort(outputs):
+        if n not in arguments and any(s in own or s in arguments for s in n.srcs):
+            own[n] = None
+    read = dict.fromkeys(s for n in own for s in n.srcs if s not in own)
+    stands = {n: store.fresh(n.type) for n in read}
+    again = substitute(outputs, stands)
+    learned = {leaf: n for n, leaf in stands.items() if n.dtype.is_float}
+    sources = tuple(learned.values())
+    found: list[Node] = []
+    for n, copy in zip(outputs, again, strict=True):
+        if n not in own:
+            found.append(n)
+            continue
+        leaf = store.barrier(n)
+
+        def pull(d: Node, copy: Node = copy) -> list[Node | None]:
+            arrived = store.fresh(d.type)
+            total = gradients([(copy, arrived)], lambda m: m in learned)
+            late = {x: behind(n, d) if n in arguments else n for n, x in stands.items()}
+            values = substitute(total.values(), {**late, arrived: d})
+            by_leaf: Mapping[Node, Node] = dict(zip(total, values, strict=True))
+            return [by_leaf.get(x) for x in learned]
+
+        rules[leaf] = Rule(sources, pull)
+        found.append(leaf)
+    return found
+
+
+def behind(x: Node, d: Node) -> Node:
+    """The value x, which is there when d is, too: another node, so that nothing that follows from
+    it is what follows from x. Where d is not a number, nor is this."""
+    if x.dtype.is_float and x.dtype is d.dtype and x.shape == d.shape:
+        return g.where(g.eq(d, d), x, d)
+    total = g.reshape(g.reduce("sum", d), ()) if d.shape else d
+    is_number = g.broadcast(g.eq(total, total), x.shape)
+    if x.dtype.is_float:
+        return g.where(is_number, x, g.broadcast(g.cast(total, x.dtype), x.shape))
+    return g.where(is_number, x, g.full_like(x, 0))
 
 
 def checkpoint_sequential(
     functions: Iterable[Callable[..., Any]], segments: int, input: Any, **options: Any
 ) -> Any:
-    """Each function on what the one before gave, as by `checkpoint`."""
-    for function in functions:
-        input = function(input)
+    """The functions, each on what the one before gave, in so many segments as by `checkpoint`. The
+    last segment keeps what it computes."""
+    every = list(functions)
+    each = -(-len(every) // max(1, segments))
+    for begin in range(0, len(every), each):
+        run = _run(every[begin : begin + each])
+        is_last = begin + each >= len(every)
+        input = run(input) if is_last else checkpoint(run, input, **options)
     return input
+
+
+def _run(functions: Sequence[Callable[..., Any]]) -> Callable[[Any], Any]:
+    def run(x: Any) -> Any:
+        for function in functions:
+            x = function(x)
+        return x
+
+    return run

@@ -1,0 +1,100 @@
+"""What `checkpoint` computes again: the same bits, in less memory."""
+
+import numpy as np
+import pytest
+
+import stack.framework as ht
+from stack.framework import nn
+from stack.framework.utils.checkpoint import checkpoint, checkpoint_sequential
+
+BLOCKS, ROWS, WIDTH = 3, 32, 16
+DEVICE = "cpu:0"  # that of most tests here interprets graphs, and has no memory of its own
+
+
+class Deep(nn.Module):
+    """Residual blocks with dropout, whose hidden values are many times their results."""
+
+    def __init__(self):
+        super().__init__()
+        ht.manual_seed(2)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(
+                nn.Linear(WIDTH, 16 * WIDTH),
+                nn.Tanh(),
+                nn.Dropout(0.2),
+                nn.Linear(16 * WIDTH, WIDTH),
+            )
+            for _ in range(BLOCKS)
+        )
+
+    def forward(self, x, way):
+        for block in self.blocks:
+            x = x + way(block, x)
+        return x
+
+
+def plain(function, x):
+    return function(x)
+
+
+def gathered(way):
+    """The loss, the gradients of the argument and the parameters, and the bytes of the plan."""
+    net = Deep().to(DEVICE)
+    rows = np.random.default_rng(1).standard_normal((ROWS, WIDTH), np.float32)
+    ht.manual_seed(3)
+
+    @ht.jit
+    def step(x):
+        x = x.detach().requires_grad_()
+        net.zero_grad()
+        loss = net(x, way).square().mean()
+        loss.backward()
+        return [loss, x.grad, *(p.grad for p in net.parameters())]
+
+    found = [t.numpy() for t in step(ht.tensor(rows, device=DEVICE))]
+    ((captured,),) = step._captured.values()
+    return found, captured.plan.arena_nbytes
+
+
+@pytest.mark.slow
+def test_a_step_has_the_same_bits_in_less_memory():
+    whole, kept = gathered(plain)
+    again, least = gathered(checkpoint)
+    for value, want in zip(again, whole, strict=True):
+        assert value.tobytes() == want.tobytes()
+    assert kept - least >= ROWS * 16 * WIDTH * 4, (kept, least)
+
+
+def test_gradients_flow_to_what_a_function_reads_beside_its_arguments():
+    """Several results, a number, a tensor from outside, and a checkpoint within another one."""
+
+    def values(way):
+        x, w, y = (ht.tensor(v, requires_grad=True) for v in ([1.0, -2.0], [0.5, 3.0], [2.0, 2.5]))
+        z = y * y  # read from outside, and itself computed
+
+        def inner(a):
+            return (a * z).tanh()
+
+        def outer(a, b, power):
+            c = way(inner, a) * w
+            return c.exp(), (b**power).sum(), 3
+
+        first, second, three = way(outer, x, y, power=2)
+        ((first * z).sum() + second * three).backward()
+        return [t.grad.numpy() for t in (x, w, y)]
+
+    def direct(function, *args, **kwargs):
+        return function(*args, **kwargs)
+
+    for value, want in zip(values(checkpoint), values(direct), strict=True):
+        np.testing.assert_allclose(value, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("segments", [1, 2, 3])
+def test_segments_give_what_the_functions_give(segments):
+    x = ht.tensor([0.3, -0.4], requires_grad=True)
+    functions = [ht.tanh, ht.exp, ht.sin]
+    checkpoint_sequential(functions, segments, x).sum().backward()
+    again = ht.tensor([0.3, -0.4], requires_grad=True)
+    ht.sin(ht.exp(ht.tanh(again))).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), again.grad.numpy(), rtol=1e-6)
