@@ -34,6 +34,7 @@ SHELL = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host}"
 @click.option("--events", type=_IN, help="A file for a line of JSON for all that happens.")
 @click.option("--keep", type=_FOLDER, help="Where an elastic job that is ended leaves its state.")
 @click.option("--faults", default="", help='"kill at step nth 3 rank 1; ...", or a file of such.')
+@click.option("--instead", default="", help="Goes on for a rank whose device is lost: cpu:0")
 @click.option("--mpi", is_flag=True, help="Be a rank: `mpirun -n 4 hal run --mpi TARGET`.")
 @click.argument("target")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)

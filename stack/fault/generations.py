@@ -21,10 +21,12 @@ _SPARE_NBYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The whole state after `step` steps, with tensors of a `layout`."""
+    """The whole state after `step` steps, with tensors of a `layout`, computed on a `kind` of
+    device: what others compute may have other roundings."""
 
     step: int
     layout: int
+    kind: int
     plain: bytes
     tensors: Array
 
@@ -54,28 +56,29 @@ class Memory:
     def fits(self, plain_nbytes: int, tensor_nbytes: int) -> bool:
         return PAGE + _pages(plain_nbytes) + _pages(tensor_nbytes) <= self.nbytes
 
-    def begin(self, layout: int, plain: bytes, tensor_nbytes: int) -> Array:
+    def begin(self, layout: int, plain: bytes, tensor_nbytes: int, kind: int) -> Array:
         """Where the tensors of the next generation go. Until `end` there is none here."""
-        HEADER.pack_into(self._map, 0, MAGIC, 0, 0, layout, len(plain), tensor_nbytes, 0, 0)
+        head = (MAGIC, 0, 0, layout, len(plain), tensor_nbytes, 0, 0, kind)
+        HEADER.pack_into(self._map, 0, *head)
         self._bytes[PAGE : PAGE + len(plain)] = np.frombuffer(plain, np.uint8)
         return self._tensors(len(plain), tensor_nbytes)
 
     def end(self, step: int, epoch: int, agreed: bool = False) -> None:
         """All is there: it is the state after so many steps, of this epoch, and all ranks have
         `agreed` that they hold the same or not."""
-        _, _, _, layout, plain_nbytes, nbytes, *_ = HEADER.unpack_from(self._map)
+        _, _, _, layout, plain_nbytes, nbytes, _, _, kind = HEADER.unpack_from(self._map)
         for whole in (0, 1):
-            head = (MAGIC, whole, step, layout, plain_nbytes, nbytes, epoch, agreed)
+            head = (MAGIC, whole, step, layout, plain_nbytes, nbytes, epoch, agreed, kind)
             HEADER.pack_into(self._map, 0, *head)
 
     def forget(self) -> None:
         """There is no generation here."""
-        self.begin(0, b"", 0)
+        self.begin(0, b"", 0, 0)
 
     @property
     def order(self) -> tuple[int, int]:
         """The epoch and the step of the generation that is here; (-1, -1) without a whole one."""
-        magic, whole, step, *_, epoch, _ = HEADER.unpack_from(self._map)
+        magic, whole, step, *_, epoch, _, _ = HEADER.unpack_from(self._map)
         return (epoch, step) if (magic, whole) == (MAGIC, 1) else (-1, -1)
 
     @property
@@ -86,15 +89,15 @@ class Memory:
     @property
     def is_agreed(self) -> bool:
         """Whether all ranks held the same as what is here, when they compared."""
-        return self.step >= 0 and bool(HEADER.unpack_from(self._map)[-1])
+        return self.step >= 0 and bool(HEADER.unpack_from(self._map)[-2])
 
     def whole(self) -> Generation | None:
         """What is here, if it is whole; its tensors stay in this memory."""
         if self.step < 0:
             return None
-        _, _, step, layout, plain_nbytes, nbytes, *_ = HEADER.unpack_from(self._map)
+        _, _, step, layout, plain_nbytes, nbytes, *_, kind = HEADER.unpack_from(self._map)
         plain = self._bytes[PAGE : PAGE + plain_nbytes].tobytes()
-        return Generation(step, layout, plain, self._tensors(plain_nbytes, nbytes))
+        return Generation(step, layout, kind, plain, self._tensors(plain_nbytes, nbytes))
 
     def _tensors(self, plain_nbytes: int, nbytes: int) -> Array:
         start = PAGE + _pages(plain_nbytes)
@@ -186,7 +189,7 @@ class Generations:
         """The one that all ranks held, if it is here."""
         return next((m.whole() for m in self._memories if m.is_agreed), None)
 
-    def begin(self, layout: int, plain: bytes, tensor_nbytes: int) -> Array:
+    def begin(self, layout: int, plain: bytes, tensor_nbytes: int, kind: int = 0) -> Array:
         """Where the tensors of the next generation go, in place of the oldest one."""
         free = [memory for memory in self._memories if not memory.is_agreed]
         if len(free) < 2:
@@ -197,7 +200,7 @@ class Generations:
             os.close(self._next.descriptor)
             made = Memory.made(len(plain), tensor_nbytes)
             self._memories[self._memories.index(self._next)] = self._next = made
-        return self._next.begin(layout, plain, tensor_nbytes)
+        return self._next.begin(layout, plain, tensor_nbytes, kind)
 
     def end(self, step: int) -> None:
         """What was begun is whole, and the newest: later steps of a past that was given up are
@@ -213,7 +216,8 @@ class Generations:
     def _copy(self, memory: Memory, epoch: int, agreed: bool = False) -> None:
         found = memory.whole()
         assert found is not None, "only whole generations are copied"
-        self.begin(found.layout, found.plain, found.tensors.size)[:] = found.tensors
+        room = self.begin(found.layout, found.plain, found.tensors.size, found.kind)
+        room[:] = found.tensors
         if not agreed:
             self.end(found.step)
         self._next.end(found.step, epoch, agreed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -219,6 +220,17 @@ def share(count: int, rank: int, size: int) -> range:
     """The parts of a rank: neighbours, as many for each as there are, more for the last ones. So 4
     parts are 1, 1 and 2 for 3 ranks, whose sum by pairs of ranks is that of pairs of parts."""
     return range(count * rank // size, count * (rank + 1) // size)
+
+
+def shares(count: int, part_s: Sequence[float]) -> list[range]:
+    """The parts of ranks that take so long for one part each, so that the last one to be done is
+    done soonest. Neighbours, and one at least."""
+    own = [1] * len(part_s)
+    for _ in range(count - len(own)):
+        least = min(range(len(own)), key=lambda rank: (own[rank] + 1) * part_s[rank])
+        own[least] += 1
+    ends = list(accumulate(own))
+    return [range(end - n, end) for n, end in zip(own, ends, strict=True)]
 
 
 def _pair(waiting: Sequence[tuple[range, Any]]) -> range | None:

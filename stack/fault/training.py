@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
+import zlib
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
@@ -16,13 +17,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from hal.core.errors import HalError, InvalidCall
+from hal.core.errors import DeviceLost, HalError, InvalidCall
 from stack.comm.engine.failures import CallMismatch, LateRank, PeerLost, SilentRank
 from stack.comm.group import Group
 from stack.comm.world import LINE, PREFIX, World
 from stack.fault.compare import Comparison, Holder, compared, first_of
 from stack.fault.generations import Generation, Generations, Memory, last_of
-from stack.fault.parts import AXIS, Loss, Parts, Warmed
+from stack.fault.parts import AXIS, Loss, Parts, Warmed, shares
 from stack.fault.state import Array, State
 from stack.framework import Tensor
 from stack.framework.nn import Module
@@ -84,6 +85,9 @@ class Training:
         self._world = World.present()
         self._state = State({"model": model, **state})
         self._parts = Parts(model, parts, devices[0])
+        self._device = devices[0]
+        self._kind = zlib.crc32(self._device.partition(":")[0].encode())
+        self._part_s: deque[float] = deque(maxlen=_STEPS)
         self._kept = Generations()
         self._told: tuple[int, ...] = ()
         self._epochs: deque[dict[str, Any]] = deque()
@@ -175,6 +179,9 @@ class Training:
                     due = due or self.step % COMPARE_EVERY == 0 or self.step == until
                     if due or is_last is True:
                         is_last = self._compare() and is_last
+            except DeviceLost as error:
+                self._tell(say="device lost", why=str(error))
+                raise
             except HalError as error:
                 self._accuse(error)
                 self._enter(step, error)
@@ -347,6 +354,7 @@ class Training:
                 raise
         self._parts.join(group, rank, size)
         self._lasted_s.clear()
+        self._part_s.clear()
         if self._first_bad > self.step:
             self._first_bad = -1
         return went_back
@@ -357,6 +365,8 @@ class Training:
         """A step was done: whoever does not come to a call for much longer is stuck."""
         group = self._parts.group
         self._lasted_s.append(lasted_s)
+        if self._parts.own_s is not None:
+            self._part_s.append(self._parts.own_s / len(self._parts.own))
         if group is None or self._world is None or len(self._lasted_s) < _STEPS:
             return
         stuck_s = max(STUCK_S, STUCK_STEPS * median(self._lasted_s))
@@ -370,10 +380,13 @@ class Training:
         if group is None or found is None:
             return True
         own = self._state.digests(found.tensors)
-        said = group.all_gather(np.append(own, self._first_bad)).reshape(group.size, own.size + 1)
-        held, bad = said[:, :-1], said[:, -1]
-        holders = [Holder(name, rank) for rank, name in enumerate(self._members)]
-        now = compared(self.step, self._state.names, holders, held, self._disputed)
+        part_ns = int(median(self._part_s) * 1e9) if self._part_s else -1
+        tail = np.array([self._first_bad, self._kind, part_ns])
+        said = group.all_gather(np.append(own, tail)).reshape(group.size, own.size + 3)
+        held, (bad, kinds, parts_ns) = said[:, :-3], said[:, -3:].T
+        lead = np.flatnonzero(kinds == _most_common(kinds.tolist())).tolist()
+        holders = [Holder(self._members[rank], rank) for rank in lead]
+        now = compared(self.step, self._state.names, holders, held[lead], self._disputed)
         self._name_wrong(group, now)
         is_finite = bool((bad < 0).all())
         if self._diverged is not None and self._diverged[0] == self.step:
@@ -385,6 +398,7 @@ class Training:
         if now.is_equal and is_finite:
             self._disputed = self._diverged = None
             self._first_bad, self._backs = -1, 0
+            self._lead(group, lead, parts_ns.tolist())
             self._kept.agree()
             return True
         if not is_finite:
@@ -397,6 +411,17 @@ class Training:
         self._disputed, self._backs = None, 0
         self._kept.agree()
         return True
+
+    def _lead(self, group: Group, lead: Sequence[int], parts_ns: Sequence[int]) -> None:
+        """Where ranks are on several kinds of devices, whose roundings differ: let all hold what
+        the leading ones do, and have parts by how long they take for one."""
+        if len(lead) == group.size:
+            return
+        self._spread(group, lead, self.step)
+        if group.rank not in lead:
+            self._take()
+        if min(parts_ns) > 0:
+            self._parts.own = shares(self._parts.count, parts_ns)[group.rank]
 
     def _name_wrong(self, group: Group, now: Comparison) -> None:
         for holder, why in now.wrong if group.rank == now.teller else ():
@@ -451,7 +476,7 @@ class Training:
         self._state.wait()
         began_s = time.monotonic()
         plain = self._state.plain()
-        room = self._kept.begin(self._state.layout, plain, self._state.nbytes)
+        room = self._kept.begin(self._state.layout, plain, self._state.nbytes, self._kind)
         self._state.read(room)
         self._kept.end(self.step)
         self._is_live = True
@@ -540,22 +565,27 @@ class Training:
         for member, memories in left.items():
             memory = next((memory for memory in memories if memory.order == at), None)
             found.append((member, _ENDED, None if memory is None else memory.whole()))
-        rows = np.full((most + 1, 3 + len(self._state.names)), -1, np.int64)
-        for row, (name, kind, kept) in zip(rows, found, strict=False):
+        rows = np.full((most + 1, 4 + len(self._state.names)), -1, np.int64)
+        for row, (name, role, kept) in zip(rows, found, strict=False):
             if kept is not None and kept.layout == self._state.layout:
                 own = Member.of(name)
-                row[:] = kind, own.seat, own.start, *self._state.digests(kept.tensors)
+                sums = self._state.digests(kept.tensors)
+                row[:] = role, own.seat, own.start, kept.kind, *sums
         all_rows = group.all_gather(rows).reshape(group.size, most + 1, -1)
-        kinds = all_rows[:, :, 0]
-        ranks = [r for r in range(group.size) if ((kinds[r] >= 0) & (kinds[r] != _ENDED)).any()]
-        if not ranks:
+        roles, kinds = all_rows[:, :, 0], all_rows[:, :, 3]
+        alive = (roles == _RAN) | (roles == _ADOPTED)
+        if not alive.any():
             raise DifferentState(f"no rank has the state after step {at[1]}, up to which all came")
-        first = kinds == _RAN if (kinds == _RAN).any() else kinds == _ADOPTED
+        # Other kinds of devices have other roundings
+        leads = kinds == _most_common(kinds[alive].tolist())
+        ranks = np.flatnonzero((alive & leads).any(axis=1)).tolist()
+        ran = roles == (_RAN if (roles == _RAN).any() else _ADOPTED)
+        rows_of = leads & (ran | (roles == _ENDED))
         held = []
-        for r, i in np.argwhere(first | (kinds == _ENDED)).tolist():
-            kind, seat, start = all_rows[r, i, :3].tolist()
-            held.append(Holder(str(Member(seat, start)), None if kind == _ENDED else r))
-        sums = all_rows[first | (kinds == _ENDED)][:, 3:]
+        for r, i in np.argwhere(rows_of).tolist():
+            role, seat, start = all_rows[r, i, :3].tolist()
+            held.append(Holder(str(Member(seat, start)), None if role == _ENDED else r))
+        sums = all_rows[rows_of][:, 4:]
         return ranks, compared(at[1], self._state.names, held, sums)
 
     def _spread(self, group: Group, holders: Sequence[int], step: int) -> None:
@@ -565,7 +595,8 @@ class Training:
         began_s = time.monotonic()
         root, takes = holders[0], group.rank not in holders
         found = self._kept.at(step) if group.rank == root else None
-        head = np.array([0 if found is None else len(found.plain)], np.int64)
+        of_found = [0, 0] if found is None else [len(found.plain), found.kind]
+        head = np.array(of_found, np.int64)
         group.broadcast(head, root)
         plain = np.zeros(int(head[0]), np.uint8)
         if found is not None:
@@ -573,7 +604,8 @@ class Training:
         group.broadcast(plain, root)
         room: Array = np.empty(self._state.nbytes, np.uint8)
         if takes:
-            room = self._kept.begin(self._state.layout, plain.tobytes(), self._state.nbytes)
+            given = (self._state.layout, plain.tobytes(), self._state.nbytes, int(head[1]))
+            room = self._kept.begin(*given)
         group.broadcast(room if found is None else found.tensors, root)
         if takes:
             self._kept.end(step)
@@ -625,6 +657,11 @@ class Training:
             name = self._members[failure.rank]
             if self._world is not None and name != self._world.member:
                 self._tell(say="faulty", member=name, kind=kind, why=str(failure))
+
+
+def _most_common(kinds: Sequence[int]) -> int:
+    """Of equally common ones the first."""
+    return Counter(kinds).most_common(1)[0][0]
 
 
 class _Meeting:

@@ -41,13 +41,15 @@ def run(
     events: Path | None = None,
     keep: Path | None = None,
     faults: str = "",
+    instead: str = "",
 ) -> int:
     """Run a script, or a module, as the ranks of a job; gives the exit status. A job that
     fails is started anew, at most `restarts` times. With `least` or `spares` its ranks are replaced
     instead, and `restarts` counts processes. With `mpi` this process is one of the ranks, which MPI
     has started. `events` is a file for a line of JSON for each event, `keep` a
     folder for the newest state of an elastic job that ends before its time. `faults` is
-    a plan of faults that happen to an elastic job, as text, or a file with one.
+    a plan of faults that happen to an elastic job, as text, or a file with one. `instead` is the
+    device with which a rank goes on whose own is lost, "" for the same one.
 
     Raises InvalidCall for what cannot be started, PluginError for a device of a plugin that is not
     installed.
@@ -73,6 +75,15 @@ def run(
     if planned.faults and least is None and not spares:
         raise InvalidCall("--faults is for jobs whose ranks may be replaced: give --least, too")
     check_faults(planned, keep is not None)
+    if instead and not ((least is not None or spares) and restarts):
+        raise InvalidCall(
+            "--instead is for processes that are started again in an elastic job: give --least and "
+            "--restarts, too"
+        )
+    if instead:
+        if len(other := device_names(instead)) > 1:
+            raise InvalidCall(f"--instead takes one device, not {instead}")
+        _check_known(other)
     if least is not None or spares:
         elastic = Elastic(ranks, ranks if least is None else least, spares, restarts)
     plan = RunRequest(
@@ -89,6 +100,7 @@ def run(
         events=events,
         keep=keep,
         faults=planned if planned.faults else None,
+        instead=instead,
     )
     with descendants_end():
         return run_until_well(plan, 0 if elastic else restarts)
@@ -115,10 +127,7 @@ def _here(ranks: int, spares: int, named: Sequence[str]) -> Host:
     """This machine with the devices that are named, else with a device for each process."""
     size = ranks + spares
     if named:
-        known = {found.name for found in hal.registry().found()}
-        for name in named:
-            if name.partition(":")[0] not in known:
-                raise InvalidCall(f"no plugin for {name} is installed; `hal devices` lists them")
+        _check_known(named)
         return Host("", size, tuple(named))
     there = [row.name for row in hal.devices() if row.status == "ok" and row.plugin != DEFINITION]
     if len(there) < size:
@@ -129,6 +138,13 @@ def _here(ranks: int, spares: int, named: Sequence[str]) -> Host:
             f"--devices {there[0] if there else 'cpu:0'}"
         )
     return Host("", size, tuple(there))
+
+
+def _check_known(named: Sequence[str]) -> None:
+    known = {found.name for found in hal.registry().found()}
+    for name in named:
+        if name.partition(":")[0] not in known:
+            raise InvalidCall(f"no plugin for {name} is installed; `hal devices` lists them")
 
 
 def _command(target: str, arguments: Sequence[str], module: bool) -> tuple[str, ...]:

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MAGIC = b"HALSTATE"
-HEADER = struct.Struct("<8sQqQQQqQ")
+HEADER = struct.Struct("<8sQqQQQqQQ")
 """What it is, whether it is whole, step, layout, bytes of plain values, bytes of tensors; the epoch
-in which it was made, 0 before the first; and whether all ranks held the same when they compared."""
+in which it was made, 0 before the first; whether all ranks held the same when they compared; and a
+number for the kind of device that computed it."""
 EPOCH_AT = struct.calcsize("<8sQqQQQ")
 """Where the epoch is."""
 PAGE = 4096
@@ -37,7 +38,7 @@ def order_of(descriptor: int) -> tuple[int, int]:
     head = os.pread(descriptor, HEADER.size, 0)
     if len(head) < HEADER.size:
         return -1, -1
-    magic, whole, step, *_, epoch, _ = HEADER.unpack(head)
+    magic, whole, step, *_, epoch, _, _ = HEADER.unpack(head)
     return (epoch, step) if (magic, whole) == (MAGIC, 1) else (-1, -1)
 
 

@@ -74,7 +74,8 @@ class RunRequest:
     `deadline_s` is the ranks'. `restart` is how often the job was started before. With `elastic`
     ranks may be replaced; `seats` are then those of the ranks and behind them those of spares.
     `events` is a file that gets a line of JSON for all that happens; `keep` is a folder for the
-    newest state of a job that ends before its time. `faults` happen to it on demand."""
+    newest state of a job that ends before its time. `faults` happen to it on demand. A rank whose
+    device is lost is started again on the device `instead`, "" for the same one."""
 
     hosts: tuple[Host, ...]
     seats: tuple[Seat, ...]
@@ -90,6 +91,7 @@ class RunRequest:
     events: Path | None = None
     keep: Path | None = None
     faults: JobFaults | None = None
+    instead: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +142,9 @@ class Launcher:
         self._steps: dict[int, int] = {}
         self._pace = Pace(0)
         self._accused: set[Member] = set()
+        self._devices = {seat.rank: seat.device for seat in plan.seats}
+        self._without_device: set[int] = set()
+        """Seats whose processes have lost their devices."""
         self._reached: dict[str, int] = {}
         self._log = EventLog(plan.events)
         self._store = ""
@@ -282,7 +287,9 @@ class Launcher:
                 where = f" after step {self._steps[rank]}" if rank in self._steps else ""
                 if status and self._job.phase in (Phase.RUNNING, Phase.GATHERING):
                     self._found("ended", rank, ended(status) + (f": {error}" if error else ""))
-                self._feed(Exited(rank, status, f"{error}{where}" if error else ""))
+                # A device that is lost is no error of the script, which may come again
+                is_own = bool(error) and rank not in self._without_device
+                self._feed(Exited(rank, status, f"{error}{where}" if is_own else ""))
             case {"say": "told", "rank": rank, "words": words}:
                 self._hear_rank(rank, words)
             case {"say": "ready"}:
@@ -304,6 +311,9 @@ class Launcher:
             case {"say": "entered", "member": member}:
                 self._feed(Entered(Member.of(member)))
                 self._log.write(str(words.pop("say")), seat=seat, **words)
+            case {"say": "device lost", "why": why}:
+                self._found("device lost", seat, why)
+                self._without_device.add(seat)
             case {"say": "wrong", "member": member, "why": why}:
                 self._found("wrong", Member.of(member).seat, why)
             case {"say": "step", "step": int(step), "own_s": own_s, "parts": parts}:
@@ -338,11 +348,12 @@ class Launcher:
             return
         place, rank, step = self._plan.seats[seat], self._rank_of(seat), self._steps.get(seat)
         host = str(self._plan.hosts[place.host])
-        where = {"rank": rank, "host": host, "device": place.device, "step": step}
+        device = self._devices[seat]
+        where = {"rank": rank, "host": host, "device": device, "step": step}
         self._log.write("found", kind=kind, seat=seat, **where, why=why)
         what = f"process {seat}" if rank is None else f"rank {rank}"
         after = "" if step is None else f", after step {step}"
-        self._screen.tell(f"hal run: {what} on {host}, {place.device}{after}: {kind}: {why}")
+        self._screen.tell(f"hal run: {what} on {host}, {device}{after}: {kind}: {why}")
 
     def _member(self, rank: int) -> Member:
         assert isinstance(self._job, Membership)
@@ -396,6 +407,10 @@ class Launcher:
         """Start the process of a seat; what the one before wrote is not what this one dies of."""
         seat = self._plan.seats[member.seat]
         self._accused = {one for one in self._accused if one.seat != member.seat}
+        if member.seat in self._without_device:
+            self._without_device.discard(member.seat)
+            self._devices[member.seat] = self._plan.instead or self._devices[member.seat]
+            self._log.write("moved", seat=member.seat, device=self._devices[member.seat])
         self._tails[member.seat] = Tail()
         self._steps.pop(member.seat, None)
         words = [self._rank(seat, str(member))]
@@ -415,7 +430,7 @@ class Launcher:
             seat.local_rank,
             seat.local_size,
             self._plan.hosts[seat.host].name or socket.gethostname(),
-            seat.device,
+            self._devices[seat.rank],
             self._store,
             self._token,
             self._name,

@@ -16,7 +16,7 @@ KINDS: Mapping[str, str] = {
     "redo": "steps that were done before",
     "end": "after the last step",
 }
-_OF_NO_USE = ("ended", "stopped", "silent", "stuck", "host lost")
+_OF_NO_USE = ("ended", "stopped", "silent", "stuck", "host lost", "device lost")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 import time
+from itertools import product
 
 import pytest
 
-from stack.fault.parts import share
+from stack.fault.parts import share, shares
+from tests.draw import stream
 from tests.fault import train
 from tests.launch.running import LONG_S, Folder
 
@@ -87,6 +89,23 @@ def test_flipped_bits_are_named_and_leave_no_trace(tmp_path, monkeypatch, undist
 
 
 @pytest.mark.slow
+def test_a_rank_whose_device_is_lost_is_named_and_replaced(tmp_path, monkeypatch, undisturbed):
+    monkeypatch.setenv("PYTHONPATH", os.getcwd())
+    (tmp_path / "out").mkdir()
+    options = ("-n", 2, "--least", "1", "--restarts", "1", "--devices", "cpu:0")
+    options += ("--instead", "cpu:0", "--events", "events")
+    given = (train.__file__, tmp_path / "out", STEPS, "1.0@device")
+    done = Folder(tmp_path).run(*options, *given)
+    assert done.code == 0, done.err
+    events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
+    first, *_ = [e for e in events if e["event"] == "found"]
+    assert (first["kind"], first["seat"], first["device"]) == ("device lost", 1, "cpu:0")
+    (moved,) = (e for e in events if e["event"] == "moved")
+    assert (moved["seat"], moved["device"]) == (1, "cpu:0")
+    assert (tmp_path / "out/final.bin").read_bytes() == undisturbed[1]
+
+
+@pytest.mark.slow
 def test_the_state_outlives_the_only_process_that_has_it(tmp_path, monkeypatch, undisturbed):
     monkeypatch.setenv("PYTHONPATH", os.getcwd())
     (tmp_path / "out").mkdir()
@@ -133,3 +152,19 @@ def test_the_parts_of_ranks_are_all_parts_in_order():
             shares = [share(count, rank, size) for rank in range(size)]
             assert [i for own in shares for i in own] == list(range(count))
             assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_parts_go_by_how_long_ranks_take_for_one():
+    assert shares(4, [1, 1, 1, 1]) == [range(i, i + 1) for i in range(4)]
+    assert [len(own) for own in shares(16, [1, 1, 5, 1])] == [5, 5, 1, 5]
+    rng = stream("shares")
+    for _ in range(100):
+        part_s = [rng.choice((1, 1, 2, 7)) + rng.random() for _ in range(rng.randint(1, 4))]
+        count = rng.randint(len(part_s), 7)
+        found = shares(count, part_s)
+        assert [i for own in found for i in own] == list(range(count))
+        all_ways = product(range(1, count + 1), repeat=len(part_s))
+        ways = (way for way in all_ways if sum(way) == count)
+        best_s = min(max(n * s for n, s in zip(way, part_s, strict=True)) for way in ways)
+        lasts_s = max(len(own) * s for own, s in zip(found, part_s, strict=True))
+        assert lasts_s == pytest.approx(best_s)

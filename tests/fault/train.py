@@ -1,6 +1,7 @@
 """A small training for `hal run --least ...`: each rank writes what it sees of every step.
 
-train.py OUT STEPS [SEAT.START@STEP ...]   the processes that kill themselves in the step
+train.py OUT STEPS [SEAT.START@STEP ...]   the processes that kill themselves in the step, or
+                                           (SEAT.START@device) whose devices are lost
 """
 
 import os
@@ -13,6 +14,7 @@ import numpy as np
 import stack.framework as ht
 from stack.fault import Training
 from stack.framework import nn, optim
+from stack.runtime import engine_for
 
 PARTS, ROWS, WIDTH = 4, 16, 24
 
@@ -38,6 +40,8 @@ class Batches:
 def main():
     out, steps, kills = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     member = os.environ.get("HAL_WORLD_MEMBER", "alone")
+    if f"{member}@device" in kills:
+        engine_for(ht.default_device(), ["faults:device-lost at replay nth 60"])
     ht.manual_seed(3)
     model = nn.Sequential(nn.Linear(WIDTH, 32), nn.ReLU(), nn.Dropout(0.2), nn.Linear(32, WIDTH))
     optimizer = optim.AdamW(model.parameters(), lr=1e-2)

@@ -19,7 +19,7 @@ def memory():
 
     def make(step, nbytes=20000):
         made.append(os.memfd_create("state"))
-        os.pwrite(made[-1], HEADER.pack(MAGIC, 1, step, 7, 0, nbytes, 0, 0), 0)
+        os.pwrite(made[-1], HEADER.pack(MAGIC, 1, step, 7, 0, nbytes, 0, 0, 0), 0)
         os.pwrite(made[-1], stream("generations").randbytes(nbytes), PAGE)
         return made[-1]
 

@@ -46,6 +46,12 @@ def test_an_elastic_job_that_cannot_be(refused):
         assert "1 ranks and 2 spares are asked for, but the hosts have 2 slots" in said
     for option, value in (("--keep", "kept"), ("--faults", "kill at step nth 3")):
         assert "give --least, too" in refused(option, value, *common, "script.py")
+    said = refused("--least", "1", "--instead", "cpu:0", *common, "script.py")
+    assert "give --least and --restarts, too" in said
+    elastic = ("--least", "1", "--restarts", "1", *common)
+    assert "no plugin for nochip:0" in refused("--instead", "nochip:0", *elastic, "script.py")
+    said = refused("--instead", "cpu:0,cpu:1", *elastic, "script.py")
+    assert "--instead takes one device, not cpu:0,cpu:1" in said
     said = refused("--least", "1", "--faults", "torn-write at keep", *common, "script.py")
     assert "give --keep, too" in said
 
