@@ -35,14 +35,15 @@ Source = Callable[[int, str], Buffer]
 @dataclass(frozen=True, slots=True)
 class PoolStats:
     """`reserved` bytes are raw slabs, `allocated` bytes of them are in use, `peak` is the most that
-    ever were; `raw_allocations` counts the device's allocations, `cache_hits` the requests without
-    one."""
+    were since the last `reset_peak`, `peak_reserved` the most raw slabs; `raw_allocations` counts
+    the device's allocations, `cache_hits` the requests without one."""
 
     reserved_nbytes: int
     allocated_nbytes: int
     peak_nbytes: int
     raw_allocations: int
     cache_hits: int
+    peak_reserved_nbytes: int
 
 
 class Pool:
@@ -62,7 +63,7 @@ class Pool:
         # A finalizer may run inside any of our calls, so it only appends here; we drain at the next
         # call.
         self._returned: deque[PoolBlock] = deque()
-        self._reserved = self._allocated = self._peak = 0
+        self._reserved = self._allocated = self._peak = self._peak_reserved = 0
         self._raw_allocations = self._requests = self._misses = 0
 
     def allocate(self, nbytes: int, label: str) -> PoolBlock:
@@ -132,8 +133,19 @@ class Pool:
             self._drain()
             hits = self._requests - self._misses
             return PoolStats(
-                self._reserved, self._allocated, self._peak, self._raw_allocations, hits
+                self._reserved,
+                self._allocated,
+                self._peak,
+                self._raw_allocations,
+                hits,
+                self._peak_reserved,
             )
+
+    def reset_peak(self) -> None:
+        """Count the peaks from what is in use now."""
+        with self._lock:
+            self._drain()
+            self._peak, self._peak_reserved = self._allocated, self._reserved
 
     def holders(self) -> Mapping[str, int]:
         """Bytes in use by label, most first."""
@@ -171,6 +183,7 @@ class Pool:
         buffer = max(sources, key=itemgetter(0))[1](size, label)
         with self._lock:
             self._reserved += size
+            self._peak_reserved = max(self._peak_reserved, self._reserved)
             self._raw_allocations += 1
             self._misses += 1
             self._slabs(wanted).add(buffer, size)

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import stack.bridge.torch as bridge  # noqa: E402
+from stack.bridge.torch import module  # noqa: E402
 from stack.bridge.torch.compiled import backend  # noqa: E402
 from tests.bridge import torch_models  # noqa: E402
 from tests.draw import stream  # noqa: E402
@@ -20,9 +22,10 @@ bridge.register()
 
 @pytest.fixture(autouse=True)
 def _own_random_state():
-    state = torch.random.get_rng_state()
+    state, seed = torch.random.get_rng_state(), torch.hal.initial_seed()
     yield
     torch.random.set_rng_state(state)
+    torch.hal.manual_seed(seed)
 
 
 def same(mine, theirs, tolerance=0.0):
@@ -263,3 +266,77 @@ def test_an_import_of_torch_goes_on_whatever_the_environment_says():
     )
     assert run.returncode == 0, run.stderr
     assert "no rank of a job" in run.stderr
+
+
+@pytest.fixture
+def unused(monkeypatch):
+    """As in a program that never named the device."""
+    monkeypatch.delenv("HAL_DEVICES", raising=False)
+    before = list(module.used)
+    module.used.clear()
+    yield
+    module.used.extend(before)
+
+
+@pytest.mark.usefixtures("unused")
+def test_a_program_that_never_names_the_device_has_the_torch_that_it_knows():
+    assert torch.accelerator.current_accelerator() is None
+    assert not torch.accelerator.is_available()
+    assert torch.accelerator.device_count() == 0
+    assert torch._C._get_accelerator().type == "cpu"
+    assert torch.Event().device.type == "cpu"
+    for call in (torch.accelerator.synchronize, torch.ones(1).pin_memory):
+        with pytest.raises(RuntimeError, match="when none is available"):
+            call()
+    assert torch.distributed.distributed_c10d.BackendConfig("undefined").device_backend_map == {
+        "cpu": "gloo"
+    }
+    torch.hal.synchronize()
+    assert not module.used
+
+
+def test_data_parallel_runs_a_module_where_it_is():
+    for device in ("cpu", "hal"):
+        model = torch.nn.DataParallel(torch.nn.Linear(2, 3).to(device))
+        assert model(torch.ones(1, 2, device=device)).shape == (1, 3)
+
+
+def test_a_named_device_is_the_accelerator(unused, monkeypatch):
+    monkeypatch.setenv("HAL_DEVICES", "cpu:0")
+    assert torch.accelerator.current_accelerator().type == "hal"
+    x = torch.ones(1000, device=torch.accelerator.current_accelerator())
+    torch.accelerator.synchronize()
+    torch.accelerator.reset_peak_memory_stats()
+    (x + 1).sum().item()
+    assert torch.accelerator.memory_allocated() >= 4000
+    assert torch.accelerator.max_memory_allocated() >= torch.accelerator.memory_allocated()
+    free, total = torch.accelerator.get_memory_info()
+    assert 0 < free < total
+    start, end = (torch.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    end.record(torch.accelerator.current_stream())
+    assert start.elapsed_time(end) >= 0
+    with pytest.raises(RuntimeError, match="enable_timing"):
+        torch.Event().elapsed_time(end)
+
+
+def test_a_generator_is_a_stream_of_its_own():
+    torch.manual_seed(5)
+    first = torch.rand(4, device="hal")
+    own = torch.Generator(device="hal").manual_seed(5)
+    assert isinstance(own, torch.Generator)
+    assert own.device == torch.device("hal:0")
+    assert torch.rand(4, device="hal", generator=own).equal(first)
+    again = pickle.loads(pickle.dumps(own))
+    kept = own.get_state()
+    drawn = torch.randint(100, (5,), device="hal", generator=own)
+    assert drawn.equal(torch.randint(100, (5,), device="hal", generator=again))
+    own.set_state(kept)
+    assert drawn.equal(torch.randint(100, (5,), device="hal", generator=own))
+    torch.rand(1, device="hal")
+    torch.manual_seed(5)
+    assert torch.rand(4, device="hal").equal(first)
+    with pytest.raises(RuntimeError, match=r'torch\.Generator\("hal:0"\)'):
+        torch.rand(1, device="hal", generator=torch.Generator())
+    with pytest.raises(RuntimeError, match=r"uint8\[16\]"):
+        own.set_state(torch.get_rng_state())

@@ -32,7 +32,7 @@ def register() -> None:
     register_device()
     if not dist.is_available() or NAME in dist.Backend.backend_list:
         return
-    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", NAME])
     from hal.core.errors import HalError
     from stack.comm.world import World
 

@@ -17,7 +17,6 @@ from stack.recorder.window import Window, steps_between
 
 def install() -> None:
     """Change these, once."""
-    torch.accelerator.synchronize = _synchronize
     _autocast()
     Tensor.__deepcopy__ = _deepcopy_of(Tensor.__deepcopy__)
     Tensor.__repr__ = _repr_of(Tensor.__repr__)
@@ -72,13 +71,6 @@ def _repr_of(otherwise: Any) -> Any:
 
 
 _PLAIN = (torch.float32, torch.int64, torch.bool)
-
-
-def _synchronize(device: Any = None) -> None:
-    index = torch.accelerator.current_device_index() if device is None else device
-    if not isinstance(index, int):
-        index = torch.device(index).index or 0
-    kernels.synchronize(index)
 
 
 _NARROW = (

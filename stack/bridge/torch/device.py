@@ -1,20 +1,30 @@
 """The device "hal" as torch knows it, before anybody uses it. All of torch's private names that it
-takes are here and in `handles` and `install`."""
+takes are here and in `handles` and `install`.
+
+A program that never names the device is to see the torch that it knows. Torch itself takes any
+private device for the machine's accelerator, so what asks for that is taught here to answer only
+where the device is meant: named by HAL_DEVICES, given by `hal run`, or used.
+"""
 
 # The rest of the stack is imported at the first use, not by `import torch`.
 # ruff: noqa: PLC0415
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
-from contextlib import AbstractContextManager, nullcontext
+import sys
 from typing import Any
 
 import torch
+from torch._opaque_base import OpaqueBaseMeta
 from torch.utils import backend_registration
 
-NAME = "hal"
+from stack.bridge.torch.module import NAME, Event, Module, used
+
+DEVICES = "HAL_DEVICES"
+_JOB = "HAL_WORLD_RANK"
 VERSION = "2.13."
 """The versions of torch whose private names these are."""
 
@@ -33,6 +43,9 @@ def register_device() -> None:
     torch.serialization.register_package(5, _tag, _restored)
     torch.Tensor.pin_memory = _pinned_of(torch.Tensor.pin_memory, lambda x: x)
     torch.Tensor.is_pinned = _pinned_of(torch.Tensor.is_pinned, lambda x: False)
+    torch.UntypedStorage.pin_memory = _pinned_of(torch.UntypedStorage.pin_memory, lambda x: x)
+    _accelerator()
+    _constructors()
 
 
 def _refuse_later() -> None:
@@ -49,16 +62,126 @@ def _refuse_later() -> None:
     setattr(torch, NAME, Refusing())
 
 
+def is_meant() -> bool:
+    """Whether the device is this process's accelerator."""
+    return bool(used) or any(name in os.environ for name in (DEVICES, _JOB))
+
+
+def _accelerator() -> None:
+    """What looks for the machine's accelerator finds this device where it is meant; `DataParallel`,
+    which copies a module to several devices by CUDA's own functions, never does, and runs the
+    module where it is."""
+    for name, otherwise in (
+        ("_get_accelerator", torch.device("cpu")),
+        ("_accelerator_getAccelerator", None),
+    ):
+        setattr(torch._C, name, _meant_of(getattr(torch._C, name), otherwise))
+    parallel: Any = sys.modules["torch.nn.parallel.data_parallel"]
+    parallel._get_available_device_type = _kind_of(parallel._get_available_device_type)
+    accelerator: Any = torch.accelerator
+    for name, method in _ACCELERATOR.items():
+        setattr(accelerator, name, _own_of(getattr(accelerator, name), method))
+        if hasattr(accelerator.memory, name):
+            setattr(accelerator.memory, name, getattr(accelerator, name))
+
+
+_ACCELERATOR = {
+    "synchronize": "synchronize",
+    "current_stream": "current_stream",
+    "current_device_index": "current_device",
+    "set_device_index": "set_device",
+    "empty_cache": "empty_cache",
+    "memory_stats": "memory_stats",
+    "memory_allocated": "memory_allocated",
+    "max_memory_allocated": "max_memory_allocated",
+    "memory_reserved": "memory_reserved",
+    "max_memory_reserved": "max_memory_reserved",
+    "reset_peak_memory_stats": "reset_peak_memory_stats",
+    "reset_accumulated_memory_stats": "reset_peak_memory_stats",
+    "get_memory_info": "mem_get_info",
+}
+"""Functions of `torch.accelerator` that have no hook in Python, and this device's own."""
+
+
+_NONE = "Cannot access accelerator device when none is available."
+"""What torch says where there is none."""
+
+
+def _meant_of(asked: Any, otherwise: Any) -> Any:
+    """Which accelerator there is."""
+
+    def accelerator(*args: Any) -> Any:
+        found = asked(*args)
+        ours = found is not None and found.type == NAME
+        return otherwise if ours and not is_meant() else found
+
+    return accelerator
+
+
+def _kind_of(asked: Any) -> Any:
+    def kind() -> Any:
+        found = asked()
+        return None if found == NAME else found
+
+    return kind
+
+
+def _own_of(otherwise: Any, name: str) -> Any:
+    @functools.wraps(otherwise)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        found = torch.accelerator.current_accelerator()
+        if found is None:
+            raise RuntimeError(_NONE)
+        if found.type != NAME:
+            return otherwise(*args, **kwargs)
+        return getattr(torch.hal, name)(*args, **kwargs)
+
+    return function
+
+
+def _constructors() -> None:
+    """`torch.Generator` and `torch.Event` of this device are its own classes."""
+    made = OpaqueBaseMeta.__call__
+
+    def call(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if cls is torch.Generator and _names_this(*args, **kwargs):
+            from stack.bridge.torch.draws import Generator  # opens the stack
+
+            return Generator(*args, **kwargs)
+        return made(cls, *args, **kwargs)
+
+    OpaqueBaseMeta.__call__ = call  # type: ignore[method-assign]
+
+    class Events(type):
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, event)
+
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            if cls is not shown:
+                return super().__call__(*args, **kwargs)
+            if not args and kwargs.get("device") is None:
+                kwargs["device"] = torch._C._get_accelerator()
+            return (Event if _names_this(*args, **kwargs) else event)(*args, **kwargs)
+
+    event = torch.Event
+    shown = Events("Event", (event,), {"__doc__": event.__doc__})
+    torch.Event = shown  # type: ignore[misc]
+
+
+def _names_this(device: Any = None, **options: Any) -> bool:
+    """Whether the arguments of a constructor name this device."""
+    return device is not None and torch.device(device).type == NAME
+
+
 _library = torch.library.Library("_", "IMPL")
-_installed: list[bool] = []
 
 
 def _first(op: Any, *args: Any, **kwargs: Any) -> Any:
     """What comes first installs all kernels; later, operators that have none come here."""
     from stack.bridge.torch import install
 
-    if not _installed:
-        _installed.append(True)
+    if not used:
+        used.append(True)
         install.install()
         return op(*args, **kwargs)
     return install.without_row(op, args, kwargs)
@@ -106,9 +229,13 @@ def _moved(storage: Any, device: torch.device) -> Any:
 def _pinned_of(otherwise: Any, answer: Any) -> Any:
     """Memory of the host is not pinned for this device: copies are made at once."""
 
-    def method(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        accelerator = torch._C._get_accelerator().type
-        return answer(self) if accelerator == NAME else otherwise(self, *args, **kwargs)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        accelerator = torch.accelerator.current_accelerator()
+        if accelerator is not None and accelerator.type == NAME:
+            return answer(self)
+        if accelerator is None and otherwise.__name__ == "pin_memory":
+            raise RuntimeError(_NONE)
+        return otherwise(self, *args, **kwargs)
 
     return method
 
@@ -127,117 +254,3 @@ class _Hooks(torch._C._acc.PrivateUse1Hooks):
 
     def is_built(self) -> bool:
         return True
-
-
-class Stream:
-    """The one order in which a device does what is recorded for it: to wait for it inside of itself
-    is to do nothing."""
-
-    def __init__(self, module: Module, device: int) -> None:
-        self._module, self.device_index = module, device
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device(NAME, self.device_index)
-
-    def synchronize(self) -> None:
-        """Compute what is recorded, and wait for it."""
-        self._module.synchronize(self.device_index)
-
-    def wait_stream(self, stream: Stream) -> None:
-        """Go on after what is recorded in another device's order."""
-        if stream.device_index != self.device_index:
-            stream.synchronize()
-
-
-class Module:
-    """`torch.hal`."""
-
-    def __init__(self) -> None:
-        self._current = 0
-        self._streams: dict[int, Stream] = {}
-
-    def is_initialized(self) -> bool:
-        return True
-
-    def is_available(self) -> bool:
-        return True
-
-    def _is_in_bad_fork(self) -> bool:
-        return False
-
-    def current_device(self) -> int:
-        return self._current
-
-    def set_device(self, device: Any) -> None:
-        """New tensors without an index are there."""
-        self._current = torch.device(NAME, device).index if isinstance(device, int) else (
-            torch.device(device).index or 0
-        )  # fmt: skip
-
-    def device_count(self) -> int:
-        """How many devices HAL_DEVICES names; one without it."""
-        given = os.environ.get("HAL_DEVICES", "")
-        return len([n for n in given.split(",") if n.strip()]) or 1
-
-    def get_device_name(self, device: int = 0) -> str:
-        """The device's name in the stack, "cpu:0"."""
-        from stack.bridge.torch import kernels
-
-        return kernels.names()[device]
-
-    def get_amp_supported_dtype(self) -> list[torch.dtype]:
-        return [torch.bfloat16, torch.float16]
-
-    def synchronize(self, device: int | None = None) -> None:
-        """Compute what is recorded, and wait for it."""
-        from stack.bridge.torch import kernels
-
-        kernels.synchronize(self._current if device is None else device)
-
-    def current_stream(self, device: Any = None) -> Stream:
-        """The order of a device, of which there is one."""
-        index = self._current
-        if device is not None:
-            index = device if isinstance(device, int) else torch.device(device).index or 0
-        return self._streams.setdefault(index, Stream(self, index))
-
-    default_stream = current_stream
-
-    def stream(self, stream: Stream | None) -> AbstractContextManager[None]:
-        """A block whose work is in the device's one order, as outside of it."""
-        return nullcontext()
-
-    def manual_seed(self, seed: int) -> None:
-        """Begin the seed's stream of random numbers on the current device."""
-        self.manual_seed_all(seed)
-
-    def manual_seed_all(self, seed: int) -> None:
-        """The same on all devices."""
-        from stack.bridge.torch import draws
-
-        draws.manual_seed(seed)
-
-    def get_rng_state(self, device: Any = NAME) -> torch.Tensor:
-        """The key and the offset of the device's stream, uint8[16]."""
-        from stack.bridge.torch import draws
-
-        return draws.get_state(torch.device(device).index or 0)
-
-    def set_rng_state(self, state: torch.Tensor, device: Any = NAME) -> None:
-        """Go on where `get_rng_state` was."""
-        from stack.bridge.torch import draws
-
-        draws.set_state(torch.device(device).index or 0, state)
-
-    def empty_cache(self) -> None:
-        """Give memory that nothing is in back to the devices."""
-        from stack.bridge.torch import kernels
-
-        kernels.trim()
-
-    def memory_allocated(self, device: int | None = None) -> int:
-        """The bytes in use."""
-        from stack.bridge.torch import kernels
-
-        return kernels.memory(self._current if device is None else device)

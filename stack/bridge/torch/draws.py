@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import secrets
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -14,47 +16,137 @@ from torch import Tensor
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
-from stack.bridge.torch import kernels, rows
+from stack.bridge.torch import kernels, rows, seeds
+from stack.bridge.torch.module import NAME, index_of
 from stack.bridge.torch.tape import DTYPES, Row
 from stack.framework.expr import elementwise as e
 from stack.framework.random import normal_of, uniform_of
 
-_states: dict[int, Tensor] = {}
-"""uint64[2] of each device: the key and the offset of its stream."""
-_seed = [secrets.randbits(63)]
+
+class Generator(torch.Generator):
+    """A stream of its own on a device. torch gives kernels another object for the same generator,
+    so it is known by the seed of the C++ one, which stays as it was made."""
+
+    def __new__(cls, device: Any = NAME) -> Generator:
+        made: Generator = super().__new__(cls, device="cpu")
+        made._index, made._seed = index_of(device), _SEED
+        made._number = (_FIRST + next(_numbers)) % 2**63
+        torch.Generator.manual_seed(made, made._number)
+        _generators[made._number] = made
+        made._state = None
+        return made
+
+    _index: int
+    _seed: int
+    _number: int
+    _state: Tensor | None
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return torch.device(NAME, self._index)
+
+    @property
+    def state(self) -> Tensor:
+        """uint64[2] on the device: the key and the offset."""
+        if self._state is None:
+            start = torch.from_numpy(np.array([self._seed % 2**64, 0], np.uint64))
+            self._state = kernels.from_cpu(start, self._index)
+        return self._state
+
+    @state.setter
+    def state(self, state: Tensor) -> None:
+        self._state = state
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Begin the seed's stream."""
+        self._seed, self._state = int(seed), None
+        return self
+
+    def seed(self) -> int:
+        """Begin the stream of a seed that nobody knows, and tell it."""
+        return self.manual_seed(secrets.randbits(63)).initial_seed()
+
+    def initial_seed(self) -> int:
+        return self._seed
+
+    def get_state(self) -> Tensor:
+        """The key and the offset, uint8[16] on the CPU."""
+        return kernels.to_cpu(self.state).view(torch.uint8)
+
+    def set_state(self, new_state: Tensor) -> Generator:  # type: ignore[override]
+        """Go on there. Raises RuntimeError for what no `get_state` of this device gave."""
+        self.state = _state_of(new_state, self._index)
+        self._seed = int(new_state.cpu().contiguous().view(torch.int64)[0]) % 2**64
+        return self
+
+    def clone_state(self) -> Generator:
+        """Another generator at the same place."""
+        made = Generator(self.device)
+        made.set_state(self.get_state())
+        return made
+
+    def __reduce__(self) -> Any:
+        return _restored, (str(self.device), self.get_state())
+
+    def __deepcopy__(self, memo: Any) -> Generator:
+        return self.clone_state()
 
 
-def manual_seed(seed: int) -> None:
-    """Begin the seed's stream on every device."""
-    _seed[0] = seed
-    _states.clear()
+_SEED = 67280421310721
+"""Of a generator that nobody seeds, as torch's."""
+_FIRST = secrets.randbits(62)
+_numbers = itertools.count()
+_generators: WeakValueDictionary[int, Generator] = WeakValueDictionary()
+"""By the seed of the C++ generator beneath."""
+_defaults: dict[int, Generator] = {}
+"""What each device draws from without a generator."""
+
+
+def _restored(device: str, state: Tensor) -> Generator:
+    return Generator(device).set_state(state)
+
+
+def _state_of(state: Tensor, index: int) -> Tensor:
+    if state.dtype is not torch.uint8 or state.numel() != 16:
+        raise RuntimeError(
+            f"the state of a generator on {NAME} is uint8[16], not {state.dtype} with "
+            f"{state.numel()} elements"
+        )
+    return kernels.from_cpu(state.cpu().contiguous().view(torch.uint64), index)
+
+
+seeds.restarts.append(_defaults.clear)
+
+
+def _default(index: int) -> Generator:
+    if index not in _defaults:
+        _defaults[index] = Generator(index).manual_seed(seeds.given[0])
+    return _defaults[index]
 
 
 def get_state(index: int) -> Tensor:
     """The key and the offset, uint8[16] on the CPU."""
-    return kernels.to_cpu(_state(index)).view(torch.uint8)
+    return _default(index).get_state()
 
 
 def set_state(index: int, state: Tensor) -> None:
     """Go on there."""
-    _states[index] = kernels.from_cpu(state.cpu().contiguous().view(torch.uint64), index)
-
-
-def _state(index: int) -> Tensor:
-    if index not in _states:
-        start = torch.from_numpy(np.array([_seed[0] % 2**64, 0], np.uint64))
-        _states[index] = kernels.from_cpu(start, index)
-    return _states[index]
+    _default(index).set_state(state)
 
 
 def _words(index: int, n: int, generator: Any) -> Tensor:
     """uint32[n], the next ones."""
-    if generator is not None and generator.device.type == "cpu":
-        raise RuntimeError(
-            f"a generator of the CPU draws nothing on {kernels.NAME}:{index}; draw on the CPU and "
-            f"move the tensor, or seed the device by torch.{kernels.NAME}.manual_seed"
-        )
-    drawn, _states[index] = kernels.call(rows.ROWS["philox"], (_state(index), n), {})
+    stream = _default(index)
+    if generator is not None:
+        own = _generators.get(torch.Generator.initial_seed(generator))
+        if own is None or own._index != index:
+            raise RuntimeError(
+                f"a generator of {generator.device if own is None else own.device} draws nothing "
+                f'on {NAME}:{index}; take torch.Generator("{NAME}:{index}"), or draw there and '
+                "move the tensor"
+            )
+        stream = own
+    drawn, stream.state = kernels.call(rows.ROWS["philox"], (stream.state, n), {})
     return drawn
 
 

@@ -431,10 +431,6 @@ def _batch_norm(x: Tensor, weight: Any, bias: Any, mean: Any, variance: Any, tra
 _BATCH_NORM = Row("native_batch_norm", rows.inlined(rows.batch_norm))
 
 
-def _unique(x: Tensor, sorted: bool = True, inverse: bool = False, counts: bool = False) -> Any:
-    raise NotImplementedError(f"unique on {x.device}: sort, and compare neighbours")
-
-
 _OWN: dict[str, Any] = {
     "empty.memory_format": _empty,
     "empty_strided": _empty_strided,
@@ -446,6 +442,7 @@ _OWN: dict[str, Any] = {
     "_reshape_alias": _reshape_alias,
     "arange.start_out": _arange,
     "clone": _clone,
+    "record_stream": lambda x, stream: None,  # there is one order, and its memory is the tape's
     "_copy_from": kernels.copy_from,
     "_copy_from_and_resize": lambda src, dst: kernels.copy_from(src, dst.resize_(src.shape)),
     "_local_scalar_dense": _item,

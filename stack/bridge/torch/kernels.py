@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hal.core.description import SpaceKind
 from hal.core.dtypes import DType
 from hal.core.errors import HalError, OutOfMemory
 from hal.tile.numeric import NUMPY
@@ -31,6 +32,7 @@ from stack.bridge.torch.tape import (
 )
 from stack.framework import devices
 from stack.framework.errors import RangeError
+from stack.memory.pool import PoolStats
 from stack.ops.error import GraphError
 
 NAME = "hal"
@@ -431,8 +433,23 @@ def trim() -> None:
             tape.engine.pool.trim()
 
 
-def memory(index: int) -> int:
-    """The bytes in use on a device."""
+def memory(index: int) -> PoolStats:
+    """What the memory pool of a device holds."""
     with lock:
         sweep()
-        return tape_of(index).engine.pool.stats().allocated_nbytes
+        return tape_of(index).engine.pool.stats()
+
+
+def reset_peak(index: int) -> None:
+    """Count the peaks of a device's pool from now on."""
+    with lock:
+        sweep()
+        tape_of(index).engine.pool.reset_peak()
+
+
+def memory_info(index: int) -> tuple[int, int]:
+    """The bytes of a device's memory that are free, and all of them."""
+    device = tape_of(index).engine.device
+    space = device.info.space(SpaceKind.GLOBAL)
+    assert space is not None, "a device has global memory"
+    return space.nbytes - device.stats(space.name).live_nbytes, space.nbytes
