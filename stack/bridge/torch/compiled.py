@@ -17,7 +17,8 @@ from hal.tile.node import Node
 from stack import ops as g
 from stack.bridge.torch import kernels
 from stack.bridge.torch.kernels import NAME, call
-from stack.bridge.torch.rows import ROWS, inlined
+from stack.bridge.torch.rows import inlined
+from stack.bridge.torch.table import ROWS
 from stack.bridge.torch.tape import DTYPES, Row
 from stack.framework.expr import create, movement
 

@@ -186,6 +186,29 @@ def _exponential(words: Node, shape: Sequence[int], dtype: DType, rate: float) -
     return g.reshape(g.cast(made, dtype), tuple(shape))
 
 
+def _log_normal(words: Node, shape: Sequence[int], dtype: DType, mean: float, std: float) -> Node:
+    return g.exp(_normal(words, shape, dtype, mean, std))
+
+
+def _cauchy(words: Node, shape: Sequence[int], dtype: DType, median: float, sigma: float) -> Node:
+    drawn = g.reshape(uniform_of(words, math.prod(shape), DType.F32), tuple(shape))
+    angle = e.mul(e.sub(drawn, 0.5), math.pi)
+    return g.cast(e.add(e.mul(e.div(g.sin(angle), g.cos(angle)), sigma), median), dtype)
+
+
+def _geometric(words: Node, shape: Sequence[int], dtype: DType, p: float) -> Node:
+    drawn = g.reshape(uniform_of(words, math.prod(shape), DType.F32), tuple(shape))
+    trials = g.ceil(e.div(g.log(e.sub(1.0, drawn)), g.log1p(g.full((), -p, DType.F32))))
+    return g.cast(e.clamp(trials, min=1.0), dtype)
+
+
+def _rrelu(words: Node, x: Node, low: float, high: float) -> list[Node]:
+    drawn = g.reshape(uniform_of(words, x.type.size, DType.F32), x.shape)
+    slope = e.add(e.mul(drawn, high - low), low)
+    noise = g.cast(e.where(e.le(x, 0), slope, 1.0), x.dtype)
+    return [g.cast(e.mul(x, noise), x.dtype), noise]
+
+
 def _dropout(words: Node, x: Node, p: float) -> list[Node]:
     drawn = g.reshape(uniform_of(words, x.type.size, DType.F32), x.shape)
     kept = e.le(p, drawn)
@@ -196,7 +219,9 @@ def _dropout(words: Node, x: Node, p: float) -> list[Node]:
 _UNIFORM, _NORMAL = Row("uniform_", _uniform), Row("normal_", _normal)
 _INTEGERS, _BERNOULLI = Row("random_", _integers), Row("bernoulli_", _bernoulli)
 _BERNOULLI_OF, _DROPOUT = Row("bernoulli", _bernoulli_of), Row("native_dropout", _dropout)
-_EXPONENTIAL = Row("exponential_", _exponential)
+_EXPONENTIAL, _CAUCHY = Row("exponential_", _exponential), Row("cauchy_", _cauchy)
+_LOG_NORMAL, _GEOMETRIC = Row("log_normal_", _log_normal), Row("geometric_", _geometric)
+_RRELU = Row("rrelu_with_noise", _rrelu)
 
 
 def _into(row: Row, x: Tensor, each: int, generator: Any, *numbers: Any) -> Tensor:
@@ -259,6 +284,49 @@ def native_dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Ten
     return y, kept
 
 
+def log_normal_(x: Tensor, mean: float = 1.0, std: float = 2.0, *, generator: Any = None) -> Tensor:
+    each = 4 if x.dtype is torch.float64 else 2
+    return _into(_LOG_NORMAL, x, each, generator, float(mean), float(std))
+
+
+def cauchy_(x: Tensor, median: float = 0.0, sigma: float = 1.0, *, generator: Any = None) -> Tensor:
+    return _into(_CAUCHY, x, 1, generator, float(median), float(sigma))
+
+
+def geometric_(x: Tensor, p: float, *, generator: Any = None) -> Tensor:
+    return _into(_GEOMETRIC, x, 1, generator, float(p))
+
+
+def rrelu_with_noise(x: Tensor, noise: Tensor, lower: float = 0.125, upper: float = 1 / 3,
+                     training: bool = False, generator: Any = None) -> Tensor:  # fmt: skip
+    if not training:
+        return torch.nn.functional.leaky_relu(x, (lower + upper) / 2)
+    drawn = _words(x.device.index, x.numel(), generator)
+    y, slopes = kernels.call(_RRELU, (drawn, x, float(lower), float(upper)), {})
+    noise.copy_(slopes)
+    return y
+
+
+def multinomial(p: Tensor, count: int, replacement: bool = False, *,
+                generator: Any = None) -> Tensor:  # fmt: skip
+    """Without replacement: the first of exponential times with these rates."""
+    if p.dim() not in (1, 2) or not p.dtype.is_floating_point:
+        raise RuntimeError(f"multinomial: prob_dist is one or two axes of floats, got {p.dtype}")
+    n = p.shape[-1]
+    if not replacement and count > n:
+        raise RuntimeError(
+            "cannot sample n_sample > prob_dist.size(-1) samples without replacement"
+        )
+    weights = p.detach().float()
+    if not replacement:
+        times = torch.empty_like(weights).exponential_(generator=generator)
+        ranks = torch.where(weights > 0, times / weights, math.inf)
+        return ranks.argsort(-1).narrow(-1, 0, count).clone()
+    ends = weights.cumsum(-1)
+    drawn = torch.empty((*p.shape[:-1], count), device=p.device).uniform_(generator=generator)
+    return torch.searchsorted(ends, drawn * ends[..., -1:], right=True).clamp_(max=n - 1)
+
+
 def randperm(n: int, *, generator: Any = None, out: Tensor) -> Tensor:
     """The order of n random words."""
     out.resize_(n)
@@ -276,6 +344,11 @@ KERNELS: dict[str, Any] = {
     "bernoulli_.float": bernoulli_,
     "exponential_": exponential_,
     "bernoulli": bernoulli,
+    "log_normal_": log_normal_,
+    "cauchy_": cauchy_,
+    "geometric_": geometric_,
+    "rrelu_with_noise": rrelu_with_noise,
+    "multinomial": multinomial,
     "native_dropout": native_dropout,
     "randperm.generator_out": randperm,
 }

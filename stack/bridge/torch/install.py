@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
 
-from stack.bridge.torch import around, draws, indices, kernels, rows
+from stack.bridge.torch import algebra, around, draws, found, indices, kernels, optimizers, rows
 from stack.bridge.torch.handles import SHIFT
 from stack.bridge.torch.kernels import NAME, call, call_into, new_tensor, view_of
-from stack.bridge.torch.rows import ROWS
+from stack.bridge.torch.table import ROWS
 from stack.bridge.torch.tape import Row
 from stack.recorder.window import contiguous_strides
 
@@ -26,17 +28,17 @@ def install() -> None:
     """Register a kernel for each row, its forms in place and with `out`, and what tensors need
     beside operators."""
     indices.tell_count(len(kernels.names()))
-    own = {**_OWN, **draws.KERNELS}
+    own = {**_OWN, **draws.KERNELS, **found.KERNELS, **optimizers.KERNELS, **algebra.KERNELS}
     for name, kernel in own.items():
         _put(name, kernel)
     for name, row in ROWS.items():
         packet, _, overload = name.partition(".")
-        found = getattr(torch.ops.aten, packet, None)
-        if found is None:
+        operator = getattr(torch.ops.aten, packet, None)
+        if operator is None:
             continue
-        if (overload or "default") not in found.overloads():
+        if (overload or "default") not in operator.overloads():
             continue
-        _forms(found, overload or "default", row, own)
+        _forms(operator, overload or "default", row, own)
     for key in ("Conjugate", "Negative"):
         library = torch.library.Library("aten", "IMPL")
         _kept.append(library)
@@ -148,14 +150,16 @@ def _out_kernel(row: Row, names: Sequence[str], gives_out: bool = False) -> Any:
 def without_row(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operator without a kernel: by torch's own decomposition, on the host if that is allowed,
     or not at all."""
-    formula = decomposition_table.get(op)
+    formula = None if op in _within else decomposition_table.get(op)
     outs = [a.name for a in op._schema.arguments if a.is_out]
     if formula is not None and not any(a.alias_info is not None for a in op._schema.arguments):
-        return formula(*args, **kwargs)
-    twin = _functional(op) if outs else None
+        with _decomposing(op):
+            return formula(*args, **kwargs)
+    twin = _functional(op) if outs and op not in _within else None
     if twin is not None:
         into = [kwargs.pop(name) for name in outs]
-        made = decomposition_table[twin](*args, **kwargs)
+        with _decomposing(op):
+            made = decomposition_table[twin](*args, **kwargs)
         for out, value in zip(into, [made] if isinstance(made, Tensor) else made, strict=True):
             out.resize_(value.shape).copy_(value)
         return into[0] if len(into) == 1 else tuple(into)
@@ -170,6 +174,21 @@ def without_row(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         f"and stack.bridge.torch.rows.ROWS list the operators; {kernels.HOST}=1 runs others on the "
         "host, and counts them in stack.bridge.torch.stats()"
     )
+
+
+_within: Counter[Any] = Counter()
+"""Operators that are being decomposed: some of torch's formulas ask for their own operator."""
+
+
+@contextmanager
+def _decomposing(op: Any) -> Iterator[None]:
+    _within[op] += 1
+    try:
+        yield
+    finally:
+        _within[op] -= 1
+        if not _within[op]:
+            del _within[op]
 
 
 def _functional(op: Any) -> Any:
@@ -370,54 +389,6 @@ def _set_tensor(x: Tensor, source: Tensor) -> Tensor:
     return x
 
 
-def _nonzero(x: Tensor) -> Tensor:
-    found = int(call(ROWS["count_nonzero"], (x,), {})[0].item()) if x.numel() else 0
-    if not found:
-        return new_tensor(x.device.index, (0, x.dim()), torch.int64)[0]
-    return call(ROWS["nonzero"], (x, found), {})[0]
-
-
-def _masked_select(x: Tensor, mask: Tensor) -> Tensor:
-    wide, hit = torch.broadcast_tensors(x, mask)
-    return torch.ops.aten.index.Tensor(wide.reshape(-1), [_nonzero(hit.reshape(-1)).view(-1)])
-
-
-def _index(x: Tensor, places: Sequence[Tensor | None]) -> Tensor:
-    found: list[Tensor | None] = []
-    for p in places:
-        if p is not None and p.dtype in (torch.bool, torch.uint8):
-            found += list(_nonzero(_here(p, x)).unbind(1))
-        else:
-            found.append(None if p is None else _here(p, x))
-    return call(ROWS["index.Tensor"], (x, found), {})[0]
-
-
-def _here(p: Tensor, x: Tensor) -> Tensor:
-    """Indices may be on the CPU."""
-    return p if p.device.type == NAME else p.to(x.device)
-
-
-def _index_put(x: Tensor, places: Any, values: Tensor, accumulate: bool = False,
-               unsafe: bool = False) -> Tensor:  # fmt: skip
-    found: list[Tensor | None] = []
-    for p in places:
-        if p is not None and p.dtype in (torch.bool, torch.uint8):
-            if len(places) == 1 and values.numel() == 1 and not accumulate:
-                mask = _here(p, x)
-                mask = mask.view(*mask.shape, *[1] * (x.dim() - mask.dim()))
-                call_into(ROWS["masked_fill.Tensor"], [x], (x, mask, values.view(())), {})
-                return x
-            found += list(_nonzero(_here(p, x)).unbind(1))
-        else:
-            found.append(None if p is None else _here(p, x))
-    if values.device.type == "cpu" and values.dim():
-        raise RuntimeError(f'index_put_: values are on cpu, and x on {x.device}; .to("{x.device}")')
-    if values.device.type == "cpu":
-        values = values.to(x.device)
-    call_into(ROWS["index_put"], [x], (x, found, values, accumulate), {})
-    return x
-
-
 def _batch_norm(x: Tensor, weight: Any, bias: Any, mean: Any, variance: Any, training: bool,
                 momentum: float, eps: float) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     args = (x, weight, bias, mean, variance, training, float(momentum), float(eps))
@@ -426,6 +397,33 @@ def _batch_norm(x: Tensor, weight: Any, bias: Any, mean: Any, variance: Any, tra
         call_into(kernels.COPY, [mean], (made[3],), {})
         call_into(kernels.COPY, [variance], (made[4],), {})
     return made[0], made[1], made[2]
+
+
+def _batch_norm_with_update(
+    x: Tensor, weight: Any, bias: Any, mean: Tensor, variance: Tensor, momentum: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    made = _batch_norm(x, weight, bias, mean, variance, True, momentum, eps)
+    return (*made, new_tensor(x.device.index, (0,), torch.uint8)[0])
+
+
+def _batch_norm_backward(d: Tensor, x: Tensor, weight: Any, mean: Any, variance: Any, own: Any,
+                         rstd: Any, update: bool, eps: float, mask: Any,
+                         reserve: Tensor) -> Any:  # fmt: skip
+    return torch.ops.aten.native_batch_norm_backward(
+        d, x, weight, mean, variance, own, rstd, update, eps, mask
+    )
+
+
+def _to_copy(x: Tensor, *, non_blocking: bool = False, **kwargs: Any) -> Tensor:
+    """Copies wait for nothing that torch could pin memory of the host for."""
+    key = torch._C.DispatchKey.CompositeExplicitAutograd
+    made: Tensor = torch.ops.aten._to_copy.default._op_dk(key, x, **kwargs)
+    return made
+
+
+def _zero_tensor(size: Sequence[int], *, dtype: Any = None, device: Any = None,
+                 **rest: Any) -> Tensor:  # fmt: skip
+    return torch.zeros(size, dtype=dtype, device=device)
 
 
 _BATCH_NORM = Row("native_batch_norm", rows.inlined(rows.batch_norm))
@@ -450,12 +448,11 @@ _OWN: dict[str, Any] = {
     "set_.source_Storage": _set_storage,
     "set_.source_Storage_storage_offset": _set_storage,
     "set_.source_Tensor": _set_tensor,
-    "nonzero": _nonzero,
-    "masked_select": _masked_select,
-    "index.Tensor": _index,
-    "index_put_": _index_put,
-    "_index_put_impl_": _index_put,
     "native_batch_norm": _batch_norm,
     "_native_batch_norm_legit": _batch_norm,
+    "_batch_norm_with_update": _batch_norm_with_update,
+    "batch_norm_backward": _batch_norm_backward,
+    "_to_copy": _to_copy,
+    "_efficientzerotensor": _zero_tensor,
 }
 """By operator."""

@@ -8,6 +8,7 @@ DTypes in the place of element types.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
@@ -20,7 +21,7 @@ from stack import ops as g
 from stack.bridge.torch.tape import Row
 from stack.framework import store
 from stack.framework.expr import activation as act
-from stack.framework.expr import compact, contract, create, index, loss, movement, norm, pool
+from stack.framework.expr import compact, contract, create, index, loss, movement, norm
 from stack.framework.expr import convolution as conv
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
@@ -353,15 +354,57 @@ def _nll_loss_backward(
     return e.where(hit, g.reshape(each, line), 0.0)
 
 
-@row("mse_loss")
-def _mse_loss(x: Node, y: Node, reduction: int = 1) -> Node:
-    return loss.mse_loss(x, y, reduction=("none", "mean", "sum")[reduction])
+_REDUCED = ("none", "mean", "sum")
 
 
-@row("mse_loss_backward")
-def _mse_loss_backward(d: Node, x: Node, y: Node, reduction: int) -> Node:
-    scaled = e.mul(e.sub(x, y), 2.0 / max(1, x.type.size) if reduction == 1 else 2.0)
-    return e.mul(scaled, d)
+def _loss(name: str, function: F, *arguments: str) -> None:
+    """The rows of a loss and of its gradient, whose schema has after input and target these
+    arguments, of which the reduction is a number."""
+
+    def of(x: Node, target: Node, given: Sequence[Any]) -> Any:
+        named = dict(zip(arguments, given, strict=False))
+        named["reduction"] = _REDUCED[named.get("reduction", 1)]
+        return function(x, target, **named)
+
+    row(name)(lambda x, target, *rest: of(x, target, rest))
+    row(f"{name}_backward")(
+        lambda d, x, target, *rest: pulled(lambda v: of(v, target, rest), [x], d)[0]
+    )
+
+
+_loss("mse_loss", loss.mse_loss, "reduction")
+_loss("smooth_l1_loss", loss.smooth_l1_loss, "reduction", "beta")
+_loss("huber_loss", loss.huber_loss, "reduction", "delta")
+_loss("binary_cross_entropy", loss.binary_cross_entropy, "weight", "reduction")
+_loss("soft_margin_loss", loss.soft_margin_loss, "reduction")
+_loss("multi_margin_loss", loss.multi_margin_loss, "p", "margin", "weight", "reduction")
+
+
+@row("binary_cross_entropy_with_logits")
+def _bce_with_logits(
+    x: Node, target: Node, weight: Node | None = None, pos_weight: Node | None = None,
+    reduction: int = 1,
+) -> Node:  # fmt: skip
+    return loss.binary_cross_entropy_with_logits(
+        x, target, weight, reduction=_REDUCED[reduction], pos_weight=pos_weight
+    )
+
+
+@row("multilabel_margin_loss_forward")
+def _multilabel_margin(x: Node, target: Node, reduction: int) -> list[Node]:
+    made = loss.multilabel_margin_loss(x, target, reduction=_REDUCED[reduction])
+    return [made, g.full_like(x, 0)]  # what only the gradient of torch's own reads
+
+
+@row("multilabel_margin_loss_backward")
+def _multilabel_margin_backward(
+    d: Node, x: Node, target: Node, reduction: int, is_target: Node
+) -> Node | None:
+    def forward(v: Node) -> Node:
+        made: Node = loss.multilabel_margin_loss(v, target, reduction=_REDUCED[reduction])
+        return made
+
+    return pulled(forward, [x], d)[0]
 
 
 # Norms
@@ -461,7 +504,7 @@ def _group_norm_backward(
     return _some([dx, dw, g.reshape(r.sum(grad, (0, 3)), (c,))], mask)
 
 
-# Products, convolutions, pools
+# Products, convolutions
 
 
 @row("bmm")
@@ -503,59 +546,6 @@ def _convolution_backward(
     return _some([dx, dw, r.sum(d, over)], mask)
 
 
-@row("max_pool2d_with_indices")
-def _max_pool(
-    x: Node, size: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
-) -> Any:
-    return pool._max_pool(2, x, _pair(size), _pair(stride) or None, _pair(padding),
-                          _pair(dilation), ceil, True)  # fmt: skip
-
-
-@row("max_pool2d_with_indices_backward")
-def _max_pool_backward(
-    d: Node, x: Node, size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, places: Node
-) -> Node | None:
-    def forward(v: Node) -> Any:
-        return pool._max_pool(2, v, _pair(size), _pair(stride) or None, _pair(padding),
-                              _pair(dilation), ceil, False)  # fmt: skip
-
-    return pulled(forward, [x], d)[0]
-
-
-@row("avg_pool2d")
-def _avg_pool(
-    x: Node, size: Any, stride: Any = (), padding: Any = 0, ceil: bool = False,
-    padded: bool = True, divisor: int | None = None,
-) -> Node:  # fmt: skip
-    return pool._avg_pool(
-        2, x, _pair(size), _pair(stride) or None, _pair(padding), ceil, padded, divisor
-    )
-
-
-@row("avg_pool2d_backward")
-def _avg_pool_backward(
-    d: Node, x: Node, size: Any, stride: Any, padding: Any, ceil: bool, padded: bool,
-    divisor: int | None,
-) -> Node | None:  # fmt: skip
-    return pulled(lambda v: _avg_pool(v, size, stride, padding, ceil, padded, divisor), [x], d)[0]
-
-
-@row("_adaptive_avg_pool2d")
-def _adaptive_avg_pool(x: Node, size: Any) -> Node:
-    return pool.adaptive_avg(2, x, list(size))
-
-
-@row("_adaptive_avg_pool2d_backward")
-def _adaptive_avg_pool_backward(d: Node, x: Node) -> Node | None:
-    return pulled(lambda v: pool.adaptive_avg(2, v, list(d.shape[-2:])), [x], d)[0]
-
-
-def _pair(size: Any) -> Any:
-    if isinstance(size, int):
-        return size
-    return tuple(size) * 2 if len(size) == 1 else tuple(size)
-
-
 # Recurrent cells
 
 
@@ -591,6 +581,36 @@ def _lstm_cell_backward(
              e.mul(e.mul(total, i), e.sub(1.0, e.mul(c, c))), through(e.mul(dy, t), o)]  # fmt: skip
     d = g.concat(parts, 1)
     return [d, e.mul(total, f), r.sum(d, 0) if biased else g.full((0,), 0, d.dtype)]
+
+
+@row("_thnn_fused_gru_cell")
+def _gru_cell(
+    a: Node, b: Node, hidden: Node, bias_a: Node | None = None, bias_b: Node | None = None
+) -> list[Node]:
+    """The output, and what backward needs: the gates, the state, and its part of the new one."""
+    a = a if bias_a is None else e.add(a, bias_a)
+    b = b if bias_b is None else e.add(b, bias_b)
+    (ar, az, an), (br, bz, bn) = movement.chunk(a, 3, 1), movement.chunk(b, 3, 1)
+    sigmoid = METHODS["sigmoid"].expression
+    r_, z = sigmoid(e.add(ar, br)), sigmoid(e.add(az, bz))
+    n = g.tanh(e.add(an, e.mul(r_, bn)))
+    return [e.add(n, e.mul(z, e.sub(hidden, n))), g.concat([r_, z, n, hidden, bn], 1)]
+
+
+@row("_thnn_fused_gru_cell_backward")
+def _gru_cell_backward(d: Node, kept: Node, biased: bool) -> list[Node]:
+    r_, z, n, hidden, bn = movement.chunk(kept, 5, 1)
+
+    def through(d: Node, y: Node) -> Node:
+        return e.mul(d, e.mul(y, e.sub(1.0, y)))
+
+    dz = through(e.mul(d, e.sub(hidden, n)), z)
+    dn = e.mul(e.mul(d, e.sub(1.0, z)), e.sub(1.0, e.mul(n, n)))
+    dr = through(e.mul(dn, bn), r_)
+    own, other = g.concat([dr, dz, dn], 1), g.concat([dr, dz, e.mul(dn, r_)], 1)
+    none = g.full((0,), 0, d.dtype)
+    sums = [r.sum(own, 0), r.sum(other, 0)] if biased else [none, none]
+    return [own, other, e.mul(d, z), *sums]
 
 
 # Movement and indices
@@ -696,67 +716,42 @@ def words(state: Node, n: int) -> list[Node]:
     return [drawn, g.concat([key, more], 0)]
 
 
-# Optimizers
-
-
-def _each(function: F) -> F:
-    """A row on lists of tensors, and lists of or single other arguments."""
-
-    def lower(xs: Sequence[Node], *args: Any, **kwargs: Any) -> list[Node]:
-        return [
-            g.cast(
-                function(x, *[a[i] if isinstance(a, list) else a for a in args], **kwargs), x.dtype
-            )
-            for i, x in enumerate(xs)
-        ]
-
-    return lower
-
-
-def _of_moments(x: Node, a: Node, b: Node, value: Any = 1, *, divided: bool) -> Node:
-    return e.add(x, e.mul((e.div if divided else e.mul)(a, b), value))
-
-
-_FOREACH: dict[str, F] = {
-    "add": lambda x, y, alpha=1: e.add(x, y, alpha),
-    "sub": lambda x, y, alpha=1: e.sub(x, y, alpha),
-    "mul": e.mul,
-    "div": e.div,
-    "pow": e.pow,
-    "maximum": e.maximum,
-    "minimum": e.minimum,
-    "clamp_min": lambda x, y: e.clamp(x, min=y),
-    "clamp_max": lambda x, y: e.clamp(x, max=y),
-    "lerp": _lerp,
-    "addcmul": lambda x, a, b, value=1: _of_moments(x, a, b, value, divided=False),
-    "addcdiv": lambda x, a, b, value=1: _of_moments(x, a, b, value, divided=True),
-    "sqrt": g.sqrt,
-    "rsqrt": g.rsqrt,
-    "reciprocal": lambda x: e.div(1.0, x),
-    "neg": g.neg,
-    "abs": lambda x: METHODS["abs"].expression(x),
-    "exp": g.exp,
-    "log": g.log,
-    "sign": e.sign,
-    "zero": lambda x: g.full_like(x, 0),
-    "copy": lambda x, y: y,
-}
-for _name, _function in _FOREACH.items():
-    for _overload in getattr(torch.ops.aten, f"_foreach_{_name}_").overloads():
-        if "out" not in _overload:
-            _full = f"_foreach_{_name}" + ("" if _overload == "default" else f".{_overload}")
-            row(_full)(_each(_function))
-
-
-@row("_foreach_norm.Scalar")
-def _foreach_norm(xs: Sequence[Node], ord: Any = 2, dtype: DType | None = None) -> list[Node]:
-    return [_vector_norm(x, ord, dtype=dtype) for x in xs]
+# Those of the framework
 
 
 def _published() -> dict[int, Public]:
     """The framework's operators that name one of torch's, each once."""
     spaces = (FUNCTIONS, METHODS, LAYERS, SPECIAL, LINALG)
     return {id(p): p for space in spaces for p in space.values() if p.face.aten}
+
+
+_CALLED = {"input": "self", "x": "self", "y": "other", "tensors": "self"}
+_SAME = (
+    {"other", "exponent", "mat2", "vec", "vec2", "batch2", "tensor2", "tensor", "end"},
+    {"self", "values", "x1", "condition"},
+    {"src", "value", "source"},
+    {"test_element", "test_elements"},
+)
+"""Words for one argument."""
+
+
+def _fits(expression: F, schema: Any) -> bool:
+    """Whether the arguments of the operator mean to the expression what they mean to torch: one
+    that stood in another one's place would be taken for it."""
+    given = inspect.signature(expression).parameters.values()
+    if any(p.kind is p.VAR_POSITIONAL for p in given):
+        return False
+    mine = [p.name for p in given if p.kind is p.POSITIONAL_OR_KEYWORD]
+    for i, a in enumerate(a for a in schema.arguments if not a.kwarg_only):
+        if i >= len(mine):
+            return False
+        pair = {a.name, mine[i], _CALLED.get(mine[i], mine[i])}
+        if i and len(pair) > 1 and a.name != _CALLED.get(mine[i]) and not any(
+            {a.name, mine[i]} <= same or {a.name, _CALLED.get(mine[i], "")} <= same
+            for same in _SAME
+        ):  # fmt: skip
+            return False
+    return True
 
 
 _MODULES = ("elementwise", "activation", "special", "public")
@@ -771,6 +766,7 @@ for _public in _published().values():
         _schema = getattr(_packet, _overload)._schema
         _mutates = any(a.alias_info is not None for a in _schema.arguments)
         known = torch._C._dispatch_has_kernel(f"aten::{_key}")  # not those of TorchScript alone
-        if known and _key not in ROWS and not _mutates and (not _only or _only == _overload):
+        _free = known and _key not in ROWS and not _mutates and (not _only or _only == _overload)
+        if _free and _fits(_public.expression, _schema):
             _module = _public.expression.__module__.rpartition(".")[2]
             row(_key, pointwise=_module in _MODULES)(_public.expression)

@@ -1,0 +1,194 @@
+"""Rows of linear algebra: what torch's functions of matrices and their gradients call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from hal.core.dtypes import DType
+from hal.tile.node import Node
+from stack import ops as g
+from stack.bridge.torch.kernels import call
+from stack.bridge.torch.rows import ROWS, pulled, row
+from stack.framework.expr import contract, linear, movement, spectral
+from stack.framework.expr import elementwise as e
+
+
+def _info(A: Node) -> Node:
+    """0: what does not exist is NaN."""
+    return g.full(A.shape[:-2], 0, DType.I32)
+
+
+@row("linalg_lu_factor_ex")
+def _lu_factor(A: Node, *, pivot: bool = True, check_errors: bool = False) -> list[Node]:
+    packed, _, swaps = linear._factored(A, pivot)
+    return [packed, linear._pivots(A, swaps), _info(A)]
+
+
+@row("linalg_lu")
+def _lu(A: Node, *, pivot: bool = True) -> list[Node]:
+    return list(linear.lu(A, pivot=pivot))
+
+
+def _kept(A: Node, turned: bool) -> list[Node]:
+    """The factors that torch keeps for its formulas of gradients: for determinants those of the
+    transpose where A is row-major."""
+    if not A.type.size:
+        return [A, g.full(A.shape[:-1], 0, DType.I32)]
+    kept = g.transpose(A) if turned else A
+    packed, _, swaps = linear._factored(kept)
+    return [packed, linear._pivots(kept, swaps)]
+
+
+@row("_linalg_det")
+def _det(A: Node, turned: bool = False) -> list[Node]:
+    value = linear.det(A) if A.type.size else g.full(A.shape[:-2], 1, A.dtype)
+    return [value, *_kept(A, turned)]
+
+
+@row("_linalg_slogdet")
+def _slogdet(A: Node, turned: bool = False) -> list[Node]:
+    if not A.type.size:
+        sign = g.full(A.shape[:-2], 1, A.dtype)
+        return [sign, g.full_like(sign, 0), *_kept(A, turned)]
+    return [*linear.slogdet(A), *_kept(A, turned)]
+
+
+def _order(pivots: Node, rows: int) -> Node:
+    """Where each row of L @ U was: the exchanges, one after the other."""
+    number = g.arange(rows)
+    order = g.broadcast(number, (*pivots.shape[:-1], rows))
+    for j in range(pivots.shape[-1]):
+        best = g.cast(e.sub(g.slice_axis(pivots, -1, j, j + 1), 1), DType.I64)
+        place = e.where(e.eq(number, best), j, e.where(e.eq(number, j), best, number))
+        order = g.gather(order, place, len(order.shape) - 1, batch=True)
+    return order
+
+
+@row("lu_unpack")
+def _lu_unpack(
+    packed: Node, pivots: Node, unpack_data: bool = True, unpack_pivots: bool = True
+) -> list[Node]:
+    rows, none = packed.shape[-2], g.full((0,), 0, packed.dtype)
+    exchanged, low, up = none, none, none
+    if unpack_pivots:
+        order = _order(pivots, rows)
+        column = g.reshape(order, (*order.shape[:-1], 1, rows))
+        exchanged = g.cast(e.eq(g.reshape(g.arange(rows), (rows, 1)), column), packed.dtype)
+    if unpack_data:
+        low, up = linear._parts(packed)
+    return [exchanged, low, up]
+
+
+def _back(packed: Node, pivots: Node, B: Node) -> Node:
+    """X with P @ L @ U @ X = B."""
+    low, up = linear._parts(packed)
+    rows = packed.shape[-1]
+    lead = contract.broadcast_shape([packed.shape[:-2], B.shape[:-2]])
+    order = g.broadcast(_order(pivots, rows), (*lead, rows))
+    wide = g.broadcast(B, (*lead, *B.shape[-2:]))
+    moved = g.gather(wide, order, len(lead), batch=True)
+    half = linear.solve_triangular(low, moved, upper=False, unitriangular=True)
+    return linear.solve_triangular(up, half, upper=True)
+
+
+def _back_transposed(packed: Node, pivots: Node, B: Node) -> Node:
+    """X with (P @ L @ U).T @ X = B."""
+    low, up = linear._parts(packed)
+    rows = packed.shape[-1]
+    lead = contract.broadcast_shape([packed.shape[:-2], B.shape[:-2]])
+    wide = g.broadcast(B, (*lead, *B.shape[-2:]))
+    half = linear.solve_triangular(g.transpose(up), wide, upper=False)
+    x = linear.solve_triangular(g.transpose(low), half, upper=True, unitriangular=True)
+    order = g.broadcast(_order(pivots, rows), (*lead, rows))
+    return g.gather(x, g.argsort(order, len(lead)), len(lead), batch=True)
+
+
+@row("linalg_lu_solve")
+def _lu_solve(LU: Node, pivots: Node, B: Node, *, left: bool = True, adjoint: bool = False) -> Node:
+    if not left:  # X @ A = B is A.T @ X.T = B.T
+        turned = _lu_solve(LU, pivots, g.transpose(B), adjoint=not adjoint)
+        return g.transpose(turned)
+    return (_back_transposed if adjoint else _back)(LU, pivots, B)
+
+
+@row("_linalg_solve_ex")
+def _solve(A: Node, B: Node, *, left: bool = True, check_errors: bool = False) -> list[Node]:
+    return [linear.solve(A, B, left=left), *_kept(A, turned=False), _info(A)]
+
+
+@row("_linalg_svd")
+def _svd(
+    A: Node, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
+) -> list[Node]:
+    if not compute_uv:
+        none = g.full((0,), 0, A.dtype)
+        return [none, spectral.svdvals(A), none]
+    return list(spectral.svd(A, full_matrices))
+
+
+@row("_linalg_eigh")
+def _eigh(A: Node, UPLO: str = "L", compute_v: bool = True) -> list[Node]:
+    values, vectors = spectral.eigh(A, UPLO)
+    return [values, vectors if compute_v else g.full((0,), 0, A.dtype)]
+
+
+@row("eye.m_out")
+def _eye(n: int, m: int, *, out: Node) -> Node:
+    hit = e.eq(g.reshape(g.arange(n), (n, 1)), g.arange(m))
+    return g.cast(hit, out.dtype)
+
+
+@row("eye.out")
+def _square_eye(n: int, *, out: Node) -> Node:
+    return _eye(n, n, out=out)
+
+
+@row("cholesky_solve")
+def _cholesky_solve(x: Node, factor: Node, upper: bool = False) -> Node:
+    return linear.cholesky_solve(x, factor, upper)
+
+
+def _factored(name: str) -> Callable[..., Any]:
+    """The kernel of an operator that keeps factors."""
+
+    def kernel(A: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        return tuple(call(ROWS[name], (A, *args), {**kwargs, "turned": A.is_contiguous()}))
+
+    return kernel
+
+
+KERNELS: dict[str, Callable[..., Any]] = {
+    name: _factored(name) for name in ("_linalg_det", "_linalg_slogdet")
+}
+"""By operator."""
+
+
+# Distances
+
+
+@row("_cdist_forward")
+def _cdist(x: Node, y: Node, p: float, mode: int | None = None) -> Node:
+    return contract.cdist(x, y, p)
+
+
+@row("_cdist_backward")
+def _cdist_backward(d: Node, x: Node, y: Node, p: float, distance: Node) -> Node | None:
+    return pulled(lambda v: contract.cdist(v, y, p), [x], d)[0]
+
+
+@row("_pdist_forward")
+def _pdist(x: Node, p: float = 2.0) -> Node:
+    return contract.pdist(x, p)
+
+
+@row("_pdist_backward")
+def _pdist_backward(d: Node, x: Node, p: float, distance: Node) -> Node | None:
+    return pulled(lambda v: contract.pdist(v, p), [x], d)[0]
+
+
+@row("block_diag")
+def _block_diag(parts: Any) -> Node:
+    return movement.block_diag(*parts)

@@ -1,0 +1,128 @@
+"""Operators of PyTorch on the device "hal" give what its CPU device gives."""
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import stack.bridge.torch as bridge  # noqa: E402
+from tests.draw import stream  # noqa: E402
+
+bridge.register()
+F = torch.nn.functional
+
+
+def both(function, *given, tolerance=1e-5):
+    """What a function gives on both devices, and the gradients by the first of its tensors."""
+    found = []
+    for device in ("cpu", "hal"):
+        args = [x.detach().to(device) for x in given]
+        smooth = args[0].is_floating_point()
+        args[0].requires_grad_(smooth)
+        made = function(*args)
+        parts = list(made) if isinstance(made, tuple | list) else [made]
+        if smooth and parts[0].requires_grad:
+            (parts[0] * parts[0]).sum().backward()
+            parts.append(args[0].grad)
+        found.append([p.detach().cpu() for p in parts])
+    for theirs, mine in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def draws(seed="torch operators"):
+    made = torch.Generator().manual_seed(stream(seed).randrange(2**31))
+    return lambda *shape: torch.rand(*shape, generator=made)
+
+
+def test_losses_take_every_argument():
+    """Arguments of a schema were once taken for others, by their places."""
+    rand = draws()
+    x, y, w = rand(3, 4), rand(3, 4), 4 * rand(4)
+    both(lambda x, y, w: F.binary_cross_entropy(x, y, w, reduction="sum"), x, y, w)
+    both(lambda x, y: F.smooth_l1_loss(x, y, reduction="none", beta=0.3), x, y)
+    both(lambda x, y, w: F.binary_cross_entropy_with_logits(x, y, pos_weight=w), x, y, w)
+    both(lambda x, y: F.huber_loss(x, y, reduction="sum", delta=0.2), x, y)
+
+
+def test_different_elements_are_found():
+    x = torch.tensor([[3, 1], [0, 5], [3, 1], [0, 2]])
+    both(lambda x: torch.unique(x, return_inverse=True, return_counts=True), x)
+    both(lambda x: torch.unique(x, dim=0, return_inverse=True, return_counts=True), x)
+    both(lambda x: torch.unique_consecutive(x.flatten(), return_counts=True), x)
+    both(lambda x: torch.unique(x[:0]), x)
+    both(lambda x: torch.bincount(x.flatten(), minlength=7), x)
+    both(lambda x: x.flatten().repeat_interleave(x.flatten()), x)
+
+
+@pytest.mark.slow
+def test_images_change_their_size_and_give_gradients():
+    rand = draws("images")
+    x = rand(2, 3, 5, 4)
+    mode = stream("modes").choice(["nearest", "nearest-exact", "bilinear", "bicubic"])
+    both(lambda x: F.interpolate(x, scale_factor=1.7, mode=mode), x)
+    both(lambda x: F.interpolate(x, size=(3, 9), mode=mode), x)
+    both(lambda x: F.adaptive_max_pool2d(x, (2, 3), return_indices=True), x)
+    both(lambda x: F.max_pool3d(x, 2, 1, 1), x)
+    both(lambda x: F.pad(x, (1, 2, 0, 1), mode="replicate"), x)
+    both(lambda x, at: F.grid_sample(x, at, align_corners=False), x, 2 * rand(2, 3, 3, 2) - 1)
+
+
+@pytest.mark.slow
+def test_factors_give_the_gradients_of_determinants_and_solutions():
+    rand = draws("matrices")
+    a = rand(3, 3) + 2 * torch.eye(3)
+    both(torch.linalg.det, a, tolerance=1e-4)
+    both(torch.linalg.slogdet, a.t(), tolerance=1e-4)
+    both(torch.linalg.solve, a, rand(3, 2), tolerance=1e-4)
+
+
+def test_draws_follow_their_weights():
+    torch.hal.manual_seed(3)
+    weights = torch.tensor([0.0, 1.0, 3.0], device="hal")
+    drawn = torch.multinomial(weights, 4000, replacement=True)
+    share = (drawn == 2).float().mean().item()
+    assert abs(share - 0.75) < 0.04
+    assert (drawn == 0).sum().item() == 0
+    assert sorted(torch.multinomial(weights + 1, 3).tolist()) == [0, 1, 2]
+
+
+def _trained(model, device, optimizer):
+    model = copy.deepcopy(model).to(device)
+    step = optimizer(model.parameters())
+    scaler = torch.amp.GradScaler(device, init_scale=2.0**4, growth_interval=2)
+    x = torch.linspace(-1, 1, 12).view(2, 3, 2).to(device)
+    for i in range(3):
+        step.zero_grad()
+        loss = model(x)[0].square().mean()
+        scaler.scale(loss * (float("inf") if i == 1 else 1.0)).backward()
+        scaler.step(step)
+        scaler.update()
+    return [p.detach().cpu() for p in model.parameters()], scaler.get_scale()
+
+
+@pytest.mark.slow
+def test_fused_optimizers_and_scalers_step_as_on_the_cpu():
+    """A recurrent model, whose cell is one operator on a device. A step whose gradients are not
+    finite is left out."""
+    torch.manual_seed(1)
+    model = torch.nn.GRU(2, 3)
+    for kind, options in (
+        (torch.optim.AdamW, {"amsgrad": True}),
+        (torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
+    ):
+        make = lambda p, k=kind, o=options: k(p, lr=0.1, fused=True, **o)
+        theirs, mine = (_trained(model, d, make) for d in ("cpu", "hal"))
+        for a, b in zip(mine[0], theirs[0], strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+        assert mine[1] == theirs[1]
+
+
+def test_a_formula_that_asks_for_itself_is_an_error_that_names_the_operator():
+    with pytest.raises(NotImplementedError, match="igamma"):
+        torch.igamma(torch.ones(2, device="hal"), torch.ones(2, device="hal"))
+
+
+def test_a_copy_that_need_not_be_waited_for_goes_to_the_cpu():
+    x = torch.arange(3.0, device="hal")
+    assert x.to("cpu", non_blocking=True).equal(torch.arange(3.0))
