@@ -48,13 +48,28 @@ def test_models_train_sharded_in_parallel_and_in_stages_as_alone(tmp_path):
     torch.set_num_threads(1)
     alone = torch_ranks.alone()
     torch.set_num_threads(threads)
-    first, last = run("training", 2, tmp_path)
+    first, last = found = run("training", 2, tmp_path)
+    _check_device([told.pop("device") for told in found])
     assert set(last) == {"fsdp", "ddp", "tensor_parallel", "pipeline"}
     for name, losses in last.items():
         assert losses == pytest.approx(alone, rel=1e-6, abs=0), name
     assert {name: first[name] == last[name] for name in last} == {
         "fsdp": True, "ddp": True, "tensor_parallel": True, "pipeline": False,
     }  # fmt: skip
+
+
+def _check_device(found):
+    """Tensors of the device are exchanged."""
+    alone = [float(loss) for loss in torch_ranks.steps(torch_ranks.small(), "cpu")]
+    for rank, told in enumerate(found):
+        for name in ("ddp", "fsdp"):
+            assert told[name] == pytest.approx(alone, rel=1e-6, abs=0), name
+        assert told["moved"] == [
+            [[0.0, 2.0], [1.0, 3.0]],
+            [[1.0, 3.0], [2.0, 4.0]],
+            [[1.0 + 2 * rank, 5.0 + 2 * rank]],
+            [[0.0 + rank, 2.0 + rank], [2.0, 4.0]],
+        ]
 
 
 @pytest.mark.slow

@@ -106,6 +106,45 @@ def ddp(rank, size):
     return [float(loss) for loss in losses]
 
 
+def small():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 8), nn.GELU(), nn.Linear(8, 3))
+
+
+def steps(model, device, share=slice(None)):
+    """The losses of some steps on rows of a batch."""
+    x, y = torch.linspace(-1, 1, 48).view(8, 6), torch.arange(8) % 3
+    optimizer, losses = torch.optim.SGD(model.parameters(), 0.1), []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x[share].to(device)), y[share].to(device))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())
+    return losses
+
+
+def device(rank, size):
+    """A model on the device "hal", each rank with its rows, in parallel and sharded; and what is
+    exchanged there."""
+    whole, share = small().to("hal"), slice(rank * 4, rank * 4 + 4)
+    parts = small().to("hal")
+    fully_shard(parts, mesh=init_device_mesh("hal", (size,)))
+    found = {}
+    for name, model in (("ddp", nn.parallel.DistributedDataParallel(whole)), ("fsdp", parts)):
+        losses = steps(model, "hal", share)
+        for loss in losses:
+            dist.all_reduce(loss, dist.ReduceOp.AVG)
+        found[name] = [loss.item() for loss in losses]
+    x = torch.arange(4.0, device="hal").view(2, 2).t() + rank
+    every = [torch.empty(2, 2, device="hal") for _ in range(size)]
+    dist.all_gather(every, x)
+    own = torch.empty(1, 2, device="hal")
+    dist.reduce_scatter_single(own, x)
+    dist.broadcast(x[1], 1)
+    return {**found, "moved": [t.tolist() for t in (*every, own, x)]}
+
+
 def tensor_parallel(rank, size):
     model, mesh = Model(), init_device_mesh("cpu", (size,))
     columns, rows = ColwiseParallel, RowwiseParallel
@@ -151,7 +190,7 @@ def pipeline(rank, size):
 
 
 def training(rank, size):
-    return {f.__name__: f(rank, size) for f in (fsdp, ddp, tensor_parallel, pipeline)}
+    return {f.__name__: f(rank, size) for f in (fsdp, ddp, tensor_parallel, pipeline, device)}
 
 
 def operations(rank, size):

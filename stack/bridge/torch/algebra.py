@@ -14,6 +14,7 @@ from stack.bridge.torch.kernels import call
 from stack.bridge.torch.rows import ROWS, pulled, row
 from stack.framework.expr import contract, linear, movement, spectral
 from stack.framework.expr import elementwise as e
+from stack.framework.expr.operand import broadcast_shape
 
 
 def _info(A: Node) -> Node:
@@ -86,7 +87,7 @@ def _back(packed: Node, pivots: Node, B: Node) -> Node:
     """X with P @ L @ U @ X = B."""
     low, up = linear._parts(packed)
     rows = packed.shape[-1]
-    lead = contract.broadcast_shape([packed.shape[:-2], B.shape[:-2]])
+    lead = broadcast_shape([packed.shape[:-2], B.shape[:-2]])
     order = g.broadcast(_order(pivots, rows), (*lead, rows))
     wide = g.broadcast(B, (*lead, *B.shape[-2:]))
     moved = g.gather(wide, order, len(lead), batch=True)
@@ -98,7 +99,7 @@ def _back_transposed(packed: Node, pivots: Node, B: Node) -> Node:
     """X with (P @ L @ U).T @ X = B."""
     low, up = linear._parts(packed)
     rows = packed.shape[-1]
-    lead = contract.broadcast_shape([packed.shape[:-2], B.shape[:-2]])
+    lead = broadcast_shape([packed.shape[:-2], B.shape[:-2]])
     wide = g.broadcast(B, (*lead, *B.shape[-2:]))
     half = linear.solve_triangular(g.transpose(up), wide, upper=False)
     x = linear.solve_triangular(g.transpose(low), half, upper=True, unitriangular=True)
@@ -143,7 +144,8 @@ def _eye(n: int, m: int, *, out: Node) -> Node:
 
 @row("eye.out")
 def _square_eye(n: int, *, out: Node) -> Node:
-    return _eye(n, n, out=out)
+    made: Node = _eye(n, n, out=out)
+    return made
 
 
 @row("cholesky_solve")
@@ -191,4 +193,5 @@ def _pdist_backward(d: Node, x: Node, p: float, distance: Node) -> Node | None:
 
 @row("block_diag")
 def _block_diag(parts: Any) -> Node:
-    return movement.block_diag(*parts)
+    made: Node = movement.block_diag(*parts)
+    return made

@@ -20,6 +20,7 @@ def install() -> None:
     _autocast()
     Tensor.__deepcopy__ = _deepcopy_of(Tensor.__deepcopy__)
     Tensor.__repr__ = _repr_of(Tensor.__repr__)
+    torch.UntypedStorage.resize_ = _resize_of(torch.UntypedStorage.resize_)
 
 
 def reshaped_strides(
@@ -50,6 +51,26 @@ def _deepcopy_of(otherwise: Any) -> Any:
         return made
 
     return __deepcopy__
+
+
+def _resize_of(otherwise: Any) -> Any:
+    """A storage of the device keeps its size: one of 0 bytes gives up what is in it, as those do
+    that shard parameters, until it is written again."""
+
+    def resize_(self: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+        if self.device.type != kernels.NAME:
+            made: torch.UntypedStorage = otherwise(self, size)
+            return made
+        if size not in (0, self.nbytes()):
+            raise NotImplementedError(
+                f"a storage of {self.nbytes()} bytes on {self.device} of {size} bytes: it can give "
+                "up its memory, or keep its size"
+            )
+        if not size and self.data_ptr():
+            kernels.give_up(self)
+        return self
+
+    return resize_
 
 
 def _repr_of(otherwise: Any) -> Any:

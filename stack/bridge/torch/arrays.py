@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from hal.core.errors import InvalidCall
+from stack.bridge.torch.module import NAME
 
 Array = NDArray[Any]
 _NUMBERS = {
@@ -37,8 +38,8 @@ def array_of(tensor: torch.Tensor) -> Array:
     """
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         raise InvalidCall(
-            f"backend hal moves dense tensors of the host; this one is {tensor.layout} on "
-            f"{tensor.device}"
+            f"backend hal moves dense tensors of the host and of {NAME}; this one is "
+            f"{tensor.layout} on {tensor.device}"
         )
     flat = tensor.detach().view(-1)
     if flat.is_complex():
@@ -66,9 +67,21 @@ def count_of(tensor: torch.Tensor) -> int:
 
 
 def packed(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself where it has no gaps, else a copy."""
-    dense = tensor.layout is torch.strided
-    return tensor.detach().contiguous() if dense else tensor  # which array_of refuses
+    """The tensor itself where it is of the host and has no gaps, else a copy that is so; of one of
+    the device it waits for what computes it."""
+    if tensor.layout is not torch.strided:
+        return tensor  # which array_of refuses
+    return (tensor.detach().cpu() if is_away(tensor) else tensor.detach()).contiguous()
+
+
+def is_away(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is of the device, and so goes through a copy of the host."""
+    return bool(tensor.device.type == NAME)
+
+
+def is_packed(tensor: torch.Tensor) -> bool:
+    """Whether `packed` gives the tensor's own memory."""
+    return tensor.is_contiguous() and not is_away(tensor)
 
 
 def give(tensor: torch.Tensor, values: torch.Tensor) -> None:
@@ -81,7 +94,7 @@ def unpack(
     copies: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]
 ) -> Callable[[], None] | None:
     """What gives tensors the values of what `packed` made of them; None where they have them."""
-    pairs = [(t, copy) for t, copy in zip(tensors, copies, strict=True) if not t.is_contiguous()]
+    pairs = [(t, copy) for t, copy in zip(tensors, copies, strict=True) if not is_packed(t)]
     if not pairs:
         return None
 

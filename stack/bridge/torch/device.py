@@ -150,7 +150,7 @@ def _constructors() -> None:
             return Generator(*args, **kwargs)
         return made(cls, *args, **kwargs)
 
-    OpaqueBaseMeta.__call__ = call  # type: ignore[method-assign]
+    OpaqueBaseMeta.__call__ = call
 
     class Events(type):
         def __instancecheck__(cls, instance: Any) -> bool:
@@ -165,7 +165,7 @@ def _constructors() -> None:
 
     event = torch.Event
     shown = Events("Event", (event,), {"__doc__": event.__doc__})
-    torch.Event = shown  # type: ignore[misc]
+    torch.Event = shown
 
 
 def _names_this(device: Any = None, **options: Any) -> bool:

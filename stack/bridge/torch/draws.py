@@ -42,7 +42,7 @@ class Generator(torch.Generator):
     _state: Tensor | None
 
     @property
-    def device(self) -> torch.device:  # type: ignore[override]
+    def device(self) -> torch.device:
         return torch.device(NAME, self._index)
 
     @property
@@ -73,7 +73,7 @@ class Generator(torch.Generator):
         """The key and the offset, uint8[16] on the CPU."""
         return kernels.to_cpu(self.state).view(torch.uint8)
 
-    def set_state(self, new_state: Tensor) -> Generator:  # type: ignore[override]
+    def set_state(self, new_state: Tensor) -> Generator:
         """Go on there. Raises RuntimeError for what no `get_state` of this device gave."""
         self.state = _state_of(new_state, self._index)
         self._seed = int(new_state.cpu().contiguous().view(torch.int64)[0]) % 2**64

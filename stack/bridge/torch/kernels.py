@@ -346,6 +346,13 @@ def as_type(storage: Storage, index: int, dtype: torch.dtype) -> Tensor:
     return shared(storage, index, dtype)
 
 
+def give_up(storage: torch.UntypedStorage) -> None:
+    """Let go what is in a storage: it is undefined until it is written."""
+    with lock:
+        own = tape_of(storage.device.index).storage(storage.data_ptr() >> SHIFT)
+        own.array, own.value, own.generation = None, -1, -1
+
+
 def to_cpu(x: Tensor) -> Tensor:
     """A copy on the CPU."""
     values = host(x)

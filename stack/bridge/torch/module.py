@@ -10,9 +10,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from stack.memory.pool import PoolStats
 
 NAME = "hal"
 used: list[bool] = []
@@ -182,7 +185,7 @@ class Module:
 
         kernels.synchronize(index_of(device))
 
-    def current_stream(self, device: Any = None) -> Stream:
+    def current_stream(self, device: Any = None) -> torch.Stream:
         """The order of a device, of which there is one."""
         index = index_of(device)
         if index not in self._streams:
@@ -191,7 +194,7 @@ class Module:
 
     default_stream = current_stream
 
-    def stream(self, stream: Stream | None) -> AbstractContextManager[None]:
+    def stream(self, stream: torch.Stream | None) -> AbstractContextManager[None]:
         """A block whose work is in the device's one order, as outside of it."""
         return nullcontext()
 
@@ -290,7 +293,7 @@ class Module:
             "num_device_alloc": found.raw_allocations,
         }
 
-    def _pool(self, device: Any) -> Any:
+    def _pool(self, device: Any) -> PoolStats:
         from stack.bridge.torch import kernels
 
         return kernels.memory(index_of(device))

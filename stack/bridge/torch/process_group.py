@@ -14,7 +14,16 @@ from torch._C._distributed_c10d import Backend
 
 from hal.core.errors import HalError
 from hal.core.values import ReduceKind
-from stack.bridge.torch.arrays import array_of, count_of, elements_of, give, packed, unpack
+from stack.bridge.torch.arrays import (
+    array_of,
+    count_of,
+    elements_of,
+    give,
+    is_away,
+    is_packed,
+    packed,
+    unpack,
+)
 from stack.bridge.torch.checks import (
     check_alike,
     check_coalesced,
@@ -30,6 +39,7 @@ from stack.bridge.torch.checks import (
 )
 from stack.bridge.torch.errors import check, raises_torch_errors, refuse
 from stack.bridge.torch.meeting import meet
+from stack.bridge.torch.module import NAME
 from stack.bridge.torch.monitored import MonitoredBarrier
 from stack.bridge.torch.sparse import all_reduce_sparse
 from stack.bridge.torch.work import Begun
@@ -71,7 +81,8 @@ def create(place: Any) -> HalProcessGroup:
 
 class HalProcessGroup(dist.ProcessGroup):
     """All operations begin at once and run in the background, in the order of the calls; sends and
-    receives run side by side. Tensors are of the host; those with gaps are copied.
+    receives run side by side. Tensors are of the host or of the device; those with gaps, and all of
+    the device, go through copies of the host.
 
     Wrong calls are refused before they begin, by RuntimeError. What ends the group is raised as
     DistBackendError by the operations' `wait`.
@@ -109,7 +120,7 @@ class HalProcessGroup(dist.ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device("cpu")]
+        return [torch.device("cpu"), torch.device(NAME)]
 
     def _get_backend(self, device: torch.device) -> HalProcessGroup:
         return self
@@ -446,7 +457,7 @@ def _overlap(part: Tensor, whole: Tensor, number: int) -> bool:
 def _copies_to(own: Tensor, tensors: Sequence[Tensor]) -> Callable[[], None] | None:
     """What gives all tensors the value of one that `packed` made of one of them; None where there
     is nothing to do."""
-    if len(tensors) == 1 and tensors[0].is_contiguous():
+    if len(tensors) == 1 and is_packed(tensors[0]):
         return None
     return lambda: _deal_all([own.view(-1)] * len(tensors), [[t] for t in tensors])
 
@@ -463,11 +474,12 @@ def _sizes(parts: Sequence[Tensor]) -> list[int]:
 
 def _whole(parts: Sequence[Tensor]) -> Tensor:
     """Memory for all parts, one after the other."""
-    return parts[0].new_empty(sum(part.numel() for part in parts))
+    return torch.empty(sum(part.numel() for part in parts), dtype=parts[0].dtype, device="cpu")
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
-    return torch.cat([part.detach().reshape(-1) for part in parts])
+    whole = torch.cat([part.detach().reshape(-1) for part in parts])
+    return whole.cpu() if is_away(whole) else whole
 
 
 def _deal_all(wholes: Sequence[Tensor], parts: Sequence[Sequence[Tensor]]) -> None:
