@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import stack.bridge.torch as bridge  # noqa: E402
-from stack.bridge.torch import module  # noqa: E402
+from stack.bridge.torch import names  # noqa: E402
 from stack.bridge.torch.compiled import backend  # noqa: E402
 from tests.bridge import torch_models  # noqa: E402
 from tests.draw import stream  # noqa: E402
@@ -272,10 +272,10 @@ def test_an_import_of_torch_goes_on_whatever_the_environment_says():
 def unused(monkeypatch):
     """As in a program that never named the device."""
     monkeypatch.delenv("HAL_DEVICES", raising=False)
-    before = list(module.used)
-    module.used.clear()
+    before = list(names.used)
+    names.used.clear()
     yield
-    module.used.extend(before)
+    names.used.extend(before)
 
 
 @pytest.mark.usefixtures("unused")
@@ -292,7 +292,7 @@ def test_a_program_that_never_names_the_device_has_the_torch_that_it_knows():
         "cpu": "gloo"
     }
     torch.hal.synchronize()
-    assert not module.used
+    assert not names.used
 
 
 def test_data_parallel_runs_a_module_where_it_is():

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from hal.core.errors import InvalidCall
-from stack.bridge.torch.module import NAME
+from stack.bridge.torch.names import NAME
 
 Array = NDArray[Any]
 _NUMBERS = {

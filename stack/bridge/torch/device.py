@@ -21,7 +21,8 @@ import torch
 from torch._opaque_base import OpaqueBaseMeta
 from torch.utils import backend_registration
 
-from stack.bridge.torch.module import NAME, Event, Module, used
+from stack.bridge.torch.module import Event, Module
+from stack.bridge.torch.names import NAME, used
 
 DEVICES = "HAL_DEVICES"
 _JOB = "HAL_WORLD_RANK"

@@ -17,7 +17,7 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
 from stack.bridge.torch import kernels, rows, seeds
-from stack.bridge.torch.module import NAME, index_of
+from stack.bridge.torch.names import NAME, index_of
 from stack.bridge.torch.tape import DTYPES, Row
 from stack.framework.expr import elementwise as e
 from stack.framework.random import normal_of, uniform_of

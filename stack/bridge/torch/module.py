@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from stack.bridge.torch.names import NAME, index_of, used
+
 if TYPE_CHECKING:
     from stack.memory.pool import PoolStats
-
-NAME = "hal"
-used: list[bool] = []
-"""Not empty once a tensor of the device was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +106,6 @@ class Event(torch.Event):
         if self._at_s is None or other._at_s is None:
             raise RuntimeError("elapsed_time: both events must be recorded first")
         return (other._at_s - self._at_s) * 1000
-
-
-def index_of(device: Any) -> int:
-    """The index that a device, its name or an index says; the current one's without any."""
-    if device is None:
-        return int(torch.hal.current_device())
-    found = device if isinstance(device, int) else torch.device(device).index
-    return int(torch.hal.current_device()) if found is None else int(found)
 
 
 class Module:

@@ -39,8 +39,8 @@ from stack.bridge.torch.checks import (
 )
 from stack.bridge.torch.errors import check, raises_torch_errors, refuse
 from stack.bridge.torch.meeting import meet
-from stack.bridge.torch.module import NAME
 from stack.bridge.torch.monitored import MonitoredBarrier
+from stack.bridge.torch.names import NAME
 from stack.bridge.torch.sparse import all_reduce_sparse
 from stack.bridge.torch.work import Begun
 from stack.comm.engine.base import Work
