@@ -131,7 +131,7 @@ def explained(
         computing = sum(n / peaks[d] for d, n in (done or {}).items() if d in peaks) * r.calls
         moving = r.nbytes / roof.bandwidth
         flops = None if done is None else done.total() * r.calls
-        least, by = max((moving, "memory"), (computing, "computing"))
+        least, by = max((moving, "memory"), (computing, "compute"))
         rows.append(Explained(launched.name, r.calls, r.seconds, r.nbytes, flops, least, by))
     return sorted([r for r in rows if r.seconds], key=lambda r: -r.shortfall_s)
 
@@ -146,24 +146,35 @@ def _peaks(roof: Roof, info: DeviceInfo) -> dict[DType, float]:
 
 
 def table(title: str, rows: Iterable[Explained]) -> Table:
-    """A line for each kind of launch, with what one of them moves and computes at most. `of limit`
-    is the least time that the limits allow over the time that it took."""
-    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
-    made.add_column("kernel", overflow="fold")
-    for column in ("calls", "ms", "MB each", "Mop each", "limit", "of limit", "beyond, ms"):
-        made.add_column(column, justify="right")
+    """A line for each kind of launch: MB and Mop of one of them, and the limit that decides.
+    `share` is the least time that the limits allow over the time that it took."""
+    made = Table(
+        title=title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 0, 0, 1),
+        pad_edge=False,
+    )
+    made.add_column("kernel", overflow="fold", min_width=22)
+    for column in ("calls", "ms", "MB", "Mop", "limit", "share", "over ms"):
+        made.add_column(column, justify="right", no_wrap=True)
     for r in rows:
         made.add_row(
             escape(r.name),
             str(r.calls),
-            f"{r.seconds * 1e3:.4g}",
-            f"{r.nbytes / r.calls / 1e6:.4g}",
-            "?" if r.flops is None else f"{r.flops / r.calls / 1e6:.4g}",
+            _short(r.seconds * 1e3),
+            _short(r.nbytes / r.calls / 1e6),
+            "?" if r.flops is None else _short(r.flops / r.calls / 1e6),
             r.by,
             f"{r.share:.0%}",
-            f"{r.shortfall_s * 1e3:.4g}",
+            _short(r.shortfall_s * 1e3),
         )
     return made
+
+
+def _short(x: float) -> str:
+    """Three digits, or those before the point where there are more."""
+    return f"{x:.3g}" if x < 1000 else f"{x:.0f}"
 
 
 def _print(

@@ -75,6 +75,7 @@ def draw_explained(
         color = colors.get(span.name, "black")
         below.broken_barh([bar], (span.lane - 0.4, 0.8), color=color, edgecolor="white", lw=0.2)
     below.set(title="the submission of the most commands", xlabel="ms", ylabel="lane")
+    below.set_yticks(sorted({span.lane for span in spans}))
     figure.savefig(out, format="svg")
 
 

@@ -109,7 +109,7 @@ def test_the_limit_is_what_takes_longer(info):
     work = {slow: Counter({DType.F32: 500}), quick: Counter({DType.F32: 5})}
     plain = explained(ran, work, rates, replace(info, matrix_units=()))
     assert [r.name for r in plain] == ["s", "x", "q"]
-    assert [r.by for r in plain] == ["computing", "memory", "memory"]
+    assert [r.by for r in plain] == ["compute", "memory", "memory"]
     assert [r.share for r in plain] == [0.25, 5 / 9, 1.25]
     assert [r.shortfall_s for r in plain] == [30, 4, 0]
     assert [r.flops for r in plain] == [1000, None, 10]
