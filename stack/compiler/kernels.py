@@ -16,7 +16,7 @@ from stack.compiler.graph.solve import fuse, stored_roots
 from stack.compiler.graph.trained import fold_gradients
 from stack.compiler.program import (
     BufferRef,
-    Carried,
+    CarriedValue,
     CompiledGraph,
     ExchangeCall,
     GraphRequest,
@@ -116,7 +116,8 @@ def _loop(nodes: Sequence[Node], body: TileProgram, emitter: Emitter, temps: lis
 
     given = [homes.get(i) or fresh(t.nbytes) for i, t in enumerate(results.types)]
     carried = tuple(
-        Carried(begin, end, fresh(end.nbytes)) for begin, end in zip(begins, given, strict=False)
+        CarriedValue(begin, end, fresh(end.nbytes))
+        for begin, end in zip(begins, given, strict=False)
     )
     offset = len(temps)
     temps += body.temps

@@ -74,7 +74,7 @@ class ExchangeCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CarriedValue:
     """Where a value is that a loop carries: at first at `begin`, which stays as it is; then in turn
     at `other` and `end`, so that a step overwrites nothing that it reads; after the last step at
     `end`."""
@@ -98,7 +98,7 @@ class LoopCall:
     body: CompiledGraph
     steps: int
     consts: tuple[BufferRef, ...]
-    carried: tuple[Carried, ...]
+    carried: tuple[CarriedValue, ...]
     rows: tuple[BufferRef, ...]
     stacks: tuple[BufferRef, ...]
     reverse: bool = False
@@ -120,7 +120,9 @@ class LoopCall:
         return replace(
             self,
             consts=tuple(map(name, self.consts)),
-            carried=tuple(Carried(name(c.begin), name(c.end), name(c.other)) for c in self.carried),
+            carried=tuple(
+                CarriedValue(name(c.begin), name(c.end), name(c.other)) for c in self.carried
+            ),
             rows=tuple(map(name, self.rows)),
             stacks=tuple(map(name, self.stacks)),
         )

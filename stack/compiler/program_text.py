@@ -46,7 +46,7 @@ from stack.compiler.program import (
     BufferKind,
     BufferRef,
     Call,
-    Carried,
+    CarriedValue,
     CompiledGraph,
     CopyCall,
     ExchangeCall,
@@ -410,9 +410,9 @@ class _Calls:
         _check_loop(call)
         return call
 
-    def _carried(self, facts: Any) -> Carried:
+    def _carried(self, facts: Any) -> CarriedValue:
         begin, end, other = _items(facts, 3, "a carried value")
-        return Carried(self._ref(begin), self._ref(end), self._ref(other))
+        return CarriedValue(self._ref(begin), self._ref(end), self._ref(other))
 
     def _ref(self, facts: Any) -> BufferRef:
         kind, index, offset, nbytes = _items(facts, 4, "a buffer")

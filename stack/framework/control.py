@@ -27,7 +27,7 @@ from stack.framework.mode import grad_enabled
 from stack.framework.reverse import gradient_leaf, rules
 from stack.framework.tensor import Tensor
 from stack.framework.tree import Spec, flatten, unflatten
-from stack.ops import UNBOUNDED, Body
+from stack.ops import UNBOUNDED, LoopBody
 
 __all__ = ["associative_scan", "cond", "map", "scan", "while_loop"]
 
@@ -203,7 +203,9 @@ def _looped(
         )
     body = found.body
     if tracks:
-        body = Body(body.inputs, (*body.outputs, *body.inputs[len(found.consts) :][: len(begins)]))
+        body = LoopBody(
+            body.inputs, (*body.outputs, *body.inputs[len(found.consts) :][: len(begins)])
+        )
     count = len(begins)
 
     def looped(own: list[Node], others: list[Node]) -> tuple[Node, ...]:
@@ -222,7 +224,7 @@ def _looped(
 class _Traced:
     """A body's graph, and what it reads from outside."""
 
-    body: Body
+    body: LoopBody
     consts: tuple[Node, ...]
     types: tuple[Type, ...]
     form: Spec
@@ -301,7 +303,7 @@ def _changing(name: str, what: str) -> TracingError:
 
 def _split(
     name: str, arguments: Sequence[Node], outputs: Sequence[Node]
-) -> tuple[Body, tuple[Node, ...]]:
+) -> tuple[LoopBody, tuple[Node, ...]]:
     """The body, whose inputs are what it reads from outside and then the arguments; and the
     former. What does not depend on the arguments is computed outside, but for views and constants,
     which cost nothing."""
@@ -332,7 +334,7 @@ def _split(
     inner = [*consts.values(), *places]
     slots = {n: g.input(i, n.type) for i, n in enumerate(inner)}
     made = substitute([done[n] for n in outputs], slots)
-    return Body(tuple(slots[n] for n in inner), made), tuple(consts)
+    return LoopBody(tuple(slots[n] for n in inner), made), tuple(consts)
 
 
 def _below(n: Node) -> tuple[Node, ...]:

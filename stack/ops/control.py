@@ -19,7 +19,7 @@ from stack.ops.operator import Attrs, OpKind
 from stack.ops.rules import need
 from stack.ops.table import ALL, OPS, define, unary
 
-__all__ = ["UNBOUNDED", "Body", "Results", "detached", "loop", "parts_of", "results_of"]
+__all__ = ["UNBOUNDED", "LoopBody", "Results", "detached", "loop", "parts_of", "results_of"]
 
 UNBOUNDED = 1 << 62
 """The steps of a loop that only its first carried value ends."""
@@ -34,7 +34,7 @@ detached = unary(
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class LoopBody:
     """A step as a graph: outputs from inputs, which are nodes of op "input" in slots 0, 1, ..."""
 
     inputs: tuple[Node, ...]
@@ -84,7 +84,7 @@ def results_of(attrs: Attrs) -> Results:
 
 
 def _type(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
-    body: Body = attrs["body"]
+    body: LoopBody = attrs["body"]
     consts, carried, steps = attrs["consts"], attrs["carried"], attrs["steps"]
     rows = srcs[consts + carried :]
     for t in rows:
@@ -199,7 +199,7 @@ def _kept(
     more loop."""
     body, carried = n["body"], n["carried"]
     if not n["kept"]:
-        whole = Body(body.inputs, (*body.outputs, *body.inputs[len(given) :][:carried]))
+        whole = LoopBody(body.inputs, (*body.outputs, *body.inputs[len(given) :][:carried]))
         more = loop(whole, n["steps"], given, begins, rows, n["reverse"], n["tested"], True)
         return more[len(more) - carried :]
     results = results_of(dict(n.attrs))
@@ -212,10 +212,10 @@ def _of(n: Node, dtype: DType) -> Node:
     return _LOOP(*n.srcs, **{**dict(n.attrs), "of": dtype.short})
 
 
-def _renumbered(inputs: Sequence[Node], outputs: Sequence[Node]) -> Body:
+def _renumbered(inputs: Sequence[Node], outputs: Sequence[Node]) -> LoopBody:
     """A body with its inputs in slots 0, 1, ... in this order."""
     own = tuple(leaf(i, n.type) for i, n in enumerate(inputs))
-    return Body(own, substitute(outputs, dict(zip(inputs, own, strict=True))))
+    return LoopBody(own, substitute(outputs, dict(zip(inputs, own, strict=True))))
 
 
 _LOOP = define(
@@ -237,7 +237,7 @@ _LOOP = define(
 
 
 def loop(
-    body: Body,
+    body: LoopBody,
     steps: int,
     consts: Sequence[Node],
     carried: Sequence[Node],

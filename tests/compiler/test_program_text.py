@@ -14,7 +14,7 @@ from hal.tile.node import Type
 from stack.comm.messages import Messages
 from stack.compiler.program import (
     BufferRef,
-    Carried,
+    CarriedValue,
     CompiledGraph,
     CopyCall,
     ExchangeCall,
@@ -141,7 +141,7 @@ GRAPH = CompiledGraph(
             ),
             2,
             (),
-            (Carried(*(BufferRef("temp", 0, at, 1) for at in (0, 1, 2))),),
+            (CarriedValue(*(BufferRef("temp", 0, at, 1) for at in (0, 1, 2))),),
             (BufferRef("input", 0, 0, 32),),
             (BufferRef("output", 1, 0, 16),),
             tested=True,
@@ -177,7 +177,7 @@ def test_the_text_has_every_field():
         KernelCall: "source grid args",
         CopyCall: "dst src",
         LoopCall: "body steps consts carried rows stacks reverse tested",
-        Carried: "begin end other",
+        CarriedValue: "begin end other",
         ExchangeCall: "group call dst src elements",
         Collective: "kind dtype count reduce root counts parts name",
         Messages: "dtype count pairs name",

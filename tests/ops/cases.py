@@ -296,7 +296,7 @@ def _loop(m, op, dtype):
     shape, steps = m.shape(0, 2), m.number(1, 4)
     condition = m.operand(shape, DType.BOOL)
     c, h, x = (g.input(i, Type(shape, d)) for i, d in enumerate((DType.BOOL, dtype, dtype)))
-    body = g.Body((c, h, x), (g.where(c, x, h), g.concat((g.reshape(h, (1, *shape)),) * 2, 0)))
+    body = g.LoopBody((c, h, x), (g.where(c, x, h), g.concat((g.reshape(h, (1, *shape)),) * 2, 0)))
     first, rows = m.operand(shape, dtype, True), m.operand((steps, *shape), dtype, True)
     found, *_ = g.loop(body, steps, [condition], [first], [rows], reverse=bool(m.number(0, 1)))
     while found.op != op:
