@@ -19,6 +19,7 @@ from stack.parallel.placement import (
     Part,
     Partial,
     Placement,
+    Replicated,
     Row,
     Sharded,
     aligned,
@@ -181,7 +182,7 @@ def cut_parts(p: Packed, start: int, stop: int) -> tuple[int, int, Placement] | 
             return None
         if isinstance(part.placement, Sharded) and stop - start == part.count:
             return before, part.count, part.placement
-        if isinstance(part.placement, Owned):
+        if isinstance(part.placement, Owned | Replicated):
             return before, stop - start, part.placement
         return before, part.local, single(part)
     if sizes != stop - start:
