@@ -27,6 +27,8 @@ from typing import Any
 
 SCRIPT = Path(__file__).parent.parent / "tests" / "fault" / "train.py"
 LONGEST_S = 1800.0
+GIVEN_UP_S = 120.0
+"""Ranks under torchrun that do no step for so long have not come back."""
 
 
 def events(file: Path) -> list[dict[str, Any]]:
@@ -123,7 +125,7 @@ def torchrun(kills: int, rng: random.Random, ranks: int) -> list[float]:
         command += ["--nproc-per-node", str(ranks), "--max-restarts", str(kills + 1), str(script)]
         quiet = subprocess.DEVNULL
         with subprocess.Popen([*command, name], stdout=quiet, stderr=quiet) as job:
-            until_s, since_s = time.monotonic() + LONGEST_S, 0.0
+            until_s, since_s = time.monotonic() + GIVEN_UP_S, 0.0
             while len(found) <= kills and time.monotonic() < until_s and job.poll() is None:
                 time.sleep(0.05)
                 rows = [_rows(Path(name) / str(rank)) for rank in range(ranks)]
@@ -135,9 +137,12 @@ def torchrun(kills: int, rng: random.Random, ranks: int) -> list[float]:
                 time.sleep(0.2 + rng.random())
                 victim = _rows(Path(name) / str(rng.randrange(ranks)))[-1][1]
                 since_s = time.monotonic()
+                until_s = since_s + GIVEN_UP_S
                 if len(found) <= kills:
                     os.kill(int(victim), signal.SIGKILL)
             job.terminate()
+    if len(found) <= kills:
+        print(f"torchrun: no step within {GIVEN_UP_S:g} s of kill {len(found)}", flush=True)
     return found[1:]
 
 
@@ -154,6 +159,8 @@ def _first(rows: list[list[str]], since_s: float) -> float | None:
 
 
 def said(what: str, times: list[float]) -> str:
+    if not times:
+        return f"{what}: no recovery"
     times = sorted(times)
     p99 = times[min(len(times) - 1, int(len(times) * 0.99))]
     text = f"{what}: {len(times)} recoveries, p50 {statistics.median(times):.3f} s, "
