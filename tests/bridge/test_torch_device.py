@@ -154,8 +154,8 @@ def test_a_wrong_operand_is_told_at_its_line():
         torch.ones(1, device="hal:7")
     with pytest.raises(NotImplementedError, match=r"complex64.*it has bool"):
         torch.ones(1, device="hal", dtype=torch.complex64)
-    with pytest.raises(NotImplementedError, match=r"_linalg_eigh.eigenvalues has no row on hal:0"):
-        torch.linalg.eigvalsh(x @ x.t())
+    with pytest.raises(NotImplementedError, match=r"special_airy_ai.out has no row on hal:0"):
+        torch.special.airy_ai(x)
     with pytest.raises(RuntimeError, match="single memory location"):
         torch.ones(1, device="hal").expand(3).add_(1)
 
@@ -164,7 +164,7 @@ def test_the_host_computes_where_it_is_asked_to(monkeypatch):
     monkeypatch.setenv("HAL_TORCH_HOST", "1")
     before = sum(bridge.stats()["host"].values())
     x = torch.tensor([[2.0, 1.0], [1.0, 3.0]])
-    same(torch.linalg.eigvalsh(x.to("hal")), torch.linalg.eigvalsh(x))
+    same(torch.special.airy_ai(x.to("hal")), torch.special.airy_ai(x))
     assert sum(bridge.stats()["host"].values()) == before + 1
 
 
