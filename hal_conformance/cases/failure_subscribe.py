@@ -14,19 +14,20 @@ from hal_conformance.steps import QUIET_S, lines, work
 failure_subscribe = Cases("I", Level.RESILIENT)
 
 NEEDS = (Feature.SUBSCRIBE, Feature.INJECT)
+SUBSCRIBERS = 17
 CORRECTED = (FailureKind.DATA_CORRUPTION, Scope.OPERATION)
 
 
 @failure_subscribe.case("subscribers-hear-once", "subscribe.once", "inject.true", needs=NEEDS)
 def _(rig: Rig) -> None:
-    heard: list[list[Failure]] = [[], [], []]
+    heard: list[list[Failure]] = [[] for _ in range(SUBSCRIBERS)]
     for words in heard:
         rig.device.subscribe(words.append)
     failure = plant(rig.device, planted(rig.device, CORRECTED, hook="health"), "health", 2)
     states = [rig.device.health().state for _ in range(5)]
     rig.until(lambda: all(heard), "the call of every subscriber")
     rig.device.wait([rig.gate().point], QUIET_S, True)
-    expect.equal(heard, [[failure]] * 3, "what three subscribers heard")
+    expect.equal(heard, [[failure]] * SUBSCRIBERS, f"what {SUBSCRIBERS} subscribers heard")
     expect.equal(states, [HealthState.OK] * 5, "the states meanwhile")
 
 

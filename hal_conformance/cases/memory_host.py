@@ -49,6 +49,20 @@ def _(rig: Rig) -> None:
     expect.same_bytes(array.tobytes(), b"\x66" * 1000, "the host memory after a fill")
 
 
+@memory_host.case(
+    "import-host-long", "import_host.same", needs=IMPORT, count=(65537, (1 << 20) + 3)
+)
+def _(rig: Rig, count: int) -> None:
+    """Both sides see what the other one writes, also to memory of many pages."""
+    array = noise(rig, count)
+    buffer = rig.device.import_host(array.data)
+    array[-1] ^= 0xFF
+    expect.same_bytes(rig.read(buffer), array.tobytes(), "the buffer after the host wrote")
+    rig.done(rig.device.fill(buffer.region(1, count - 2), b"\x66", rig.timeline(), ()))
+    wanted = array[:1].tobytes() + b"\x66" * (count - 2) + array[-1:].tobytes()
+    expect.same_bytes(array.tobytes(), wanted, "the host memory after a fill")
+
+
 @memory_host.case("import-host-and-kernel", "import_host.same", needs=IMPORT)
 def _(rig: Rig) -> None:
     array = numbers(rig)

@@ -84,6 +84,18 @@ def _(rig: Rig) -> None:
     expect.same_bytes(rig.read(buffer), data, "the buffer")
 
 
+@memory_map.case("map-far", "map.same", needs=MAP, offset=(0, 4160, 65600, (1 << 20) + 64))
+def _(rig: Rig, offset: int) -> None:
+    """Views that begin far inside of a buffer, or are longer than a page table's entry."""
+    nbytes = (1 << 20) + 4096
+    data, more = rig.noise(nbytes), rig.noise(nbytes - offset)
+    buffer = rig.buffer(data, space=visible(rig).name)
+    view = rig.device.map(buffer.region(offset, nbytes - offset), True)
+    expect.same_bytes(bytes(view), data[offset:], f"the view of all bytes from {offset}")
+    view[:] = more
+    expect.same_bytes(rig.read(buffer), data[:offset] + more, "the buffer that was written to")
+
+
 @memory_map.case("map-twice", "map.same", needs=MAP)
 def _(rig: Rig) -> None:
     buffer, view = mapped(rig, bytes(100))

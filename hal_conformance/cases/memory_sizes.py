@@ -58,6 +58,20 @@ def _(rig: Rig, way: str, mib: int) -> None:
     _check(rig, target, data, what)
 
 
+@memory_sizes.case("copy-within", "copy.exact", kib=(4, 64, 1024, 8192))
+def _(rig: Rig, kib: int) -> None:
+    """From one half of a buffer to the other, beside each other."""
+    nbytes = (kib << 10) + 5
+    fits(rig, 2 * nbytes)
+    data = rig.noise(2 * nbytes)
+    for to, of in ((0, nbytes), (nbytes, 0)):
+        buffer = rig.buffer(data)
+        dst, src = buffer.region(to, nbytes), buffer.region(of, nbytes)
+        rig.done(rig.device.copy(dst, src, rig.timeline(), ()))
+        half = data[of : of + nbytes]
+        expect.same_bytes(rig.read(buffer), half * 2, f"{nbytes} bytes copied from {of} to {to}")
+
+
 @memory_sizes.case("fill-of-mib", "fill.exact", width=(1, 2, 4, 8), mib=(1, 4, 8, 32))
 def _(rig: Rig, width: int, mib: int) -> None:
     nbytes = mib * MIB + 3 * 8

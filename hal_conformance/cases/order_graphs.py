@@ -20,6 +20,7 @@ from hal.core.values import (
 from hal.tile.numeric import NUMPY
 from hal_conformance import expect
 from hal_conformance.case import Cases, Level
+from hal_conformance.cases.memory_alloc import fits
 from hal_conformance.rig import Rig
 from hal_conformance.steps import QUIET_S, N, cells, element, lines, mix, turn, turned, work
 
@@ -27,6 +28,7 @@ order_graphs = Cases("F", Level.ASYNC)
 
 NEEDS = (Feature.GRAPH,)
 ONE = (1, 1, 1)
+CHAIN = 8
 
 
 def _turns(rig: Rig, cell: Buffer, dtype: DType, numbers: range) -> list[Command]:
@@ -132,6 +134,24 @@ def _(rig: Rig) -> None:
         expect.same(rig.array(buffer, dtype), wanted, f"the cell of replay {number}")
 
 
+@order_graphs.case("slots-many", "replay.slots", needs=NEEDS, count=(4, 9, 33))
+def _(rig: Rig, count: int) -> None:
+    """Each of many slots has what its replay gives, the last one too."""
+    dtype = element(rig, ints=True)
+    (cell,), (array,) = cells(rig, dtype, 1)
+    program = rig.program(turn(dtype))
+    bound = [rig.device.bind(program, (cell, Slot(i))) for i in range(count)]
+    graph = rig.device.record([LaunchCommand(launchable, ONE) for launchable in bound])
+    expect.equal(graph.slots, count, "the graph's slots")
+    numbers: list[int] = []
+    for number in (1, 2):
+        given = [number + i % 7 for i in range(count)]
+        rig.done(rig.device.replay(graph, given, rig.timeline(), ()))
+        numbers += given
+    wanted = turned(array, numbers)
+    expect.same(rig.array(cell, dtype), wanted, f"the cell after two replays with {count} slots")
+
+
 @order_graphs.case("slots-are-captured-at-replay", "replay.slots", needs=NEEDS)
 def _(rig: Rig) -> None:
     """Three replays wait at once, each with its own arguments."""
@@ -225,6 +245,39 @@ def _(rig: Rig) -> None:
     for byte, graph in enumerate(graphs, 1):
         _replay(rig, graph)
         expect.same_bytes(rig.read(small), bytes([byte]) * 64, f"what replay {byte} copied")
+
+
+@order_graphs.case("after-many", "record.order", needs=NEEDS, count=(9, 65))
+def _(rig: Rig, count: int) -> None:
+    """Of many commands that one comes after, the one that is done last is named last: the end of a
+    chain, and the longest of all."""
+    size = min(8 << 20, rig.info.limits.alloc_nbytes // 4)
+    big, small, log = rig.buffer(bytes(size)), rig.buffer(bytes(64)), rig.buffer(bytes(8 * count))
+    chain: list[Command] = [
+        FillCommand(log.region(0, 8), bytes([i]), after=(i - 1,) if i else ()) for i in range(CHAIN)
+    ]
+    chain.append(FillCommand(big.region(), b"\1", after=(CHAIN - 1,)))
+    others = [FillCommand(log.region(8 * i, 8), b"\1", after=()) for i in range(1, count)]
+    after = (*range(CHAIN + 1, CHAIN + count), CHAIN)
+    last = CopyCommand(small.region(), big.region(size - 64, 64), after=after)
+    _replay(rig, rig.device.record([*chain, *others, last]))
+    expect.same_bytes(rig.read(small), b"\1" * 64, f"what a command after {count} others copied")
+
+
+@order_graphs.case("graph-large", "replay.same", needs=NEEDS, mib=(1, 4, 8))
+def _(rig: Rig, mib: int) -> None:
+    """Every byte of a large fill and copy in a graph, and no other."""
+    size = (mib << 20) + 13
+    fits(rig, size + 128, 2)
+    source, target = rig.buffer(bytes(size + 128)), rig.buffer(bytes(size + 128))
+    commands: list[Command] = [
+        FillCommand(source.region(64, size), b"\x5a"),
+        CopyCommand(target.region(64, size), source.region(64, size)),
+    ]
+    _replay(rig, rig.device.record(commands))
+    wanted = bytes(64) + b"\x5a" * size + bytes(64)
+    expect.same_bytes(rig.read(source), wanted, f"{size} bytes filled in a graph")
+    expect.same_bytes(rig.read(target), wanted, f"{size} bytes copied in a graph")
 
 
 @order_graphs.case("after-nothing-still-joins", "record.order", "replay.same", needs=NEEDS)

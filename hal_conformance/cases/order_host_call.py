@@ -106,9 +106,10 @@ def _(rig: Rig) -> None:
 @order_host_call.case("host-call-fails", "host_call.fails", "submit.fails", needs=NEEDS)
 def _(rig: Rig) -> None:
     line, other = lines(rig, 2)
+    long = "spilled coffee " * 20 + "at the end"
 
     def wrong() -> None:
-        raise LookupError("spilled coffee")
+        raise LookupError(long)
 
     copy = work(rig, "copy")
     point = rig.device.host_call(wrong, line, ())
@@ -117,7 +118,7 @@ def _(rig: Rig) -> None:
     expect.equal(failure.kind, FailureKind.HOST_CALL, "the failure's kind")
     expect.that(failure.scope in (Scope.OPERATION, Scope.QUEUE), "the failure is not the device's")
     expect.equal(failure.device, rig.name, "the failure's device")
-    expect.that("spilled coffee" in failure.message, f"it says what happened: {failure.message}")
+    expect.that(long in failure.message, f"it says all that happened: {failure.message}")
     expect.equal([rig.failed(behind), rig.failed(far)], [failure] * 2, "the failures behind it")
     expect.equal(copy.ran(), False, "whether a copy behind it ran")
 

@@ -301,12 +301,18 @@ def _growing(rig: Rig) -> dict[str, Callable[[], object]]:
         graph = device.record([LaunchCommand(bound, (1, 1, 1))])
         kinds["record"] = lambda: device.free(device.record([FillCommand(cell.region(), b"\0")]))
         kinds["replay"] = lambda: device.replay(graph, (), line, ())
+    seen = [space.name for space in rig.info.spaces if space.host_visible and space.coherent]
+    if Feature.MAP in rig.info.features and seen:
+        shown = rig.buffer(4096, space=seen[0])
+        kinds["map"] = lambda: device.map(shown.region(), True)
+    if Feature.IMPORT_HOST in rig.info.features:
+        kinds["import_host"] = lambda: device.free(device.import_host(memoryview(bytearray(4096))))
     return kinds
 
 
 GROWN = (
     "launch", "copy", "fill", "bind", "alloc", "timeline", "gate", "wait", "health", "describe",
-    "host_call", "record", "replay", "load",
+    "host_call", "record", "replay", "load", "map", "import_host",
 )  # fmt: skip
 
 

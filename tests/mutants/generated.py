@@ -30,6 +30,7 @@ from hal_conformance.case import Case
 from hal_conformance.catalog import catalog
 from hal_conformance.judge import Outcome, Result, judge
 from hal_conformance.rig import Rig, Setting
+from tests.mutants.hooks import hooks
 from tests.mutants.meanings import meanings
 from tests.mutants.population import KEPT, Generated, population
 
@@ -198,7 +199,7 @@ without. The tests draw new samples. {} of {} are killed.
 | --- | --- | --- | --- |"""
 
 
-ALL = (*population(), *meanings())
+ALL = (*population(), *meanings(), *hooks())
 
 
 def main(*texts: str) -> None:

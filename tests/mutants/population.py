@@ -46,6 +46,9 @@ _SHAPES: dict[str, Callable[[Hook], Hook]] = {
     "wait": lambda c: lambda points, timeout_s, wait_all: c(points, timeout_s, wait_all),
     "health": lambda c: lambda: c(),
     "free": lambda c: lambda handle: c(handle),
+    "map": lambda c: lambda region, writable: c(region, writable),
+    "import_host": lambda c: lambda memory: c(memory),
+    "subscribe": lambda c: lambda callback: c(callback),
 }
 SUBMITTED = ("launch", "copy", "fill", "replay", "host_call")
 
@@ -840,7 +843,7 @@ def _of_hooks(device: str) -> Iterator[Generated]:
         ("slot", "replay", "cell", "graph"),
         _stale_slots,
     )
-    for name in _SHAPES:
+    for name in sorted(_SHAPES.keys() - {"subscribe"}):  # a session keeps its subscribers
         for nbytes in (4 * KIB, 64 * KIB):
             if name in ("signal", "load", "free") and nbytes == 4 * KIB:
                 continue
