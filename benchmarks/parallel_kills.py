@@ -51,13 +51,15 @@ def train(name: str, moment: Path, after_s: float) -> None:
         for _ in range(2):
             [t.numpy() for t in step(*batch)]
         if mesh.rank == 1:
-            threading.Thread(target=die, args=(moment, after_s)).start()
+            threading.Thread(target=die, args=(moment, after_s), daemon=True).start()
         try:
             while True:
                 [t.numpy() for t in step(*batch)]
         except HalError as error:
             raised_s = time.time()
-            while not moment.exists():
+            for _ in range(30_000):
+                if moment.exists():
+                    break
                 time.sleep(0.001)
             late_s = raised_s - float(moment.read_text())
             print(json.dumps([late_s, type(error).__name__, str(error)]), flush=True)

@@ -213,9 +213,11 @@ def carry(plan: Mapping[str, Any], place: int, command: str) -> int:
                 os.write(to, piece)
 
     def feed() -> None:
-        while data := os.read(0, _NBYTES):
-            _answer(ray, actor.write.remote(data))
-        _answer(ray, actor.write.remote(b""))
+        data = b"some"
+        while data:
+            if select.select([0], [], [], _PIECE_S)[0]:
+                data = os.read(0, _NBYTES)
+                _answer(ray, actor.write.remote(data))
 
     threading.Thread(target=feed, daemon=True).start()
     errors = threading.Thread(target=forward, args=["stderr", 2], daemon=True)

@@ -134,8 +134,8 @@ class State:
             )
         return json.dumps(found).encode()
 
-    def wait(self) -> None:
-        """Wait for the values of all tensors. Raises what has failed them."""
+    def compute(self) -> None:
+        """Compute the values of all tensors, and wait for them. Raises what has failed them."""
         for device in {part.tensor.device for part in self._parts}:
             arrays_of([part.tensor for part in self._parts if part.tensor.device == device])
             engine(device).sync()

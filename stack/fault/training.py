@@ -473,7 +473,7 @@ class Training:
         """Copy the state, which is that after `step` steps, into memory that outlives this
         process."""
         self._state.look()
-        self._state.wait()
+        self._state.compute()
         began_s = time.monotonic()
         plain = self._state.plain()
         room = self._kept.begin(self._state.layout, plain, self._state.nbytes, self._kind)

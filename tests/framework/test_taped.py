@@ -86,7 +86,7 @@ def test_a_trace_and_a_tape_do_not_meet(x):
 
 def test_a_value_on_another_threads_tape_can_be_asked_for(x):
     found = []
-    thread = threading.Thread(target=lambda: found.append(x * 5))
+    thread = threading.Thread(target=lambda: found.append(x * 5), daemon=True)
     thread.start()
     thread.join(60)
     assert is_on_tape(found[0])
