@@ -174,10 +174,18 @@ class Training:
 
     def _train_step(self, tokens: ht.Tensor, targets: ht.Tensor) -> ht.Tensor:
         self.optimizer.zero_grad()
-        loss = self._loss(tokens, targets)
-        loss.backward()
+        if isinstance(self.parallel, Parallel):
+            loss = self.parallel.backward(self._part_of_loss, tokens, targets)
+        else:
+            loss = self._loss(tokens, targets)
+            loss.backward()
         self._update()
         return self.parallel.mean(loss)
+
+    def _part_of_loss(self, tokens: ht.Tensor, targets: ht.Tensor) -> ht.Tensor:
+        """The part that a micro-batch of a pipeline has in the mean loss of the batch."""
+        assert isinstance(self.parallel, Parallel), "called by its backward"
+        return self._loss(tokens, targets) / self.parallel.micro_batches
 
     def _update(self) -> None:
         nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)

@@ -62,7 +62,7 @@ def _(rig: Rig, way: str, mib: int) -> None:
 def _(rig: Rig, kib: int) -> None:
     """From one half of a buffer to the other, beside each other."""
     nbytes = (kib << 10) + 5
-    fits(rig, 2 * nbytes)
+    fits(rig, 2 * nbytes, 2)
     data = rig.noise(2 * nbytes)
     for to, of in ((0, nbytes), (nbytes, 0)):
         buffer = rig.buffer(data)

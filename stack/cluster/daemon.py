@@ -13,12 +13,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from socket import socket
 from typing import Any
 
 from hal.core.errors import InvalidCall, PluginError
 from stack.cluster.cluster import LiveCluster
 from stack.cluster.files import ClusterFile
 from stack.cluster.server import Door, Server
+from stack.launch.loop import signals_heard
 
 LONGEST_S = 60.0
 WATCH_S = 10.0
@@ -75,17 +77,23 @@ class Daemon:
 
     def run(self) -> None:
         """Do what is asked for and what time and ending runs bring, until `end` or a signal."""
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: self.end())
         if self._lost is not None:
             threading.Thread(target=self._watch, args=[self._lost], daemon=True).start()
         try:
-            while not self._ended.is_set():
-                self._turn()
+            if threading.current_thread() is not threading.main_thread():
+                self._run(None)
+                return
+            # Not by handlers that call `end`: the system may tell another thread of a signal, and
+            # then this one sleeps on.
+            with signals_heard((signal.SIGTERM, signal.SIGINT)) as heard:
+                self._run(heard)
         finally:
             self._server.close()
             self._cluster.close()
+
+    def _run(self, heard: socket | None) -> None:
+        while not self._ended.is_set():
+            self._turn(heard)
 
     def _watch(self, lost: Lost) -> None:
         """Take hosts for gone that are, until the end; what does not answer is asked again."""
@@ -94,13 +102,15 @@ class Daemon:
                 for host in lost(self.ask(LiveCluster.usable)):
                     self.ask(partial(LiveCluster.lose, host=host))
 
-    def _turn(self) -> None:
+    def _turn(self, heard: socket | None) -> None:
         due_s = min(self._cluster.look(), LONGEST_S)
         watched = self._cluster.watched()
         poll = select.poll()
-        for descriptor in (self._waker, *watched):
+        for descriptor in (self._waker, *watched, *([heard] if heard else [])):
             poll.register(descriptor, select.POLLIN)
         readable = {descriptor for descriptor, _ in poll.poll(due_s * 1000)}
+        if heard is not None and heard.fileno() in readable:
+            self._ended.set()
         if self._waker in readable:
             os.eventfd_read(self._waker)
         for descriptor in readable & watched.keys():

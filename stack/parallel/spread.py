@@ -132,6 +132,12 @@ class Parallel:
         return summed_backward(loss_of, arguments, parameters, pipe.chunk, batches)
 
     @property
+    def micro_batches(self) -> int:
+        """Of how many parts `backward` sums the losses: what a mean is to be divided by."""
+        pipe = self.strategy.pipeline
+        return 1 if pipe is None else pipe.table.batches
+
+    @property
     def _stage(self) -> int:
         """This rank's number in the pipeline."""
         return next((x.rank for x, a in zip(self._lines, self._axes, strict=True) if a.schedule), 0)

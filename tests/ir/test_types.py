@@ -8,6 +8,7 @@ from hal.core.dtypes import DType
 from hal.tile.node import Type
 from stack import ops as g
 from stack.ops import OPS, infer
+from stack.ops.control import LoopBody
 from stack.ops.error import GraphError
 from stack.ops.operator import OpKind
 
@@ -144,6 +145,9 @@ def test_an_operation_takes_exactly_the_element_types_that_it_claims(op, dtype):
     good |= {"size": 2, "stride": 1, "dilation": 1, "length": 3, "parts": 1}
     good |= {"lo": (0, 0), "hi": (0, 0), "axes": (1,), "kind": "max", "group": "data", "name": ""}
     good |= {"descending": True, "batch": False, "order": 2, "root": 1, "pairs": ((0, 1), (1, 0))}
+    step = LoopBody((g.input(0, srcs[0]),), (g.input(0, srcs[0]),))
+    good |= {"body": step, "steps": 2, "consts": 0, "carried": 1, "of": dtype.short}
+    good |= dict.fromkeys(("reverse", "tested", "kept"), False)
     attrs = {k: good[k] for k in row.attrs}
     same_bits = next(d for d in DType if d.bits == dtype.bits and d is not B)
     asked = t(same_bits, 2, 2) if op == "bitcast" else t(dtype, 2, 2)

@@ -39,7 +39,7 @@ def test_every_strategy_of_the_guide_fits_its_model():
     guide = (ROOT / "docs/parallel.md").read_text()
     texts = re.findall(r"^```\n(axis .*?)^```$", guide, re.MULTILINE | re.DOTALL)
     texts += [path.read_text() for path in (ROOT / "examples/strategies").glob("*.txt")]
-    assert len(texts) >= 7 + 4
+    assert len(texts) >= 7 + 5
     for text in texts:
         strategy = Strategy.parse(text)
         model = spread_gpt.model(experts=spread_gpt.EXPERTS if "mixture" in text else 0)

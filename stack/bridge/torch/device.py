@@ -70,8 +70,8 @@ def is_meant() -> bool:
 
 def _accelerator() -> None:
     """What looks for the machine's accelerator finds this device where it is meant; `DataParallel`,
-    which copies a module to several devices by CUDA's own functions, never does, and runs the
-    module where it is."""
+    which copies a module to several devices by functions of one vendor's own, never does, and runs
+    the module where it is."""
     for name, otherwise in (
         ("_get_accelerator", torch.device("cpu")),
         ("_accelerator_getAccelerator", None),
