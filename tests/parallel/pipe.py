@@ -90,6 +90,14 @@ def train(net, optimizer, gather, clip=0.0):
     return found
 
 
+def evaluated(net):
+    """The loss of a batch by a function that is no pipeline's."""
+    net.eval()
+    with ht.no_grad():
+        loss = ht.jit(lambda tokens, targets: net.loss(tokens, targets))(*batches()[0])
+    return {"evaluated": loss.numpy()}
+
+
 def optimizer_of(net, kind):
     parameters = net.parameters()
     return optim.SGD(parameters, lr=0.1) if kind == "sgd" else optim.AdamW(parameters, lr=1e-2)
@@ -105,7 +113,7 @@ def alone(kind="adamw", clip=0.0):
         return total
 
     net = model()
-    found = train(net, optimizer_of(net, kind), gather, clip)
+    found = train(net, optimizer_of(net, kind), gather, clip) | evaluated(net)
     return found | {name: t.numpy() for name, t in net.state_dict().items()}
 
 
@@ -118,6 +126,7 @@ def on_ranks(strategy, kind="adamw", clip=0.0):
         counted = {what: n * STEPS for what, n in said.sent.items() if n}
         sent = {what: n for what, n in spread.sent.items() if n}
         assert sent == counted, (sent, counted)
+        found |= evaluated(net)
     return found | {name: t.numpy() for name, t in net.state_dict().items()}
 
 
