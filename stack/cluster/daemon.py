@@ -106,8 +106,10 @@ class Daemon:
         due_s = min(self._cluster.look(), LONGEST_S)
         watched = self._cluster.watched()
         poll = select.poll()
-        for descriptor in (self._waker, *watched, *([heard] if heard else [])):
+        for descriptor in (self._waker, *watched):
             poll.register(descriptor, select.POLLIN)
+        if heard is not None:
+            poll.register(heard, select.POLLIN)
         readable = {descriptor for descriptor, _ in poll.poll(due_s * 1000)}
         if heard is not None and heard.fileno() in readable:
             self._ended.set()

@@ -151,8 +151,12 @@ class _Rewriting:
             own = self.stored[n] if n.op == "input" else self.chosen[n].result
             if n.op == "input" and self.chosen[n].result != own:
                 self._as(n, WHOLE)
-            if isinstance(p, Owned) and isinstance(own, Sharded | Row | Packed | Owned) and own != p:
-                self._as(n, WHOLE)  # what all ranks exchange is kept where the value then is absent
+            if (
+                isinstance(p, Owned)
+                and isinstance(own, Sharded | Row | Packed | Owned)
+                and own != p
+            ):
+                self._as(n, WHOLE)  # kept, as all ranks exchange it, where the value is absent
             whole = self.made.get((n, WHOLE))
             source = WHOLE if whole is not None else own
             x = self.made[n, source]
