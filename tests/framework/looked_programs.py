@@ -73,9 +73,11 @@ def program(seed: int, kind: Any, length: int, looks: float) -> list[Any]:
             made = ONE[rng.choice(sorted(ONE))](x)
         elif what == "two":
             made = TWO[rng.choice(sorted(TWO))](x, _fitting(rng, x, values))
+        elif what == "product" and x.ndim > 1:
+            made = x @ (x.transpose(-1, -2) * 0.05) @ x
         elif what == "product":
-            turned = x.transpose(-1, -2) * 0.05 if x.ndim > 1 else values[1].t() * 0.05
-            made = x @ turned @ x if x.ndim > 1 else F.linear(x, values[0], values[0][:, 0])
+            weight = values[0 if x.shape[-1] == 40 else 1]
+            made = F.linear(x, weight, weight[:, 0])
         else:
             made = x * 1
             made[..., : max(1, made.shape[-1] // 2)].mul_(1.7).add_(x[..., :1])
