@@ -17,7 +17,7 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-SAMPLE = 250
+SAMPLE = 150
 pytestmark = pytest.mark.slow
 
 

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 from hal_plugin_remote.address import places
 
-SAMPLE = 100
+SAMPLE = 60
 
 PLUGIN = {"HAL_CPU_DEVICES": "8", "HAL_CPU_PROGRESS": "0.2", "HAL_CPU_MEMORY": str(1 << 30)}
 
