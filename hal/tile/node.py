@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -125,9 +125,11 @@ def rebuild(old: Node, srcs: tuple[Node, ...]) -> Node:
     return old if srcs == old.srcs else node(old.op, old.type, srcs, **dict(old.attrs))
 
 
-def toposort(roots: Iterable[Node]) -> Iterator[Node]:
-    """Every node that the roots depend on, each after its sources, once; deterministic, without
-    recursion."""
+def toposort(
+    roots: Iterable[Node], below: Callable[[Node], Sequence[Node]] | None = None
+) -> Iterator[Node]:
+    """Every node that the roots depend on, each after its sources, or after those that are `below`
+    it, once; deterministic, without recursion."""
     seen: set[Node] = set()
     for root in roots:
         stack: list[tuple[Node, bool]] = [(root, False)]
@@ -138,7 +140,8 @@ def toposort(roots: Iterable[Node]) -> Iterator[Node]:
             elif current not in seen:
                 seen.add(current)
                 stack.append((current, True))
-                stack.extend((s, False) for s in reversed(current.srcs) if s not in seen)
+                srcs = current.srcs if below is None else below(current)
+                stack.extend((s, False) for s in reversed(srcs) if s not in seen)
 
 
 def substitute(roots: Iterable[Node], mapping: Mapping[Node, Node]) -> tuple[Node, ...]:

@@ -47,7 +47,7 @@ FEW = 8
 """Arrays that a tape is given before somebody looks whether any of its values can be asked for."""
 
 
-class Tape:
+class CellTape:
     """What a thread has on a device's tape."""
 
     __slots__ = ("_cells", "_context", "_looked", "device", "engine", "tape")
@@ -128,7 +128,7 @@ class Tape:
         if link is not None:
             cell, whole = link.source, self.number(link.source)
             n = self.tape.append((write, whole, n, link.window))
-            assert whole >= 0 <= n, "what a window shows is on the tape, so its source is"
+            assert min(whole, n) >= 0, "what a window shows is on the tape, so its source is"
         if cell.recording is None:
             cell.settled()
             del cell.node
@@ -196,10 +196,10 @@ class Tape:
         return plan, tuple([places[leaf] for leaf in inline.inputs])
 
 
-def tape_of(device: str) -> Tape:
+def tape_of(device: str) -> CellTape:
     """This thread's tape of a device."""
     recordings = here.context.recordings
-    found = cast("Tape | None", recordings.get(device))
+    found = cast("CellTape | None", recordings.get(device))
     if found is None or engines.get(device, found.engine) is not found.engine:
-        found = recordings[device] = Tape(device)
+        found = recordings[device] = CellTape(device)
     return found

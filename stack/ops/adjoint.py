@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from hal.tile.node import Node, rebuild
+from hal.tile.node import Node, rebuild, toposort
 from stack.ops.binary import add
 from stack.ops.convert import cast
 from stack.ops.leaves import full_like
@@ -36,7 +36,7 @@ def adjoints(
     total: Totals = {}
     for n, d in outputs:
         accumulate(total, n, d)
-    order = _order(list(total), below)
+    order = list(toposort(total, below))
     leads: Leads = {}
     for n in order:
         leads[n] = any(leads[s] for s in below(n)) or wanted(n)
@@ -110,19 +110,3 @@ def _replaced(n: Node, done: dict[Node, Node]) -> Node:
 def accumulate(total: Totals, n: Node, d: Node) -> None:
     """Add a derivative by a node to those known."""
     total[n] = add(total[n], d) if n in total else d
-
-
-def _order(roots: list[Node], below: Callable[[Node], Sequence[Node]]) -> list[Node]:
-    """`toposort` by what is `below` each node."""
-    order: list[Node] = []
-    seen: set[Node] = set()
-    stack = [(root, False) for root in reversed(roots)]
-    while stack:
-        n, expanded = stack.pop()
-        if expanded:
-            order.append(n)
-        elif n not in seen:
-            seen.add(n)
-            stack.append((n, True))
-            stack.extend((s, False) for s in reversed(below(n)) if s not in seen)
-    return order

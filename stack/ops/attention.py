@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from hal.core.dtypes import DType
-from hal.tile.node import Node, Type, rebuild
+from hal.tile.node import Node, Type, rebuild, toposort
 from stack import ops as g
 from stack.ops.operator import Attrs, OpKind
 from stack.ops.rules import need, need_asked
@@ -53,19 +53,7 @@ LEAVES = frozenset({"scores", "score_gradients"})
 def inside(exprs: Sequence[Node]) -> list[Node]:
     """The nodes of expressions over leaves, each after its sources, without what is inside of
     others."""
-    order: list[Node] = []
-    seen: set[Node] = set()
-    stack = [(n, False) for n in reversed(exprs)]
-    while stack:
-        n, ready = stack.pop()
-        if ready:
-            order.append(n)
-        elif n not in seen:
-            seen.add(n)
-            stack.append((n, True))
-            if n.op not in SEALED:
-                stack.extend((s, False) for s in reversed(n.srcs))
-    return order
+    return list(toposort(exprs, lambda n: () if n.op in SEALED else n.srcs))
 
 
 def expressions(n: Node) -> tuple[Node, ...]:
