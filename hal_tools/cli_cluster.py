@@ -21,14 +21,20 @@ _JOB = click.argument("job", type=click.IntRange(1))
 
 
 def _do(name: str, folder: Path | None, *arguments: Any) -> None:
+    """Ask the daemon of a folder."""
+    command = import_module("stack.cluster.command")
+    sys.exit(getattr(command, name)(folder or command.default_folder(), *arguments))
+
+
+def _module(name: str) -> Any:
+    """A module that needs what an extra installs."""
     try:
-        command = import_module("stack.cluster.command")
+        return import_module(name)
     except ModuleNotFoundError as error:
         if error.name != "msgspec":
             raise
         text = "a cluster needs msgspec: pip install hal-accel[cluster]"
         raise click.ClickException(text) from None
-    sys.exit(getattr(command, name)(folder or command.default_folder(), *arguments))
 
 
 @click.group()
@@ -46,7 +52,9 @@ def start(
     folder: Path | None, config: Path | None, port: int | None, background: bool, in_slurm: bool
 ) -> None:
     """Start the daemon of a cluster: by default this machine with all its devices."""
-    _do("start", folder, config, port, background, in_slurm)
+    module = _module("stack.cluster.serve")
+    place = folder or import_module("stack.cluster.command").default_folder()
+    sys.exit(module.start(place, config, port, background, in_slurm))
 
 
 @cluster.command()
@@ -102,13 +110,16 @@ def submit(
 ) -> None:
     """Hand in a job: a script with its arguments, or a job's TOML file."""
     if schema:
-        sys.exit(import_module("stack.cluster.command").schema())
+        sys.exit(_module("stack.cluster.elsewhere").schema())
     if not target:
         raise click.UsageError("name a script, or a job's TOML file")
     given = {key: value for key, value in options.items() if value not in (None, ())}
     if write and to not in ("slurm", "k8s"):
         raise click.UsageError("--write needs --to slurm or --to k8s")
-    _do("submit", folder, target, arguments, given, to, write, as_json)
+    if to == "daemon":
+        _do("submit", folder, target, arguments, given, as_json)
+    module = _module("stack.cluster.elsewhere")
+    sys.exit(module.submit(target, arguments, given, to, write, as_json))
 
 
 @click.command()
@@ -202,6 +213,3 @@ def simulate(save_s: float, restore_s: float, resize_s: float, **options: Any) -
     """Compare policies on a load, in simulated time."""
     costs = import_module("stack.scheduler.simulate").Costs(save_s, restore_s, resize_s)
     sys.exit(import_module("stack.scheduler.command").run(costs=costs, **options))
-
-
-COMMANDS = (cluster, submit, jobs, why, logs, cancel, hold, release, resize, hosts, simulate)

@@ -1,12 +1,14 @@
-"""Commands that plugins add to `hal`.
+"""Commands of `hal` that are imported when they are used: its own, and those that plugins add.
 
 A distribution names them as entry points of the group `hal.commands`, "NAME = MODULE:OBJECT", where
-the object is a click command. A module is imported when its command is used or the help is shown.
+the object is a click command. Its module is imported when the command is used or help is shown.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -16,15 +18,24 @@ from hal.core.errors import PluginError
 GROUP = "hal.commands"
 
 
-class PluginCommands(click.Group):
-    """A group with the plugins' commands after its own; none of them replaces one of its own."""
+class Commands(click.Group):
+    """A group whose own commands are objects of their names in the modules of `homes`, and the
+    plugins' commands after these; none of them replaces one of its own."""
+
+    def __init__(self, *args: Any, homes: Mapping[str, str], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._homes = homes
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        own = super().list_commands(ctx)
+        own = sorted(self._homes)
         return own + sorted({point.name for point in entry_points(GROUP)} - set(own))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, cmd_name) or _added(cmd_name)
+        if cmd_name not in self._homes:
+            return _added(cmd_name)
+        found = getattr(import_module(self._homes[cmd_name]), cmd_name.replace("-", "_"))
+        assert isinstance(found, click.Command), "that is what its module has under this name"
+        return found
 
 
 def _added(name: str) -> click.Command | None:

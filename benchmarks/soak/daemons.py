@@ -37,7 +37,7 @@ def start(state: Path) -> subprocess.Popen[bytes]:
     """A daemon that answers."""
     file = state.parent / "cluster.toml"
     daemon = subprocess.Popen(
-        [sys.executable, "-m", "stack.cluster.command", str(state), "--config", str(file)],
+        [sys.executable, "-m", "stack.cluster.serve", str(state), "--config", str(file)],
         stdout=subprocess.PIPE,
     )
     assert daemon.stdout is not None, "it was asked for"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from hal.core.discovery.manifest import GROUP, Found
+from hal.core.discovery.installed import PLUGINS
+from hal.core.discovery.manifest import Found
 from hal.core.discovery.registry import BLOCKED_VARIABLE
 from hal.core.discovery.survey import DEADLINE_VARIABLE
 
@@ -50,7 +51,7 @@ def _entry_point(found: Found, cause: str) -> str:
 def _package(found: Found, cause: str) -> str:
     return (
         f"install it again: pip install --force-reinstall {found.distribution}; if that does not "
-        f'help, its [project.entry-points."{GROUP}"] names the wrong module'
+        f'help, its [project.entry-points."{PLUGINS}"] names the wrong module'
     )
 
 
@@ -74,7 +75,7 @@ def _import(found: Found, cause: str) -> str:
         if missing[1].partition(".")[0] == found.module.partition(".")[0]:
             return (
                 f"correct {missing[1]!r}: its own package has no such module, which an import or "
-                f'[project.entry-points."{GROUP}"] names; install again after that'
+                f'[project.entry-points."{PLUGINS}"] names; install again after that'
             )
         return (
             f"install what brings the module {missing[1]!r}, and let the plugin's dependencies "

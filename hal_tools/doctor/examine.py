@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 
 from hal.core.description import Feature
-from hal.core.discovery.installed import entry_points
-from hal.core.discovery.manifest import GROUP, Found, manifest_path
+from hal.core.discovery.installed import PLUGINS, entry_points
+from hal.core.discovery.manifest import Found, manifest_path
 from hal.core.discovery.registry import Registry
 from hal.core.discovery.survey import STAGES, PluginLook
 from hal.core.errors import InvalidCall, PluginError
@@ -71,7 +71,7 @@ def _failed_check(found: Found) -> str:
     """Which check discovery ended at."""
     if found.manifest is not None:
         return "blocked" if "is named in" in found.cause else "contract"
-    if [point.name for point in entry_points(GROUP)].count(found.name) > 1:
+    if [point.name for point in entry_points(PLUGINS)].count(found.name) > 1:
         return "entry point"
     return "manifest" if _path(found) else "package"
 

@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Collection, Iterator
 
-from hal.core.discovery.manifest import FILE, GROUP
+from hal.core.discovery.installed import PLUGINS
+from hal.core.discovery.manifest import FILE
 from hal_tools.doctor.finding import BAD, Finding
 
 
@@ -23,10 +24,10 @@ def strays(known: Collection[str]) -> Iterator[Finding]:
                 "entry point",
                 BAD,
                 f"{os.path.join(folder, FILE)} is there, but no installed distribution has an "
-                f"entry point of the group {GROUP!r} for it",
+                f"entry point of the group {PLUGINS!r} for it",
                 "install its project: pip install --editable . in the folder of its "
                 "pyproject.toml; that file needs "
-                f'[project.entry-points."{GROUP}"] with NAME = "{package}.plugin"',
+                f'[project.entry-points."{PLUGINS}"] with NAME = "{package}.plugin"',
             )
 
 

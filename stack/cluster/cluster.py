@@ -18,7 +18,8 @@ import msgspec
 
 from hal.core.errors import HalError, InvalidCall
 from stack.cluster.engine import Alive, JobEngine, Over
-from stack.cluster.files import ClusterFile, JobFile, check_folder, check_script
+from stack.cluster.files import ClusterFile, JobFile
+from stack.cluster.given import check_folder, check_script
 from stack.cluster.journal import Attempt, JobRecord, Journal
 from stack.cluster.users import NotAllowed, User, named, own
 from stack.scheduler.core import Scheduler
@@ -139,7 +140,10 @@ class LiveCluster:
         that can never run here."""
         who = self.users[user or own().name]
         # what others do not find is said when it runs, as they: here it would tell what is where
-        (check_script if who.is_own else check_folder)(file)
+        if who.is_own:
+            check_script(file.folder, file.script, file.module)
+        else:
+            check_folder(file.folder)
         try:
             spec = file.spec(who.name)
         except SpecError as error:

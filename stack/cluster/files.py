@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import socket
-import tomllib
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from msgspec import Meta
 
 import hal
 from hal.core.errors import InvalidCall
+from stack.cluster.given import plain
 from stack.launch import DEFINITION
 from stack.scheduler.spec import (
     Backfill,
@@ -186,13 +186,7 @@ File = TypeVar("File", bound=msgspec.Struct)
 
 def read(path: Path, kind: type[File]) -> File:
     """The job or cluster of a TOML file. Raises InvalidCall."""
-    try:
-        found = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidCall(f"{path} cannot be read: {error}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidCall(f"{path} is not TOML: {error}") from error
-    return told(found, kind, str(path))
+    return told(plain(path), kind, str(path))
 
 
 def told(found: Mapping[str, Any], kind: type[File], where: str) -> File:
@@ -202,19 +196,3 @@ def told(found: Mapping[str, Any], kind: type[File], where: str) -> File:
     except msgspec.ValidationError as error:
         fields = ", ".join(field.name for field in msgspec.structs.fields(kind))
         raise InvalidCall(f"{where}: {error}; there are: {fields}") from error
-
-
-def check_folder(job: JobFile) -> None:
-    """Raise InvalidCall for a folder that others would find elsewhere."""
-    if not Path(job.folder).is_absolute():
-        raise InvalidCall(f"the folder {job.folder!r} to run in must be absolute")
-
-
-def check_script(job: JobFile) -> None:
-    """Raise InvalidCall for a script or folder that this user does not find."""
-    check_folder(job)
-    folder = Path(job.folder)
-    if not folder.is_dir():
-        raise InvalidCall(f"there is no folder {job.folder!r} to run in")
-    if not job.module and not (folder / job.script).is_file():
-        raise InvalidCall(f"there is no script {job.script!r} in {folder}")

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from hal.core.errors import InvalidCall, PluginError
-from stack.cluster.files import JobFile, check_script
+from stack.cluster.files import JobFile
+from stack.cluster.given import check_script
 
 NAMESPACE = "hal"
 WAIT_S = 60.0
@@ -41,7 +42,7 @@ def submit(job: JobFile, say: Callable[[str], None]) -> int:
 
     Raises InvalidCall for one that can never fit or that Ray cannot be told, PluginError where
     there is no Ray."""
-    check_script(job)
+    check_script(job.folder, job.script, job.module)
     if job.least not in (0, job.ranks) or job.mixed or job.within:
         raise InvalidCall("leave `least`, `mixed` and `within` to Ray's own groups: it has none")
     per_host = job.per_host or job.ranks

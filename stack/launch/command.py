@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import hal
+from hal.core.discovery.installed import PLUGINS, entry_points
 from hal.core.errors import InvalidCall
 from stack.comm.world import seconds_of
 from stack.launch import DEFINITION
@@ -17,7 +18,6 @@ from stack.launch.hosts import read_hosts
 from stack.launch.job import Limits
 from stack.launch.launcher import RunRequest
 from stack.launch.membership import Elastic
-from stack.launch.mpi import run_as_rank
 from stack.launch.processes import descendants_end
 from stack.launch.screen import fill_closed_streams
 from stack.launch.seats import Host, device_names, seats
@@ -59,6 +59,8 @@ def run(
     seconds_of("--deadline", deadline_s)
     if mpi:
         _check_left_to_mpi(size, hosts_file, log_folder, address, restarts, least, spares, events)
+        from stack.launch.mpi import run_as_rank  # noqa: PLC0415  who launches is no rank
+
         there = _here(1, 0, named).devices
         return run_as_rank(target, arguments, module, there, deadline_s)
     hosts = read_hosts(hosts_file, named) if hosts_file else (_here(size or 1, spares, named),)
@@ -141,7 +143,7 @@ def _here(ranks: int, spares: int, named: Sequence[str]) -> Host:
 
 
 def _check_known(named: Sequence[str]) -> None:
-    known = {found.name for found in hal.registry().found()}
+    known = {point.name for point in entry_points(PLUGINS)}
     for name in named:
         if name.partition(":")[0] not in known:
             raise InvalidCall(f"no plugin for {name} is installed; `hal devices` lists them")

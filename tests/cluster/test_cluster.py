@@ -98,7 +98,7 @@ def daemon(tmp_path):
     started = []
 
     def start():
-        command = [sys.executable, "-m", "stack.cluster.command", str(tmp_path / "state")]
+        command = [sys.executable, "-m", "stack.cluster.serve", str(tmp_path / "state")]
         made = subprocess.Popen(
             [*command, "--config", str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -267,3 +267,15 @@ def test_a_full_disk_refuses_a_job_and_nothing_of_it_is_there(cluster, tmp_path)
     (number,) = cluster.do([lambda c: c.submit(small)])
     go_on(cluster, lambda: state(cluster, number) == "ended")
     assert said(tmp_path / "a") == ["start", "step"]
+
+
+def test_handing_in_a_job_imports_nothing_that_takes_long():
+    code = (
+        "import sys; from hal_tools.cli import main; import stack.cluster.command; "
+        "main.get_command(None, 'submit'); print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=True
+    )
+    heavy = {"numpy", "msgspec", "rich", "pluggy", "http.client", "subprocess", "stack.scheduler"}
+    assert heavy & set(done.stdout.split()) == set()

@@ -228,7 +228,7 @@ def daemon(cluster, tmp_path):
     """Start daemons of one cluster, each in an allocation of its own."""
     config = tmp_path / "cluster.toml"
     config.write_text('address = "127.0.0.1"\n')
-    command = [sys.executable, "-m", "stack.cluster.command", str(tmp_path / "state")]
+    command = [sys.executable, "-m", "stack.cluster.serve", str(tmp_path / "state")]
     started = []
 
     def start(hosts):

@@ -74,7 +74,7 @@ def shared(place):
         f'users = ["{OTHER}"]\n[[hosts]]\nname = "{HOST}"\n'
         'chips = [{kind = "cpu", devices = 4}]\n'
     )
-    command = [sys.executable, "-m", "stack.cluster.command", str(place / "state")]
+    command = [sys.executable, "-m", "stack.cluster.serve", str(place / "state")]
     daemon = subprocess.Popen(
         [*reached_by_all(place), *command, "--config", str(file), "--page", "0"],
         env={**os.environ, "SECRET_OF_ROOT": "1"},

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+PLUGINS = "hal.plugins"
+"""The group in which a distribution names the modules of its plugins."""
 SUFFIX = ".dist-info"
 FILE = "entry_points.txt"
 

@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from hal.core.description import CONTRACT_VERSION, Feature
-from hal.core.discovery.installed import EntryPoint, entry_points
+from hal.core.discovery.installed import PLUGINS, EntryPoint, entry_points
 from hal.core.errors import PluginError
 
-GROUP = "hal.plugins"
 FILE = "hal-plugin.toml"
 _KEYS = {"name": str, "contract": list, "features": list, "description": str}
 
@@ -90,7 +89,7 @@ def disjoint(contract: tuple[int, int]) -> str:
 def discover() -> tuple[Found, ...]:
     """List the installed plugins by name. No vendor module is imported."""
     by_name: dict[str, list[EntryPoint]] = {}
-    for entry in entry_points(GROUP):
+    for entry in entry_points(PLUGINS):
         by_name.setdefault(entry.name, []).append(entry)
     return tuple(_found(name, entries) for name, entries in sorted(by_name.items()))
 
