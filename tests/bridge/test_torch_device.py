@@ -3,10 +3,13 @@
 import copy
 import os
 import pickle
+import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -210,6 +213,19 @@ def test_the_examples_of_the_guide_run():
     space = {}
     for part in parts:
         exec(compile(part, "docs/migrate.md", "exec"), space)
+
+
+@pytest.mark.slow
+def test_the_example_for_pytorch_trains_as_on_its_own_device(capsys):
+    path = Path(__file__).parents[2] / "examples" / "torch_gpt.py"
+    example = runpy.run_path(str(path))
+    for device in ("cpu", "hal"):
+        example["train"](device, 2, False)
+    theirs, mine = np.array_split(
+        [float(x) for x in re.findall(r"loss (\S+)", capsys.readouterr().out)], 2
+    )
+    assert len(mine) == 2
+    np.testing.assert_allclose(mine, theirs, rtol=1e-6)
 
 
 def test_a_file_keeps_tensors_of_the_device(tmp_path):
