@@ -1,13 +1,15 @@
 """Kill ranks of a small training again and again, and say how long it took until a step was done.
 
     python -m benchmarks.fault_kills KILLS [SEED] [--ranks 4] [--spares 1] [--torchrun KILLS]
+                                     [--torchft KILLS]
 
 Each kill is one of a random rank at a random moment; the process that was killed is started again
 and comes back as a spare or a rank. A recovery is the time from the end of a process, as the
 launcher hears of it, to the first step after it that all ranks of the new epoch have done.
 
 With --torchrun so many kills of ranks under `torchrun --max-restarts` stand between the two halves
-of these: from the kill to the first step that all its new ranks have done.
+of these: from the kill to the first step that all its new ranks have done; with --torchft so many
+under that, from the kill to the first step of those that are left (`benchmarks.fault_peers`).
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.fault_peers import torchft, torchrun
+
 SCRIPT = Path(__file__).parent.parent / "tests" / "fault" / "train.py"
 LONGEST_S = 1800.0
-GIVEN_UP_S = 120.0
-"""Ranks under torchrun that do no step for so long have not come back."""
 
 
 def events(file: Path) -> list[dict[str, Any]]:
@@ -76,20 +78,6 @@ def recoveries(seen: list[dict[str, Any]]) -> list[float]:
     return found
 
 
-TORCH = """
-import os, sys, time
-import torch.distributed as dist, torch
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-with open(f"{sys.argv[1]}/{rank}", "a", buffering=1) as file:
-    file.write(f"start {os.getpid()} {time.monotonic()}\\n")
-    while True:
-        dist.all_reduce(torch.zeros(1))
-        file.write(f"step {os.getpid()} {time.monotonic()}\\n")
-        time.sleep(0.01)
-"""
-
-
 def ours(kills: int, rng: random.Random, ranks: int, spares: int) -> list[float]:
     """Seconds of the recoveries from so many kills under `hal run`."""
     with tempfile.TemporaryDirectory() as name:
@@ -115,49 +103,6 @@ def ours(kills: int, rng: random.Random, ranks: int, spares: int) -> list[float]
         return recoveries(events(file))
 
 
-def torchrun(kills: int, rng: random.Random, ranks: int) -> list[float]:
-    """The same under torchrun, which starts all ranks anew."""
-    found: list[float] = []
-    with tempfile.TemporaryDirectory() as name:
-        script = Path(name) / "steps.py"
-        script.write_text(TORCH)
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        command += ["--nproc-per-node", str(ranks), "--max-restarts", str(kills + 1), str(script)]
-        quiet = subprocess.DEVNULL
-        with subprocess.Popen([*command, name], stdout=quiet, stderr=quiet) as job:
-            until_s, since_s = time.monotonic() + GIVEN_UP_S, 0.0
-            while len(found) <= kills and time.monotonic() < until_s and job.poll() is None:
-                time.sleep(0.05)
-                rows = [_rows(Path(name) / str(rank)) for rank in range(ranks)]
-                firsts = [_first(own, since_s) for own in rows]
-                if None in firsts:
-                    continue
-                # The first one is the start of all, and nothing that was killed
-                found.append(max(s for s in firsts if s is not None) - since_s)
-                time.sleep(0.2 + rng.random())
-                victim = _rows(Path(name) / str(rng.randrange(ranks)))[-1][1]
-                since_s = time.monotonic()
-                until_s = since_s + GIVEN_UP_S
-                if len(found) <= kills:
-                    os.kill(int(victim), signal.SIGKILL)
-            job.terminate()
-    if len(found) <= kills:
-        print(f"torchrun: no step within {GIVEN_UP_S:g} s of kill {len(found)}", flush=True)
-    return found[1:]
-
-
-def _rows(file: Path) -> list[list[str]]:
-    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-    return [line.split() for line in lines if line.endswith("\n")]
-
-
-def _first(rows: list[list[str]], since_s: float) -> float | None:
-    """When the first step was done by a process that started after this moment."""
-    new = {row[1] for row in rows if row[0] == "start" and float(row[2]) > since_s}
-    done = (float(row[2]) for row in rows if row[0] == "step" and row[1] in new)
-    return next(done, None)
-
-
 def said(what: str, times: list[float]) -> str:
     if not times:
         return f"{what}: no recovery"
@@ -175,12 +120,15 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--spares", type=int, default=1)
     parser.add_argument("--torchrun", type=int, default=0)
+    parser.add_argument("--torchft", type=int, default=0)
     given = parser.parse_args()
     rng = random.Random(given.seed)
-    first = (given.kills + 1) // 2 if given.torchrun else given.kills
+    peers = [(peer, count) for peer in (torchrun, torchft) if (count := vars(given)[peer.__name__])]
+    first = (given.kills + 1) // 2 if peers else given.kills
     times = ours(first, rng, given.ranks, given.spares)
-    if given.torchrun:
-        print(said("torchrun", torchrun(given.torchrun, rng, given.ranks)), flush=True)
+    for peer, count in peers:
+        print(said(peer.__name__, peer(count, rng, given.ranks)), flush=True)
+    if peers:
         times += ours(given.kills - first, rng, given.ranks, given.spares)
     print(said(f"{given.kills} kills (seed {given.seed})", times))
 

@@ -17,6 +17,8 @@ _MINUTES = click.FloatRange(0, min_open=True)
 @click.option("--restore", "restore_min", type=_MINUTES, help="Minutes to go on.")
 @click.option("--every", "every_min", type=_MINUTES, help="Minutes between saves (the best).")
 @click.option("--near", type=(_MINUTES, _MINUTES, float, _MINUTES), help="See below.")
+@click.option("--hosts", type=click.IntRange(1, 1 << 16), help="See below.")
+@click.option("--copies", type=click.IntRange(1), default=2, show_default=True)
 @click.option("--seed", type=int, default=0)
 @click.option("--events", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def goodput(
@@ -25,6 +27,8 @@ def goodput(
     restore_min: float | None,
     every_min: float | None,
     near: tuple[float, float, float, float] | None,
+    hosts: int | None,
+    copies: int,
     seed: int,
     events: Path | None,
 ) -> None:
@@ -34,14 +38,22 @@ def goodput(
     memory of hosts: minutes of a save and a restore there, the share of failures that it survives,
     and minutes between its saves.
 
+    With --hosts N alone, say how probable it is that copies of each host's state in the memory of
+    so many hosts outlive the loss of several at once: in groups, and in a ring.
+
     With --events FILE alone, which `hal run --events` has written, say where the time of that job
     went.
     """
     if events is not None:
         _say_where(events)
         return
+    if hosts is not None:
+        _say_what_survives(hosts, copies)
+        return
     if mtbf_min is None or save_min is None or restore_min is None:
-        raise click.UsageError("give --mtbf, --save and --restore, or --events of a job")
+        raise click.UsageError(
+            "give --mtbf, --save and --restore, or --hosts, or --events of a job"
+        )
     rates = import_module("stack.fault.rates")
     mtbf_s, far = mtbf_min * 60, rates.Tier(save_min * 60, restore_min * 60)
     every_s = every_min * 60 if every_min else rates.best_interval_s(far.save_s, mtbf_s)
@@ -55,6 +67,14 @@ def goodput(
     if near is None:
         click.echo(f"goodput {rates.goodput(far, mtbf_s, every_s):.1%} (Daly, 2006)")
     click.echo(f"goodput {drawn:.1%} over {hours:,.0f} simulated hours, seed {seed}")
+
+
+def _say_what_survives(hosts: int, copies: int) -> None:
+    placement = import_module("stack.launch.placement")
+    grouped, ringed = (p(range(hosts), copies) for p in (placement.grouped, placement.ringed))
+    for lost in range(1, min(hosts, copies + 2) + 1):
+        said = f"{grouped.survives(lost):.1%} in groups, {ringed.survives(lost):.1%} in a ring"
+        click.echo(f"{lost} of {hosts} hosts lost at once, {copies} copies: {said}")
 
 
 def _say_where(file: Path) -> None:

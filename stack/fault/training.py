@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from hal.core.errors import DeviceLost, HalError, InvalidCall
+from hal.core.errors import DeadlineExceeded, DeviceLost, HalError, InvalidCall
 from stack.comm.engine.failures import CallMismatch, LateRank, PeerLost, SilentRank
 from stack.comm.group import Group
 from stack.comm.world import LINE, PREFIX, World
@@ -97,6 +97,9 @@ class Training:
         self._is_warm = False
         self._members: list[str] = []
         self._has_adopted = False
+        self._gives = False
+        self._copying: tuple[int, int] | None = None
+        """The epoch and step that another host is to get a copy of, and has not yet."""
         self._lasted_s: deque[float] = deque(maxlen=_STEPS)
         self._disputed: Comparison | None = None
         self._backs = 0
@@ -257,6 +260,8 @@ class Training:
             self.epoch = words["number"]
             self.recoveries += 1
             said: dict[str, float] = {"epoch": self.epoch, "rank": self.rank, "step": self.step}
+            self._gives = words["giver"] == own
+            self._copy()
             took_s = round(time.monotonic() - began_s, 4)
             said["restore_s"] = round(self._restore_s, 4)
             self._tell(say="entered", member=own, **said, s=took_s, back=went_back)
@@ -274,8 +279,9 @@ class Training:
             self._hear(_LOOK_S)
         return words
 
-    def _left(self) -> dict[str, list[Memory]]:
-        """What processes that have ended have left with the agent of this host."""
+    def _left(self) -> tuple[dict[str, list[Memory]], list[Memory]]:
+        """What processes that have ended have left with the agent of this host, and the copies
+        that it has of another host's state."""
         assert self._line is not None
         self._line.say({"say": "held"}, (), GO_ON_S)
         while True:
@@ -284,10 +290,13 @@ class Training:
                 break
             self._hear_words(words)
         left: dict[str, list[Memory]] = {}
-        for member, descriptor in zip(words["members"], descriptors, strict=True):
-            left.setdefault(member, []).append(Memory(descriptor))
+        memories = [Memory(descriptor) for descriptor in descriptors]
+        for descriptor in descriptors:
             os.close(descriptor)
-        return left
+        count = words["copies"]
+        for member, memory in zip(words["members"][count:], memories[count:], strict=True):
+            left.setdefault(member, []).append(memory)
+        return left, memories[:count]
 
     def _newest_epoch(self) -> dict[str, Any] | None:
         """The newest epoch that this process was told of and is not in yet, if it is a member."""
@@ -308,6 +317,8 @@ class Training:
             self._epochs.append(words)
         elif words["say"] == "fault":
             self._struck.append(words)
+        elif words["say"] == "copied" and (words["epoch"], words["step"]) == self._copying:
+            self._copying = None
 
     def _met(self, words: dict[str, Any]) -> Group | None:
         """The group of an epoch; None where a newer one came before all had met."""
@@ -343,12 +354,12 @@ class Training:
         if group is not None:
             try:
                 if epoch is None:
-                    self._agree(group, {}, False, 0)
+                    self._agree(group, {}, [], False, 0)
                 else:
                     self._members = [name for name, _ in epoch["members"]]
                     host = epoch["members"][rank][1]
                     is_first = host not in [where for _, where in epoch["members"][:rank]]
-                    went_back = self._agree(group, self._left(), is_first, epoch["number"])
+                    went_back = self._agree(group, *self._left(), is_first, epoch["number"])
             except BaseException:
                 group.close()
                 raise
@@ -404,6 +415,7 @@ class Training:
         if not is_finite:
             self._diverged = self.step, first_of(bad)
         if self._backs < MOST_BACKS and self._go_back(group, now, self.epoch):
+            self._copy()
             return False
         if now.is_equal:
             return True
@@ -474,6 +486,7 @@ class Training:
         process."""
         self._state.look()
         self._state.compute()
+        self._await_copy()
         began_s = time.monotonic()
         plain = self._state.plain()
         room = self._kept.begin(self._state.layout, plain, self._state.nbytes, self._kind)
@@ -481,6 +494,22 @@ class Training:
         self._kept.end(self.step)
         self._is_live = True
         self._show(time.monotonic() - began_s)
+        self._copy()
+
+    def _copy(self) -> None:
+        """Let the agents copy the newest state to another host, beside the next step: that one is
+        done only once this one is there."""
+        self._copying = self._kept.order if self._gives else None
+        if self._gives:
+            self._tell(say="copy")
+
+    def _await_copy(self) -> None:
+        """Wait until another host has the state after the step before, or a newer epoch comes."""
+        until_s = time.monotonic() + GO_ON_S
+        while self._copying is not None and self._newest_epoch() is None:
+            if time.monotonic() > until_s:
+                raise DeadlineExceeded(f"the agent of this host copied nothing in {GO_ON_S:g} s")
+            self._hear(_LOOK_S)
 
     def _show(self, save_s: float) -> None:
         """Say how far this rank is, and how long it took to copy its state."""
@@ -501,7 +530,12 @@ class Training:
             self._line.say(words, (), GO_ON_S)
 
     def _agree(
-        self, group: Group, left: Mapping[str, list[Memory]], is_first: bool, epoch: int
+        self,
+        group: Group,
+        left: Mapping[str, list[Memory]],
+        copies: Sequence[Memory],
+        is_first: bool,
+        epoch: int,
     ) -> bool:
         """Let all ranks of an epoch begin with the same state: that after the newest step which all
         have that were ranks last, also those that have ended, as far as what they `left` is on
@@ -509,8 +543,9 @@ class Training:
         what it held; and what is newer may come from its gradients. Where they differ all go back
         to the step at which all agreed; gives whether it is so.
 
-        Before the first epoch the newest step counts, and what has run nowhere least: of several
-        such the one of the lowest rank is that of all.
+        Where nobody of the last epoch is left, and no host of theirs, the newest of the `copies`
+        counts that other hosts have. Before the first epoch the newest step counts, and what has
+        run nowhere least: of several such the one of the lowest rank is that of all.
         """
         self._state.look()
         if self._kept.adopt(list(left.values())):
@@ -519,8 +554,10 @@ class Training:
         agreed = self._kept.agreed()
         head = [*self._kept.order, not self._is_fresh, self._state.layout, *last_of(told.values())]
         head += [len(told), -1 if agreed is None else agreed.step]
+        copy = max(copies, key=lambda memory: memory.order, default=None)
+        head += (-1, -1) if copy is None else copy.order
         heads = group.all_gather(np.array(head, np.int64)).reshape(group.size, len(head))
-        epochs, steps, ran, layouts, left_epochs, left_steps, counts, all_agreed = heads.T
+        epochs, steps, ran, layouts, left_epochs, left_steps, counts, all_agreed = heads[:, :8].T
         if len(set(layouts.tolist())) > 1:
             other = next(r for r, n in enumerate(layouts) if n != layouts[0])
             raise InvalidCall(
@@ -528,6 +565,13 @@ class Training:
                 " run the same script with the same arguments on all ranks"
             )
         last = max(int(epochs.max()), int(left_epochs.max()))
+        newest_copy = max((int(e), int(s)) for e, s in heads[:, 8:])
+        if newest_copy[0] > max(last, 0):
+            last, has = newest_copy[0], (heads[:, 8:] == newest_copy).all(axis=1)
+            epochs, steps = np.where(has, last, epochs), np.where(has, newest_copy[1], steps)
+            if copy is not None and has[group.rank]:
+                self._kept.adopt([[copy]])
+                self._is_fresh, self._is_live, self._has_adopted = False, False, True
         if last <= 0:
             best = max(zip(steps.tolist(), ran.tolist(), strict=True))
             newest = int(best[0])

@@ -19,10 +19,12 @@ from typing import Any
 
 from hal.core.errors import DeadlineExceeded, HalError
 from hal.net.loop import turn
+from stack.comm.engine.links import address_towards
 from stack.comm.store import Lease, Store
-from stack.comm.world import BEAT_S, World
+from stack.comm.world import BEAT_S, World, host_and_port
+from stack.launch.copies import Copies, Giver
 from stack.launch.faults import DISK_FULL, TORN_WRITE
-from stack.launch.keeping import kept_in, settle, tear
+from stack.launch.keeping import kept_in, order_of, settle, tear
 from stack.launch.line import MOST_DESCRIPTORS
 from stack.launch.loop import signals_heard, unblocked
 from stack.launch.processes import adopt_descendants, kill_descendants, reap_adopted
@@ -57,6 +59,9 @@ class Agent:
         self._ranks = Ranks(self._selector, self._wrote, self._exited, self._told)
         self._held: dict[str, list[int]] = {}
         """The memory of each process, also of those that have ended until another one has it."""
+        self._copies: Copies | None = None
+        self._giver: Giver | None = None
+        self._token = ""
         self._keep_in: Path | None = None
         self._is_well = False
         self._is_cut = False
@@ -80,7 +85,12 @@ class Agent:
             while not self._over:
                 turn(self._selector, LOOK_S if self._members else BEAT_S)
                 self._look_for_stopped()
+                if self._giver is not None:
+                    self._giver.look()
                 self._look()
+        for end in (self._giver, self._copies):
+            if end is not None:
+                end.close()
         kill_descendants(KILL_S)
         if self._keep_in is not None:
             if DISK_FULL in self._damage:
@@ -96,8 +106,9 @@ class Agent:
         return self._why
 
     def _memories(self) -> list[int]:
-        """The descriptors of all that ranks of this host have kept."""
-        return [own for every in self._held.values() for own in every]
+        """The descriptors of all that ranks of this host have kept, and of copies."""
+        copies = [] if self._copies is None else self._copies.memories
+        return [own for every in self._held.values() for own in every] + copies
 
     def _end(self, why: str) -> None:
         self._over = True
@@ -122,6 +133,8 @@ class Agent:
         self._next_look_s = now_s + BEAT_S
         self._say({"say": "beat"})
         reap_adopted(self._ranks.processes)
+        if self._copies is not None:
+            self._copies.look()
         if self._lease is not None and self._lease.lost:
             self._end(f"the launcher's store is out of reach: {self._lease.lost}")
 
@@ -148,8 +161,8 @@ class Agent:
     def _obey(self, words: dict[str, Any]) -> None:
         try:
             match words:
-                case {"say": "meet", "store": store, "token": token, "key": key}:
-                    self._meet(store, token, key)
+                case {"say": "meet", "store": store, "token": token, "key": key, "copies": copies}:
+                    self._meet(store, token, key, copies)
                 case {"say": "start", "folder": folder, "ranks": ranks}:
                     os.chdir(folder)
                     cpus = sorted(os.sched_getaffinity(0))
@@ -173,6 +186,12 @@ class Agent:
                     self._suffer(kind)
                 case {"say": "well"}:
                     self._is_well = True
+                case {"say": "copy to", "address": address}:
+                    if self._giver is not None:
+                        self._giver.close()
+                    self._giver = None
+                    if address:
+                        self._giver = Giver(self._selector, self._token, address, self._given)
                 case {"say": "tell", "ranks": ranks, "words": told}:
                     self._ranks.tell(ranks, told)
                 case _:
@@ -180,9 +199,10 @@ class Agent:
         except (HalError, OSError) as error:
             self._say({"say": "refused", "why": str(error)})
 
-    def _meet(self, store: str, token: str, key: str) -> None:
+    def _meet(self, store: str, token: str, key: str, copies: bool) -> None:
         """Be known to the job's store; with none the launcher is on this host, and no network is
-        in between."""
+        in between. Listen for the `copies` of other hosts, if there are any."""
+        address = ""
         if store:
             name = socket.gethostname().encode()
             try:
@@ -190,7 +210,11 @@ class Agent:
             except DeadlineExceeded as error:
                 text = f"{error}; `hal run --address` says how it reaches the launcher's host"
                 raise DeadlineExceeded(text) from error
-        self._say({"say": "ready"})
+            if copies:
+                own = address_towards(*host_and_port(store))
+                self._copies, self._token = Copies(self._selector, token, own), token
+                address = self._copies.address
+        self._say({"say": "ready", "copies": address})
 
     def _wrote(self, rank: int, stream: str, data: bytes) -> None:
         self._say({"say": "wrote", "rank": rank, "stream": stream}, data)
@@ -212,8 +236,18 @@ class Agent:
                 left = [
                     (m, own) for m, every in self._held.items() for own in every if m not in running
                 ]
-                members, memories = zip(*left[:MOST_DESCRIPTORS], strict=True) if left else ((), ())
-                self._ranks.tell([rank], {"say": "held", "members": members}, memories)
+                copies = [] if self._copies is None else self._copies.memories
+                left = [*(("", own) for own in copies), *left][:MOST_DESCRIPTORS]
+                members, memories = zip(*left, strict=True) if left else ((), ())
+                answer = {"say": "held", "members": members, "copies": len(copies)}
+                self._ranks.tell([rank], answer, memories)
+                return
+            case {"say": "copy"}:
+                newest = max(self._held[self._members[rank]], key=order_of)
+                if self._giver is None:
+                    self._given(order_of(newest), "no other host has room for it")
+                else:
+                    self._giver.give(os.dup(newest))
                 return
             case {"say": "forget"}:  # what processes that have ended held was wrong
                 self._forget_the_dead()
@@ -222,10 +256,19 @@ class Agent:
                 self._forget_the_dead()
         self._say({"say": "told", "rank": rank, "words": words})
 
+    def _given(self, order: tuple[int, int], why: str) -> None:
+        """The state of this host is in the memory of another one, or it is not, as `why` says."""
+        epoch, step = order
+        words = {"say": "copied", "epoch": epoch, "step": step, "why": why}
+        self._ranks.tell(sorted(self._members), words)
+        self._say(words)
+
     def _forget_the_dead(self) -> None:
         for gone in set(self._held) - {self._members[rank] for rank in self._ranks.numbers}:
             for descriptor in self._held.pop(gone):
                 os.close(descriptor)
+        if self._copies is not None:
+            self._copies.forget()
 
     def _say(self, words: dict[str, Any], data: bytes = b"") -> None:
         if self._is_cut:

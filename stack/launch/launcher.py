@@ -52,12 +52,15 @@ from stack.launch.membership import (
     Membership,
 )
 from stack.launch.pace import Pace
+from stack.launch.placement import grouped
 from stack.launch.progress import STEP as STEP_KEY
 from stack.launch.report import TAIL_LINES, report
 from stack.launch.screen import Screen, Sink, standard_sinks
 from stack.launch.seats import Host, Seat
 
 LEASE_S = 30.0
+COPIES = 2
+"""Hosts whose memory has the newest state, where there are so many: one may be lost."""
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _CLOSE_S = 15.0
 _LEAST_CLOSE_S = 0.5
@@ -120,10 +123,12 @@ def _job(plan: RunRequest) -> Job | Membership:
     return Job(*given, now_s) if plan.elastic is None else Membership(*given, plan.elastic, now_s)
 
 
-def form_words(epoch: Epoch, plan: RunRequest) -> dict[str, Any]:
-    """What ranks are told of an epoch: for each its process, and the number of its host."""
+def form_words(epoch: Epoch, plan: RunRequest, giver: Member | None) -> dict[str, Any]:
+    """What ranks are told of an epoch: for each its process, and the number of its host; and whose
+    state is copied to another host."""
     members = [[str(m), plan.seats[m.seat].host] for m in epoch.members]
-    return {"say": "epoch", "number": epoch.number, "members": members}
+    given = "" if giver is None else str(giver)
+    return {"say": "epoch", "number": epoch.number, "members": members, "giver": given}
 
 
 class Launcher:
@@ -145,6 +150,10 @@ class Launcher:
         self._devices = {seat.rank: seat.device for seat in plan.seats}
         self._without_device: set[int] = set()
         """Seats whose processes have lost their devices."""
+        self._copies_at: dict[int, str] = {}
+        """Where the agents of hosts take copies of the state of others."""
+        self._copied: tuple[int, int] | None = None
+        """From which host to which one the state is copied."""
         self._reached: dict[str, int] = {}
         self._log = EventLog(plan.events)
         self._store = ""
@@ -200,7 +209,8 @@ class Launcher:
             for fault in self._plan.faults.at_keep() if self._plan.faults else ():
                 self._log.write("fault", fault=str(fault), kind=fault.kind, host=str(host))
                 link.say({"say": "fault", "kind": fault.kind})
-            link.say({"say": "meet", "store": store, "token": self._token, "key": key})
+            words = {"say": "meet", "store": store, "token": self._token, "key": key}
+            link.say({**words, "copies": isinstance(self._job, Membership)})
 
     def _turn(self) -> None:
         now_s = time.monotonic()
@@ -242,7 +252,9 @@ class Launcher:
                     self._links[self._plan.seats[seat].host].say(words)
                 case Form(epoch):
                     self._pace = Pace(len(epoch.members))
-                    self._tell(form_words(epoch, self._plan))
+                    is_copied = self._place_copies(epoch)
+                    giver = epoch.members[0] if is_copied else None
+                    self._tell(form_words(epoch, self._plan, giver))
                     self._strike(EPOCH, epoch.number)
                 case Start():
                     self._start()
@@ -274,6 +286,28 @@ class Launcher:
             if seat.host == host and seat.rank in self._job.running:
                 self._found("host lost", seat.rank, why)
         self._feed(Lost(host, why))
+        if isinstance(self._job, Membership) and self._job.epoch is not None:
+            self._place_copies(self._job.epoch)
+
+    def _place_copies(self, epoch: Epoch) -> bool:
+        """Where all ranks are on one host, let another one have a copy of their state after each
+        step; whether it is so. Ranks on several hosts hold the same, all of it."""
+        ranks_at = {self._plan.seats[m.seat].host for m in epoch.members}
+        alive = [host for host in self._copies_at if not self._links[host].is_lost]
+        copied = None
+        if len(ranks_at) == 1 and len(alive) >= COPIES and ranks_at <= set(alive):
+            source, to = grouped(sorted(alive), COPIES).holders(ranks_at.pop())
+            copied = source, to
+        if copied != self._copied:
+            if self._copied is not None:
+                self._links[self._copied[0]].say({"say": "copy to", "address": ""})
+            if copied is not None:
+                address = self._copies_at[copied[1]]
+                self._links[copied[0]].say({"say": "copy to", "address": address})
+                names = [str(self._plan.hosts[host]) for host in copied]
+                self._log.write("copies", host=names[0], to=names[1])
+            self._copied = copied
+        return copied is not None
 
     def _hear(self, host: int, words: dict[str, Any], data: bytes) -> None:
         match words:
@@ -292,8 +326,17 @@ class Launcher:
                 self._feed(Exited(rank, status, f"{error}{where}" if is_own else ""))
             case {"say": "told", "rank": rank, "words": words}:
                 self._hear_rank(rank, words)
-            case {"say": "ready"}:
+            case {"say": "ready", "copies": address}:
+                if address:
+                    self._copies_at[host] = address
                 self._feed(Ready(host))
+            case {"say": "copied", "epoch": epoch, "step": step, "why": why}:
+                name = str(self._plan.hosts[host])
+                self._log.write("copied", host=name, epoch=epoch, step=step, why=why)
+                if why:
+                    self._screen.tell(
+                        f"hal run: the state of {name} after step {step} is on no other host: {why}"
+                    )
             case {"say": "refused", "why": why}:
                 self._feed(Lost(host, why))
             case {"say": "kept", "step": step, "lacks": lacks}:

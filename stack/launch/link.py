@@ -71,6 +71,10 @@ class AgentLink:
         self.pause(False)
         selector.register(self._errors, selectors.EVENT_READ, self._read_errors)
 
+    @property
+    def is_lost(self) -> bool:
+        return self._lost
+
     def say(self, words: dict[str, Any]) -> None:
         """Give the agent an order."""
         if self._lost:

@@ -48,3 +48,7 @@ def test_what_is_no_rate():
 def test_the_command():
     done = CliRunner().invoke(main, ["goodput", "--mtbf", "60", "--save", "3", "--restore", "3"])
     assert "goodput 68.1% (Daly, 2006)" in done.output
+    done = CliRunner().invoke(main, ["goodput", "--hosts", "16"])
+    assert "3 of 16 hosts lost at once, 2 copies: 80.0% in groups, 62.9% in a ring" in done.output
+    done = CliRunner().invoke(main, ["goodput", "--hosts", "16"])
+    assert "3 of 16 hosts lost at once, 2 copies: 80.0% in groups, 62.9% in a ring" in done.output

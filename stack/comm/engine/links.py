@@ -107,7 +107,7 @@ class Listeners:
         self._came: dict[tuple[int, str], Known] = {}
         self._news = threading.Condition()
         self._ended = False
-        self.address = _own_address(host, port)
+        self.address = address_towards(host, port)
         family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
         self.local_name = f"hal-group-{secrets.token_hex(16)}"
         local = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -203,8 +203,9 @@ def _gone(link: socket.socket) -> bool:
         return True
 
 
-def _own_address(host: str, port: int) -> str:
-    """This host's address on the way to the store; nothing is sent."""
+def address_towards(host: str, port: int) -> str:
+    """This host's address on the way to the store, which is there; nothing is sent. Raises
+    PluginError where there is no way."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
