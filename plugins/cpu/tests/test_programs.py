@@ -90,6 +90,8 @@ ENTRY = "define void @f(ptr %a, ptr %g, i64 %b, i64 %e) {{\n{body}\n  ret void\n
         ("  %x = fadd <1000 x float> zeroinitializer, zeroinitializer", False),
         ("  %x = add i4096 0, 1", False),
         ('  call void asm sideeffect "nop", ""()', False),
+        ("  store i64 0, ptr %a, align 8, !nontemporal !0\n  fence seq_cst", True),
+        ("  store i64 0, ptr %a, align 8, !nontemporal !0, !tbaa !0", False),
         ("  %x = call i64 @llvm.x86.rdtsc()", False),
         ("  %x = call <8 x i32> @llvm.x86.avx512.vpdpbusd.25()", False),
     ],

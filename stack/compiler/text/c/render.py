@@ -18,17 +18,18 @@ from stack.compiler.text.c.scope import Scope
 from stack.compiler.text.c.types import register
 from stack.compiler.text.c.writer import CWriter
 from stack.compiler.text.primitive import computed_in
+from stack.compiler.text.streamed import LEAST_VECTOR_NBYTES, found
 
 
 def render_opencl(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     """The kernel as OpenCL C, program format opencl-c/1."""
-    return _render(kernel, OPENCL, info)
+    return _render(kernel, OPENCL)
 
 
-def _render(kernel: Kernel, dialect: Dialect, info: DeviceInfo) -> KernelSource:
+def _render(kernel: Kernel, dialect: Dialect) -> KernelSource:
     kernel, out = computed_in(kernel), CWriter(dialect)
-    large = streamed.found(kernel, info)
-    scope = Scope(out, LOOPS, streamed.rules(out, large, streamed.least_nbytes(info)))
+    large = found(kernel, lambda _: LEAST_VECTOR_NBYTES)
+    scope = Scope(out, LOOPS, streamed.rules(out, large))
     for p in kernel.params:
         parameter(scope, p)
     control.block(scope, kernel.body)

@@ -21,6 +21,20 @@ def guarded(t: TileValues, condition: str | None, write: Callable[[], None]) -> 
     t.out.begin(after)
 
 
+def either(
+    t: TileValues, condition: str, then: Callable[[], None], orelse: Callable[[], None]
+) -> None:
+    """What the one writes runs where the condition holds, else what the other writes."""
+    first, second, after = t.out.label("do"), t.out.label("else"), t.out.label("next")
+    t.out.branch(condition, first, second)
+    for label, write in ((first, then), (second, orelse)):
+        t.out.begin(label)
+        with t.scope():
+            write()
+        t.out.jump(after)
+    t.out.begin(after)
+
+
 def counted(t: TileValues, stop: str, write: Callable[[str], None]) -> None:
     """What `write(i)` writes runs for i in range(stop), an i64 operand."""
     before, body, after = t.out.block, t.out.label("loop"), t.out.label("done")

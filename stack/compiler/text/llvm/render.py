@@ -20,11 +20,12 @@ from stack.compiler.text.llvm import (
     shapes,
 )
 from stack.compiler.text.llvm.control import Body
-from stack.compiler.text.llvm.statements import Pending
+from stack.compiler.text.llvm.statements import STREAMED_MEANS, Pending
 from stack.compiler.text.llvm.tiles import Rule, TileValues
 from stack.compiler.text.llvm.types import memory as memory_type
 from stack.compiler.text.llvm.writer import LlvmWriter
 from stack.compiler.text.primitive import computed_in
+from stack.compiler.text.streamed import found, instances
 from stack.compiler.units import unit_of_dot
 
 
@@ -42,7 +43,12 @@ def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
     )
     _parameters(tiles, kernel.params)
     _grid(tiles)
+    _streamed(tiles, kernel)
     _instances(tiles, kernel)
+    if tiles.env.streamed:
+        # Such stores are not ordered as others are: whoever is told that this is over sees them.
+        out.do("fence seq_cst")
+    out.do("ret void")
     text = [
         f"define void @{kernel.name}(ptr noalias readonly %args, ptr noalias readonly %grid, "
         "i64 %begin, i64 %end) nounwind {",
@@ -54,6 +60,7 @@ def render(kernel: Kernel, info: DeviceInfo) -> KernelSource:
         *out.lines,
         "}",
         *out.declarations(),
+        *([STREAMED_MEANS] if tiles.env.streamed else ()),
         "",
     ]
     return KernelSource(LLVM_IR, "\n".join(text), kernel.name, kernel.params)
@@ -111,6 +118,18 @@ def _grid(t: TileValues) -> None:
     t.env.grid = tuple(sizes)
 
 
+def _streamed(t: TileValues, kernel: Kernel) -> None:
+    """Whether this launch writes enough for stores past the caches, and over nothing that it reads:
+    lines that are in the caches anyway are best written there."""
+    read = [t.env.pointers[p.name] for p in kernel.params if p.reads and p.name in t.env.pointers]
+    for s, nbytes in found(kernel, lambda dtype: t.lanes * dtype.nbytes).items():
+        flag = t.out.put(f"icmp sge i64 {t.env.grid[0]}, {instances(nbytes)}")
+        for pointer in read:
+            apart = t.out.put(f"icmp ne ptr {pointer}, {t.env.pointers[s.target.memory.name]}")
+            flag = t.out.put(f"and i1 {flag}, {apart}")
+        t.env.streamed[s] = flag
+
+
 def _instances(t: TileValues, kernel: Kernel) -> None:
     """The loop over instances; x, y, z count along like an odometer."""
     out = t.out
@@ -132,7 +151,6 @@ def _instances(t: TileValues, kernel: Kernel) -> None:
         out.fill(place, f"{name} = phi i64 [{first}, %{start}], [{nxt}, %{out.block}]")
     out.branch(out.put(f"icmp slt i64 {following[0]}, %end"), body, done)
     out.begin(done)
-    out.do("ret void")
 
 
 def _odometer(out: LlvmWriter, place: list[str], gx: str, gy: str) -> Iterator[str]:

@@ -16,7 +16,7 @@ from hal.tile.node import Node
 from hal.tile.ops import ELEMENTWISE
 from stack.compiler.text.llvm import casts
 from stack.compiler.text.llvm.addresses import address, constant_of, piece_mask, valid
-from stack.compiler.text.llvm.guards import guarded
+from stack.compiler.text.llvm.guards import either, guarded
 from stack.compiler.text.llvm.loads import (
     SCRATCH_WASTE,
     copy_elements,
@@ -26,6 +26,9 @@ from stack.compiler.text.llvm.loads import (
 )
 from stack.compiler.text.llvm.tiles import TileValues, columns, rows
 from stack.compiler.text.llvm.types import memory, suffix, vector
+
+STREAMED, STREAMED_MEANS = ", !nontemporal !0", "!0 = !{i32 1}"
+"""Behind a store: it goes past the caches; at the end of a module that has such stores."""
 
 
 class Pending:
@@ -112,11 +115,31 @@ def store(t: TileValues, pending: Pending, s: Store) -> None:
     pending.force(in_place(t, value, target))
     pending.variables.clear()
     places, per_row = t.places(value), len(t.widths(value))
+    if s in t.env.streamed:
+        t.together(value, places)
+        _store_streamed(t, target, value, t.env.streamed[s])
+        return
     group = max(t.interleave // per_row, 1)
     for row in range(rows(value.shape)):
         if group > 1 and row % group == 0:
             t.together(value, places[row * per_row : (row + group) * per_row])
         _store_row(t, target, value, row)
+
+
+def _store_streamed(t: TileValues, target: Access, value: Node, enough: str) -> None:
+    """Write whole rows past the caches where the launch writes enough and the first of them is
+    aligned, and so are the others."""
+    first = t.out.put(f"ptrtoint ptr {address(t, target, value.shape, 0, 0)} to i64")
+    apart = t.out.put(f"and i64 {first}, {t.lanes * value.dtype.nbytes - 1}")
+    aligned = t.out.put(f"icmp eq i64 {apart}, 0")
+
+    def write(past: bool) -> None:
+        for row, j in t.places(value):
+            pointer = address(t, target, value.shape, row, j * t.lanes)
+            _write(t, value, t.piece(value, row, j), pointer, t.lanes, past)
+
+    both = t.out.put(f"and i1 {enough}, {aligned}")
+    either(t, both, lambda: write(True), lambda: write(False))
 
 
 def _store_row(t: TileValues, target: Access, value: Node, row: int) -> None:
@@ -177,10 +200,13 @@ def _store_piece(
         )
 
 
-def _write(t: TileValues, value: Node, operand: str, pointer: str, width: int) -> None:
+def _write(
+    t: TileValues, value: Node, operand: str, pointer: str, width: int, past: bool = False
+) -> None:
     raw = casts.to_memory(t.out, operand, value.dtype, width)
     kind = vector(memory(value.dtype), width)
-    t.out.do(f"store {kind} {raw}, ptr {pointer}, align {value.dtype.nbytes}")
+    align = value.dtype.nbytes * (width if past else 1)
+    t.out.do(f"store {kind} {raw}, ptr {pointer}, align {align}{STREAMED if past else ''}")
 
 
 def _store_element(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from hal.core.description import MatrixUnit
-from hal.tile.kernel import Gather, Load
+from hal.tile.kernel import Gather, Load, Store
 from hal.tile.node import Node
 from hal.tile.ops import ELEMENTWISE
 from stack.compiler.text.llvm.arith import HAS
@@ -49,7 +49,8 @@ def widths(count: int, lanes: int) -> tuple[int, ...]:
 @dataclass(slots=True)
 class Environment:
     """What names mean: the pointers of memories, scalar parameters and program indices, the
-    statement behind each loaded variable, and the limits known to reach a size."""
+    statement behind each loaded variable, the limits known to reach a size, and of stores that may
+    go past the caches whether the launch writes enough for that."""
 
     pointers: dict[str, str] = field(default_factory=dict)
     scalars: dict[str, str] = field(default_factory=dict)
@@ -59,6 +60,7 @@ class Environment:
     aliases: dict[Node, Node] = field(default_factory=dict)
     ranges: dict[Node, Range] = field(default_factory=dict)
     assumed: dict[Node, int] = field(default_factory=dict)
+    streamed: dict[Store, str] = field(default_factory=dict)
 
 
 def _steps(root: Node, definition: Callable[[Node], Node | None]) -> Iterator[Node]:

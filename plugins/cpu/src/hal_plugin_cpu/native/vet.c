@@ -13,7 +13,7 @@
 static const char *const WORDS[] = {
     "acq_rel", "acquire", "add", "afn", "align", "alloca", "and", "arcp", "ashr", "atomicrmw", "bfloat", "bitcast", "br",
     "call", "constant", "contract", "declare", "define", "double", "eq", "exact", "extractelement", "extractvalue",
-    "fadd", "false", "fast", "fcmp", "fdiv", "float", "fmul", "fneg", "fpext", "fptosi", "fptoui", "fptrunc", "freeze",
+    "fadd", "false", "fast", "fcmp", "fdiv", "fence", "float", "fmul", "fneg", "fpext", "fptosi", "fptoui", "fptrunc", "freeze",
     "frem", "fsub", "getelementptr", "global", "half", "icmp", "immarg", "inbounds", "insertelement", "insertvalue",
     "internal", "inttoptr", "label", "load", "lshr", "max", "min", "monotonic", "mul", "nnan", "ne", "ninf", "noalias",
     "nocapture", "noinline", "nounwind", "nsw", "nsz", "null", "nuw", "oeq", "oge", "ogt", "ole", "olt", "one", "or",
@@ -43,11 +43,14 @@ static const dot DOTS[] = {
 static const char *const RISKY[] = {
     "addrspace", "alias", "asm", "attributes", "blockaddress", "byref", "byval", "c", "callbr", "catchpad", "catchret",
     "catchswitch", "cc", "cleanuppad", "cleanupret", "cmpxchg", "comdat", "distinct", "dso_local_equivalent", "elementtype",
-    "fence", "fp128", "gc", "ifunc", "inalloca", "indirectbr", "invoke", "landingpad", "metadata", "module", "musttail",
+    "fp128", "gc", "ifunc", "inalloca", "indirectbr", "invoke", "landingpad", "metadata", "module", "musttail",
     "no_cfi", "none", "opaque", "personality", "ppc_fp128", "preallocated", "prefix", "prologue", "ptrauth", "resume",
     "section", "sideeffect", "source_filename", "sret", "swifterror", "target", "token", "type", "uselistorder",
     "uselistorder_bb", "va_arg", "vscale", "x86_amx", "x86_fp80", "x86_mmx",
 };
+
+/* The notes that a module may have: of stores past the caches. */
+static const char *const NOTES[] = {"!nontemporal !0", "!0 = !{i32 1}"};
 
 typedef struct { const char *word; int level; } entry;
 static entry table[TABLE];
@@ -177,6 +180,18 @@ static int read_number(reader *r) {
     return small && r->at - from <= 20 ? HC_VET_KNOWN : HC_VET_RISKY;
 }
 
+static int read_note(reader *r) {
+    for (size_t i = 0; i < sizeof NOTES / sizeof *NOTES; i++) {
+        int64_t n = (int64_t)strlen(NOTES[i]);
+        int ends = r->end - r->at == n || (r->end - r->at > n && r->at[n] == '\n');
+        if (ends && !strncmp(r->at, NOTES[i], n)) {
+            r->at += n;
+            return HC_VET_KNOWN;
+        }
+    }
+    return HC_VET_RISKY;
+}
+
 static int read_sign(reader *r) {
     char c = *r->at++;
     switch (c) {
@@ -184,7 +199,7 @@ static int read_sign(reader *r) {
     case '>': case ']': case ')': case '}': r->depth--; return HC_VET_KNOWN;
     case '\n': r->in_alloca = 0; return HC_VET_KNOWN;
     case ',': case '=': case '-': case ' ': case '\t': case '\r': case '*': case ':': return HC_VET_KNOWN;
-    case '!': case '"': case '#': case '$': case '^': case '.': case '+': case '|': return HC_VET_RISKY;
+    case '"': case '#': case '$': case '^': case '.': case '+': case '|': return HC_VET_RISKY;
     default: return HC_VET_STRANGE;
     }
 }
@@ -202,6 +217,7 @@ static int read_piece(reader *r) {
     if (c == '%' || c == '@') return read_name(r);
     if (is_letter(c)) return read_word(r);
     if (is_digit(c)) return read_number(r);
+    if (c == '!') return read_note(r);
     if (c == ';') skip_comment(r);
     return c == ';' ? HC_VET_KNOWN : read_sign(r);
 }

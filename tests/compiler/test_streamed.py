@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 
+from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
+from hal.core.values import KernelSource
 from hal.tile.build import Builder, add, const, mul, program_id, reduce
-from hal.tile.kernel import Kernel
+from hal.tile.kernel import Kernel, Store
 from hal.tile.node import Node, Type
 from hal.tile.numeric import NUMPY
 from stack import ops as g
 from stack.compiler.program import GraphRequest
-from stack.compiler.text.c import render_opencl, streamed
-from tests.compiler.c.agreement import agree
+from stack.compiler.text import streamed
+from stack.compiler.text.c import render_opencl
+from stack.compiler.text.llvm import render as render_llvm
+from tests.compiler.c import agreement as c
+from tests.compiler.llvm import agreement as llvm
 from tests.compiler.lowered import SIMD
 from tests.compiler.lowered import lowered as lowered_to_kernels
 
@@ -28,8 +34,32 @@ I64 = DType.I64
 @pytest.fixture
 def soon() -> Iterator[None]:
     """Whatever may go past the caches does."""
-    with patch.multiple(streamed, least_nbytes=lambda info: 1, _RUN_NBYTES=1):
+    with patch.multiple(streamed, LEAST_NBYTES=1, _RUN_NBYTES=1):
         yield
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format's writer, what marks such a store in its text, and what runs kernels in it."""
+
+    write: Callable[[Kernel, DeviceInfo], KernelSource]
+    mark: str
+    agree: Callable[..., object]
+
+
+FORMATS = {
+    "opencl-c": Format(render_opencl, "HAL_STREAM", c.agree),
+    "llvm-ir": Format(render_llvm, "!nontemporal", llvm.agree),
+}
+
+
+@pytest.fixture(params=FORMATS)
+def written(request: pytest.FixtureRequest) -> Format:
+    return FORMATS[request.param]
+
+
+def found(kernel: Kernel) -> Mapping[Store, int]:
+    return streamed.found(kernel, lambda dtype: streamed.LEAST_VECTOR_NBYTES)
 
 
 def rows(dtype: DType, columns: int, reads: bool = False, first: int = 0) -> Kernel:
@@ -61,28 +91,24 @@ def twice(*shape: int) -> Kernel:
 
 def test_what_a_launch_writes_decides() -> None:
     """By the grid where that alone tells; a launch that never writes so much has no such text."""
-    least = streamed.least_nbytes(SIMD)
     for shape in ((1 << 24,), (4096, 4100), (10_000_019,)):
-        (nbytes,) = streamed.found(twice(*shape), SIMD).values()
-        instances = -(-least // nbytes)
+        (nbytes,) = found(twice(*shape)).values()
+        instances = -(-streamed.LEAST_NBYTES // nbytes)
         text = render_opencl(twice(*shape), SIMD).text
         assert f"get_global_size(0) >= {instances}L" in text
         assert "HAL_STREAM_float4" in text
         assert text.rstrip().endswith("HAL_STREAMED();\n}")
-    for shape in ((1 << 20,), (100_003,), (1 << 13, 768)):
-        assert "HAL_STREAM" not in render_opencl(twice(*shape), SIMD).text
-
-
-def test_caches_that_hold_more() -> None:
-    limits = replace(SIMD.limits, caches=(1 << 15, 1 << 20, 1 << 28))
-    large = replace(SIMD, limits=limits)
-    assert streamed.least_nbytes(large) == 1 << 29
-    assert not streamed.found(twice(1 << 24), large)
+        text = render_llvm(twice(*shape), SIMD).text
+        assert re.search(rf"icmp sge i64 %\w+, {instances}\n", text)
+        assert "fence seq_cst\nret void" in text
+    for shape in ((1 << 20,), (100_003,), (1 << 12, 768)):
+        for written in FORMATS.values():
+            assert written.mark not in written.write(twice(*shape), SIMD).text
 
 
 def test_only_whole_rows_that_are_written_once(soon: None) -> None:
     f32 = DType.F32
-    assert streamed.found(rows(f32, 64), SIMD)
+    assert found(rows(f32, 64))
     others = {
         "read by the kernel": rows(f32, 64, reads=True),
         "no vectors": rows(DType.BOOL, 64),
@@ -99,12 +125,16 @@ def test_only_whole_rows_that_are_written_once(soon: None) -> None:
     x, y = b.buffer("x", f32), b.buffer("y", f32, False, True)
     b.store(y, 0, b.load(x, 0, (WIDTH,), (1,)), (2,))
     others["apart"] = b.kernel()
+    b = Builder("slanted")
+    x, y = b.buffer("x", f32), b.buffer("y", f32, False, True)
+    b.store(y, 0, b.load(x, 0, (4, WIDTH), (WIDTH, 1)), (WIDTH + 1, 1))
+    others["rows that are not aligned alike"] = b.kernel()
     b = Builder("sum")
     x, y = b.buffer("x", f32), b.buffer("y", f32, False, True)
     b.store(y, program_id(0), reduce("sum", b.load(x, 0, (WIDTH,), (1,)), 0))
     others["one element"] = b.kernel()
     for why, kernel in others.items():
-        assert not streamed.found(kernel, SIMD), why
+        assert not found(kernel), why
 
 
 def test_a_loop_of_unknown_length(soon: None) -> None:
@@ -112,7 +142,7 @@ def test_a_loop_of_unknown_length(soon: None) -> None:
     x, y = b.buffer("x", DType.F32), b.buffer("y", DType.F32, False, True)
     n = b.scalar("n", I64)
     b.loop(0, n, WIDTH, lambda i: b.store(y, i, b.load(x, i, (WIDTH,), (1,)), (1,)))
-    assert not streamed.found(b.kernel(), SIMD)
+    assert not found(b.kernel())
 
 
 # what
@@ -128,22 +158,36 @@ def test_a_loop_of_unknown_length(soon: None) -> None:
         (DType.U16, 128, 64),
     ],
 )
-def test_rows_are_as_interpreted(soon: None, dtype: DType, columns: int, first: int) -> None:
-    count, rng = 7 * columns, np.random.default_rng(columns)
+def test_rows_are_as_interpreted(
+    soon: None, written: Format, dtype: DType, columns: int, first: int
+) -> None:
+    count, rng = 16 * columns, np.random.default_rng(columns)
     x = rng.integers(-50, 50, count).astype(NUMPY[dtype])
     kernel = rows(dtype, columns, first=first)
-    assert "HAL_STREAM" in render_opencl(kernel, SIMD).text
-    agree(kernel, (7,), {"x": x, "y": np.zeros_like(x)})
+    assert written.mark in written.write(kernel, SIMD).text
+    written.agree(kernel, (16,), {"x": x, "y": np.zeros_like(x)})
 
 
-def test_chunks_of_several_rows_are_as_interpreted(soon: None) -> None:
+def test_tiles_are_as_interpreted(soon: None, written: Format) -> None:
+    """Where elements lie along one axis and are written along the other one."""
+    b = Builder("turned")
+    x, y = b.buffer("x", DType.F32), b.buffer("y", DType.F32, False, True)
+    tile = b.load(x, mul(program_id(0), 8), (8, 8), (1, 80))
+    b.store(y, mul(program_id(0), 64), tile, (8, 1))
+    kernel = b.kernel()
+    assert written.mark in written.write(kernel, SIMD).text
+    data = np.random.default_rng(0).normal(size=640).astype(np.float32)
+    written.agree(kernel, (10,), {"x": data, "y": np.zeros_like(data)})
+
+
+def test_chunks_of_several_rows_are_as_interpreted(soon: None, written: Format) -> None:
     """With what is left of a row behind the vectors, and what instances read of another row."""
     x, y = g.input(0, Type((3, 9001), DType.F32)), g.input(1, Type((9001,), DType.F32))
     root = g.mul(g.add(x, g.broadcast(y, (3, 9001))), x)
     (call,) = lowered_to_kernels(GraphRequest((root,), (x, y)), SIMD).calls
-    assert "HAL_STREAM" in render_opencl(call.kernel, SIMD).text
+    assert written.mark in written.write(call.kernel, SIMD).text
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=n).astype(np.float32) for n in (27003, 9001, 27003)]
     given = (arrays[part.index if part.kind == "input" else 2] for part in call.buffers)
     names = (p.name for p in call.kernel.params)
-    agree(call.kernel, call.grid, dict(zip(names, given, strict=True)))
+    written.agree(call.kernel, call.grid, dict(zip(names, given, strict=True)))
