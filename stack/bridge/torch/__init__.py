@@ -60,7 +60,5 @@ def stats() -> dict[str, Any]:
     many were run ("runs"). "host" has how often an operator ran on the host."""
     from stack.bridge.torch import kernels
 
-    counts: dict[str, Any] = {
-        f"{NAME}:{i}": dict(tape.counts) for i, tape in kernels.tapes().items()
-    }
+    counts: dict[str, Any] = {f"{NAME}:{i}": tape.counted() for i, tape in kernels.tapes().items()}
     return {**counts, "host": dict(kernels.host_calls)}

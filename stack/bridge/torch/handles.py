@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -29,6 +30,11 @@ MASK = (1 << SHIFT) - 1
 _RANK = 8
 _WORDS = 8 + 2 * _RANK
 _SLOTS = 4096
+_FIRST = 1 << 22
+"""The first slot: handles lie beyond all addresses of a process (57 bits), so that a pointer tells
+whose it is."""
+_FORMS = 20_000
+"""How many forms are known before they are forgotten."""
 _EXTENSION = 12
 """DLPack's device type for others than it knows: torch takes it for its private one."""
 
@@ -57,77 +63,105 @@ _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 # be native: the C library's `sem_post` on the structure, whose first word was zeroed, a semaphore.
 _RELEASE = ctypes.cast(ctypes.CDLL(None).sem_post, ctypes.c_void_p).value
 _PACK = [struct.Struct(f"<QiiiIQQQQQ{2 * n}q") for n in range(_RANK + 1)]
-_ZERO = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Form:
+    """What tensors are to be: equal ones are one object. `free` are slots whose structures tell of
+    such tensors already."""
+
+    device: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    strides: tuple[int, ...]
+    size: int
+    free: list[int] = field(default_factory=list)
 
 
 class Handles:
     """Gives slots out, and finds those that torch has let go."""
 
     def __init__(self) -> None:
-        self._words = np.zeros((_SLOTS, _WORDS), np.uint64)
-        self._chunks = [self._words]
-        self._free = list(range(_SLOTS - 1, 0, -1))  # no slot 0: a null pointer is no storage
+        self._chunks: list[np.ndarray[Any, Any]] = []
+        self._places: list[tuple[memoryview, int, int]] = []
+        """Of each slot from `_FIRST` on: the words of its chunk, its first among them, and the
+        address of that."""
+        self._free: list[int] = []
+        self._form_of: list[Form | None] = []
+        self._forms: dict[tuple[Any, ...], Form] = {}
 
-    def free(self) -> bool:
-        """Whether there is a slot without asking for memory."""
-        return bool(self._free)
+    def form(self, device: int, shape: tuple[int, ...], dtype: torch.dtype,
+             strides: tuple[int, ...] | None = None) -> Form:  # fmt: skip
+        """Dense tensors on the device `device`: `strides` are a permutation of the row-major ones
+        of a permuted shape."""
+        key = (device, shape, dtype, strides)
+        found = self._forms.get(key)
+        if found is None:
+            if len(self._forms) >= _FORMS:
+                self._forget()
+            given = contiguous_strides(shape) if strides is None else strides
+            found = self._forms[key] = Form(device, shape, dtype, given, prod(shape))
+        return found
 
-    def tensor(self, device: int, shape: Sequence[int], dtype: torch.dtype,
-               strides: Sequence[int] | None = None) -> tuple[int, Tensor]:  # fmt: skip
-        """A slot, and a tensor on the device `device` whose storage has it. Dense: `strides` are a
-        permutation of the row-major ones of a permuted shape."""
-        if not self._free:
-            self._grow()
-        slot = self._free.pop()
-        n = len(shape)
-        if n > _RANK:
-            self._free.append(slot)
-            slot, flat = self.tensor(device, (prod(shape),), dtype)
-            dense = contiguous_strides(tuple(shape)) if strides is None else tuple(strides)
-            return slot, alias(flat, tuple(shape), dense, 0)
-        given = contiguous_strides(tuple(shape)) if strides is None else strides
+    def has_free(self, form: Form) -> bool:
+        """Whether there is a slot for such a tensor without asking for memory."""
+        return bool(form.free or self._free)
+
+    def tensor(self, form: Form) -> tuple[int, Tensor]:
+        """A slot, and a tensor whose storage has it."""
+        if len(form.shape) > _RANK:
+            slot, flat = self.tensor(self.form(form.device, (form.size,), form.dtype))
+            return slot, alias(flat, form.shape, form.strides, 0)
+        slot = form.free.pop() if form.free else self._packed(form)
+        words, first, at = self._places[slot - _FIRST]
+        words[first] = slot << SHIFT
         if torch.is_inference_mode_enabled():  # whose tensors cannot be made so
             with torch.inference_mode(False):
-                return self._made(slot, device, shape, dtype, given)
-        return self._made(slot, device, shape, dtype, given)
-
-    def _made(
-        self,
-        slot: int,
-        device: int,
-        shape: Sequence[int],
-        dtype: torch.dtype,
-        given: Sequence[int],
-    ) -> tuple[int, Tensor]:
-        chunk, row = divmod(slot, _SLOTS)
-        words, n = self._chunks[chunk], len(shape)
-        at = words.ctypes.data + row * _WORDS * 8
-        buffer = words.data.cast("B")
-        _PACK[n].pack_into(
-            buffer, row * _WORDS * 8,
-            slot << SHIFT, _EXTENSION, device, n, _KINDS[dtype], at + 64, at + 64 + 8 * n, 0, 0,
-            _RELEASE, *shape, *given,
-        )  # fmt: skip
-        made = torch._C._from_dlpack(_new_capsule(at, b"dltensor", None))
-        _ZERO.pack_into(buffer, row * _WORDS * 8, 0)
+                made = torch._C._from_dlpack(_new_capsule(at, b"dltensor", None))
+        else:
+            made = torch._C._from_dlpack(_new_capsule(at, b"dltensor", None))
+        words[first] = 0
         return slot, made
 
     def released(self) -> Iterator[int]:
         """The slots whose storages are gone since the last call. They may be given out again."""
-        for number, words in enumerate(self._chunks):
-            for row in np.flatnonzero(words[:, 0]).tolist():
-                words[row, 0] = 0
-                slot = number * _SLOTS + row
-                self._free.append(slot)
-                yield slot
+        for number, chunk in enumerate(self._chunks):
+            for row in np.flatnonzero(chunk[:, 0]).tolist():
+                chunk[row, 0] = 0
+                place = number * _SLOTS + row
+                form = self._form_of[place]
+                (self._free if form is None else form.free).append(place + _FIRST)
+                yield place + _FIRST
+
+    def _packed(self, form: Form) -> int:
+        """A slot whose structure tells of such a tensor."""
+        if not self._free:
+            spare = sum([len(f.free) for f in self._forms.values()])
+            self._forget() if 2 * spare > len(self._places) else self._grow()
+        slot = self._free.pop()
+        words, first, at = self._places[slot - _FIRST]
+        n = len(form.shape)
+        _PACK[n].pack_into(
+            words.cast("B"), first * 8,
+            0, _EXTENSION, form.device, n, _KINDS[form.dtype], at + 64, at + 64 + 8 * n, 0, 0,
+            _RELEASE, *form.shape, *form.strides,
+        )  # fmt: skip
+        self._form_of[slot - _FIRST] = form
+        return slot
 
     def _grow(self) -> None:
-        words = np.zeros((_SLOTS, _WORDS), np.uint64)
-        first = len(self._chunks) * _SLOTS
-        self._chunks.append(words)
-        self._free.extend(range(first + _SLOTS - 1, first - 1, -1))
+        chunk = np.zeros((_SLOTS, _WORDS), np.uint64)
+        before = len(self._places)
+        words, at = memoryview(chunk.reshape(-1)), chunk.ctypes.data
+        self._chunks.append(chunk)
+        self._places += [(words, n * _WORDS, at + n * _WORDS * 8) for n in range(_SLOTS)]
+        self._form_of += [None] * _SLOTS
+        self._free.extend(range(_FIRST + before + _SLOTS - 1, _FIRST + before - 1, -1))
 
-
-def slot_of(x: Tensor) -> int:
-    """The slot of a tensor's storage; 0 of one without elements, which has no memory."""
-    return int(x.data_ptr()) >> SHIFT
+    def _forget(self) -> None:
+        """Let forms go; their slots serve others."""
+        for form in self._forms.values():
+            self._free += form.free
+            form.free.clear()
+        self._forms.clear()
+        self._form_of = [None] * len(self._form_of)

@@ -15,7 +15,7 @@ from torch._decomp import decomposition_table
 
 from stack.bridge.torch import algebra, around, draws, found, indices, kernels, optimizers, rows
 from stack.bridge.torch.handles import SHIFT
-from stack.bridge.torch.kernels import NAME, call, call_into, new_tensor, view_of
+from stack.bridge.torch.kernels import NAME, call, call_in_place, call_into, new_tensor, view_of
 from stack.bridge.torch.table import ROWS
 from stack.bridge.torch.tape import Row
 from stack.recorder.window import contiguous_strides
@@ -119,17 +119,12 @@ def _kernel(row: Row, op: Any) -> Any:
 def _in_place_kernel(row: Row, lists: bool) -> Any:
     if lists:
 
-        def each(xs: Sequence[Tensor], *args: Any, **kwargs: Any) -> None:
-            if xs:
-                call_into(row, xs, (xs, *args), kwargs)
+        def each(*args: Any, **kwargs: Any) -> None:
+            if args[0]:
+                call_into(row, args[0], args, kwargs)
 
         return each
-
-    def one(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        call_into(row, [x], (x, *args), kwargs)
-        return x
-
-    return one
+    return lambda *args, **kwargs: call_in_place(row, args, kwargs)
 
 
 def _out_kernel(row: Row, names: Sequence[str], gives_out: bool = False) -> Any:
@@ -164,7 +159,7 @@ def without_row(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             out.resize_(value.shape).copy_(value)
         return into[0] if len(into) == 1 else tuple(into)
     name = str(op)
-    index = max(kernels.device_index(args), kernels.device_index(tuple(kwargs.values())))
+    index = kernels.index_among((*args, *kwargs.values()))
     if os.environ.get(kernels.HOST) == "1":
         return _on_host(op, index, args, kwargs)
     known = kernels.names()
@@ -337,7 +332,7 @@ def _set_storage(x: Tensor, source: Any, offset: int = 0, size: Any = None, stri
     if not slot:
         x.data = new_tensor(index, shape, x.dtype)[0]
         return x
-    storage = kernels.tape_of(index).storage(slot)
+    storage = kernels.storages[slot]
     if size is None and storage.dtype.bits != x.dtype.itemsize * 8:
         row = kernels.bytes_of(storage, index)
     else:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from hal.core.description import SpaceKind
 from hal.core.dtypes import DType
 from hal.core.errors import HalError, OutOfMemory
 from hal.tile.numeric import NUMPY
 from stack import ops as g
-from stack.bridge.torch.handles import MASK, SHIFT, Handles, alias
+from stack.bridge.torch.handles import MASK, SHIFT, Form, Handles, alias
 from stack.bridge.torch.tape import (
     DTYPES,
     TORCH,
     Empty,
     Flag,
     Operand,
-    Result,
     Row,
     Scalar,
     Storage,
@@ -39,9 +40,9 @@ NAME = "hal"
 HOST = "HAL_TORCH_HOST"
 
 handles = Handles()
+storages: dict[int, Storage] = {}
+"""Of each slot. An address of the host is none."""
 _tapes: dict[int, Tape] = {}
-_device_of: dict[int, int] = {}
-"""The device of each slot."""
 host_calls: Counter[str] = Counter()
 """How often an operator without a row ran on the host, by name."""
 
@@ -61,12 +62,17 @@ def tape_of(index: int) -> Tape:
     """The tape of hal:index, whose device is opened at the first call."""
     tape = _tapes.get(index)
     if tape is None:
+        if index in _forked:
+            raise RuntimeError(
+                f"{NAME}:{index} was used before this process was forked, and is out of reach "
+                "here; start processes by multiprocessing's method `spawn`"
+            )
         known = names()
         if not 0 <= index < len(known):
             raise RuntimeError(
                 f"there is no {NAME}:{index}; HAL_DEVICES names {len(known)}: {', '.join(known)}"
             )
-        tape = _tapes[index] = Tape(devices.engine(known[index]))
+        tape = _tapes[index] = Tape(index, devices.engine(known[index]))
     return tape
 
 
@@ -74,6 +80,7 @@ def _after_fork() -> None:
     """The child has none of the parent's threads and devices."""
     _forked.extend(_tapes)
     _tapes.clear()
+    storages.clear()
 
 
 _forked: list[int] = []
@@ -82,10 +89,39 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def sweep() -> None:
     """Forget the storages that torch has let go."""
-    for slot in handles.released():
-        index = _device_of.pop(slot, None)
-        if index is not None and index in _tapes:
-            _tapes[index].release(slot)
+    with lock:
+        for slot in handles.released():
+            storage = storages.pop(slot, None)
+            if storage is not None:
+                storage.slots -= 1
+
+
+def form_of(
+    index: int,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    strides: tuple[int, ...] | None = None,
+) -> Form:
+    """What dense tensors of a device are made by."""
+    if dtype not in DTYPES:
+        known = ", ".join(str(d).removeprefix("torch.") for d in DTYPES)
+        raise NotImplementedError(
+            f"{NAME}:{index} ({names()[index]}) has no {dtype}; it has {known}"
+        )
+    return handles.form(index, shape, dtype, strides)
+
+
+def made(tape: Tape, form: Form) -> tuple[Tensor, Storage]:
+    """An undefined tensor, and its storage."""
+    global _made
+    _made += 1
+    if not _made % _FREE_EACH or not handles.has_free(form):
+        sweep()
+    slot, x = handles.tensor(form)
+    storage = Storage(tape, DTYPES[form.dtype], form.size)
+    if form.size:
+        storages[slot] = storage
+    return x, storage
 
 
 def new_tensor(
@@ -95,171 +131,198 @@ def new_tensor(
     strides: Sequence[int] | None = None,
 ) -> tuple[Tensor, Storage]:
     """An undefined tensor, dense, and its storage."""
-    global _made
-    _made += 1
-    if not _made % _FREE_EACH or not handles.free():
-        sweep()
-    if dtype not in DTYPES:
-        known = ", ".join(str(d).removeprefix("torch.") for d in DTYPES)
-        raise NotImplementedError(
-            f"{NAME}:{index} ({names()[index]}) has no {dtype}; it has {known}"
-        )
-    slot, x = handles.tensor(index, shape, dtype, strides)
-    storage = Storage(DTYPES[dtype], int(np.prod(shape, dtype=np.int64)))
-    if storage.size:
-        tape_of(index).hold(slot, storage)
-        _device_of[slot] = index
-    return x, storage
+    given = None if strides is None else tuple(strides)
+    form = form_of(index, tuple(shape), dtype, given)
+    with lock:
+        return made(tape_of(index), form)
 
 
 def storage_of(x: Tensor) -> Storage:
     """The storage of a tensor that has elements."""
-    slot = x.data_ptr() >> SHIFT
-    if _forked and x.device.index in _forked:
-        raise RuntimeError(
-            f"{x.device} was used before this process was forked, and is out of reach here; start "
-            "processes by multiprocessing's method `spawn`"
-        )
-    return tape_of(x.device.index).storage(slot)
+    found = storages.get(x.data_ptr() >> SHIFT)
+    if found is None:
+        tape_of(x.device.index)
+        raise RuntimeError(f"a tensor of {x.device} without memory")
+    return found
 
 
-def operand(tape: Tape, x: Tensor) -> Operand | Empty:
-    """How a tape refers to a tensor of its device."""
-    at = x.data_ptr()
-    dtype = DTYPES[x.dtype]
-    if not at:
-        return Empty(tuple(x.shape), dtype)
-    number = tape.number(tape.storage(at >> SHIFT))
-    offset = (at & MASK) // (dtype.bits // 8 or 1)
-    return Operand(number, offset, tuple(x.shape), x.stride(), dtype)
+def encode(what: str, tape: Tape, args: Iterable[Any], scalars: list[float]) -> tuple[Any, ...]:
+    """Arguments as parts of a tape's key."""
+    parts: list[Any] = []
+    for a in args:
+        kind = type(a)
+        if kind is Tensor or kind is Parameter:
+            at = a.data_ptr()
+            storage = storages.get(at >> SHIFT)
+            if storage is not None and storage.tape is tape:
+                parts.append(tape.operand(storage, at & MASK, a.shape, a.stride(), a.dtype))
+            else:
+                parts.append(_other_tensor(what, tape, a, scalars))
+        elif kind is float:
+            scalars.append(a)
+            parts.append(_scalar(len(scalars) - 1))
+        elif kind is int or a is None or kind is str or kind is DType:
+            parts.append(a)
+        elif kind is bool:
+            parts.append(_TRUE if a else _FALSE)
+        elif kind is list or kind is tuple or kind is torch.Size:
+            parts.append(encode(what, tape, a, scalars))
+        elif kind is torch.dtype:
+            if a not in DTYPES:
+                raise NotImplementedError(f"{what}: {NAME}:{tape.index} has no {a}")
+            parts.append(DTYPES[a])
+        else:
+            parts.append(_other(what, tape, a, scalars))
+    return tuple(parts)
 
 
-def encode(what: str, tape: Tape, index: int, a: Any, scalars: list[float]) -> Any:
-    """An argument as a part of a tape's key."""
-    kind = type(a)
-    if kind is float:
-        scalars.append(a)
-        return Scalar(len(scalars) - 1)
-    if kind is bool:
-        return Flag(a)
-    if kind is int or a is None or kind is str or kind is DType:
-        return a
+_TRUE, _FALSE = Flag(True), Flag(False)
+_scalar = functools.cache(Scalar)
+
+
+def _other_tensor(what: str, tape: Tape, x: Tensor, scalars: list[float]) -> Any:
+    """A tensor that has no memory on the tape's device."""
+    if x.device.type == NAME and x.device.index == tape.index:
+        if not x.numel():
+            return Empty(tuple(x.shape), DTYPES[x.dtype])
+        storage_of(x)
+    if not x.dim() and x.device.type == "cpu":
+        return encode(what, tape, (x.item(),), scalars)[0]
+    here = f"{NAME}:{tape.index}"
+    raise RuntimeError(f'{what}: operands are on {here} and {x.device}; move one by .to("{here}")')
+
+
+def _other(what: str, tape: Tape, a: Any, scalars: list[float]) -> Any:
+    """An argument of a rare kind."""
     if isinstance(a, Tensor):
-        if a.device.type == NAME:
-            if a.device.index != index:
-                raise RuntimeError(
-                    f"{what}: operands are on {NAME}:{index} and {a.device}; move one by "
-                    f'.to("{NAME}:{index}")'
-                )
-            return operand(tape, a)
-        if a.dim() == 0 and a.device.type == "cpu":
-            return encode(what, tape, index, a.item(), scalars)
-        raise RuntimeError(
-            f"{what}: operands are on {NAME}:{index} and {a.device}; move one by "
-            f'.to("{NAME}:{index}")'
-        )
-    if kind is torch.dtype:
-        if a not in DTYPES:
-            raise NotImplementedError(f"{what}: {NAME}:{index} has no {a}")
-        return DTYPES[a]
+        storage = storages.get(a.data_ptr() >> SHIFT)
+        if storage is None or storage.tape is not tape:
+            return _other_tensor(what, tape, a, scalars)
+        return tape.operand(storage, a.data_ptr() & MASK, a.shape, a.stride(), a.dtype)
     if isinstance(a, list | tuple):
-        return tuple([encode(what, tape, index, e, scalars) for e in a])
+        return encode(what, tape, a, scalars)
     for symbol, number in ((torch.SymInt, int), (torch.SymFloat, float), (torch.SymBool, bool)):
         if isinstance(a, symbol):
-            return encode(what, tape, index, number(a), scalars)
-    raise NotImplementedError(f"{what}: an argument {a!r} of {kind.__name__} on {NAME}:{index}")
+            return encode(what, tape, (number(a),), scalars)[0]
+    raise NotImplementedError(
+        f"{what}: an argument {a!r} of {type(a).__name__} on {NAME}:{tape.index}"
+    )
 
 
 _IGNORED = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "generator")
 
 
-def device_index(args: Sequence[Any]) -> int:
-    """The device of the first tensor that is on one of ours."""
+def _tape_among(args: Iterable[Any]) -> Tape | None:
+    """That of the first tensor that is on one of our devices."""
     for a in args:
         if isinstance(a, Tensor):
+            storage = storages.get(a.data_ptr() >> SHIFT)
+            if storage is not None:
+                return storage.tape
             if a.device.type == NAME:
-                return int(a.device.index)
+                return tape_of(a.device.index)
         elif isinstance(a, list | tuple):
-            found = device_index(a)
-            if found >= 0:
+            found = _tape_among(a)
+            if found is not None:
                 return found
-    return -1
+    return None
 
 
-def wrapped(row: Row, index: int, results: Sequence[Result], first: int) -> list[Tensor]:
-    """Tensors for the values that an operation gave."""
-    out = []
-    tape = tape_of(index)
-    for i, r in enumerate(results):
-        x, storage = new_tensor(index, r.shape, TORCH[r.dtype], r.strides)
-        if storage.size:
-            tape.assign(first + i, storage)
-        out.append(x)
-    return out
+def index_among(args: Iterable[Any]) -> int:
+    """The device of the first tensor that is on one of ours; -1 without any."""
+    tape = _tape_among(args)
+    return -1 if tape is None else tape.index
 
 
-def _key_of(
-    row: Row, tape: Tape, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], tuple[str, ...], list[float]]:
-    """The arguments of a call as parts of a tape's key, the names of those given by name, and the
-    numbers, which are data."""
-    scalars: list[float] = []
-    parts = [encode(row.name, tape, index, a, scalars) for a in args]
+def _key(
+    row: Row, tape: Tape, args: Iterable[Any], kwargs: dict[str, Any], scalars: list[float]
+) -> tuple[Row, tuple[Any, ...], tuple[str, ...]]:
+    """A call as a part of a tape's key; `scalars` get the numbers, which are data."""
+    parts = encode(row.name, tape, args, scalars)
+    if not kwargs:
+        return row, parts, ()
     kept = {k: v for k, v in kwargs.items() if k not in _IGNORED and v is not None}
-    parts += [encode(row.name, tape, index, v, scalars) for v in kept.values()]
-    return tuple(parts), tuple(kept), scalars
+    return row, parts + encode(row.name, tape, kept.values(), scalars), tuple(kept)
 
 
-def call(row: Row, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+def call(row: Row, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
     """Record an operator that gives new tensors."""
-    index = device_index(args)
-    if index < 0:
-        index = device_index(tuple(kwargs.values()))
     with lock:
-        tape = tape_of(index)
+        tape = _tape_among(args) or _tape_among(kwargs.values())
+        if tape is None:
+            raise RuntimeError(f"{row.name}: none of its operands is on {NAME}")
+        scalars: list[float] = []
         try:
-            parts, labels, scalars = _key_of(row, tape, index, args, kwargs)
-            results, first = tape.record(row, parts, labels, scalars)
+            point, n = tape.record((*_key(row, tape, args, kwargs, scalars), ()), scalars)
         except (HalError, GraphError, TypeError) as error:
             raise told(row.name, error) from error
-        out = wrapped(row, index, results, first)
+        forms = point.forms
+        if forms is None:
+            forms = point.forms = [
+                form_of(tape.index, r.shape, TORCH[r.dtype], r.strides) for r in point.results
+            ]
+        out = []
+        for form in forms:
+            x, storage = made(tape, form)
+            if form.size:
+                tape.assign(n, storage)
+            out.append(x)
+            n += 1
         if tape.full():
             tape.flush()
     return out
 
 
 def call_into(
-    row: Row, targets: Sequence[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+    row: Row, targets: Sequence[Tensor], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> None:
     """Record an operator that writes these tensors."""
-    index = targets[0].device.index
     with lock:
-        tape = tape_of(index)
+        tape = tape_of(targets[0].device.index)
+        scalars: list[float] = []
         try:
-            parts, labels, scalars = _key_of(row, tape, index, args, kwargs)
-            into = [operand(tape, t) for t in targets]
-            if all(type(t) is Empty for t in into):
-                return
-            for t in into:
-                check_writable(row.name, t)
-            written = [tape.storage(t.data_ptr() >> SHIFT) for t in targets]
-            tape.record(row, parts, labels, scalars, tuple(into), written)  # type: ignore[arg-type]
+            key = _key(row, tape, args, kwargs, scalars)
+            into = key[1][0] if args and targets is args[0] else encode(row.name, tape, targets, [])
+            _record_into(tape, key, into, targets, scalars)
         except (HalError, GraphError, TypeError) as error:
             raise told(row.name, error) from error
-        if tape.full():
-            tape.flush()
 
 
-def check_writable(what: str, x: Operand | Empty) -> None:
-    """Refuse to write where several elements of a tensor are one place in memory."""
-    if type(x) is Operand and any(
-        s == 0 and n > 1 for n, s in zip(x.shape, x.strides, strict=True)
-    ):
-        raise RuntimeError(
-            f"{what}: unsupported operation: more than one element of the written-to tensor "
-            "refers to a single memory location. Please clone() the tensor before performing the "
-            "operation."
-        )
+def call_in_place(row: Row, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
+    """Record an operator that writes its first argument."""
+    x: Tensor = args[0]
+    with lock:
+        tape = storage_of(x).tape if x.data_ptr() else tape_of(x.device.index)
+        scalars: list[float] = []
+        try:
+            key = _key(row, tape, args, kwargs, scalars)
+            _record_into(tape, key, key[1][:1], (x,), scalars)
+        except (HalError, GraphError, TypeError) as error:
+            raise told(row.name, error) from error
+    return x
+
+
+def _record_into(
+    tape: Tape, key: Any, into: tuple[Any, ...], targets: Sequence[Tensor], scalars: list[float]
+) -> None:
+    elements = [t for t in into if type(t) is Operand]
+    if not elements:
+        return
+    for t in elements:
+        if t.repeats:
+            raise RuntimeError(
+                f"{key[0].name}: unsupported operation: more than one element of the written-to "
+                "tensor refers to a single memory location. Please clone() the tensor before "
+                "performing the operation."
+            )
+    n = tape.record((*key, into), scalars)[1]
+    for t in targets:
+        storage = storages.get(t.data_ptr() >> SHIFT)
+        if storage is not None:  # none without elements
+            tape.assign(n, storage)
+        n += 1
+    if tape.full():
+        tape.flush()
 
 
 def told(what: str, error: Exception) -> Exception:
@@ -292,7 +355,7 @@ def host(x: Tensor) -> np.ndarray[Any, Any]:
         if not whole or dtype is not storage.dtype:
             x = call(_CLONE, (x,), {})[0]
             storage = storage_of(x)
-        tape = tape_of(x.device.index)
+        tape = storage.tape
         try:
             if tape.is_pending(storage):
                 sweep()
@@ -314,19 +377,21 @@ def _bytes_as(memory: np.ndarray[Any, Any], x: Tensor) -> np.ndarray[Any, Any]:
 
 def shared(storage: Storage, index: int, dtype: torch.dtype) -> Tensor:
     """A row of all elements of a storage, as others of the same width."""
-    slot, x = handles.tensor(index, (storage.size,), dtype)
-    tape_of(index).hold(slot, storage)
-    _device_of[slot] = index
+    return _shown(storage, handles.form(index, (storage.size,), dtype))
+
+
+def _shown(storage: Storage, form: Form) -> Tensor:
+    """One more tensor of torch on a storage."""
+    slot, x = handles.tensor(form)
+    storages[slot] = storage
+    storage.slots += 1
     return x
 
 
 def bytes_of(storage: Storage, index: int) -> Tensor:
     """A row of the bytes of a storage, to be read."""
     count = storage.size * storage.dtype.bits // 8
-    slot, x = handles.tensor(index, (count,), torch.uint8)
-    tape_of(index).hold(slot, storage)
-    _device_of[slot] = index
-    return x
+    return _shown(storage, handles.form(index, (count,), torch.uint8))
 
 
 def as_type(storage: Storage, index: int, dtype: torch.dtype) -> Tensor:
@@ -334,14 +399,14 @@ def as_type(storage: Storage, index: int, dtype: torch.dtype) -> Tensor:
     wanted = DTYPES[dtype]
     if wanted.bits == storage.dtype.bits:
         return shared(storage, index, dtype)
-    if storage.dtype is not DType.U8 or tape_of(index).is_pending(storage):
+    if storage.dtype is not DType.U8 or storage.tape.is_pending(storage):
         raise NotImplementedError(
             f"a storage of {TORCH[storage.dtype]} as {dtype} on {NAME}:{index}: elements of "
             "another width; copy it to the CPU"
         )
     if storage.array is not None:
-        values = tape_of(index).engine.get(storage.array).view(NUMPY[wanted])
-        storage.array = tape_of(index).engine.put(values, wanted)
+        values = storage.tape.engine.get(storage.array).view(NUMPY[wanted])
+        storage.array = storage.tape.engine.put(values, wanted)
     storage.dtype, storage.size = wanted, storage.size * 8 // wanted.bits
     return shared(storage, index, dtype)
 
@@ -349,7 +414,7 @@ def as_type(storage: Storage, index: int, dtype: torch.dtype) -> Tensor:
 def give_up(storage: torch.UntypedStorage) -> None:
     """Let go what is in a storage: it is undefined until it is written."""
     with lock:
-        own = tape_of(storage.device.index).storage(storage.data_ptr() >> SHIFT)
+        own = storages[storage.data_ptr() >> SHIFT]
         own.array, own.value, own.generation = None, -1, -1
 
 
@@ -380,7 +445,7 @@ def fill(storage: Storage, x: Tensor, index: int) -> None:
         values = flat.numpy()
     with lock:
         try:
-            storage.array = tape_of(index).engine.put(values, storage.dtype)
+            storage.array = storage.tape.engine.put(values, storage.dtype)
         except HalError as error:
             raise told("a copy to the device", error) from error
         storage.generation = storage.value = -1

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import Counter
+from array import array
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -33,6 +34,8 @@ PENDING = 20_000
 """How many operations are recorded before they are computed unasked."""
 POINTS = 100_000
 """How many places the tree of paths has before it is begun anew."""
+PLANS = 256
+"""How many plans are kept for places in the tree."""
 
 DTYPES = {
     torch.bool: DType.BOOL,
@@ -63,23 +66,27 @@ class Storage:
     undefined, as `torch.empty` leaves it.
     """
 
+    tape: Tape
     dtype: DType
     size: int
-    array: Array | None = None
     value: int = -1
     generation: int = -1
-    slots: int = 0
+    array: Array | None = None
+    slots: int = 1
     """How many of torch's storages are this one. Without any it is gone."""
 
 
-class Operand(NamedTuple):
-    """What a tensor shows of a storage: of value `number` on the tape."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Operand:
+    """What a tensor shows of a storage: of value `number` on the tape. `repeats`: several elements
+    are one place in memory. Equal ones of a tape are one object."""
 
     number: int
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: DType
+    repeats: bool
 
 
 class Empty(NamedTuple):
@@ -122,194 +129,215 @@ class Row:
     pointwise: bool = False
 
 
-class Entry(NamedTuple):
-    """One operation on a tape; what it gives are the values from `first` on. `targets` are written:
-    each takes the value behind the new ones in order."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Leaf:
+    """A value that the tape is given: a storage's array, or what is undefined. Equal ones of a tape
+    are one object."""
 
-    row: Row | None
+    defined: bool
+    size: int
+    dtype: DType
+
+
+class Call(NamedTuple):
+    """An operation: its arguments, of which the last ones have names. `targets` are written: each
+    takes the value behind the new ones in order."""
+
+    row: Row
     args: tuple[Any, ...]
     names: tuple[str, ...]
-    targets: tuple[Operand, ...]
-    first: int
-    scalars: int
-    """How many Python numbers came before."""
+    targets: tuple[Operand | Empty, ...]
 
 
 @dataclass(eq=False, slots=True)
 class Known:
-    """The plan for a place and what lives there; `scalars` are those it was compiled for."""
+    """The plan for a place and what lives there; `scalars` are those it was compiled for, of which
+    those at `free` are data."""
 
-    scalars: tuple[float, ...]
+    scalars: array[float]
     plan: Any
     dynamic: Dynamic | None = None
-    names: dict[str, int] = field(default_factory=dict)
+    free: tuple[int, ...] = ()
 
 
 @dataclass(eq=False, slots=True)
 class Point:
-    """A place on the tree of paths."""
+    """A place on the tree of paths, and the step that leads there: what it gives are the values
+    from `first` on. Before it were `scalars` Python numbers and `inputs` arrays."""
 
-    next: dict[Any, Point] = field(default_factory=dict)
+    parent: Point | None
+    step: Leaf | Call | None
+    first: int
+    scalars: int
+    inputs: int
+    depth: int
+    """How many steps lead there."""
+    calls: int
+    """How many of them are operations."""
     results: tuple[Result, ...] = ()
-    plans: dict[Any, Known] = field(default_factory=dict)
+    forms: Any = None
+    """How tensors for the results are made, where that is known."""
+    next: dict[Any, Point] = field(default_factory=dict)
 
 
 class Tape:
     """What is pending on one device. Used under `lock`."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, index: int, engine: Engine) -> None:
+        self.index, self.engine = index, engine
         self.counts: Counter[str] = Counter()
         """How many operations were recorded, nodes lowered for how many of them, plans made
         ("compiled"), made for other numbers ("generalised"), and run."""
-        self._root, self._points = Point(), 0
-        self._storages: dict[int, Storage] = {}
-        self._generation = 0
+        self.generation = 0
+        self._clear()
         self._begin()
 
+    def _clear(self) -> None:
+        self._root, self._points = Point(None, None, 0, 0, 0, 0, 0), 0
+        self._operands: dict[tuple[Any, ...], Operand] = {}
+        self._leaves: dict[tuple[bool, int, DType], Leaf] = {}
+        self._plans: OrderedDict[tuple[Any, ...], Known] = OrderedDict()
+
     def _begin(self) -> None:
-        self._generation += 1
-        self._at = self._root
-        self._entries: list[Entry] = []
+        self.generation += 1
+        self.at = self._root
         self._inputs: list[Array] = []
-        self._at_input: dict[int, int] = {}
         self._holders: dict[int, Storage] = {}
         self._scalars: list[float] = []
         self._count = 0
         self._nodes: dict[int, Node] = {}
         self._lowered = 0
 
-    # Storages
-
-    def hold(self, slot: int, storage: Storage) -> None:
-        """A slot's storage."""
-        self._storages[slot] = storage
-        storage.slots += 1
-
-    def storage(self, slot: int) -> Storage:
-        return self._storages[slot]
-
-    def release(self, slot: int) -> None:
-        """Nothing of torch refers to the slot's storage any more."""
-        storage = self._storages.pop(slot, None)
-        if storage is not None:
-            storage.slots -= 1
-
     def number(self, storage: Storage) -> int:
         """The number of a storage's value on the tape."""
-        if storage.generation == self._generation:
+        if storage.generation == self.generation:
             return storage.value
-        array = storage.array
-        key = ("input" if array is not None else "undefined", storage.size, storage.dtype)
-        self._go(key)
-        n = self._count
+        key = storage.array is not None, storage.size, storage.dtype
+        leaf = self._leaves.get(key)
+        if leaf is None:
+            leaf = self._leaves[key] = Leaf(*key)
+        self.at = self.at.next.get(leaf) or self._grown(leaf, leaf, ())
+        if storage.array is not None:
+            self._inputs.append(storage.array)
+        storage.value, storage.generation = self._count, self.generation
         self._count += 1
-        if array is not None:
-            self._at_input[n] = len(self._inputs)
-            self._inputs.append(array)
-        self._entries.append(Entry(None, key, (), (), n, 0))
-        storage.value, storage.generation = n, self._generation
-        return n
+        return storage.value
 
-    def _go(self, key: Any) -> Point | None:
-        """Follow the tree, which grows where nobody was yet. None: so it did."""
-        found = self._at.next.get(key)
-        known = found is not None
+    def operand(
+        self, storage: Storage, offset: int, shape: tuple[int, ...], strides: tuple[int, ...],
+        dtype: torch.dtype,
+    ) -> Operand:  # fmt: skip
+        """What a tensor shows of a storage, `offset` bytes behind its first element."""
+        number = storage.value if storage.generation == self.generation else self.number(storage)
+        key = (number, offset, shape, strides, dtype)
+        found = self._operands.get(key)
         if found is None:
-            found = self._at.next[key] = Point()
-            self._points += 1
-        self._at = found
-        return found if known else None
+            own = DTYPES[dtype]
+            repeats = any(s == 0 and n > 1 for n, s in zip(shape, strides, strict=True))
+            at = offset // (own.bits // 8 or 1)
+            found = Operand(number, at, tuple(shape), strides, own, repeats)
+            self._operands[key] = found
+        return found
 
     # Recording
 
     def record(
         self,
-        row: Row,
-        args: tuple[Any, ...],
-        names: tuple[str, ...],
+        key: tuple[Row, tuple[Any, ...], tuple[str, ...], tuple[Operand | Empty, ...]],
         scalars: Sequence[float],
-        targets: tuple[Operand, ...] = (),
-        written: Sequence[Storage] = (),
-    ) -> tuple[tuple[Result, ...], int]:
-        """Remember an operation. Gives the types of its new values, the first of which has the
-        number that comes second; `targets`, of the storages `written`, get what it computes
-        instead. Raises what the row raises for operands that do not fit."""
-        self.counts["operations"] += 1
-        key = (row, args, names, targets)
-        at = self._at.next.get(key)
-        entry = Entry(row, args, names, targets, self._count, len(self._scalars))
-        self._scalars += scalars
-        self._entries.append(entry)
-        if at is None:
-            try:
-                results = self._explore(entry)
-            except BaseException:
-                self._entries.pop()
-                del self._scalars[entry.scalars :]
-                raise
-            self._go(key)
-            self._at.results = results
-            at = self._at
-        self._at = at
+    ) -> tuple[Point, int]:
+        """Remember an operation: the parts of a `Call`. Gives its place, which tells the types of
+        its new values, and the number of the first; what it writes into targets has the numbers
+        from there on. Raises what the row raises for operands that do not fit."""
+        point = self.at.next.get(key) or self._explored(Call(*key), key, scalars)
+        self.at = point
+        if scalars:
+            self._scalars += scalars
         first = self._count
-        if targets:
-            for storage in written:
-                storage.value, storage.generation = self._count, self._generation
-                self._holders[self._count] = storage
-                self._count += 1
-            return (), first
-        self._count += len(at.results)
-        return at.results, first
+        self._count += len(point.results) or len(key[3])
+        return point, first
 
     def assign(self, number: int, storage: Storage) -> None:
         """The storage has that value."""
-        storage.value, storage.generation = number, self._generation
+        storage.value, storage.generation = number, self.generation
         self._holders[number] = storage
 
     def is_pending(self, storage: Storage) -> bool:
         """Whether the storage's value is recorded, and not computed yet."""
-        return storage.generation == self._generation and storage.value in self._holders
+        return storage.generation == self.generation and storage.value in self._holders
+
+    def counted(self) -> dict[str, int]:
+        """`counts`, with what is recorded now."""
+        return {**self.counts, "operations": self.counts["operations"] + self.at.calls}
 
     def full(self) -> bool:
         """Whether what is recorded should be computed now."""
-        return len(self._entries) >= PENDING
+        return self.at.depth >= PENDING
 
-    def _explore(self, entry: Entry) -> tuple[Result, ...]:
-        for earlier in self._entries[self._lowered : -1]:
-            self._lower(earlier, self._nodes, self._scalars)
-            self._lowered += 1
-        results = self._lower(entry, self._nodes, self._scalars)
+    def _grown(self, key: Any, step: Leaf | Call, results: tuple[Result, ...]) -> Point:
+        """A place where nobody was yet."""
+        before = self.at
+        self._points += 1
+        made = before.next[key] = Point(
+            before, step, self._count, len(self._scalars), len(self._inputs), before.depth + 1,
+            before.calls + isinstance(step, Call), results,
+        )  # fmt: skip
+        return made
+
+    def _explored(self, call: Call, key: Any, scalars: Sequence[float]) -> Point:
+        given = [*self._scalars, *scalars]
+        self._lower_path(given)
+        results = self._lower(call, self._count, len(self._scalars), self._nodes, given)
         self._lowered += 1
-        return results
+        return self._grown(key, call, results)
+
+    def _path(self, before: int = 0) -> list[Point]:
+        """The places that led here, from the one behind `before` steps on."""
+        found, at = [], self.at
+        while at.depth > before:
+            found.append(at)
+            assert at.parent is not None, "only the root has none"
+            at = at.parent
+        return found[::-1]
+
+    def _lower_path(self, scalars: Sequence[float]) -> None:
+        """Give all values so far their nodes."""
+        for point in self._path(self._lowered):
+            self._lower_step(point, self._nodes, scalars)
+        self._lowered = self.at.depth
+
+    def _lower_step(self, at: Point, nodes: dict[int, Node], scalars: Sequence[float]) -> None:
+        step = at.step
+        if isinstance(step, Leaf):
+            wanted = Type((step.size,), step.dtype)
+            nodes[at.first] = (
+                g.input(at.inputs, wanted) if step.defined else g.full(wanted.shape, 0, step.dtype)
+            )
+        else:
+            assert step is not None, "a path begins behind the root"
+            self._lower(step, at.first, at.scalars, nodes, scalars)
 
     def _lower(
-        self, entry: Entry, nodes: dict[int, Node], scalars: Sequence[float]
+        self, call: Call, n: int, before: int, nodes: dict[int, Node], scalars: Sequence[float]
     ) -> tuple[Result, ...]:
-        """Give the values of an operation their nodes."""
-        row, n = entry.row, entry.first
-        if row is None:
-            kind, size, dtype = entry.args
-            wanted = Type((size,), dtype)
-            slot = self._at_input.get(n, 0)
-            nodes[n] = g.input(slot, wanted) if kind == "input" else g.full((size,), 0, dtype)
-            return ()
+        """Give the values of an operation their nodes, from the n-th on."""
         self.counts["lowered"] += 1
-        values = [lowered(a, nodes, scalars, entry.scalars) for a in entry.args]
-        split = len(values) - len(entry.names)
-        named = dict(zip(entry.names, values[split:], strict=True))
-        made = row.lower(*values[:split], **named)
+        values = [lowered(a, nodes, scalars, before) for a in call.args]
+        split = len(values) - len(call.names)
+        named = dict(zip(call.names, values[split:], strict=True))
+        made = call.row.lower(*values[:split], **named)
         parts = list(flat(made))
-        if entry.targets:
-            for target, part in zip(entry.targets, parts, strict=False):
-                nodes[n] = _written(nodes, target, part)
-                # A second target in the same storage sees the first one's value.
-                nodes[target.number] = nodes[n] if len(entry.targets) > 1 else nodes[target.number]
+        if call.targets:
+            for target, part in zip(call.targets, parts, strict=False):
+                if type(target) is Operand:  # another one has no elements
+                    nodes[n] = _written(nodes, target, part)
+                    if len(call.targets) > 1:  # the next one may be in the same storage
+                        nodes[target.number] = nodes[n]
                 n += 1
             return ()
         results = []
         for part in parts:
-            strides = _like(entry.args, part.shape) if row.pointwise else None
+            strides = _like(call.args, part.shape) if call.row.pointwise else None
             nodes[n] = _stored(part, strides)
             results.append(Result(part.shape, strides, part.dtype))
             n += 1
@@ -319,93 +347,92 @@ class Tape:
 
     def flush(self) -> None:
         """Begin to compute all that somebody can still ask for; wait for nothing."""
+        self.counts["operations"] += self.at.calls
         live = [
             (n, s)
             for n, s in self._holders.items()
-            if s.slots and s.value == n and s.generation == self._generation
+            if s.slots and s.value == n and s.generation == self.generation
         ]
         if not live:
             self._forget()
             return
         arrays = {id(a): i for i, a in enumerate(self._inputs)}
         updates = tuple(
-            (o, arrays[id(s.array)])
-            for o, (_, s) in enumerate(live)
-            if s.array is not None and id(s.array) in arrays
+            [
+                (o, arrays[id(s.array)])
+                for o, (_, s) in enumerate(live)
+                if s.array is not None and id(s.array) in arrays
+            ]
         )
         numbers = tuple([n for n, _ in live])
         plan = self._plan(numbers, updates)
-        inputs = list(self._inputs)
         self.counts["runs"] += 1
-        outputs = plan.run(inputs)
-        for (_, storage), array in zip(live, outputs, strict=True):
-            storage.array = array
+        outputs = plan.run(self._inputs)
+        for (_, storage), made in zip(live, outputs, strict=True):
+            storage.array = made
         self._forget()
 
     def _forget(self) -> None:
         if self._points > POINTS:
-            self._root, self._points = Point(), 0
+            self._clear()
         self._begin()
 
     def _plan(self, numbers: tuple[int, ...], updates: tuple[tuple[int, int], ...]) -> Any:
-        key = (numbers, updates)
-        scalars = tuple(self._scalars)
-        known = self._at.plans.get(key)
-        if known is not None and _same(known.scalars, scalars):
-            return known.plan
-        if known is not None and known.dynamic is not None:
-            values = {name: scalars[i] for name, i in known.names.items()}
-            fixed = set(known.names.values())
-            rest = [i for i in range(len(scalars)) if i not in fixed]
-            if all(repr(scalars[i]) == repr(known.scalars[i]) for i in rest):
-                found = self.engine.at(known.dynamic, values)
-                if found is not None:
-                    return found
+        key = self.at, numbers, updates
+        scalars = array("d", self._scalars)
+        known = self._plans.get(key)
         if known is not None:
-            plan = self._generalise(known, numbers, updates, scalars)
+            self._plans.move_to_end(key)
+            plan = self._again(known, scalars) or self._generalised(key, known, scalars)
             if plan is not None:
                 return plan
         self.counts["compiled"] += 1
-        for entry in self._entries[self._lowered :]:
-            self._lower(entry, self._nodes, self._scalars)
-        self._lowered = len(self._entries)
+        self._lower_path(self._scalars)
         request = self._request(self._nodes, numbers, updates)
         plan = self.engine.plan(request, keep=False)
-        self._at.plans[key] = Known(scalars, plan)
+        self._keep(key, Known(scalars, plan))
         return plan
 
-    def _generalise(
-        self,
-        known: Known,
-        numbers: tuple[int, ...],
-        updates: tuple[tuple[int, int], ...],
-        scalars: tuple[float, ...],
-    ) -> Any:
+    def _keep(self, key: tuple[Any, ...], known: Known) -> None:
+        self._plans[key] = known
+        if len(self._plans) > PLANS:
+            self._plans.popitem(last=False)
+
+    def _again(self, known: Known, scalars: array[float]) -> Any:
+        """The known plan for these numbers, if it serves them: it does for others at `free`."""
+        given = scalars[:]
+        for i in known.free:
+            given[i] = known.scalars[i]
+        if given.tobytes() != known.scalars.tobytes():  # which tells zeros apart, and not NaN
+            return None
+        if known.dynamic is None:
+            return known.plan
+        return self.engine.at(known.dynamic, _values(known.free, scalars))
+
+    def _generalised(self, key: tuple[Any, ...], known: Known, scalars: array[float]) -> Any:
         """A plan for which the numbers that differ are data; None where they cannot be."""
         facts = Facts()
-        pairs = zip(known.scalars, scalars, strict=True)
-        names = dict(known.names)
-        differ = [i for i, (a, b) in enumerate(pairs) if repr(a) != repr(b)]
-        taken = set(names.values())
-        for i in differ:
-            if i not in taken:
-                names[f"n{len(names)}"] = i
+        differ = [
+            i
+            for i, (a, b) in enumerate(zip(known.scalars, scalars, strict=True))
+            if repr(a) != repr(b)
+        ]
+        free = (*known.free, *[i for i in differ if i not in known.free])
         given: list[float] = list(scalars)
-        for name, i in names.items():
-            given[i] = facts.number(name, scalars[i])
+        for name, value in _values(free, scalars).items():
+            given[int(name[1:])] = facts.number(name, value)
         nodes: dict[int, Node] = {}
-        for entry in self._entries:
-            self._lower(entry, nodes, given)
-        request = self._request(nodes, numbers, updates, facts)
+        for point in self._path():
+            self._lower_step(point, nodes, given)
+        request = self._request(nodes, key[1], key[2], facts)
         dynamic = self.engine.dynamic(request, "numbers that differ from an earlier run's")
         if dynamic is None:
             return None
-        values = {name: scalars[i] for name, i in names.items()}
-        plan = self.engine.at(dynamic, values)
+        plan = self.engine.at(dynamic, _values(free, scalars))
         if plan is None:
             return None
         self.counts["generalised"] += 1
-        self._at.plans[numbers, updates] = Known(scalars, plan, dynamic, names)
+        self._keep(key, Known(scalars, plan, dynamic, free))
         return plan
 
     def _request(
@@ -419,10 +446,9 @@ class Tape:
         return GraphRequest(tuple([nodes[n] for n in numbers]), inputs, updates, facts)
 
 
-def _same(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    return (a == b and 0.0 not in a and all(x == x for x in a)) or list(map(repr, a)) == list(
-        map(repr, b)
-    )
+def _values(free: Sequence[int], scalars: Sequence[float]) -> dict[str, float]:
+    """The numbers that are data, by the names that they have in a plan."""
+    return {f"n{i}": scalars[i] for i in free}
 
 
 def lowered(arg: Any, nodes: dict[int, Node], scalars: Sequence[float], before: int) -> Any:
