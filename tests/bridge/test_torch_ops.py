@@ -45,6 +45,24 @@ def test_losses_take_every_argument():
     both(lambda x, y: F.huber_loss(x, y, reduction="sum", delta=0.2), x, y)
 
 
+@pytest.mark.slow
+def test_attention_is_an_operator():
+    """With masks, shared heads, and gradients of its gradients."""
+    rand = draws("attention")
+    q, k, v = rand(2, 4, 5, 3), rand(2, 2, 5, 3), rand(2, 2, 5, 3)
+    attend = F.scaled_dot_product_attention
+    before = bridge.stats()["hal:0"]["operations"]
+    both(lambda q, k, v: attend(q, k, v, is_causal=True, enable_gqa=True), q, k, v)
+    assert bridge.stats()["hal:0"]["operations"] - before < 20
+    mask = rand(5, 5) > 0.3
+    mask[1] = False
+    both(lambda q, k, mask: attend(q[:, :2], k, k, mask), q, k, mask)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        both(lambda x: torch.autograd.grad(attend(x, x, x).sin().sum(), x, create_graph=True)[0], k)
+    with pytest.raises(RuntimeError, match="the same dtype"):
+        attend(q.to("hal"), q.to("hal").double(), q.to("hal"))
+
+
 def test_different_elements_are_found():
     x = torch.tensor([[3, 1], [0, 5], [3, 1], [0, 2]])
     both(lambda x: torch.unique(x, return_inverse=True, return_counts=True), x)

@@ -41,10 +41,10 @@ def _compile(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
     given = [a for n in graph.graph.nodes if n.op == "output" for a in _flat(n.args[0])]
     places = [i for i, a in enumerate(given) if isinstance(a, fx.Node)]
     back = [_is_host(a) for a in given if isinstance(a, fx.Node)]
+    strangers = any(_is_host(n) for n in graph.graph.nodes if n.op == "placeholder")
 
     def run(*args: Any) -> list[Any]:
-        moved = [_here(a) for a in args]
-        made = call(whole, tuple(moved), {})
+        made = call(whole, [_here(a) for a in args] if strangers else args, {})
         out: list[Any] = list(given)
         for place, x, host in zip(places, made, back, strict=True):
             if host:

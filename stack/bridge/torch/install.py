@@ -13,7 +13,17 @@ import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
 
-from stack.bridge.torch import algebra, around, draws, found, indices, kernels, optimizers, rows
+from stack.bridge.torch import (
+    algebra,
+    around,
+    attention,
+    draws,
+    found,
+    indices,
+    kernels,
+    optimizers,
+    rows,
+)
 from stack.bridge.torch.handles import SHIFT
 from stack.bridge.torch.kernels import NAME, call, call_in_place, call_into, new_tensor, view_of
 from stack.bridge.torch.table import ROWS
@@ -44,6 +54,7 @@ def install() -> None:
         _kept.append(library)
         library.impl("_copy_from", torch.library.fallthrough_kernel, key)
     around.install()
+    attention.install()
 
 
 def _put(name: str, kernel: Any) -> None:

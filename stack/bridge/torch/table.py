@@ -1,9 +1,9 @@
 """The whole table of operators: the rows of all modules that have some."""
 
-from stack.bridge.torch import algebra, optimizers, rows, spatial
+from stack.bridge.torch import algebra, attention, optimizers, rows, spatial
 
 ROWS = rows.ROWS
 """By the operator's name, "add.Tensor"."""
 
-MODULES = (rows, spatial, algebra, optimizers)
+MODULES = (rows, spatial, algebra, optimizers, attention)
 """Those that fill it."""
