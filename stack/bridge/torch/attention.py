@@ -32,7 +32,7 @@ def _attention_backward(
     d: Node, q: Node, k: Node, v: Node, mask: Node | None, causal: bool, scale: float | None,
     shared: bool,
 ) -> list[Node | None]:  # fmt: skip
-    return pulled(lambda *x: attended(*x, mask, causal, scale, shared), [q, k, v], d)
+    return pulled(lambda q, k, v: attended(q, k, v, mask, causal, scale, shared), [q, k, v], d)
 
 
 def _shape(q: Tensor, k: Tensor, v: Tensor, *how: Any) -> Tensor:
@@ -58,8 +58,8 @@ class _Attention(torch.autograd.Function):
         how = ctx.how
         if torch.is_grad_enabled():  # somebody wants the gradients of the gradients
             needed = ctx.needs_input_grad[:3]
-            parts = [x.view_as(x) for x in (q, k, v)]  # which may be one tensor
-            y = _by_formula(*parts, mask, 0.0, *how)
+            q, k, v = parts = [x.view_as(x) for x in (q, k, v)]  # which may be one tensor
+            y = _by_formula(q, k, v, mask, 0.0, *how)
             wanted = [x for x, is_one in zip(parts, needed, strict=True) if is_one]
             found = iter(torch.autograd.grad(y, wanted, grads[0], create_graph=True))
             made = [next(found) if is_one else None for is_one in needed]

@@ -152,7 +152,7 @@ class Handles:
     def _grow(self) -> None:
         chunk = np.zeros((_SLOTS, _WORDS), np.uint64)
         before = len(self._places)
-        words, at = memoryview(chunk.reshape(-1)), chunk.ctypes.data
+        words, at = chunk.reshape(-1).data, chunk.ctypes.data
         self._chunks.append(chunk)
         self._places += [(words, n * _WORDS, at + n * _WORDS * 8) for n in range(_SLOTS)]
         self._form_of += [None] * _SLOTS
