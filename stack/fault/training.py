@@ -23,6 +23,7 @@ from stack.comm.group import Group
 from stack.comm.world import LINE, PREFIX, World
 from stack.fault.compare import Comparison, Holder, compared, first_of
 from stack.fault.generations import Generation, Generations, Memory, last_of
+from stack.fault.hearing import Hearing
 from stack.fault.parts import AXIS, Loss, Parts, Warmed, shares
 from stack.fault.state import Array, State
 from stack.framework import Tensor
@@ -93,6 +94,9 @@ class Training:
         self._epochs: deque[dict[str, Any]] = deque()
         self._struck: deque[dict[str, Any]] = deque()
         self._line: AgentLine | None = None
+        self._hearing: Hearing | None = None
+        self._met_as: tuple[Sequence[str], Group] | None = None
+        """The group that calls are made in, and its members."""
         self._is_fresh = self._is_live = True
         self._is_warm = False
         self._members: list[str] = []
@@ -196,6 +200,8 @@ class Training:
     def close(self) -> None:
         """Leave the other ranks. Idempotent."""
         self._parts.leave()
+        if self._hearing is not None:
+            self._hearing.close()
 
     def __enter__(self) -> Self:
         return self
@@ -219,6 +225,8 @@ class Training:
             self._join(mesh.join(AXIS) if ranks > 1 else None, mesh.rank, ranks)
             return
         assert self._world is not None
+        if self._hearing is None:
+            self._hearing = Hearing(self._line, self._leave_the_lost)
         if Member.of(self._world.member).start:
             self._warm(step)
         self._line.say({"say": "arrived", "member": self._world.member}, (), GO_ON_S)
@@ -248,6 +256,7 @@ class Training:
             group = self._met(words)
             if group is None:
                 continue
+            self._met_as = [name for name, _ in words["members"]], group
             try:
                 went_back = self._join(group, group.rank, group.size, words)
             except HalError as later:
@@ -283,9 +292,12 @@ class Training:
         """What processes that have ended have left with the agent of this host, and the copies
         that it has of another host's state."""
         assert self._line is not None
+        assert self._hearing is not None
         self._line.say({"say": "held"}, (), GO_ON_S)
         while True:
-            words, descriptors = self._line.wait(GO_ON_S, "the agent of this host did not answer")
+            words, descriptors = self._hearing.wait(
+                GO_ON_S, "the agent of this host did not answer"
+            )
             if words["say"] == "held":
                 break
             self._hear_words(words)
@@ -308,9 +320,17 @@ class Training:
         return words if is_member and words["number"] > self.epoch else None
 
     def _hear(self, deadline_s: float) -> None:
-        if self._line is not None:
-            while (said := self._line.heard(deadline_s)) is not None:
+        if self._hearing is not None:
+            while (said := self._hearing.next(deadline_s)) is not None:
                 self._hear_words(said[0])
+
+    def _leave_the_lost(self, words: dict[str, Any]) -> None:
+        """In the thread that hears: a newer epoch lacks a member of the group, so that a call which
+        waits for that one, whose host may be silent, need not wait until it is missed."""
+        if words["say"] == "epoch" and self._met_as is not None:
+            members, group = self._met_as
+            if not set(members) <= {name for name, _ in words["members"]}:
+                group.abort()
 
     def _hear_words(self, words: dict[str, Any]) -> None:
         if words["say"] == "epoch":

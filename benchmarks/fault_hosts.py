@@ -1,0 +1,191 @@
+"""Take hosts from a small training again and again: each is a network namespace with one process.
+
+    python -m benchmarks.fault_hosts TIMES [SEED] [--ranks 4] [--spares 2] [--kind host,stop,...]
+
+It needs root and the command `ip`. A job has a host for each rank and spare; once those that are
+left are too few for another fault, a new job begins. Of each kind the time is said from the fault
+to the first step that all ranks of the next epoch have done. Kinds:
+
+    rank    the process of a rank is killed
+    host    the link of a host is cut and all its processes are killed, its agent, too
+    stop    a rank is stopped by SIGSTOP
+    link    the link of a host is cut; the launcher still hears its agent
+    silent  the link of a host is cut, and all its processes are stopped: nobody hears of it
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.fault_kills import SCRIPT, events, said
+from tests.comm.engine.hosts import Hosts, hosts, why_not
+
+LONGEST_S = 60.0
+"""Until a job has its ranks, and until it has recovered."""
+KINDS = ("rank", "host", "stop", "link", "silent")
+
+
+class Watched:
+    """A job whose file of events is read as it grows."""
+
+    def __init__(self, file: Path, process: subprocess.Popen[bytes]) -> None:
+        self._file = file
+        self._process = process
+        self._late_s = float("inf")
+
+    def until(self, found: Callable[[list[dict[str, Any]]], Any]) -> Any:
+        """What is found in the events, once there is something. Raises TimeoutError."""
+        until_s = time.monotonic() + LONGEST_S
+        while time.monotonic() < until_s:
+            seen = events(self._file)
+            if seen:  # the clock of the job begins at the least of what they are late
+                self._late_s = min(self._late_s, time.monotonic() - seen[-1]["at_s"])
+            if (got := found(seen)) is not None:
+                return got
+            if self._process.poll() is not None:
+                raise TimeoutError(f"the job has ended: {seen[-3:]}")
+            time.sleep(0.01)
+        raise TimeoutError(f"nothing in {LONGEST_S:g} s: {seen[-3:]}")
+
+    def now_s(self) -> float:
+        """On the clock of the job's events."""
+        return time.monotonic() - self._late_s
+
+
+def formed(seen: list[dict[str, Any]]) -> list[str]:
+    """The members of the newest epoch."""
+    every = [e["epoch"]["members"] for e in seen if e["event"] == "form"]
+    return every[-1] if every else []
+
+
+def all_do_steps(
+    seen: list[dict[str, Any]], without: str = "", since_s: float = 0.0
+) -> float | None:
+    """When all ranks of the newest epoch had done a step, where one member is not in it; None while
+    they have not."""
+    last = max((i for i, e in enumerate(seen) if e["event"] == "form"), default=None)
+    if last is None or without in (members := seen[last]["epoch"]["members"]):
+        return None
+    waiting, entered = {int(m.split(".")[0]) for m in members}, set()
+    for event in seen[last:]:
+        if event["event"] == "entered":
+            entered.add(event["seat"])
+        elif event["event"] == "step" and event["seat"] in entered and event["at_s"] >= since_s:
+            waiting.discard(event["seat"])
+            if not waiting:
+                return float(event["at_s"])
+    return None
+
+
+def processes(namespace: str) -> list[int]:
+    done = subprocess.run(
+        ["ip", "netns", "pids", namespace], capture_output=True, check=True, timeout=20
+    )
+    return [int(word) for word in done.stdout.split()]
+
+
+def rank_in(namespace: str) -> int:
+    """The process of the rank in a namespace."""
+    for process in processes(namespace):
+        with suppress(OSError):
+            if b"HAL_WORLD_MEMBER=" in Path(f"/proc/{process}/environ").read_bytes():
+                return process
+    raise TimeoutError(f"no rank runs in {namespace}")
+
+
+def harm(made: Hosts, host: int, kind: str) -> None:
+    if kind in ("host", "link", "silent"):
+        made.cut(host)
+    if kind in ("host", "silent"):
+        for process in processes(made.namespace(host)):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL if kind == "host" else signal.SIGSTOP)
+    if kind in ("rank", "stop"):
+        number = signal.SIGKILL if kind == "rank" else signal.SIGSTOP
+        os.kill(rank_in(made.namespace(host)), number)
+
+
+def one_job(kind: str, times: int, rng: random.Random, ranks: int, spares: int) -> list[float]:
+    """Up to so many recoveries."""
+    found: list[float] = []
+    with hosts(ranks + spares) as made, tempfile.TemporaryDirectory() as name:
+        names = [made.namespace(host) for host in range(made.count)]
+        (Path(name) / "hosts").write_text("".join(f"{own} slots=1\n" for own in names))
+        file = Path(name) / "events"
+        command = [sys.executable, "-m", "hal", "run", "-n", str(ranks), "--least", "1"]
+        command += ["--spares", str(spares), "--devices", "cpu:0", "--events", str(file)]
+        command += ["--restarts", str(times), "--hosts", str(Path(name) / "hosts")]
+        command += ["--shell", "ip netns exec {host} sh -c", "--address", made.address]
+        environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parent.parent.parent)}
+        with (
+            (Path(name) / "output").open("wb") as output,
+            subprocess.Popen(
+                [*command, str(SCRIPT), name, "1000000"],
+                env=environment,
+                stdout=output,
+                stderr=output,
+            ) as process,
+        ):
+            job = Watched(file, process)
+            gone: set[int] = set()
+            try:
+                while len(found) < times and len(gone) < made.count - 2:
+                    job.until(all_do_steps)
+                    time.sleep(0.5 + rng.random())
+                    job.until(all_do_steps)
+                    members = [m for m in formed(events(file)) if int(m.split(".")[0]) not in gone]
+                    member = rng.choice(members)
+                    host, at_s = int(member.split(".")[0]), job.now_s()
+                    harm(made, host, kind)
+                    found.append(
+                        job.until(partial(all_do_steps, without=member, since_s=at_s)) - at_s
+                    )
+                    if kind in ("host", "link", "silent"):
+                        gone.add(host)
+            except TimeoutError as error:
+                print(f"{kind}: {error}\n{(Path(name) / 'output').read_text()[-2000:]}", flush=True)
+            finally:
+                for host in gone:
+                    made.mend(host)
+                    for one in processes(made.namespace(host)):
+                        with suppress(ProcessLookupError):
+                            os.kill(one, signal.SIGCONT)
+                process.terminate()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("times", type=int)
+    parser.add_argument("seed", type=int, nargs="?", default=1)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--spares", type=int, default=2)
+    parser.add_argument("--kind", default=",".join(KINDS))
+    given = parser.parse_args()
+    if why := why_not():
+        sys.exit(why)
+    rng = random.Random(given.seed)
+    for kind in given.kind.split(","):
+        times: list[float] = []
+        while len(times) < given.times:
+            got = one_job(kind, given.times - len(times), rng, given.ranks, given.spares)
+            if not got:
+                break
+            times += got
+        print(said(kind, times), flush=True)
+
+
+if __name__ == "__main__":
+    main()
