@@ -35,7 +35,15 @@ from stack.storage.staging import staging_of
 
 TIMED = (
     *("save_ours", "save_dcp", "save_direct", "save_hf", "load_ours", "load_dcp", "load_direct"),
-    *("stall_ours", "stall_dcp", "held_ours", "held_dcp", "step_alone", "step_beside"),
+    *(
+        "stall_ours",
+        "stall_dcp",
+        "stall_tensors",
+        "held_ours",
+        "held_dcp",
+        "step_alone",
+        "step_beside",
+    ),
 )
 
 
@@ -57,8 +65,13 @@ def rows(quick: bool) -> Iterator[Row]:
     yield Row("load", "s", t["load_ours"], t["load_dcp"], "dcp.load", Bar(1.0))
     yield Row("load", "s", t["load_ours"], t["load_direct"], "direct reads", Bar(0.85))
     yield Row(
-        "stall of a background save", "s", t["stall_ours"], t["stall_dcp"], "async_save", Bar(5.0)
-    )
+        "stall of a background save", "s", t["stall_tensors"], t["stall_dcp"], "async_save",
+        Bar(5.0),
+    )  # fmt: skip
+    yield Row(
+        "stall of one of plain arrays, until they may change", "s", t["stall_ours"],
+        t["stall_dcp"], "async_save", Bar(5.0),
+    )  # fmt: skip
     yield Row(
         "stall, and what the steps beside it lose", "s", t["held_ours"], t["held_dcp"],
         "async_save", Bar(5.0),

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor import Shard as Rows
 
+import stack.framework as ht
 from stack.comm.group import Group
 from stack.comm.store import Store
+from stack.framework.checkpoints import TreeCheckpoints
+from stack.runtime.opening import close_all, engine_for
 from stack.storage import Checkpoints, TensorShard
 from stack.storage.memory import Scratch, aligned
 
@@ -58,6 +62,9 @@ class Rank:
             for n, a in self.arrays.items()
         }
         self.ours = Checkpoints(folder / "ours", own, keep=1, deadline_s=DEADLINE_S)
+        trees = Group.join(Store(store, TOKEN, 30.0), store, "trees", rank, SIZE, DEADLINE_S)
+        self.trees = TreeCheckpoints(folder / "trees", trees, keep=1, deadline_s=DEADLINE_S)
+        self.state: dict[str, ht.Tensor] = {}
         self.square = torch.ones(512, 512)
         self.nbytes = rows * WIDTH * 4 * TENSORS
 
@@ -137,6 +144,39 @@ class Rank:
         seconds = time.perf_counter() - start
         saving.wait_committed()
         return seconds
+
+    def stall_tensors(self) -> float:
+        """Of as many bytes a rank, of tensors on a device that all ranks hold: until the call
+        returns, and what the update behind forward and backward takes longer than alone."""
+        if not self.state:
+            for i, array in enumerate(self.arrays.values()):
+                self.state[f"v{i}"], self.state[f"w{i}"] = ht.tensor(array), ht.tensor(array)
+            self._update()
+        self.group.barrier()
+        alone = self._update()
+        self.group.barrier()
+        start = time.perf_counter()
+        saving = self.trees.save(1, {"model": self.state}, background=True)
+        seconds = time.perf_counter() - start
+        self._step(lambda steps: steps >= STEPS)
+        seconds += max(0.0, self._update() - alone)
+        saving.wait_committed()
+        return seconds
+
+    def _update(self) -> float:
+        """The seconds of an update in place of all tensors."""
+        start = time.perf_counter()
+        self._add()
+        engine_for("cpu:0").sync(DEADLINE_S)
+        return time.perf_counter() - start
+
+    @cached_property
+    def _add(self) -> Callable[[], None]:
+        def add() -> None:
+            for t in self.state.values():
+                t.add_(1.0)
+
+        return ht.jit(add)
 
     def stall_dcp(self) -> float:
         self.group.barrier()
@@ -229,6 +269,8 @@ def main() -> None:
         sys.stdout.write(json.dumps(seconds) + "\n")
         sys.stdout.flush()
     member.ours.close()
+    member.trees.close()
+    close_all()
     member.group.close()
     dist.destroy_process_group()
 

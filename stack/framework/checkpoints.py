@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -13,8 +13,10 @@ from stack.comm.group import Group
 from stack.framework.checkpoint import StateTree, taken_apart
 from stack.framework.devices import engine
 from stack.framework.errors import CheckpointError
-from stack.framework.realize import arrays_of
+from stack.framework.realize import parts_of
 from stack.framework.tensor import Tensor
+from stack.runtime.array import Array
+from stack.runtime.snapshot import Bytes
 from stack.storage import Box, Checkpoints, Saving, TensorShard
 
 _ALONE = "tensors"
@@ -33,11 +35,14 @@ class TreeCheckpoints:
         self._where = Path(where)
         self._stored = Checkpoints(where, group, **options)
 
-    def save(self, step: int, tree: Mapping[str, Any], **options: Any) -> Saving:
-        """Commit a step: nested dicts, lists and tuples of tensors and plain values; the options
-        are those of `stack.storage.Checkpoints.save`.
+    def save(
+        self, step: int, tree: Mapping[str, Any], *, background: bool = False, **options: Any
+    ) -> Saving:
+        """Commit a step: nested dicts, lists and tuples of tensors and plain values; the other
+        options are those of `stack.storage.Checkpoints.save`.
 
-        With background=True this returns once this rank's part is copied to the host. Raises
+        In the background this returns at once. The tensors may be given other values then: what
+        writes one of them in place waits on the device until this rank's part is copied. Raises
         CheckpointError for what cannot be saved, StorageError for what a store does not do.
         """
         plain: dict[str, Any] = {}
@@ -49,7 +54,15 @@ class TreeCheckpoints:
                 plain[key] = taken_apart(value, key, found.setdefault(_ALONE, {}))
             else:
                 plain[key] = taken_apart(value, "", found.setdefault(key, {}))
-        return self._stored.save(step, _read_late(found), plain, **options)
+        with ExitStack() as unless_begun:
+            shards, close = _read_late(found)
+            unless_begun.callback(close)
+            saving = self._stored.save(
+                step, shards, plain, background=background, staged=False, **options
+            )
+            unless_begun.pop_all()
+        saving.staged.add_done_callback(lambda _: close())
+        return saving
 
     def load(self, step: int | None = None, device: str | None = None) -> tuple[int, Any]:
         """The newest whole step, or this one, and its tree with tensors on the device. Raises
@@ -89,17 +102,36 @@ class TreeCheckpoints:
         self.close()
 
 
-def _read_late(found: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, TensorShard]]:
-    """Shards that read a tensor from its device when, and if, this rank copies it."""
+def _read_late(
+    found: Mapping[str, Mapping[str, Tensor]],
+) -> tuple[dict[str, dict[str, TensorShard]], Callable[[], None]]:
+    """Shards that read a tensor from its device when, and if, this rank copies it; and what lets
+    the tensors change."""
     tensors = [t for members in found.values() for t in members.values()]
-    arrays = dict(zip(map(id, tensors), arrays_of(tensors), strict=True))
+    parts = {t.serial: part for t, part in zip(tensors, parts_of(tensors), strict=True)}
+    arrays: dict[str, list[Array]] = {}
+    for t in tensors:
+        arrays.setdefault(t.device, []).append(parts[t.serial][0])
+    with ExitStack() as stack:
+        snapshots = {}
+        for device, members in arrays.items():
+            snapshots[device] = engine(device).snapshot(list({id(a): a for a in members}.values()))
+            stack.callback(snapshots[device].close)
+        close = stack.pop_all().close
 
     def shard(t: Tensor) -> TensorShard:
-        dtype, read = NUMPY[t.dtype], partial(engine(t.device).get, arrays[id(t)])
+        array, first = parts[t.serial]
+        dtype = NUMPY[t.dtype]
+
+        def read(pieces: Sequence[tuple[int, Bytes]]) -> None:
+            begin = first * dtype.itemsize
+            snapshots[t.device].read(array, [(begin + at, out) for at, out in pieces])
+
         return TensorShard(read, t.shape, dtype, Box((0,) * len(t.shape), t.shape))
 
-    return {
+    shards = {
         group: {name: shard(t) for name, t in members.items()}
         for group, members in found.items()
         if members
     }
+    return shards, close

@@ -8,9 +8,10 @@ runs first: no node depends on it.
 
 from __future__ import annotations
 
+import math
+import operator
 import sys
 from collections.abc import Container, Iterable, Sequence
-from operator import attrgetter
 from typing import Any
 
 from hal.core.errors import InvalidCall
@@ -60,6 +61,46 @@ def arrays_of(cells: Sequence[Cell]) -> list[Any]:
             computed.update(zip(group, compute([c.node for c in group], device), strict=True))
     found = [computed[c] if c in computed else _known(c.node) for c in cells]
     return [check_whole(a, c.node.type) for a, c in zip(found, cells, strict=True)]
+
+
+def parts_of(cells: Sequence[Cell]) -> list[tuple[Any, int]]:
+    """For each cell an array, and the first of its elements from which on the cell's lie there one
+    after the other. A part of an array that is there is not copied: what writes that in place
+    changes it."""
+    if under_way:
+        check_crossing(cells)
+    realize(*cells)
+    found = {c: part for c in cells if (part := _part(c.node)) is not None}
+    others = [c for c in cells if c not in found]
+    found.update(zip(others, ((array, 0) for array in arrays_of(others)), strict=True))
+    return [found[c] for c in cells]
+
+
+def _part(n: Node) -> tuple[Any, int] | None:
+    begin = 0
+    while (array := _known(n)) is None:
+        n = store.named(n)
+        if n.op == "slice":
+            first = _first_of_slice(n)
+            if first is None:
+                return None
+            begin += first
+        elif n.op != "reshape":
+            return None
+        n = n.srcs[0]
+    return check_whole(array, store.named(n).type), begin
+
+
+def _first_of_slice(n: Node) -> int | None:
+    """The first element of a slice whose elements lie one after the other; None for others."""
+    shape, start, stop = n.srcs[0].type.shape, n["start"], n["stop"]
+    lengths = [b - a for a, b in zip(start, stop, strict=True)]
+    outer = next((i for i, length in enumerate(lengths) if length != 1), len(shape))
+    if n["step"] != (1,) * len(shape) or lengths[outer + 1 :] != list(shape[outer + 1 :]):
+        return None
+    steps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    first: int = sum(map(operator.mul, start, steps))
+    return first
 
 
 def realize(*cells: Cell) -> None:
@@ -178,7 +219,7 @@ def _run_pending(device: str, asked: Sequence[Cell]) -> None:
         _publish(dict(zip(outputs, arrays, strict=True)), device, inline)
 
 
-_AGE = attrgetter("serial")
+_AGE = operator.attrgetter("serial")
 _CHEAP = ("const", "arange", "input")
 """What needs no array before it is asked for: constants, lost arguments."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hal.core.errors import Failure, HalError, InvalidCall, StaleHandle
-from hal.core.values import Region
+from hal.core.values import Region, Waits
 from hal.tile.node import Type
 from stack.memory.pool import Pool, PoolBlock
 
@@ -16,7 +16,7 @@ class Array:
     one again. `pool` is the memory that it is in, and tells engines apart.
     """
 
-    __slots__ = ("__weakref__", "block", "failure", "pool", "region", "type", "written")
+    __slots__ = ("__weakref__", "block", "failure", "pool", "readers", "region", "type", "written")
 
     region: Region
     """Where the bytes are. Missing while `failure` is set, so that no plan can read what is not
@@ -28,6 +28,7 @@ class Array:
         self.block = block
         self.region = region
         self.written = 0  # the point of the engine's timeline at which the newest value is there
+        self.readers: Waits = ()  # of other timelines; the next write in place waits for them
         self.failure: Failure | None = None
 
     @property

@@ -29,6 +29,7 @@ from stack.runtime.memory import ArrayMemory
 from stack.runtime.plan import Bound, Plan
 from stack.runtime.programs import Programs
 from stack.runtime.resources import Resources
+from stack.runtime.snapshot import Readings, Snapshot
 from stack.runtime.stream import Stream
 
 Host = np.ndarray[Any, np.dtype[Any]]
@@ -70,6 +71,7 @@ class Engine:
         self.resources = Resources(
             device, self.memory, self.stream, self.programs, self.fallbacks, self.groups
         )
+        self._readings = Readings(self.stream)
         self.closed = False
         self.families = Families(device.info, compile)
         self._kept: OrderedDict[Hashable, Plan] = OrderedDict()
@@ -119,6 +121,17 @@ class Engine:
             point = self.stream.copy(_bytes(host), array.region, host)
         self.stream.wait(point, f"reading {array.type}")
         return host
+
+    def snapshot(self, arrays: Sequence[Array]) -> Snapshot:
+        """The values that these arrays have now, to be read while later work goes on. What writes
+        one of them in place waits on the device until the snapshot is closed.
+
+        Raises InvalidCall for an array of another engine, OperationFailed or DeviceLost with the
+        cause of one that failed.
+        """
+        for array in arrays:
+            self._check_own(array)
+        return self._readings.snapshot(arrays)
 
     def empty(self, type: Type) -> Array:
         """A new array with undefined values. Raises OutOfMemory."""
@@ -210,7 +223,8 @@ class Engine:
     def _fill(self, array: Array, host: Host) -> None:
         if host.size:
             with self.stream.lock:
-                array.written = self.stream.copy(array.region, _bytes(host), host).value
+                point = self.stream.copy(array.region, _bytes(host), host, array.readers)
+                array.written = point.value
             self.stream.throttle()
 
     def _check_own(self, array: Array) -> None:

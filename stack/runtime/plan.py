@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from hal.core.description import Feature
 from hal.core.errors import InvalidCall, error_for
-from hal.core.values import Point, Region
+from hal.core.values import Point, Region, Waits
 from hal.tile.node import Type
 from stack.compiler.program import CompiledGraph, launches
 from stack.memory.plan import Layout
 from stack.runtime.array import Array, refusal
 from stack.runtime.exchange import Exchange
 from stack.runtime.placement import Placement
-from stack.runtime.recording import Recording
+from stack.runtime.recording import PlanStep, Recording
 from stack.runtime.resources import Resources
 from stack.runtime.segments import Meet, Regions
 from stack.runtime.stream import Stream
@@ -76,6 +76,7 @@ class Plan:
         self._steps = self._recording.steps
         only = self._steps[0].part if len(self._steps) == 1 else None
         self._only = None if isinstance(only, Exchange) else only
+        self._updated = tuple(at for at, *_ in self._outputs if at is not None)
         """The one part of a plan that waits for nothing."""
         self._recorded = Feature.GRAPH in device.info.features
         self.launches = launches(graph)
@@ -104,8 +105,12 @@ class Plan:
             resources.note_fallback(Feature.GRAPH, "launches one by one")
         stream = resources.stream
         with stream.lock:
-            if self._only is None:
-                self._submit(stream, regions)
+            held = {at: inputs[at].readers for at in self._updated if inputs[at].readers}
+            if held:
+                points = list(dict.fromkeys(p for readers in held.values() for p in readers))
+                self._submit(stream, regions, *self._recording.cut_at_update(held), points)
+            elif self._only is None:
+                self._submit(stream, regions, self._steps)
             else:
                 self._only.submit(stream, regions, ())
             written = stream.submitted_value
@@ -114,11 +119,19 @@ class Plan:
         stream.throttle()
         return tuple(outputs)
 
-    def _submit(self, stream: Stream, regions: Regions) -> None:
+    def _submit(
+        self,
+        stream: Stream,
+        regions: Regions,
+        steps: Sequence[PlanStep],
+        first: int = 0,
+        held: Waits = (),
+    ) -> None:
+        """Submit the steps; those from `first` on wait for `held`, too."""
         begun: list[Point] = []
         try:
-            for step in self._steps:
-                waits = [begun[i] for i in step.needs]
+            for i, step in enumerate(steps):
+                waits = [*(begun[k] for k in step.needs), *(held if i >= first else ())]
                 if isinstance(step.part, Exchange):
                     begun.append(step.part.start(stream, regions, waits))
                 else:

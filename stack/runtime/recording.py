@@ -3,9 +3,9 @@ graphs recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 
 from hal.core.description import Feature
 from hal.core.device import Device
@@ -62,17 +62,32 @@ class Recording:
         self._arena = arena
         self.handles: list[Handle] = []
         """Graphs and launchables, to be retired with the plan."""
+        self._calls = graph.calls
+        self._cuts: dict[int, tuple[list[PlanStep], int]] = {}
         sources = dict.fromkeys(c.source for c in graph.calls if isinstance(c, KernelCall))
         self.loaded = programs.load(sources)
         try:
-            self.steps: list[PlanStep] = self._steps(graph.calls)
+            self.steps: list[PlanStep] = self._steps(list(self._parts(len(graph.calls))))
         except BaseException:
             programs.retire(self.handles)
             raise
 
-    def _steps(self, calls: Sequence[Call]) -> list[PlanStep]:
+    def cut_at_update(self, inputs: Collection[int]) -> tuple[list[PlanStep], int]:
+        """The same calls in steps of which the first ones write none of these inputs in place, and
+        how many those are. Recorded when it is first asked for."""
+        writes = (
+            any(span.memory in inputs for span in self._placement.access(call).writes)
+            for call in self._calls
+        )
+        cut = next((i for i, is_write in enumerate(writes) if is_write), 0)
+        if cut not in self._cuts:
+            parts = list(self._parts(cut))
+            ends = accumulate(len(made_of) for _, made_of in parts)
+            self._cuts[cut] = self._steps(parts), sum(end <= cut for end in ends)
+        return self._cuts[cut]
+
+    def _steps(self, parts: Sequence[tuple[Segment | Exchange, Sequence[Call]]]) -> list[PlanStep]:
         """At the end all exchanges have been waited for."""
-        parts = list(self._parts(calls))
         exchanges = [isinstance(part, Exchange) for part, _ in parts]
         if not any(exchanges):
             return [PlanStep(part, ()) for part, _ in parts]
@@ -83,14 +98,16 @@ class Recording:
         left = tuple(i for i in range(sum(exchanges)) if i not in met)
         return [*steps, PlanStep(Meet(self._arena), left)] if left else steps
 
-    def _parts(self, calls: Sequence[Call]) -> Iterator[tuple[Segment | Exchange, Sequence[Call]]]:
-        """The parts in order, each with the calls that it is made of."""
-        for recordable, group in groupby(calls, self._recordable):
-            if recordable:
-                recorded = list(group)
-                yield self._replay(recorded), recorded
-            else:
-                yield from ((self._single(call), (call,)) for call in group)
+    def _parts(self, cut: int) -> Iterator[tuple[Segment | Exchange, Sequence[Call]]]:
+        """The parts in order, each with the calls that it is made of; none has calls on both sides
+        of `cut`."""
+        for side in (self._calls[:cut], self._calls[cut:]):
+            for recordable, group in groupby(side, self._recordable):
+                if recordable:
+                    recorded = list(group)
+                    yield self._replay(recorded), recorded
+                else:
+                    yield from ((self._single(call), (call,)) for call in group)
 
     def _recordable(self, call: Call) -> bool:
         """A graph takes no array of the run as a side of a copy, since copies have no slots, and no

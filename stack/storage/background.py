@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from threading import Event, Thread
+from threading import Thread
 
 from hal.core.errors import DeadlineExceeded
 
@@ -38,17 +38,24 @@ class Saving:
 
     def __init__(self, late: Late, deadline_s: float) -> None:
         self._late, self._deadline_s = late, deadline_s
-        self.staged = Event()
-        """Set when the arrays may change."""
+        self.staged: Future[None] = Future()
+        """Done when the arrays may change."""
         self.done: Future[bool] = Future()
         """What `wait_committed` gives."""
 
     def wait_staged(self) -> None:
         """Until the arrays may change. Raises DeadlineExceeded."""
-        if not self.staged.wait(self._deadline_s):
+        try:
+            self.staged.result(self._deadline_s)
+        except FutureTimeout as error:
             raise DeadlineExceeded(
                 f"the state was not copied within {self._deadline_s:g} s; it must not change yet"
-            )
+            ) from error
+
+    def set_staged(self) -> None:
+        """The arrays may change."""
+        if not self.staged.done():
+            self.staged.set_result(None)
 
     def wait_committed(self) -> bool:
         """Until the step is committed in the nearest store; gives False for one that was skipped.

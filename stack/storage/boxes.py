@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from stack.storage.errors import StorageError
 
 Array = NDArray[Any]
+ReadPieces = Callable[[Sequence[tuple[int, NDArray[np.uint8]]]], None]
+"""Fills each memory with the bytes of a part from that byte on, as they lie in a C-contiguous
+array."""
 Rows = list[tuple[int, int, int, int, int]]
 """One row per comb of runs: start, run, count, stride, local. A comb is `count` runs of `run` bytes
 whose starts are `stride` bytes apart, from byte `start` of the whole on; in the part they lie one
@@ -44,9 +47,9 @@ def lengths_of(part: Box | FlatRange) -> tuple[int, ...]:
 class TensorShard:
     """A rank's part of a tensor of shape `shape`: `array` has the elements of `part`, in their
     order; it is C-contiguous for loading into. Where elements come from a device, `array` is a
-    function that gives them, called once while a save is staged."""
+    function that reads them, called at most once while a save is staged."""
 
-    array: Array | Callable[[], Array]
+    array: Array | ReadPieces
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     part: Box | FlatRange

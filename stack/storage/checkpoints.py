@@ -117,7 +117,7 @@ class Checkpoints:
         saving = Saving(self._background.late, self._deadline_s)
         was_busy = self._background.busy
         if was_busy:
-            saving.staged.set()  # one busy rank is enough to skip it, so nothing is copied
+            saving.set_staged()  # one busy rank is enough to skip it, so nothing is copied
 
         def work() -> None:
             try:
@@ -126,7 +126,7 @@ class Checkpoints:
                     saving.done.set_result(False)
                     return
                 plan, sources, error = self._staged(shards, background)
-                saving.staged.set()
+                saving.set_staged()
                 if background:
                     give_way()
                 anew = later == "remove"
@@ -136,7 +136,7 @@ class Checkpoints:
                 saving.done.set_exception(error)
                 raise
             finally:
-                saving.staged.set()
+                saving.set_staged()
             self._to_further(folder, manifest, later == "remove")
 
         self._background.begin(work)
@@ -250,7 +250,11 @@ class Checkpoints:
                 return plan, [_contiguous(s) for s in shards.values()], None
             arena = self._scratch.memory("arena", staging.nbytes)
             for i, shard in enumerate(shards.values()):
-                if staging.copies[i]:  # else other ranks write it
+                if not staging.copies[i]:
+                    continue  # other ranks write it
+                if callable(shard.array):
+                    staging.fetch(arena, i, shard.array)
+                else:
                     staging.fill(arena, i, _contiguous(shard))
         except Exception as error:  # noqa: BLE001  (all ranks raise it)
             return plan, [], error
@@ -483,7 +487,9 @@ def _contiguous(shard: TensorShard) -> Bytes:
 
 
 def _array(shard: TensorShard) -> Array:
-    array = shard.array() if callable(shard.array) else shard.array
+    array = shard.array
+    if callable(array):
+        raise StorageError("a part that a function reads cannot be loaded into; give an array")
     if (array.shape, array.dtype) != (lengths_of(shard.part), shard.dtype):
         raise StorageError(
             f"a part with {lengths_of(shard.part)} elements of {shard.dtype} is an array of shape "

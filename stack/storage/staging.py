@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from stack.storage.boxes import ReadPieces
 from stack.storage.layout import ALIGN, rounded
 from stack.storage.memory import Bytes, copy_past_cache
 from stack.storage.plan import Piece, TransferPlan, TransferWindow
@@ -44,6 +45,20 @@ class SaveStaging:
                 continue
             out = np.ndarray((count, run), np.uint8, arena, start, (stride, 1))
             out[...] = source[local : local + run * count].reshape(count, run)
+
+    def fetch(self, arena: Bytes, shard: int, read: ReadPieces) -> None:
+        """Copy what is taken of a shard whose bytes a function reads."""
+        pieces, combs = [], []
+        for start, run, count, stride, local in self.copies[shard]:
+            out = np.ndarray((count, run), np.uint8, arena, start, (stride, 1))
+            if out.flags.c_contiguous:
+                pieces.append((local, out.reshape(-1)))
+            else:
+                pieces.append((local, np.empty(run * count, np.uint8)))
+                combs.append((out, pieces[-1][1]))
+        read(pieces)
+        for out, data in combs:
+            out[...] = data.reshape(out.shape)
 
 
 def staging_of(plan: TransferPlan, shards: int) -> SaveStaging:

@@ -50,6 +50,20 @@ class InterpretedPlan:
         return tuple(results)
 
 
+class HostSnapshot:
+    """What arrays hold now, of which an update makes new memory."""
+
+    def __init__(self, arrays: Sequence[HostArray]) -> None:
+        self._data = {id(a): a.data for a in arrays}
+
+    def read(self, array: HostArray, pieces: Sequence[tuple[int, np.ndarray]]) -> None:
+        for begin, out in pieces:
+            out[:] = self._data[id(array)].reshape(-1).view(np.uint8)[begin : begin + out.size]
+
+    def close(self) -> None:
+        self._data.clear()
+
+
 class InterpretedEngine:
     """The engine's API on numpy. `plans` and `runs` count what was asked for."""
 
@@ -66,6 +80,9 @@ class InterpretedEngine:
 
     def get(self, array: HostArray) -> np.ndarray:
         return array.data.copy()
+
+    def snapshot(self, arrays: Sequence[HostArray]) -> "HostSnapshot":
+        return HostSnapshot(arrays)
 
     def plan(
         self, request: GraphRequest, keep: bool = True, general: bool = True

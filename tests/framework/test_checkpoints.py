@@ -6,9 +6,12 @@ from safetensors.numpy import load_file
 
 import stack.framework as ht
 from hal.core.errors import HalError
+from hal.core.values import Point
 from stack.framework import nn, optim
 from stack.framework.checkpoints import TreeCheckpoints
+from stack.runtime.opening import engine_for
 from stack.storage import NoCheckpoint
+from tests.comm.engine.crew import crews
 
 
 def test_a_tree_comes_back_as_it_was(tmp_path):
@@ -63,6 +66,73 @@ def test_a_training_saved_in_the_background_goes_on_as_if_nothing_had_happened(t
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         assert run(model, optimizer, 3) == want
+
+
+def each_tensor(tree, function):
+    """The tree with function(tensor) for each of its tensors."""
+    if isinstance(tree, dict):
+        return {k: each_tensor(v, function) for k, v in tree.items()}
+    if isinstance(tree, list):
+        return [each_tensor(v, function) for v in tree]
+    return function(tree) if isinstance(tree, ht.Tensor) else tree
+
+
+@pytest.mark.slow
+def test_only_the_next_update_waits_until_a_save_in_the_background_has_copied(tmp_path):
+    """Rank 1 begins late, so rank 0 cannot copy before. Losses and what is saved are those of a
+    training that saves nothing."""
+    start = np.linspace(-1, 1, 200 * 90, dtype=np.float32).reshape(200, 90)
+    x = ht.tensor(start[:, :4].T, device="cpu:0")
+
+    def make():
+        weight = nn.Parameter(ht.tensor(start, device="cpu:0"))
+        optimizer = optim.AdamW([weight], lr=0.05)
+
+        @ht.jit
+        def step():
+            optimizer.zero_grad()
+            loss = ((x @ weight) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        def state():
+            parts = {"rows": weight[3:5], "columns": weight[:, 7:9]}
+            return {"weight": weight, "optimizer": optimizer.state_dict(), **parts}
+
+        return step, state
+
+    def values(tree):
+        return each_tensor(tree, lambda t: t.numpy().tobytes())
+
+    step, state = make()
+    losses, states = [], []
+    for _ in range(4):
+        losses.append(step().item())
+        states.append(values(state()))
+    step, state = make()
+    stream = engine_for("cpu:0").stream
+    with (
+        crews(2) as [crew],
+        TreeCheckpoints(tmp_path, crew.groups[0]) as checkpoints,
+        TreeCheckpoints(tmp_path, crew.groups[1]) as others,
+    ):
+        assert step().item() == losses[0]
+        for i in range(1, 4):
+            equal = each_tensor(state(), lambda t: ht.tensor(t.numpy(), device="cpu:0"))
+            checkpoints.save(i, state(), background=True)
+            before = stream.submitted_value
+            loss = step()
+            newest = stream.submitted_value
+            assert stream.device.wait([Point(stream.timeline, before + 1)], 20, True)
+            assert not stream.device.wait([Point(stream.timeline, newest)], 0, True)
+            others.save(i, equal, background=True)
+            assert loss.item() == losses[i]
+        checkpoints.wait_idle()
+        others.wait_idle()
+    with TreeCheckpoints(tmp_path) as checkpoints:
+        for i in range(1, 4):
+            assert values(checkpoints.load(i, "cpu:0")[1]) == states[i - 1]
 
 
 def test_what_cannot_be_saved_or_loaded_is_said(tmp_path):

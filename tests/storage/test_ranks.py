@@ -249,7 +249,7 @@ def test_a_damaged_block_of_one_rank_lets_all_load_the_older_step(tmp_path):
 
 
 def test_what_one_rank_cannot_copy_all_ranks_are_told(tmp_path):
-    def lost():
+    def lost(pieces):
         raise OSError("the device is gone")
 
     def save(group):
