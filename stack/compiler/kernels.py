@@ -102,7 +102,7 @@ def _loop(nodes: Sequence[Node], body: TileProgram, emitter: Emitter, temps: lis
     """The call of a loop. What it keeps for itself, and its body's temporaries, are added to
     `temps`."""
     first = nodes[0]
-    consts, begins, rows = ([emitter.whole(base(n)) for n in ns] for ns in parts_of(first))
+    consts, begins, rows = ([emitter.piece(n) for n in ns] for ns in parts_of(first))
     results, homes = results_of(dict(first.attrs)), dict[int, BufferRef]()
     for n in nodes:
         own = emitter.whole(base(n))

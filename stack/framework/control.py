@@ -201,15 +201,10 @@ def _looped(
             f"{name}: a while_loop of a captured function has no gradient; take scan over a number "
             f"of steps, or no_grad()\n  called at {where_called()}"
         )
-    body = found.body
-    if tracks:
-        body = LoopBody(
-            body.inputs, (*body.outputs, *body.inputs[len(found.consts) :][: len(begins)])
-        )
     count = len(begins)
 
     def looped(own: list[Node], others: list[Node]) -> tuple[Node, ...]:
-        return g.loop(body, steps, found.consts, own, others, reverse, tested, tracks)
+        return g.loop(found.body, steps, found.consts, own, others, reverse, tested, tracks)
 
     looped.__name__ = name
     if begins or rows:

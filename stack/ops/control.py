@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import accumulate
 from typing import Any
 
@@ -12,6 +13,7 @@ from hal.core.errors import InvalidCall
 from hal.tile.node import Node, Type, substitute, toposort
 from stack.ops.adjoint import adjoints
 from stack.ops.binary import where
+from stack.ops.hoist import addends, products_before, sum_of_all_steps, summed_after
 from stack.ops.leaves import const, full, full_like
 from stack.ops.leaves import input as leaf
 from stack.ops.movement import broadcast, reshape, slice_axis
@@ -74,6 +76,21 @@ class Results:
         begin, wanted = dict(self.places(packed.dtype))[i], self.types[i]
         return reshape(slice_axis(packed, 0, begin, begin + wanted.size), wanted.shape)
 
+    def derivative(self, i: int, d: Node) -> Node | None:
+        """That by one of them, of the derivative by the node of its element type, which is a sum of
+        those by parts of it; None where all of these are others."""
+        begin, size = dict(self.places(d.dtype))[i], self.types[i].size
+        own: list[Node] = []
+        for each in (a.moved(a.value) for a in addends(d)):
+            if each.op != "pad" or each["value"] != 0:
+                return self.of(i, d)
+            (low,), (high,) = each["lo"], each["hi"]
+            if (low, d.shape[0] - high) == (begin, begin + size):
+                own.append(reshape(each.srcs[0], self.types[i].shape))
+            elif low < begin + size and begin < d.shape[0] - high:
+                return self.of(i, d)
+        return reduce(_add, own) if own else None
+
 
 def results_of(attrs: Attrs) -> Results:
     """What a loop with these attributes gives."""
@@ -108,40 +125,53 @@ def _type(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
 def _gradient(n: Node, d: Node) -> tuple[Node | None, ...]:
     """A loop backwards over the values that were carried into each step.
 
-    It carries the derivatives by the carried values and the sums of those by the constants.
+    It carries the derivatives by the carried values and the sums of those by the constants, but for
+    sums that one product or reduction over all steps gives afterwards.
     """
-    body, steps, tested = n["body"], n["steps"], n["tested"]
+    steps, tested = n["steps"], n["tested"]
     if steps == UNBOUNDED:
         raise InvalidCall(
             "a loop without a bound keeps no values to go back over, so it has no gradient; take a "
             "scan over a number of steps, or no_grad()"
         )
     consts, carried = n["consts"], n["carried"]
-    results, derivatives = results_of(dict(n.attrs)), dict[int, Node]()
+    derivatives = dict[int, Node]()
+    results = results_of(dict(n.attrs))
     for i, _ in results.places(n.dtype):
-        derivatives[i] = results.of(i, d)
-    given, begins, rows = (
-        n.srcs[:consts],
-        n.srcs[consts : consts + carried],
-        n.srcs[consts + carried :],
-    )
-    kept = _kept(n, given, begins, rows)
+        if (one := results.derivative(i, d)) is not None:
+            derivatives[i] = one
+    n = n if n["kept"] else _keeping(n)
+    body, results = n["body"], results_of(dict(n.attrs))
+    given, begins, rows = parts_of(n)
+
+    def result(i: int) -> Node:
+        return results.of(i, _of(n, results.types[i].dtype))
 
     # the body's graph, in which the loop's operands have other numbers
     sloped = [i for i, x in enumerate(begins) if x.dtype.is_float]
-    stacked = [i for i in derivatives if i >= carried and body.outputs[i].type.size]
+    sources = [i for i in derivatives if i >= carried and body.outputs[i].type.size]
     number = iter(range(1 << 30))
     own = tuple(leaf(next(number), x.type) for x in body.inputs)
     outputs = substitute(body.outputs, dict(zip(body.inputs, own, strict=True)))
     by_carried = {i: leaf(next(number), begins[i].type) for i in sloped}
-    by_stacked = {i: leaf(next(number), body.outputs[i].type) for i in stacked}
+    by_stacked = {i: leaf(next(number), body.outputs[i].type) for i in sources}
     seeds = [(outputs[i], x) for i, x in (*by_carried.items(), *by_stacked.items())]
     floats = {x for x in own if x.dtype.is_float}
     found = adjoints(seeds, floats.__contains__)
+    # what a step gave is read, not computed again
+    last = len(outputs) - carried
+    read = {outputs[i]: i for i in range(carried, last) if outputs[i].srcs}
+    again = {x: leaf(next(number), x.type) for x in read}
+    found = dict(zip(found, substitute(found.values(), again), strict=True))
+    stacks: dict[Node, Node] = {
+        **{x: result(last + i) for i, x in enumerate(own[consts:][:carried])},
+        **dict(zip(own[consts + carried :], rows, strict=True)),
+        **{x: derivatives[i] for i, x in by_stacked.items()},
+    }
     reached = [i for i in range(consts) if own[i] in found]
-    sums = {i: leaf(next(number), given[i].type) for i in reached}
+    by_row_of = {i: own[consts + carried + i] for i in range(len(rows))}
+    by_row_of = {i: x for i, x in by_row_of.items() if x in found}
     going = leaf(next(number), Type((), DType.BOOL))
-    read = [i for i in range(len(rows)) if own[consts + carried + i] in found]
 
     def made(new: Node, old: Node) -> Node:
         """In a step that was made; else what was before."""
@@ -149,14 +179,33 @@ def _gradient(n: Node, d: Node) -> tuple[Node | None, ...]:
             return new
         return where(broadcast(own[consts], new.shape), new, old)
 
+    by_row = [made(found[x], full_like(x, 0)) for x in by_row_of.values()]
+    parts = {i: [] if tested else addends(found[own[i]]) for i in reached}
+    constants = {*own[:consts]}
+    chosen, kept = summed_after(
+        (a for each in parts.values() for a in each),
+        (*stacks, *again.values(), *by_row),
+        lambda x: x.op != "const" and x not in constants,
+    )
+    sums: dict[int, Node] = {}
+    totals: list[Node] = []
+    for i in reached:
+        rest = [a.moved(a.value) for a in parts[i] if a not in chosen]
+        if rest or tested:
+            sums[i] = leaf(next(number), given[i].type)
+            totals.append(
+                made(_add(sums[i], reduce(_add, rest) if rest else found[own[i]]), sums[i])
+            )
     by_begin = [
         made(found[x], old) if (x := own[consts + i]) in found else made(full_like(old, 0), old)
         for i, old in by_carried.items()
     ]
-    totals = [made(_add(old, found[own[i]]), old) for i, old in sums.items()]
-    by_row = [made(found[x], full_like(x, 0)) for i in read for x in (own[consts + carried + i],)]
     once = tested and steps == 1
     flags = [const(False, DType.BOOL)] if once else []
+    made_outputs = (*flags, *by_begin, *totals, *by_row, *kept)
+    used = set(toposort(made_outputs))
+    needed = {x: y for x, y in again.items() if y in used or y in kept}
+    stacks |= {y: result(read[x]) for x, y in again.items()}
     leaves = (
         *own[:consts],
         *([going] if once else []),
@@ -164,21 +213,28 @@ def _gradient(n: Node, d: Node) -> tuple[Node | None, ...]:
         *sums.values(),
         *own[consts:],
         *by_stacked.values(),
+        *needed.values(),
     )
-    backwards = _renumbered(leaves, (*flags, *by_begin, *totals, *by_row))
+    backwards = _renumbered(leaves, made_outputs)
     zeros = [derivatives[i] if i in derivatives else full_like(begins[i], 0) for i in sloped]
     first = [begins[0]] if once else []
-    starts = [*first, *zeros, *(full_like(given[i], 0) for i in reached)]
-    stacks = [*kept, *rows, *(derivatives[i] for i in stacked)]
-    ends = loop(backwards, steps, given, starts, stacks, reverse=not n["reverse"], tested=once)
-    rest = iter(ends[len(first) :])
+    starts = [*first, *zeros, *(full_like(given[i], 0) for i in sums)]
+    inner = [stacks[x] for x in leaves[consts + len(starts) :]]
+    ends = loop(backwards, steps, given, starts, inner, reverse=not n["reverse"], tested=once)
+    rest_of = iter(ends[len(first) :])
     answer: list[Node | None] = [None] * len(n.srcs)
     for i in sloped:
-        answer[consts + i] = next(rest)
+        answer[consts + i] = next(rest_of)
+    for i in sums:
+        answer[i] = next(rest_of)
+    for i, x in zip(by_row_of, by_row, strict=True):
+        answer[consts + carried + i] = stacks[x] = next(rest_of)
+    stacks |= zip(kept, rest_of, strict=True)
     for i in reached:
-        answer[i] = next(rest)
-    for i in read:
-        answer[consts + carried + i] = next(rest)
+        for a in parts[i]:
+            if a in chosen:
+                more, before = sum_of_all_steps(a, steps, stacks), answer[i]
+                answer[i] = more if before is None else _add(before, more)
     return tuple(answer)
 
 
@@ -192,19 +248,41 @@ def parts_of(n: Node) -> tuple[Sequence[Node], Sequence[Node], Sequence[Node]]:
     return n.srcs[:first], n.srcs[first:end], n.srcs[end:]
 
 
-def _kept(
-    n: Node, given: Sequence[Node], begins: Sequence[Node], rows: Sequence[Node]
-) -> Sequence[Node]:
-    """What was carried into each step: the last that a loop stacks that has them, or that of one
-    more loop."""
-    body, carried = n["body"], n["carried"]
-    if not n["kept"]:
-        whole = LoopBody(body.inputs, (*body.outputs, *body.inputs[len(given) :][:carried]))
-        more = loop(whole, n["steps"], given, begins, rows, n["reverse"], n["tested"], True)
-        return more[len(more) - carried :]
-    results = results_of(dict(n.attrs))
-    last = range(len(results.types) - carried, len(results.types))
-    return [results.of(i, _of(n, results.types[i].dtype)) for i in last]
+def _keeping(n: Node) -> Node:
+    """A loop that also keeps what gradients read."""
+    consts, begins, rows = parts_of(n)
+    attrs = {**dict(n.attrs), "body": _kept(n["body"], n["consts"], n["carried"]), "kept": True}
+    return _LOOP(*consts, *begins, *rows, **attrs)
+
+
+def _kept(body: LoopBody, consts: int, carried: int) -> LoopBody:
+    """A body that further gives what its gradient reads: products, and at last the values carried
+    into the step. What is elementwise is computed again."""
+    outputs, floats = body.outputs, {x for x in body.inputs if x.dtype.is_float}
+    number = iter(range(len(body.inputs), 1 << 30))
+    seeds = [(x, leaf(next(number), x.type)) for x in outputs if x.dtype.is_float]
+    found = adjoints(seeds, floats.__contains__).values()
+    ends = {*body.inputs, *outputs[carried:]}
+    reached = toposort(found, lambda x: () if x in ends else x.srcs)
+    mine = set(toposort(outputs))
+    products = [x for x in reached if x.op == "matmul" and x in mine and x not in ends]
+    return LoopBody(body.inputs, (*outputs, *products, *body.inputs[consts:][:carried]))
+
+
+def _hoisted(
+    body: LoopBody, steps: int, consts: Sequence[Node], rows: Sequence[Node]
+) -> tuple[LoopBody, Sequence[Node]]:
+    """The body without products that all steps make at once, and the rows with these."""
+    inputs, first = body.inputs, len(body.inputs) - len(rows)
+    fixed = dict(zip(inputs, consts, strict=False))
+    found = products_before(
+        body.outputs, steps, fixed, dict(zip(inputs[first:], rows, strict=True))
+    )
+    if not found:
+        return body, rows
+    leaves = {x: leaf(len(inputs) + i, x.type) for i, x in enumerate(found)}
+    outputs = substitute(body.outputs, leaves)
+    return LoopBody((*inputs, *leaves.values()), outputs), [*rows, *found.values()]
 
 
 def _of(n: Node, dtype: DType) -> Node:
@@ -250,14 +328,18 @@ def loop(
     a first axis.
 
     `body` makes of constants, carried values and a row of each of `rows` the next carried values
-    and what the step gives; with `kept` the last of that are the values carried into it, by which
-    gradients go backwards. With `reverse` the last rows come first, and what a step gives lies at
-    the place of its rows. With `tested` the first carried value, a bool, is read by the host before
-    each step and ends the loop. Raises GraphError.
+    and what the step gives; with `kept` more comes behind that, which the gradient reads. With
+    `reverse` the last rows come first, and what a step gives lies at the place of its rows. With
+    `tested` the first carried value, a bool, is read by the host before each step and ends the
+    loop. Raises GraphError.
     """
     if steps == 0:
         stacked = (n.type for n in body.outputs[len(carried) :])
         return (*carried, *(full((0, *t.shape), 0, t.dtype) for t in stacked))
+    if not tested:
+        body, rows = _hoisted(body, steps, consts, rows)
+    if kept:
+        body = _kept(body, len(consts), len(carried))
     attrs: dict[str, Any] = {
         "body": body,
         "steps": steps,

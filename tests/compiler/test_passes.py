@@ -93,3 +93,16 @@ def test_attention_has_a_type_rule(operands: tuple[Node, ...], message: str) -> 
 def test_scores_alone_have_no_value() -> None:
     with pytest.raises(GraphError, match=re.escape("scores has no value of its own")):
         interpret([SCORES], {})
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (2, 0, 3, 1), (3, 1, 0, 2)])
+def test_parts_that_are_padded_and_added_in_any_order_are_joined(order: tuple[int, ...]) -> None:
+    whole = g.input(0, Type((3, 8), DType.F32))
+    parts = [g.exp(g.slice_axis(whole, 1, 2 * i, 2 * i + 2)) for i in range(4)]
+    total = whole
+    for i in order:
+        total = g.add(total, g.pad(parts[i], (0, 2 * i), (0, 6 - 2 * i)))
+    x = np.random.default_rng(3).normal(size=(3, 8)).astype(np.float32)
+    (found,) = keeps_meaning((total,), {whole: x}, [x + np.exp(x)], [1e-6])
+    assert [n.op for n in toposort((found,))].count("concat") == 1
+    assert all(n.op != "pad" for n in toposort((found,)))

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import stack.framework as ht
+from hal.tile.node import toposort
 from stack.framework import nn
 from stack.framework.control import map as mapped
 from tests.draw import stream
@@ -203,3 +204,34 @@ def test_an_lstm_compiles_as_many_kernels_for_many_steps_as_for_few():
         step(ht.ones(steps, 1, 3)).item()
         programs.append(engine.programs.count - before)
     assert programs[1] <= programs[0] + 3  # those of the inputs' part and of the sum
+
+
+def test_products_of_all_steps_are_one_before_or_after_the_loop():
+    """A body that reads its weights by what a row gives, and by what is carried, in several forms,
+    one of which is their sum."""
+
+    def program(space, leaves):
+        w, u, b, h, x = leaves
+
+        def combine(state, row):
+            seen = space.tanh(row[0] @ w + b)
+            state = space.sin(seen @ u.t() + state @ (u + w) + b)
+            return state, ((state @ w).sum(0), seen.mean())
+
+        end, (sums, means) = (unrolled if space is torch else ht.scan)(combine, h, (x,))
+        return (end, sums, means), (end * end).sum() + (sums * means[:, None]).sum()
+
+    shapes = ((9, 9), (9, 9), (9,), (3, 9), (4, 3, 9))
+    assert_alike(both(program, [0.4 * a for a in arrays(*shapes)]))
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_a_recurrent_layer_multiplies_once_a_step_in_each_direction(kind):
+    """By the weights of what is carried: those of inputs, and the weights' gradients, are products
+    over all steps, and a step backwards does not repeat the forward one's."""
+    layer, x = getattr(nn, kind)(8, 8), ht.ones(5, 2, 8, requires_grad=True)
+    layer(x)[0].sum().backward()
+    gradients = [p.grad.node for p in (x, *layer.parameters())]
+    loops = {n["body"] for n in toposort(gradients) if n.op == "loop"}
+    products = [sum(n.op == "matmul" for n in toposort(body.outputs)) for body in loops]
+    assert products == [1, 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 from math import isqrt, prod
 
 from hal.core.dtypes import DType
@@ -165,11 +166,23 @@ def _scan(n: Node) -> Node | None:
 
 
 def _add(n: Node) -> Node | None:
-    """Zero-padded neighbours added up are a concatenation: the gradient of a split."""
-    a, b = n.srcs
-    if a.op != "pad" or b.op != "pad" or a["value"] != 0 or b["value"] != 0:
+    """Zero-padded neighbours among what is added up are a concatenation: the gradient of a split.
+    Elements of one meet zeros of the other, so that the order of the sum does not matter."""
+    total, last = n.srcs
+    if not _is_zero_padded(last):
         return None
-    return _joined(n, a, b) or _joined(n, b, a)
+    others = [total]
+    while others[0].op == "add":
+        others[:1] = others[0].srcs
+    for i, x in enumerate(others):
+        joined = (_joined(n, x, last) or _joined(n, last, x)) if _is_zero_padded(x) else None
+        if joined is not None:
+            return reduce(build.add, [*others[:i], *others[i + 1 :], joined])
+    return None
+
+
+def _is_zero_padded(n: Node) -> bool:
+    return n.op == "pad" and n["value"] == 0
 
 
 def _joined(n: Node, a: Node, b: Node) -> Node | None:

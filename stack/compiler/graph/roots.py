@@ -63,6 +63,15 @@ def base(n: Node) -> Node:
     return n
 
 
+def piece(n: Node) -> tuple[Node, int]:
+    """The node whose buffer holds a loop's operand in one piece, and at which element: what another
+    loop gives lies in its node, one result after the other."""
+    n = base(n)
+    if n.op == "slice" and n["step"] == (1,) and base(n.srcs[0]).op == "loop":
+        return base(n.srcs[0]), n["start"][0]
+    return n, 0
+
+
 def uses(outputs: Sequence[Node]) -> Counter[Node]:
     """How often each node below reshapes is an operand."""
     return Counter(base(s) for n in toposort(outputs) for s in n.srcs if n.op != "reshape")
@@ -91,7 +100,7 @@ def _forced(order: Sequence[Node], request: GraphRequest) -> dict[Node, None]:
         if n.op == "concat":
             roots.update(dict.fromkeys(map(base, n.srcs)))
         if n.op in WHOLE:
-            roots.update(dict.fromkeys(map(base, n.srcs)))
+            roots.update(dict.fromkeys(piece(s)[0] if n.op == "loop" else base(s) for s in n.srcs))
     for n in order:
         if n.op == "matmul" or n.op in SEALED:
             count = 4 if n.op == "attention_gradients" else 3

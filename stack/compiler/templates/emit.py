@@ -20,7 +20,7 @@ from stack.compiler.graph.attention import Attention, read_attention, with_leave
 from stack.compiler.graph.cluster import Cluster, Homes
 from stack.compiler.graph.operands import Operands, read_operands
 from stack.compiler.graph.ordered import Ordered, read_ordered
-from stack.compiler.graph.roots import Home, base
+from stack.compiler.graph.roots import Home, base, piece
 from stack.compiler.graph.space import Space
 from stack.compiler.program import BufferRef, ExchangeCall
 from stack.compiler.templates.emission import Emission, Work
@@ -143,6 +143,14 @@ class Emitter:
         assert home.kind != "scratch", "scratch memory is one kernel's own"
         assert home.run == home.stride, f"{n} lies in pieces"
         return self.buffers.part((home.kind, home.index, home.base), home.base + n.type.size)
+
+    def piece(self, n: Node) -> BufferRef:
+        """All bytes of a loop's operand."""
+        root, start = piece(n)
+        home = self.homes[root]
+        assert home.run == home.stride, f"{root} lies in pieces"
+        begin = home.base + start
+        return self.buffers.part((home.kind, home.index, begin), begin + n.type.size)
 
     def problem(self, cluster: Cluster) -> Problem | None:
         """What a schedule of the cluster's kernel is chosen for; None where there is no choice."""
