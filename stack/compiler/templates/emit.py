@@ -139,18 +139,18 @@ class Emitter:
 
     def whole(self, n: Node) -> BufferRef:
         """All bytes of a root that lies in one piece."""
-        home = self.homes[n]
-        assert home.kind != "scratch", "scratch memory is one kernel's own"
-        assert home.run == home.stride, f"{n} lies in pieces"
-        return self.buffers.part((home.kind, home.index, home.base), home.base + n.type.size)
+        return self._bytes(n, 0, n.type.size)
 
     def piece(self, n: Node) -> BufferRef:
         """All bytes of a loop's operand."""
-        root, start = piece(n)
+        return self._bytes(*piece(n), n.type.size)
+
+    def _bytes(self, root: Node, start: int, size: int) -> BufferRef:
         home = self.homes[root]
+        assert home.kind != "scratch", "scratch memory is one kernel's own"
         assert home.run == home.stride, f"{root} lies in pieces"
         begin = home.base + start
-        return self.buffers.part((home.kind, home.index, begin), begin + n.type.size)
+        return self.buffers.part((home.kind, home.index, begin), begin + size)
 
     def problem(self, cluster: Cluster) -> Problem | None:
         """What a schedule of the cluster's kernel is chosen for; None where there is no choice."""
