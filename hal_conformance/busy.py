@@ -22,7 +22,7 @@ class Crowd:
     def __init__(self) -> None:
         self._wall_s, self._own_s = 0.0, 0.0
         self.late_s = self.starved_s = 0.0
-        self._waited_s = _waited_s()
+        self._waited_s = _waited_s(os.getpid())
 
     def own_s(self, wall_s: float, wakes: int) -> float:
         """What of a time this machine would have needed alone, if so many threads had to wake in it
@@ -32,9 +32,7 @@ class Crowd:
 
     def count(self) -> None:
         """See for how long threads have waited for a processor."""
-        for thread, waited_s in _waited_s().items():
-            before_s = self._waited_s.setdefault(thread, 0.0)
-            self.starved_s = max(self.starved_s, waited_s - before_s)
+        self.starved_s = max(self.starved_s, _starved_s(os.getpid(), self._waited_s))
 
     def factor(self) -> float:
         """By all that was looked at since the beginning."""
@@ -47,6 +45,26 @@ class Crowd:
             pass
         self._wall_s += time.monotonic() - begin_s
         self._own_s += time.thread_time() - own_s
+
+
+class Deadline:
+    """So many seconds for a process and its children, besides those in which one of their threads
+    had work and no processor: a machine that is busy makes no process late. However busy it is,
+    there are `MOST` times as many."""
+
+    MOST = 10.0
+
+    def __init__(self, process: int, seconds: float) -> None:
+        self._process, self._seconds = process, seconds
+        self._began_s, self._waited_s = time.monotonic(), _waited_s(process)
+
+    def left_s(self) -> float:
+        """How long it is until then if nothing waits any more; not above 0 when it has come."""
+        over_s = time.monotonic() - self._began_s
+        if over_s < self._seconds:
+            return self._seconds - over_s
+        starved_s = _starved_s(self._process, self._waited_s)
+        return min(self._seconds + starved_s, self.MOST * self._seconds) - over_s
 
 
 def factor_now() -> float:
@@ -82,14 +100,23 @@ def crowd() -> Iterator[Crowd]:
         thread.join(10)
 
 
-def _waited_s() -> dict[str, float]:
-    """For how long each thread of this process and of its children had work and no processor; none
-    on a system that does not say."""
+def _starved_s(process: int, before_s: dict[str, float]) -> float:
+    """For how long the one of a process's threads that waited most had work and no processor since
+    `before_s` was counted; a thread that is new then joins it."""
+    return max(
+        (waited - before_s.setdefault(at, 0.0) for at, waited in _waited_s(process).items()),
+        default=0.0,
+    )
+
+
+def _waited_s(process: int) -> dict[str, float]:
+    """For how long each thread of a process and of its children had work and no processor; none on
+    a system that does not say."""
     found: dict[str, float] = {}
-    processes = [str(os.getpid())]
-    for process in processes:
+    processes = [str(process)]
+    for one in processes:
         with contextlib.suppress(OSError, ValueError, IndexError):  # it may end at any time
-            for task in Path("/proc", process, "task").iterdir():
+            for task in Path("/proc", one, "task").iterdir():
                 said = (task / "schedstat").read_text(encoding="ascii")
                 found[task.name] = int(said.split()[1]) * 1e-9
                 processes += (task / "children").read_text(encoding="ascii").split()

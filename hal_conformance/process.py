@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
+from hal_conformance.busy import Deadline
 from hal_conformance.worker import SHOW_STACKS
 
 END_S = 10.0
@@ -52,15 +53,17 @@ class Child:
         self._order(job)
 
     def event(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next event; None when the child has ended. Raises Late."""
-        try:
-            line = self._lines.get(timeout=timeout_s)
-        except queue.Empty:
-            # A dead child's pipe stays open while something that it forked holds it.
-            if self._process.poll() is None:
-                raise Late(self._stacks()) from None
-            return None
-        return json.loads(line) if line else None
+        """The next event; None when the child has ended. Raises Late when the time is over that
+        it had a processor for, or nothing to do."""
+        deadline = Deadline(self._process.pid, timeout_s)
+        while (left_s := deadline.left_s()) > 0:
+            with contextlib.suppress(queue.Empty):
+                line = self._lines.get(timeout=left_s)
+                return json.loads(line) if line else None
+        # A dead child's pipe stays open while something that it forked holds it.
+        if self._process.poll() is None:
+            raise Late(self._stacks())
+        return None
 
     def ended(self) -> str:
         """How the child ended, "" for well. Raises Late when it does not end."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from hal.core.wrappers.fault_plan import parse_plan
@@ -41,7 +42,7 @@ def commands(program):
 
 @pytest.mark.parametrize("words", commands("hal "), ids=" ".join)
 def test_each_command_is_one_that_the_program_takes(words):
-    command = main.commands[words[1]]
+    command = main.get_command(click.Context(main), words[1])
     command.make_context(words[1], words[2:], resilient_parsing=True)
     known = {option for param in command.params for option in param.opts}
     assert {word for word in words[2:] if word.startswith("--")} <= known

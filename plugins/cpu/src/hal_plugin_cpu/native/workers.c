@@ -9,12 +9,13 @@
 #define STACK_NBYTES (32LL << 20) /* kernels put up to 4 MiB of scratch memory on it */
 #define HUGE_NBYTES (2LL << 20)
 
-/* The item of an abandoned worker has ended after all: the device hangs in one place less. */
+/* The item of an abandoned worker has ended after all: the device hangs in one place less, which is
+   so before it has one abandoned worker less, as nobody who sees none may find it hanging. */
 static void come_back(hc_worker *w) {
     hc_device *dev = w->dev;
     w->ended = 1;
-    atomic_fetch_sub(&dev->abandoned, 1);
     if (w->abandoned == 1 + atomic_load(&dev->epoch)) atomic_fetch_sub(&dev->hanging, 1);
+    atomic_fetch_sub(&dev->abandoned, 1);
 }
 
 static void *worker_main(void *argument) {

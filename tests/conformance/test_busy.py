@@ -1,0 +1,48 @@
+"""A machine that is busy makes no process late."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from hal_conformance.busy import Deadline
+
+SPINS = "import os; os.sched_setaffinity(0, {%d}); print(flush=True)\nwhile True: pass"
+SLEEPS = "import time; print(flush=True); time.sleep(60)"
+
+
+@pytest.fixture
+def begun():
+    """Start processes that run so many lines, and give the first one's number once all of them
+    have begun; they end with the test."""
+    started = []
+
+    def start(code, count):
+        mine = [
+            subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+            for _ in range(count)
+        ]
+        started.extend(mine)
+        assert all(one.stdout.read(1) for one in mine)
+        return mine[0].pid
+
+    yield start
+    for one in started:
+        one.kill()
+        one.communicate(timeout=10)
+
+
+def test_a_process_without_a_processor_has_longer(begun):
+    here = min(os.sched_getaffinity(0))
+    deadline = Deadline(begun(SPINS % here, 4), 0.3)
+    time.sleep(0.6)
+    assert 0 < deadline.left_s() <= 10 * 0.3
+
+
+def test_a_process_that_does_nothing_has_no_longer(begun):
+    deadline = Deadline(begun(SLEEPS, 1), 0.2)
+    assert 0 < deadline.left_s() <= 0.2
+    time.sleep(0.4)
+    assert deadline.left_s() <= 0
