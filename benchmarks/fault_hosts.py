@@ -105,16 +105,18 @@ def rank_in(namespace: str) -> int:
     raise TimeoutError(f"no rank runs in {namespace}")
 
 
-def harm(made: Hosts, host: int, kind: str) -> None:
+def harm(made: Hosts, host: int, kind: str, job: Watched) -> float:
+    """Gives when, on the clock of the job."""
+    name = made.namespace(host)
+    struck = [rank_in(name)] if kind in ("rank", "stop") else processes(name)
+    at_s = job.now_s()
     if kind in ("host", "link", "silent"):
         made.cut(host)
-    if kind in ("host", "silent"):
-        for process in processes(made.namespace(host)):
+    if kind != "link":
+        for process in struck:
             with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL if kind == "host" else signal.SIGSTOP)
-    if kind in ("rank", "stop"):
-        number = signal.SIGKILL if kind == "rank" else signal.SIGSTOP
-        os.kill(rank_in(made.namespace(host)), number)
+                os.kill(process, signal.SIGKILL if kind in ("rank", "host") else signal.SIGSTOP)
+    return at_s
 
 
 def one_job(kind: str, times: int, rng: random.Random, ranks: int, spares: int) -> list[float]:
@@ -147,8 +149,8 @@ def one_job(kind: str, times: int, rng: random.Random, ranks: int, spares: int) 
                     job.until(all_do_steps)
                     members = [m for m in formed(events(file)) if int(m.split(".")[0]) not in gone]
                     member = rng.choice(members)
-                    host, at_s = int(member.split(".")[0]), job.now_s()
-                    harm(made, host, kind)
+                    host = int(member.split(".")[0])
+                    at_s = harm(made, host, kind, job)
                     found.append(
                         job.until(partial(all_do_steps, without=member, since_s=at_s)) - at_s
                     )

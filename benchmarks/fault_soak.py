@@ -19,7 +19,8 @@ import numpy as np
 from stack.fault.soak import Job, soak
 
 SCRIPT = Path(__file__).parent.parent / "tests" / "fault" / "train.py"
-STEPS = 400
+STEPS, STRUCK = 300, 200
+"""Of a training; those in which faults happen."""
 BETWEEN_HOSTS = 1e-5
 """How far parameters differ, relative to the largest."""
 
@@ -43,7 +44,7 @@ def main() -> None:
         off = float(np.abs(found - wanted).max() / np.abs(wanted).max())
         return "" if off <= BETWEEN_HOSTS else f"parameters are off by {off:.2g}"
 
-    job = Job((str(SCRIPT), ".", str(STEPS)), hosts=given.hosts, steps=STEPS // 2)
+    job = Job((str(SCRIPT), ".", str(STEPS)), hosts=given.hosts, steps=STRUCK)
     report = soak(job, given.faults, given.seed, check, lambda text: print(text, flush=True))
     print(report)
     sys.exit(0 if report.is_well else 1)

@@ -26,6 +26,8 @@ from stack.launch.keeping import whole_step
 
 _HAL = (sys.executable, "-m", "hal")
 _SHELL = "sh -c 'eval \"exec $1\"' {host}"
+_LONG = 8
+_LOOK_S = 1.0
 _STARTS = 20
 """Of a round, at most."""
 _WEIGHTS = {
@@ -55,8 +57,8 @@ Event = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class Job:
     """What a soak runs: a script with its arguments, `ranks` and `spares` on so many `hosts`, which
-    are all this machine. Faults happen in the first `steps` steps, and a start that does not end
-    within `limit_s` seconds hangs."""
+    are all this machine. Faults happen in the first `steps` steps. A start hangs of which nothing
+    is heard for `limit_s` seconds, or that does not end within `_LONG` times that."""
 
     command: tuple[str, ...]
     devices: str = "cpu:0"
@@ -110,11 +112,11 @@ class Report:
 
 
 def drawn_plan(random: Random, job: Job) -> JobFaults:
-    """Two to ten faults; of two that follow each other some happen at one step, and some while the
-    ranks recover from what was before."""
+    """Four to twelve faults; of two that follow each other some happen at one step, and some while
+    the ranks recover from what was before."""
     faults: list[JobFault] = []
     step, epoch = 0, 1
-    kinds = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=random.randint(2, 10))
+    kinds = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=random.randint(4, 12))
     if "launcher-kill" in kinds and random.random() < 0.5:
         kinds.append(random.choice((DISK_FULL, TORN_WRITE)))
     for kind in kinds:
@@ -197,7 +199,7 @@ def _start(job: Job, plan: JobFaults, folder: Path, events: str, token: str) -> 
     """Run the job once; its status, None where it did not end."""
     size = job.ranks + job.spares
     options = ["-n", str(job.ranks), "--least", "1", "--spares", str(job.spares)]
-    options += ["--restarts", "8", "--events", events, "--keep", "kept", "--devices", job.devices]
+    options += ["--restarts", "12", "--events", events, "--keep", "kept", "--devices", job.devices]
     if job.hosts > 1:
         rows = [f"host{i} slots={-(-size // job.hosts)}\n" for i in range(job.hosts)]
         (folder / "hosts").write_text("".join(rows))
@@ -216,12 +218,18 @@ def _start(job: Job, plan: JobFaults, folder: Path, events: str, token: str) -> 
             stderr=output,
             start_new_session=True,
         )
-        try:
-            return process.wait(job.limit_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(job.limit_s)
-            return None
+        began_s = heard_s = time.monotonic()
+        heard = 0
+        while (now_s := time.monotonic()) - heard_s < job.limit_s:
+            if now_s - began_s > _LONG * job.limit_s:
+                break
+            with suppress(subprocess.TimeoutExpired):
+                return process.wait(_LOOK_S)
+            size = (folder / events).stat().st_size if (folder / events).exists() else 0
+            heard, heard_s = size, now_s if size > heard else heard_s
+        process.kill()
+        process.wait(job.limit_s)
+        return None
 
 
 # what is seen of it
@@ -300,10 +308,11 @@ def _ended_soon(after: Sequence[Event]) -> bool:
 
 def _look_at_steps(events: Sequence[Event], report: Report, where: str) -> None:
     """Whoever goes on does so from the newest step that all ranks had done, but after a wrong one,
-    which all compute again."""
+    which all compute again; where the only host with ranks is lost, from the newest copy of it."""
     done: dict[int, set[int]] = {}
     members: list[str] = []
-    whole = -1
+    whole = copied = -1
+    giver = ""
     for event in events:
         match event["event"]:
             case "form":
@@ -312,8 +321,14 @@ def _look_at_steps(events: Sequence[Event], report: Report, where: str) -> None:
                 done.setdefault(event["step"], set()).add(event["seat"])
                 if done[event["step"]] >= {int(m.split(".")[0]) for m in members} and members:
                     whole = max(whole, event["step"])
+            case "copies":
+                giver, copied = event["host"], -1
+            case "copied" if not event["why"]:
+                copied = max(copied, event["step"])
+            case "found" if event["kind"] == "host lost" and event["host"] == giver:
+                whole, done = min(whole, copied), {}
             case "back":
-                whole, done = -1, {}
+                whole, copied, done = -1, -1, {}
             case "entered" if event["back"]:
                 whole, done = -1, {}
             case "entered" if event["step"] < whole:

@@ -304,8 +304,8 @@ class Launcher:
             if copied is not None:
                 address = self._copies_at[copied[1]]
                 self._links[copied[0]].say({"say": "copy to", "address": address})
-                names = [str(self._plan.hosts[host]) for host in copied]
-                self._log.write("copies", host=names[0], to=names[1])
+            names = [str(self._plan.hosts[host]) for host in copied or ()] or ["", ""]
+            self._log.write("copies", host=names[0], to=names[1])
             self._copied = copied
         return copied is not None
 
