@@ -17,7 +17,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.fault_kills import SCRIPT, events
+from benchmarks.fault_kills import SCRIPT, Events
 
 FORGIVEN = ("slow", "wrong")
 """What is only named, or undone."""
@@ -45,7 +45,7 @@ def main() -> None:
             while time.monotonic() < until_s and job.poll() is None:
                 time.sleep(5.0)
                 loads.append(os.getloadavg()[0])
-            seen = events(file)
+            seen = Events(file).read()
             job.terminate()
     steps = max((e["step"] for e in seen if e["event"] == "step"), default=0)
     found = [e for e in seen if e["event"] == "found"]

@@ -29,7 +29,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fault_kills import SCRIPT, events, said
+from benchmarks.fault_kills import SCRIPT, Events, said
 from tests.comm.engine.hosts import Hosts, hosts, why_not
 
 LONGEST_S = 60.0
@@ -41,7 +41,7 @@ class Watched:
     """A job whose file of events is read as it grows."""
 
     def __init__(self, file: Path, process: subprocess.Popen[bytes]) -> None:
-        self._file = file
+        self.events = Events(file)
         self._process = process
         self._late_s = float("inf")
 
@@ -49,7 +49,7 @@ class Watched:
         """What is found in the events, once there is something. Raises TimeoutError."""
         until_s = time.monotonic() + LONGEST_S
         while time.monotonic() < until_s:
-            seen = events(self._file)
+            seen = self.events.read()
             if seen:  # the clock of the job begins at the least of what they are late
                 self._late_s = min(self._late_s, time.monotonic() - seen[-1]["at_s"])
             if (got := found(seen)) is not None:
@@ -147,7 +147,9 @@ def one_job(kind: str, times: int, rng: random.Random, ranks: int, spares: int) 
                     job.until(all_do_steps)
                     time.sleep(0.5 + rng.random())
                     job.until(all_do_steps)
-                    members = [m for m in formed(events(file)) if int(m.split(".")[0]) not in gone]
+                    members = [
+                        m for m in formed(job.events.read()) if int(m.split(".")[0]) not in gone
+                    ]
                     member = rng.choice(members)
                     host = int(member.split(".")[0])
                     at_s = harm(made, host, kind, job)

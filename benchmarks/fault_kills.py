@@ -1,11 +1,14 @@
 """Kill ranks of a small training again and again, and say how long it took until a step was done.
 
     python -m benchmarks.fault_kills KILLS [SEED] [--ranks 4] [--spares 1] [--torchrun KILLS]
-                                     [--torchft KILLS]
+                                     [--torchft KILLS] [--least 1]
 
 Each kill is one of a random rank at a random moment; the process that was killed is started again
 and comes back as a spare or a rank. A recovery is the time from the end of a process, as the
 launcher hears of it, to the first step after it that all ranks of the new epoch have done.
+
+With `--least 4 --spares 0` each waits for the process that is started anew; beside it is said how
+long the start of the job took, from its first process to the first step of all.
 
 With --torchrun so many kills of ranks under `torchrun --max-restarts` stand between the two halves
 of these: from the kill to the first step that all its new ranks have done; with --torchft so many
@@ -33,9 +36,23 @@ SCRIPT = Path(__file__).parent.parent / "tests" / "fault" / "train.py"
 LONGEST_S = 1800.0
 
 
-def events(file: Path) -> list[dict[str, Any]]:
-    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+class Events:
+    """The events of a job, whose file grows: each is read once."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._at = 0
+        self._seen: list[dict[str, Any]] = []
+
+    def read(self) -> list[dict[str, Any]]:
+        """All until now."""
+        if self._file.exists():
+            with self._file.open("rb") as stream:
+                stream.seek(self._at)
+                whole = stream.read().rpartition(b"\n")[0]
+            self._at += len(whole) + 1 if whole else 0
+            self._seen += map(json.loads, whole.splitlines())
+        return self._seen
 
 
 def process_of(member: str, job: int) -> int | None:
@@ -78,29 +95,45 @@ def recoveries(seen: list[dict[str, Any]]) -> list[float]:
     return found
 
 
-def ours(kills: int, rng: random.Random, ranks: int, spares: int) -> list[float]:
+def started_s(seen: list[dict[str, Any]]) -> float:
+    """Seconds from the start of the first process to the first step that all ranks have done."""
+    begin_s = next(event["at_s"] for event in seen if event["event"] == "begin")
+    size = next(len(e["epoch"]["members"]) for e in seen if e["event"] == "form")
+    firsts: dict[int, float] = {}
+    for event in seen:
+        if event["event"] == "step" and event["step"] == 1:
+            firsts.setdefault(event["seat"], event["at_s"])
+    return float(sorted(firsts.values())[size - 1] - begin_s)
+
+
+def ours(kills: int, rng: random.Random, ranks: int, spares: int, least: int) -> list[float]:
     """Seconds of the recoveries from so many kills under `hal run`."""
     with tempfile.TemporaryDirectory() as name:
         file = Path(name) / "events"
-        options = f"-n {ranks} --least 1 --spares {spares} --restarts {kills}"
+        options = f"-n {ranks} --least {least} --spares {spares} --restarts {kills}"
         command = [sys.executable, "-c", "from hal_tools.cli import main; main()", "run"]
         command += [*options.split(), "--devices", "cpu:0", "--events", str(file), str(SCRIPT)]
         environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parent.parent.parent)}
         quiet = subprocess.DEVNULL
         with subprocess.Popen([*command, name, "1000000"], env=environment, stderr=quiet) as job:
-            until_s, killed = time.monotonic() + LONGEST_S, 0
-            while killed < kills and time.monotonic() < until_s and job.poll() is None:
+            until_s, killed, log = time.monotonic() + LONGEST_S, 0, Events(file)
+            while time.monotonic() < until_s and job.poll() is None:
                 time.sleep(0.2 + rng.random())
-                formed = [e["epoch"]["members"] for e in events(file) if e["event"] == "form"]
-                if not formed or len(formed[-1]) < ranks:
+                seen = log.read()
+                formed = [e["epoch"]["members"] for e in seen if e["event"] == "form"]
+                done = any(e["event"] == "step" and e["step"] > 1 for e in seen)
+                if not done or len(recoveries(seen)) < killed:
                     continue
-                found = process_of(rng.choice(formed[-1]), job.pid)
-                if found is not None:
-                    os.kill(found, signal.SIGKILL)
-                    killed += 1
-            time.sleep(2.0)
+                if killed == kills:
+                    break
+                if len(formed[-1]) == ranks:
+                    found = process_of(rng.choice(formed[-1]), job.pid)
+                    if found is not None:
+                        os.kill(found, signal.SIGKILL)
+                        killed += 1
             job.terminate()
-        return recoveries(events(file))
+        print(f"start to the first step of all: {started_s(seen):.3f} s", flush=True)
+        return recoveries(seen)
 
 
 def said(what: str, times: list[float]) -> str:
@@ -119,17 +152,18 @@ def main() -> None:
     parser.add_argument("seed", type=int, nargs="?", default=1)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--spares", type=int, default=1)
+    parser.add_argument("--least", type=int, default=1)
     parser.add_argument("--torchrun", type=int, default=0)
     parser.add_argument("--torchft", type=int, default=0)
     given = parser.parse_args()
     rng = random.Random(given.seed)
     peers = [(peer, count) for peer in (torchrun, torchft) if (count := vars(given)[peer.__name__])]
     first = (given.kills + 1) // 2 if peers else given.kills
-    times = ours(first, rng, given.ranks, given.spares)
+    times = ours(first, rng, given.ranks, given.spares, given.least)
     for peer, count in peers:
         print(said(peer.__name__, peer(count, rng, given.ranks)), flush=True)
     if peers:
-        times += ours(given.kills - first, rng, given.ranks, given.spares)
+        times += ours(given.kills - first, rng, given.ranks, given.spares, given.least)
     print(said(f"{given.kills} kills (seed {given.seed})", times))
 
 

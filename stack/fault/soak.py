@@ -175,7 +175,7 @@ def _round(
         if status is None:
             report.hung.append(f"{where}: {json.dumps(events[-3:])}")
         _look_at_names(events, report, where)
-        _look_at_steps(events, report, where)
+        whole = _look_at_steps(events, report, where)
         _look_at_left(folder, token, is_well, report, where)
         alone = alone or _flipped_alone(events)
         if status is None or len(report.lost) > defects:
@@ -189,7 +189,10 @@ def _round(
             report.failed.append(f"status {status} without a fault: {where}")
             return
         report.all_copies_died += status != -signal.SIGKILL
-        kept = _kept_step(folder)
+        kept, damage = _kept_step(folder), {DISK_FULL, TORN_WRITE}
+        if kept < whole and status == -signal.SIGKILL and not damage & {e["kind"] for e in struck}:
+            report.lost.append(f"step {whole} was done, {kept} is on disk: {where}")
+            return
         done = {event["fault"] for event in struck}
         plan = replace(plan, faults=tuple(f for f in plan.faults if str(f) not in done))
     report.failed.append(f"no end after {_STARTS} starts: {where}")
@@ -306,9 +309,10 @@ def _ended_soon(after: Sequence[Event]) -> bool:
     return any(e["at_s"] - began_s < 15.0 for e in fatal) or not after
 
 
-def _look_at_steps(events: Sequence[Event], report: Report, where: str) -> None:
+def _look_at_steps(events: Sequence[Event], report: Report, where: str) -> int:
     """Whoever goes on does so from the newest step that all ranks had done, but after a wrong one,
-    which all compute again; where the only host with ranks is lost, from the newest copy of it."""
+    which all compute again; where the only host with ranks is lost, from the newest copy of it.
+    Gives the newest step that counts."""
     done: dict[int, set[int]] = {}
     members: list[str] = []
     whole = copied = -1
@@ -333,7 +337,8 @@ def _look_at_steps(events: Sequence[Event], report: Report, where: str) -> None:
                 whole, done = -1, {}
             case "entered" if event["step"] < whole:
                 report.lost.append(f"step {whole} was done, {event['step']} counts: {where}")
-                return
+                return whole
+    return whole
 
 
 def _look_at_left(folder: Path, token: str, is_well: bool, report: Report, where: str) -> None:
