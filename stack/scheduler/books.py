@@ -61,24 +61,24 @@ class Books:
 
     def wait(self, gang: Gang) -> None:
         gang.state = State.WAITING
-        key = gang.likeness = likeness(gang)
+        key = likeness(gang)
         bucket = self.buckets.get(key)
         if bucket is None:
-            bucket = self.buckets[key] = Bucket(len(self.buckets), gang.queue, gang)
+            bucket = self.buckets[key] = Bucket(len(self.buckets), gang.queue, gang, key)
             gang.queue.buckets[key] = bucket
+        gang.bucket = bucket
         bucket.add(gang)
         if bucket.first is gang:
             self.woken[bucket] = None
 
     def unwait(self, gang: Gang) -> None:
         """Take a job out of the waiting ones; whoever waited behind it is tried again."""
-        key = gang.likeness
-        bucket = self.buckets[key]
+        bucket = self.bucket(gang)
         was_first = bucket.first is gang
         bucket.remove(gang)
         if not bucket.gangs:
             bucket.unblock()
-            del self.buckets[key], gang.queue.buckets[key]
+            del self.buckets[bucket.likeness], gang.queue.buckets[bucket.likeness]
             self.woken.pop(bucket, None)
         elif was_first:
             self.woken[bucket] = None
@@ -126,7 +126,7 @@ class Books:
         gang.queue.count(tally)
         self.users[gang.spec.user].add(tally, 1)
         if gang.state in (State.RUNNING, State.STOPPING):
-            gang.queue.cohort.by_end[gang.booked_end, gang.job] = gang
+            gang.queue.cohort.by_end.add((gang.booked_end, gang.job, gang))
             for kind in tally.occupied:
                 self.running[kind].add(gang)
             if gang.state is State.RUNNING:
@@ -141,7 +141,7 @@ class Books:
         gang.booked = None
         gang.queue.count(tally, -1)
         self.users[gang.spec.user].add(tally, -1)
-        gang.queue.cohort.by_end.pop((gang.booked_end, gang.job), None)
+        gang.queue.cohort.by_end.discard((gang.booked_end, gang.job, gang))
         for kind in tally.occupied:
             self.running[kind].remove(gang)
         gang.queue.running.pop(gang, None)
@@ -152,7 +152,8 @@ class Books:
             held.changes += 1
 
     def bucket(self, gang: Gang) -> Bucket:
-        return self.buckets[gang.likeness]
+        assert gang.bucket is not None, "it waits"
+        return gang.bucket
 
     def key(self, gang: Gang) -> tuple[float, ...]:
         """A job's place among those that wait: those whose patience is over come first, by
@@ -160,8 +161,12 @@ class Books:
         if self.now >= gang.submitted + self.rules.patience_s:  # when the alarm rings, to the bit
             return (0.0, gang.seq)
         if self.moving:
-            gang.keys = tuple(key(gang, self.use) for key in self.keys)
-        return (1.0, *gang.keys, gang.seq)
+            self.rank(gang)
+        return gang.key
+
+    def rank(self, gang: Gang) -> None:
+        """Give a job its place among those that wait, by what the rules compare now."""
+        gang.key = (1.0, *[key(gang, self.use) for key in self.keys], gang.seq)
 
     def has(self, gang: Gang) -> dict[str, int]:
         tally = gang.tally()

@@ -190,7 +190,7 @@ def _wanted(books: Books, gang: Gang, spec: JobSpec) -> None:
 
 
 def _queued(books: Books, gang: Gang) -> None:
-    gang.keys = tuple(key(gang, books.use) for key in books.keys)
+    books.rank(gang)
     books.wait(gang)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from sortedcontainers import SortedDict
+from sortedcontainers import SortedList
 
 from stack.scheduler.events import Share
 from stack.scheduler.tally import Tally
@@ -50,7 +50,9 @@ class Gang:
     promised job still waits for, by leaf, and `awaits` are the jobs that shall leave for it.
     `left_s` is what remains of its limit with all ranks, as of `since`. `booked` is what its queue
     counts for it, and `booked_end` when it was thought to end. A job that was `due` when it started
-    is stopped for no other. `need` are the devices without which it does not start."""
+    is stopped for no other. `key` is its place among those that wait while its patience lasts, and
+    `bucket` where it waits, or has waited last. `need` are the devices without which it does not
+    start."""
 
     job: int
     spec: JobSpec
@@ -72,8 +74,8 @@ class Gang:
     booked_end: float = math.inf
     due: bool = False
     resizes: int = 0
-    keys: tuple[float, ...] = ()
-    likeness: tuple[object, ...] = ()
+    key: tuple[float, ...] = ()
+    bucket: Bucket | None = None
     told: bool = False
     requeue: bool = False
     why: str = ""
@@ -161,13 +163,15 @@ Shape = tuple[int, float]
 
 @dataclass(slots=True, eq=False)
 class Bucket:
-    """Waiting jobs of one queue that ask for the same, by submission: what the `first` lacks, all
-    lack. `blocked` are what the first one waits for, any of them may help it; `key` is its place
-    among those that wait, as it was tried last, `queued` says that it is about to be tried."""
+    """Waiting jobs of one queue that ask for the same (`likeness`), by submission: what the `first`
+    lacks, all lack. `blocked` are what the first one waits for, any of them may help it; `key` is
+    its place among those that wait, as it was tried last, `queued` says that it is about to be
+    tried."""
 
     ordinal: int
     queue: Queue
     first: Gang
+    likeness: tuple[object, ...]
     gangs: OrderedDict[int, Gang] = field(default_factory=OrderedDict)
     blocked: tuple[Blocker, ...] = ()
     key: tuple[float, ...] = ()
@@ -195,11 +199,13 @@ class Bucket:
 
     def add(self, gang: Gang) -> None:
         """Take in a job, which may be older than those that wait."""
-        newest = next(reversed(self.gangs), -1)
-        self.gangs[gang.seq] = gang
-        if gang.seq < newest:
-            self.gangs = OrderedDict(sorted(self.gangs.items()))
-        self.first = next(iter(self.gangs.values()))
+        gangs = self.gangs
+        if not gangs or gang.seq > next(reversed(gangs)):
+            gangs[gang.seq] = gang
+        else:
+            self.gangs = OrderedDict(sorted([*gangs.items(), (gang.seq, gang)]))
+        if gang.seq < self.first.seq or len(gangs) == 1:
+            self.first = gang
 
     def remove(self, gang: Gang) -> None:
         """Let a job go; the last one stays the first of a bucket that is empty."""
@@ -266,16 +272,16 @@ class Reservation:
 class Cohort:
     """Queues that lend to each other: the sum of what they own, and of what they use. `by_end` are
     their running jobs by the end of their limits; `claims` reserve quota of a kind for the first
-    job that lacks some. `rooms` are `Queue.room` by queue and kind, until something is counted."""
+    job that lacks some. `spare` is what `lent` gave, by kind, until something is counted."""
 
     name: str
     quota: dict[str, int] = field(default_factory=dict)
     tally: Tally = field(default_factory=Tally)
     blockers: dict[str, Blocker] = field(default_factory=dict)
     queues: list[Queue] = field(default_factory=list)
-    by_end: SortedDict[tuple[float, int], Gang] = field(default_factory=SortedDict)
+    by_end: SortedList[tuple[float, int, Gang]] = field(default_factory=SortedList)
     claims: dict[str, Reservation] = field(default_factory=dict)
-    rooms: dict[tuple[str, str], int] = field(default_factory=dict)
+    spare: dict[str, int] = field(default_factory=dict)
 
     def blocker(self, kind: str) -> Blocker:
         """Its quota of a kind, to wait for."""
@@ -285,7 +291,10 @@ class Cohort:
 
     def lent(self, kind: str) -> int:
         """Devices of a kind that none of its queues uses or was promised."""
-        return self.quota.get(kind, 0) - max(self.tally.now(kind), self.tally.later(kind))
+        known = self.spare.get(kind)
+        if known is None:
+            known = self.spare[kind] = self.quota.get(kind, 0) - self.tally.most(kind)
+        return known
 
     def widest(self, kind: str) -> int:
         """Devices of a kind that no job of its queues may take more of."""
@@ -295,13 +304,15 @@ class Cohort:
 
 @dataclass(slots=True, eq=False)
 class Queue:
-    """A queue, its waiting jobs in buckets, and what its running ones use."""
+    """A queue, its waiting jobs in buckets, and what its running ones use. `spare` is what it may
+    take more by its own quota and what it may borrow, by kind, until something is counted."""
 
     spec: QueueSpec
     cohort: Cohort
     tally: Tally = field(default_factory=Tally)
     buckets: dict[tuple[object, ...], Bucket] = field(default_factory=dict)
     running: dict[Gang, None] = field(default_factory=dict)
+    spare: dict[str, int] = field(default_factory=dict)
     turn: Blocker = field(default_factory=lambda: Blocker("turn"))
 
     def most(self, kind: str) -> int:
@@ -342,13 +353,11 @@ class Queue:
         """Devices of a kind that a job may take now without breaking a promise."""
         if not self.spec.quota:
             return ENDLESS
-        known = self.cohort.rooms.get((self.spec.name, kind))
-        if known is None:
-            mine = self.tally
-            own = self._own(kind) - max(mine.now(kind), mine.later(kind))
-            known = min(own, self.cohort.lent(kind))
-            self.cohort.rooms[self.spec.name, kind] = known
-        return known
+        own = self.spare.get(kind)
+        if own is None:
+            own = self.spare[kind] = self._own(kind) - self.tally.most(kind)
+        lent = self.cohort.lent(kind)
+        return own if own < lent else lent
 
     def borrows(self, kind: str) -> int:
         """Devices of a kind that it has beyond what it owns, as it will be (below 0: it lends)."""
@@ -358,7 +367,8 @@ class Queue:
         """Count a job's devices in, or with sign -1 out."""
         self.tally.add(tally, sign)
         self.cohort.tally.add(tally, sign)
-        self.cohort.rooms.clear()
+        self.spare.clear()
+        self.cohort.spare.clear()
 
 
 def queues_of(specs: tuple[QueueSpec, ...]) -> dict[str, Queue]:

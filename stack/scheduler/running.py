@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sortedcontainers import SortedDict
+from sortedcontainers import SortedDict, SortedList
 
 from stack.scheduler.gang import Gang, Reservation, State
 
@@ -22,14 +22,14 @@ class RunningJobs:
     they need, and `hungry` those with fewer than they want."""
 
     preempt: bool
-    by_end: SortedDict[tuple[float, int], Gang] = field(default_factory=SortedDict)
+    by_end: SortedList[tuple[float, int, Gang]] = field(default_factory=SortedList)
     by_priority: SortedDict[tuple[int, float, int], Gang] = field(default_factory=SortedDict)
     surplus: dict[Gang, None] = field(default_factory=dict)
     hungry: dict[Gang, None] = field(default_factory=dict)
 
     def add(self, gang: Gang) -> None:
         """Sort a job in."""
-        self.by_end[gang.booked_end, gang.job] = gang
+        self.by_end.add((gang.booked_end, gang.job, gang))
         if gang.state is State.RUNNING:
             if self.preempt:
                 self.by_priority[gang.spec.priority, -gang.started, gang.job] = gang
@@ -41,7 +41,7 @@ class RunningJobs:
 
     def remove(self, gang: Gang) -> None:
         """Take a job out, as it was added."""
-        self.by_end.pop((gang.booked_end, gang.job), None)
+        self.by_end.discard((gang.booked_end, gang.job, gang))
         if self.preempt:
             self.by_priority.pop((gang.spec.priority, -gang.started, gang.job), None)
         self.surplus.pop(gang, None)
@@ -60,7 +60,7 @@ def reserve(
     free: dict[Domain, int] = {}
     ranks: dict[Domain, int] = {}
     freed: dict[Domain, int] = {}
-    for looked, ((end, _), other) in enumerate(running.by_end.items()):
+    for looked, (end, _, other) in enumerate(running.by_end):
         for leaf, mask in other.holding.items():
             if leaf.kind != tree.kind or not leaf.usable:
                 continue
@@ -85,14 +85,15 @@ def _by_count(
 ) -> Reservation:
     """The same for ranks of one device anywhere: devices are counted, wherever they are."""
     need, free, usable = gang.spec.fewest, tree.root.room[0], not tree.closed
-    for looked, ((end, _), other) in enumerate(running.by_end.items()):
+    kind = tree.kind
+    for looked, (end, _, other) in enumerate(running.by_end):
         if usable and other.booked is not None:
-            free += other.booked.occupied.get(tree.kind, 0)
+            free += other.booked.occupied.get(kind, 0)
         else:
             free += sum(
                 mask.bit_count()
                 for leaf, mask in other.holding.items()
-                if leaf.kind == tree.kind and leaf.usable
+                if leaf.kind == kind and leaf.usable
             )
         if free >= need:
             extra = 0 if math.isinf(end) else free - need
@@ -106,13 +107,15 @@ def claim_quota(gang: Gang, key: tuple[float, ...], kind: str, now: float) -> Re
     queue, need = gang.queue, gang.need
     own, shared = queue.room_own(kind), queue.room_shared(kind)
     at = now
-    for (end, _), other in queue.cohort.by_end.items():
-        if min(own, shared) >= need:
+    for end, _, other in queue.cohort.by_end:
+        if own >= need and shared >= need:
             break
         count = other.booked.occupied.get(kind, 0) if other.booked else 0
-        at = max(end, now) if count else at
-        shared += count
-        own += count if other.queue is queue else 0
+        if count:
+            at = max(end, now)
+            shared += count
+            if other.queue is queue:
+                own += count
     if min(own, shared) < need or math.isinf(at):
         return Reservation(gang, key, math.inf, None, 0)
     return Reservation(gang, key, at, None, shared - need)
@@ -125,7 +128,7 @@ class Profile:
     def __init__(self, tree: DeviceTree, running: RunningJobs, now: float) -> None:
         self._times = [now]
         self._free = [tree.root.room[0]]
-        for (end, _), gang in running.by_end.items():
+        for end, _, gang in running.by_end:
             count = sum(m.bit_count() for leaf, m in gang.holding.items() if leaf.kind == tree.kind)
             if end <= self._times[-1]:
                 self._free[-1] += count

@@ -12,7 +12,7 @@ from typing import Any
 from stack.scheduler.books import Books
 from stack.scheduler.core import Scheduler
 from stack.scheduler.events import HostDrained, HostJoined
-from stack.scheduler.gang import Blocker, Gang, Reservation, State, likeness
+from stack.scheduler.gang import Blocker, Gang, Reservation, State
 from stack.scheduler.spec import Chip, HostSpec, JobSpec, QueueSpec, Rules
 from stack.scheduler.topology import Domain
 
@@ -129,7 +129,7 @@ def _gang_data(gang: Gang) -> dict[str, Any]:
         "spec": job_data(gang.spec),
         "state": gang.state.value,
         **{name: getattr(gang, name) for name in PLAIN},
-        "keys": list(gang.keys),
+        "keys": list(gang.key[1:-1]),
         "holding": [[*_leaf(leaf), mask] for leaf, mask in gang.holding.items()],
         "leaving": [[*_leaf(leaf), mask] for leaf, mask in gang.leaving.items()],
         "owed": [[*_leaf(leaf), count] for leaf, count in gang.owed.items()],
@@ -146,7 +146,7 @@ def _add_gang(books: Books, data: Mapping[str, Any]) -> None:
     for name in PLAIN:
         setattr(gang, name, data[name])
     gang.state = State(data["state"])
-    gang.keys, gang.likeness = tuple(data["keys"]), likeness(gang)
+    gang.key = (1.0, *data["keys"], gang.seq)
     gang.awaits = dict.fromkeys(data["awaits"])
     books.gangs[gang.job] = gang
     for kind, host, chip, mask in data["holding"]:

@@ -15,7 +15,7 @@ from stack.scheduler.spec import Backfill, Discipline
 from stack.scheduler.topology import DeviceTree, Fit
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Fitting:
     """Where a job can start now: ranks in all, and on which leaves of each tree."""
 
@@ -23,7 +23,7 @@ class Fitting:
     fits: list[tuple[DeviceTree, Fit]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Lacking:
     """What a job waits for; `barred` says that it lacks nothing but its turn before a
     reservation."""
@@ -73,7 +73,8 @@ _Entry = tuple[tuple[float, ...], int, Bucket]
 def _queue(books: Books, heap: list[_Entry], bucket: Bucket) -> None:
     """Have a bucket tried in its turn."""
     if bucket.gangs and not bucket.queued:
-        bucket.unblock()
+        if bucket.blocked:
+            bucket.unblock()
         bucket.queued, bucket.key = True, books.key(bucket.first)
         heapq.heappush(heap, (bucket.key, bucket.ordinal, bucket))
 
@@ -101,7 +102,9 @@ def _stir(books: Books, heap: list[_Entry], blocker: Blocker, tried: Bucket | No
     for shape, same in list(blocker.waiters.items()):
         if held is None or not held.seals(shape, free, books.now):
             for bucket in list(same):
-                _queue(books, heap, bucket)
+                exactly = (shape[0], bucket.first.left_s)
+                if held is None or not held.seals(exactly, free, books.now):
+                    _queue(books, heap, bucket)
     del books.stirred[blocker]
 
 

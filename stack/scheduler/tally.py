@@ -20,7 +20,17 @@ class Tally:
 
     def later(self, kind: str) -> int:
         """Occupied once those who leave have left and all promises are kept."""
-        return self.now(kind) - self.leaving.get(kind, 0) + self.promised.get(kind, 0)
+        now = self.occupied.get(kind, 0)
+        if self.leaving or self.promised:
+            return now - self.leaving.get(kind, 0) + self.promised.get(kind, 0)
+        return now
+
+    def most(self, kind: str) -> int:
+        """Occupied now or later, whichever is more."""
+        now = self.occupied.get(kind, 0)
+        if self.leaving or self.promised:
+            return max(now, now - self.leaving.get(kind, 0) + self.promised.get(kind, 0))
+        return now
 
     def add(self, other: Tally, sign: int) -> None:
         """Count another's devices in, or with sign -1 out."""
