@@ -20,7 +20,22 @@ from hal.core.errors import InvalidCall, PluginError
 from stack.cluster.files import ClusterFile, HostFile, JobFile, this_machine, told
 
 WAIT_S = 60.0
+AGAIN = 3
+"""How often a job asks to start again whose hosts do not answer, though Slurm misses none."""
 SHELL = "srun -N1 -n1 --overlap -w {host} sh -c"
+_UNLESS_LOST = f"""
+# Slurm starts a job again when it knows that a host is lost. The job knows sooner, and is not over
+# then: it waits for Slurm, and asks for it where Slurm finds nothing.
+timeout {WAIT_S:g} srun --overlap --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 true &&
+    exit $status
+echo "a host does not answer: the job waits to start again" >&2
+known=$(scontrol show config | sed -n 's/^SlurmdTimeout *= *\\([0-9]*\\).*/\\1/p')
+sleep $((${{known:-300}} + {WAIT_S:g})) &
+wait $!
+[ "$asked" ] || [ "${{SLURM_RESTART_COUNT:-0}}" -ge {AGAIN} ] || scontrol requeue "$SLURM_JOB_ID"
+exit $status
+""".strip()
+"""The end of a batch script whose `hal run` has failed, while nobody asked it to end."""
 
 
 def script(job: JobFile, address: str = "") -> str:
@@ -60,10 +75,11 @@ def script(job: JobFile, address: str = "") -> str:
         f'{shlex.join(run)} --hosts "$hosts"{" -m" if job.module else ""} '
         + shlex.join([job.script, *job.arguments])
         + " &",
-        "trap 'kill -TERM $!' TERM  # the shell hears Slurm's signal, and passes it on",
+        "asked=; trap 'asked=1; kill -TERM $!' TERM  # Slurm's signal, which the shell passes on",
         "wait $!; status=$?",
         "[ $status -gt 128 ] && { wait $!; status=$?; }",
-        "exit $status",
+        '[ $status -eq 0 ] || [ "$asked" ] && exit $status',
+        _UNLESS_LOST,
     ]
     return "\n".join(lines) + "\n"
 

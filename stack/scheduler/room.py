@@ -26,12 +26,13 @@ def promise(books: Books, gang: Gang, key: tuple[float, ...]) -> bool:
         if (held and held.bars(gang, key)) or (claim and claim.bars(gang, key)):
             continue
         index = tree.size(spec.devices)
-        need = gang.need
         taken: list[Offer] = []
+        within = False
         for offer in _offers(books, gang, tree):
+            within = within or _is_of_own_quota(offer, gang, kind)
             taken.append(offer)
             _suppose(books, tree, offer)
-            if tree.most(spec, index) >= spec.fewest and gang.queue.room_later(kind) >= need:
+            if tree.most(spec, index) >= spec.fewest and _may_have(gang, kind, within):
                 break
         else:
             for offer in taken:
@@ -39,7 +40,7 @@ def promise(books: Books, gang: Gang, key: tuple[float, ...]) -> bool:
             continue
         for offer in taken[:-1]:
             _retract(books, tree, offer)
-            if tree.most(spec, index) >= spec.fewest and gang.queue.room_later(kind) >= need:
+            if tree.most(spec, index) >= spec.fewest and _may_have(gang, kind, within):
                 taken.remove(offer)
             else:
                 _suppose(books, tree, offer)
@@ -63,6 +64,23 @@ def promise(books: Books, gang: Gang, key: tuple[float, ...]) -> bool:
         books.book(gang)
         return True
     return False
+
+
+def _is_of_own_quota(offer: Offer, gang: Gang, kind: str) -> bool:
+    """Whether a job is to be stopped that has what its queue owns, for another of this queue."""
+    queue = gang.queue
+    return (
+        offer.stop
+        and offer.gang.queue is queue
+        and bool(queue.spec.quota)
+        and (queue.borrows(kind) <= 0)
+    )
+
+
+def _may_have(gang: Gang, kind: str, within: bool) -> bool:
+    """Whether a queue's quota allows a job; with `within` what the queue owns alone."""
+    queue, need = gang.queue, gang.need
+    return queue.room_later(kind) >= need and (not within or queue.borrows(kind) + need <= 0)
 
 
 def _offers(books: Books, gang: Gang, tree: DeviceTree) -> Iterator[Offer]:
@@ -92,14 +110,30 @@ def _stoppable(books: Books, gang: Gang, kind: str, need: int) -> Iterator[Gang]
                 if other.booked is not None and other.booked.occupied.get(kind):
                     yield other
     if books.rules.preempt:
+        ours = not gang.queue.spec.quota or _is_entitled(gang, kind)
         for (priority, _, _), other in books.running[kind].by_priority.items():
             if priority >= gang.spec.priority:
                 break
-            ours = other.queue is gang.queue or not (
-                other.queue.spec.quota or gang.queue.spec.quota
-            )
-            if ours or other.queue.borrows(kind) > 0:
+            if other.queue is gang.queue:
+                free = ours
+            else:
+                free = not (other.queue.spec.quota or gang.queue.spec.quota)
+            if free or other.queue.borrows(kind) > 0:
                 yield other
+
+
+def _is_entitled(gang: Gang, kind: str) -> bool:
+    """Whether a job would have what its queue owns, if those of lower priority there left. One that
+    would borrow stops none of these: who was stopped could take back what it has borrowed, be
+    stopped by it again, and so on for ever."""
+    lower = sum(
+        other.booked.occupied.get(kind, 0)
+        for other in gang.queue.running
+        if other.booked is not None
+        and other.spec.priority < gang.spec.priority
+        and not (other.due or other.leaving)
+    )
+    return gang.queue.borrows(kind) + gang.need - lower <= 0
 
 
 def _suppose(books: Books, tree: DeviceTree, offer: Offer) -> None:

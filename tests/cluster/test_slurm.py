@@ -4,6 +4,7 @@ import contextlib
 import os
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -309,3 +310,60 @@ def test_slurm_says_which_hosts_are_gone(cluster, monkeypatch):
     finally:
         said(cluster, "scontrol", "update", "nodename=n3", "state=resume")
         held.communicate(timeout=WAIT_S)
+
+
+TOGETHER = """
+import os, time
+from pathlib import Path
+import numpy as np
+from stack.comm.group import Group
+from stack.comm.world import World
+with Group.of(World.from_environment()) as group:
+    with Path(f"rank-{group.rank}").open("a") as out:
+        out.write(f"{os.environ['SLURMD_NODENAME']}\\n")
+    while group.all_reduce(np.array([float(Path("go").exists())]))[0] < group.size:
+        time.sleep(0.05)
+"""
+
+
+@pytest.mark.slow
+def test_a_job_that_notices_a_lost_host_before_slurm_does_starts_again(
+    cluster, tmp_path, monkeypatch
+):
+    """The last test: its host stays lost."""
+    monkeypatch.setenv("SLURM_CONF", cluster["SLURM_CONF"])
+    (tmp_path / "train.py").write_text(TOGETHER)
+    file = job(tmp_path, ranks=2, per_host=1)
+    number = slurm.submit(file, address="127.0.0.1")
+    second = tmp_path / "rank-1"
+    await_(second.exists)
+    await_(lambda: second.read_text().endswith("\n"))
+    lose(second.read_text().split()[0])
+    await_(lambda: "Restarts=1" in said(cluster, "scontrol", "show", "job", number))
+    # Slurm lets a job wait two minutes whose host was lost
+    await_(lambda: states(cluster)[number] == "PENDING")
+    said(cluster, "scontrol", "update", f"jobid={number}", "starttime=now")
+    (tmp_path / "go").touch()
+    await_(lambda: states(cluster)[number] == "COMPLETED")
+    before, after = second.read_text().split()
+    assert before != after
+
+
+def lose(node):
+    """End all that runs on a host, Slurm's own too, at once."""
+    here = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            line = (place / "cmdline").read_bytes().split(b"\0")
+            if line[:1] == [b"slurmd"] and node.encode() in line:
+                here[int(place.name)] = None
+            elif f"SLURMD_NODENAME={node}".encode() in (place / "environ").read_bytes().split(
+                b"\0"
+            ):
+                parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+                if b"slurmstepd" in Path(f"/proc/{parent}/cmdline").read_bytes():
+                    here[parent] = None
+                here[int(place.name)] = None
+    for pid in here:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

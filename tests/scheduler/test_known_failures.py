@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -23,7 +24,17 @@ from stack.scheduler.events import (
     Submitted,
     Wanted,
 )
-from stack.scheduler.spec import Chip, Discipline, HostSpec, JobSpec, QueueSpec, Rules, SpecError
+from stack.scheduler.simulate import Simulation, Task
+from stack.scheduler.spec import (
+    Backfill,
+    Chip,
+    Discipline,
+    HostSpec,
+    JobSpec,
+    QueueSpec,
+    Rules,
+    SpecError,
+)
 
 ONE = (QueueSpec("q"),)
 
@@ -249,3 +260,29 @@ def test_a_job_goes_on_with_as_many_ranks_as_its_user_wants():
     assert started(scheduler.handle(Ended(57.0, 2))) == [4]
     with pytest.raises(SpecError, match="asks for 0 ranks"):
         scheduler.with_ranks(4, 0)
+
+
+@pytest.mark.parametrize("backfill", list(Backfill))
+@pytest.mark.parametrize("key", ["priority", "submitted", "share", "borrowing", "smallest"])
+@pytest.mark.parametrize(
+    ("owned", "jobs"),
+    [
+        ((2, 4), (("y", 6, 1), ("x", 6, 2), ("y", 2, 0))),
+        ((3, 3), (("x", 4, 5), ("y", 3, 0), ("y", 4, 5), ("x", 3, 0))),
+    ],
+)
+def test_priority_and_reclaiming_make_no_circle(owned, jobs, key, backfill):
+    """One took back what was borrowed, one of its queue stopped that by priority and borrowed
+    again, and so on at one moment (found in a random world, 21487)."""
+    queues = [QueueSpec(name, {"a": count}, "c") for name, count in zip("xy", owned, strict=True)]
+    rules = Rules((key, "submitted"), backfill, preempt=True)
+    for turn in itertools.permutations(jobs):
+        tasks = [
+            Task(float(number), number, job(ranks, queue, priority=priority), 10.0)
+            for number, (queue, ranks, priority) in enumerate(turn)
+        ]
+        simulation = Simulation(tasks, [HostSpec("h", (Chip("a", 6),))], queues, rules=rules)
+        assert sum(1 for _ in itertools.islice(simulation.steps(), 200)) < 200
+        courses = simulation.outcome.courses.values()
+        assert all(course.ended < math.inf for course in courses)
+        assert sum(course.starts for course in courses) <= 2 * len(jobs)
