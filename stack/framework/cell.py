@@ -13,10 +13,11 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from hal.tile.node import Node, Type
 from stack.framework import store
@@ -29,8 +30,9 @@ _threads = count()
 
 class Context:
     """What belongs to one thread: the cells, by age, that do not own a leaf with a value, since it
-    is pending or shared; the trace under way, if any; and by device what is on a tape. `number`
-    counts threads."""
+    is pending or shared; the trace under way, if any; by device what is on a tape; and the tapes
+    that ended, of which somebody still can ask how a value was computed. `number` counts
+    threads."""
 
     def __init__(self) -> None:
         self.thread = threading.current_thread()
@@ -38,11 +40,16 @@ class Context:
         self.unsettled: WeakValueDictionary[int, Cell] = WeakValueDictionary()
         self.trace: Trace | None = None
         self.recordings: dict[str, Recording] = {}
+        self.histories: WeakSet[Recording] = WeakSet()
+
+    def make_nodes(self) -> None:
+        """Make nodes of all that is on tapes."""
+        for recording in [*self.recordings.values(), *self.histories]:
+            recording.make_nodes()
 
     def pending(self) -> list[Cell]:
         """The cells whose value is pending or shared. Any thread may ask."""
-        for recording in list(self.recordings.values()):
-            recording.make_nodes()
+        self.make_nodes()
         found = [c for r in self.unsettled.valuerefs() if (c := r()) is not None]
         settled = {c.serial for c in found if c.owns and c.node in store.arrays}
         for c in found:
@@ -89,6 +96,7 @@ def _leave_parent() -> None:
     asked for here: its inputs may be out of reach."""
     here.unsettled.clear()
     here.context.recordings.clear()
+    here.context.histories.clear()
     contexts[:] = [here.context]
     under_way[:] = [t for t in under_way if t is here.context.trace]
 
@@ -132,12 +140,25 @@ class Recording(Protocol):
         """Begin to compute the value of each of these cells."""
         ...
 
+    def value(self, cell: Cell) -> Node | None:
+        """The leaf with a cell's value, where that was computed."""
+        ...
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Part:
+    """What `window` shows of the value of `whole`: a leaf that has no memory of its own."""
+
+    whole: Cell
+    window: Window
+
 
 class Cell:
     """`node` defines the value. `owns` says that the node stands for this cell alone; `serial` is
     its age. `link` says whose memory it shares, if it has none of its own; its node is then made
     when it is asked for, after the memory has changed. A value on a tape has no node either: it is
-    the `number`th one of a `recording`, and of type `shown`.
+    the `number`th one of a `recording`, and of type `shown`. Nor has a leaf that is a `part` of
+    another cell, until somebody asks.
 
     `requires_grad` without `owns` marks a value that was computed from others which require a
     gradient.
@@ -145,10 +166,11 @@ class Cell:
 
     __slots__ = (
         *("__weakref__", "_requires_grad", "_waits", "_windows", "device", "hooks", "link", "node"),
-        *("number", "owns", "recording", "serial", "shown"),
+        *("number", "owns", "part", "recording", "serial", "shown"),
     )
     link: Link | None
     number: int
+    part: Part | None
     recording: Recording | None
     shown: Type
     hooks: dict[int, Hook]
@@ -164,7 +186,7 @@ class Cell:
         self.hooks = {}
         self._waits: WeakValueDictionary[int, Cell] | None = None
         self._windows: list[weakref.ref[Cell]] = []
-        self.recording = None
+        self.recording = self.part = None
         if owns:
             owners[node] = weakref.ref(self)
             if under_way and (trace := tracing()) is not None:
@@ -176,12 +198,17 @@ class Cell:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """The node of a window whose memory has changed, or of a value on a tape."""
+            """The node of a window whose memory has changed, of a value on a tape, or of a part."""
             if name != "node":
                 raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
             if (recording := self.recording) is not None:
                 recording.make_nodes()
                 return self.node
+            if (part := self.part) is not None:
+                n = part.window.read(part.whole.node)
+                owners[n] = weakref.ref(self)
+                self.node = n
+                return n
             link = self.link
             n = link.window.read(link.source.node)
             if link.history is not None:
@@ -195,8 +222,8 @@ class Cell:
     @property
     def value_type(self) -> Type:
         """The type of the value, for which no node is made."""
-        known = self.recording is not None or self.link is not None
-        return self.shown if known else self.node.type
+        known = self.recording or self.link or self.part
+        return self.node.type if known is None else self.shown
 
     @property
     def requires_grad(self) -> bool:
@@ -342,7 +369,8 @@ class Trace:
     def revert(self) -> None:
         """Make every older cell again what it was."""
         for cell, before in self.old.items():
-            cell.node, cell.owns, cell.recording = before.node, before.owns, None
+            cell.node, cell.owns = before.node, before.owns
+            cell.recording = cell.part = None
             cell.require_grad(before.requires_grad)
             cell.link = before.link
             cell.settled()
@@ -473,7 +501,7 @@ def become(cell: Cell, leaf: Node) -> None:
     with store.lock:
         note_change(cell)
         cell.node, cell.owns = leaf, True
-        cell.recording = None
+        cell.recording = cell.part = None
         owners[leaf] = weakref.ref(cell)
         stale(cell)
         if leaf in store.arrays:
@@ -496,7 +524,7 @@ def follow(cell: Cell, node: Node) -> None:
     with store.lock:
         note_change(cell)
         cell.node, cell.owns = node, False
-        cell.recording = None
+        cell.recording = cell.part = None
         stale(cell)
         cell.waits()
 
@@ -517,17 +545,23 @@ def note_change(cell: Cell) -> None:
         own.old[cell] = before
 
 
-def place(cell: Cell, view: Node) -> None:
-    """Make a view of another cell's leaf the cell's own node: it is settled whenever the other one
-    is. A window keeps its memory, and takes the value."""
+def place(cell: Cell, part: Part, type: Type) -> None:
+    """Make a part of another cell's value the cell's own: it is settled whenever the other one is.
+    A window keeps its memory, and takes the value."""
     if cell.link is not None:
-        rebind(cell, view)
+        rebind(cell, part.window.read(part.whole.node))
         return
     with store.lock:
         note_change(cell)
-        cell.node, cell.owns = view, True
-        cell.recording = None
-        owners[view] = weakref.ref(cell)
+        if under_way:
+            cell.node = part.window.read(part.whole.node)
+            cell.part = None
+            owners[cell.node] = weakref.ref(cell)
+        else:
+            with suppress(AttributeError):
+                del cell.node
+            cell.part, cell.shown = part, type
+        cell.owns, cell.recording = True, None
         stale(cell)
         cell.settled()
 

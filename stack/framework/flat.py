@@ -5,25 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from weakref import WeakValueDictionary
 
-from hal.tile.node import Node
+from hal.core.dtypes import DType
+from hal.tile.node import Node, Type
 from stack import ops as g
 from stack.framework import store
 from stack.framework.cell import (
     Cell,
+    Part,
     add_settler,
     become,
     governing,
     here,
+    note_change,
     place,
     rebind,
     tracing,
     under_way,
 )
 from stack.framework.realize import refuse_in_trace
+from stack.framework.recorded import CellTape
 from stack.framework.tensor import Tensor
+from stack.recorder.window import Window, steps_between
 
 ALIGNMENT = 16
 """Parts begin at multiples of this many elements, so that vector loads of each part are aligned."""
@@ -70,6 +76,17 @@ class FlatLayout:
         return g.pad(row, (0,), (end - self.starts[i] - part.type.size,))
 
 
+@lru_cache(64)
+def windows(layout: FlatLayout) -> tuple[Window, ...]:
+    """The parts of a layout as windows on the flat array."""
+    flat = g.input(0, Type((layout.size,), DType.F32))
+    whole = Window.whole((layout.size,))
+    steps = [steps_between(flat, part) for part in layout.split(flat)]
+    found = [None if s is None else whole.through(s) for s in steps]
+    assert None not in found, "a part of a row is a window on it"
+    return tuple([w for w in found if w is not None])
+
+
 def _base(n: Node) -> Node:
     """What a reshaped slice was cut from."""
     for op in ("reshape", "slice"):
@@ -90,7 +107,7 @@ class FlatParameters:
         self.layout = FlatLayout.of([m.shape for m in members])
         joined = store.barrier(self.layout.join([m.node for m in members]))
         self.cell = Tensor(joined, members[0].device, owns=True)
-        self._views: list[Node] = []
+        self._parts = [Part(self.cell, w) for w in windows(self.layout)]
         self._place()
         for m in members:
             homes[m.serial] = governing[m.serial] = self
@@ -99,33 +116,45 @@ class FlatParameters:
         add_settler(self)
 
     def settle(self) -> None:
-        if any(m.node is not v for m, v in zip(self.members, self._views, strict=True)):
+        if all(m.part is p for m, p in zip(self.members, self._parts, strict=True)):
+            return
+        views = self.layout.split(self.cell.node)
+        if any(m.node is not v for m, v in zip(self.members, views, strict=True)):
             own = tracing()
             others = [t for t in list(under_way) if t is not own]
             if any(m in t.old for t in others for m in self.members):
                 return  # another thread's trace has changed them: it makes them what they were
-            joined = self.layout.join([m.node for m in self.members])
-            if joined is self.cell.node:  # as they were before a trace
-                self._views = [m.node for m in self.members]
-            else:
-                self.assign(joined)
+            self.assign(self.layout.join([m.node for m in self.members]))
 
     def assign(self, flat: Node) -> None:
         """Give all members new values."""
         with store.lock:
+            self._look()
             rebind(self.cell, flat)
             self._place()
 
     def hold(self, leaf: Node) -> None:
         """Give all members the values of a leaf that has an array: nothing is computed."""
         with store.lock:
+            self._look()
             become(self.cell, leaf)
             self._place()
 
+    def record(self, tape: CellTape, n: int) -> None:
+        """Give all members the values of a number of a tape."""
+        with store.lock:
+            tape.overwrite(self.cell, n)
+            self._place()
+
+    def _look(self) -> None:
+        """Traces remember the nodes that the members had before a change."""
+        if under_way:
+            for m in self.members:
+                note_change(m)
+
     def _place(self) -> None:
-        self._views = self.layout.split(self.cell.node)
-        for m, view in zip(self.members, self._views, strict=True):
-            place(m, view)
+        for m, part in zip(self.members, self._parts, strict=True):
+            place(m, part, m.value_type)
 
 
 homes: WeakValueDictionary[int, FlatParameters] = WeakValueDictionary()

@@ -10,7 +10,11 @@ from stack.framework.expr import attention, norm
 from stack.framework.layers import *
 from stack.framework.mode import no_grad
 from stack.framework.random import dropout
+from stack.framework.recorded import record
 from stack.framework.tensor import Tensor, apply, call
+
+for _expression in (attention.attended, norm.batch_norm_given, norm.instance_norm_own):
+    record(_expression)
 
 if not TYPE_CHECKING:
 

@@ -48,19 +48,19 @@ def arrays_of(cells: Sequence[Cell]) -> list[Any]:
     if under_way:
         check_crossing(cells)
     _compute_tapes(cells)
-    missing = [c for c in cells if _known(c.node) is None]
+    missing = [c for c in cells if _array(c) is None]
     if missing:
         for device, group in by_device(missing).items():
-            pending = [c for c in group if store.root(c.node) not in store.arrays]
+            pending = [c for c in group if store.root(_node(c)) not in store.arrays]
             if pending:
                 _run_pending(device, pending)
-        missing = [c for c in missing if _known(c.node) is None]
+        missing = [c for c in missing if _array(c) is None]
     computed: dict[Cell, Any] = {}
     if missing:
         for device, group in by_device(missing).items():
-            computed.update(zip(group, compute([c.node for c in group], device), strict=True))
-    found = [computed[c] if c in computed else _known(c.node) for c in cells]
-    return [check_whole(a, c.node.type) for a, c in zip(found, cells, strict=True)]
+            computed.update(zip(group, compute([_node(c) for c in group], device), strict=True))
+    found = [computed[c] if c in computed else _array(c) for c in cells]
+    return [check_whole(a, c.value_type) for a, c in zip(found, cells, strict=True)]
 
 
 def parts_of(cells: Sequence[Cell]) -> list[tuple[Any, int]]:
@@ -194,6 +194,21 @@ def _known(n: Node) -> Any:
     """The array of a node whose value is there under some name."""
     n = store.named(n)
     return store.arrays.get(store.leaves.get(n, n))
+
+
+def _array(cell: Cell) -> Any:
+    """The array of a cell whose value is there under some name."""
+    return _known(_node(cell))
+
+
+def _node(cell: Cell) -> Node:
+    """A node with the cell's value: of what was computed on a tape not that of how it was."""
+    if (recording := cell.recording) is not None and (leaf := recording.value(cell)) is not None:
+        return leaf
+    link = cell.link
+    if link is not None and root(cell).recording is not None:
+        return link.window.read(_node(link.source))
+    return cell.node
 
 
 def _run_pending(device: str, asked: Sequence[Cell]) -> None:

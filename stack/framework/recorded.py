@@ -1,79 +1,169 @@
-"""Operations without gradients on a tape: a path that is found again in the place of a graph.
+"""Operations on a tape: a path that is found again in the place of a graph.
 
 What is on a tape waits as pending nodes do, and becomes nodes when somebody asks for one: a trace,
-a gradient, an operation that is not recorded. Then all of it does, so that no node ever depends on
+a hook, an operation that is not recorded. Then all of it does, so that no node ever depends on
 a tape. A value is asked for by `compute`, which finds the plan for all that is alive.
+
+Gradients are operations with several results: those of `backward` are the derivatives by all
+leaves that require one, and which these are is part of the path. A value through which gradients
+flow keeps its tape after it was computed; who goes on with it has what it was computed from
+appended to the next one.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext, suppress
+from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
+from hal.core.dtypes import DType
+from hal.tile.node import Node
+from stack import ops as g
 from stack.compiler.program import GraphRequest
-from stack.framework import store
+from stack.framework import store, within
 from stack.framework.cell import Cell, Context, here, owners, settle, stale
 from stack.framework.devices import engine, engines
-from stack.framework.errors import TensorError
-from stack.framework.expr.public import METHODS, Public
-from stack.framework.mode import autocast_dtype
+from stack.framework.errors import RangeError, TensorError
+from stack.framework.expr.public import FUNCTIONS, LAYERS, LINALG, METHODS, SPECIAL, Public
+from stack.framework.mode import autocast_dtype, grad_enabled
 from stack.framework.request import Inlining
+from stack.framework.reverse import gradients
 from stack.ops.error import GraphError
-from stack.recorder.tape import LONGEST, Named, Tree, number_key, read, write
+from stack.recorder.tape import (
+    LONGEST,
+    LONGEST_TRACKED,
+    Named,
+    Tape,
+    Tree,
+    number_key,
+    number_of,
+    read,
+    same,
+    write,
+)
 from stack.runtime.engine import Engine
 
-_PLAIN = frozenset({"elementwise", "activation", "reduce", "contract", "norm", "public"})
-"""The modules of expressions whose results follow from operands alone: they look at no values and
-draw no numbers."""
+_PLAIN = frozenset(
+    {"activation", "attention", "contract", "convolution", "elementwise", "index", "linear"}
+    | {"loss", "movement", "norm", "pool", "public", "reduce", "rotary", "sort", "special"}
+)
+"""The modules of expressions whose results follow from operands alone: they draw no numbers, and
+look at no values but at those of indices, through `within`."""
 
-_recordable: set[Callable[..., Any]] = set()
+_recordable: set[Callable[..., Any]] = {same}
 
 
 def note(public: Public) -> None:
     """The operator may be recorded."""
-    if public.expression.__module__.rpartition(".")[2] in _PLAIN and not public.face.shares:
+    face = public.face
+    plain = public.expression.__module__.rpartition(".")[2] in _PLAIN
+    if plain and not face.shares and not face.waits:
         _recordable.add(public.expression)
 
 
-for _public in METHODS.values():
-    note(_public)
+for _table in (FUNCTIONS, METHODS, LAYERS, SPECIAL, LINALG):
+    for _public in _table.values():
+        note(_public)
+
+
+def record(expression: Callable[..., Any]) -> None:
+    """An expression that is no row of its own may be recorded."""
+    _recordable.add(expression)
+
+
+def stop(x: Node) -> Node:
+    """The value, through which no gradient flows, as an operation."""
+    return store.barrier(x)
+
+
+def derivatives(y: Node, d: Node | None, *leaves: Node) -> tuple[Node | None, ...]:
+    """The derivatives by each leaf, given that by y, or none for a single value; None by those that
+    y was not computed from."""
+    seed = g.full_like(y, 1) if d is None else d
+    found = gradients([(y, seed)], set(leaves).__contains__)
+    return tuple([found.pop(leaf, None) for leaf in leaves])
+
+
+class _Check(NamedTuple):
+    """What an operation needs of the indices that a number of the tape has."""
+
+    number: int
+    need: within.Need
+
+
+def _explore(run: Callable[[], Any]) -> tuple[Any, tuple[_Check, ...]]:
+    with within.noting() as needs:
+        made = run()
+    found = [(number_of(need.source), need) for need in needs]
+    return made, tuple([_Check(n, need) for n, need in found if n is not None])
+
 
 _trees: WeakKeyDictionary[Context, WeakKeyDictionary[Engine, Tree]] = WeakKeyDictionary()
 _NUMBERS = frozenset({int, float, bool})
+_NAMES = frozenset({str, DType})
 
 FEW = 8
 """Arrays that a tape is given before somebody looks whether any of its values can be asked for."""
 
 
 class CellTape:
-    """What a thread has on a device's tape."""
-
-    __slots__ = ("_cells", "_context", "_looked", "device", "engine", "tape")
+    """What a thread has on a device's tape. `leaves` are the cells that require a gradient, by the
+    numbers of their values; `tracked` says whether gradients flow through the last operation;
+    what `is_full` is computed before anything else comes on it."""
 
     def __init__(self, device: str) -> None:
         self._context, self.engine, self.device = here.context, engine(device), device
         trees = _trees.setdefault(self._context, WeakKeyDictionary())
         if self.engine not in trees:
-            trees[self.engine] = Tree()
-        self.tape = trees[self.engine].begin()
-        self._cells: list[tuple[int, weakref.ref[Cell]]] = []
+            trees[self.engine] = Tree(_explore)
+        self._begin(trees[self.engine].begin())
         self._looked = FEW
+        self.tracked = False
+
+    def _begin(self, tape: Tape) -> None:
+        self.tape = tape
+        self._cells: list[tuple[int, weakref.ref[Cell]]] = []
+        self._free = self._steps = 0
+        self._ended = self.is_full = False
+        self._stopped: dict[int, int] = {}
+        self._parts: dict[tuple[int, Any], int] = {}
+        self._known: dict[int, Node] = {}
+        self._adopted: dict[CellTape, dict[int, int]] = {}
+        self.leaves: dict[int, weakref.ref[Cell]] = {}
+
+    # what is on it
 
     def number(self, cell: Cell) -> int:
         """The number of a cell's value; -1 where it cannot be on this tape."""
-        if cell.recording is self:
+        n = self._number(cell)
+        if n >= 0 and cell._requires_grad and cell.owns and n not in self.leaves:
+            if cell.recording is self:  # what it was computed from is not differentiated
+                n = cell.number = self._stop(n)
+                self._cells.append((n, weakref.ref(cell)))
+            self.leaves[n] = weakref.ref(cell)
+        return n
+
+    def _number(self, cell: Cell) -> int:
+        recording = cell.recording
+        if recording is self:
             return cell.number
         if cell.device != self.device:
             return -1
-        link, tape = cell.link, self.tape
+        if recording is not None:
+            return self._adopt(cell, recording)
+        link, part, tape = cell.link, cell.part, self.tape
+        if part is not None:
+            return self._part(self._number(part.whole), part.window)
         if link is not None:
-            if link.history is not None:
+            if link.history is not None or (link.cut and cell._requires_grad):
                 return -1
             whole = self.number(link.source)
             return -1 if whole < 0 else tape.append((read, whole, link.window))
         node = cell.node
+        if cell._requires_grad and not cell.owns:
+            return -1  # its history is in nodes
         n = tape.leaves.get(node)
         if n is not None:
             return n
@@ -82,11 +172,52 @@ class CellTape:
             return tape.give(node, constant=True) if node.op == "const" else -1
         return tape.give(node, constant=False) if array.type == node.type else -1
 
+    def _part(self, whole: int, window: Any) -> int:
+        """The number of a leaf that is a part of a value."""
+        if whole < 0:
+            return -1
+        key = self._stop(whole), window
+        n = self._parts.get(key)
+        if n is None:
+            n = self._parts[key] = self.tape.append((read, *key))
+        return n
+
+    def _stop(self, n: int) -> int:
+        """The value of a number, through which no gradient flows."""
+        tape = self.tape
+        if tape.keys[n][0] is None:
+            return n  # it was given
+        found = self._stopped.get(n)
+        if found is None:
+            found = self._stopped[n] = tape.add((stop, n), tape.types[n])
+        return found
+
+    def _adopt(self, cell: Cell, recording: Any) -> int:
+        """The number of a value that was computed on a tape before this one."""
+        if not (isinstance(recording, CellTape) and recording._ended):
+            return -1
+        if recording._context is not self._context or recording.engine is not self.engine:
+            return -1
+        done = self._adopted.setdefault(recording, {})
+        old, before = cell.number, set(done)
+        n = self.tape.adopt(recording.tape, old, done)
+        if n < 0:
+            return -1
+        for was in sorted(done.keys() - before):
+            if was in recording._known:
+                leaf = self._known[done[was]] = recording._known[was]
+                self.tape.know(done[was], leaf)
+            if was in recording.leaves:
+                self.leaves[done[was]] = recording.leaves[was]
+        cell.recording, cell.number = self, n
+        self._cells.append((n, weakref.ref(cell)))
+        return n
+
     def operate(
         self, expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> int:
-        """The number of an operation's result; -1 where it is not for this tape: it is part of a
-        gradient's way, or more than its operands decides what it gives."""
+        """The number of an operation's result; -1 where it is not for this tape: more than its
+        operands decides what it gives. Sets `tracked`."""
         if expression not in _recordable or autocast_dtype() is not None:
             return -1
         if len(self.tape.inputs) > self._looked:
@@ -95,32 +226,58 @@ class CellTape:
         if kwargs:
             operands = *args, *kwargs.values()
         key: list[Any] = [Named(expression, tuple(kwargs)) if kwargs else expression]
+        loose: list[int] = []
+        tracked = False
         for x in operands:
             kind = type(x)
             if isinstance(x, Cell):
                 if x._requires_grad:
-                    return -1
-                n = x.number if x.recording is self else self.number(x)
+                    tracked = True
+                    n = self.number(x)
+                else:
+                    loose.append(len(key))
+                    n = x.number if x.recording is self else self._number(x)
                 if n < 0:
                     return -1
                 key.append(n)
             elif kind in _NUMBERS:
                 key.append(number_key(x))
-            elif x is None or kind is str or (kind is tuple and {*map(type, x)} <= {int}):
+            elif x is None or kind in _NAMES or (kind is tuple and {*map(type, x)} <= {int}):
                 key.append(x)
             else:
                 return -1
+        self.tracked = tracked and grad_enabled()
+        if self.tracked:
+            for i in loose:
+                key[i] = self._stop(key[i])
         try:
-            return self.tape.append(tuple(key))
+            n = self.tape.append(tuple(key))
         except (GraphError, TensorError):  # told by the operation itself, with its name and place
             return -1
+        if n >= 0 and self.tape.at.checks and not self._in_range(self.tape.at.checks):
+            return -1
+        return n
+
+    def _in_range(self, checks: Iterable[_Check]) -> bool:
+        given = {n: leaf for leaf, n in self.tape.leaves.items()}
+        try:
+            for number, need in checks:
+                leaf = given.get(number)
+                values = None if leaf is None else within.values_of(leaf)
+                if values is not None:
+                    need.check(values, need.sizes)
+        except RangeError:  # told by the operation itself
+            return False
+        return True
 
     def put(self, cell: Cell, n: int) -> None:
         """That value is the cell's."""
         cell.recording, cell.number, cell.shown = self, n, self.tape.types[n]
         self._cells.append((n, weakref.ref(cell)))
-        if len(self._cells) > LONGEST:
-            self.compute()
+        if not cell._requires_grad:
+            self._free += 1
+        if self._free >= LONGEST or len(self._cells) >= LONGEST_TRACKED:
+            self.is_full = True
 
     def overwrite(self, cell: Cell, n: int) -> None:
         """Give a cell, and what shares its memory, that value instead of its own."""
@@ -131,17 +288,67 @@ class CellTape:
             assert min(whole, n) >= 0, "what a window shows is on the tape, so its source is"
         if cell.recording is None:
             cell.settled()
-            del cell.node
+            part, cell.part = cell.part, None
+            with nullcontext() if part is None else suppress(AttributeError):
+                del cell.node
         cell.owns = True
         self.put(cell, n)
         stale(cell)
+
+    def numbers(self, cells: Iterable[Cell]) -> list[int] | None:
+        """The number of each cell's value; None where one cannot be on this tape."""
+        found = []
+        for cell in cells:
+            n = self.number(cell)
+            if n < 0:
+                return None
+            found.append(n)
+        return found
+
+    def several(self, operation: Callable[..., Any], *operands: Any) -> list[int | None] | None:
+        """The numbers of an operation's results, None for one that is not there; None where the
+        operation tells itself what is wrong."""
+        try:
+            first = self.tape.append_several((operation, *operands))
+        except (GraphError, TensorError):
+            return None
+        types = self.tape.types[first]
+        return [first + 1 + i if t is not None else None for i, t in enumerate(types)]
+
+    def backward(self, loss: Cell, seed: Cell | None) -> list[tuple[Cell, int]] | None:
+        """The leaves that the value was computed from and that require a gradient, each with the
+        number of the derivative by it; None where nodes tell."""
+        n = self.number(loss)
+        d = None if seed is None else self.number(seed)
+        if n < 0 or (d is not None and d < 0):
+            return None
+        wanted = []
+        for number, ref in self.leaves.items():
+            leaf = ref()
+            if leaf is not None and leaf._requires_grad and leaf.owns:
+                if leaf.hooks:
+                    return None
+                wanted.append((number, leaf))
+        found = self.several(derivatives, n, d, *[number for number, _ in wanted])
+        if found is None:
+            return None
+        each = zip(wanted, found, strict=True)
+        return [(leaf, number) for (_, leaf), number in each if number is not None]
+
+    def stepped(self) -> None:
+        """Leaves have been moved by their gradients. What many steps do is not put off."""
+        self._steps += 1
+        self.is_full = self._steps > 1
+
+    # what becomes of it
 
     def _let_go(self) -> None:
         """Begin anew where nobody can ask for what is on the tape, which holds what it was
         given."""
         alive = any(c.recording is self for _, ref in self._cells if (c := ref()) is not None)
         if self._cells and not alive:
-            self.tape, self._cells, self._looked = self.tape.tree.begin(), [], 0
+            self._begin(self.tape.tree.begin())
+            self._looked = 0
         self._looked = len(self.tape.inputs) + FEW
 
     def _alive(self) -> dict[int, Cell]:
@@ -149,44 +356,86 @@ class CellTape:
         return {n: c for n, c in found if c is not None and c.recording is self and c.number == n}
 
     def _end(self) -> None:
+        self._ended = True
         if self._context.recordings.get(self.device) is self:
             del self._context.recordings[self.device]
+
+    def _nodes(self, wanted: Iterable[int]) -> dict[int, Node]:
+        nodes = self.tape.nodes(wanted)
+        for n, leaf in self._known.items():
+            if n in nodes and nodes[n].op != "input":
+                store.leaves[nodes[n]] = leaf
+        return nodes
 
     def make_nodes(self) -> None:
         """Make the node of each cell whose value is on the tape."""
         with store.lock:
             alive = self._alive()
-            nodes = self.tape.nodes(alive)
+            nodes = self._nodes(alive)
+            for n, ref in self.leaves.items():
+                if n in nodes:
+                    owners.setdefault(nodes[n], ref)
             for n, cell in alive.items():
                 cell.recording, cell.node = None, nodes[n]
                 if cell.owns:
-                    cell.node = store.barrier(nodes[n])
+                    if n not in self.leaves:
+                        cell.node = store.barrier(nodes[n])
                     owners[cell.node] = weakref.ref(cell)
                 cell._waits = self._context.unsettled
                 cell._waits[cell.serial] = cell
             self._end()
+            self._context.histories.discard(self)
 
     def compute(self) -> None:
         """Begin to compute the value of each of these cells."""
+        if self._ended:
+            return
         settle()
         alive = self._alive()
-        if alive:
-            tape, numbers = self.tape, tuple(alive)
-            plan, order = tape.tree.plan(tape.at, numbers, lambda: self._compiled(numbers))
+        missing = tuple([n for n in alive if n not in self._known])
+        if missing:
+            tape = self.tape
+            plan, order = tape.tree.plan(tape.at, missing, lambda: self._compiled(missing))
             leaves = tape.inputs
             arrays = plan.run([store.arrays[leaves[i]] for i in order])
             with store.lock:
-                for (n, cell), array in zip(alive.items(), arrays, strict=True):
-                    if cell.recording is self and cell.number == n:
-                        leaf = cell.node = store.holding(array)
-                        cell.recording, cell.owns = None, True
-                        owners[leaf] = weakref.ref(cell)
-                        stale(cell)
+                for n, array in zip(missing, arrays, strict=True):
+                    self._settle(n, alive[n], store.holding(array))
         self._end()
+        self._keep_history()
+
+    def _settle(self, n: int, cell: Cell, leaf: Node) -> None:
+        """The leaf has the value of a number, which is the cell's, if it is still."""
+        if cell.recording is not self or cell.number != n:
+            return
+        if cell._requires_grad and not cell.owns:
+            self._known[n] = leaf
+            return
+        cell.node, cell.recording, cell.owns = leaf, None, True
+        owners[leaf] = weakref.ref(cell)
+        self.tape.leaves[leaf] = self._stopped.get(n, n)
+        stale(cell)
+
+    def _keep_history(self) -> None:
+        """Hold what gradients will ask for, and no more."""
+        tape = self.tape
+        alive = self._alive()
+        needed = tape.needed(alive) if alive else set[int]()
+        tape.leaves = {leaf: n for leaf, n in tape.leaves.items() if n in needed}
+        tape.inputs = []
+        self._known = {n: leaf for n, leaf in self._known.items() if n in needed}
+        self.leaves = {n: ref for n, ref in self.leaves.items() if n in needed}
+        self._adopted.clear()
+        if alive:
+            self._context.histories.add(self)
+
+    def value(self, cell: Cell) -> Node | None:
+        """The leaf with a cell's value, where that was computed."""
+        return self._known.get(cell.number)
 
     def _compiled(self, numbers: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
         """The plan for these values, and which inputs it takes."""
-        nodes, inline = self.tape.nodes(numbers), Inlining()
+        nodes, inline = self._nodes(numbers), Inlining()
         outputs = [inline(nodes[n]) for n in numbers]
         assert None not in outputs, "a tape's values are made of arrays"
         inputs = tuple([inline.add_input(leaf) for leaf in inline.inputs])
@@ -200,6 +449,9 @@ def tape_of(device: str) -> CellTape:
     """This thread's tape of a device."""
     recordings = here.context.recordings
     found = cast("CellTape | None", recordings.get(device))
+    if found is not None and found.is_full:
+        found.compute()
+        found = None
     if found is None or engines.get(device, found.engine) is not found.engine:
         found = recordings[device] = CellTape(device)
     return found

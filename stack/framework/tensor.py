@@ -30,6 +30,7 @@ from stack.framework.cell import (
     Link,
     changed,
     connect,
+    here,
     hooked,
     note_change,
     owners,
@@ -50,10 +51,12 @@ from stack.framework.expr.public import METHODS, NUMPYS, ONE, OPERANDS, TWO, Pub
 from stack.framework.mode import grad_enabled, gradients_are_local, no_grad
 from stack.framework.operators import Operators
 from stack.framework.realize import array_of, realize, refuse_in_trace
-from stack.framework.recorded import tape_of
+from stack.framework.recorded import CellTape, tape_of
 from stack.framework.removable import RemovableHandle
 from stack.framework.reverse import check_told_apart, gradient_leaf, gradients
 from stack.framework.within import remember
+from stack.ops.error import GraphError
+from stack.recorder.tape import read, same
 from stack.recorder.window import Step, Window, steps_between
 
 Scalar = float | int | bool
@@ -63,12 +66,10 @@ Shape = int | Sequence[int]
 def apply(function: Callable[..., Node], *args: Any, **kwargs: Any) -> Tensor:
     """An expression on nodes as an operation on tensors: the device and gradient tracking of the
     operands."""
+    if not under_way and args and (found := _on_tape(function, args, kwargs)) is not None:
+        return found
     node, device, tracked = evaluate(function, args, kwargs)
     return Tensor(node, device, requires_grad=tracked and node.dtype.is_float)
-
-
-def _same(x: Node) -> Node:
-    return x
 
 
 def _second(x: Node, source: Operand) -> Node:
@@ -347,6 +348,46 @@ class Tensor(Cell, Operators):
         A value of more than one element takes the derivative of the loss by it as `gradient`.
         `retain_graph` changes nothing: what a value was computed from lives as long as the value.
         """
+        _check_seed(self, gradient)
+        plain = not under_way and inputs is None and not create_graph
+        leaves = self._backward_on_tape(gradient) if plain else None
+        if leaves is None:
+            leaves = self._backward_in_nodes(gradient, create_graph, inputs)
+        if not gradients_are_local():
+            for rule in dict.fromkeys(rule for leaf in leaves for rule in leaf.grad_rules):
+                rule()
+
+    def _backward_on_tape(self, gradient: Tensor | None) -> list[Tensor] | None:
+        """The leaves that have gathered gradients; None where it is not for a tape."""
+        tape = tape_of(self.device)
+        found = tape.backward(self, gradient)
+        if found is None:
+            return None
+        sums: list[builtins.int] = []
+        for leaf, n in found:
+            assert isinstance(leaf, Tensor), "only tensors require gradients"
+            held = leaf._grad
+            if held is not None:
+                simple = held.link is None and not held._requires_grad
+                before = tape.number(held) if simple else -1
+                if before < 0 or held.value_type != tape.tape.types[n]:
+                    return None
+                n = tape.tape.append((g.add, before, n))
+            sums.append(n)
+        for (leaf, _), n in zip(found, sums, strict=True):
+            assert isinstance(leaf, Tensor), "only tensors require gradients"
+            if leaf._grad is None:
+                leaf.grad = on_tape(tape, n)
+            else:
+                tape.overwrite(leaf._grad, n)
+        return [cast("Tensor", leaf) for leaf, _ in found]
+
+    def _backward_in_nodes(
+        self,
+        gradient: Tensor | None,
+        create_graph: builtins.bool,
+        inputs: Tensor | Sequence[Tensor] | None,
+    ) -> list[Tensor]:
         d = _seed(self, gradient)
         exchanges: list[Node] = []
         chosen = [inputs] if isinstance(inputs, Tensor) else inputs
@@ -374,9 +415,7 @@ class Tensor(Cell, Operators):
             check_told_apart(e.node for e in trace.effects)
         elif exchanges:  # now, on all ranks, whoever looks at a gradient
             realize(*(leaf.grad for leaf in leaves if leaf.grad is not None))
-        if not gradients_are_local():
-            for rule in dict.fromkeys(rule for leaf in leaves for rule in leaf.grad_rules):
-                rule()
+        return leaves
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
         """Call the hook with each gradient by this tensor, before it goes on; what it returns, if
@@ -386,6 +425,7 @@ class Tensor(Cell, Operators):
             raise GradientError(
                 f"a hook looks at the gradient of what requires one\n  called at {where_called()}"
             )
+        here.context.make_nodes()  # what was recorded before is not looked at
         hooks = self.hooks if self.owns else hooked.setdefault(self.node, {})
         handle, device = RemovableHandle(hooks), self.device
 
@@ -443,8 +483,12 @@ class Tensor(Cell, Operators):
     def detach(self) -> Tensor:
         """A window on the same memory, through which no gradient flows."""
         source, window = _place(self)
-        result = Tensor(store.barrier(self.node), self.device, owns=True)
-        connect(result, Link(source, window, cut=True))
+        if under_way:
+            result = Tensor(store.barrier(self.node), self.device, owns=True)
+        else:
+            result = _without_node(self.device, False)
+            result.owns = True
+        connect(result, Link(source, window, cut=True), self.value_type)
         return result
 
     def detach_(self) -> Tensor:
@@ -465,7 +509,7 @@ class Tensor(Cell, Operators):
 
     @data.setter
     def data(self, value: Tensor) -> None:
-        _check_like(self, value.node)
+        _check_like(self, value.value_type)
         share(self, value)
 
     def requires_grad_(self, requires_grad: builtins.bool = True) -> Tensor:
@@ -538,7 +582,7 @@ class Tensor(Cell, Operators):
 
     def clone(self) -> Tensor:
         """The same values as a tensor of their own; gradients flow through it."""
-        return apply(_same, self)
+        return apply(same, self)
 
     # conversion
 
@@ -732,9 +776,11 @@ class Tensor(Cell, Operators):
             source = link.source
             if source.link is not None or source._requires_grad or link.window.repeats:
                 return False
+        if self._requires_grad and not self.owns:
+            return False
         tape = tape_of(self.device)
         n = tape.operate(function, (self, *args), kwargs)
-        if n < 0 or tape.tape.types[n] != self.value_type:
+        if n < 0 or tape.tracked or tape.tape.types[n] != self.value_type:
             return False
         tape.overwrite(self, n)
         return True
@@ -850,7 +896,7 @@ _MOVES = 4096
 def _plain(value: Any) -> Hashable:
     """A key for an argument of integers, slices and None. Raises TypeError for others."""
     kind = type(value)
-    if kind is builtins.int or value is None or value is Ellipsis:
+    if kind is builtins.int or kind is str or value is None or value is Ellipsis:
         return cast("Hashable", value)
     if kind is slice:
         ends = value.start, value.stop, value.step
@@ -860,20 +906,45 @@ def _plain(value: Any) -> Hashable:
     raise TypeError
 
 
-def _move_key(expression: Callable[..., Any], x: Tensor, args: tuple[Any, ...]) -> Hashable:
+def _move_key(
+    expression: Callable[..., Any], x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Hashable:
     """A key for what an expression does to x; None where an argument has none."""
     try:
+        if kwargs:
+            args = (*args, Ellipsis, *kwargs, *kwargs.values())
         return expression, x.value_type, *[_plain(a) for a in args]
     except TypeError:
         return None
+
+
+def _learn(
+    key: Hashable,
+    expression: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[builtins.bool, tuple[_Move, ...]] | None:
+    """Remember what an expression does to values of this type; None where it tells itself what is
+    wrong."""
+    whole = g.input(0, args[0].value_type)
+    try:
+        result = expression(whole, *args[1:], **kwargs)
+    except (GraphError, TensorError):
+        return None
+    single = isinstance(result, Node)
+    if len(_moves) >= _MOVES:
+        _moves.clear()
+    found = single, tuple([_Move.of(whole, n) for n in ([result] if single else result)])
+    _moves[key] = found
+    return found
 
 
 def _windows(expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of an expression that moves the elements of its first operand, or all of them in
     a tuple: windows on the operand, or tensors of their own where elements are copied."""
     x: Tensor = args[0]
-    key = None if under_way or kwargs else _move_key(expression, x, args[1:])
-    known = None if key is None else _moves.get(key)
+    key = None if under_way else _move_key(expression, x, args[1:], kwargs)
+    known = None if key is None else _moves.get(key) or _learn(key, expression, args, kwargs)
     if known is not None and None not in [m.steps for m in known[1]]:
         single, moves = known
         if single and not moves[0].steps and expression is movement.flatten:
@@ -883,6 +954,8 @@ def _windows(expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
             shown = [_shown(x, m, tracked, "" if single else _ONE_OF_SEVERAL) for m in moves]
             if None not in shown:
                 return shown[0] if single else tuple(shown)
+            if single and (copied := _copied(x, moves[0], tracked)) is not None:
+                return copied
         whole = x.node
         nodes = [reduce(_step, m.steps or (), whole) for m in known[1]]
         single, moves, device = *known, x.device
@@ -895,10 +968,6 @@ def _windows(expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
         single = isinstance(result, Node)
         nodes = [result] if single else list(result)
         moves = tuple([_Move.of(whole, n) for n in nodes])
-        if key is not None:
-            if len(_moves) >= _MOVES:
-                _moves.clear()
-            _moves[key] = single, moves
     if single and nodes[0] is whole and expression is movement.flatten:
         return x  # as in PyTorch, and as nowhere else
     made = [
@@ -922,6 +991,18 @@ def _shown(x: Tensor, move: _Move, tracked: builtins.bool, refusal: str) -> Tens
     result = _without_node(x.device, tracked and move.type.dtype.is_float)
     connect(result, Link(source, shown, refusal=refusal), move.type)
     return result
+
+
+def _copied(x: Tensor, move: _Move, tracked: builtins.bool) -> Tensor | None:
+    """What a movement shows of x, in memory of its own, on a tape; None where it is not for one."""
+    if under_way or x.requires_grad != tracked:
+        return None
+    tape = tape_of(x.device)
+    n = tape.number(x)
+    if n < 0:
+        return None
+    window = replace(Window.whole(move.type.shape), steps=move.steps or ())
+    return on_tape(tape, tape.tape.append((read, n, window)), tracked and move.type.dtype.is_float)
 
 
 def _step(x: Node, step: Step) -> Node:
@@ -952,7 +1033,7 @@ def _window(
 
 
 def _own(x: Tensor, leaf: Node) -> None:
-    x.node, x.owns, x.recording = leaf, True, None
+    x.node, x.owns, x.recording, x.part = leaf, True, None, None
     owners[leaf] = weakref.ref(x)
 
 
@@ -1069,10 +1150,10 @@ def _fitted(target: Tensor, node: Node, name: str) -> Node:
         raise TensorError(f"{name}, in place: {error}\n  called at {where_called()}") from None
 
 
-def _check_like(target: Tensor, node: Node) -> None:
-    if node.type != target.node.type:
+def _check_like(target: Tensor, type: Type) -> None:
+    if type != target.value_type:
         raise TensorError(
-            f"a tensor of {target.node.type} cannot take a value of {node.type}; convert it first\n"
+            f"a tensor of {target.value_type} cannot take a value of {type}; convert it first\n"
             f"  called at {where_called()}"
         )
 
@@ -1098,8 +1179,7 @@ def _without_masks(place: Any) -> Any:
     return tuple(found)
 
 
-def _seed(loss: Tensor, gradient: Tensor | None) -> Node:
-    """The derivative of the loss by its own value."""
+def _check_seed(loss: Tensor, gradient: Tensor | None) -> None:
     if not loss.requires_grad:
         raise GradientError(
             "this value was computed from nothing that requires a gradient\n  called at "
@@ -1112,10 +1192,15 @@ def _seed(loss: Tensor, gradient: Tensor | None) -> Node:
                 "argument\n"
                 f"  called at {where_called()}"
             )
-        return g.full_like(loss.node, 1)
-    _check_like(loss, gradient.node)
+        return
+    _check_like(loss, gradient.value_type)
     common_device([loss, gradient])
-    return gradient.node
+
+
+def _seed(loss: Tensor, gradient: Tensor | None) -> Node:
+    """The derivative of the loss by its own value."""
+    _check_seed(loss, gradient)
+    return g.full_like(loss.node, 1) if gradient is None else gradient.node
 
 
 def grad(
@@ -1156,8 +1241,20 @@ def _on_tape(
     n = tape.operate(expression, args, kwargs)
     if n < 0:
         return None
-    result = _without_node(device, False)
+    return on_tape(tape, n, tape.tracked and tape.tape.types[n].dtype.is_float)
+
+
+def on_tape(tape: CellTape, n: int, requires_grad: bool = False) -> Tensor:
+    """A tensor with the value of a number of a tape."""
+    result = _without_node(tape.device, requires_grad)
     tape.put(result, n)
+    return result
+
+
+def window_on(source: Tensor, window: Window) -> Tensor:
+    """A window on a tensor through which no gradients flow."""
+    result = _without_node(source.device, False)
+    connect(result, Link(source, window), Type(window.shape, source.dtype))
     return result
 
 
@@ -1166,7 +1263,7 @@ def _without_node(device: str, requires_grad: bool) -> Tensor:
     result = Tensor.__new__(Tensor)
     result.device, result.owns, result.link, result.hooks = device, False, None, {}
     result._requires_grad, result._waits, result._windows = requires_grad, None, []
-    result._grad, result._grad_rules, result.recording = None, (), None
+    result._grad, result._grad_rules, result.recording, result.part = None, (), None, None
     result.serial = next(serials)
     return result
 

@@ -8,7 +8,9 @@ that a device computed are not looked at: that would wait for them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -57,6 +59,26 @@ def remember(n: Node, values: NDArray) -> None:
     """An integer node has these values, in an array that nobody changes."""
     if n.dtype.is_int and values.size <= KEPT:
         _hosted[n] = Values(values)
+
+
+class _Notes(threading.local):
+    """What operations need of values that are not known, while somebody notes it."""
+
+    needs: list[Need] | None = None
+
+
+_notes = _Notes()
+
+
+@contextmanager
+def noting() -> Iterator[list[Need]]:
+    """What operations within the block need of indices whose values are not known there."""
+    before = _notes.needs
+    _notes.needs = found = list[Need]()
+    try:
+        yield found
+    finally:
+        _notes.needs = before
 
 
 def forget(nodes: Iterable[Node]) -> None:
@@ -110,6 +132,9 @@ def check(index: Node, size: int, *, wraps: bool = False, besides: int | None = 
     While a function is traced, note what can be known only when it is called."""
     source, path = _source(index)
     known = _known(source)
+    if known is None and _notes.needs is not None:
+        _notes.needs.append(Need(source, path, size, wraps, besides, None))
+        return
     trace = tracing()
     if known is None and not (trace is not None and _known_in_calls(source)):
         return

@@ -6,13 +6,15 @@ built. What is asked for finds its plan by the place in the tree and the values 
 
 Values have numbers. A key is (operation, operands...), in which whole numbers are values and
 anything else stands for itself; `number_key` makes of a Python number what equals no other one.
+An operation may give several values: its own number then stands for all of them together, and the
+numbers after it for each.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -26,6 +28,9 @@ Key = tuple[Any, ...]
 
 LONGEST = 256
 """How many operations a tape has before they are computed unasked; it holds what they read."""
+LONGEST_TRACKED = 4096
+"""How many operations it has where gradients flow through some of them: a training step of some
+hundred layers."""
 POINTS = 50_000
 """How many places the tree has before it is begun anew: about 20 MiB."""
 PLANS = 256
@@ -59,12 +64,30 @@ class Named(NamedTuple):
         return self.operation(*operands[:split], **named)
 
 
+class Result(NamedTuple):
+    """One of several results."""
+
+    place: int
+
+    def __call__(self, results: Sequence[Any]) -> Any:
+        return results[self.place]
+
+
+Types = tuple[Type | None, ...]
+"""Of several results; None for one that is not there."""
+
+Explore = Callable[[Callable[[], Any]], tuple[Any, tuple[Any, ...]]]
+"""Runs an operation that is new to its place: what it gives, and what is to be checked whenever it
+comes there again."""
+
+
 @dataclass(eq=False, slots=True)
 class Point:
     """A place in the tree; `type` is that of the value made on the way there, None where a path
-    cannot be recorded any further."""
+    cannot be recorded any further. `checks` are those of the operation that led there."""
 
-    type: Type | None
+    type: Type | Types | None
+    checks: tuple[Any, ...] = ()
     next: dict[Key, Point] = field(default_factory=dict)
 
 
@@ -81,7 +104,8 @@ class Known:
 class Tree:
     """All paths of a device's tapes in a thread, and the plans for what was alive at their ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, explore: Explore = lambda run: (run(), ())) -> None:
+        self.explore = explore
         self.root = Point(None)
         self.points = 0
         self._plans: OrderedDict[tuple[Point, tuple[int, ...]], Known] = OrderedDict()
@@ -121,7 +145,7 @@ class Tape:
         self.tree = tree
         self.at = tree.root
         self.keys: list[Key] = []
-        self.types: list[Type] = []
+        self.types: list[Any] = []
         self.leaves: dict[Node, int] = {}
         self.inputs: list[Node] = []
 
@@ -131,11 +155,15 @@ class Tape:
         n = self.leaves.get(leaf)
         if n is not None:
             return n
-        self._go((None, leaf if constant else leaf.type), leaf.type)
-        n = self.leaves[leaf] = len(self.types) - 1
+        n = self.leaves[leaf] = self.add((None, leaf if constant else leaf.type), leaf.type)
         if not constant:
             self.inputs.append(leaf)
         return n
+
+    def know(self, n: int, leaf: Node) -> None:
+        """From now on the value of this number is that of a leaf with an array."""
+        self.add((None, n), leaf.type)
+        self.inputs.append(leaf)
 
     def append(self, key: Key) -> int:
         """The number of an operation's result; -1 where it cannot be recorded. Raises what the
@@ -150,49 +178,129 @@ class Tape:
         self.types.append(point.type)
         return len(self.types) - 1
 
-    def _explore(self, key: Key) -> int:
-        operation, *operands = key
-        stand = {n: _stand_in(n, self.types[n]) for n in operands if type(n) is int}
-        made = operation(*[_operand(o, stand) for o in operands])
-        moves = operation is read or operation is write
-        if not (moves or (isinstance(made, Node) and made.op not in _NOT_COMPUTED)):
-            self._grow(key, None)
-            return -1
-        self._go(key, made.type)
+    def append_several(self, key: Key) -> int:
+        """The number before those of an operation's several results; `types` has there their types
+        together. Raises what the operation raises."""
+        point = self.at.next.get(key)
+        if point is None:
+            operation, *operands = key
+            nodes = self.nodes([n for n in operands if type(n) is int], stand_in)
+            made = operation(*[_operand(o, nodes) for o in operands])
+            point = self._grow(key, tuple([None if m is None else m.type for m in made]))
+        self.at = point
+        first = len(self.types)
+        assert type(point.type) is tuple, "the operation gives several"
+        self.keys.append(key)
+        self.keys += [(Result(i), first) for i in range(len(point.type))]
+        self.types.append(point.type)
+        self.types += point.type
+        return first
+
+    def add(self, key: Key, type: Type) -> int:
+        """The number of what is known to be of this type."""
+        self.at = self.at.next.get(key) or self._grow(key, type)
+        self.keys.append(key)
+        self.types.append(type)
         return len(self.types) - 1
 
-    def _grow(self, key: Key, type: Type | None) -> Point:
+    def adopt(self, other: Tape, wanted: int, known: dict[int, int]) -> int:
+        """Append what a value of another tape of the tree is computed from, but for what is
+        `known`: numbers there to numbers here, to which this adds. -1 where it cannot be recorded
+        any more."""
+        given = {n: leaf for leaf, n in other.leaves.items()}
+        for n in sorted(other.needed([wanted], known)):
+            operation, *operands = other.keys[n]
+            if n in known:
+                continue
+            if n in given:
+                known[n] = self.give(given[n], given[n].op == "const")
+            elif type(operation) is Result:
+                known[n] = known[operands[0]] + 1 + operation.place
+            else:
+                key = (operation, *[known[o] if type(o) is int else o for o in operands])
+                several = type(other.types[n]) is tuple
+                known[n] = self.append_several(key) if several else self._again(key, other.types[n])
+        return known[wanted]
+
+    def _again(self, key: Key, type: Type) -> int:
+        point = self.at.next.get(key)
+        return self.add(key, type) if point is None or point.type is not None else -1
+
+    def _explore(self, key: Key) -> int:
+        operation, *operands = key
+
+        def run() -> Any:
+            numbers = [n for n in operands if type(n) is int]
+            # The values of indices follow from leaves, and are looked at.
+            indices = [n for n in numbers if self.types[n].dtype.is_int]
+            nodes = {n: stand_in(n, self.types[n]) for n in numbers}
+            found = self.nodes(indices, stand_in) if indices else {}
+            nodes |= {n: found[n] for n in indices}
+            return operation(*[_operand(o, nodes) for o in operands])
+
+        made, checks = self.tree.explore(run)
+        moves = operation in _MOVES
+        if not (moves or (isinstance(made, Node) and _is_computed(made))):
+            self._grow(key, None)
+            return -1
+        n = self.add(key, made.type)
+        self.at.checks = checks
+        return n
+
+    def _grow(self, key: Key, type: Type | Types | None) -> Point:
         found = self.at.next[key] = Point(type)
         self.tree.points += 1
         return found
 
-    def _go(self, key: Key, type: Type) -> None:
-        self.at = self.at.next.get(key) or self._grow(key, type)
-        self.keys.append(key)
-        self.types.append(type)
-
-    def nodes(self, wanted: Iterable[int]) -> dict[int, Node]:
-        """The values of these numbers, and of all that they are computed from, as nodes."""
-        needed, stack = set[int](), list(wanted)
+    def needed(self, wanted: Iterable[int], known: Container[int] = ()) -> set[int]:
+        """The numbers of what these values are computed from, and their own; none below those that
+        are known, or given."""
+        found, stack = set[int](), list(wanted)
+        given = set(self.leaves.values())
         while stack:
             n = stack.pop()
-            if n not in needed:
-                needed.add(n)
-                stack += [o for o in self.keys[n][1:] if type(o) is int]
+            if n not in found:
+                found.add(n)
+                if n not in known and n not in given:
+                    stack += [o for o in self.keys[n][1:] if type(o) is int]
+        return found
+
+    def nodes(
+        self, wanted: Iterable[int], stand_in: Callable[[int, Type], Node] | None = None
+    ) -> dict[int, Node]:
+        """The values of these numbers, and of all that they are computed from, as nodes. Others may
+        stand in for what has arrays."""
         found = {n: leaf for leaf, n in self.leaves.items()}
-        for n in sorted(needed):
+        if stand_in is not None:
+            has_array = set(self.inputs)
+            for n, leaf in found.items():
+                found[n] = stand_in(n, leaf.type) if leaf in has_array else leaf
+        for n in sorted(self.needed(wanted)):
             if n not in found:
                 operation, *operands = self.keys[n]
                 found[n] = operation(*[_operand(o, found) for o in operands])
         return found
 
 
-_NOT_COMPUTED = frozenset({"input", "const", "arange", "reshape", "permute", "expand", "slice"})
-"""What is no operation's result: an operand itself, a constant, a window."""
+def _is_computed(made: Node) -> bool:
+    """Whether it is an operation's result: no operand itself, no constant, no window on such."""
+    while made.op in ("reshape", "permute", "expand", "slice"):
+        made = made.srcs[0]
+    return made.op not in ("input", "const", "arange")
 
 
-def _stand_in(n: int, type: Type) -> Node:
-    return g.input((1 << 44) + n, type)  # apart from the slots of requests and of leaves
+_APART = 1 << 44  # from the slots of requests and of leaves
+
+
+def stand_in(n: int, type: Type) -> Node:
+    """A leaf in the place of the value of a number."""
+    return g.input(_APART + n, type)
+
+
+def number_of(stand_in: Node) -> int | None:
+    """The number that a leaf stands in for; None for other nodes."""
+    slot = stand_in["slot"] if stand_in.op == "input" else 0
+    return slot - _APART if slot >= _APART else None
 
 
 def _operand(o: Any, nodes: dict[int, Node]) -> Any:
@@ -212,3 +320,12 @@ def read(whole: Node, window: Window) -> Node:
 def write(whole: Node, part: Node, window: Window) -> Node:
     """The whole with a part in the place of what a window shows, as an operation."""
     return window.write(whole, part)
+
+
+def same(whole: Node) -> Node:
+    """A value once more, as an operation."""
+    return whole
+
+
+_MOVES = frozenset({read, write, same})
+"""The operations whose results are recorded whatever they are."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from functools import reduce
+from typing import NamedTuple
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
+from stack.framework.cell import under_way
 from stack.framework.devices import default_device
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
-from stack.framework.flat import FlatLayout, home_of
-from stack.framework.tensor import Tensor
+from stack.framework.flat import FlatLayout, home_of, windows
+from stack.framework.recorded import tape_of
+from stack.framework.tensor import Tensor, on_tape, window_on
 
 
 def clip_grad_norm_(
@@ -34,16 +37,56 @@ def clip_grad_norm_(
     params = [p for p in given if p.grad is not None]
     if not params:
         return Tensor(g.const(0.0, DType.F32), given[0].device if given else default_device())
+    recorded = not (under_way or error_if_nonfinite)
+    if recorded and (found := _clipped(params, max_norm, norm_type)) is not None:
+        return found
     parts = [_flat_gradient(group) for group in _by_dtype(params)]
     norm = _norm([g.cast(flat, DType.F32) for _, _, flat in parts], float(norm_type))
     if error_if_nonfinite and not math.isfinite(Tensor(norm, params[0].device).item()):
         raise RuntimeError(f"the {norm_type}-norm of the gradients is infinite or NaN")
-    scale = e.minimum(e.div(max_norm, e.add(norm, 1e-6)), 1.0)
     for members, layout, flat in parts:
-        scaled = e.mul(flat, g.cast(scale, flat.dtype))
+        scaled = _scaled(flat, norm, max_norm)
         for p, view in zip(members, layout.split(scaled), strict=True):
             p.grad = Tensor(view, p.device)
     return Tensor(norm, params[0].device)
+
+
+def _scaled(flat: Node, norm: Node, max_norm: float) -> Node:
+    scale = e.minimum(e.div(max_norm, e.add(norm, 1e-6)), 1.0)
+    return e.mul(flat, g.cast(scale, flat.dtype))
+
+
+class _Clip(NamedTuple):
+    """Clipping as an operation on a tape: from gradients to their norm before, and to all of them,
+    scaled, as one flat array."""
+
+    layout: FlatLayout
+    max_norm: float
+    kind: float
+
+    def __call__(self, *gradients: Node) -> tuple[Node, Node]:
+        flat = self.layout.join(gradients)
+        norm = _norm([g.cast(flat, DType.F32)], self.kind)
+        return norm, _scaled(flat, norm, self.max_norm)
+
+
+def _clipped(params: Sequence[Tensor], max_norm: float, norm_type: float) -> Tensor | None:
+    """The norm, where clipping is on a tape now; None where it is not for one."""
+    members, layout = _order(params)
+    found = [p.grad for p in members if p.grad is not None]
+    if len(_by_dtype(params)) > 1 or len({*found}) < len(members):
+        return None
+    tape = tape_of(params[0].device)
+    numbers = tape.numbers(found)
+    if numbers is None or not max_norm > 0 or any(d.requires_grad for d in found):
+        return None
+    both = tape.several(_Clip(layout, float(max_norm), float(norm_type)), *numbers)
+    if both is None or None in both:
+        return None
+    norm, flat = [on_tape(tape, n) for n in both if n is not None]
+    for p, window in zip(members, windows(layout), strict=True):
+        p.grad = window_on(flat, window)
+    return norm
 
 
 def _norm(flats: Sequence[Node], kind: float) -> Node:
@@ -80,10 +123,15 @@ def _by_dtype(params: Sequence[Tensor]) -> list[list[Tensor]]:
     return list(groups.values())
 
 
-def _flat_gradient(params: Sequence[Tensor]) -> tuple[Sequence[Tensor], FlatLayout, Node]:
-    """The gradients one after the other, in the order of the optimizer's array where there is
-    one."""
+def _order(params: Sequence[Tensor]) -> tuple[Sequence[Tensor], FlatLayout]:
+    """The parameters in the order of the optimizer's array where there is one, and its layout."""
     home = home_of(params)
-    members = params if home is None else home.members
-    layout = FlatLayout.of([p.shape for p in members]) if home is None else home.layout
+    if home is not None:
+        return home.members, home.layout
+    return params, FlatLayout.of([p.shape for p in params])
+
+
+def _flat_gradient(params: Sequence[Tensor]) -> tuple[Sequence[Tensor], FlatLayout, Node]:
+    """The gradients one after the other."""
+    members, layout = _order(params)
     return members, layout, layout.join([p.grad.node for p in members if p.grad is not None])

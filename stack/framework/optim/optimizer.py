@@ -6,8 +6,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from stack.framework.cell import (
     rebind,
     take_over,
     tracing,
+    under_way,
 )
 from stack.framework.create import tensor
 from stack.framework.devices import engine
@@ -32,9 +34,11 @@ from stack.framework.expr.operand import Operand
 from stack.framework.flat import FlatParameters
 from stack.framework.mode import enable_grad, no_grad
 from stack.framework.optim.groups import GroupSpread, mask, view
-from stack.framework.realize import refuse_in_trace
+from stack.framework.realize import realize, refuse_in_trace
+from stack.framework.recorded import tape_of
 from stack.framework.tensor import Tensor
 
+T = TypeVar("T")
 Group = dict[str, Any]
 Member = tuple[int, int, Tensor]
 """A parameter with its number and that of its group."""
@@ -60,18 +64,78 @@ class Shard:
         self.state = {name: _zeros(self.layout.size, cell) for name in names}
         self.steps = tensor(np.float32(0), device=cell.device)
         self.numbers = {k: tensor(np.float32(v), device=cell.device) for k, v in numbers.items()}
+        self.move: _Move | None = None
 
     def gradient(self) -> tuple[Node, list[bool]]:
         """The flat gradient, 0 where a parameter has none, and which have one."""
         grads = [p.grad for p in self.flat.members]
         if (trace := tracing()) is not None:
             trace.used.update(self.flat.members)
-        shapes = self.layout.shapes
-        nodes = [
-            g.full(s, 0, self.spread.dtype) if d is None else d.node
-            for d, s in zip(grads, shapes, strict=True)
+        return self.joined([None if d is None else d.node for d in grads]), [
+            d is not None for d in grads
         ]
-        return self.layout.join(nodes), [d is not None for d in grads]
+
+    def joined(self, grads: Sequence[Node | None]) -> Node:
+        """The flat gradient of those by each parameter, 0 where there is none."""
+        zero = [g.full(s, 0, self.spread.dtype) for s in self.layout.shapes]
+        each = zip(grads, zero, strict=True)
+        return self.layout.join([z if d is None else d for d, z in each])
+
+    def cells(self) -> list[Tensor]:
+        """All that a step changes, the parameters first."""
+        return [self.flat.cell, self.steps, *self.numbers.values(), *self.state.values()]
+
+
+@dataclass(slots=True)
+class _Held:
+    """A value in the place of a tensor."""
+
+    node: Node
+
+
+@dataclass(eq=False, slots=True)
+class _Move:
+    """A step as an operation on a tape: from the values of a shard's cells, of settings in
+    `places`, and of gradients, to the new values of the cells. It holds no tensor."""
+
+    optimizer: Optimizer
+    settings: Hashable
+    active: tuple[bool, ...]
+    places: tuple[Place, ...]
+    shard: Shard
+
+    @staticmethod
+    def of(
+        optimizer: Optimizer, shard: Shard, settings: Hashable, active: tuple[bool, ...]
+    ) -> _Move:
+        groups = [group | {"params": []} for group in optimizer.param_groups]
+        own = _copy(optimizer, param_groups=groups, shards=(), context=None, _cells={})
+        bare = _copy(shard, flat=None, steps=None, move=None)
+        bare.numbers, bare.state = dict.fromkeys(shard.numbers), dict.fromkeys(shard.state)
+        return _Move(own, settings, active, tuple(optimizer._cells), bare)
+
+    def __call__(self, *given: Node) -> list[Node]:
+        value, *rest = map(_Held, given)
+        nodes = iter(rest)
+        shard: Any = _copy(self.shard, steps=next(nodes))
+        shard.numbers = {key: next(nodes) for key in self.shard.numbers}
+        shard.state = {name: next(nodes) for name in self.shard.state}
+        own = _copy(self.optimizer, _cells={place: next(nodes) for place in self.places})
+        gradient = shard.joined([next(nodes).node if a else None for a in self.active])
+        value.node = own._moved(shard, value.node, gradient, self.active, _hold)
+        return [
+            h.node for h in (value, shard.steps, *shard.numbers.values(), *shard.state.values())
+        ]
+
+
+def _hold(held: Any, node: Node) -> None:
+    held.node = node
+
+
+def _copy(x: T, **changed: Any) -> T:
+    made = object.__new__(type(x))
+    vars(made).update(vars(x), **changed)
+    return made
 
 
 def _zeros(size: int, like: Tensor) -> Tensor:
@@ -146,24 +210,81 @@ class Optimizer(ABC):
         return loss
 
     def _step(self, shard: Shard) -> None:
-        gradient, active = shard.gradient()
-        if not any(active):
+        if not under_way and self._recorded(shard):
             return
-        rebind(shard.steps, g.add(shard.steps.node, g.const(1, DType.F32)))
+        gradient, active = shard.gradient()
+        if any(active):
+            value = shard.flat.cell.node
+            shard.flat.assign(self._moved(shard, value, gradient, active, rebind))
+            if not under_way:  # what many steps do is not put off
+                realize(shard.flat.cell)
+
+    def _recorded(self, shard: Shard) -> bool:
+        """Whether the step is on a tape now; False where it is not for one."""
+        grads = [p._grad for p in shard.flat.members]
+        active = tuple([d is not None for d in grads])
+        settings = self._plain_settings()
+        if settings is None or not any(active):
+            return False
+        move = shard.move
+        if move is None or (move.settings, move.active) != (settings, active):
+            move = shard.move = _Move.of(self, shard, settings, active)
+        cells = shard.cells()
+        tape = tape_of(shard.flat.cell.device)
+        given = [d for d in grads if d is not None]
+        numbers = tape.numbers([*cells, *self._cells.values(), *given])
+        found = None if numbers is None else tape.several(move, *numbers)
+        if found is None:
+            return False
+        value, *rest = found
+        assert value is not None, "a step gives every value"
+        shard.flat.record(tape, value)
+        for cell, n in zip(cells[1:], rest, strict=True):
+            assert n is not None, "a step gives every value"
+            tape.overwrite(cell, n)
+        tape.stepped()
+        return True
+
+    def _plain_settings(self) -> Hashable:
+        """All settings that are a part of plans; None where there are others, or where a class of
+        the user's may read more."""
+        if type(self).__module__.rpartition(".")[0] != __package__:
+            return None
+        found: list[Hashable] = [tuple(self._cells)]
+        for group in self.param_groups:
+            if isinstance(group["lr"], Tensor):
+                return None
+            found.append(tuple([(k, v) for k, v in group.items() if k not in ("params", "lr")]))
+        try:
+            hash(tuple(found))
+        except TypeError:
+            return None
+        return tuple(found)
+
+    def _moved(
+        self,
+        shard: Shard,
+        value: Node,
+        gradient: Node,
+        active: Sequence[bool],
+        give: Callable[[Any, Node], None],
+    ) -> Node:
+        """The new flat parameters; the shard's other cells are given their new values."""
+        give(shard.steps, g.add(shard.steps.node, g.const(1, DType.F32)))
         for key, node in self.advance(shard).items():
-            rebind(shard.numbers[key], node)
+            give(shard.numbers[key], node)
         signs = [-1.0 if group["maximize"] else 1.0 for group in self.param_groups]
         if -1.0 in signs:
             gradient = g.mul(gradient, shard.spread.vector(signs))
         old = {name: s.node for name, s in shard.state.items()}
-        value, state = self.update(shard, shard.flat.cell.node, gradient)
+        moved, state = self.update(shard, value, gradient)
         if not all(active):
-            moved = mask(shard.layout, active)
-            value = g.where(moved, value, shard.flat.cell.node)
-            state = {name: g.where(moved, n, old[name]) for name, n in state.items()}
-        shard.flat.assign(value)
+            chosen = mask(shard.layout, active)
+            moved = g.where(chosen, moved, value)
+            state = {name: g.where(chosen, n, old[name]) for name, n in state.items()}
         for name, n in state.items():
-            rebind(shard.state[name], n)
+            give(shard.state[name], n)
+        return moved
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or make them 0."""
