@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple
 
 from hal.core.dtypes import DType
 from hal.tile.node import Node
@@ -56,7 +56,8 @@ def _scaled(flat: Node, norm: Node, max_norm: float) -> Node:
     return e.mul(flat, g.cast(scale, flat.dtype))
 
 
-class _Clip(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Clip:
     """Clipping as an operation on a tape: from gradients to their norm before, and to all of them,
     scaled, as one flat array."""
 

@@ -110,8 +110,14 @@ class _Move:
     ) -> _Move:
         groups = [group | {"params": []} for group in optimizer.param_groups]
         own = _copy(optimizer, param_groups=groups, shards=(), context=None, _cells={})
-        bare = _copy(shard, flat=None, steps=None, move=None)
-        bare.numbers, bare.state = dict.fromkeys(shard.numbers), dict.fromkeys(shard.state)
+        bare = _copy(
+            shard,
+            flat=None,
+            steps=None,
+            move=None,
+            numbers=dict.fromkeys(shard.numbers),
+            state=dict.fromkeys(shard.state),
+        )
         return _Move(own, settings, active, tuple(optimizer._cells), bare)
 
     def __call__(self, *given: Node) -> list[Node]:
