@@ -28,6 +28,8 @@ _HAL = (sys.executable, "-m", "hal")
 _SHELL = "sh -c 'eval \"exec $1\"' {host}"
 _LONG = 8
 _LOOK_S = 1.0
+_SHOWN = 8
+"""Events that are shown with a defect, at most."""
 _STARTS = 20
 """Of a round, at most."""
 _WEIGHTS = {
@@ -269,7 +271,9 @@ def _look_at_names(events: Sequence[Event], report: Report, where: str) -> None:
         if event["kind"] == "slow":  # slower than its peers, if they are not
             shows = shows and slowed == {seat}
         if not is_named and shows and not _ended_soon(after):
-            report.unnamed.append(f"{event['fault']}: {where}")
+            came = [e for e in after if e["event"] not in ("step", "copied")][:_SHOWN]
+            said = f"of seat {seat}; then came {json.dumps(came)}"
+            report.unnamed.append(f"{event['fault']}: {where}: {said}")
         elif not is_named:
             report.unseen += 1
 

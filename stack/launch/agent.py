@@ -245,7 +245,7 @@ class Agent:
             case {"say": "copy"}:
                 newest = max(self._held[self._members[rank]], key=order_of)
                 if self._giver is None:
-                    self._given(order_of(newest), "no other host has room for it")
+                    self._given(order_of(newest), "there is no other host")
                 else:
                     self._giver.give(os.dup(newest))
                 return
@@ -261,7 +261,8 @@ class Agent:
         epoch, step = order
         words = {"say": "copied", "epoch": epoch, "step": step, "why": why}
         self._ranks.tell(sorted(self._members), words)
-        self._say(words)
+        if self._giver is not None:
+            self._say({**words, "to": self._giver.address, "over": bool(self._giver.why)})
 
     def _forget_the_dead(self) -> None:
         for gone in set(self._held) - {self._members[rank] for rank in self._ranks.numbers}:

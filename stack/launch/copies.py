@@ -173,7 +173,7 @@ class Giver:
     ) -> None:
         self._selector = selector
         self._given = given
-        self._terms, self._address = _terms(token, address), address
+        self._terms, self.address = _terms(token, address), address
         self._link: socket.socket | None = None
         self._seals: Seals
         self._memory = -1
@@ -220,7 +220,7 @@ class Giver:
         until_s = time.monotonic() + _CONNECT_S
         link = None
         try:
-            link = socket.create_connection(host_and_port(self._address), _CONNECT_S)
+            link = socket.create_connection(host_and_port(self.address), _CONNECT_S)
             _, key = prove(link, self._terms, b"copies", until_s)
             link.setblocking(False)
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -228,7 +228,7 @@ class Giver:
         except (OSError, HandshakeError) as error:
             if link is not None:
                 link.close()
-            self._met = f"it cannot be reached at {self._address}: {error}"
+            self._met = f"it cannot be reached at {self.address}: {error}"
         os.eventfd_write(self._waker, 1)
 
     def _connected(self) -> None:

@@ -154,6 +154,8 @@ class Launcher:
         """Where the agents of hosts take copies of the state of others."""
         self._copied: tuple[int, int] | None = None
         """From which host to which one the state is copied."""
+        self._without_room: set[int] = set()
+        """Hosts that took no copies in this epoch."""
         self._reached: dict[str, int] = {}
         self._log = EventLog(plan.events)
         self._store = ""
@@ -252,6 +254,7 @@ class Launcher:
                     self._links[self._plan.seats[seat].host].say(words)
                 case Form(epoch):
                     self._pace = Pace(len(epoch.members))
+                    self._without_room.clear()
                     is_copied = self._place_copies(epoch)
                     giver = epoch.members[0] if is_copied else None
                     self._tell(form_words(epoch, self._plan, giver))
@@ -289,11 +292,21 @@ class Launcher:
         if isinstance(self._job, Membership) and self._job.epoch is not None:
             self._place_copies(self._job.epoch)
 
+    def _lose_copies(self, host: int, step: int, why: str) -> None:
+        """A host takes no more copies: let another one, if there is one."""
+        name = str(self._plan.hosts[host])
+        self._screen.tell(f"hal run: {name} takes no copy of the state after step {step}: {why}")
+        self._without_room.add(host)
+        self._links[host].suspect()
+        if isinstance(self._job, Membership) and self._job.epoch is not None:
+            self._place_copies(self._job.epoch)
+
     def _place_copies(self, epoch: Epoch) -> bool:
         """Where all ranks are on one host, let another one have a copy of their state after each
         step; whether it is so. Ranks on several hosts hold the same, all of it."""
         ranks_at = {self._plan.seats[m.seat].host for m in epoch.members}
-        alive = [host for host in self._copies_at if not self._links[host].is_lost]
+        fit = self._copies_at.keys() - self._without_room
+        alive = [host for host in fit if not self._links[host].is_lost]
         copied = None
         if len(ranks_at) == 1 and len(alive) >= COPIES and ranks_at <= set(alive):
             source, to = grouped(sorted(alive), COPIES).holders(ranks_at.pop())
@@ -330,13 +343,18 @@ class Launcher:
                 if address:
                     self._copies_at[host] = address
                 self._feed(Ready(host))
-            case {"say": "copied", "epoch": epoch, "step": step, "why": why}:
+            case {
+                "say": "copied",
+                "epoch": epoch,
+                "step": step,
+                "why": why,
+                "to": to,
+                "over": over,
+            }:
                 name = str(self._plan.hosts[host])
                 self._log.write("copied", host=name, epoch=epoch, step=step, why=why)
-                if why:
-                    self._screen.tell(
-                        f"hal run: the state of {name} after step {step} is on no other host: {why}"
-                    )
+                if over and self._copied is not None and self._copies_at[self._copied[1]] == to:
+                    self._lose_copies(self._copied[1], step, why)
             case {"say": "refused", "why": why}:
                 self._feed(Lost(host, why))
             case {"say": "kept", "step": step, "lacks": lacks}:
@@ -353,6 +371,8 @@ class Launcher:
                 self._accuse(seat, Member.of(member), kind, why)
             case {"say": "entered", "member": member}:
                 self._feed(Entered(Member.of(member)))
+                # A job that goes on begins with steps that were done before it
+                self._reached.setdefault(STEP, words["step"])
                 self._log.write(str(words.pop("say")), seat=seat, **words)
             case {"say": "device lost", "why": why}:
                 self._found("device lost", seat, why)
@@ -414,8 +434,7 @@ class Launcher:
         epoch = self._job.epoch if isinstance(self._job, Membership) else None
         if self._plan.faults is None or epoch is None:
             return
-        # A job that goes on begins with steps that were done before it
-        before = self._reached.setdefault(hook, count if hook == STEP else count - 1)
+        before = self._reached.setdefault(hook, count - 1)
         self._reached[hook] = max(before, count)
         for number in range(before + 1, count + 1):
             for strike in self._plan.faults.struck(hook, number, len(epoch.members)):
