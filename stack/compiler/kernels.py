@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from hal.core.description import DeviceInfo
 from hal.tile.node import Node
 from stack.compiler.graph.attention import fold
 from stack.compiler.graph.cluster import Cluster
 from stack.compiler.graph.order import update_in_place
-from stack.compiler.graph.prepare import prepare
+from stack.compiler.graph.prepare import passes, prepare
 from stack.compiler.graph.roots import Home, base
 from stack.compiler.graph.solve import fuse, stored_roots
 from stack.compiler.graph.trained import fold_gradients
@@ -148,9 +149,8 @@ def order_clusters(
     choices: Choices,
 ) -> OrderedClusters:
     """Everything that comes before kernels are emitted."""
-    prepared = prepare(request)
-    if templates.gradients:
-        prepared = replace(prepared, outputs=fold_gradients(prepared.outputs, info))
+    folds = (partial(fold_gradients, info=info),) if templates.gradients else ()
+    prepared = prepare(request, passes(*folds))
     if templates.attention is not None:
         prepared = replace(prepared, outputs=fold(prepared.outputs))
     fusion, temps = fuse(prepared)

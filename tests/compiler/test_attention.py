@@ -13,9 +13,8 @@ from hal.tile.node import Node, Type, substitute
 from hal.tile.numeric import NUMPY
 from stack import ops as g
 from stack.compiler.graph import trained
-from stack.compiler.graph.prepare import prepare
+from stack.compiler.graph.prepare import passes
 from stack.compiler.graph.trained import fold_gradients
-from stack.compiler.program import GraphRequest
 from stack.framework.expr.movement import lower
 from stack.framework.reverse import gradients
 from stack.ir.interpret import interpret
@@ -75,6 +74,8 @@ class Trained:
     dropped: bool = False
     dtype: DType = DType.F32
     turned: bool = False
+    shared: int = 1
+    """Heads of q for each of k and v."""
 
 
 TRAINED = [
@@ -83,6 +84,7 @@ TRAINED = [
     Trained((1, 2, 17, 8), 11, 12, dropped=True),
     Trained((2, 10, 4), 10, 4, causal=True, dropped=True, dtype=DType.BF16),
     Trained((1, 2, 9, 6), 14, 6, turned=True),
+    Trained((1, 2, 3, 9, 6), 14, 6, causal=True, shared=3),
 ]
 
 
@@ -101,9 +103,10 @@ def test_gradients_take_memory_of_the_length(
     for mine, meant in zip(found, expected, strict=True):
         mine, meant = mine.astype(np.float64), np.asarray(meant).astype(np.float64)
         np.testing.assert_allclose(mine, meant, near, near * np.abs(meant).max())
-    request = prepare(GraphRequest(tuple(outputs), tuple(inputs)))
-    folded = fold_gradients(request.outputs, SIMD)
-    verify(folded)
+    folded = tuple(outputs)
+    for run in passes(lambda outputs: fold_gradients(outputs, SIMD)):
+        folded = run(folded)
+        verify(folded)
     assert parse_graph(print_graph(folded)) == folded
     for same, meant in zip(interpret(folded, values), expected, strict=True):
         exact = np.asarray(meant).astype(np.float64)
@@ -123,8 +126,14 @@ def _trained(case: Trained) -> tuple[list[Node], list[Node]]:
         at = (batch[0], rows, batch[1], depth)
         q = g.input(0, Type(at, case.dtype))
     sizes = ((case.keys, depth), (case.keys, case.columns), (rows, case.columns))
-    k, v, given = (g.input(i, Type((*batch, *size), case.dtype)) for i, size in enumerate(sizes, 1))
+    owners = [(*batch[:-1], batch[-1] // case.shared)] * 2 + [tuple(batch)]
+    k, v, given = (
+        g.input(i, Type((*of, *size), case.dtype))
+        for i, (of, size) in enumerate(zip(owners, sizes, strict=True), 1)
+    )
     inputs = [q, k, v, given]
+    if case.shared > 1:
+        k, v = (g.expand(x, (*batch, *x.shape[-2:])) for x in (k, v))
     heads = g.permute(q, (0, 2, 1, 3)) if case.turned else q
     scores = g.matmul(heads, g.transpose(k), DType.F32)
     scores = g.mul(scores, g.full_like(scores, 0.3))

@@ -218,21 +218,28 @@ _ROWS: dict[str, Callable[[Node], Node | None]] = {
 }
 
 
+def _is_composed(n: Node) -> bool:
+    return n.type.size > 0 and OPS[n.op].decompose is not None
+
+
 def _is_left(n: Node) -> bool:
-    return n.type.size > 0 and (n.op in _ROWS or OPS[n.op].decompose is not None)
+    return n.type.size > 0 and n.op in _ROWS
 
 
-def _replaced(n: Node) -> Node | None:
-    row = _ROWS.get(n.op) or OPS[n.op].decompose
-    return row(n) if row else None
+_COMPOSED: Rows = (
+    (capture("n", when=_is_composed), lambda n: made(n) if (made := OPS[n.op].decompose) else None),
+)
+_LOWERABLE: Rows = ((capture("n", when=_is_left), lambda n: _ROWS[n.op](n)),)
+
+
+def decomposed(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The outputs without operators that are others, put together."""
+    return rewrite(outputs, _COMPOSED)
 
 
 def lowerable(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The outputs without operators and cases that the lowering does not know."""
+    """The outputs without cases that the lowering does not know."""
     return rewrite(outputs, _LOWERABLE)
-
-
-_LOWERABLE: Rows = ((capture("n", when=_is_left), _replaced),)
 
 
 def own_buffers(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -289,13 +296,19 @@ Pass = Callable[[tuple[Node, ...]], tuple[Node, ...]]
 """A rewrite of a whole graph, given as its outputs: a valid one to a valid one of the same
 meaning."""
 
-PASSES: tuple[Pass, ...] = (numbered, simplify, fold_sums, lowerable, own_buffers)
-"""What comes before fusion, in order."""
+
+def passes(*folds: Pass) -> tuple[Pass, ...]:
+    """What comes before fusion, in order; `folds` find what is more than a product in its parts,
+    before sums of products, which may be among these, become deeper products."""
+    return (numbered, simplify, decomposed, *folds, fold_sums, lowerable, own_buffers)
 
 
-def prepare(request: GraphRequest) -> GraphRequest:
+PASSES = passes()
+
+
+def prepare(request: GraphRequest, passes: Sequence[Pass] = PASSES) -> GraphRequest:
     """The same computation in the form that the lowering takes."""
     outputs = request.outputs
-    for run in PASSES:
+    for run in passes:
         outputs = run(outputs)
     return replace(request, outputs=outputs)
