@@ -11,8 +11,6 @@ from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.tile.size import Values
 from stack.compiler.program import CompiledGraph, GraphRequest
-from stack.compiler.targets import choose
-from stack.compiler.targets.target import Target
 from stack.runtime.canonical import renumbered
 from stack.runtime.general import (
     General,
@@ -90,6 +88,13 @@ class Dynamic:
         return Instance(lambda: graph.at(sizes), (id(graph), sizes), numbers, graph)
 
 
+def _have_sizes(info: DeviceInfo) -> bool:
+    """Whether templates have sizes as data on a device."""
+    from stack.compiler.targets import choose  # noqa: PLC0415  (not to start from caches)
+
+    return choose(info).templates.sizes
+
+
 class Families:
     """Compiles requests; those that differ from an earlier one in numbers and sizes alone, once for
     all of them. `compiled` counts both kinds, and those that had to be compiled for their sizes
@@ -99,9 +104,9 @@ class Families:
         self,
         info: DeviceInfo,
         compile: Compile,
-        target: Callable[[DeviceInfo], Target] = choose,
+        have_sizes: Callable[[DeviceInfo], bool] = _have_sizes,
     ) -> None:
-        self._info, self._compile, self._target = info, compile, target
+        self._info, self._compile, self._have_sizes = info, compile, have_sizes
         self._families: OrderedDict[bytes, _Family] = OrderedDict()
         self.compiled: Counter[str] = Counter()
         self.notes: deque[Compilation] = deque(maxlen=NOTES)
@@ -138,7 +143,7 @@ class Families:
     @property
     def have_sizes(self) -> bool:
         """Whether sizes may be data on this device."""
-        return self._target(self._info).templates.sizes
+        return self._have_sizes(self._info)
 
     def sized(self, request: GraphRequest, why: str) -> Dynamic | None:
         """The request, which has `facts`, compiled for all values of its symbols that meet the

@@ -12,7 +12,6 @@ from hal.cache import cache_dir
 from hal.core.device import Device, Wrapper
 from hal.core.errors import InvalidCall
 from hal.core.values import OpenOptions
-from stack.compiler.compile import compile_graph
 from stack.compiler.program import CompiledGraph, GraphRequest
 from stack.compiler.templates.schedule import NO_CHOICES
 from stack.runtime.compile_cache import cached
@@ -37,6 +36,8 @@ def engine_of(
     choices = read_choices(cache_dir, device.info) if cache_dir else NO_CHOICES
 
     def compile(request: GraphRequest) -> CompiledGraph:
+        from stack.compiler.compile import compile_graph  # noqa: PLC0415  (not to start from caches)
+
         return compile_graph(request, device.info, choices)
 
     kept = cached(compile, device.info, choices, cache_dir) if cache_dir else compile

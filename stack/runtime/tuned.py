@@ -18,9 +18,9 @@ from hal.cache import Cache
 from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from stack.compiler.templates.blocking import Blocks, MatmulShape
-from stack.compiler.templates.group_matmul import Block
 from stack.compiler.templates.schedule import (
     NO_CHOICES,
+    Block,
     Choices,
     LoopProblem,
     LoopSizes,

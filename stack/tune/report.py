@@ -10,8 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from stack.compiler.templates.blocking import Blocks, MatmulShape
-from stack.compiler.templates.group_matmul import Block
-from stack.compiler.templates.schedule import Problem, Schedule
+from stack.compiler.templates.schedule import Block, Problem, Schedule
 from stack.runtime.tuned import Record, TunedCandidate
 
 WORDS = ("problem", "candidate", "verdict", "")

@@ -211,7 +211,9 @@ def test_other_targets_have_sizes_as_data_too(lanes):
 
 def test_where_sizes_are_no_data_each_is_compiled_and_counted(engine):
     families = Families(
-        engine.device.info, lambda request: CompiledGraph((), (), (), (), ()), lambda info: MESH
+        engine.device.info,
+        lambda request: CompiledGraph((), (), (), (), ()),
+        lambda info: MESH.templates.sizes,
     )
     for size in (4, 5, 6):
         assert families.instance(bias(size)).source is None

@@ -15,8 +15,7 @@ from stack import ops as build
 from stack.compiler.program import GraphRequest
 from stack.compiler.targets import Target
 from stack.compiler.templates.blocking import MatmulShape
-from stack.compiler.templates.group_matmul import Block
-from stack.compiler.templates.schedule import LoopProblem
+from stack.compiler.templates.schedule import Block, LoopProblem
 from stack.compiler.tune import candidates
 from stack.runtime import engine_of
 from stack.runtime.tuned import read_record, records_of

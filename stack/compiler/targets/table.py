@@ -12,11 +12,11 @@ from stack.compiler.targets.target import Target
 from stack.compiler.templates import attention, group_matmul_costs, matmul_costs
 from stack.compiler.templates.blocking import Blocks
 from stack.compiler.templates.family import ProductTemplate, Search, Templates
-from stack.compiler.templates.group_matmul import Block, group_matmul
+from stack.compiler.templates.group_matmul import group_matmul
 from stack.compiler.templates.matmul import matmul
 from stack.compiler.templates.mesh_attention import emit_attention
 from stack.compiler.templates.mesh_matmul import mesh_matmul
-from stack.compiler.templates.schedule import LoopSizes, LoopStyle
+from stack.compiler.templates.schedule import Block, LoopSizes, LoopStyle
 from stack.compiler.text import c, llvm, tile
 from stack.compiler.units import unit_of, unit_of_groups
 

@@ -12,7 +12,6 @@ a step get to the lanes, and which sums a lane keeps in registers, is up to the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from hal.core.description import DeviceInfo, SpaceKind
 from hal.core.values import Grid
@@ -21,6 +20,7 @@ from hal.tile.node import Node
 from stack.compiler.templates.blocking import MatmulShape, ceil_div
 from stack.compiler.templates.edges import left_of
 from stack.compiler.templates.product import Product, divided, kept
+from stack.compiler.templates.schedule import Block
 
 LANE_SUMS = 64
 """Sums that a lane can keep in registers beside what it multiplies."""
@@ -30,15 +30,6 @@ DEPTH = 16
 """Steps of k at a time: enough to hide two barriers, few enough for scratch memory."""
 PADDING = 4
 """Elements by which the lowering may lengthen rows in scratch memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """What an instance computes, rows by columns, in steps of `depth` along k."""
-
-    rows: int
-    columns: int
-    depth: int
 
 
 def choose_block(shape: MatmulShape, info: DeviceInfo) -> Block:

@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from hal.core.description import DeviceInfo
 from stack.compiler.templates.blocking import Blocks, MatmulShape
-from stack.compiler.templates.group_matmul import Block
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +26,16 @@ class LoopProblem:
     elements: int
     rows: int
     columns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What an instance of a product by groups of lanes computes, rows by columns, in steps of
+    `depth` along k."""
+
+    rows: int
+    columns: int
+    depth: int
 
 
 @dataclass(frozen=True, slots=True)
