@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from hal.core.description import DeviceInfo
 from stack.compiler.templates.blocking import MatmulShape
 from stack.compiler.templates.group_matmul import (
-    Block,
     choose_block,
     estimated_time,
     fitting_blocks,
 )
-from stack.compiler.templates.schedule import Schedule
+from stack.compiler.templates.schedule import Block, Schedule
 
 DEPTHS = (4, 8, 16, 32)
 BARRIER = 0.5
