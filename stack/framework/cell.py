@@ -14,9 +14,9 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 from hal.tile.node import Node, Type
@@ -113,8 +113,7 @@ owners: WeakKeyDictionary[Node, weakref.ref[Cell]] = WeakKeyDictionary()
 """The cell for which a node was made."""
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """Where a cell's value lies: in what `window` shows of the value of `source`.
 
     No gradient flows through a link that is `cut`: the cell is a leaf, or `history` is what its
@@ -298,7 +297,7 @@ def stale(cell: Cell) -> None:
         else:
             assert w.link is not None
             if w.link.cut and not w.owns:
-                w.link = replace(w.link, history=old)
+                w.link = w.link._replace(history=old)
             del w.node
         stale(w)
 
@@ -491,7 +490,7 @@ def write(cell: Cell, node: Node, tracked: bool) -> None:
     write(link.source, whole, tracked and not link.cut)
     if tracked and link.cut:
         note_change(cell)
-        cell.link = replace(link, history=None)
+        cell.link = link._replace(history=None)
         cell.node, cell.owns = node, False
         cell.require_grad(True)
 

@@ -104,6 +104,9 @@ _trees: WeakKeyDictionary[Context, WeakKeyDictionary[Engine, Tree]] = WeakKeyDic
 _NUMBERS = frozenset({int, float, bool})
 _NAMES = frozenset({str, DType})
 
+_UNTRACKED = LONGEST_TRACKED // LONGEST
+"""The room that an operation takes through which no gradients flow, in times of another one."""
+
 FEW = 8
 """Arrays that a tape is given before somebody looks whether any of its values can be asked for."""
 
@@ -111,7 +114,7 @@ FEW = 8
 class CellTape:
     """What a thread has on a device's tape. `leaves` are the cells that require a gradient, by the
     numbers of their values; `tracked` says whether gradients flow through the last operation;
-    what `is_full` is computed before anything else comes on it."""
+    what has no `room` left is computed before anything else comes on it."""
 
     def __init__(self, device: str) -> None:
         self._context, self.engine, self.device = here.context, engine(device), device
@@ -124,9 +127,9 @@ class CellTape:
 
     def _begin(self, tape: Tape) -> None:
         self.tape = tape
-        self._cells: list[tuple[int, weakref.ref[Cell]]] = []
-        self._free = self._steps = 0
-        self._ended = self.is_full = False
+        self._cells: dict[int, weakref.ref[Cell]] = {}
+        self._steps, self.room = 0, LONGEST_TRACKED
+        self._ended = False
         self._stopped: dict[int, int] = {}
         self._parts: dict[tuple[int, Any], int] = {}
         self._known: dict[int, Node] = {}
@@ -141,7 +144,7 @@ class CellTape:
         if n >= 0 and cell._requires_grad and cell.owns and n not in self.leaves:
             if cell.recording is self:  # what it was computed from is not differentiated
                 n = cell.number = self._stop(n)
-                self._cells.append((n, weakref.ref(cell)))
+                self._cells[n] = weakref.ref(cell)
             self.leaves[n] = weakref.ref(cell)
         return n
 
@@ -210,7 +213,7 @@ class CellTape:
             if was in recording.leaves:
                 self.leaves[done[was]] = recording.leaves[was]
         cell.recording, cell.number = self, n
-        self._cells.append((n, weakref.ref(cell)))
+        self._cells[n] = weakref.ref(cell)
         return n
 
     def operate(
@@ -226,7 +229,6 @@ class CellTape:
         if kwargs:
             operands = *args, *kwargs.values()
         key: list[Any] = [Named(expression, tuple(kwargs)) if kwargs else expression]
-        loose: list[int] = []
         tracked = False
         for x in operands:
             kind = type(x)
@@ -235,7 +237,6 @@ class CellTape:
                     tracked = True
                     n = self.number(x)
                 else:
-                    loose.append(len(key))
                     n = x.number if x.recording is self else self._number(x)
                 if n < 0:
                     return -1
@@ -248,8 +249,9 @@ class CellTape:
                 return -1
         self.tracked = tracked and grad_enabled()
         if self.tracked:
-            for i in loose:
-                key[i] = self._stop(key[i])
+            for i, x in enumerate(operands, 1):
+                if isinstance(x, Cell) and not x._requires_grad:
+                    key[i] = self._stop(key[i])
         try:
             n = self.tape.append(tuple(key))
         except (GraphError, TensorError):  # told by the operation itself, with its name and place
@@ -273,11 +275,8 @@ class CellTape:
     def put(self, cell: Cell, n: int) -> None:
         """That value is the cell's."""
         cell.recording, cell.number, cell.shown = self, n, self.tape.types[n]
-        self._cells.append((n, weakref.ref(cell)))
-        if not cell._requires_grad:
-            self._free += 1
-        if self._free >= LONGEST or len(self._cells) >= LONGEST_TRACKED:
-            self.is_full = True
+        self._cells[n] = weakref.ref(cell)
+        self.room -= 1 if cell._requires_grad else _UNTRACKED
 
     def overwrite(self, cell: Cell, n: int) -> None:
         """Give a cell, and what shares its memory, that value instead of its own."""
@@ -338,21 +337,23 @@ class CellTape:
     def stepped(self) -> None:
         """Leaves have been moved by their gradients. What many steps do is not put off."""
         self._steps += 1
-        self.is_full = self._steps > 1
+        if self._steps > 1:
+            self.room = 0
 
     # what becomes of it
 
     def _let_go(self) -> None:
         """Begin anew where nobody can ask for what is on the tape, which holds what it was
         given."""
-        alive = any(c.recording is self for _, ref in self._cells if (c := ref()) is not None)
+        cells = self._cells.values()
+        alive = any(c.recording is self for ref in cells if (c := ref()) is not None)
         if self._cells and not alive:
             self._begin(self.tape.tree.begin())
             self._looked = 0
         self._looked = len(self.tape.inputs) + FEW
 
     def _alive(self) -> dict[int, Cell]:
-        found = ((n, ref()) for n, ref in self._cells)
+        found = [(n, ref()) for n, ref in self._cells.items()]
         return {n: c for n, c in found if c is not None and c.recording is self and c.number == n}
 
     def _end(self) -> None:
@@ -449,7 +450,7 @@ def tape_of(device: str) -> CellTape:
     """This thread's tape of a device."""
     recordings = here.context.recordings
     found = cast("CellTape | None", recordings.get(device))
-    if found is not None and found.is_full:
+    if found is not None and found.room <= 0:
         found.compute()
         found = None
     if found is None or engines.get(device, found.engine) is not found.engine:

@@ -497,7 +497,7 @@ class Tensor(Cell, Operators):
         if self.link is None:
             rebind(self, self.node)
         else:
-            self.link = replace(self.link, cut=True)
+            self.link = self.link._replace(cut=True)
             _own(self, store.barrier(self.node))
         return self
 
@@ -520,7 +520,7 @@ class Tensor(Cell, Operators):
             raise GradientError("only leaves can change requires_grad; use detach()")
         if requires_grad and not self.owns and self.link is not None:
             with store.lock:
-                self.link = replace(self.link, cut=True)
+                self.link = self.link._replace(cut=True)
                 _own(self, store.barrier(self.node))
         elif not self.owns and self.link is None:
             rebind(self, self.node)
@@ -722,7 +722,7 @@ class Tensor(Cell, Operators):
         pieces = tuple(piece.squeeze(dim) for piece in self.split(1, dim))
         for piece in pieces:
             assert piece.link is not None
-            piece.link = replace(piece.link, refusal=_ONE_OF_SEVERAL)
+            piece.link = piece.link._replace(refusal=_ONE_OF_SEVERAL)
         return pieces
 
     def __getitem__(self, place: Any) -> Tensor:
@@ -949,13 +949,17 @@ def _windows(expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
         single, moves = known
         if single and not moves[0].steps and expression is movement.flatten:
             return x  # as in PyTorch, and as nowhere else
-        tracked = grad_enabled() and x.requires_grad
+        tracked = x._requires_grad and grad_enabled()
         if tracked or not x._requires_grad:
-            shown = [_shown(x, m, tracked, "" if single else _ONE_OF_SEVERAL) for m in moves]
-            if None not in shown:
-                return shown[0] if single else tuple(shown)
-            if single and (copied := _copied(x, moves[0], tracked)) is not None:
-                return copied
+            if single:
+                found = _shown(x, moves[0], tracked, "")
+                found = _copied(x, moves[0], tracked) if found is None else found
+                if found is not None:
+                    return found
+            else:
+                shown = [_shown(x, m, tracked, _ONE_OF_SEVERAL) for m in moves]
+                if None not in shown:
+                    return tuple(shown)
         whole = x.node
         nodes = [reduce(_step, m.steps or (), whole) for m in known[1]]
         single, moves, device = *known, x.device
@@ -989,7 +993,8 @@ def _shown(x: Tensor, move: _Move, tracked: builtins.bool, refusal: str) -> Tens
     if shown is None:
         return None
     result = _without_node(x.device, tracked and move.type.dtype.is_float)
-    connect(result, Link(source, shown, refusal=refusal), move.type)
+    result.link, result.shown = Link(source, shown, False, None, refusal), move.type
+    source._windows.append(weakref.ref(result))
     return result
 
 
@@ -1052,7 +1057,7 @@ def leave(x: Tensor) -> None:
         heir = Tensor(x.node, x.device, requires_grad=x._requires_grad)
         for w in windows:
             assert w.link is not None
-            connect(w, replace(w.link, source=heir))
+            connect(w, w.link._replace(source=heir))
     note_change(x)
     x.node, x.link = x.node, None
 
@@ -1233,11 +1238,12 @@ def _on_tape(
     expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Tensor | None:
     """The operation's result as a value on a tape; None where it is not for one."""
-    first = next((x for x in args[:2] if isinstance(x, Tensor)), None)
-    if first is None:
-        return None
-    device = first.device
-    tape = tape_of(device)
+    first = args[0]
+    if not isinstance(first, Tensor):
+        first = args[1] if len(args) > 1 else None
+        if not isinstance(first, Tensor):
+            return None
+    tape = tape_of(first.device)
     n = tape.operate(expression, args, kwargs)
     if n < 0:
         return None
@@ -1266,6 +1272,9 @@ def _without_node(device: str, requires_grad: bool) -> Tensor:
     result._grad, result._grad_rules, result.recording, result.part = None, (), None, None
     result.serial = next(serials)
     return result
+
+
+_LISTS = (list, tuple)
 
 
 def call(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -1301,7 +1310,7 @@ def function_of(public: Public) -> Callable[..., Any]:
         first = args[0] if args else None
         if isinstance(first, Several):
             return getattr(first, public.face.name)(*args[1:], **kwargs)
-        if isinstance(first, list | tuple) and any(isinstance(x, Several) for x in first):
+        if isinstance(first, _LISTS) and any(isinstance(x, Several) for x in first):
             return Several.join(public.face.name, *args, **kwargs)
         if kwargs:
             kwargs = {named.get(name, name): value for name, value in kwargs.items()}
@@ -1370,8 +1379,11 @@ def _like(public: Public, function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+_OPERANDS = (Tensor, float, int, np.generic)
+
+
 def _is_operand(value: Any) -> bool:
-    return isinstance(value, Tensor | float | int | np.generic)
+    return isinstance(value, _OPERANDS)
 
 
 for _public in dict.fromkeys(METHODS.values()):
