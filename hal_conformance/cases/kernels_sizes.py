@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hal.core.description import Feature
 from hal.core.dtypes import DType
-from hal.core.values import Buffer, Grid, Program
+from hal.core.values import Buffer, Grid, LaunchCommand, Program
 from hal.tile.build import (
     Builder,
     add,
@@ -96,6 +97,26 @@ def _(rig: Rig, axis: int) -> None:
         raise expect.Unfit(f"{size} instances take the device more than {_MOST_S} s")
     x, y, z = (size if i == axis else 1 for i in range(3))
     _check_grid(rig, (x, y, z))
+
+
+@kernels_sizes.case(
+    "grid-beyond-in-a-graph", "launch.grid", "replay.same", needs=(Feature.GRAPH,), timeout_s=60
+)
+def _(rig: Rig) -> None:
+    """The same of a launch that was recorded; where that takes too long, of fewer instances."""
+    need(rig, I32, I64)
+    size = min(rig.info.limits.grid[0], _FAR)
+    if _affordable(rig, size) < size:
+        size = min(size, (1 << 12) + 5)
+    count, last = rig.buffer(np.zeros(251, np.int32)), rig.buffer(np.full(3, -1, np.int64))
+    bound = rig.device.bind(rig.program(_last_ids()), (count, last))
+    graph = rig.device.record([LaunchCommand(bound, (size, 1, 1))])
+    rig.done(rig.device.replay(graph, (), rig.timeline(), ()))
+    wanted = np.full(251, size // 251, np.int32)
+    wanted[: size % 251] += 1
+    text = f"how often {size} instances of a launch in a graph ran, by their id modulo 251"
+    expect.same(rig.array(count, I32), wanted, text)
+    expect.same(rig.array(last, I64), np.array([size - 1, 0, 0]), "the ids of the last instance")
 
 
 @kernels_sizes.case("grid-beyond-in-all", "launch.grid", timeout_s=60)

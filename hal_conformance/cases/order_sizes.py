@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from hal.core.description import Feature
 from hal.core.dtypes import DType
+from hal.core.errors import HalError
 from hal.core.values import Command, CopyCommand, FillCommand, LaunchCommand, Point
 from hal.tile.numeric import NUMPY
 from hal_conformance import expect
@@ -28,6 +31,7 @@ from hal_conformance.steps import (
     still,
     turn,
     turned,
+    up_to,
     work,
 )
 
@@ -78,6 +82,45 @@ def _(rig: Rig, kind: str) -> None:
     text = f"the submission of a {kind} did not return in {HELD_S} s, while its wait was held back"
     expect.that(not late, text)
     rig.done(point)
+
+
+@order_sizes.case("held-for-seconds", "submit.waits", "wait.true", "wait.deadline")
+def _(rig: Rig) -> None:
+    """What waits for a gate goes on waiting, on the device and on the host, however long it
+    takes: nothing gives up after a time of its own."""
+    gate, found, held = rig.gate(), [], []
+    for kind, line in zip(_had(rig, KINDS), itertools.cycle(up_to(rig, len(KINDS)))):
+        one = work(rig, kind)
+        held.append((kind, one, one.submit(line, (gate.point,))))
+
+    def wait() -> None:
+        with contextlib.suppress(HalError):  # the case has failed, and the device is closed
+            found.append(rig.device.wait([gate.point], HELD_S + LONG_S, True))
+
+    waiter = threading.Thread(target=wait, daemon=True)
+    waiter.start()
+    begin_s = time.monotonic()
+    reached = rig.device.wait([point for _, _, point in held], HELD_S, False)
+    expect.equal(reached, False, f"a wait of {HELD_S} s for any operation behind a gate")
+    took_s = time.monotonic() - begin_s
+    expect.that(took_s > 0.99 * HELD_S, f"a wait of {HELD_S} s gave up after {took_s:.2f} s")
+    for kind, one, _ in held:
+        text = f"a {kind} ran within {HELD_S} s, before the gate for which it waits opened"
+        expect.that(not one.ran(), text)
+    expect.that(not found, f"a wait for a gate ended within {HELD_S} s, before that opened")
+    gate.open()
+    for _, _, point in held:
+        rig.done(point)
+    waiter.join(LONG_S)
+    expect.equal(found, [True], f"what a wait gave for a gate that opened after {HELD_S} s")
+
+
+def _had(rig: Rig, kinds: Sequence[str]) -> Iterator[str]:
+    """The kinds of operations that the device has."""
+    for kind in kinds:
+        with contextlib.suppress(expect.Unfit):
+            work(rig, kind)
+            yield kind
 
 
 @order_sizes.case("points-beyond", "wait.true", count=COUNTS, wait_all=(True, False))

@@ -165,6 +165,57 @@ def _grid(change: Callable[[int], int], axis: int) -> Callable[[Any], None]:
     return lambda device: around(device, "launch", wrong)
 
 
+def _recorded_grid(change: Callable[[int], int]) -> Callable[[Any], None]:
+    def changed(command: Any) -> Any:
+        if not hasattr(command, "grid"):
+            return command
+        x, y, z = command.grid
+        return replace(command, grid=(change(x) if x else 0, y, z))
+
+    return lambda d: around(d, "record", lambda real, cs: real([changed(c) for c in cs]))
+
+
+def _given_up(after_s: float) -> Callable[[Any], None]:
+    def wrong(real: Hook, points: Any, timeout_s: float, wait_all: bool) -> Any:
+        return real(points, min(timeout_s, after_s), wait_all)
+
+    return lambda device: around(device, "wait", wrong)
+
+
+def _let_go(name: str, after_s: float) -> Callable[[Any], None]:
+    """An operation that waits for host-driven points goes ahead after a time."""
+
+    def plant(device: Any) -> None:
+        create, signal = device.create_timeline, device.signal
+
+        def wrong(real: Hook, *given: Any) -> Any:
+            waits = []
+            for point in given[-1]:
+                if not point.timeline.host_driven:
+                    waits.append(point)
+                    continue
+                other = create(True)
+                waits.append(replace(point, timeline=other, value=1))
+                threading.Thread(
+                    target=_follow, args=(device, signal, point, other, after_s), daemon=True
+                ).start()
+            return real(*given[:-1], tuple(waits))
+
+        around(device, name, wrong)
+
+    return plant
+
+
+def _follow(device: Any, signal: Hook, point: Any, other: Any, after_s: float) -> None:
+    failure = None
+    try:
+        device.wait([point], after_s, True)
+    except HalError as error:
+        failure = getattr(error, "failure", None)
+    with contextlib.suppress(HalError):
+        signal(other, 1, failure)
+
+
 def _misaligned(granularity: int) -> Callable[[Any], None]:
     """A device that maps nothing declares an alignment that it does not keep."""
 
@@ -740,6 +791,33 @@ def _of_hooks(device: str) -> Iterator[Generated]:
                 grids,
                 ("instances", "ids"),
                 _grid(lambda n, m=1 << bits: min(n, m), axis),
+            )
+    for bits in ((8, 10, 11), (8, 15, 16))[device == "cpu"]:
+        yield one(
+            "wrapped",
+            "record grid x",
+            f"2^{bits}",
+            (".grid-beyond-in-a-graph",),
+            ("graph", "instances", "ids"),
+            _recorded_grid(lambda n, m=1 << bits: n % m or m),
+        )
+    for after_s in (1.0, 2.0):
+        yield one(
+            "dropped",
+            "wait",
+            f"after {after_s:g} s",
+            (".held-for-seconds",),
+            ("wait", "gate"),
+            _given_up(after_s),
+        )
+        for name in SUBMITTED:
+            yield one(
+                "dropped",
+                f"{name}.waits",
+                f"after {after_s:g} s",
+                (".held-for-seconds",),
+                (name, "gate", "operation"),
+                _let_go(name, after_s),
             )
     if device == "cpu":  # programs of the other have no addresses
         for granularity in (4 * KIB, 64 * KIB, 2 * MIB):
