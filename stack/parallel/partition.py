@@ -14,6 +14,7 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node, Type, toposort
 from stack import ops as g
 from stack.comm.messages import RankCall, kind_of, sent_bytes
+from stack.ir.pattern import number_of
 from stack.ops import OPS, exchange_of, is_exchange
 from stack.ops.error import GraphError
 from stack.ops.sharding import Share
@@ -197,6 +198,8 @@ class _Rewriting:
                 return g.cast(row_positions(type.shape[0], line), n.dtype)
             case "arange" if isinstance(result, Packed):
                 return g.cast(packed_positions(result.parts, line), n.dtype)
+            case "lt" if isinstance(result, Packed) and n.srcs[0].op == "arange":
+                return _before_boundary(n, result) or g.lt(*srcs)
             case "slice":
                 source = self.chosen_operand(n, 0)
                 assert isinstance(source, Packed)
@@ -227,6 +230,21 @@ class _Rewriting:
         if isinstance(placement, Sharded):
             local //= self.line.size
         return g.slice_axis(x, 0, begin, begin + local)
+
+
+def _before_boundary(n: Node, result: Packed) -> Node | None:
+    """Which of a rank's elements of a flat array lie before a place where a part begins, as groups
+    of parameters are told apart: the order of parts is that of the array, so their numbers there
+    need not be written down. None for a place within a part."""
+    end = number_of(n.srcs[1])
+    begin = local = 0
+    own = sum(part.local for part in result.parts)
+    for part in result.parts:
+        if begin == end:
+            place = g.arange(own)
+            return g.lt(place, g.full_like(place, local))
+        begin, local = begin + part.size, local + part.local
+    return None
 
 
 def rank_input(slot: int) -> Node:
