@@ -149,7 +149,8 @@ def order_clusters(
     choices: Choices,
 ) -> OrderedClusters:
     """Everything that comes before kernels are emitted."""
-    folds = (partial(fold_gradients, info=info),) if templates.gradients else ()
+    cores = max(1, info.limits.instances)
+    folds = (partial(fold_gradients, cores=cores),) if templates.gradients else ()
     prepared = prepare(request, passes(*folds))
     if templates.attention is not None:
         prepared = replace(prepared, outputs=fold(prepared.outputs))

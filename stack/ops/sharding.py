@@ -34,12 +34,15 @@ class Link:
 @dataclass(frozen=True, slots=True)
 class Share:
     """Which part of an axis a rank has. The axis of `whole` elements is seen as (major, ranks,
-    part): the rank has index `rank`, a scalar i64 node, of the middle."""
+    part): the rank has index `rank`, a scalar i64 node, of the middle. With `zigzag` it is seen as
+    (major, 2 ranks, part / 2), of which the rank has index `rank` and the one as far from the
+    end."""
 
     rank: Node
     size: int
     whole: int
     major: int
+    zigzag: bool = False
 
     @property
     def part(self) -> int:
@@ -47,6 +50,12 @@ class Share:
 
     def positions(self) -> Node:
         """i64[whole / size], where the rank's elements are in the whole axis."""
+        if self.zigzag:
+            pieces = 2 * self.size
+            last = g.sub(g.const(pieces - 1, DType.I64), self.rank)
+            both = [Share(r, pieces, self.whole, self.major).positions() for r in (self.rank, last)]
+            rows = [g.reshape(x, (self.major, self.part // 2)) for x in both]
+            return g.reshape(g.concat(rows, 1), (self.major * self.part,))
         own = g.arange(self.major * self.part)
         if self.major == 1:
             return g.add(own, _times(g.broadcast(self.rank, own.shape), self.part))

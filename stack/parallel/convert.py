@@ -85,6 +85,8 @@ def route(type: Type, a: Placement, b: Placement, ranks: int) -> tuple[Step, ...
             )
         case Sharded() | Row(), Replicated():
             return (("all_gather", share),)
+        case Sharded(), Sharded() if a.axis == b.axis:
+            return (("all_gather", share),)
         case Sharded(), Sharded():
             return (("all_to_all", share // ranks),)
         case Packed(parts), Replicated():
@@ -113,10 +115,10 @@ def converted(n: Node, type: Type, a: Placement, b: Placement, line: Line) -> No
             return g.reduce_to(by, n, rank, line.group, _called("sum", n, line))
         case Replicated(), Partial():
             return _on_first(n, line)
-        case Replicated(), Sharded(axis, major):
-            return _own(n, axis, major, line)
+        case Replicated(), Sharded():
+            return own_part(n, b, line.rank, line.size)
         case Replicated(), Row(size):
-            return _own(_padded(n, size), 0, 1, line)
+            return own_part(_padded(n, size), Sharded(0), line.rank, line.size)
         case Replicated(), Packed(parts):
             cut = _cut(n, [part.size for part in parts])
             pieces = [
@@ -127,19 +129,19 @@ def converted(n: Node, type: Type, a: Placement, b: Placement, line: Line) -> No
             return joined(pieces, n)
         case Partial(by), Replicated():
             return _summed(n, by, line)
-        case Partial(by), Sharded(axis, major):
-            return _scattered(n, by, axis, major, line)
+        case Partial(by), Sharded():
+            return _scattered(n, by, b, line)
         case Partial(by), Row(size):
-            return _scattered(_padded(n, size), by, 0, 1, line)
+            return _scattered(_padded(n, size), by, Sharded(0), line)
         case Partial(by), Packed(parts):
             return _packed(n, by, parts, line)
-        case Sharded(axis, major), Replicated():
-            return _gathered(n, axis, major, line)
+        case Sharded(), Replicated():
+            return _gathered(n, a, line)
         case Row(), Replicated():
-            flat = g.slice_axis(_gathered(n, 0, 1, line), 0, 0, type.size)
+            flat = g.slice_axis(_gathered(n, Sharded(0), line), 0, 0, type.size)
             return g.reshape(flat, type.shape)
-        case Sharded(axis, major), Sharded(to, minor):
-            return _exchanged(n, axis, major, to, minor, line)
+        case Sharded(), Sharded():
+            return _exchanged(n, a, b, line)
         case Packed(parts), Replicated():
             return _unpacked(n, parts, line)
         case _:
@@ -170,12 +172,44 @@ def _on_first(n: Node, line: Line) -> Node:
     return g.where(g.broadcast(first, n.shape), n, zero)
 
 
-def _own(n: Node, axis: int, major: int, line: Line) -> Node:
-    """The rank's part of a whole value."""
-    part = n.shape[axis] // major // line.size
-    shape = (*n.shape[:axis], major, line.size, part, *n.shape[axis + 1 :])
-    mine = g.gather(g.reshape(n, shape), g.reshape(line.rank, (1,)), axis + 1)
-    return g.reshape(mine, (*n.shape[:axis], major * part, *n.shape[axis + 1 :]))
+def own_part(n: Node, p: Sharded, rank: Node, ranks: int) -> Node:
+    """The part of a whole value that rank `rank` of `ranks` has."""
+    split = _split(n, p, ranks)
+    mine = g.gather(split, g.reshape(rank, (1,)), p.axis + 1)
+    shape = (*n.shape[: p.axis], n.shape[p.axis] // ranks, *n.shape[p.axis + 1 :])
+    return g.reshape(mine, shape)
+
+
+def _split(n: Node, p: Sharded, ranks: int) -> Node:
+    """The axis as (major, ranks, part)."""
+    before, after = n.shape[: p.axis], n.shape[p.axis + 1 :]
+    part = n.shape[p.axis] // p.major // ranks
+    if not p.zigzag:
+        return g.reshape(n, (*before, p.major, ranks, part, *after))
+    at = p.axis + 1  # of the two halves, of which the second one runs back
+    halves = g.reshape(n, (*before, p.major, 2, ranks, part // 2, *after))
+    first, second = (g.slice_axis(halves, at, i, i + 1) for i in range(2))
+    both = g.concat([first, g.flip(second, at + 1)], at)
+    return g.reshape(_swapped(both, at), (*before, p.major, ranks, part, *after))
+
+
+def _merged(n: Node, p: Sharded) -> Node:
+    """What is split as by `_split`, whole."""
+    before, after = n.shape[: p.axis], n.shape[p.axis + 3 :]
+    major, ranks, part = n.shape[p.axis : p.axis + 3]
+    if p.zigzag:
+        at = p.axis + 1
+        both = _swapped(g.reshape(n, (*before, major, ranks, 2, part // 2, *after)), at)
+        first, second = (g.slice_axis(both, at, i, i + 1) for i in range(2))
+        n = g.concat([first, g.flip(second, at + 1)], at)
+    return g.reshape(n, (*before, major * ranks * part, *after))
+
+
+def _swapped(n: Node, axis: int) -> Node:
+    """Two neighbouring axes exchanged."""
+    order = list(range(len(n.shape)))
+    order[axis : axis + 2] = axis + 1, axis
+    return g.permute(n, order)
 
 
 def _padded(n: Node, size: int) -> Node:
@@ -195,7 +229,8 @@ def _cut(n: Node, sizes: Sequence[int]) -> list[Node]:
 def _packed_part(x: Node, part: Part, line: Line) -> Node:
     """What a rank has of a part, of which x is the whole."""
     if isinstance(part.placement, Sharded):
-        x = _own(g.slice_axis(x, 0, 0, part.count), 0, part.placement.major, line)
+        used = g.slice_axis(x, 0, 0, part.count)
+        x = own_part(used, part.placement, line.rank, line.size)
         return _padded(x, part.local)
     return converted(x, x.type, WHOLE, part.placement, line)
 
@@ -211,44 +246,41 @@ def _summed(n: Node, by: str, line: Line) -> Node:
     return g.concat(pieces, n["axis"])
 
 
-def _scattered(n: Node, by: str, axis: int, major: int, line: Line) -> Node:
+def _parts(n: Node, p: Sharded, line: Line) -> Node:
+    """The ranks' parts along a first axis."""
+    split = _split(n, p, line.size)
+    order = (p.axis + 1, *(i for i in range(len(split.shape)) if i != p.axis + 1))
+    part = n.shape[p.axis] // line.size
+    shape = (line.size, *n.shape[: p.axis], part, *n.shape[p.axis + 1 :])
+    return g.reshape(g.permute(split, order), shape)
+
+
+def _scattered(n: Node, by: str, p: Sharded, line: Line) -> Node:
     """The rank's part of the combined value."""
-    part = n.shape[axis] // major // line.size
-    shape = (*n.shape[:axis], major, line.size, part, *n.shape[axis + 1 :])
-    order = (axis + 1, *(i for i in range(len(shape)) if i != axis + 1))
-    parts = g.permute(g.reshape(n, shape), order)
-    mine = g.reduce_scatter(by, parts, line.group, _called("part", n, line))
-    return g.reshape(mine, (*n.shape[:axis], major * part, *n.shape[axis + 1 :]))
+    return g.reduce_scatter(by, _parts(n, p, line), line.group, _called("part", n, line))
 
 
-def _gathered(n: Node, axis: int, major: int, line: Line) -> Node:
+def _gathered(n: Node, p: Sharded, line: Line) -> Node:
     every = g.all_gather(n, line.size, line.group, _called("whole", n, line))
-    return _joined(every, axis, major)
+    return _joined(every, p)
 
 
-def _joined(every: Node, axis: int, major: int) -> Node:
+def _joined(every: Node, p: Sharded) -> Node:
     """Parts of an axis, which lie along a first axis, in their order."""
     size, *shape = every.shape
-    part = shape[axis] // major
-    split = g.reshape(every, (size, *shape[:axis], major, part, *shape[axis + 1 :]))
+    part = shape[p.axis] // p.major
+    split = g.reshape(every, (size, *shape[: p.axis], p.major, part, *shape[p.axis + 1 :]))
     order = list(range(1, len(split.shape)))
-    order.insert(axis + 1, 0)
-    moved = g.permute(split, order)
-    return g.reshape(moved, (*shape[:axis], major * size * part, *shape[axis + 1 :]))
+    order.insert(p.axis + 1, 0)
+    return _merged(g.permute(split, order), p)
 
 
-def _exchanged(n: Node, axis: int, major: int, to: int, minor: int, line: Line) -> Node:
+def _exchanged(n: Node, a: Sharded, b: Sharded, line: Line) -> Node:
     """Parts along one axis for parts along another one."""
-    if axis == to:
-        return _own(_gathered(n, axis, major, line), to, minor, line)
-    part = n.shape[to] // minor // line.size
-    shape = (*n.shape[:to], minor, line.size, part, *n.shape[to + 1 :])
-    order = (to + 1, *(i for i in range(len(shape)) if i != to + 1))
-    parts = g.permute(g.reshape(n, shape), order)
-    rest = (*n.shape[:to], minor * part, *n.shape[to + 1 :])
-    parts = g.reshape(parts, (line.size, *rest))
-    every = g.all_to_all(parts, line.group, _called("parts", n, line))
-    return _joined(every, axis, major)
+    if a.axis == b.axis:
+        return own_part(_gathered(n, a, line), b, line.rank, line.size)
+    every = g.all_to_all(_parts(n, b, line), line.group, _called("parts", n, line))
+    return _joined(every, a)
 
 
 def _packed(n: Node, by: str, parts: Sequence[Part], line: Line) -> Node:
@@ -276,7 +308,7 @@ def _packed(n: Node, by: str, parts: Sequence[Part], line: Line) -> Node:
         else:
             for x, part in zip(own, parts[first:last], strict=True):
                 assert isinstance(part.placement, Sharded)
-                x = _scattered(g.slice_axis(x, 0, 0, part.count), by, 0, part.placement.major, line)
+                x = _scattered(g.slice_axis(x, 0, 0, part.count), by, part.placement, line)
                 found.append(_padded(x, part.local))
     return joined(found, n)
 
@@ -315,7 +347,7 @@ def _unpacked(n: Node, parts: Sequence[Part], line: Line) -> Node:
             for x, part in zip(own, parts[first:last], strict=True):
                 if isinstance(part.placement, Sharded):
                     used = g.slice_axis(x, 0, 0, part.count // line.size)
-                    whole = _gathered(used, 0, part.placement.major, line)
+                    whole = _gathered(used, part.placement, line)
                     found.append(_padded(whole, part.size))
                 elif isinstance(part.placement, Owned):
                     x = x if part.local else g.full((part.size,), 0, n.dtype)

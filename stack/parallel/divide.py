@@ -12,6 +12,7 @@ from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
 from hal.tile.node import Node, Type, node, rebuild, substitute, toposort
 from stack import ops as g
+from stack.compiler.graph.prepare import simplify
 from stack.compiler.program import GraphRequest
 from stack.framework import Tensor
 from stack.framework.flat import FlatParameters, homes
@@ -35,6 +36,7 @@ from stack.parallel.placement import (
     local_type,
     part_of,
 )
+from stack.parallel.ring import by_heads, ringed
 from stack.parallel.stages import BEHIND, Lane
 from stack.parallel.strategy import AxisLayout, Strategy
 from stack.parallel.ways import Way
@@ -66,10 +68,13 @@ class Explained:
 
 def in_order(strategy: Strategy) -> list[AxisLayout]:
     """The axes in the order in which a graph is divided: a pipeline first, whose ranks have graphs
-    of their own, and rows last, as they divide what is left of each parameter."""
+    of their own, then a ring, since attention is found in whole graphs. Heads are divided behind
+    tensors, which have them, too, and rows last, as they divide what is left of each parameter."""
 
     def place(axis: AxisLayout) -> int:
-        return -1 if axis.schedule else int(axis.divides_rows)
+        if axis.schedule or axis.attention == "ring":
+            return -2 if axis.schedule else -1
+        return 2 if axis.divides_rows else int(axis.attention == "heads")
 
     return sorted(strategy.axes, key=place)
 
@@ -188,6 +193,8 @@ class _Dividing:
         for k, axis in enumerate(self.axes):
             if axis.size == 1 or (axis.schedule and in_chunks):
                 continue
+            if axis.attention:
+                outputs = self._simplified(outputs)
             now = [self._local(n, layout, k) for n, layout in inputs]
             stored = [WHOLE if layout is None else layout[k] for _, layout in inputs]
             numbers = [arguments.get(n) for n, _ in inputs]
@@ -206,7 +213,13 @@ class _Dividing:
                 if is_exchange(n) and n["name"] in self.turn
             }
             name = self._name(axis)
-            found = partitioned(outputs, spread, self._rank(k), name, only=alike)
+            rank = self._rank(k)
+            if axis.attention == "ring":
+                found = ringed(outputs, spread, rank, name, alike, axis.name)
+            else:
+                if axis.attention == "heads":
+                    alike |= by_heads(outputs, axis.size, axis.name)
+                found = partitioned(outputs, spread, rank, name, only=alike)
             self.whole.update(found.whole)
             outputs = found.outputs
             if axis.schedule:
@@ -216,6 +229,12 @@ class _Dividing:
                 x: self.returned[n] for (n, _), x in found.made.items() if n in self.returned
             }
         return outputs
+
+    def _simplified(self, outputs: tuple[Node, ...]) -> tuple[Node, ...]:
+        """The outputs in the form in which attention is found."""
+        made = simplify((*outputs, *self.returned))
+        self.returned = dict(zip(made[len(outputs) :], self.returned.values(), strict=True))
+        return made[: len(outputs)]
 
     def _name(self, axis: AxisLayout) -> Callable[[str], str]:
         def name(what: str) -> str:
@@ -370,13 +389,14 @@ def _computed(
     for n, number in zip(inputs, arguments, strict=False):
         if number is None or at is None or len(n.shape) <= at:
             continue
-        if n.shape[at] % (major * axis.size):
+        parts = major * axis.size * (1 + (axis.attention == "ring"))
+        if n.shape[at] % parts:
             raise InvalidCall(
                 f"axis {at} of argument {number} of {function!r}, of shape {list(n.shape)}, cannot "
                 f"be divided among {major * axis.size} ranks along {axis.name!r}; take a multiple "
-                f"of {major * axis.size}"
+                f"of {parts}"
             )
-        found[n] = Sharded(at, major)
+        found[n] = Sharded(at, major, axis.attention == "ring")
     return found
 
 

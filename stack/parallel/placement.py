@@ -20,13 +20,23 @@ class Replicated:
 @dataclass(frozen=True, slots=True)
 class Sharded:
     """Each rank has an equal part of an axis. The axis is seen as (major, ranks, part), of which a
-    rank has its index of the middle: with `major` 1 a rank's part is in one piece."""
+    rank has its index of the middle: with `major` 1 a rank's part is in one piece.
+
+    With `zigzag` it is seen as (major, 2 ranks, part), of which rank i has index i and, behind it,
+    2 ranks - 1 - i: under a causal mask all ranks then have as much to do.
+    """
 
     axis: int
     major: int = 1
+    zigzag: bool = False
 
     def __str__(self) -> str:
-        return f"shard({self.axis})" if self.major == 1 else f"shard({self.axis}, {self.major})"
+        major = "" if self.major == 1 else f", {self.major}"
+        return f"{'zigzag' if self.zigzag else 'shard'}({self.axis}{major})"
+
+    def pieces(self, ranks: int) -> int:
+        """In how many equal pieces each of the `major` blocks of the axis lies."""
+        return ranks * (1 + self.zigzag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +130,7 @@ def fits(type: Type, placement: Placement, ranks: int) -> bool:
     match placement:
         case Sharded(axis, major):
             inside = 0 <= axis < len(type.shape) and type.shape[axis] > 0
-            return inside and type.shape[axis] % (major * ranks) == 0
+            return inside and type.shape[axis] % (major * placement.pieces(ranks)) == 0
         case Row(size):
             return size % ranks == 0 and size >= type.size
         case Packed(parts):

@@ -22,9 +22,11 @@ def placed_value(x: Array, placement: Placement, ranks: int, rank: int) -> Array
     array in which ranks own parts, `placement` is the one that this rank has for it."""
     match placement:
         case Sharded(axis, major):
-            split = _split(x.shape, axis, major, ranks)
-            own = np.take(x.reshape(split), rank, axis + 1)
-            return np.ascontiguousarray(own.reshape(_merged(own.shape, axis)))
+            pieces = placement.pieces(ranks)
+            split = x.reshape(_split(x.shape, axis, major, pieces))
+            own = np.take(split, [rank, pieces - 1 - rank][: pieces // ranks], axis + 1)
+            shape = (*x.shape[:axis], x.shape[axis] // ranks, *x.shape[axis + 1 :])
+            return np.ascontiguousarray(own.reshape(shape))
         case Row(size):
             flat = np.zeros(size, x.dtype)
             flat[: x.size] = x.reshape(-1)
@@ -50,10 +52,13 @@ def whole_value(values: Sequence[Array], placement: Placement, type: Type) -> Ar
     ranks = len(values)
     match placement:
         case Sharded(axis, major):
-            part = values[0].shape[axis] // major
-            shape = (*values[0].shape[:axis], major, part, *values[0].shape[axis + 1 :])
-            joined = np.stack([v.reshape(shape) for v in values], axis + 1)
-            return joined.reshape(type.shape)
+            each = placement.pieces(ranks) // ranks
+            part = values[0].shape[axis] // major // each
+            shape = (*values[0].shape[:axis], major, each, part, *values[0].shape[axis + 1 :])
+            split = [v.reshape(shape) for v in values]
+            order = [np.take(v, 0, axis + 1) for v in split]
+            order += [np.take(v, 1, axis + 1) for v in reversed(split)] * (each - 1)
+            return np.stack(order, axis + 1).reshape(type.shape)
         case Row():
             return np.concatenate(values)[: type.size].reshape(type.shape)
         case Packed(parts):
@@ -88,10 +93,6 @@ def in_place(value: Array, placement: Packed) -> Array:
     return whole
 
 
-def _split(shape: Sequence[int], axis: int, major: int, ranks: int) -> tuple[int, ...]:
-    part = shape[axis] // major // ranks
-    return (*shape[:axis], major, ranks, part, *shape[axis + 1 :])
-
-
-def _merged(shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    return (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :])
+def _split(shape: Sequence[int], axis: int, major: int, pieces: int) -> tuple[int, ...]:
+    part = shape[axis] // major // pieces
+    return (*shape[:axis], major, pieces, part, *shape[axis + 1 :])

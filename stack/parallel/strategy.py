@@ -7,9 +7,15 @@
       batch 0
       states rows
 
+    axis context 2
+      batch 1
+      attention ring
+
 Of each axis of the mesh: which axis of every argument of a step is the batch, and how parameters
 and the optimizers' states are stored. `shard 0 of 3` divides each third of axis 0. `rows` divides
 the elements of each parameter, whatever its shape. What nothing is said of is whole on every rank.
+Where ranks have parts of sequences, `attention` says how it is computed: by `heads` of whole
+sequences, or around the `ring` of the ranks; what costs least where nothing is said.
 
     axis stage 2
       schedule 1f1b 8
@@ -35,6 +41,7 @@ from stack.parallel.placement import WHOLE, Placement, Sharded
 from stack.parallel.schedule import Schedule, check, gpipe, interleaved, one_f_one_b, zb_h1, zb_v
 
 Storage = Literal["whole", "rows"]
+Attending = Literal["", "heads", "ring"]
 
 NAMED: Mapping[str, Callable[..., Schedule]] = {
     "gpipe": gpipe,
@@ -54,7 +61,8 @@ class AxisLayout:
     `shards` has placements by patterns of parameters' names, of which the first that fits holds.
     `parameters` and `states` say how parameters and the optimizers' states are stored: "rows" are
     gathered for what reads them, and what is computed for them is computed in rows. `gradients`
-    says how those of micro-batches are summed: in "rows" each is scattered when it is there. With a
+    says how those of micro-batches are summed: in "rows" each is scattered when it is there. By
+    "ring" of `attention` parts of sequences are in zigzag order (`Sharded`). With a
     `schedule`, in words or as a table, the axis is a pipeline, whose `chunks` have parameters by
     patterns of their names.
     """
@@ -68,6 +76,7 @@ class AxisLayout:
     states: Storage = "whole"
     schedule: str = ""
     chunks: tuple[tuple[str, int], ...] = ()
+    attention: Attending = ""
 
     @property
     def divides_rows(self) -> bool:
@@ -127,6 +136,11 @@ class Strategy:
                 "ranks"
             )
         for axis in self.axes:
+            if axis.attention and not axis.batch:
+                raise InvalidCall(
+                    f"attention {axis.attention} along {axis.name!r} takes sequences that its "
+                    f"ranks divide, and `batch {axis.batch}` has none; write `batch 1`"
+                )
             divides = axis.batch is not None or axis.shards or axis.name in rows
             if axis.schedule and divides:
                 raise InvalidCall(
@@ -153,6 +167,8 @@ class Strategy:
             lines.append(f"axis {axis.name} {axis.size}")
             if axis.batch is not None:
                 lines.append(f"  batch {axis.batch}")
+            if axis.attention:
+                lines.append(f"  attention {axis.attention}")
             for pattern, p in axis.shards:
                 of = f" of {p.major}" if p.major > 1 else ""
                 lines.append(f"  parameter {pattern} shard {p.axis}{of}")
@@ -178,8 +194,8 @@ class Strategy:
             except (ValueError, IndexError):
                 raise InvalidCall(
                     f"line {number} of the strategy is {line.strip()!r}; it takes `axis NAME "
-                    "RANKS`, `batch AXIS`, `parameter PATTERN shard AXIS [of PARTS]`, `parameters "
-                    "rows`, `gradients rows`, `states rows`, `schedule NAME MICROBATCHES`, `chunk "
+                    "RANKS`, `batch AXIS`, `attention heads`, `attention ring`, `parameter PATTERN "
+                    "shard AXIS [of PARTS]`, `parameters rows`, `gradients rows`, `states rows`, `schedule NAME MICROBATCHES`, `chunk "
                     "PATTERN NUMBER`, or lines of a schedule's table"
                 ) from None
         if not found:
@@ -196,6 +212,8 @@ def _read(words: list[str], found: list[AxisLayout]) -> None:
             found.append(AxisLayout(name, int(size)))
         case ["batch", axis]:
             found[-1] = replace(found[-1], batch=int(axis))
+        case ["attention", "heads" | "ring" as how]:
+            found[-1] = replace(found[-1], attention=how)
         case ["parameter", pattern, "shard", axis]:
             found[-1] = _sharding(found[-1], pattern, Sharded(int(axis)))
         case ["parameter", pattern, "shard", axis, "of", parts]:
@@ -267,8 +285,21 @@ def tensor(size: int, shards: Mapping[str, Sharded], name: str = "tensor") -> St
 
 
 def context(size: int, name: str = "context", axis: int = 1) -> Strategy:
-    """Every rank has the model and a part of each sequence, which is axis 1 of the arguments."""
+    """Every rank has the model and a part of each sequence, which is axis 1 of the arguments.
+    Attention exchanges what costs least."""
     return Strategy((AxisLayout(name, size, batch=axis),))
+
+
+def ulysses(size: int, name: str = "context", axis: int = 1) -> Strategy:
+    """As `context`, with attention by heads: queries, keys, values and results change by all-to-all
+    between parts of sequences and parts of heads, which are a multiple of the ranks."""
+    return Strategy((AxisLayout(name, size, batch=axis, attention="heads"),))
+
+
+def ring(size: int, name: str = "context", axis: int = 1) -> Strategy:
+    """As `context`, with attention around a ring: keys and values go from rank to rank, and no rank
+    ever has those of a whole sequence. Sequences are a multiple of twice the ranks."""
+    return Strategy((AxisLayout(name, size, batch=axis, attention="ring"),))
 
 
 def expert(size: int, mixture: str, name: str = "expert") -> Strategy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hal.tile.node import Node
 from stack.ops import OPS
@@ -34,11 +34,11 @@ Candidates = Mapping[Node, Mapping[Placement, None]]
 @dataclass(frozen=True, slots=True)
 class Way:
     """The operands' placements, what the result then has, and the linked axis of which each rank
-    computes its part: its length and `major`."""
+    computes its part: its length, `major`, and whether that is in zigzag order."""
 
     operands: tuple[Placement, ...]
     result: Placement
-    share: tuple[int, int] | None = None
+    share: tuple[int, int, bool] | None = None
 
 
 def ways(n: Node, known: Candidates, ranks: int) -> list[Way]:
@@ -81,21 +81,23 @@ def _linked(n: Node, link: Link, known: Candidates, ranks: int) -> Iterator[Way]
     if link.axis is not None:
         sides.append((n, link.axis))
     length = sides[0][0].shape[sides[0][1]]
-    majors = {1: None} | {
-        p.major: None
+    orders = {Sharded(0): None} | {
+        replace(p, axis=0): None
         for x, axis in sides
         for p in known[x]
         if isinstance(p, Sharded) and p.axis == axis
     }
-    for major in majors:
-        if length % (major * ranks) or not length or (link.contiguous and major > 1):
+    for order in orders:
+        if length % (order.major * order.pieces(ranks)) or not length:
+            continue
+        if link.contiguous and order != Sharded(0):
             continue
         operands = tuple(
-            SUM if axis == "sum" else WHOLE if axis is None else Sharded(int(axis), major)
+            SUM if axis == "sum" else WHOLE if axis is None else replace(order, axis=int(axis))
             for axis in link.operands
         )
-        result = Partial(link.by) if link.axis is None else Sharded(link.axis, major)
-        yield Way(operands, result, (length, major))
+        result = Partial(link.by) if link.axis is None else replace(order, axis=link.axis)
+        yield Way(operands, result, (length, order.major, order.zigzag))
 
 
 def _regrouped(n: Node, known: Candidates, ranks: int) -> Iterator[Way]:
@@ -105,14 +107,14 @@ def _regrouped(n: Node, known: Candidates, ranks: int) -> Iterator[Way]:
             yield Way((p,), p)
     for p in known[x]:
         if isinstance(p, Sharded):
-            at = placed(n.shape, outer_size(x.shape, p.axis, p.major), ranks)
+            at = placed(n.shape, outer_size(x.shape, p.axis, p.major), p.pieces(ranks))
             if at is not None:
-                yield Way((p,), Sharded(*at))
+                yield Way((p,), Sharded(*at, p.zigzag))
     for p in known[n]:
         if isinstance(p, Sharded):
-            at = placed(x.shape, outer_size(n.shape, p.axis, p.major), ranks)
+            at = placed(x.shape, outer_size(n.shape, p.axis, p.major), p.pieces(ranks))
             if at is not None:
-                yield Way((Sharded(*at),), p)
+                yield Way((Sharded(*at, p.zigzag),), p)
 
 
 # flat arrays

@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from hal.core.description import DeviceInfo
 from hal.core.dtypes import DType
 from hal.tile.node import Node, substitute, toposort
 from hal.tile.size import is_fixed
@@ -40,8 +39,9 @@ Factor = tuple[str, Node]
 """A node to multiply by ("mul"), or a condition where it is not kept ("where")."""
 
 
-def fold_gradients(outputs: tuple[Node, ...], info: DeviceInfo) -> tuple[Node, ...]:
-    """The outputs with each attention whose gradients are among them as two nodes."""
+def fold_gradients(outputs: tuple[Node, ...], cores: int) -> tuple[Node, ...]:
+    """The outputs with each attention whose gradients are among them as two nodes, for so many
+    cores."""
     order = list(toposort(outputs))
     users: dict[Node, list[Node]] = {}
     for n in order:
@@ -53,7 +53,7 @@ def fold_gradients(outputs: tuple[Node, ...], info: DeviceInfo) -> tuple[Node, .
         if n.op == "exp" and all(map(is_fixed, n.shape)):
             match = _Match.of(n, users, kept)
             if match is not None:
-                found.update(match.values(max(1, info.limits.instances)) or {})
+                found.update(match.values(cores) or {})
     return replaced(outputs, found) if found else outputs
 
 
