@@ -12,15 +12,16 @@ from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
 from hal.tile.node import Node, Type, node, rebuild, substitute, toposort
 from stack import ops as g
-from stack.compiler.graph.prepare import simplify
 from stack.compiler.program import GraphRequest
 from stack.framework import Tensor
 from stack.framework.flat import FlatParameters, homes
 from stack.framework.nn import Module
 from stack.framework.optim.optimizer import Optimizer
+from stack.ir.simplify import simplify
 from stack.ops import is_exchange
 from stack.ops.sharding import outer_size
 from stack.parallel.gathers import gathered_for_uses
+from stack.parallel.heads import by_heads
 from stack.parallel.partition import Spread, calls, partitioned, rank_input, traffic
 from stack.parallel.pipeline import MicroBatch, micro_batch_in, rank_step
 from stack.parallel.placement import (
@@ -36,7 +37,7 @@ from stack.parallel.placement import (
     local_type,
     part_of,
 )
-from stack.parallel.ring import by_heads, ringed
+from stack.parallel.ring import ringed
 from stack.parallel.stages import BEHIND, Lane
 from stack.parallel.strategy import AxisLayout, Strategy
 from stack.parallel.ways import Way
@@ -214,11 +215,10 @@ class _Dividing:
             }
             name = self._name(axis)
             rank = self._rank(k)
-            if axis.attention == "ring":
-                found = ringed(outputs, spread, rank, name, alike, axis.name)
+            if axis.attention:
+                way = ringed if axis.attention == "ring" else by_heads
+                found = way(outputs, spread, rank, name, alike, axis.name)
             else:
-                if axis.attention == "heads":
-                    alike |= by_heads(outputs, axis.size, axis.name)
                 found = partitioned(outputs, spread, rank, name, only=alike)
             self.whole.update(found.whole)
             outputs = found.outputs

@@ -13,17 +13,14 @@ that come by, on every rank, and nothing that the mask leaves out, but half of t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, prod
-from types import MappingProxyType
 
 from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
 from hal.tile.node import Node, Type, node, substitute, toposort
 from stack import ops as g
-from stack.compiler.graph.attention import fold
-from stack.compiler.graph.prepare import simplify
-from stack.compiler.graph.trained import fold_gradients, turned
+from stack.compiler.graph.trained import turned
 from stack.framework.utils.checkpoint import behind
 from stack.ir.pattern import number_of
 from stack.ops import OPS
@@ -31,54 +28,13 @@ from stack.ops.attention import LEAVES, SEALED, expressions, inside
 from stack.ops.operator import OpKind
 from stack.ops.sharding import Share
 from stack.parallel.convert import own_part
+from stack.parallel.heads import folded, softmaxes
 from stack.parallel.partition import Cut, Spread, partitioned
 from stack.parallel.placement import WHOLE, Placement, Sharded, fits, local_type
 from stack.parallel.ways import Way, ways
 
 STANDS, INSIDE = 1 << 26, 1 << 27
 """The first slots of the inputs that stand for what rings compute, and of those of expressions."""
-
-
-def folded(outputs: Sequence[Node]) -> tuple[Node, ...]:
-    """The outputs with each attention as one node, or as two with its gradients."""
-    return fold(fold_gradients(simplify(tuple(outputs)), 1))
-
-
-def softmaxes(outputs: Sequence[Node]) -> dict[Node, None]:
-    """The powers of softmaxes over rows of a product of stacked matrices."""
-    found = {}
-    for n in toposort(outputs):
-        if n.op == "exp" and len(n.shape) > 3 and n.srcs[0].op == "sub":
-            stack, seen = [n.srcs[0].srcs[0]], set[Node]()
-            while stack:
-                x = stack.pop()
-                if x.op == "matmul":
-                    found[n] = None
-                elif OPS[x.op].kind is OpKind.ELEMENTWISE and x not in seen:
-                    stack += x.srcs
-                seen.add(x)
-    return found
-
-
-def by_heads(outputs: Sequence[Node], ranks: int, axis: str) -> dict[Node, Way]:
-    """The way of each attention's powers in which ranks have heads: axis -3. Raises InvalidCall
-    for heads that they cannot divide, and where there is none."""
-    powers = softmaxes(outputs)
-    if not powers:
-        return {}
-    left = softmaxes(folded(outputs))
-    found = {}
-    for n in powers:
-        if n in left:
-            continue
-        at = len(n.shape) - 3
-        if n.shape[at] % ranks:
-            raise InvalidCall(
-                f"attention of {n.shape[at]} heads cannot be divided among the {ranks} ranks along "
-                f"{axis!r}; take heads that are a multiple of {ranks}, or `attention ring`"
-            )
-        found[n] = Way((Sharded(at),), Sharded(at), (n.shape[at], 1, False))
-    return found
 
 
 def ringed(
@@ -107,9 +63,8 @@ def ringed(
                 f"attention over sequences of {n.shape[-2]} cannot go around the ring of the "
                 f"{spread.size} ranks along {axis!r}; take a multiple of {2 * spread.size}"
             )
-    all_inputs = MappingProxyType({**spread.inputs, **placed})
     ends = [*spread.outputs, *(p for _, p in wanted)]
-    more = Spread(spread.size, spread.group, all_inputs, spread.computed, ends, spread.at)
+    more = replace(spread, inputs={**spread.inputs, **placed}, outputs=ends)
     cut = partitioned([*given, *(n for n, _ in wanted)], more, rank, name, only=only)
     local = cut.outputs[len(given) :]
     values: dict[Node, Node] = {}
@@ -340,7 +295,8 @@ class _Attention:
                 y, z = b.pick(keys, b.keys), b.pick(values, b.keys)
                 own = [b.pick(o, b.rows) if len(o) == 2 else o[0] for o in of_row]
                 wanted = block.exprs[0].dtype
-                products = [g.matmul(x, g.transpose(y), wanted), g.matmul(d, g.transpose(z), wanted)]
+                pairs = ((x, y), (d, z))
+                products = [g.matmul(a, g.transpose(c), wanted) for a, c in pairs]
                 _, rates, weights = (g.cast(e, dtype) for e in block.at(b, own, products))
                 x, y, d = (g.cast(e, dtype) for e in (x, y, d))
                 b.put(by_rows, g.matmul(rates, y), True)

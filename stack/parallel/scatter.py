@@ -24,9 +24,9 @@ def placed_value(x: Array, placement: Placement, ranks: int, rank: int) -> Array
         case Sharded(axis, major):
             pieces = placement.pieces(ranks)
             split = x.reshape(_split(x.shape, axis, major, pieces))
-            own = np.take(split, [rank, pieces - 1 - rank][: pieces // ranks], axis + 1)
+            chosen = np.take(split, [rank, pieces - 1 - rank][: pieces // ranks], axis + 1)
             shape = (*x.shape[:axis], x.shape[axis] // ranks, *x.shape[axis + 1 :])
-            return np.ascontiguousarray(own.reshape(shape))
+            return np.ascontiguousarray(chosen.reshape(shape))
         case Row(size):
             flat = np.zeros(size, x.dtype)
             flat[: x.size] = x.reshape(-1)
@@ -56,9 +56,10 @@ def whole_value(values: Sequence[Array], placement: Placement, type: Type) -> Ar
             part = values[0].shape[axis] // major // each
             shape = (*values[0].shape[:axis], major, each, part, *values[0].shape[axis + 1 :])
             split = [v.reshape(shape) for v in values]
-            order = [np.take(v, 0, axis + 1) for v in split]
-            order += [np.take(v, 1, axis + 1) for v in reversed(split)] * (each - 1)
-            return np.stack(order, axis + 1).reshape(type.shape)
+            chunks = [np.take(v, 0, axis + 1) for v in split]
+            if placement.zigzag:
+                chunks += [np.take(v, 1, axis + 1) for v in reversed(split)]
+            return np.stack(chunks, axis + 1).reshape(type.shape)
         case Row():
             return np.concatenate(values)[: type.size].reshape(type.shape)
         case Packed(parts):

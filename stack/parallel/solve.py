@@ -85,6 +85,11 @@ class Chooser:
         self._ends: dict[Node, list[Placement]] = {n: [] for n in order}
         for n, p in wanted:
             self._ends[n].append(p)
+        every = (p for n in order for w in ways[n] for p in (w.result, *w.operands))
+        self._number = {
+            p: i for i, p in enumerate(dict.fromkeys([*every, *(p for _, p in wanted)]))
+        }
+        """An order of placements that is the same in all processes; that of a set is not."""
         self._staying = _staying(order, ways)
         self._steps: dict[tuple[Type, bool, bool, Placement, Placement], float] = {}
         self._unit = max([1, *(n.type.nbytes for n in order)]) / 1e6
@@ -111,7 +116,8 @@ class Chooser:
 
     def spread(self, n: Node, a: Placement, targets: frozenset[Placement]) -> float:
         """The cost to have a value in these placements, made from it or from one another."""
-        left, have, total = [t for t in targets if t != a], [a], 0.0
+        left = sorted((t for t in targets if t != a), key=self._number.__getitem__)
+        have, total = [a], 0.0
         while left:
             cost, best = min(
                 ((self.step(n, s, t), i) for i, t in enumerate(left) for s in have),

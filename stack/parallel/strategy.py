@@ -195,8 +195,9 @@ class Strategy:
                 raise InvalidCall(
                     f"line {number} of the strategy is {line.strip()!r}; it takes `axis NAME "
                     "RANKS`, `batch AXIS`, `attention heads`, `attention ring`, `parameter PATTERN "
-                    "shard AXIS [of PARTS]`, `parameters rows`, `gradients rows`, `states rows`, `schedule NAME MICROBATCHES`, `chunk "
-                    "PATTERN NUMBER`, or lines of a schedule's table"
+                    "shard AXIS [of PARTS]`, `parameters rows`, `gradients rows`, `states rows`, "
+                    "`schedule NAME MICROBATCHES`, `chunk PATTERN NUMBER`, or lines of a "
+                    "schedule's table"
                 ) from None
         if not found:
             raise InvalidCall("the strategy has no axis; write `axis data 2` and what it divides")

@@ -15,7 +15,7 @@ import stack.framework as ht
 from stack.comm.world import World
 from stack.framework import nn, optim
 from stack.parallel import Mesh, Sharded, parallel
-from stack.parallel.strategy import context, data, expert, tensor, zero
+from stack.parallel.strategy import context, data, expert, ring, tensor, ulysses, zero
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
@@ -43,6 +43,15 @@ STRATEGIES = {
     "data+tensor": lambda n: data(2) + tensor(n // 2, MEGATRON),
     "zero1+tensor": lambda n: zero(1, 2) + tensor(n // 2, MEGATRON),
     "zero3+tensor": lambda n: zero(3, 2) + tensor(n // 2, MEGATRON),
+    "ring": lambda n: ring(n),
+    "ulysses": lambda n: ulysses(n),
+    "data+ring": lambda n: data(2) + ring(n // 2),
+    "data+ulysses": lambda n: data(2) + ulysses(n // 2),
+    "zero3+ring": lambda n: zero(3, 2) + ring(n // 2),
+    "zero3+ulysses": lambda n: zero(3, 2) + ulysses(n // 2),
+    "ring+tensor": lambda n: ring(2) + tensor(n // 2, MEGATRON),
+    "ulysses+tensor": lambda n: ulysses(2) + tensor(n // 2, MEGATRON),
+    "ring+ulysses": lambda n: ring(2) + ulysses(n // 2, "heads"),
     "data+context": lambda n: data(2) + context(n // 2),
     "zero3+context": lambda n: zero(3, 2) + context(n // 2),
     "context+tensor": lambda n: context(2) + tensor(n // 2, MEGATRON),

@@ -1,14 +1,16 @@
 """A graph cut for ranks, by the interpreter: all ranks' graphs side by side against one's."""
 
 import re
+from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hal.core.dtypes import DType
 from hal.core.errors import InvalidCall
-from hal.tile.node import toposort
+from hal.tile.node import Type, toposort
 from stack import ops as g
 from stack.framework.cell import Cell
 from stack.framework.spread import divisions
@@ -18,10 +20,11 @@ from stack.ir.world import RankProgram, interpret_world
 from stack.ops import OPS
 from stack.parallel.divide import divide, in_order, layouts_of
 from stack.parallel.partition import Spread, partitioned, rank_input
-from stack.parallel.placement import WHOLE, Partial, Sharded, fits, local_type
+from stack.parallel.placement import WHOLE, Owned, Partial, Row, Sharded, fits, local_type
 from stack.parallel.scatter import placed_value, whole_value
+from stack.parallel.solve import PRICE, Chooser
 from stack.parallel.strategy import Strategy, context, data, tensor, zero
-from stack.parallel.ways import ways
+from stack.parallel.ways import Way, ways
 from tests.draw import sample, stream
 from tests.ops.cases import EVERY, Maker, drawn
 from tests.parallel import spread_gpt
@@ -213,6 +216,22 @@ def test_a_mixture_of_experts_exchanges_twice_and_twice():
     assert said.calls["expert", "all_to_all"] == 4
     assert said.sent["expert", "all_to_all"] == 4 * own * (ranks - 1) // ranks
     assert not said.whole
+
+
+def test_what_a_choice_costs_does_not_follow_the_hash_of_texts(monkeypatch):
+    """It differs between processes, and ranks that add costs up in another order choose otherwise
+    where two choices cost as much."""
+    x = g.input(0, Type((12, 20, 28), DType.F32))
+    placed = [WHOLE, Sharded(0), Sharded(1), Partial(), Partial("max"), Row(6720), Owned(1)]
+    y = g.exp(x)
+    options = {x: [Way((), WHOLE)], y: [Way((WHOLE,), p) for p in placed]}
+    found = []
+    for salt in range(6):
+        monkeypatch.setattr(Partial, "__hash__", lambda p, salt=salt: hash((len(p.by), salt)))
+        chooser = Chooser([x, y], options, [], 4, PRICE)
+        subsets = (some for count in (3, 4, 5) for some in combinations(placed, count))
+        found.append([chooser.spread(y, a, frozenset(some)) for some in subsets for a in placed])
+    assert all(costs == found[0] for costs in found)
 
 
 NEEDS_RANKS = frozenset(name for name, row in OPS.items() if row.exchange is not None)
