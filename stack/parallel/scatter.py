@@ -22,9 +22,9 @@ def placed_value(x: Array, placement: Placement, ranks: int, rank: int) -> Array
     array in which ranks own parts, `placement` is the one that this rank has for it."""
     match placement:
         case Sharded(axis, major):
-            pieces = placement.pieces(ranks)
-            split = x.reshape(_split(x.shape, axis, major, pieces))
-            chosen = np.take(split, [rank, pieces - 1 - rank][: pieces // ranks], axis + 1)
+            count = placement.pieces(ranks)
+            split = x.reshape(_split(x.shape, axis, major, count))
+            chosen = np.take(split, [rank, count - 1 - rank][: count // ranks], axis + 1)
             shape = (*x.shape[:axis], x.shape[axis] // ranks, *x.shape[axis + 1 :])
             return np.ascontiguousarray(chosen.reshape(shape))
         case Row(size):
