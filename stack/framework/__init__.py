@@ -99,6 +99,7 @@ from stack.framework.errors import (
     TracingError,
 )
 from stack.framework.facts import (
+    are_deterministic_algorithms_enabled,
     broadcast_shapes,
     can_cast,
     clone,
@@ -106,6 +107,7 @@ from stack.framework.facts import (
     detach,
     e,
     get_default_dtype,
+    get_float32_matmul_precision,
     inf,
     is_floating_point,
     is_nonzero,
@@ -118,8 +120,12 @@ from stack.framework.facts import (
     pi,
     promote_types,
     result_type,
+    set_default_dtype,
+    set_float32_matmul_precision,
+    use_deterministic_algorithms,
 )
 from stack.framework.fft import istft, stft
+from stack.framework.func import vmap
 from stack.framework.functions import *
 from stack.framework.jit import (
     jit,
@@ -203,6 +209,7 @@ __all__ = [
     "TracingError",
     "amp",
     "arange",
+    "are_deterministic_algorithms_enabled",
     "array_api",
     "as_tensor",
     "asarray",
@@ -256,6 +263,7 @@ __all__ = [
     "functional",
     "get_default_device",
     "get_default_dtype",
+    "get_float32_matmul_precision",
     "grad",
     "half",
     "hamming_window",
@@ -311,6 +319,8 @@ __all__ = [
     "scalar_tensor",
     "scan",
     "set_default_device",
+    "set_default_dtype",
+    "set_float32_matmul_precision",
     "set_grad_enabled",
     "short",
     "special",
@@ -322,9 +332,11 @@ __all__ = [
     "uint16",
     "uint32",
     "uint64",
+    "use_deterministic_algorithms",
     "utils",
     "view_as_complex",
     "view_as_real",
+    "vmap",
     "while_loop",
     "zeros",
     "zeros_like",

@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
+from io import BufferedIOBase
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -39,7 +41,8 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 def save(path: Any, tree: Any) -> None:
-    """Write nested dicts, lists and tuples of tensors, numbers, strings, bools and None.
+    """Write nested dicts, lists and tuples of tensors, numbers, strings, bools and None into a file
+    of that path, or into an open file.
 
     The arguments also come in PyTorch's order, the tree before the path. The file appears under its
     name only when it is complete and on disk. It keeps the mode of the one that it replaces; a
@@ -49,8 +52,15 @@ def save(path: Any, tree: Any) -> None:
     as it is: other classes, numpy's numbers, a number of thousands of digits, text that is not
     Unicode, more than DEEPEST levels.
     """
-    if isinstance(tree, str | Path) and not isinstance(path, str | Path):
+    if isinstance(tree, str | Path | BufferedIOBase) and not isinstance(
+        path, str | Path | BufferedIOBase
+    ):
         path, tree = tree, path
+    if isinstance(path, BufferedIOBase):
+        with TemporaryDirectory() as folder:
+            save(Path(folder, "state"), tree)
+            path.write(Path(folder, "state").read_bytes())
+        return
     if not isinstance(path, str | Path):
         raise CheckpointError(f"save takes the path of a file, not a {type(path).__name__}")
     if not isinstance(tree, Mapping):
@@ -70,7 +80,7 @@ def save(path: Any, tree: Any) -> None:
 
 
 def load(
-    path: str | Path,
+    path: str | Path | BufferedIOBase,
     device: str | None = None,
     *,
     map_location: str | None = None,
@@ -83,6 +93,10 @@ def load(
     alone: no file runs code, whatever weights_only says. Raises CheckpointError naming the file and
     what is wrong.
     """
+    if isinstance(path, BufferedIOBase):
+        with TemporaryDirectory() as folder:
+            Path(folder, "state").write_bytes(path.read())
+            return load(Path(folder, "state"), device, map_location=map_location)
     file, place = Path(path), device or map_location
     if file.is_file() and zipfile.is_zipfile(file):  # a pipe would be waited for
         return load_torch_file(file, place)

@@ -8,6 +8,7 @@ from typing import Any
 
 from hal.core.dtypes import DType
 from stack.framework.dtypes import category, promote, wider
+from stack.framework.errors import TensorError
 from stack.framework.expr.operand import broadcast_shape
 from stack.framework.tensor import Extents, Tensor
 
@@ -55,6 +56,36 @@ def detach(input: Tensor) -> Tensor:
 def get_default_dtype() -> DType:
     """float32, which tensors of Python's floats are of."""
     return DType.F32
+
+
+def set_default_dtype(d: DType) -> None:
+    """Nothing for float32. Raises TensorError for others: give dtype where a tensor is made, or
+    move a module with `.to(dtype)`."""
+    if d is not DType.F32:
+        raise TensorError(
+            f"tensors of Python's floats are float32, not {d.short}; give dtype= where they are "
+            "made, or move a module with .to(dtype)"
+        )
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Nothing: equal programs on equal values give equal results on a device, always."""
+
+
+def are_deterministic_algorithms_enabled() -> bool:
+    """True: see `use_deterministic_algorithms`."""
+    return True
+
+
+def set_float32_matmul_precision(precision: str) -> None:
+    """Nothing: "high" and "medium" allow products of float32 to be less exact than they are."""
+    if precision not in ("highest", "high", "medium"):
+        raise ValueError(f'the precision is "highest", "high" or "medium", not {precision!r}')
+
+
+def get_float32_matmul_precision() -> str:
+    """ "highest"."""
+    return "highest"
 
 
 def promote_types(type1: DType, type2: DType) -> DType:

@@ -265,6 +265,7 @@ __all__ = [
     "reshape",
     "resolve_conj",
     "resolve_neg",
+    "rms_norm",
     "roll",
     "rot90",
     "round",
@@ -1369,6 +1370,14 @@ def resolve_conj(input: Tensor) -> Tensor:
 
 def resolve_neg(input: Tensor) -> Tensor:
     """x: there are no complex tensors."""
+
+def rms_norm(
+    input: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """x / sqrt(mean(x * x) + eps) * weight over the last axes; float32 under autocast."""
 
 def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     """x with its elements `shifts` places on along axes, the last ones first again."""

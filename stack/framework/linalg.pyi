@@ -23,6 +23,7 @@ __all__ = [
     "lu",
     "lu_factor",
     "matmul",
+    "matrix_exp",
     "matrix_norm",
     "matrix_power",
     "matrix_rank",
@@ -91,6 +92,9 @@ def lu_factor(A: Tensor, pivot: bool = True) -> Any:
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:
     """input @ other."""
+
+def matrix_exp(input: Tensor) -> Tensor:
+    """The exponential of square matrices: Taylor's series of x / 2 ** 8, squared eight times."""
 
 def matrix_norm(
     A: Tensor,

@@ -289,6 +289,8 @@ class Operators:
         """An angle of degrees in radians."""
     def deg2rad_(self) -> Tensor:
         """An angle of degrees in radians."""
+    def det(self) -> Tensor:
+        """The determinant."""
     def diag(self, diagonal: int = 0) -> Tensor:
         """A matrix with x on a diagonal; of a matrix its diagonal."""
     def diag_embed(self, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
@@ -880,6 +882,8 @@ class Operators:
         step: int = 1,
     ) -> Tensor:
         """x with src as the slice start:end:step of an axis."""
+    def slogdet(self) -> Any:
+        """The sign of the determinant, and the logarithm of its size."""
     def softmax(self, dim: int, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
         """exp(x) / sum(exp(x)) along an axis, without overflow."""
     def sort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:

@@ -48,6 +48,7 @@ from stack.framework.expr import compact, index, movement
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import Operand
 from stack.framework.expr.public import METHODS, NUMPYS, ONE, OPERANDS, TWO, Public
+from stack.framework.host import host_array
 from stack.framework.mode import grad_enabled, gradients_are_local, no_grad
 from stack.framework.operators import Operators
 from stack.framework.realize import array_of, realize, refuse_in_trace
@@ -236,6 +237,32 @@ class Tensor(Cell, Operators):
     def is_cpu(self) -> builtins.bool:
         """Whether the device is the host's processor."""
         return self.device.startswith("cpu:")
+
+    @property
+    def is_sparse(self) -> builtins.bool:
+        """False: all elements are stored."""
+        return False
+
+    @property
+    def is_quantized(self) -> builtins.bool:
+        """False: quantised values are integers with scales of their own."""
+        return False
+
+    def get_device(self) -> builtins.int:
+        """The number of the device of its kind; -1 for the host's processor."""
+        return -1 if self.is_cpu else int(self.device.rpartition(":")[2])
+
+    def is_pinned(self) -> builtins.bool:
+        """False: the runtime pins what it copies from, while it copies."""
+        return False
+
+    def pin_memory(self) -> Tensor:
+        """The tensor itself, which is copied as fast."""
+        return self
+
+    def equal(self, other: Tensor) -> builtins.bool:
+        """Whether both have one shape and equal elements."""
+        return equal(self, other)
 
     def is_complex(self) -> builtins.bool:
         """False: complex values are pairs, `ComplexTensor`."""
@@ -726,14 +753,14 @@ class Tensor(Cell, Operators):
         return pieces
 
     def __getitem__(self, place: Any) -> Tensor:
-        place = _without_masks(place)
+        place = _without_masks(place, self.device)
         shown: Tensor = _windows(index.getitem, (self, place), {})
         return shown
 
     # in place
 
     def __setitem__(self, place: Any, value: Tensor | Scalar) -> None:
-        place = place if _is_mask(place) else _without_masks(place)
+        place = place if _is_mask(place) else _without_masks(place, self.device)
         if isinstance(value, Tensor) and value.link and _is_view(self, value, self[place]):
             # `x[place] += 1` gives the window, which has been written.
             self._check_changes("setitem", grad_enabled() and value.requires_grad)
@@ -1167,11 +1194,21 @@ def _is_mask(item: Any) -> builtins.bool:
     return isinstance(item, Tensor) and item.dtype is DType.BOOL
 
 
-def _without_masks(place: Any) -> Any:
+def _without_masks(place: Any, device: str) -> Any:
     """An index with the places where each mask holds instead; waits for their number."""
     if type(place) is builtins.int or type(place) is slice:
         return place
     items = place if isinstance(place, tuple) else (place,)
+    if any(isinstance(item, np.ndarray) for item in items):
+        items = tuple(
+            [
+                Tensor(put(*host_array(x, None), device), device)
+                if isinstance(x, np.ndarray)
+                else x
+                for x in items
+            ]
+        )
+        place = items if isinstance(place, tuple) else items[0]
     if not any(map(_is_mask, items)):
         return place
     found: list[Any] = []

@@ -1,6 +1,7 @@
 """Checkpoints come back as they were, or say what is wrong; a failed save harms nothing."""
 
 import errno
+import io
 import json
 import os
 import random
@@ -468,3 +469,14 @@ checkpoint.save({str(tmp_path / "c")!r}, {{"a": 1}})
     checkpoint.save(tmp_path / "c", {"a": 4})
     assert sorted(os.listdir(tmp_path)) == ["c", "other"]
     assert checkpoint.load(tmp_path / "c") == {"a": 4}
+
+
+def test_an_open_file_is_written_and_read_in_pytorchs_order(tmp_path):
+    tree, memory = {"w": ht.tensor([1.0, 2.0]), "step": 3}, io.BytesIO()
+    ht.save(tree, memory)
+    memory.seek(0)
+    with open(tmp_path / "file", "wb") as file:
+        ht.save(tree, file)
+    with open(tmp_path / "file", "rb") as file:
+        for found in (ht.load(memory), ht.load(file), ht.load(tmp_path / "file")):
+            assert (found["w"].tolist(), found["step"]) == ([1.0, 2.0], 3)

@@ -52,6 +52,16 @@ PROGRAMS = {
         *F.max_pool1d(x.reshape(1, 3, 4), 2, return_indices=True), 2
     ),
     "triplets": lambda t, F, x: F.triplet_margin_with_distance_loss(x, x + 1, x - 0.5, margin=3.0),
+    "numpy's indices": lambda t, F, x: (
+        x[np.array([2, 0])]
+        + x[:2][np.array([True, True])]
+        + x[np.arange(2), np.array([[1, 3]])].sum()
+    ),
+    "determinants": lambda t, F, x: (
+        (x @ x.T).det() + t.slogdet(x @ x.T + t.eye(3))[1] + t.det(x @ x.T)
+    ),
+    "rms norm": lambda t, F, x: t.rms_norm(x, (4,)) * x.equal(x) + x.is_sparse + x.is_quantized,
+    "vmap": lambda t, F, x: t.vmap(lambda row: row.cumsum(0))(x),
     "not dropped": lambda t, F, x: F.alpha_dropout(F.dropout1d(x, 0.5, False), 0.5) + F.rrelu(x),
 }  # fmt: skip
 

@@ -198,7 +198,7 @@ def lu_factor(A: Node, *, pivot: bool = True) -> Any:
     return Factors(packed, _pivots(A, swaps))
 
 
-@linalg(aten="linalg_det")
+@operator(linalg=True, aten="linalg_det")
 def det(A: Node) -> Node:
     """The determinant."""
     packed, _, swaps = _factored(A)
@@ -219,7 +219,7 @@ class SignLog(NamedTuple):
     logabsdet: Any
 
 
-@linalg(aten="linalg_slogdet")
+@operator(linalg=True, aten="linalg_slogdet")
 def slogdet(A: Node) -> Any:
     """The sign of the determinant, and the logarithm of its size."""
     packed, _, swaps = _factored(A)
@@ -443,7 +443,7 @@ def vander(x: Node, *, N: int | None = None) -> Node:
     return stack(powers[:n], -1)
 
 
-@operator("matrix_exp", aten="linalg_matrix_exp")
+@operator(linalg=True, aten="linalg_matrix_exp")
 def matrix_exp(x: Node) -> Node:
     """The exponential of square matrices: Taylor's series of x / 2 ** 8, squared eight times."""
     n = _square(x)

@@ -29,7 +29,7 @@ def layer_norm(
     return _affine(x, _standard(_wide(x), dims, eps), weight, bias)
 
 
-@layer(aten="rms_norm", onnx="RMSNormalization")
+@operator(method=False, layer=True, aten="rms_norm", onnx="RMSNormalization")
 def rms_norm(
     x: Node, normalized_shape: Sequence[int], weight: Node | None = None, eps: float | None = None
 ) -> Node:

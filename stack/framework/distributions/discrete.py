@@ -1,0 +1,211 @@
+"""Distributions over numbers that can be counted."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from stack.framework import functional as F
+from stack.framework.distributions.base import SMALL, Distribution, Shape, one_of, together
+from stack.framework.functions import exp, lgamma, log, log1p, where, xlogy
+from stack.framework.mode import no_grad
+from stack.framework.random import rand
+from stack.framework.tensor import Tensor
+
+
+class Bernoulli(Distribution):
+    """1 with probability `probs`, or sigmoid(`logits`), else 0."""
+
+    def __init__(
+        self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        one_of(probs, logits)
+        if logits is not None:
+            (self.logits,) = together(logits)
+            self.probs = F.sigmoid(self.logits)
+        else:
+            (self.probs,) = together(probs)
+            p = self.probs.clamp(SMALL, 1 - SMALL)
+            self.logits = log(p) - log(1 - p)
+        self.batch_shape = self.probs.shape
+
+    mean = property(lambda self: self.probs)
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        shape = (*sample_shape, *self.batch_shape)
+        draws = rand(shape, dtype=self.probs.dtype, device=self.probs.device)
+        return (draws < self.probs.detach()).to(self.probs.dtype)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        logits, value = self.logits + value * 0, value + self.logits.detach() * 0
+        return -F.binary_cross_entropy_with_logits(logits, value, reduction="none")
+
+    def entropy(self) -> Tensor:
+        return F.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
+
+
+class Categorical(Distribution):
+    """The number i with probability probs[..., i] / sum, or softmax(logits)[..., i]."""
+
+    def __init__(
+        self,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        one_of(probs, logits)
+        if logits is not None:
+            self.logits = F.log_softmax(logits, -1)
+            self.probs = exp(self.logits)
+        else:
+            assert probs is not None
+            self.probs = probs / probs.sum(-1, keepdim=True)
+            self.logits = log(self.probs.clamp(SMALL, 1 - SMALL))
+        self.batch_shape = self.probs.shape[:-1]
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        shape = (*sample_shape, *self.batch_shape, 1)
+        draws = rand(shape, dtype=self.probs.dtype, device=self.probs.device)
+        below = (self.probs.detach().cumsum(-1) <= draws).long().sum(-1)
+        return below.clamp(max=self.probs.shape[-1] - 1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        chosen = F.one_hot(value.long(), self.probs.shape[-1])
+        return where(chosen != 0, self.logits, 0.0).sum(-1)
+
+    def entropy(self) -> Tensor:
+        return -(self.logits * self.probs).sum(-1)
+
+
+class OneHotCategorical(Distribution):
+    """As `Categorical`, but samples have 1 in the place of the number along a last axis, and else
+    0."""
+
+    def __init__(
+        self,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self._numbers = Categorical(probs, logits)
+        self.probs, self.logits = self._numbers.probs, self._numbers.logits
+        self.batch_shape, self.event_shape = self.probs.shape[:-1], self.probs.shape[-1:]
+
+    mean = property(lambda self: self.probs)
+    variance = property(lambda self: self.probs * (1 - self.probs))
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        drawn = self._numbers.sample(sample_shape)
+        return F.one_hot(drawn, self.event_shape[0]).to(self.probs.dtype)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return self._numbers.log_prob(value.argmax(-1))
+
+    def entropy(self) -> Tensor:
+        return self._numbers.entropy()
+
+
+class OneHotCategoricalStraightThrough(OneHotCategorical):
+    """One whose samples have the gradients of the probabilities."""
+
+    has_rsample = True
+
+    def rsample(self, sample_shape: Shape = ()) -> Tensor:
+        return self.sample(sample_shape) + (self.probs - self.probs.detach())
+
+
+class Multinomial(Distribution):
+    """How often each number is drawn in `total_count` draws of `Categorical`."""
+
+    def __init__(
+        self,
+        total_count: int = 1,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.total_count = total_count
+        self._one = OneHotCategorical(probs, logits)
+        self.probs, self.logits = self._one.probs, self._one.logits
+        self.batch_shape, self.event_shape = self._one.batch_shape, self._one.event_shape
+
+    mean = property(lambda self: self.probs * self.total_count)
+    variance = property(lambda self: self.probs * (1 - self.probs) * self.total_count)
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        return self._one.sample((self.total_count, *sample_shape)).sum(0)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        ways = lgamma(value.sum(-1) + 1) - lgamma(value + 1).sum(-1)
+        return ways + where(value == 0, 0.0, value * self.logits).sum(-1)
+
+
+class Binomial(Distribution):
+    """How often 1 is drawn in `total_count` draws of `Bernoulli`."""
+
+    def __init__(
+        self,
+        total_count: int = 1,
+        probs: Any = None,
+        logits: Any = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.total_count = total_count
+        self._one = Bernoulli(probs, logits)
+        self.probs, self.logits = self._one.probs, self._one.logits
+        self.batch_shape = self.probs.shape
+
+    mean = property(lambda self: self.probs * self.total_count)
+    variance = property(lambda self: self.probs * (1 - self.probs) * self.total_count)
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        return self._one.sample((self.total_count, *sample_shape)).sum(0)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        count, missing = self.total_count, self.total_count - value
+        ways = math.lgamma(count + 1) - lgamma(value + 1) - lgamma(missing + 1)
+        return ways + value * self.logits - count * F.softplus(self.logits)
+
+
+class Geometric(Distribution):
+    """How many 0 come before the first 1 of draws of `Bernoulli`."""
+
+    def __init__(
+        self, probs: Any = None, logits: Any = None, validate_args: bool | None = None
+    ) -> None:
+        one = Bernoulli(probs, logits)
+        self.probs, self.logits, self.batch_shape = one.probs, one.logits, one.batch_shape
+
+    mean = property(lambda self: 1 / self.probs - 1)
+    variance = property(lambda self: (1 / self.probs - 1) / self.probs)
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        with no_grad():
+            u = self.uniform(sample_shape, self.probs)
+            return (log1p(-u) / log1p(-self.probs)).floor()
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return xlogy(value, 1 - self.probs) + log(self.probs)
+
+    def entropy(self) -> Tensor:
+        return (
+            F.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
+            / self.probs
+        )
+
+
+class Poisson(Distribution):
+    """Of probability rate ** k * exp(-rate) / k!."""
+
+    def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
+        (self.rate,) = together(rate)
+        self.batch_shape = self.rate.shape
+
+    mean = property(lambda self: self.rate)
+    variance = property(lambda self: self.rate)
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        raise NotImplementedError("Poisson has log_prob here, but draws no samples")
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return xlogy(value, self.rate) - self.rate - lgamma(value + 1)
