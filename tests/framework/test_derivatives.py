@@ -156,3 +156,35 @@ def test_modes_are_switches_blocks_and_decorators(lib):
     with lib.set_grad_enabled(False):
         assert not lib.is_grad_enabled()
     assert lib.is_grad_enabled()
+
+
+AT_ZERO = {
+    "softplus": lambda F, x: F.softplus(x, beta=2.0),
+    "logsigmoid": lambda F, x: F.logsigmoid(x),
+    "mish": lambda F, x: F.mish(x),
+    "cross entropy": lambda F, x: F.binary_cross_entropy_with_logits(x, x.detach() + 0.3),
+    "soft margin": lambda F, x: F.soft_margin_loss(x, x.detach() + 1),
+}
+
+
+@pytest.mark.parametrize("name", AT_ZERO)
+def test_what_is_smooth_has_its_first_and_second_derivative_at_zero(name):
+    """Where a layer begins with zeros, as the last one of many models does."""
+    found = []
+    for lib in (ht, torch):
+        x = lib.zeros(3, requires_grad=True)
+        y = AT_ZERO[name](lib.nn.functional, x).sum()
+        (first,) = lib.autograd.grad(y, x, create_graph=True)
+        (second,) = lib.autograd.grad(first.sum(), x)
+        found.append([first.detach().numpy(), second.numpy()])
+    np.testing.assert_allclose(*found, 1e-5, 1e-6)
+
+
+def test_the_derivative_of_x_log_y_by_a_zero_is_the_logarithm():
+    for function in ("xlogy", "xlog1py"):
+        grads = []
+        for lib in (ht, torch):
+            x, y = (lib.tensor(v, requires_grad=True) for v in ([0.0, 0.0, 2.0], [3.0, 0.7, 0.5]))
+            getattr(lib.special, function)(x, y).sum().backward()
+            grads.append(np.stack([x.grad.numpy(), y.grad.numpy()]))
+        np.testing.assert_allclose(*grads, 1e-6)

@@ -52,7 +52,8 @@ def softplus(input: Node, beta: float = 1, threshold: float = 20) -> Node:
 
 def log1p_exp(x: Node) -> Node:
     """log(1 + exp(x)), without overflow."""
-    return g.add(relu(x), g.log1p(g.exp(g.neg(g.abs(x)))))
+    far = e.where(e.gt(x, 0), g.neg(x), x)  # -|x| with the slope of the branch that relu takes at 0
+    return g.add(relu(x), g.log1p(g.exp(far)))
 
 
 @layer(aten="log_sigmoid")

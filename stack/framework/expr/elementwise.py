@@ -594,7 +594,8 @@ def logaddexp2(x: Operand, y: Operand) -> Node:
 def xlogy(x: Operand, y: Operand) -> Node:
     """x * log(y), but 0 where x is 0 and y is no NaN."""
     a, b = (as_float(v) for v in meet(x, y))
-    zero = g.and_(eq(a, 0), g.not_(isnan(b)))
+    has_log = g.and_(gt(b, 0), lt(b, math.inf))  # where the derivative by x is it, also at 0
+    zero = g.and_(eq(a, 0), g.not_(g.or_(isnan(b), has_log)))
     return where(zero, 0.0, mul(a, g.log(where(zero, 1.0, b))))
 
 

@@ -49,7 +49,8 @@ def entr(x: Node) -> Node:
 def xlog1py(x: Operand, y: Operand) -> Node:
     """x * log(1 + y), but 0 where x is 0 and y is no NaN."""
     a, b = (as_float(v) for v in meet(x, y))
-    zero = g.and_(e.eq(a, 0), g.not_(e.isnan(b)))
+    has_log = g.and_(e.gt(b, -1), e.lt(b, math.inf))
+    zero = g.and_(e.eq(a, 0), g.not_(g.or_(e.isnan(b), has_log)))
     return e.where(zero, 0.0, e.mul(a, g.log1p(e.where(zero, 1.0, b))))
 
 
