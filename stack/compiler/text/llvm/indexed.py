@@ -44,10 +44,10 @@ def gather_element(t: TileValues, s: Gather, row: int, column: int) -> str:
 
 
 def gather_piece(t: TileValues, s: Gather, row: int, piece: int) -> str:
-    """A piece of gathered elements. An unmasked gather of words is left to the hardware's own."""
+    """A piece of gathered elements. A gather of words is left to the hardware's own."""
     scalar, width = t.register(s.result, piece)
     first = piece * t.lanes
-    if s.mask is None and width > 1 and s.memory.dtype.nbytes >= 4:
+    if width > 1 and s.memory.dtype.nbytes >= 4:
         return _gather_vector(t, s, row, piece)
     elements = [gather_element(t, s, row, first + i) for i in range(width)]
     return from_elements(t, scalar, elements)
@@ -59,13 +59,19 @@ def _gather_vector(t: TileValues, s: Gather, row: int, piece: int) -> str:
     wide = arith.convert(t.out, t.piece(s.index, row, piece), s.index.dtype, DType.I64, width)
     base = t.env.pointers[s.memory.name]
     places = t.out.put(f"getelementptr {scalar}, ptr {base}, {vector('i64', width)} {wide}")
+    mask, other = "splat (i1 true)", "poison"
+    if s.mask is not None:
+        mask = t.piece(broadcast(s.mask, s.index.shape), row, piece)
+        other = "zeroinitializer"
+    if s.other is not None:
+        other = t.piece(broadcast(s.other, s.index.shape), row, piece)
     return t.out.call(
         f"llvm.masked.gather.{suffix(scalar, width)}.{suffix('ptr', width)}",
         kind,
         (pointers, places),
         ("i32 immarg", str(s.memory.dtype.nbytes)),
-        (vector("i1", width), "splat (i1 true)"),
-        (kind, "poison"),
+        (vector("i1", width), mask),
+        (kind, other),
     )
 
 
