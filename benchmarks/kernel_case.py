@@ -26,6 +26,8 @@ class Case:
     flops: int = 0
     dtype: str = "float32"
     library: bool = False
+    indices: tuple[tuple[tuple[int, ...], int], ...] = ()
+    """Further tensors of indices: the shape of each, and what they are below."""
 
     @property
     def unit(self) -> str:
@@ -59,6 +61,7 @@ def _attentions() -> Iterator[tuple[str, Case]]:
 MATRIX = (4096, 4096)
 CASES = {
     "copy of 16 MB": Case(((4096, 1024),), lambda x: x + 1.0, 8, 1 << 25),
+    "copy of 256 MB": Case(((1 << 26,),), lambda x: x + 1.0, 1, 1 << 29),
     "transposed copy of 4096 by 1024": Case(
         ((4096, 1024),), lambda x: x.T.contiguous(), 8, 1 << 25
     ),
@@ -66,6 +69,34 @@ CASES = {
         ((1000, 3007),), lambda x: x.T.contiguous(), 8, 8 * 1000 * 3007
     ),
     "sum with the transpose, 1024": Case(((1024, 1024),), lambda x: x + x.T, 16, 12 << 20),
+    "rows of 4 KB by an index": Case(
+        ((4096, 1024),), lambda x, i: x[i], 8, 1 << 25, indices=(((4096,), 4096),)
+    ),
+    "rows of 256 bytes by an index": Case(
+        ((50000, 64),), lambda x, i: x[i], 16, 1 << 23, indices=(((16384,), 50000),)
+    ),
+    "columns by an index": Case(
+        *(((4096, 1024),), lambda lib, x, i: lib.index_select(x, 1, i), 8, 1 << 25),
+        library=True,
+        indices=(((1024,), 1024),),
+    ),
+    "elements by an index, along rows": Case(
+        *(((4096, 1024),), lambda lib, x, i: lib.gather(x, 1, i), 8, 1 << 26),
+        library=True,
+        indices=(((4096, 1024), 1024),),
+    ),
+    "sums by an index, along rows": Case(
+        *(((4096, 1024),), lambda lib, x, i: lib.scatter_add(x, 1, i, x), 4, 5 << 24),
+        library=True,
+        indices=(((4096, 1024), 1024),),
+    ),
+    "sums by an index, along columns": Case(
+        *(((4096, 1024),), lambda lib, x, i: lib.scatter_add(x, 0, i, x), 1, 5 << 24),
+        library=True,
+        indices=(((4096, 1024), 4096),),
+    ),
+    "running sums of 4 M numbers": Case(((1 << 22,),), lambda x: x.cumsum(0), 8, 1 << 25),
+    "running sums along columns": Case(((4096, 1024),), lambda x: x.cumsum(0), 2, 1 << 25),
     "product of 1 by 4096 by 4096": Case(((1, 4096), MATRIX), lambda x, y: x @ y, 4, 1 << 26),
     "the same, matrix transposed": Case(((1, 4096), MATRIX), lambda x, y: x @ y.T, 4, 1 << 26),
     "product of 8 by 4096 by 4096": Case(((8, 4096), MATRIX), lambda x, y: x @ y, 4, 1 << 26),
@@ -93,6 +124,8 @@ def prepare() -> Callable[[], float]:
 
         lib, tensors = ht, [ht.tensor(a) for a in arrays]
     tensors = [x.to(getattr(lib, case.dtype)) for x in tensors]
+    given = [rng.integers(0, below, shape) for shape, below in case.indices]
+    tensors += [lib.from_numpy(i) if library == "torch" else lib.tensor(i) for i in given]
 
     def run(*tensors: Any) -> Any:
         return case.run(lib, *tensors) if case.library else case.run(*tensors)
