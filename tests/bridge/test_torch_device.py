@@ -163,6 +163,80 @@ def test_a_wrong_operand_is_told_at_its_line():
         torch.ones(1, device="hal").expand(3).add_(1)
 
 
+def test_a_wrong_call_raises_what_it_raises_on_the_cpu():
+    """At its line, before anything is computed."""
+    for wrong in (
+        lambda x: x @ x,
+        lambda x: x.sum(5),
+        lambda x: x.gather(2, x.long()),
+        lambda x: x.long().add_(0.5),
+        lambda x: torch.add(x.long(), 0.5, out=x.long()),
+        lambda x: x[torch.ones(5, dtype=torch.bool, device=x.device)],
+        lambda x: torch.cat([x, x[:, :2]]),
+        lambda x: torch.arange(0, 5, -1, device=x.device),
+    ):
+        raised = []
+        for device in ("cpu", "hal"):
+            with pytest.raises((RuntimeError, IndexError)) as told:
+                wrong(torch.ones(2, 3, device=device))
+            raised.append(told.type)
+        assert raised[0] is raised[1]
+
+
+@pytest.mark.slow
+def test_an_index_out_of_range_is_told_at_the_next_wait(monkeypatch):
+    """Where it is asked for; else nothing beside a tensor is written."""
+    x = torch.zeros(8, device="hal")
+    far = torch.tensor([2, 3], device="hal")
+    for wrong in (
+        lambda: x[2:4].index_put_((far,), torch.ones(1, device="hal")),
+        lambda: x[2:4].scatter_(0, far, 5.0),
+        lambda: torch.nn.functional.embedding(far, x.view(2, 4)),
+        lambda: torch.nn.functional.cross_entropy(x.view(2, 4)[:, :3], far),
+    ):
+        monkeypatch.setenv("HAL_TORCH_CHECK", "0")
+        wrong()
+        assert x[:2].eq(0).all().item()
+        assert x[4:].eq(0).all().item()
+        monkeypatch.setenv("HAL_TORCH_CHECK", "1")
+        wrong()
+        with pytest.raises(IndexError, match=r"index 3 is out of range; it takes"):
+            torch.hal.synchronize()
+    torch.nn.functional.cross_entropy(x.view(2, 4), far.sub(102)[:1].repeat(2), ignore_index=-100)
+    assert x[far.sub(4)].sum().item() == 0
+
+
+def test_what_takes_too_much_memory_leaves_all_as_it_was():
+    """Also a weight whose next value was recorded; what depends on it says so from then on."""
+    weight = torch.full((3,), 2.0, device="hal")
+    weight.sum().item()
+    large = torch.ones(2**50 // 4, device="hal")
+    total = large.sum()
+    weight.add_(total)
+    with pytest.raises(torch.OutOfMemoryError, match="takes 1,125,899,906,842,624 bytes"):
+        weight.sum().item()
+    assert weight.tolist() == [2.0] * 3
+    for again in (total.item, large.sum, lambda: total + 1):
+        with pytest.raises(torch.OutOfMemoryError):
+            again()
+
+
+def test_a_forked_child_is_refused():
+    x = torch.ones(2, device="hal")
+    x.sum().item()
+    child = os.fork()
+    if not child:
+        told = []
+        for use in (lambda: x + 1, x.sum, lambda: x.add_(1), lambda: torch.ones(1, device="hal")):
+            try:
+                use()
+            except RuntimeError as error:
+                told.append("spawn" in str(error))
+        os._exit(0 if told == [True] * 4 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (x + 1).sum().item() == 4
+
+
 def test_the_host_computes_where_it_is_asked_to(monkeypatch):
     monkeypatch.setenv("HAL_TORCH_HOST", "1")
     before = sum(bridge.stats()["host"].values())

@@ -63,6 +63,47 @@ def test_attention_is_an_operator():
         attend(q.to("hal"), q.to("hal").double(), q.to("hal"))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_embeddings(mode):
+    rand = draws("bags")
+    places, offsets = torch.tensor([1, 2, 0, 5, 5, 3, 6, 2]), torch.tensor([0, 3, 3, 5])
+    bag = lambda w, at, begin: F.embedding_bag(at, w, begin, mode=mode, padding_idx=2)
+    both(bag, rand(7, 3), places, offsets)
+    if mode == "sum":
+        weigh = lambda p, w, at, begin: F.embedding_bag(
+            at, w, begin, mode="sum", per_sample_weights=p
+        )
+        both(weigh, rand(8), rand(7, 3), places, offsets)
+
+
+def test_constructors_of_numbers_in_a_row():
+    x = torch.zeros(1, dtype=torch.int64)
+    both(lambda x: torch.eye(3, device=x.device) + torch.eye(3, 3, device=x.device), x)
+    both(lambda x: torch.linspace(0.1, 3, 7, device=x.device), x)
+    both(lambda x: torch.logspace(0, 2, 5, device=x.device), x)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*nested tensors is in prototype")
+def test_transformers_that_do_not_learn():
+    """For which torch has fused operators, and nested tensors."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model = torch.nn.TransformerEncoder(layer, 2).eval()
+    pad = torch.tensor([[False, False, True], [False, False, False]])
+    x = draws("transformer")(2, 3, 8)
+    with torch.no_grad():
+        theirs = model(x, src_key_padding_mask=pad)
+        mine = copy.deepcopy(model).to("hal")(x.to("hal"), src_key_padding_mask=pad.to("hal"))
+        torch.testing.assert_close(mine.cpu()[~pad], theirs[~pad], rtol=1e-5, atol=1e-5)
+        heads = torch.nn.MultiheadAttention(8, 2, batch_first=True).eval()
+        theirs = heads(x, x, x)
+        mine = copy.deepcopy(heads).to("hal")(*[x.to("hal")] * 3)
+    for a, b in zip(mine, theirs, strict=True):
+        torch.testing.assert_close(a.cpu(), b, rtol=1e-5, atol=1e-5)
+
+
 def test_different_elements_are_found():
     x = torch.tensor([[3, 1], [0, 5], [3, 1], [0, 2]])
     both(lambda x: torch.unique(x, return_inverse=True, return_counts=True), x)

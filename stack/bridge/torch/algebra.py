@@ -142,12 +142,6 @@ def _eye(n: int, m: int, *, out: Node) -> Node:
     return g.cast(hit, out.dtype)
 
 
-@row("eye.out")
-def _square_eye(n: int, *, out: Node) -> Node:
-    made: Node = _eye(n, n, out=out)
-    return made
-
-
 @row("cholesky_solve")
 def _cholesky_solve(x: Node, factor: Node, upper: bool = False) -> Node:
     return linear.cholesky_solve(x, factor, upper)

@@ -15,7 +15,7 @@ from torch._functorch.aot_autograd import make_boxed_func
 from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
-from stack.bridge.torch import kernels
+from stack.bridge.torch import kernels, ranges
 from stack.bridge.torch.kernels import NAME, call
 from stack.bridge.torch.rows import inlined
 from stack.bridge.torch.table import ROWS
@@ -35,17 +35,20 @@ def backend(graph: fx.GraphModule, examples: Sequence[Any], **options: Any) -> C
 
 def _compile(graph: fx.GraphModule, examples: Sequence[Any]) -> Any:
     missing = sorted({name for name in _names(graph) if name not in GRAPH and name not in ROWS})
-    if missing:  # it runs operator by operator, each of which torch decomposes or refuses
+    if missing or ranges.is_on():  # it runs operator by operator, which torch decomposes or refuses
         return make_boxed_func(graph.forward)
     whole = Row(f"a compiled graph of {len(graph.graph.nodes)} nodes", _lower_of(graph))
     given = [a for n in graph.graph.nodes if n.op == "output" for a in _flat(n.args[0])]
-    places = [i for i, a in enumerate(given) if isinstance(a, fx.Node)]
-    back = [_is_host(a) for a in given if isinstance(a, fx.Node)]
+    places = [i for i, a in enumerate(given) if isinstance(a, fx.Node) and not _is_number(a)]
+    back = [_is_host(given[i]) for i in places]
+    numbers = {i: a for i, a in enumerate(given) if isinstance(a, fx.Node) and _is_number(a)}
     strangers = any(_is_host(n) for n in graph.graph.nodes if n.op == "placeholder")
 
     def run(*args: Any) -> list[Any]:
         made = call(whole, [_here(a) for a in args] if strangers else args, {})
         out: list[Any] = list(given)
+        for place, number in numbers.items():
+            out[place] = _number(number, args)
         for place, x, host in zip(places, made, back, strict=True):
             if host:
                 kernels.host_calls["a copy of a compiled graph"] += 1
@@ -67,6 +70,25 @@ def _is_host(a: fx.Node) -> bool:
     return isinstance(value, Tensor) and value.device.type != NAME
 
 
+def _is_number(a: fx.Node) -> bool:
+    return not isinstance(a.meta.get("val"), Tensor)
+
+
+def _number(a: Any, given: Sequence[Any]) -> Any:
+    """A size that a graph gives beside tensors, from the graph's arguments."""
+    if isinstance(a, list | tuple):
+        return [_number(x, given) for x in a]
+    if not isinstance(a, fx.Node):
+        return a
+    if a.op == "placeholder":
+        return given[[n for n in a.graph.nodes if n.op == "placeholder"].index(a)]
+    values = [_number(x, given) for x in a.args]
+    return values[0].shape[values[1]] if a.target is _SIZE else a.target(*values)
+
+
+_SIZE = torch.ops.aten.sym_size.int
+
+
 def _flat(args: Any) -> list[Any]:
     return list(args) if isinstance(args, list | tuple) else [args]
 
@@ -83,8 +105,8 @@ def _names(graph: fx.GraphModule) -> list[str]:
     names = []
     for n in calls:
         if isinstance(n.target, torch._ops.OpOverload):
-            names.append(_name(n))
-        elif n.target.__name__ != "getitem":
+            names += [_name(n)] if n.target is not _SIZE else []
+        elif isinstance(n.target, torch._ops.OperatorBase):
             names.append(str(n.target))
     attributes = [n for n in graph.graph.nodes if n.op == "get_attr"]
     return names + [f"attribute {n.target}" for n in attributes]
@@ -112,8 +134,10 @@ def _lower_of(graph: fx.GraphModule) -> Callable[..., Any]:
             elif n.op == "output":
                 found = [value(a, values) for a in _flat(n.args[0])]
                 return [f for f in found if isinstance(f, Node)]
-            elif not isinstance(n.target, torch._ops.OpOverload):
-                values[n] = values[n.args[0]][n.args[1]]
+            elif n.target is _SIZE:
+                values[n] = values[n.args[0]].shape[n.args[1]]
+            elif not isinstance(n.target, torch._ops.OpOverload):  # of Python: on sizes, and [i]
+                values[n] = n.target(*value(n.args, values))
             else:
                 named = {k: value(v, values) for k, v in n.kwargs.items() if k not in _IGNORED}
                 if n.target in _TYPED:

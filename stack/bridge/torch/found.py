@@ -60,6 +60,12 @@ def _places(x: Tensor, given: Sequence[Tensor | None]) -> list[Tensor | None]:
     found: list[Tensor | None] = []
     for p in given:
         if p is not None and p.dtype in (torch.bool, torch.uint8):
+            shown = x.shape[len(found) : len(found) + p.dim()]
+            if p.shape != shown:
+                raise IndexError(
+                    f"The shape of the mask {list(p.shape)} at index {len(found)} does not match "
+                    f"the shape of the indexed tensor {list(x.shape)} at index {len(found)}"
+                )
             found += list(nonzero(_here(p, x)).unbind(1))
         else:
             found.append(None if p is None else _here(p, x))
@@ -75,7 +81,8 @@ def index_put(x: Tensor, places: Any, values: Tensor, accumulate: bool = False,
               unsafe: bool = False) -> Tensor:  # fmt: skip
     first = places[0] if len(places) == 1 else None
     one = values.numel() == 1 and not accumulate
-    if one and first is not None and first.dtype in (torch.bool, torch.uint8):
+    is_mask = first is not None and first.dtype in (torch.bool, torch.uint8)
+    if one and first is not None and is_mask and first.shape == x.shape[: first.dim()]:
         mask = _here(first, x)
         mask = mask.view(*mask.shape, *[1] * (x.dim() - mask.dim()))
         call_into(ROWS["masked_fill.Tensor"], [x], (x, mask, values.view(())), {})

@@ -151,6 +151,8 @@ class Handles:
 
     def _grow(self) -> None:
         chunk = np.zeros((_SLOTS, _WORDS), np.uint64)
+        # It outlives Python: storages may end after all modules are gone.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(chunk))
         before = len(self._places)
         words, at = chunk.reshape(-1).data, chunk.ctypes.data
         self._chunks.append(chunk)

@@ -17,17 +17,19 @@ from stack.bridge.torch import (
     algebra,
     around,
     attention,
+    composed,
     draws,
     found,
     indices,
     kernels,
     optimizers,
+    ranges,
     rows,
 )
 from stack.bridge.torch.handles import SHIFT
 from stack.bridge.torch.kernels import NAME, call, call_in_place, call_into, new_tensor, view_of
 from stack.bridge.torch.table import ROWS
-from stack.bridge.torch.tape import Row
+from stack.bridge.torch.tape import Row, check_cast
 from stack.recorder.window import contiguous_strides
 
 _library = torch.library.Library("aten", "IMPL")
@@ -38,7 +40,9 @@ def install() -> None:
     """Register a kernel for each row, its forms in place and with `out`, and what tensors need
     beside operators."""
     indices.tell_count(len(kernels.names()))
-    own = {**_OWN, **draws.KERNELS, **found.KERNELS, **optimizers.KERNELS, **algebra.KERNELS}
+    own = dict(_OWN)
+    for module in (draws, found, optimizers, algebra, composed):
+        own |= module.KERNELS
     for name, kernel in own.items():
         _put(name, kernel)
     for name, row in ROWS.items():
@@ -58,7 +62,7 @@ def install() -> None:
 
 
 def _put(name: str, kernel: Any) -> None:
-    _library.impl(name, kernel, "PrivateUse1", allow_override=True)
+    _library.impl(name, ranges.checked(name, kernel), "PrivateUse1", allow_override=True)
 
 
 def _exists(name: str) -> bool:
@@ -145,6 +149,7 @@ def _out_kernel(row: Row, names: Sequence[str], gives_out: bool = False) -> Any:
             call_into(row, outs, args, {**kwargs, **dict(zip(names, outs, strict=True))})
         else:
             for out, made in zip(outs, call(row, args, kwargs), strict=False):
+                check_cast(made.dtype, out.dtype)
                 if out.shape != made.shape:
                     out.resize_(made.shape)
                 call_into(kernels.COPY, [out], (made,), {})
@@ -164,6 +169,8 @@ def without_row(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     twin = _functional(op) if outs and op not in _within else None
     if twin is not None:
         into = [kwargs.pop(name) for name in outs]
+        if any(a.name == "device" for a in twin._schema.arguments):  # it gives a tensor of its own
+            kwargs |= {"dtype": into[0].dtype, "device": into[0].device}
         with _decomposing(op):
             made = decomposition_table[twin](*args, **kwargs)
         for out, value in zip(into, [made] if isinstance(made, Tensor) else made, strict=True):
@@ -203,10 +210,14 @@ def _functional(op: Any) -> Any:
     packet = op.overloadpacket
     for name in packet.overloads():
         twin = getattr(packet, name)
-        same = [(a.name, str(a.type)) for a in twin._schema.arguments] == inputs
-        if same and twin in decomposition_table:
+        own = [(a.name, str(a.type)) for a in twin._schema.arguments if a.name not in _OPTIONS]
+        if own == inputs and twin in decomposition_table:
             return twin
     return None
+
+
+_OPTIONS = ("dtype", "layout", "device", "pin_memory")
+"""Of operators that make tensors of nothing."""
 
 
 def _on_host(op: Any, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -361,10 +372,23 @@ def _clone(x: Tensor, *, memory_format: Any = None) -> Tensor:
 def _arange(start: Any, end: Any, step: Any = 1, *, out: Tensor) -> Tensor:
     if not step:
         raise RuntimeError("arange: step must be nonzero")
+    if (end - start) * step < 0:
+        raise RuntimeError(
+            f"arange: upper bound and lower bound inconsistent with step sign: {start} to {end} by "
+            f"{step}"
+        )
     count = max(0, math.ceil((end - start) / step))
     if out.numel() != count:
         out.resize_(count)
     call_into(ROWS["arange.start_out"], [out], (start, end, step), {"out": out})
+    return out
+
+
+def _eye(n: int, m: int | None = None, *, out: Tensor) -> Tensor:
+    shape = (n, n if m is None else m)
+    if out.shape != shape:
+        out.resize_(shape)
+    call_into(ROWS["eye.m_out"], [out], shape, {"out": out})
     return out
 
 
@@ -445,6 +469,8 @@ _OWN: dict[str, Any] = {
     "view.dtype": _view_dtype,
     "_reshape_alias": _reshape_alias,
     "arange.start_out": _arange,
+    "eye.out": _eye,
+    "eye.m_out": _eye,
     "clone": _clone,
     "record_stream": lambda x, stream: None,  # there is one order, and its memory is the tape's
     "_copy_from": kernels.copy_from,

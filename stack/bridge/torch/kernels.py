@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,9 @@ storages: dict[int, Storage] = {}
 _tapes: dict[int, Tape] = {}
 host_calls: Counter[str] = Counter()
 """How often an operator without a row ran on the host, by name."""
+
+waited: list[Callable[[], None]] = []
+"""What is to be looked at when something is waited for; it raises what was wrong."""
 
 _CLONE = Row("clone", lambda x: g.contiguous(x))
 COPY = Row("copy", lambda x: x)
@@ -269,7 +272,7 @@ def call(row: Row, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
             out.append(x)
             n += 1
         if tape.full():
-            tape.flush()
+            flush(tape)
     return out
 
 
@@ -322,7 +325,7 @@ def _record_into(
             tape.assign(n, storage)
         n += 1
     if tape.full():
-        tape.flush()
+        flush(tape)
 
 
 def told(what: str, error: Exception) -> Exception:
@@ -340,8 +343,26 @@ def told(what: str, error: Exception) -> Exception:
     return RuntimeError(text)
 
 
+def flush(tape: Tape) -> None:
+    """Compute what is recorded. Raises as torch does."""
+    try:
+        tape.flush()
+    except (HalError, GraphError, TypeError) as error:
+        raise told("computing what was recorded", error) from error
+
+
+def look() -> None:
+    """Raise what was wrong before a wait."""
+    pending = waited[:]
+    waited.clear()
+    for each in pending:
+        each()
+
+
 def host(x: Tensor) -> np.ndarray[Any, Any]:
     """The values of a tensor of the device, contiguous; waits for them."""
+    if waited:
+        look()
     shape = tuple(x.shape)
     dtype = DTYPES[x.dtype]
     if not x.numel():
@@ -356,15 +377,17 @@ def host(x: Tensor) -> np.ndarray[Any, Any]:
             x = call(_CLONE, (x,), {})[0]
             storage = storage_of(x)
         tape = storage.tape
+        if tape.is_pending(storage):
+            sweep()
+            flush(tape)
         try:
-            if tape.is_pending(storage):
-                sweep()
-                tape.flush()
-            if storage.array is None:  # undefined, as `empty` leaves it
-                return np.zeros(shape, NUMPY[storage.dtype])
-            return tape.engine.get(storage.array).reshape(shape)
+            if storage.array is not None:
+                return tape.engine.get(storage.array).reshape(shape)
+            if storage.lost is not None:
+                raise storage.lost.with_traceback(None)
         except HalError as error:
             raise told("reading a value", error) from error
+        return np.zeros(shape, NUMPY[storage.dtype])  # undefined, as `empty` leaves it
 
 
 def _bytes_as(memory: np.ndarray[Any, Any], x: Tensor) -> np.ndarray[Any, Any]:
@@ -479,9 +502,14 @@ def synchronize(index: int) -> None:
     """Compute what is recorded for hal:index, and wait for it."""
     with lock:
         tape = tape_of(index)
+        if waited:
+            look()
         sweep()
-        tape.flush()
-    tape.engine.sync()
+        flush(tape)
+    try:
+        tape.engine.sync()
+    except HalError as error:
+        raise told("waiting for the device", error) from error
 
 
 def view_of(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> Tensor:

@@ -74,6 +74,8 @@ class Storage:
     array: Array | None = None
     slots: int = 1
     """How many of torch's storages are this one. Without any it is gone."""
+    lost: Exception | None = None
+    """Why there is no array: computing it failed."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -212,6 +214,8 @@ class Tape:
         """The number of a storage's value on the tape."""
         if storage.generation == self.generation:
             return storage.value
+        if storage.lost is not None and storage.array is None:
+            raise storage.lost.with_traceback(None)
         key = storage.array is not None, storage.size, storage.dtype
         leaf = self._leaves.get(key)
         if leaf is None:
@@ -330,6 +334,8 @@ class Tape:
         if call.targets:
             for target, part in zip(call.targets, parts, strict=False):
                 if type(target) is Operand:  # another one has no elements
+                    if call.row.pointwise:
+                        check_cast(TORCH[part.dtype], TORCH[target.dtype])
                     nodes[n] = _written(nodes, target, part)
                     if len(call.targets) > 1:  # the next one may be in the same storage
                         nodes[target.number] = nodes[n]
@@ -346,7 +352,9 @@ class Tape:
     # Computing
 
     def flush(self) -> None:
-        """Begin to compute all that somebody can still ask for; wait for nothing."""
+        """Begin to compute all that somebody can still ask for; wait for nothing. Where that cannot
+        begin, as for lack of memory, raises why: then storages are as before what was recorded, and
+        those that had no value before raise it again when they are used."""
         self.counts["operations"] += self.at.calls
         live = [
             (n, s)
@@ -365,9 +373,14 @@ class Tape:
             ]
         )
         numbers = tuple([n for n, _ in live])
-        plan = self._plan(numbers, updates)
+        try:
+            outputs = self._plan(numbers, updates).run(self._inputs)
+        except Exception as error:
+            for _, storage in live:
+                storage.lost = error
+            self._forget()
+            raise
         self.counts["runs"] += 1
-        outputs = plan.run(self._inputs)
         for (_, storage), made in zip(live, outputs, strict=True):
             storage.array = made
         self._forget()
@@ -449,6 +462,12 @@ class Tape:
 def _values(free: Sequence[int], scalars: Sequence[float]) -> dict[str, float]:
     """The numbers that are data, by the names that they have in a plan."""
     return {f"n{i}": scalars[i] for i in free}
+
+
+def check_cast(made: torch.dtype, target: torch.dtype) -> None:
+    """Refuse to write numbers of a kind that the elements cannot be."""
+    if not torch.can_cast(made, target):
+        raise RuntimeError(f"result type {made} can't be cast to the desired output type {target}")
 
 
 def lowered(arg: Any, nodes: dict[int, Node], scalars: Sequence[float], before: int) -> Any:

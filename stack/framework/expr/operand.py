@@ -10,7 +10,7 @@ from hal.core.dtypes import DType
 from hal.tile.node import Node
 from stack import ops as g
 from stack.framework.dtypes import NAMES, promote
-from stack.framework.errors import TensorError
+from stack.framework.errors import RangeError, TensorError
 
 Number = float | int | bool
 Operand = Node | Number
@@ -70,11 +70,11 @@ def as_float(x: Node) -> Node:
 
 
 def axis(dim: int, rank: int) -> int:
-    """A non-negative axis. Raises TensorError for one that is not there. A 0-d tensor has an axis 0
+    """A non-negative axis. Raises RangeError for one that is not there. A 0-d tensor has an axis 0
     or -1."""
     n = max(rank, 1)
     if not -n <= dim < n:
-        raise TensorError(f"dim {dim} is out of range for a tensor of {rank} axes")
+        raise RangeError(f"dim {dim} is out of range for a tensor of {rank} axes")
     return dim % n
 
 
