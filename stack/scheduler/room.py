@@ -104,8 +104,10 @@ def _offers(books: Books, gang: Gang, tree: DeviceTree) -> Iterator[Offer]:
 def _stoppable(books: Books, gang: Gang, kind: str, need: int) -> Iterator[Gang]:
     if books.rules.reclaim and gang.queue.spec.quota and gang.queue.borrows(kind) + need <= 0:
         for queue in gang.queue.cohort.queues:
+            if queue is gang.queue or queue.borrows(kind) <= 0:
+                continue
             for other in sorted(queue.running, key=lambda g: (-g.started, -g.seq)):
-                if queue is gang.queue or queue.borrows(kind) <= 0:
+                if queue.borrows(kind) <= 0:
                     break
                 if other.booked is not None and other.booked.occupied.get(kind):
                     yield other

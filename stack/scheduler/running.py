@@ -107,18 +107,21 @@ def claim_quota(gang: Gang, key: tuple[float, ...], kind: str, now: float) -> Re
     queue, need = gang.queue, gang.need
     own, shared = queue.room_own(kind), queue.room_shared(kind)
     at = now
-    for end, _, other in queue.cohort.by_end:
-        if own >= need and shared >= need:
-            break
-        count = other.booked.occupied.get(kind, 0) if other.booked else 0
-        if count:
-            at = max(end, now)
-            shared += count
-            if other.queue is queue:
-                own += count
-    if min(own, shared) < need or math.isinf(at):
+    if own < need or shared < need:
+        for end, _, other in queue.cohort.by_end:
+            count = other.booked.occupied.get(kind, 0) if other.booked else 0
+            if count:
+                at = end
+                shared += count
+                if other.queue is queue:
+                    own += count
+                if shared >= need and own >= need:
+                    break
+        else:
+            at = math.inf
+    if math.isinf(at):
         return Reservation(gang, key, math.inf, None, 0)
-    return Reservation(gang, key, at, None, shared - need)
+    return Reservation(gang, key, max(at, now), None, shared - need)
 
 
 class Profile:

@@ -34,11 +34,12 @@ class Tally:
 
     def add(self, other: Tally, sign: int) -> None:
         """Count another's devices in, or with sign -1 out."""
-        for mine, theirs in (
-            (self.occupied, other.occupied),
-            (self.leaving, other.leaving),
-            (self.promised, other.promised),
-        ):
-            if theirs:
-                for kind, amount in theirs.items():
-                    mine[kind] = mine.get(kind, 0) + sign * amount
+        _add(self.occupied, other.occupied, sign)
+        if other.leaving or other.promised:
+            _add(self.leaving, other.leaving, sign)
+            _add(self.promised, other.promised, sign)
+
+
+def _add(mine: dict[str, int], theirs: dict[str, int], sign: int) -> None:
+    for kind, amount in theirs.items():
+        mine[kind] = mine.get(kind, 0) + sign * amount
