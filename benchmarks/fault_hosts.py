@@ -1,10 +1,12 @@
 """Take hosts from a small training again and again: each is a network namespace with one process.
 
-    python -m benchmarks.fault_hosts TIMES [SEED] [--ranks 4] [--spares 2] [--kind host,stop,...]
+    python -m benchmarks.fault_hosts TIMES [SEED] [--ranks 4] [--spares 2] [--slots 1]
+                                     [--kind host,stop,...]
 
-It needs root and the command `ip`. A job has a host for each rank and spare; once those that are
-left are too few for another fault, a new job begins. Of each kind the time is said from the fault
-to the first step that all ranks of the next epoch have done. Kinds:
+It needs root and the command `ip`. A job has a host for each rank and spare, or for so many as
+`slots` says: with `--ranks 1 --spares 2`, or `--slots 4`, all ranks may be on the host that is
+lost, and a copy counts. Once one host is left, a new job begins. Of each kind the time is said
+from the fault to the first step that all ranks of the next epoch have done. Kinds:
 
     rank    the process of a rank is killed
     host    the link of a host is cut and all its processes are killed, its agent, too
@@ -23,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -34,7 +36,8 @@ from tests.comm.engine.hosts import Hosts, hosts, why_not
 
 LONGEST_S = 60.0
 """Until a job has its ranks, and until it has recovered."""
-KINDS = ("rank", "host", "stop", "link", "silent")
+OF_HOSTS = ("host", "link", "silent")
+KINDS = ("rank", "stop", *OF_HOSTS)
 
 
 class Watched:
@@ -71,12 +74,12 @@ def formed(seen: list[dict[str, Any]]) -> list[str]:
 
 
 def all_do_steps(
-    seen: list[dict[str, Any]], without: str = "", since_s: float = 0.0
+    seen: list[dict[str, Any]], without: Collection[str] = (), since_s: float = 0.0
 ) -> float | None:
-    """When all ranks of the newest epoch had done a step, where one member is not in it; None while
-    they have not."""
+    """When all ranks of the newest epoch had done a step, where some members are not in it; None
+    while they have not."""
     last = max((i for i, e in enumerate(seen) if e["event"] == "form"), default=None)
-    if last is None or without in (members := seen[last]["epoch"]["members"]):
+    if last is None or set(without) & set(members := seen[last]["epoch"]["members"]):
         return None
     waiting, entered = {int(m.split(".")[0]) for m in members}, set()
     for event in seen[last:]:
@@ -96,21 +99,22 @@ def processes(namespace: str) -> list[int]:
     return [int(word) for word in done.stdout.split()]
 
 
-def rank_in(namespace: str) -> int:
-    """The process of the rank in a namespace."""
+def process_in(namespace: str, member: str) -> int:
+    """The process of a member in a namespace."""
     for process in processes(namespace):
         with suppress(OSError):
-            if b"HAL_WORLD_MEMBER=" in Path(f"/proc/{process}/environ").read_bytes():
+            given = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+            if f"HAL_WORLD_MEMBER={member}".encode() in given:
                 return process
-    raise TimeoutError(f"no rank runs in {namespace}")
+    raise TimeoutError(f"{member} does not run in {namespace}")
 
 
-def harm(made: Hosts, host: int, kind: str, job: Watched) -> float:
+def harm(made: Hosts, host: int, member: str, kind: str, job: Watched) -> float:
     """Gives when, on the clock of the job."""
     name = made.namespace(host)
-    struck = [rank_in(name)] if kind in ("rank", "stop") else processes(name)
+    struck = processes(name) if kind in OF_HOSTS else [process_in(name, member)]
     at_s = job.now_s()
-    if kind in ("host", "link", "silent"):
+    if kind in OF_HOSTS:
         made.cut(host)
     if kind != "link":
         for process in struck:
@@ -119,12 +123,14 @@ def harm(made: Hosts, host: int, kind: str, job: Watched) -> float:
     return at_s
 
 
-def one_job(kind: str, times: int, rng: random.Random, ranks: int, spares: int) -> list[float]:
+def one_job(
+    kind: str, times: int, rng: random.Random, ranks: int, spares: int, slots: int
+) -> list[float]:
     """Up to so many recoveries."""
     found: list[float] = []
-    with hosts(ranks + spares) as made, tempfile.TemporaryDirectory() as name:
+    with hosts(-(-(ranks + spares) // slots)) as made, tempfile.TemporaryDirectory() as name:
         names = [made.namespace(host) for host in range(made.count)]
-        (Path(name) / "hosts").write_text("".join(f"{own} slots=1\n" for own in names))
+        (Path(name) / "hosts").write_text("".join(f"{own} slots={slots}\n" for own in names))
         file = Path(name) / "events"
         command = [sys.executable, "-m", "hal", "run", "-n", str(ranks), "--least", "1"]
         command += ["--spares", str(spares), "--devices", "cpu:0", "--events", str(file)]
@@ -143,20 +149,19 @@ def one_job(kind: str, times: int, rng: random.Random, ranks: int, spares: int) 
             job = Watched(file, process)
             gone: set[int] = set()
             try:
-                while len(found) < times and len(gone) < made.count - 2:
+                while len(found) < times and len(gone) + 1 < made.count:
                     job.until(all_do_steps)
                     time.sleep(0.5 + rng.random())
                     job.until(all_do_steps)
-                    members = [
-                        m for m in formed(job.events.read()) if int(m.split(".")[0]) not in gone
-                    ]
-                    member = rng.choice(members)
-                    host = int(member.split(".")[0])
-                    at_s = harm(made, host, kind, job)
-                    found.append(
-                        job.until(partial(all_do_steps, without=member, since_s=at_s)) - at_s
-                    )
-                    if kind in ("host", "link", "silent"):
+                    members = {m: int(m.split(".")[0]) // slots for m in formed(job.events.read())}
+                    member = rng.choice([m for m, host in members.items() if host not in gone])
+                    host = members[member]
+                    struck = [m for m in members if members[m] == host]
+                    struck = struck if kind in OF_HOSTS else [member]
+                    at_s = harm(made, host, member, kind, job)
+                    goes_on = partial(all_do_steps, without=struck, since_s=at_s)
+                    found.append(job.until(goes_on) - at_s)
+                    if kind in OF_HOSTS:
                         gone.add(host)
             except TimeoutError as error:
                 print(f"{kind}: {error}\n{(Path(name) / 'output').read_text()[-2000:]}", flush=True)
@@ -176,6 +181,7 @@ def main() -> None:
     parser.add_argument("seed", type=int, nargs="?", default=1)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--spares", type=int, default=2)
+    parser.add_argument("--slots", type=int, default=1)
     parser.add_argument("--kind", default=",".join(KINDS))
     given = parser.parse_args()
     if why := why_not():
@@ -184,7 +190,8 @@ def main() -> None:
     for kind in given.kind.split(","):
         times: list[float] = []
         while len(times) < given.times:
-            got = one_job(kind, given.times - len(times), rng, given.ranks, given.spares)
+            left = given.times - len(times)
+            got = one_job(kind, left, rng, given.ranks, given.spares, given.slots)
             if not got:
                 break
             times += got

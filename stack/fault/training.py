@@ -519,6 +519,7 @@ class Training:
     def _copy(self) -> None:
         """Let the agents copy the newest state to another host, beside the next step: that one is
         done only once this one is there."""
+        self._give()
         self._copying = self._kept.order if self._gives else None
         if self._gives:
             self._tell(say="copy")

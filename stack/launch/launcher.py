@@ -48,6 +48,7 @@ from stack.launch.membership import (
     Epoch,
     Faulty,
     Form,
+    Held,
     Member,
     Membership,
 )
@@ -353,8 +354,13 @@ class Launcher:
             }:
                 name = str(self._plan.hosts[host])
                 self._log.write("copied", host=name, epoch=epoch, step=step, why=why)
-                if over and self._copied is not None and self._copies_at[self._copied[1]] == to:
-                    self._lose_copies(self._copied[1], step, why)
+                if self._copied is None or self._copies_at[self._copied[1]] != to:
+                    return
+                partner, job = self._copied[1], self._job
+                if over:
+                    self._lose_copies(partner, step, why)
+                elif not why and isinstance(job, Membership) and partner not in job.holders:
+                    self._feed(Held(partner, epoch))
             case {"say": "refused", "why": why}:
                 self._feed(Lost(host, why))
             case {"say": "kept", "step": step, "lacks": lacks}:

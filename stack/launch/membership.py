@@ -103,7 +103,15 @@ class Entered:
     member: Member
 
 
-Event = Ready | Lost | Exited | Asked | Alarm | Arrived | Faulty | Entered
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The agent of a host has a copy of the state of an epoch's ranks, which are on other hosts."""
+
+    host: int
+    epoch: int
+
+
+Event = Ready | Lost | Exited | Asked | Alarm | Arrived | Faulty | Entered | Held
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +185,7 @@ class Membership:
         self.statuses: dict[int, int] = {}
         self.epoch: Epoch | None = None
         self._holders: tuple[int, frozenset[int]] = (0, frozenset())
-        """The last epoch that somebody has entered, and the hosts of those who have."""
+        """The last epoch that somebody has entered, and the hosts that have its state."""
 
     @property
     def running(self) -> set[int]:
@@ -195,6 +203,11 @@ class Membership:
     def failed(self) -> bool:
         """Whether ranks ran and the job ended by something that nobody asked for."""
         return self.began and self.cause is not None and not self.cause.asked
+
+    @property
+    def holders(self) -> frozenset[int]:
+        """The hosts that have the state of the last epoch that somebody has entered."""
+        return self._holders[1]
 
     def here(self) -> list[Member]:
         """The processes that have arrived and run."""
@@ -228,10 +241,11 @@ class Membership:
             case Entered(member):
                 if self._is(member, Place.HERE) and self.epoch is not None:
                     self._put(member.seat, entered=True)
-                    number, hosts = self._holders
-                    before = hosts if number == self.epoch.number else frozenset()
-                    host = self._seats[member.seat].host
-                    self._holders = self.epoch.number, before | {host}
+                    self._holds(self._seats[member.seat].host)
+                return []
+            case Held(host, epoch):
+                if self.epoch is not None and self.epoch.number == epoch == self._holders[0]:
+                    self._holds(host)
                 return []
             case Exited(seat, status, error):
                 return self._exited(seat, status, error, now_s)
@@ -346,6 +360,8 @@ class Membership:
                 if self.phase is not Phase.GATHERING:
                     self._gather(now_s)
                 return []
+            if len(waiting) == len(here):  # those first whose hosts have the state
+                waiting.sort(key=lambda m: self._seats[m.seat].host not in self._holders[1])
             places = [
                 m if m in here else (waiting.pop(0) if waiting else None)
                 for m in self.epoch.members
@@ -372,6 +388,13 @@ class Membership:
             if seat.host in hosts and s.usable
         )
         return not any(self._seats[m.seat].host in hosts for m in waiting) and any(coming)
+
+    def _holds(self, host: int) -> None:
+        """A host has the state of this epoch."""
+        assert self.epoch is not None
+        number, hosts = self._holders
+        before = hosts if number == self.epoch.number else frozenset()
+        self._holders = self.epoch.number, before | {host}
 
     def _end_well(self, now_s: float) -> list[Instruction]:
         """A member ended well: the job has ended when all have that were ranks; who only waited is

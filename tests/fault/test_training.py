@@ -117,23 +117,25 @@ def test_the_state_outlives_the_only_process_that_has_it(tmp_path, monkeypatch, 
 
 
 @pytest.mark.slow
-def test_another_host_has_the_state_of_one_that_is_lost_with_all_ranks(
+def test_another_host_has_the_state_of_each_that_is_lost_with_all_ranks(
     tmp_path, monkeypatch, undisturbed
 ):
     monkeypatch.setenv("PYTHONPATH", os.getcwd())
     (tmp_path / "out").mkdir()
-    (tmp_path / "hosts").write_text("one\ntwo\n")
-    options = ("-n", 1, "--least", "1", "--spares", "1", "--hosts", "hosts", "--devices", "cpu:0")
+    (tmp_path / "hosts").write_text("one\ntwo\nthree\n")
+    options = ("-n", 1, "--least", "1", "--spares", "2", "--hosts", "hosts", "--devices", "cpu:0")
     options += ("--shell", "sh -c 'eval \"exec $1\"' {host}", "--address", "127.0.0.1")
-    plan = ("--events", "events", "--faults", "agent-kill at step nth 30 rank 0")
-    done = Folder(tmp_path).run(*options, *plan, train.__file__, tmp_path / "out", STEPS)
+    plan = "agent-kill at step nth 30 rank 0; agent-kill at step nth 50 rank 0"
+    options += ("--events", "events", "--faults", plan)
+    done = Folder(tmp_path).run(*options, train.__file__, tmp_path / "out", STEPS)
     assert done.code == 0, done.err
     events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
-    (lost,) = (i for i, e in enumerate(events) if e["event"] == "lost")
-    copied = [e["step"] for e in events[:lost] if e["event"] == "copied" and not e["why"]]
-    (went_on,) = (e for e in events[lost:] if e["event"] == "entered")
-    assert went_on["seat"] != events[lost]["host"]
-    assert went_on["step"] >= max(copied) >= 29
+    lost = [i for i, e in enumerate(events) if e["event"] == "lost"]
+    for at, step in zip(lost, (29, 49), strict=True):
+        copied = [e["step"] for e in events[:at] if e["event"] == "copied" and not e["why"]]
+        went_on = next(e for e in events[at:] if e["event"] == "entered")
+        assert went_on["seat"] != events[at]["host"]
+        assert went_on["step"] >= max(copied) >= step
     check_losses(tmp_path, undisturbed[0])
     assert (tmp_path / "out/final.bin").read_bytes() == undisturbed[1]
 

@@ -18,6 +18,7 @@ from stack.launch.membership import (
     Epoch,
     Faulty,
     Form,
+    Held,
     Member,
     Membership,
     Place,
@@ -150,6 +151,18 @@ def test_where_all_ranks_have_died_the_newest_state_is_with_their_agents():
     assert told(late, Alarm(), now_s=late.alarm_s) == [Form(Epoch(3, members("1.1")))]
 
 
+def test_where_a_host_is_lost_the_state_is_with_who_has_a_copy():
+    job = made(size=1, least=1, spares=2, hosts=3)
+    told(job, *map(Ready, range(3)), Arrived(Member(0, 0)), Entered(Member(0, 0)))
+    told(job, Held(2, 1), Arrived(Member(1, 0)))
+    assert told(job, Lost(0, "gone")) == []  # a process of the third host is still to arrive
+    assert told(job, Arrived(Member(2, 0))) == [Form(Epoch(2, members("2.0")))]
+    job = made(size=1, least=1, spares=2, hosts=3)
+    told(job, *map(Ready, range(3)), Arrived(Member(0, 0)), Entered(Member(0, 0)))
+    told(job, Arrived(Member(1, 0)), Arrived(Member(2, 0)), Held(2, 1))
+    assert told(job, Lost(0, "gone")) == [Form(Epoch(2, members("2.0")))]
+
+
 def test_a_lost_host_takes_its_seats_along():
     job = begun(size=4, least=2, restarts=3, hosts=2)
     assert told(job, Lost(0, "gone")) == [Form(Epoch(2, members("2.0 3.0")))]
@@ -176,6 +189,8 @@ def possible(job):
         found.append(Alarm())
     found += [Ready(host) for host in sorted(job._unready)]
     found += [Lost(host, "gone") for host in range(len(job._hosts))]
+    if job.epoch:
+        found += [Held(host, job.epoch.number) for host in range(len(job._hosts))]
     for seat, state in enumerate(job._places):
         if state.place in (Place.STARTING, Place.HERE):
             found += [Exited(seat, status) for status in (0, KILLED)]
