@@ -20,6 +20,7 @@ import secrets
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
@@ -30,12 +31,13 @@ from hal.tile.node import Node
 from stack import ops as g
 from stack.framework import store
 from stack.framework.apply import evaluate
-from stack.framework.cell import become, changed, here, outlive_traces, rebind, tracing
+from stack.framework.cell import become, changed, here, outlive_traces, rebind, tracing, under_way
 from stack.framework.create import tensor
 from stack.framework.devices import default_device, engine, placed
 from stack.framework.errors import TensorError, where_called
 from stack.framework.expr import elementwise as e
-from stack.framework.tensor import Tensor
+from stack.framework.recorded import record, tape_of
+from stack.framework.tensor import Tensor, apply, on_tape
 
 U64 = DType.U64
 
@@ -116,15 +118,62 @@ class Generator:
         own = start
         if size > 1:  # no constant: all ranks have one graph, and so one order of exchanges
             own = g.add(start, g.mul(self._rank.node, g.const(n, U64)))
-        counters = g.add(g.broadcast(own, (n,)), g.arange(n, U64))
-        # A buffer of its own keeps equal draws equal programs, wherever they stand in the stream.
-        rebind(self.offset, g.contiguous(g.add(start, g.const(-(-n * size // 4) * 4, U64))))
-        return g.philox(counters, g.broadcast(self.key.node, (n,)))
+        rebind(self.offset, _moved(start, n * size))
+        return _words(own, self.key.node, n)
+
+    def record(self, keep: Keep) -> Tensor | None:
+        """The result of an operation on a tape, which takes the words from the offset on; None
+        where it is not for a tape."""
+        if under_way or self._size > 1:
+            return None
+        tape = tape_of(self.device)
+        numbers = tape.numbers([self.offset, self.key])
+        found = None if numbers is None else tape.several(keep, *numbers)
+        if found is None or found[0] is None or found[1] is None:
+            return None
+        tape.overwrite(self.offset, found[0])
+        return on_tape(tape, found[1])
 
     def _set(self, state: Tensor, value: int) -> None:
         array = engine(self.device).put(np.asarray(np.uint64(value % 2**64)), U64)
         become(state, store.holding(array))
 
+
+def _words(start: Node, key: Node, n: int) -> Node:
+    """u32[n], the words of a stream from one on."""
+    counters = g.add(g.broadcast(start, (n,)), g.arange(n, U64))
+    return g.philox(counters, g.broadcast(key, (n,)))
+
+
+def _moved(start: Node, n: int) -> Node:
+    """Where a stream goes on after a draw. A buffer of its own keeps equal draws equal programs,
+    wherever they stand in the stream."""
+    return g.contiguous(g.add(start, g.const(-(-n // 4) * 4, U64)))
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """A draw as an operation: from a stream's offset and key to the next offset, and whether each
+    element of a shape is kept that is dropped with probability p."""
+
+    shape: tuple[int, ...]
+    p: float
+
+    def __call__(self, start: Node, key: Node) -> tuple[Node, Node]:
+        n = math.prod(self.shape)
+        return _moved(start, n), _keep(_words(start, key, n), self.shape, self.p)
+
+
+def _keep(words: Node, shape: tuple[int, ...], p: float) -> Node:
+    threshold = g.const(min(round((1 - p) * 2**32), 2**32 - 1), DType.U32)
+    return g.lt(g.reshape(words, shape), g.broadcast(threshold, shape))
+
+
+def _kept(x: Node, keep: Node, scale: float) -> Node:
+    return e.where(keep, e.mul(x, scale), 0.0)
+
+
+record(_kept)
 
 _seed = [secrets.randbits(64)]
 """Of the main thread."""
@@ -351,12 +400,10 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         return x
     if p == 1:
         return x * 0.0
-    words = default_generator(x.device).words(x.numel())
-    threshold = g.const(min(round((1 - p) * 2**32), 2**32 - 1), DType.U32)
-    keep = g.lt(g.reshape(words, x.shape), g.broadcast(threshold, x.shape))
-    return _kept(x, keep, 1 / (1 - p))
-
-
-def _kept(x: Tensor, keep: Node, scale: float) -> Tensor:
-    node, device, tracked = evaluate(lambda v: e.where(keep, e.mul(v, scale), 0.0), (x,), {})
+    generator, scale = default_generator(x.device), 1 / (1 - p)
+    if (recorded := generator.record(Keep(x.shape, p))) is not None:
+        kept: Tensor = apply(_kept, x, recorded, scale)
+        return kept
+    keep = _keep(generator.words(x.numel()), x.shape, p)
+    node, device, tracked = evaluate(lambda v: _kept(v, keep, scale), (x,), {})
     return Tensor(node, device, requires_grad=tracked)

@@ -145,3 +145,23 @@ def test_parts_of_a_flat_array_have_no_node_before_somebody_asks(model):
     assert weight.part is not None
     np.testing.assert_allclose(weight.numpy(), -0.5 * weight.grad.numpy(), rtol=1e-5, atol=1e-6)
     assert flat.cell.shape == (flat.layout.size,)
+
+
+def test_dropout_on_a_tape_drops_what_nodes_drop(model):
+    x = ht.ones(64)
+    realize(x)
+
+    def drop(x):
+        return [functional.dropout(x * 2, 0.3) for _ in range(3)]
+
+    found = []
+    for run in (drop, ht.jit(drop), drop):
+        ht.manual_seed(4)
+        ht.rand(1).item()
+        parts = run(x)
+        if run is drop:
+            assert all(map(is_on_tape, parts))
+        found.append(np.stack([t.numpy() for t in parts]))
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+    assert 0 < (found[0] == 0).mean() < 1
