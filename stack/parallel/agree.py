@@ -1,4 +1,5 @@
-"""All ranks begin with the same model: the same parameters, with the values of rank 0."""
+"""All ranks begin with one strategy and the same model: the same parameters, with the values of
+rank 0."""
 
 from __future__ import annotations
 
@@ -14,16 +15,31 @@ from stack.framework import Tensor, default_generator, tensor
 from stack.framework.dtypes import NAMES
 from stack.framework.nn import Module
 from stack.framework.realize import arrays_of, realize
+from stack.parallel.mesh import Mesh
 
 Fact = tuple[str, str]
 """A tensor's name and what must be equal of it."""
+
+
+def agree_on_strategy(mesh: Mesh, strategy: str) -> None:
+    """Raise InvalidCall on all ranks of the mesh's job if the texts of their strategies differ."""
+    if mesh.world is None or mesh.world.size == 1:
+        return
+    group = Mesh.of(mesh.world, ranks=mesh.world.size).join("ranks")
+    try:
+        lines = strategy.splitlines()
+        facts = [(f"line {i}", line.strip()) for i, line in enumerate(lines, 1)]
+        _compare(group, facts, "strategies", "give all ranks one text")
+    finally:
+        group.close()
 
 
 def agree(group: Group, model: Module, device: str) -> None:
     """Raise InvalidCall on all ranks if their models differ; then give every rank the values of
     rank 0: parameters, buffers, and the state of the device's generator."""
     named = [*model.named_parameters(), *model.named_buffers()]
-    _compare(group, [(name, _described(t)) for name, t in named])
+    facts = [(name, _described(t)) for name, t in named]
+    _compare(group, facts, "models", "build the same model on all ranks")
     _take_values(group, [t for _, t in named])
     generator = default_generator(device)
     state = np.array(generator.get_state(), np.uint64)
@@ -36,7 +52,7 @@ def _described(t: Tensor) -> str:
     return f"{NAMES[t.dtype]}{list(t.shape)}{learned}"
 
 
-def _compare(group: Group, facts: Sequence[Fact]) -> None:
+def _compare(group: Group, facts: Sequence[Fact], what: str, advice: str) -> None:
     every = _gather(group, json.dumps(facts).encode())
     if all(text == every[0] for text in every):
         return
@@ -45,13 +61,13 @@ def _compare(group: Group, facts: Sequence[Fact]) -> None:
     pairs = zip_longest(first, second)
     ours, theirs = next((a, b) for a, b in pairs if a != b)
     raise InvalidCall(
-        f"group {group.key!r}: ranks have different models: rank 0 has {_said(ours)} where rank "
-        f"{other} has {_said(theirs)}; build the same model on all ranks"
+        f"group {group.key!r}: ranks have different {what}: rank 0 has {_said(ours)} where rank "
+        f"{other} has {_said(theirs)}; {advice}"
     )
 
 
 def _said(fact: Fact | None) -> str:
-    return "no parameter" if fact is None else f"{fact[0]}: {fact[1]}"
+    return "nothing" if fact is None else f"{fact[0]}: {fact[1]}"
 
 
 def _gather(group: Group, text: bytes) -> list[bytes]:

@@ -23,7 +23,7 @@ MARK = "parts of sequences"
 def folded(outputs: Sequence[Node]) -> tuple[Node, ...]:
     """The outputs, which are simplified, with each attention as one node, or as two with its
     gradients."""
-    return fold(fold_gradients(tuple(outputs), 1))
+    return fold(fold_gradients(tuple(outputs), 1), small=False)
 
 
 def softmaxes(outputs: Sequence[Node]) -> dict[Node, None]:

@@ -20,7 +20,7 @@ from stack.framework.nn import Module
 from stack.framework.optim.optimizer import Optimizer
 from stack.framework.realize import isolate, realize
 from stack.framework.spread import Source, divisions
-from stack.parallel.agree import agree
+from stack.parallel.agree import agree, agree_on_strategy
 from stack.parallel.data import device_of
 from stack.parallel.divide import (
     Explained,
@@ -50,8 +50,9 @@ def parallel(model: Module, mesh: Mesh, strategy: Strategy, *optimizers: Optimiz
     its part of that. All ranks call it with the same arguments, those of the whole batch, and get
     the same results, which are those of one device up to the order of sums; random draws are those
     of one device. Raises InvalidCall for a strategy that does not fit the mesh, the model or its
-    sizes, on every rank, and when the ranks' models differ.
+    sizes, on every rank, and when the ranks' models or strategies differ.
     """
+    agree_on_strategy(mesh, str(strategy))
     check_axes(dict(zip(mesh.axes, mesh.sizes, strict=True)), strategy)
     device = device_of([*model.parameters(), *model.buffers()])
     order = in_order(strategy)

@@ -11,7 +11,7 @@ import stack.framework as ht
 from stack.comm.world import World
 from stack.framework import nn, optim
 from stack.parallel import Mesh, parallel
-from stack.parallel.strategy import context, data, pipeline, tensor, zero
+from stack.parallel.strategy import context, data, pipeline, ring, tensor, ulysses, zero
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
@@ -45,6 +45,8 @@ COMPOSED = {
     "zero3": stages() + zero(3, 2),
     "tensor": stages("interleaved", depth=4) + tensor(2, MEGATRON),
     "context": stages() + context(2),
+    "ring": stages() + ring(2),
+    "ulysses": stages() + ulysses(2),
     "data+tensor": stages() + data(2) + tensor(2, MEGATRON),
     "zero3+tensor": stages() + zero(3, 2) + tensor(2, MEGATRON),
 }

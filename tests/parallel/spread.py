@@ -5,7 +5,8 @@ import numpy as np
 import stack.framework as ht
 from hal.core.errors import HalError
 from stack.framework import nn, optim
-from stack.parallel import Mesh, Ranks
+from stack.parallel import Mesh, Ranks, parallel
+from stack.parallel.strategy import data, zero
 
 SIZE, ROWS, COLUMNS, MOST, STEPS = 3, 6, 9, 4, 2
 
@@ -159,12 +160,14 @@ def alike(ranks):
 def refused(ranks):
     """What is refused, in words."""
     x, said = ht.ones(4, 2), []
+    own = zero(1, SIZE) if ranks.rank == 1 else data(SIZE)
     for wrong in (
         lambda: ranks.reduce_scatter(x),
         lambda: ranks.all_gather(x, 2),
         lambda: ranks.broadcast(x, SIZE),
         lambda: ranks.send(x, ranks.rank),
         lambda: ranks.all_to_all_v(x, ht.tensor(np.zeros(4, np.int64))),
+        lambda: parallel(nn.Linear(2, 2), Mesh.present(), own),
     ):
         try:
             wrong()

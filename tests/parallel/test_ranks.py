@@ -64,12 +64,13 @@ def test_no_message_is_taken_for_another_one(worked):
 @pytest.mark.slow
 def test_what_does_not_fit_is_refused_before_it_begins(worked):
     for rank, found in enumerate(worked):
-        shapes, axis, root, itself, rows = found["refused"]
+        shapes, axis, root, itself, rows, differ = found["refused"]
         assert "axis 0 of a tensor of shape [4, 2] cannot be divided among the 3 ranks" in shapes
         assert axis == "axis 2 is none of a tensor of shape [4, 2]"
         assert root == "rank 3 is none of the 3 along 'data'"
         assert itself == f"rank {rank} along 'data' sends nothing to itself"
         assert "takes (3, most rows, ...), not [4, 2]" in rows
+        assert "different strategies: rank 0 has nothing where rank 1 has line 3: states" in differ
 
 
 def test_a_line_of_one_rank_gives_its_own_values_and_gradients_back():

@@ -29,9 +29,9 @@ BATCH, HEADS, DEPTH = 2, 4, 8
 MASKS = ("none", "causal", "columns", "causal, dropout")
 
 
-def attention(mask, length):
+def attention(mask, length, depth=0):
     """A function's graph: an attention's result and the gradients by q, k and v; its inputs, and
-    values of them."""
+    values of them. Queries are made of q in so many steps."""
     rng = np.random.default_rng(stream("attention").getrandbits(64))
     shape = (BATCH, HEADS, length, DEPTH)
     arrays = [rng.standard_normal(shape, np.float32) for _ in range(4)]
@@ -43,7 +43,10 @@ def attention(mask, length):
     def step(given, columns):
         masked = columns if mask == "columns" else None
         dropped = 0.3 if "dropout" in mask else 0.0
-        y = scaled_dot_product_attention(q, k, v, masked, dropped, is_causal="causal" in mask)
+        query = q
+        for _ in range(depth):
+            query = query / 2 + given
+        y = scaled_dot_product_attention(query, k, v, masked, dropped, is_causal="causal" in mask)
         (y * given).sum().backward()
         found = [y, q.grad, k.grad, v.grad]
         q.grad = k.grad = v.grad = None
@@ -118,13 +121,15 @@ def test_attention_on_ranks_is_that_of_one(mask):
 
 @pytest.mark.slow
 def test_a_causal_ring_computes_nothing_that_no_row_sees():
-    """Of 2 n chunks a rank has 2; 2 n + 1 products of one chunk by one are computed for them, of
-    which 2 are masked in half."""
+    """Without gradients. Of 2 n chunks a rank has 2; 2 n + 1 products of one chunk by one are
+    computed for them, of which 2 are masked in half."""
     ranks, length = 4, 16
     scores = {}
     for mask in ("none", "causal"):
-        outputs, inputs = attention(mask, length)
-        cut, _ = on_ranks(ringed, outputs[:1], inputs, ranks, ROWS)
+        outputs, inputs = attention(mask, length, depth=30)
+        cut, (found,) = on_ranks(ringed, outputs[:1], inputs, ranks, ROWS)
+        (whole,) = interpret(outputs[:1], inputs)
+        assert np.linalg.norm(found - whole) <= 1e-6 * np.linalg.norm(whole)
         chunk = length // (2 * ranks)
         products = [n for n in toposort(cut.outputs) if n.op == "matmul"]
         scores[mask] = sum(n.shape[-2:] == (chunk, chunk) for n in products)

@@ -65,13 +65,14 @@ class Attention:
         return (self.q, self.k, self.v, *given, self.exponent, *self.inner)
 
 
-def fold(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The outputs with each product that is an attention as one node."""
+def fold(outputs: tuple[Node, ...], small: bool = True) -> tuple[Node, ...]:
+    """The outputs with each product that is an attention as one node; with `small` those alone
+    whose q and k are made of few nodes."""
     users = _users(outputs)
     found = {
         n: folded
         for n in toposort(outputs)
-        if n.op == "matmul" and (folded := _attention(n, users)) is not None
+        if n.op == "matmul" and (folded := _attention(n, users, small)) is not None
     }
     return replaced(outputs, found) if found else outputs
 
@@ -106,20 +107,22 @@ def _users(outputs: tuple[Node, ...]) -> Mapping[Node, int]:
     return users
 
 
-def _attention(n: Node, users: Mapping[Node, int]) -> Node | None:
+def _attention(n: Node, users: Mapping[Node, int], small: bool) -> Node | None:
     weights, v = n.srcs
     while weights.op == "cast" and users[weights] == 1:
         (weights,) = weights.srcs
     exponent = _softmax(weights, users)
     scores = None if exponent is None else scores_of(exponent, users)
-    if exponent is None or scores is None or len(list(toposort((exponent,)))) > _MOST_NODES:
+    if exponent is None or scores is None:
+        return None
+    (made,) = substitute((exponent,), {scores: g.scores(scores.type)})
+    if len(list(toposort((exponent if small else made,)))) > _MOST_NODES:
         return None
     q, k = scores.srcs
     if not all(map(is_fixed, (*q.shape, *n.shape, *k.shape))):
         return None
     if max(q.shape[-1], n.shape[-1]) > MOST_COLUMNS or not scores.dtype.is_float:
         return None
-    (made,) = substitute((exponent,), {scores: g.scores(scores.type)})
     return g.attention(q, k, v, made, n.dtype)
 
 
