@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
@@ -122,6 +122,46 @@ def _type(srcs: Sequence[Type], attrs: Attrs, asked: Type | None) -> Type:
     return Type((results_of(attrs).size(dtype),), dtype)
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A body's derivatives, over leaves that are numbered anew."""
+
+    inputs: tuple[Node, ...]
+    by_carried: Mapping[int, Node]
+    """The derivatives by carried values after the step, which are given."""
+    by_stacked: Mapping[int, Node]
+    """Those by what the step gives, which are given."""
+    found: Mapping[Node, Node]
+    """Those by inputs."""
+    read: Mapping[Node, int]
+    """What the step gave, which is not computed again, with its number among the outputs."""
+    again: Mapping[Node, Node]
+    """The leaf in which each of these is read."""
+
+
+def _differentiated(
+    body: LoopBody,
+    carried: int,
+    sloped: Sequence[int],
+    sources: Sequence[int],
+    number: Iterator[int],
+) -> _Step:
+    """The derivatives of a body by those of the carried values `sloped` and the outputs `sources`;
+    `number` gives the leaves' slots."""
+    own = tuple(leaf(next(number), x.type) for x in body.inputs)
+    outputs = substitute(body.outputs, dict(zip(body.inputs, own, strict=True)))
+    by_carried = {i: leaf(next(number), outputs[i].type) for i in sloped}
+    by_stacked = {i: leaf(next(number), outputs[i].type) for i in sources}
+    seeds = [(outputs[i], x) for i, x in (*by_carried.items(), *by_stacked.items())]
+    floats = {x for x in own if x.dtype.is_float}
+    found = adjoints(seeds, floats.__contains__)
+    last = len(outputs) - carried
+    read = {outputs[i]: i for i in range(carried, last) if outputs[i].srcs}
+    again = {x: leaf(next(number), x.type) for x in read}
+    read_again = dict(zip(found, substitute(found.values(), again), strict=True))
+    return _Step(own, by_carried, by_stacked, read_again, read, again)
+
+
 def _gradient(n: Node, d: Node) -> tuple[Node | None, ...]:
     """A loop backwards over the values that were carried into each step.
 
@@ -147,22 +187,12 @@ def _gradient(n: Node, d: Node) -> tuple[Node | None, ...]:
     def result(i: int) -> Node:
         return results.of(i, _of(n, results.types[i].dtype))
 
-    # the body's graph, in which the loop's operands have other numbers
     sloped = [i for i, x in enumerate(begins) if x.dtype.is_float]
     sources = [i for i in derivatives if i >= carried and body.outputs[i].type.size]
     number = iter(range(1 << 30))
-    own = tuple(leaf(next(number), x.type) for x in body.inputs)
-    outputs = substitute(body.outputs, dict(zip(body.inputs, own, strict=True)))
-    by_carried = {i: leaf(next(number), begins[i].type) for i in sloped}
-    by_stacked = {i: leaf(next(number), body.outputs[i].type) for i in sources}
-    seeds = [(outputs[i], x) for i, x in (*by_carried.items(), *by_stacked.items())]
-    floats = {x for x in own if x.dtype.is_float}
-    found = adjoints(seeds, floats.__contains__)
-    # what a step gave is read, not computed again
-    last = len(outputs) - carried
-    read = {outputs[i]: i for i in range(carried, last) if outputs[i].srcs}
-    again = {x: leaf(next(number), x.type) for x in read}
-    found = dict(zip(found, substitute(found.values(), again), strict=True))
+    step = _differentiated(body, carried, sloped, sources, number)
+    own, found, again = step.inputs, step.found, step.again
+    by_carried, by_stacked, last = step.by_carried, step.by_stacked, len(body.outputs) - carried
     stacks: dict[Node, Node] = {
         **{x: result(last + i) for i, x in enumerate(own[consts:][:carried])},
         **dict(zip(own[consts + carried :], rows, strict=True)),
@@ -205,7 +235,7 @@ def _gradient(n: Node, d: Node) -> tuple[Node | None, ...]:
     made_outputs = (*flags, *by_begin, *totals, *by_row, *kept)
     used = set(toposort(made_outputs))
     needed = {x: y for x, y in again.items() if y in used or y in kept}
-    stacks |= {y: result(read[x]) for x, y in again.items()}
+    stacks |= {y: result(step.read[x]) for x, y in again.items()}
     leaves = (
         *own[:consts],
         *([going] if once else []),
