@@ -1,6 +1,7 @@
 """A machine that is busy makes no process late."""
 
 import os
+import select
 import subprocess
 import sys
 import time
@@ -25,7 +26,9 @@ def begun():
             for _ in range(count)
         ]
         started.extend(mine)
-        assert all(one.stdout.read(1) for one in mine)
+        for one in mine:
+            assert select.select([one.stdout], [], [], 20)[0], "a process does not begin"
+            assert one.stdout.read(1)
         return mine[0].pid
 
     yield start
