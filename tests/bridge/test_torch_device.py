@@ -317,6 +317,30 @@ def test_a_compiled_model_trains_as_an_eager_one():
 
 
 @pytest.mark.slow
+def test_a_compiled_graph_of_any_length_is_compiled_twice():
+    """For its first length, and for all others; it is one recorded operator."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    twin = copy.deepcopy(model).to("hal")
+    fast = torch.compile(twin, backend=backend, dynamic=True)
+    known, before = kernels.tape_of(0).engine.families.compiled, None
+    for i, length in enumerate((5, 7, 31, 12, 64)):
+        x = torch.rand(2, length, 3)
+        mine = fast(x.to("hal").requires_grad_()).flatten(1).cumsum(1)
+        torch.hal.synchronize()
+        same(mine.detach(), model(x).flatten(1).cumsum(1).detach(), 1e-4)
+        if i == 1:
+            before = known.total()
+    assert known.total() == before
+    seen = []
+    for _ in range(3):
+        y = fast(x.to("hal"))
+        torch.hal.synchronize()
+        seen.append(bridge.stats()["hal:0"]["operations"])
+    assert seen[2] == seen[1] + 1
+    same(y.detach(), model(x).detach(), 1e-5)
+
+
+@pytest.mark.slow
 def test_the_examples_of_the_guide_run():
     """Those of docs/migrate.md, one after the other."""
     text = (Path(__file__).parents[2] / "docs" / "migrate.md").read_text()

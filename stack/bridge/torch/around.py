@@ -75,7 +75,8 @@ def _resize_of(otherwise: Any) -> Any:
 
 def _repr_of(otherwise: Any) -> Any:
     def __repr__(self: Tensor, *, tensor_contents: Any = None) -> str:
-        if self.device.type != kernels.NAME:
+        has_values = type(self) in (Tensor, torch.nn.Parameter) and not _is_traced(self)
+        if self.device.type != kernels.NAME or not has_values:
             return str(otherwise(self, tensor_contents=tensor_contents))
         shown = torch._tensor_str._tensor_str(self.detach().cpu(), 7)
         text = f"tensor({shown}, device='{self.device}'"
@@ -91,6 +92,7 @@ def _repr_of(otherwise: Any) -> Any:
     return __repr__
 
 
+_is_traced = torch._is_functional_tensor
 _PLAIN = (torch.float32, torch.int64, torch.bool)
 
 
