@@ -23,7 +23,7 @@ from stack import ops as g
 from stack.compiler.graph.trained import turned
 from stack.framework.utils.checkpoint import behind
 from stack.ir.pattern import number_of
-from stack.ops import OPS
+from stack.ops import OPS, is_exchange
 from stack.ops.attention import LEAVES, SEALED, expressions, inside
 from stack.ops.operator import OpKind
 from stack.ops.sharding import Share
@@ -65,7 +65,12 @@ def ringed(
             )
     ends = [*spread.outputs, *(p for _, p in wanted)]
     more = replace(spread, inputs={**spread.inputs, **placed}, outputs=ends)
-    cut = partitioned([*given, *(n for n, _ in wanted)], more, rank, name, only=only)
+    every = [*given, *(n for n, _ in wanted)]
+    fixed = {n["name"]: way for n, way in only.items()}  # of exchanges, which are other nodes now
+    ways_of = {
+        n: fixed[n["name"]] for n in toposort(every) if is_exchange(n) and n["name"] in fixed
+    }
+    cut = partitioned(every, more, rank, name, only=ways_of)
     local = cut.outputs[len(given) :]
     values: dict[Node, Node] = {}
     for a in attentions:
