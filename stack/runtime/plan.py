@@ -76,8 +76,9 @@ class Plan:
         self._steps = self._recording.steps
         only = self._steps[0].part if len(self._steps) == 1 else None
         self._only = None if isinstance(only, Exchange) else only
-        self._updated = tuple(at for at, *_ in self._outputs if at is not None)
         """The one part of a plan that waits for nothing."""
+        self._updated = tuple(at for at, *_ in self._outputs if at is not None)
+        """The inputs that the plan writes in place."""
         self._recorded = Feature.GRAPH in device.info.features
         self.launches = launches(graph)
         self.arena_nbytes = placement.layout.arena_nbytes
