@@ -22,6 +22,9 @@ from benchmarks.fault_kills import SCRIPT, Events
 FORGIVEN = ("slow", "wrong")
 """What is only named, or undone."""
 
+END_S = 60.0
+"""How long the job may take to end when it is asked to."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -40,13 +43,15 @@ def main() -> None:
         command += ["--spares", "1", "--restarts", "9", "--devices", "cpu:0"]
         command += ["--events", str(file), str(SCRIPT), name, "1000000"]
         environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parent.parent.parent)}
-        with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as job:
-            loads, until_s = [], time.monotonic() + given.minutes * 60
-            while time.monotonic() < until_s and job.poll() is None:
-                time.sleep(5.0)
-                loads.append(os.getloadavg()[0])
-            seen = Events(file).read()
-            job.terminate()
+        job = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+        stack.callback(job.kill)
+        loads, until_s = [], time.monotonic() + given.minutes * 60
+        while time.monotonic() < until_s and job.poll() is None:
+            time.sleep(5.0)
+            loads.append(os.getloadavg()[0])
+        seen = Events(file).read()
+        job.terminate()
+        job.wait(timeout=END_S)
     steps = max((e["step"] for e in seen if e["event"] == "step"), default=0)
     found = [e for e in seen if e["event"] == "found"]
     dead = [e for e in found if e["kind"] not in FORGIVEN]

@@ -121,8 +121,12 @@ def main() -> None:
         command = [sys.executable, "-m", "hal", "run", "-n", ranks, "--least", ranks]
         command += ["--devices", "cpu:0", "--events", str(folder / "events")]
         command += ["-m", "benchmarks.fault_cost", str(given.steps), "--out", name]
-        with subprocess.Popen(command, cwd=ROOT) as job:
+        job = subprocess.Popen(command, cwd=ROOT)
+        try:
             watch_s = supervision_s(job, folder / "events")
+        finally:
+            job.kill()
+            job.wait(timeout=LONGEST_S)
         rows: list[dict[str, Any]] = [json.loads(f.read_text()) for f in folder.glob("*.json")]
     copy, step = (
         statistics.median(s for row in rows for s in row[of]) for of in ("copies", "steps")

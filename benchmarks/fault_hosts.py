@@ -149,7 +149,9 @@ def one_job(
             job = Watched(file, process)
             gone: set[int] = set()
             try:
-                while len(found) < times and len(gone) + 1 < made.count:
+                for _ in range(times):
+                    if len(gone) + 1 == made.count:
+                        break
                     job.until(all_do_steps)
                     time.sleep(0.5 + rng.random())
                     job.until(all_do_steps)

@@ -63,6 +63,8 @@ _CALLED = {
 
 class _MetadataUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
+        if module == "pathlib._local":  # the home of pathlib's classes in Python 3.13 alone
+            module = "pathlib"
         known = (module, name) in _CALLED
         if not known and not (
             module == "torch" and isinstance(getattr(torch, name, 0), torch.dtype)

@@ -321,7 +321,9 @@ from stack.comm.world import World
 with Group.of(World.from_environment()) as group:
     with Path(f"rank-{group.rank}").open("a") as out:
         out.write(f"{os.environ['SLURMD_NODENAME']}\\n")
-    while group.all_reduce(np.array([float(Path("go").exists())]))[0] < group.size:
+    for _ in range(4000):
+        if group.all_reduce(np.array([float(Path("go").exists())]))[0] == group.size:
+            break
         time.sleep(0.05)
 """
 

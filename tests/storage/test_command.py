@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 from importlib import import_module
 
 import pytest
@@ -127,6 +128,20 @@ def test_a_hostile_dcp_folder_is_refused_and_runs_nothing(tmp_path, how, capfd):
     with pytest.raises(StorageError, match=r"is no DCP folder: .*is no (part|file) of"):
         import_module("stack.storage.dcp").read(tmp_path / "dcp")
     assert "it ran" not in capfd.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("home", ["pathlib", "pathlib._local"])
+def test_a_dcp_folder_of_any_python_comes_in(tmp_path, home):
+    """Python 3.13 says another home of the paths that DCP's metadata has."""
+    dcp.save({"x": torch.arange(6.0)}, checkpoint_id=str(tmp_path / "dcp"), no_dist=True)
+    metadata = tmp_path / "dcp" / ".metadata"
+    written = pickle.dumps(pickle.loads(metadata.read_bytes()), protocol=0)
+    moved, count = re.subn(rb"cpathlib[._a-z]*\n", f"c{home}\n".encode(), written)
+    assert count
+    metadata.write_bytes(moved)
+    tensors, _ = import_module("stack.storage.dcp").read(tmp_path / "dcp")
+    assert tensors["model"]["x"].tolist() == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.filterwarnings("ignore")
