@@ -72,7 +72,7 @@ class Job:
 
 
 @dataclass(slots=True)
-class Report:
+class SoakReport:
     """What a soak has seen. `hung`, `failed`, `unnamed`, `lost` and `left` are defects, in words;
     of faults in `unseen` the process, or the job, had ended before they could show. In `alone`
     trainings a bit flipped in the only rank, so nobody could compare, and nothing is checked."""
@@ -136,10 +136,10 @@ def drawn_plan(random: Random, job: Job) -> JobFaults:
 
 def soak(
     job: Job, faults: int, seed: int, check: Callable[[Path], str], say: Callable[[str], None]
-) -> Report:
+) -> SoakReport:
     """Train until so many faults have happened. `check` takes the folder in which a training ran to
     its end, and gives what is wrong with it, "" for nothing; `say` hears of each round."""
-    report, began_s = Report(), time.monotonic()
+    report, began_s = SoakReport(), time.monotonic()
     while report.faults < faults and not report.hung:
         plan = drawn_plan(Random(f"{seed} {report.rounds}"), job)
         before = set(report.defects)
@@ -155,7 +155,7 @@ def soak(
 
 
 def _round(
-    job: Job, plan: JobFaults, folder: Path, report: Report, check: Callable[[Path], str]
+    job: Job, plan: JobFaults, folder: Path, report: SoakReport, check: Callable[[Path], str]
 ) -> None:
     kept, alone = -1, False  # the newest step that is on disk
     for start in range(_STARTS):
@@ -253,7 +253,7 @@ def _kept_step(folder: Path) -> int:
     return max(whole_step(folder / "kept" / name) for name in ("state.bin", "state.before.bin"))
 
 
-def _look_at_names(events: Sequence[Event], report: Report, where: str) -> None:
+def _look_at_names(events: Sequence[Event], report: SoakReport, where: str) -> None:
     """Every fault is named behind it, unless its process, or the job, had ended before."""
     slows = (e for e in events if e["event"] == "fault" and e["kind"] == "slow")
     slowed = {int(e["member"].split(".")[0]) for e in slows}
@@ -313,7 +313,7 @@ def _ended_soon(after: Sequence[Event]) -> bool:
     return any(e["at_s"] - began_s < 15.0 for e in fatal) or not after
 
 
-def _look_at_steps(events: Sequence[Event], report: Report, where: str) -> int:
+def _look_at_steps(events: Sequence[Event], report: SoakReport, where: str) -> int:
     """Whoever goes on does so from the newest step that all ranks had done, but after a wrong one,
     which all compute again; where the only host with ranks is lost, from the newest copy of it.
     Gives the newest step that counts."""
@@ -345,7 +345,7 @@ def _look_at_steps(events: Sequence[Event], report: Report, where: str) -> int:
     return whole
 
 
-def _look_at_left(folder: Path, token: str, is_well: bool, report: Report, where: str) -> None:
+def _look_at_left(folder: Path, token: str, is_well: bool, report: SoakReport, where: str) -> None:
     """Nothing that a start began runs on, and of a training that ended well nothing is kept."""
     until_s = time.monotonic() + 20.0
     while (left := list(_processes(token))) and time.monotonic() < until_s:

@@ -54,7 +54,7 @@ class Positioned(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Settable:
     """A tensor, and how it takes a leaf with new values."""
 
     name: str
@@ -77,9 +77,9 @@ class State:
     values. Raises CheckpointError for what cannot be copied."""
 
     def __init__(self, declared: Mapping[str, Any]) -> None:
-        self._tensors: list[Callable[[], Iterator[_Part]]] = []
+        self._tensors: list[Callable[[], Iterator[_Settable]]] = []
         self._plain: list[_Plain] = []
-        self._parts: list[_Part] = []
+        self._parts: list[_Settable] = []
         for name, value in declared.items():
             self._declare(name, value)
         self.plain()
@@ -180,9 +180,9 @@ class State:
                 )
 
     def _declare_optimizer(self, name: str, optimizer: Optimizer) -> None:
-        def cells() -> Iterator[_Part]:
+        def cells() -> Iterator[_Settable]:
             for key, t in optimizer.cells().items():
-                yield _Part(f"{name}.{key}", t, partial(become, t))
+                yield _Settable(f"{name}.{key}", t, partial(become, t))
 
         def read() -> list[Any]:
             groups = optimizer.param_groups
@@ -201,19 +201,19 @@ class State:
         self._plain.append(_Plain(name, read, take))
 
 
-def _parts_of(name: str, module: Module) -> Iterator[_Part]:
+def _parts_of(name: str, module: Module) -> Iterator[_Settable]:
     """A module's parameters and buffers: those of an optimizer as the one tensor that they are."""
     seen: set[int] = set()
     for path, t in (*module.named_parameters(), *module.named_buffers()):
         home = homes.get(t.serial)
         if home is None:
-            yield _Part(f"{name}.{path}", t, partial(become, t))
+            yield _Settable(f"{name}.{path}", t, partial(become, t))
         elif id(home) not in seen:
             seen.add(id(home))
-            yield _Part(f"{name}.{path} and others", home.cell, home.hold)
+            yield _Settable(f"{name}.{path} and others", home.cell, home.hold)
 
 
-def _views(parts: Sequence[_Part], memory: Array) -> Iterator[Array]:
+def _views(parts: Sequence[_Settable], memory: Array) -> Iterator[Array]:
     """Where each tensor is in the memory of a generation."""
     start = 0
     for part in parts:
@@ -223,6 +223,6 @@ def _views(parts: Sequence[_Part], memory: Array) -> Iterator[Array]:
         start += _room(part)
 
 
-def _room(part: _Part) -> int:
+def _room(part: _Settable) -> int:
     nbytes = part.tensor.numel() * part.tensor.dtype.nbytes
     return -(-nbytes // ALIGNMENT) * ALIGNMENT

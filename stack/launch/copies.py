@@ -60,7 +60,7 @@ class Copies:
         self._selector = selector
         terms = _terms(token, self.address)
         self._acceptor = Acceptor(selector, [listener], terms, lambda claim: True, self._take)
-        self._source: _Source | None = None
+        self._source: _Giver | None = None
         self.memories: list[int] = []
 
     def forget(self) -> None:
@@ -83,7 +83,7 @@ class Copies:
         """Another host gives its state from now on, and the one before does no more."""
         if self._source is not None:
             self._source.close()
-        self._source = _Source(self._selector, known, self._next_memory)
+        self._source = _Giver(self._selector, known, self._next_memory)
 
     def _next_memory(self, nbytes: int) -> int:
         """Where the next copy goes: what is whole stays until that one is."""
@@ -100,7 +100,7 @@ class Copies:
         return made
 
 
-class _Source:
+class _Giver:
     """The connection of an agent that gives."""
 
     def __init__(

@@ -90,12 +90,12 @@ def _zigzag(n: Node) -> Sharded:
     return Sharded(len(n.shape) - 2, 1, zigzag=True)
 
 
-def _apart(outputs: Sequence[Node]) -> tuple[list[Node], list[_Attention]]:
+def _apart(outputs: Sequence[Node]) -> tuple[list[Node], list[_RingAttention]]:
     """The outputs with inputs in the place of what attentions compute, and these."""
     done: dict[Node, Node] = {}
     pieces: dict[Node, dict[int, Node]] = {}
     """Of each attention what stands for its results, by where they begin."""
-    attentions: list[_Attention] = []
+    attentions: list[_RingAttention] = []
     slots = iter(range(STANDS, INSIDE))
     for n in toposort(outputs):
         srcs = tuple(done[s] for s in n.srcs)
@@ -112,7 +112,7 @@ def _apart(outputs: Sequence[Node]) -> tuple[list[Node], list[_Attention]]:
                 pieces[n][begin] = g.input(next(slots), Type((*batch, rows, width), n.dtype))
                 begin += rows * width
             done[n] = node(n.op, n.type, srcs, **dict(n.attrs))
-            attentions.append(_Attention.of(done[n], tuple(pieces[n].values())))
+            attentions.append(_RingAttention.of(done[n], tuple(pieces[n].values())))
             if n.op == "attention":
                 done[n] = pieces[n][0]
         elif n.op == "slice" and n.srcs[0] in pieces:
@@ -148,7 +148,7 @@ class _Line:
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class _RingBlock:
     """One chunk of rows by one of keys: which of the rank's two chunks of each, or one of two by a
     condition, and their numbers among all chunks."""
 
@@ -184,15 +184,15 @@ class _Block:
             both[i] = own
 
 
-def _blocks(line: _Line, step: int, is_causal: bool) -> list[_Block]:
+def _blocks(line: _Line, step: int, is_causal: bool) -> list[_RingBlock]:
     """What is computed when the chunks of the rank so many steps before this one are here."""
     last = g.const(2 * line.size - 1, DType.I64)
     source = line.before(step) if step else line.rank
     rows = (line.rank, g.sub(last, line.rank))
     keys = (source, g.sub(last, source))
 
-    def block(i: int, j: int) -> _Block:
-        return _Block((i, i), (j, j), rows[i], keys[j])
+    def block(i: int, j: int) -> _RingBlock:
+        return _RingBlock((i, i), (j, j), rows[i], keys[j])
 
     if not is_causal:
         return [block(i, j) for i in range(2) for j in range(2)]
@@ -200,11 +200,11 @@ def _blocks(line: _Line, step: int, is_causal: bool) -> list[_Block]:
         return [block(0, 0), block(1, 0), block(1, 1)]
     is_before = g.lt(source, line.rank)
     row, key = (g.where(is_before, *both) for both in (rows, keys))
-    return [block(1, 0), _Block((0, 1), (0, 1), row, key, is_before)]
+    return [block(1, 0), _RingBlock((0, 1), (0, 1), row, key, is_before)]
 
 
 @dataclass(frozen=True, slots=True)
-class _Attention:
+class _RingAttention:
     """An attention, or one's gradients: `node`, what stands for its results, its matrices with q
     first, and its expressions with what they read."""
 
@@ -214,7 +214,7 @@ class _Attention:
     read: tuple[tuple[Node, Placement], ...]
 
     @staticmethod
-    def of(n: Node, results: tuple[Node, ...]) -> _Attention:
+    def of(n: Node, results: tuple[Node, ...]) -> _RingAttention:
         q, k, v, *rest = n.srcs
         matrices = (q, turned(k), v, *rest[: n.op == "attention_gradients"])
         exprs = expressions(n)
@@ -223,7 +223,7 @@ class _Attention:
         for x in _read(exprs, prod(scores)):
             of_rows = len(x.shape) == len(scores) and x.shape[-2] == scores[-2] > 1
             read.append((x, _zigzag(x) if of_rows else WHOLE))
-        return _Attention(n, results, matrices, tuple(read))
+        return _RingAttention(n, results, matrices, tuple(read))
 
     @property
     def operands(self) -> list[tuple[Node, Placement]]:
@@ -394,7 +394,7 @@ def _read(exprs: Iterable[Node], size: int) -> list[Node]:
 class _Expressions:
     """An attention's expressions for one chunk of rows and one of keys, of so many."""
 
-    def __init__(self, a: _Attention, chunks: int) -> None:
+    def __init__(self, a: _RingAttention, chunks: int) -> None:
         self.exprs = expressions(a.node)
         slots = iter(range(INSIDE, INSIDE + 2 + 2 * len(a.read)))
         self._row, self._key = (g.input(next(slots), Type((), DType.I64)) for _ in range(2))
@@ -419,7 +419,9 @@ class _Expressions:
         self._parts = exprs
         self._leaves = [n for n in inside(exprs) if n.op in LEAVES]
 
-    def at(self, block: _Block, read: Sequence[Node], products: Sequence[Node]) -> tuple[Node, ...]:
+    def at(
+        self, block: _RingBlock, read: Sequence[Node], products: Sequence[Node]
+    ) -> tuple[Node, ...]:
         """The expressions of a block, given what they read and the products of its leaves."""
         of = {"scores": products[0], "score_gradients": products[-1]}
         leaves = {n: g.cast(of[n.op], n.dtype) for n in self._leaves}

@@ -24,7 +24,7 @@ class StepReport:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _StoredStep:
     """A committed step as it stands in several stores."""
 
     folder: StepFolder
@@ -68,7 +68,7 @@ def repair(stores: Sequence[BlobStore], folder: StepFolder) -> StepReport:
     return StepReport(folder, (*damages, *(d for _, _, d in found)), tuple(lost))
 
 
-def _step(stores: Sequence[BlobStore], folder: StepFolder) -> _Step:
+def _step(stores: Sequence[BlobStore], folder: StepFolder) -> _StoredStep:
     listings = {store.where: Listing.of(store) for store in stores}
     having = [s for s in stores if folder in listings[s.where].committed]
     causes = []
@@ -81,14 +81,14 @@ def _step(stores: Sequence[BlobStore], folder: StepFolder) -> _Step:
             except (FileNotFoundError, StorageError) as error:
                 causes.append(str(error))
                 continue
-            return _Step(folder, manifest, data, Copies(having, folder, manifest), listings)
+            return _StoredStep(folder, manifest, data, Copies(having, folder, manifest), listings)
     raise NoCheckpoint(
         f"{folder.name} has no whole manifest in {', '.join(s.where for s in stores)}: "
         f"{'; '.join(causes) or 'it is not there'}"
     )
 
 
-def _manifests(step: _Step) -> list[Damage]:
+def _manifests(step: _StoredStep) -> list[Damage]:
     names = (MANIFEST, COPY) if step.manifest.parity else (MANIFEST,)
     damages = []
     for store in step.copies.stores:
@@ -106,7 +106,7 @@ def _manifests(step: _Step) -> list[Damage]:
     return damages
 
 
-def _blocks(step: _Step) -> list[tuple[BlobStore, File, Damage]]:
+def _blocks(step: _StoredStep) -> list[tuple[BlobStore, File, Damage]]:
     room = aligned(step.manifest.layout.block)
     found = []
     for store in step.copies.stores:
@@ -118,7 +118,7 @@ def _blocks(step: _Step) -> list[tuple[BlobStore, File, Damage]]:
     return found
 
 
-def _too_long(step: _Step, store: BlobStore) -> list[tuple[File, Damage]]:
+def _too_long(step: _StoredStep, store: BlobStore) -> list[tuple[File, Damage]]:
     """Files with more bytes than were written; their last blocks are put anew."""
     sizes = step.listings[store.where].folders[step.folder]
     block = step.manifest.layout.block
@@ -139,7 +139,7 @@ def _too_long(step: _Step, store: BlobStore) -> list[tuple[File, Damage]]:
     ]
 
 
-def _put_anew(step: _Step, store: BlobStore, file: File, offsets: list[int] | None) -> None:
+def _put_anew(step: _StoredStep, store: BlobStore, file: File, offsets: list[int] | None) -> None:
     """Put blocks into a file that is there, or all of a new one."""
     name, block = step.folder.file(file.name), step.manifest.layout.block
     destination = store.take(name, file.size) if offsets is None else Destination(name, file.size)

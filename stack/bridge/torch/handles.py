@@ -66,7 +66,7 @@ _PACK = [struct.Struct(f"<QiiiIQQQQQ{2 * n}q") for n in range(_RANK + 1)]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Form:
+class TensorForm:
     """What tensors are to be: equal ones are one object. `free` are slots whose structures tell of
     such tensors already."""
 
@@ -87,11 +87,11 @@ class Handles:
         """Of each slot from `_FIRST` on: the words of its chunk, its first among them, and the
         address of that."""
         self._free: list[int] = []
-        self._form_of: list[Form | None] = []
-        self._forms: dict[tuple[Any, ...], Form] = {}
+        self._form_of: list[TensorForm | None] = []
+        self._forms: dict[tuple[Any, ...], TensorForm] = {}
 
     def form(self, device: int, shape: tuple[int, ...], dtype: torch.dtype,
-             strides: tuple[int, ...] | None = None) -> Form:  # fmt: skip
+             strides: tuple[int, ...] | None = None) -> TensorForm:  # fmt: skip
         """Dense tensors on the device `device`: `strides` are a permutation of the row-major ones
         of a permuted shape."""
         key = (device, shape, dtype, strides)
@@ -100,14 +100,14 @@ class Handles:
             if len(self._forms) >= _FORMS:
                 self._forget()
             given = contiguous_strides(shape) if strides is None else strides
-            found = self._forms[key] = Form(device, shape, dtype, given, prod(shape))
+            found = self._forms[key] = TensorForm(device, shape, dtype, given, prod(shape))
         return found
 
-    def has_free(self, form: Form) -> bool:
+    def has_free(self, form: TensorForm) -> bool:
         """Whether there is a slot for such a tensor without asking for memory."""
         return bool(form.free or self._free)
 
-    def tensor(self, form: Form) -> tuple[int, Tensor]:
+    def tensor(self, form: TensorForm) -> tuple[int, Tensor]:
         """A slot, and a tensor whose storage has it."""
         if len(form.shape) > _RANK:
             slot, flat = self.tensor(self.form(form.device, (form.size,), form.dtype))
@@ -133,7 +133,7 @@ class Handles:
                 (self._free if form is None else form.free).append(place + _FIRST)
                 yield place + _FIRST
 
-    def _packed(self, form: Form) -> int:
+    def _packed(self, form: TensorForm) -> int:
         """A slot whose structure tells of such a tensor."""
         if not self._free:
             spare = sum([len(f.free) for f in self._forms.values()])

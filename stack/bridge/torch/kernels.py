@@ -18,7 +18,7 @@ from hal.core.dtypes import DType
 from hal.core.errors import HalError, OutOfMemory
 from hal.tile.numeric import NUMPY
 from stack import ops as g
-from stack.bridge.torch.handles import MASK, SHIFT, Form, Handles, alias
+from stack.bridge.torch.handles import MASK, SHIFT, Handles, TensorForm, alias
 from stack.bridge.torch.tape import (
     DTYPES,
     TORCH,
@@ -104,7 +104,7 @@ def form_of(
     shape: tuple[int, ...],
     dtype: torch.dtype,
     strides: tuple[int, ...] | None = None,
-) -> Form:
+) -> TensorForm:
     """What dense tensors of a device are made by."""
     if dtype not in DTYPES:
         known = ", ".join(str(d).removeprefix("torch.") for d in DTYPES)
@@ -114,7 +114,7 @@ def form_of(
     return handles.form(index, shape, dtype, strides)
 
 
-def made(tape: Tape, form: Form) -> tuple[Tensor, Storage]:
+def made(tape: Tape, form: TensorForm) -> tuple[Tensor, Storage]:
     """An undefined tensor, and its storage."""
     global _made
     _made += 1
@@ -403,7 +403,7 @@ def shared(storage: Storage, index: int, dtype: torch.dtype) -> Tensor:
     return _shown(storage, handles.form(index, (storage.size,), dtype))
 
 
-def _shown(storage: Storage, form: Form) -> Tensor:
+def _shown(storage: Storage, form: TensorForm) -> Tensor:
     """One more tensor of torch on a storage."""
     slot, x = handles.tensor(form)
     storages[slot] = storage

@@ -85,7 +85,7 @@ def choose_cut(m: int, keys: int, dtype: DType, info: DeviceInfo) -> Cut:
     return Cut(panel, rows, min(KEYS, round_up(keys, height)), height, lanes)
 
 
-class Packed:
+class PackedOperand:
     """An operand of products in scratch memory, beyond its ends zero."""
 
     def __init__(self, b: Builder, name: str, dtype: DType, rows: int, columns: int) -> None:
@@ -96,7 +96,7 @@ class Packed:
         return add(mul(index(row), self.columns), column)
 
 
-class Blocks:
+class AttentionKernel:
     """What kernels of attention are made of."""
 
     a: Attention
@@ -113,7 +113,7 @@ class Blocks:
         else:
             self.b.loop(0, stop, step, body)
 
-    def depth(self, size: int, packed: Packed) -> int:
+    def depth(self, size: int, packed: PackedOperand) -> int:
         """A depth with some of the zeros that follow in packed operands."""
         return min(round_up(size, 4), packed.columns)
 
@@ -139,7 +139,9 @@ class Blocks:
         tile = const(value, self.dtype, (width,))
         self.loop(size, width, lambda i: self.b.store(memory, i, tile, (1,)))
 
-    def pack(self, into: Packed, e: Expr, scope: Tiles, rows: TileAxis, columns: Axis) -> None:
+    def pack(
+        self, into: PackedOperand, e: Expr, scope: Tiles, rows: TileAxis, columns: Axis
+    ) -> None:
         """The elements of an operand over some rows, as many as the axis is wide, and all columns,
         as they lie."""
         lanes, height = min(self.cut.lanes, into.columns), min(4, rows.width)
@@ -154,7 +156,7 @@ class Blocks:
         self.loop(round_up(rows.width, height), height, tile)
 
     def pack_turned(
-        self, into: Packed, e: Expr, scope: Tiles, rows: TileAxis, columns: Axis
+        self, into: PackedOperand, e: Expr, scope: Tiles, rows: TileAxis, columns: Axis
     ) -> None:
         """The same with a column's elements side by side."""
         lanes = self.cut.lanes
@@ -207,27 +209,27 @@ class Blocks:
 
         return self.b.loop(0, depth, unroll, step, (first,))[0]
 
-    def by_column(self, p: Packed, row: Operand) -> Callable[[Node], Node]:
+    def by_column(self, p: PackedOperand, row: Operand) -> Callable[[Node], Node]:
         """Elements of neighbouring rows, at a column."""
         shape = (self.cut.height, 1)
         return lambda k: self.b.load(p.memory, p.at(row, k), shape, (p.columns, 1))
 
-    def by_row(self, p: Packed, column: Operand) -> Callable[[Node], Node]:
+    def by_row(self, p: PackedOperand, column: Operand) -> Callable[[Node], Node]:
         """Elements of neighbouring columns, at a row, below each other."""
         shape = (self.cut.height, 1)
         return lambda k: self.b.load(p.memory, p.at(k, column), shape, (1, 1))
 
-    def lines(self, p: Packed, column: Operand) -> Callable[[Node], Node]:
+    def lines(self, p: PackedOperand, column: Operand) -> Callable[[Node], Node]:
         """A row's elements in a panel."""
         shape = (1, self.cut.panel)
         return lambda k: self.b.load(p.memory, p.at(k, column), shape, (p.columns, 1))
 
-    def tile(self, p: Packed, row: Operand, column: Operand) -> Node:
+    def tile(self, p: PackedOperand, row: Operand, column: Operand) -> Node:
         """A register tile of neighbouring rows in a panel."""
         shape = (self.cut.height, self.cut.panel)
         return self.b.load(p.memory, p.at(row, column), shape, (p.columns, 1))
 
-    def store(self, p: Packed, row: Operand, column: Operand, value: Node) -> None:
+    def store(self, p: PackedOperand, row: Operand, column: Operand, value: Node) -> None:
         """Write a register tile."""
         self.b.store(p.memory, p.at(row, column), value, (p.columns, 1))
 
@@ -257,7 +259,7 @@ class Blocks:
 class Flat:
     """A root whose elements lie one after the other."""
 
-    def __init__(self, blocks: Blocks, root: Node, work: Work, axis: Axis) -> None:
+    def __init__(self, blocks: AttentionKernel, root: Node, work: Work, axis: Axis) -> None:
         self.blocks, self.root, self.axis = blocks, root, axis
         emission = blocks.emission
         self.memory, start = emission.memory(emission.homes[root], work.nest.own[root])
@@ -290,7 +292,7 @@ def emit_attention(a: Attention, work: Work, emission: Emission) -> Grid:
     return _Forward(a, work, emission).emit()
 
 
-class _Forward(Blocks):
+class _Forward(AttentionKernel):
     def __init__(self, a: Attention, work: Work, emission: Emission) -> None:
         dtype = a.dtype
         super().__init__(emission, dtype, choose_cut(a.m.size, a.keys.size, dtype, emission.info))
@@ -302,11 +304,11 @@ class _Forward(Blocks):
         self.m0 = mul(sub(self.blocks - 1, i), cut.rows)
         self.scope = Tiles(emission, decompose(batch, a.batch))
         wide = round_up(a.depth.size, cut.lanes), round_up(a.n.size, max(cut.lanes, cut.height))
-        self.q = Packed(b, "q", dtype, wide[0], cut.rows)
-        self.k = Packed(b, "k", dtype, round_up(cut.keys, 4), wide[0])
-        self.v = Packed(b, "v", dtype, round_up(cut.keys, 4), wide[1])
-        self.x = Packed(b, "x", dtype, cut.keys, cut.panel)
-        self.sums = Packed(b, "sums", dtype, wide[1], cut.rows)
+        self.q = PackedOperand(b, "q", dtype, wide[0], cut.rows)
+        self.k = PackedOperand(b, "k", dtype, round_up(cut.keys, 4), wide[0])
+        self.v = PackedOperand(b, "v", dtype, round_up(cut.keys, 4), wide[1])
+        self.x = PackedOperand(b, "x", dtype, cut.keys, cut.panel)
+        self.sums = PackedOperand(b, "sums", dtype, wide[1], cut.rows)
 
     def emit(self) -> Grid:
         """The loop over keys between what is read before and stored after it."""
@@ -412,7 +414,7 @@ def _is_one(e: Expr) -> bool:
     return isinstance(e, Constant) and e.value == 1
 
 
-class _Gradients(Blocks):
+class _Gradients(AttentionKernel):
     """An instance goes over blocks of rows, and for each over the keys that some row sees. What is
     by q is summed over keys in scratch memory, what is by k and v over rows where it is stored."""
 
@@ -437,8 +439,8 @@ class _Gradients(Blocks):
         self.weights = self._packed("weights", cut.keys, cut.rows)
         self.by_q = self._packed("by_q", d, cut.rows)
 
-    def _packed(self, name: str, rows: int, columns: int) -> Packed:
-        return Packed(self.b, name, self.dtype, rows, columns)
+    def _packed(self, name: str, rows: int, columns: int) -> PackedOperand:
+        return PackedOperand(self.b, name, self.dtype, rows, columns)
 
     def emit(self) -> Grid:
         """The loops over rows and keys."""
@@ -531,7 +533,9 @@ class _Gradients(Blocks):
 
         self.loop(round_up(a.depth.size, cut.height), cut.height, columns)
 
-    def _by_keys(self, keys: TileAxis, left: Packed, right: Packed, at: Node, size: int) -> None:
+    def _by_keys(
+        self, keys: TileAxis, left: PackedOperand, right: PackedOperand, at: Node, size: int
+    ) -> None:
         """Add the products of what neighbouring keys have of all rows with the rows' operand."""
         cut = self.cut
 

@@ -64,7 +64,7 @@ class Shard:
         self.state = {name: _zeros(self.layout.size, cell) for name in names}
         self.steps = tensor(np.float32(0), device=cell.device)
         self.numbers = {k: tensor(np.float32(v), device=cell.device) for k, v in numbers.items()}
-        self.move: _Move | None = None
+        self.move: _TapedStep | None = None
 
     def gradient(self) -> tuple[Node, list[bool]]:
         """The flat gradient, 0 where a parameter has none, and which have one."""
@@ -87,14 +87,14 @@ class Shard:
 
 
 @dataclass(slots=True)
-class _Held:
+class _Placeholder:
     """A value in the place of a tensor."""
 
     node: Node
 
 
 @dataclass(eq=False, slots=True)
-class _Move:
+class _TapedStep:
     """A step as an operation on a tape: from the values of a shard's cells, of settings in
     `places`, and of gradients, to the new values of the cells. It holds no tensor."""
 
@@ -107,7 +107,7 @@ class _Move:
     @staticmethod
     def of(
         optimizer: Optimizer, shard: Shard, settings: Hashable, active: tuple[bool, ...]
-    ) -> _Move:
+    ) -> _TapedStep:
         groups = [group | {"params": []} for group in optimizer.param_groups]
         own = _copy(optimizer, param_groups=groups, shards=(), context=None, _cells={})
         bare = _copy(
@@ -118,10 +118,10 @@ class _Move:
             numbers=dict.fromkeys(shard.numbers),
             state=dict.fromkeys(shard.state),
         )
-        return _Move(own, settings, active, tuple(optimizer._cells), bare)
+        return _TapedStep(own, settings, active, tuple(optimizer._cells), bare)
 
     def __call__(self, *given: Node) -> list[Node]:
-        value, *rest = map(_Held, given)
+        value, *rest = map(_Placeholder, given)
         nodes = iter(rest)
         shard: Any = _copy(self.shard, steps=next(nodes))
         shard.numbers = {key: next(nodes) for key in self.shard.numbers}
@@ -234,7 +234,7 @@ class Optimizer(ABC):
             return False
         move = shard.move
         if move is None or (move.settings, move.active) != (settings, active):
-            move = shard.move = _Move.of(self, shard, settings, active)
+            move = shard.move = _TapedStep.of(self, shard, settings, active)
         cells = shard.cells()
         tape = tape_of(shard.flat.cell.device)
         given = [d for d in grads if d is not None]
