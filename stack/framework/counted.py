@@ -9,7 +9,8 @@ from hal.core.dtypes import DType
 from stack.framework.errors import TensorError, where_called
 from stack.framework.expr import compact, create, elementwise, index
 from stack.framework.expr.public import METHODS, operator
-from stack.framework.tensor import Tensor, apply, call, expose
+from stack.framework.faces import expose
+from stack.framework.tensor import Tensor, apply, call
 
 
 @operator(waits=True, aten="nonzero", onnx="NonZero")

@@ -20,6 +20,7 @@ from stack.framework.errors import TensorError, where_called
 from stack.framework.expr import create
 from stack.framework.expr.operand import Number
 from stack.framework.expr.public import Public, publish
+from stack.framework.faces import expose
 from stack.framework.host import host_array
 from stack.framework.pairs import (
     ComplexTensor,
@@ -27,7 +28,7 @@ from stack.framework.pairs import (
     complex_tensor,
     holds_complex,
 )
-from stack.framework.tensor import Tensor, expose, put
+from stack.framework.tensor import Tensor, put
 from stack.ops.error import GraphError
 from stack.ops.operator import Face
 

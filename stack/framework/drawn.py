@@ -17,8 +17,9 @@ from stack.framework.errors import TensorError, where_called
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import sort
 from stack.framework.expr.public import METHODS, F, operator
+from stack.framework.faces import expose
 from stack.framework.random import Generator, normal_node, rand_like, uniform_node
-from stack.framework.tensor import Tensor, apply, expose
+from stack.framework.tensor import Tensor, apply
 
 
 def _filled(x: Tensor, node: Node) -> Tensor:

@@ -8,7 +8,7 @@ from stack.framework import counted as counted
 from stack.framework import drawn as drawn
 from stack.framework.errors import absent
 from stack.framework.expr.public import LAYERS
-from stack.framework.tensor import function_of, written_by
+from stack.framework.faces import function_of, written_by
 
 __all__ = sorted(LAYERS)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from stack.framework.errors import absent
 from stack.framework.expr.public import LINALG
-from stack.framework.tensor import function_of
+from stack.framework.faces import function_of
 
 __all__ = sorted(LINALG)
 

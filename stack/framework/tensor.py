@@ -12,10 +12,9 @@ import builtins
 import copy
 import math
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, reduce
-from inspect import signature
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, cast, overload
 
 import numpy as np
@@ -47,18 +46,17 @@ from stack.framework.errors import GradientError, TensorError, absent, where_cal
 from stack.framework.expr import compact, index, movement
 from stack.framework.expr import elementwise as e
 from stack.framework.expr.operand import Operand
-from stack.framework.expr.public import METHODS, NUMPYS, ONE, OPERANDS, TWO, Public
 from stack.framework.host import host_array
 from stack.framework.mode import grad_enabled, gradients_are_local, no_grad
+from stack.framework.moves import Move, moves
 from stack.framework.operators import Operators
 from stack.framework.realize import array_of, realize, refuse_in_trace
 from stack.framework.recorded import CellTape, tape_of
 from stack.framework.removable import RemovableHandle
 from stack.framework.reverse import check_told_apart, gradient_leaf, gradients
 from stack.framework.within import remember
-from stack.ops.error import GraphError
 from stack.recorder.tape import read, same
-from stack.recorder.window import Step, Window, steps_between
+from stack.recorder.window import Step, Window
 
 Scalar = float | int | bool
 Shape = int | Sequence[int]
@@ -897,99 +895,29 @@ def _place(x: Tensor) -> tuple[Cell, Window]:
     return x.link.source, x.link.window
 
 
-@dataclass(frozen=True, slots=True)
-class _Move:
-    """One result of moving a value's elements: the steps, None where they are copied, and what they
-    show of a whole value."""
-
-    steps: tuple[Step, ...] | None
-    shown: Window | None
-    type: Type
-
-    @staticmethod
-    def of(whole: Node, part: Node) -> _Move:
-        steps = steps_between(whole, part)
-        shown = None if steps is None else Window.whole(whole.shape).through(steps)
-        return _Move(steps, shown, part.type)
-
-
-_moves: dict[Hashable, tuple[builtins.bool, tuple[_Move, ...]]] = {}
-"""What expressions with plain arguments do to values of a type: whether they give one, and each."""
-
-_MOVES = 4096
-"""How many are remembered."""
-
-
-def _plain(value: Any) -> Hashable:
-    """A key for an argument of integers, slices and None. Raises TypeError for others."""
-    kind = type(value)
-    if kind is builtins.int or kind is str or value is None or value is Ellipsis:
-        return cast("Hashable", value)
-    if kind is slice:
-        ends = value.start, value.stop, value.step
-        return slice, *[e if e is None or type(e) is builtins.int else _plain(e) for e in ends]
-    if kind is tuple or kind is list:
-        return kind, *[_plain(v) for v in value]
-    raise TypeError
-
-
-def _move_key(
-    expression: Callable[..., Any], x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Hashable:
-    """A key for what an expression does to x; None where an argument has none."""
-    try:
-        if kwargs:
-            args = (*args, Ellipsis, *kwargs, *kwargs.values())
-        return expression, x.value_type, *[_plain(a) for a in args]
-    except TypeError:
-        return None
-
-
-def _learn(
-    key: Hashable,
-    expression: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> tuple[builtins.bool, tuple[_Move, ...]] | None:
-    """Remember what an expression does to values of this type; None where it tells itself what is
-    wrong."""
-    whole = g.input(0, args[0].value_type)
-    try:
-        result = expression(whole, *args[1:], **kwargs)
-    except (GraphError, TensorError):
-        return None
-    single = isinstance(result, Node)
-    if len(_moves) >= _MOVES:
-        _moves.clear()
-    found = single, tuple([_Move.of(whole, n) for n in ([result] if single else result)])
-    _moves[key] = found
-    return found
-
-
 def _windows(expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of an expression that moves the elements of its first operand, or all of them in
     a tuple: windows on the operand, or tensors of their own where elements are copied."""
     x: Tensor = args[0]
-    key = None if under_way else _move_key(expression, x, args[1:], kwargs)
-    known = None if key is None else _moves.get(key) or _learn(key, expression, args, kwargs)
+    known = None if under_way else moves(expression, x.value_type, args[1:], kwargs)
     if known is not None and None not in [m.steps for m in known[1]]:
-        single, moves = known
-        if single and not moves[0].steps and expression is movement.flatten:
+        single, all_moves = known
+        if single and not all_moves[0].steps and expression is movement.flatten:
             return x  # as in PyTorch, and as nowhere else
         tracked = x._requires_grad and grad_enabled()
         if tracked or not x._requires_grad:
             if single:
-                found = _shown(x, moves[0], tracked, "")
-                found = _copied(x, moves[0], tracked) if found is None else found
+                found = _shown(x, all_moves[0], tracked, "")
+                found = _copied(x, all_moves[0], tracked) if found is None else found
                 if found is not None:
                     return found
             else:
-                shown = [_shown(x, m, tracked, _ONE_OF_SEVERAL) for m in moves]
+                shown = [_shown(x, m, tracked, _ONE_OF_SEVERAL) for m in all_moves]
                 if None not in shown:
                     return tuple(shown)
         whole = x.node
-        nodes = [reduce(_step, m.steps or (), whole) for m in known[1]]
-        single, moves, device = *known, x.device
+        nodes = [reduce(_step, m.steps or (), whole) for m in all_moves]
+        device = x.device
     else:
         while True:  # another thread that begins to trace gives pending tensors leaves
             whole = x.node
@@ -998,17 +926,17 @@ def _windows(expression: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
                 break
         single = isinstance(result, Node)
         nodes = [result] if single else list(result)
-        moves = tuple([_Move.of(whole, n) for n in nodes])
+        all_moves = tuple([Move.of(whole, n) for n in nodes])
     if single and nodes[0] is whole and expression is movement.flatten:
         return x  # as in PyTorch, and as nowhere else
     made = [
         _window(x, n, m, device, tracked, "" if single else _ONE_OF_SEVERAL)
-        for n, m in zip(nodes, moves, strict=True)
+        for n, m in zip(nodes, all_moves, strict=True)
     ]
     return made[0] if single else tuple(made)
 
 
-def _shown(x: Tensor, move: _Move, tracked: builtins.bool, refusal: str) -> Tensor | None:
+def _shown(x: Tensor, move: Move, tracked: builtins.bool, refusal: str) -> Tensor | None:
     """A window on x, for which no node is made yet; None where elements would be copied."""
     source: Cell = x
     shown = move.shown
@@ -1025,7 +953,7 @@ def _shown(x: Tensor, move: _Move, tracked: builtins.bool, refusal: str) -> Tens
     return result
 
 
-def _copied(x: Tensor, move: _Move, tracked: builtins.bool) -> Tensor | None:
+def _copied(x: Tensor, move: Move, tracked: builtins.bool) -> Tensor | None:
     """What a movement shows of x, in memory of its own, on a tape; None where it is not for one."""
     if under_way or x.requires_grad != tracked:
         return None
@@ -1042,7 +970,7 @@ def _step(x: Node, step: Step) -> Node:
 
 
 def _window(
-    x: Tensor, node: Node, move: _Move, device: str, tracked: builtins.bool, refusal: str
+    x: Tensor, node: Node, move: Move, device: str, tracked: builtins.bool, refusal: str
 ) -> Tensor:
     """One result of moving x's elements."""
     result = Tensor(node, device, requires_grad=tracked and node.dtype.is_float)
@@ -1311,9 +1239,6 @@ def _without_node(device: str, requires_grad: bool) -> Tensor:
     return result
 
 
-_LISTS = (list, tuple)
-
-
 def call(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`apply` for an expression that may give several nodes, in a list or a named tuple."""
     if not under_way and args and (found := _on_tape(expression, args, kwargs)) is not None:
@@ -1329,99 +1254,3 @@ def show(expression: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`call` for an expression whose results are windows on the first operand, where they can
     be."""
     return _windows(expression, args, kwargs)
-
-
-@cache
-def function_of(public: Public) -> Callable[..., Any]:
-    """The operator as a function of tensors."""
-    expression, sizes = public.expression, public.face.sizes
-    run = show if public.face.shares else call
-    if public.face.waits:
-        return expression
-    own = list(signature(expression).parameters)
-    named = {OPERANDS[n]: n for n in own[:2] if n in OPERANDS}
-    named |= {numpys: n for n, numpys in NUMPYS.items() if n in own and numpys not in own}
-    writes = public.face.layer and public.face.in_place
-
-    def function(*args: Any, **kwargs: Any) -> Any:
-        first = args[0] if args else None
-        if isinstance(first, Several):
-            return getattr(first, public.face.name)(*args[1:], **kwargs)
-        if isinstance(first, _LISTS) and any(isinstance(x, Several) for x in first):
-            return Several.join(public.face.name, *args, **kwargs)
-        if kwargs:
-            kwargs = {named.get(name, name): value for name, value in kwargs.items()}
-            if not args:
-                args = (kwargs.pop(own[0]),) if own[0] in kwargs else ()
-        if writes and (len(args) > len(own) or "inplace" in kwargs):
-            is_in_place = kwargs.pop("inplace", args[len(own) :] == (True,))
-            args = args[: len(own)]
-            if is_in_place:
-                return args[0]._change(expression, *args[1:], **kwargs)
-        if sizes and len(args) > 1:
-            first = args[1] if len(args) == 2 else args[1:]
-            args = (args[0], (first,) if isinstance(first, int) else tuple(first))
-        return run(expression, *args, **kwargs)
-
-    return _like(public, function)
-
-
-def written_by(public: Public) -> Callable[..., Any]:
-    """The operator as a function that changes its first operand and gives it."""
-
-    def change(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        return input._change(public.expression, *args, **kwargs)
-
-    return _like(public, change)
-
-
-def expose(public: Public) -> None:
-    """Make the operator a method of tensors, under all of its names and its symbol."""
-    face, expression = public.face, public.expression
-    plain = function_of(public)
-    for name in public.names:
-        setattr(Operators, name, plain)
-
-    def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if "other" in kwargs and "other" not in signature(expression).parameters:
-            kwargs["y"] = kwargs.pop("other")
-        return self._change(expression, *args, **kwargs)
-
-    if face.in_place:
-        for name in public.names:
-            setattr(Operators, f"{name}_", _like(public, change))
-    if face.symbol in ONE:
-        setattr(Operators, f"__{ONE[face.symbol]}__", plain)
-    elif face.symbol:
-        name, is_reflected = TWO[face.symbol]
-
-        def forward(self: Tensor, other: Any) -> Any:
-            return call(expression, self, other) if _is_operand(other) else NotImplemented
-
-        def reflected(self: Tensor, other: Any) -> Any:
-            return call(expression, other, self) if _is_operand(other) else NotImplemented
-
-        setattr(Operators, f"__{name}__", _like(public, forward))
-        if is_reflected:
-            setattr(Operators, f"__r{name}__", _like(public, reflected))
-        if face.in_place and is_reflected:
-            setattr(Operators, f"__i{name}__", _like(public, change))
-
-
-def _like(public: Public, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with the expression's documentation and signature."""
-    function.__name__ = function.__qualname__ = public.face.name
-    function.__doc__ = public.expression.__doc__
-    vars(function)["__wrapped__"] = public.expression
-    return function
-
-
-_OPERANDS = (Tensor, float, int, np.generic)
-
-
-def _is_operand(value: Any) -> bool:
-    return isinstance(value, _OPERANDS)
-
-
-for _public in dict.fromkeys(METHODS.values()):
-    expose(_public)

@@ -9,7 +9,7 @@ import torch
 from hal.tile import build as tile
 from stack import ops as g
 from stack.framework.expr.public import of_tensors, publish
-from stack.framework.tensor import expose
+from stack.framework.faces import expose
 from stack.ops.operator import Face
 from stack.ops.table import FLOATS, by, exactly, unary
 from tests.ops.torch_truth import TORCH

@@ -1,0 +1,112 @@
+"""Operators of the table as functions and methods of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from inspect import signature
+from typing import Any
+
+import numpy as np
+
+from stack.framework.expr.public import METHODS, NUMPYS, ONE, OPERANDS, TWO, Public
+from stack.framework.operators import Operators
+from stack.framework.tensor import Several, Tensor, call, show
+
+_LISTS = (list, tuple)
+
+
+@cache
+def function_of(public: Public) -> Callable[..., Any]:
+    """The operator as a function of tensors."""
+    expression, sizes = public.expression, public.face.sizes
+    run = show if public.face.shares else call
+    if public.face.waits:
+        return expression
+    own = list(signature(expression).parameters)
+    named = {OPERANDS[n]: n for n in own[:2] if n in OPERANDS}
+    named |= {numpys: n for n, numpys in NUMPYS.items() if n in own and numpys not in own}
+    writes = public.face.layer and public.face.in_place
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        first = args[0] if args else None
+        if isinstance(first, Several):
+            return getattr(first, public.face.name)(*args[1:], **kwargs)
+        if isinstance(first, _LISTS) and any(isinstance(x, Several) for x in first):
+            return Several.join(public.face.name, *args, **kwargs)
+        if kwargs:
+            kwargs = {named.get(name, name): value for name, value in kwargs.items()}
+            if not args:
+                args = (kwargs.pop(own[0]),) if own[0] in kwargs else ()
+        if writes and (len(args) > len(own) or "inplace" in kwargs):
+            is_in_place = kwargs.pop("inplace", args[len(own) :] == (True,))
+            args = args[: len(own)]
+            if is_in_place:
+                return args[0]._change(expression, *args[1:], **kwargs)
+        if sizes and len(args) > 1:
+            first = args[1] if len(args) == 2 else args[1:]
+            args = (args[0], (first,) if isinstance(first, int) else tuple(first))
+        return run(expression, *args, **kwargs)
+
+    return _like(public, function)
+
+
+def written_by(public: Public) -> Callable[..., Any]:
+    """The operator as a function that changes its first operand and gives it."""
+
+    def change(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return input._change(public.expression, *args, **kwargs)
+
+    return _like(public, change)
+
+
+def expose(public: Public) -> None:
+    """Make the operator a method of tensors, under all of its names and its symbol."""
+    face, expression = public.face, public.expression
+    plain = function_of(public)
+    for name in public.names:
+        setattr(Operators, name, plain)
+
+    def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if "other" in kwargs and "other" not in signature(expression).parameters:
+            kwargs["y"] = kwargs.pop("other")
+        return self._change(expression, *args, **kwargs)
+
+    if face.in_place:
+        for name in public.names:
+            setattr(Operators, f"{name}_", _like(public, change))
+    if face.symbol in ONE:
+        setattr(Operators, f"__{ONE[face.symbol]}__", plain)
+    elif face.symbol:
+        name, is_reflected = TWO[face.symbol]
+
+        def forward(self: Tensor, other: Any) -> Any:
+            return call(expression, self, other) if _is_operand(other) else NotImplemented
+
+        def reflected(self: Tensor, other: Any) -> Any:
+            return call(expression, other, self) if _is_operand(other) else NotImplemented
+
+        setattr(Operators, f"__{name}__", _like(public, forward))
+        if is_reflected:
+            setattr(Operators, f"__r{name}__", _like(public, reflected))
+        if face.in_place and is_reflected:
+            setattr(Operators, f"__i{name}__", _like(public, change))
+
+
+def _like(public: Public, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with the expression's documentation and signature."""
+    function.__name__ = function.__qualname__ = public.face.name
+    function.__doc__ = public.expression.__doc__
+    vars(function)["__wrapped__"] = public.expression
+    return function
+
+
+_OPERANDS = (Tensor, float, int, np.generic)
+
+
+def _is_operand(value: Any) -> bool:
+    return isinstance(value, _OPERANDS)
+
+
+for _public in dict.fromkeys(METHODS.values()):
+    expose(_public)
