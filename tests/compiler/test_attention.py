@@ -104,7 +104,7 @@ def test_gradients_take_memory_of_the_length(
         mine, meant = mine.astype(np.float64), np.asarray(meant).astype(np.float64)
         np.testing.assert_allclose(mine, meant, near, near * np.abs(meant).max())
     folded = tuple(outputs)
-    for run in passes(lambda outputs: fold_gradients(outputs, SIMD)):
+    for run in passes(lambda outputs: fold_gradients(outputs, SIMD.limits.instances)):
         folded = run(folded)
         verify(folded)
     assert parse_graph(print_graph(folded)) == folded

@@ -206,6 +206,12 @@ def _pieces(n: Node, axis: int) -> tuple[Node, ...]:
     return n.srcs if n.op == "concat" and n["axis"] == axis else (n,)
 
 
+def _decomposed(n: Node) -> Node | None:
+    """What an operator is put together of."""
+    made = OPS[n.op].decompose
+    return made(n) if made else None
+
+
 _ROWS: dict[str, Callable[[Node], Node | None]] = {
     "reduce": _reduce,
     "matmul": _matmul,
@@ -215,25 +221,25 @@ _ROWS: dict[str, Callable[[Node], Node | None]] = {
     "scatter": _scatter,
     "scan": _scan,
     "add": _add,
+    "overlap_add": _decomposed,
 }
 
 
 def _is_composed(n: Node) -> bool:
-    return n.type.size > 0 and OPS[n.op].decompose is not None
+    return n.type.size > 0 and OPS[n.op].decompose is not None and n.op not in _ROWS
 
 
 def _is_left(n: Node) -> bool:
     return n.type.size > 0 and n.op in _ROWS
 
 
-_COMPOSED: Rows = (
-    (capture("n", when=_is_composed), lambda n: made(n) if (made := OPS[n.op].decompose) else None),
-)
+_COMPOSED: Rows = ((capture("n", when=_is_composed), _decomposed),)
 _LOWERABLE: Rows = ((capture("n", when=_is_left), lambda n: _ROWS[n.op](n)),)
 
 
 def decomposed(outputs: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The outputs without operators that are others, put together."""
+    """The outputs without operators that are others, put together, but those that `fold_sums`
+    reads."""
     return rewrite(outputs, _COMPOSED)
 
 
