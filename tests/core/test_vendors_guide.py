@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/vendors.md").read_text()
 FORMATS = (ROOT / "docs/formats.md").read_text()
 FRESH_S = 600.0
-FEW_CASES = 150
+FEW_CASES = 100
 MOST_LINES = (120, 220)
 """What a fresh project and one that computes may cost."""
 
