@@ -1,8 +1,9 @@
 """Train without any fault beside busy loops, and say who was called dead, slow or wrong.
 
-    python -m benchmarks.fault_alarms MINUTES [--busy 8] [--ranks 4] [--nice 0]
+    python -m benchmarks.fault_alarms MINUTES [--busy 8] [--ranks 4] [--hosts 1] [--nice 0]
 
-Whatever is found is a false alarm. Ends with 1 where somebody is called dead, or where there are
+With `--hosts 2` all ranks are on one host and the spare on another one, an agent each, so that the
+launcher misses the one with the ranks as soon as it may. Whatever is found is a false alarm. Ends with 1 where somebody is called dead, or where there are
 more alarms than one in 100 steps.
 """
 
@@ -31,6 +32,7 @@ def main() -> None:
     parser.add_argument("minutes", type=float)
     parser.add_argument("--busy", type=int, default=8)
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--hosts", type=int, default=1, choices=(1, 2))
     parser.add_argument("--nice", type=int, default=0)
     given = parser.parse_args()
     os.nice(given.nice)
@@ -41,6 +43,11 @@ def main() -> None:
         file = Path(name) / "events"
         command = [sys.executable, "-m", "hal", "run", "-n", str(given.ranks), "--least", "1"]
         command += ["--spares", "1", "--restarts", "9", "--devices", "cpu:0"]
+        if given.hosts == 2:
+            hosts = Path(name) / "hosts"
+            hosts.write_text(f"one slots={given.ranks}\ntwo\n")
+            command += ["--hosts", str(hosts), "--address", "127.0.0.1"]
+            command += ["--shell", "sh -c 'eval \"exec $1\"' {host}"]
         command += ["--events", str(file), str(SCRIPT), name, "1000000"]
         environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parent.parent.parent)}
         job = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
@@ -53,13 +60,13 @@ def main() -> None:
         job.terminate()
         job.wait(timeout=END_S)
     steps = max((e["step"] for e in seen if e["event"] == "step"), default=0)
-    found = [e for e in seen if e["event"] == "found"]
-    dead = [e for e in found if e["kind"] not in FORGIVEN]
+    found = [e for e in seen if e["event"] in ("found", "lost")]
+    dead = [e for e in found if e.get("kind") not in FORGIVEN]
     load = f"load {min(loads, default=0):.0f} to {max(loads, default=0):.0f}"
     print(f"{steps} steps in {given.minutes:g} minutes beside {given.busy} busy loops, {load}:")
     print(f"{len(dead)} called dead, {len(found) - len(dead)} other alarms")
     for event in found:
-        print({key: event[key] for key in ("at_s", "kind", "rank", "step", "why")})
+        print({key: event.get(key) for key in ("at_s", "event", "kind", "rank", "step", "why")})
     sys.exit(0 if steps and not dead and len(found) * 100 <= steps else 1)
 
 

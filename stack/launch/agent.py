@@ -83,7 +83,8 @@ class Agent:
             self._selector.register(self._orders, selectors.EVENT_READ, self._hear)
             self._selector.register(self._answers, selectors.EVENT_WRITE, self._write)
             while not self._over:
-                turn(self._selector, LOOK_S if self._members else BEAT_S)
+                left_s = max(0.0, self._next_look_s - time.monotonic())
+                turn(self._selector, min(left_s, LOOK_S) if self._members else left_s)
                 self._look_for_stopped()
                 if self._giver is not None:
                     self._giver.look()

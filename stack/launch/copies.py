@@ -23,6 +23,8 @@ from stack.comm.world import host_and_port
 from stack.launch.keeping import HEADER, order_of
 
 PIECE_NBYTES = 1 << 20
+_PIECES = 16
+"""So many pieces go between two looks at all else."""
 STALLED_S = 3.0
 """Whoever takes nothing for so long, or does not say that all is there, gets no more."""
 _CONNECT_S = 5.0
@@ -279,9 +281,13 @@ class Giver:
     def _send(self) -> None:
         assert self._link is not None
         try:
-            while self._outbox or self._cut():
+            for _ in range(_PIECES):  # the agent has other things to do, and to give signs of life
+                if not self._outbox and not self._cut():
+                    break
                 self._outbox = self._outbox[self._link.send(self._outbox) :]
                 self._moved_s = time.monotonic()
+            else:
+                return
         except BlockingIOError:
             return
         self._selector.modify(self._link, selectors.EVENT_READ, self._move)

@@ -218,12 +218,15 @@ class Launcher:
     def _turn(self) -> None:
         now_s = time.monotonic()
         alarm_s = self._job.alarm_s
-        left_s = _TURN_S if alarm_s is None else max(0.0, min(_TURN_S, alarm_s - now_s))
+        spared = self._job.spared if isinstance(self._job, Membership) else None
+        due_s = [link.patience_s(host == spared) for host, link in self._links.items()]
+        due_s += [] if alarm_s is None else [alarm_s - now_s]
+        left_s = max(0.0, min(_TURN_S, *due_s))
         turn(self._selector, left_s)
         if alarm_s is not None and time.monotonic() >= alarm_s:
             self._feed(Alarm())
-        for link in self._links.values():
-            link.look(left_s)
+        for host, link in self._links.items():
+            link.look(left_s, host == spared)
             link.pause(self._screen.full)
         # Let the terminal take what waits for it, and show how far the job is
         passed_s = int(time.monotonic() - self._begin_s)

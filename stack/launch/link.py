@@ -20,7 +20,7 @@ from stack.launch.talk import GREETING, PIECE_NBYTES, Ear, TalkError, said
 
 PATIENCE_S = 20.0
 """An agent that says nothing for so long is lost; after `SILENT_S` where others have missed its
-ranks, too."""
+ranks, too, or another host has what it holds."""
 _LATE_S = 0.5
 """A turn of the launcher that comes so much later than it should says nothing of agents: it is this
 machine that has no time (Lifeguard, arXiv 1707.00788)."""
@@ -97,15 +97,22 @@ class AgentLink:
         """Others miss its ranks: it is lost, unless it is heard of soon."""
         self._is_suspect = True
 
-    def look(self, turn_s: float) -> None:
+    def patience_s(self, is_spared: bool) -> float:
+        """How much longer the agent may be silent; it `is_spared` where others could go on at once
+        without its host."""
+        if self._paused or self._lost:
+            return PATIENCE_S
+        longest_s = SILENT_S if self._is_suspect or is_spared else PATIENCE_S
+        return self._heard_s + longest_s - time.monotonic()
+
+    def look(self, turn_s: float, is_spared: bool = False) -> None:
         """Lose the agent if it has been silent for too long; a look is due after `turn_s` at
         most."""
         now_s = time.monotonic()
         if now_s - self._looked_s > turn_s + _LATE_S:
             self._heard_s = max(self._heard_s, now_s - SILENT_S / 2)
         self._looked_s = now_s
-        patience_s = SILENT_S if self._is_suspect else PATIENCE_S
-        if not self._paused and now_s - self._heard_s > patience_s:
+        if self.patience_s(is_spared) < 0:
             self._lose(f"it gave no sign of life for {now_s - self._heard_s:.1f} s")
 
     def let_go(self) -> None:

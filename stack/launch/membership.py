@@ -209,6 +209,15 @@ class Membership:
         """The hosts that have the state of the last epoch that somebody has entered."""
         return self._holders[1]
 
+    @property
+    def spared(self) -> int | None:
+        """The host that has all ranks, so that none of them would miss it, where a process on
+        another host waits that has their state and could go on at once."""
+        members = () if self.epoch is None else self.epoch.members
+        ranks_at = {self._seats[m.seat].host for m in members}
+        ready = {self._seats[m.seat].host for m in self.here()} & self.holders
+        return ranks_at.pop() if len(ranks_at) == 1 and ready - ranks_at else None
+
     def here(self) -> list[Member]:
         """The processes that have arrived and run."""
         found = enumerate(self._places)

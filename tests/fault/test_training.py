@@ -125,7 +125,7 @@ def test_another_host_has_the_state_of_each_that_is_lost_with_all_ranks(
     (tmp_path / "hosts").write_text("one\ntwo\nthree\n")
     options = ("-n", 1, "--least", "1", "--spares", "2", "--hosts", "hosts", "--devices", "cpu:0")
     options += ("--shell", "sh -c 'eval \"exec $1\"' {host}", "--address", "127.0.0.1")
-    plan = "agent-kill at step nth 30 rank 0; agent-kill at step nth 50 rank 0"
+    plan = "agent-kill at step nth 30 rank 0; cut at step nth 50 rank 0"
     options += ("--events", "events", "--faults", plan)
     done = Folder(tmp_path).run(*options, train.__file__, tmp_path / "out", STEPS)
     assert done.code == 0, done.err

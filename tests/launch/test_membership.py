@@ -163,6 +163,23 @@ def test_where_a_host_is_lost_the_state_is_with_who_has_a_copy():
     assert told(job, Lost(0, "gone")) == [Form(Epoch(2, members("2.0")))]
 
 
+def test_a_host_is_spared_where_another_one_can_go_on_at_once_with_its_state():
+    job = made(size=2, least=1, spares=4, hosts=3)
+    told(job, *map(Ready, range(3)), *(Arrived(Member(seat, 0)) for seat in (0, 1, 2)))
+    assert job.spared is None  # nobody has entered yet
+    told(job, Entered(Member(0, 0)), Entered(Member(1, 0)), Held(2, 1))
+    assert job.spared is None  # a process waits on the second host, and the third has a copy
+    told(job, Arrived(Member(4, 0)))
+    assert job.spared == 0
+    assert told(job, Lost(2, "gone")) == []
+    assert job.spared is None
+    told(job, Held(1, 1))
+    assert job.spared == 0
+    assert told(job, Exited(1, KILLED)) == [Form(Epoch(2, members("0.0 2.0")))]
+    told(job, Entered(Member(0, 0)), Entered(Member(2, 0)))
+    assert job.spared is None  # the ranks of two hosts miss each other
+
+
 def test_a_lost_host_takes_its_seats_along():
     job = begun(size=4, least=2, restarts=3, hosts=2)
     assert told(job, Lost(0, "gone")) == [Form(Epoch(2, members("2.0 3.0")))]
