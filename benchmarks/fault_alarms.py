@@ -3,8 +3,8 @@
     python -m benchmarks.fault_alarms MINUTES [--busy 8] [--ranks 4] [--hosts 1] [--nice 0]
 
 With `--hosts 2` all ranks are on one host and the spare on another one, an agent each, so that the
-launcher misses the one with the ranks as soon as it may. Whatever is found is a false alarm. Ends with 1 where somebody is called dead, or where there are
-more alarms than one in 100 steps.
+launcher misses the one with the ranks as soon as it may. Whatever is found is a false alarm. Ends
+with 1 where somebody is called dead, or where there are more alarms than one in 100 steps.
 """
 
 from __future__ import annotations
