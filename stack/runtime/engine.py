@@ -29,6 +29,7 @@ from stack.runtime.memory import ArrayMemory
 from stack.runtime.plan import Bound, Plan
 from stack.runtime.programs import Programs
 from stack.runtime.resources import Resources
+from stack.runtime.sized import plan_of
 from stack.runtime.snapshot import Readings, Snapshot
 from stack.runtime.stream import Stream
 
@@ -175,9 +176,12 @@ class Engine:
     def _made(self, key: Hashable, instance: Instance) -> Plan:
         found = self._plans.get(key)
         if found is None:
-            graph, source = instance.graph(), instance.source
-            layout = None if source is None else source.layout(graph, self.memory.alignment)
-            found = self._plans[key] = Plan(self.resources, graph, layout)
+            source = instance.source
+            found = self._plans[key] = (
+                Plan(self.resources, instance.graph())
+                if source is None
+                else plan_of(self.resources, source, instance.sizes)
+            )
             found.source = source
             self.programs.sweep()
         return found

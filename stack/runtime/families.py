@@ -67,6 +67,8 @@ class Instance:
     """Names the graph among those of `source`; None: it is the request's own."""
     numbers: tuple[Numbers, ...] = ()
     source: SizedGraph | None = None
+    sizes: tuple[int, ...] = ()
+    """Those of the source's graph."""
 
 
 class Dynamic:
@@ -85,7 +87,7 @@ class Dynamic:
             return None
         sizes = graph.sizes(values)
         numbers = tuple([(dtype, list(found(values))) for dtype, found in self._dtypes])
-        return Instance(lambda: graph.at(sizes), (id(graph), sizes), numbers, graph)
+        return Instance(lambda: graph.at(sizes), (id(graph), sizes), numbers, graph, sizes)
 
 
 def _have_sizes(info: DeviceInfo) -> bool:
@@ -188,7 +190,7 @@ def _of(general: General, found: Parts, values: dict[str, int]) -> Instance:
         (dtype, [found.values[i] for i in which]) for dtype, which in general.sized.numbers.items()
     )
     sizes = general.sizes(values)
-    return Instance(lambda: general.at(sizes), (id(general), sizes), numbers, general)
+    return Instance(lambda: general.at(sizes), (id(general), sizes), numbers, general, sizes)
 
 
 def _difference(old: Parts, new: Parts) -> str:

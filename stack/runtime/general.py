@@ -265,6 +265,13 @@ def lifted(request: GraphRequest) -> Lifted:
     return Lifted(replace(request, outputs=outputs, inputs=tuple(inputs)), numbers)
 
 
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """The place of a size in a graph."""
+
+    number: int
+
+
 class SizedGraph:
     """A compiled graph with sizes: it serves values of its symbols that meet its conditions."""
 
@@ -272,9 +279,12 @@ class SizedGraph:
         self.conditions = tuple(facts.conditions)
         self.holds = facts.holding()
         self._sizes: dict[Any, Size] = {}
-        self._holes: dict[Any, _Hole] = {}
-        self._layout: tuple[tuple[int, ...], Layout] | None = None
-        self._form = _map_graph(graph, self._note)
+        self._holes: dict[Any, Hole] = {}
+        self._layout: tuple[Layout, tuple[int, ...]] | None = None
+        self.form = _map_graph(graph, self._note)
+        """The graph with holes in the place of sizes."""
+        self.bound: object = None
+        """Its launches on the engine's device, which makes them."""
         self._values = facts.values(self._sizes.values())
 
     def _note(self, size: int) -> Any:
@@ -282,15 +292,22 @@ class SizedGraph:
         if type(given) is not Size:
             return size
         self._sizes.setdefault(given.terms, given)  # equal ones are evaluated once
-        return self._holes.setdefault(given.terms, _Hole(len(self._holes)))
+        return self._holes.setdefault(given.terms, Hole(len(self._holes)))
 
-    def layout(self, graph: CompiledGraph, alignment: int) -> Layout:
-        """Where temporaries of a graph of this one lie: as in the last layout, while all of them
-        fit; else a new one, with up to a quarter more for sizes to grow into."""
-        if self._layout is None or any(map(gt, graph.temps, self._layout[0])):
-            room = tuple(map(_with_room, graph.temps))
-            self._layout = room, plan(lifetimes(graph, room), alignment)
-        return self._layout[1]
+    def layout(self, sizes: tuple[int, ...], alignment: int) -> tuple[Layout, tuple[int, ...]]:
+        """Where temporaries lie for these sizes, and how many bytes each has there: as in the last
+        layout, while all of them fit; else a new one, with up to a quarter more for sizes to grow
+        into."""
+        temps = [at_sizes(n, sizes) for n in self.form.temps]
+        if self._layout is None or any(map(gt, temps, self._layout[1])):
+            room = tuple(map(_with_room, temps))
+            self._layout = plan(lifetimes(self.form, room), alignment), room
+        return self._layout
+
+    def types(self, sizes: tuple[int, ...]) -> tuple[tuple[Type, ...], tuple[Type, ...]]:
+        """The types of the inputs and of the outputs for these sizes."""
+        form = self.form
+        return _types_at(form.inputs, sizes), _types_at(form.outputs, sizes)
 
     def sizes(self, values: Values) -> tuple[int, ...]:
         """All sizes of the graph."""
@@ -298,7 +315,22 @@ class SizedGraph:
 
     def at(self, sizes: tuple[int, ...]) -> CompiledGraph:
         """The graph for such sizes, all of them plain; its kernels are the same."""
-        return _map_graph(self._form, lambda s: sizes[s.number] if isinstance(s, _Hole) else s)
+        return _map_graph(self.form, lambda s: at_sizes(s, sizes))
+
+
+def at_sizes(size: Any, sizes: tuple[int, ...]) -> int:
+    """What a hole or a plain size is."""
+    found: int = sizes[size.number] if type(size) is Hole else size
+    return found
+
+
+def _types_at(types: Sequence[Type], sizes: tuple[int, ...]) -> tuple[Type, ...]:
+    found = []
+    for t in types:
+        shape: Sequence[Any] = t.shape
+        has_holes = Hole in map(type, shape)
+        found.append(t.with_shape([at_sizes(d, sizes) for d in shape]) if has_holes else t)
+    return tuple(found)
 
 
 def _with_room(nbytes: int) -> int:
@@ -332,13 +364,6 @@ class General(SizedGraph):
         if self._expected(values) != self._varying(sizes) or not self.holds(values):
             return None
         return values
-
-
-@dataclass(frozen=True, slots=True)
-class _Hole:
-    """The place of a size in a graph."""
-
-    number: int
 
 
 def _picked(which: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:

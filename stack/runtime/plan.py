@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Protocol
 
 from hal.core.description import Feature
 from hal.core.errors import InvalidCall, error_for
 from hal.core.values import Point, Region, Waits
 from hal.tile.node import Type
-from stack.compiler.program import CompiledGraph, launches
+from stack.compiler.program import CompiledGraph
 from stack.memory.plan import Layout
 from stack.runtime.array import Array, refusal
 from stack.runtime.exchange import Exchange
-from stack.runtime.placement import Placement
-from stack.runtime.recording import PlanStep, Recording
+from stack.runtime.memory import Arena
+from stack.runtime.recording import PlanStep, recorded
 from stack.runtime.resources import Resources
 from stack.runtime.segments import Meet, Regions
 from stack.runtime.stream import Stream
@@ -43,6 +43,21 @@ class Bound:
         return self.plan.arena_nbytes
 
 
+class Launched(Protocol):
+    """What a plan submits, with its programs loaded and its temporaries placed."""
+
+    steps: list[PlanStep]
+    layout: Layout
+    launches: int
+
+    @property
+    def arena(self) -> Arena: ...
+
+    def cut_at_update(self, inputs: Collection[int]) -> tuple[list[PlanStep], int]:
+        """As `Recording.cut_at_update`."""
+        ...
+
+
 class Plan:
     """A compiled graph with its programs loaded, its temporaries placed and its launches recorded.
 
@@ -51,8 +66,10 @@ class Plan:
     """
 
     def __init__(
-        self, resources: Resources, graph: CompiledGraph, layout: Layout | None = None
+        self, resources: Resources, graph: CompiledGraph, launched: Launched | None = None
     ) -> None:
+        """The graph's calls are made by `launched`, where that is there already; only the types and
+        the updates of the graph are then looked at."""
         self.source: object = None
         """What it was made from, if others are: it lives as long as they do."""
         self._resources = resources
@@ -64,28 +81,24 @@ class Plan:
             (at, t, f"result {t}", t.nbytes) for at, t in zip(updated, graph.outputs, strict=True)
         ]
         """Of each: the input whose array it is, if any, and what an array of its own would be."""
-        device, memory, programs = resources.device, resources.memory, resources.programs
         for _, type, label, _ in self._outputs:
-            memory.check_fits(type, label)
-        placement = Placement(graph, memory.alignment, layout)
-        # Held, so that the memory lives as long as the launches that are bound to it.
-        self._arena = memory.arena(placement.layout.arena_nbytes)
-        self._recording = Recording(
-            device, programs, resources.groups, graph, placement, self._arena.region
-        )
-        self._steps = self._recording.steps
+            resources.memory.check_fits(type, label)
+        self._launched = recorded(resources, graph, None) if launched is None else launched
+        self._steps = self._launched.steps
         only = self._steps[0].part if len(self._steps) == 1 else None
         self._only = None if isinstance(only, Exchange) else only
         """The one part of a plan that waits for nothing."""
         self._updated = tuple(at for at, *_ in self._outputs if at is not None)
         """The inputs that the plan writes in place."""
-        self._recorded = Feature.GRAPH in device.info.features
-        self.launches = launches(graph)
-        self.arena_nbytes = placement.layout.arena_nbytes
-        fresh = [t for i, t in enumerate(graph.outputs) if i not in self._updates]
-        arguments = sum(t.nbytes for t in (*graph.inputs, *fresh))
-        self.live_nbytes = placement.layout.live_nbytes + arguments
-        weakref.finalize(self, programs.retire, self._recording.handles).atexit = False
+        self._recorded = Feature.GRAPH in resources.device.info.features
+        self.launches = self._launched.launches
+        self.arena_nbytes = self._launched.layout.arena_nbytes
+
+    @property
+    def live_nbytes(self) -> int:
+        fresh = sum(nbytes for at, _, _, nbytes in self._outputs if at is None)
+        arguments = sum(t.nbytes for t in self._inputs) + fresh
+        return self._launched.layout.live_nbytes + arguments
 
     def run(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         """Submit one run and give its outputs; nothing is waited for.
@@ -109,7 +122,7 @@ class Plan:
             held = {at: inputs[at].readers for at in self._updated if inputs[at].readers}
             if held:
                 points = list(dict.fromkeys(p for readers in held.values() for p in readers))
-                self._submit(stream, regions, *self._recording.cut_at_update(held), points)
+                self._submit(stream, regions, *self._launched.cut_at_update(held), points)
             elif self._only is None:
                 self._submit(stream, regions, self._steps)
             else:
@@ -139,7 +152,7 @@ class Plan:
                     step.part.submit(stream, regions, waits)
         except BaseException:
             if begun:  # an exchange that nothing waits for would write memory that has a new owner
-                Meet(self._arena.region).submit(stream, regions, begun)
+                Meet(self._launched.arena.region).submit(stream, regions, begun)
             raise
 
     def _regions(self, inputs: Sequence[Array]) -> list[Region]:

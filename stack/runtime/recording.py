@@ -3,6 +3,7 @@ graphs recorded."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
@@ -25,12 +26,16 @@ from stack.compiler.program import (
     ExchangeCall,
     KernelCall,
     LoopCall,
+    launches,
 )
+from stack.memory.plan import Layout
 from stack.runtime.exchange import Exchange, RankGroup, joined, needs
 from stack.runtime.hazards import dependencies
 from stack.runtime.loop import Loop
+from stack.runtime.memory import Arena
 from stack.runtime.placement import BufferRange, Placement, refs
 from stack.runtime.programs import Loaded, Programs
+from stack.runtime.resources import Resources
 from stack.runtime.segments import BindAndLaunch, Copy, Launch, Meet, Replay, Segment
 
 
@@ -40,6 +45,17 @@ class PlanStep:
 
     part: Segment | Exchange
     needs: tuple[int, ...]
+
+
+def recorded(resources: Resources, graph: CompiledGraph, layout: Layout | None) -> Recording:
+    """The steps of a graph whose sizes are all known, with temporaries in the places of a layout,
+    if one is given."""
+    memory = resources.memory
+    placement = Placement(graph, memory.alignment, layout)
+    arena = memory.arena(placement.layout.arena_nbytes)
+    return Recording(
+        resources.device, resources.programs, resources.groups, graph, placement, arena
+    )
 
 
 class Recording:
@@ -52,25 +68,24 @@ class Recording:
         groups: Mapping[str, RankGroup],
         graph: CompiledGraph,
         placement: Placement,
-        arena: Region,
+        arena: Arena,
     ) -> None:
         self._device, self._programs = device, programs
         self._bodies: list[Recording] = []
         """Of loops: they hold their programs."""
         self._groups = groups
         self._placement = placement
-        self._arena = arena
+        # Held, so that the memory lives as long as the launches that are bound to it.
+        self.arena = arena
         self.handles: list[Handle] = []
-        """Graphs and launchables, to be retired with the plan."""
+        """Graphs and launchables, to be retired with this."""
+        weakref.finalize(self, programs.retire, self.handles).atexit = False
         self._calls = graph.calls
         self._cuts: dict[int, tuple[list[PlanStep], int]] = {}
         sources = dict.fromkeys(c.source for c in graph.calls if isinstance(c, KernelCall))
         self.loaded = programs.load(sources)
-        try:
-            self.steps: list[PlanStep] = self._steps(list(self._parts(len(graph.calls))))
-        except BaseException:
-            programs.retire(self.handles)
-            raise
+        self.layout, self.launches = placement.layout, launches(graph)
+        self.steps: list[PlanStep] = self._steps(list(self._parts(len(graph.calls))))
 
     def cut_at_update(self, inputs: Collection[int]) -> tuple[list[PlanStep], int]:
         """The same calls in steps of which the first ones write none of these inputs in place, and
@@ -96,7 +111,7 @@ class Recording:
         steps = [PlanStep(part, own) for (part, _), own in zip(parts, waits, strict=True)]
         met = {i for s in steps if not isinstance(s.part, Exchange) for i in s.needs}
         left = tuple(i for i in range(sum(exchanges)) if i not in met)
-        return [*steps, PlanStep(Meet(self._arena), left)] if left else steps
+        return [*steps, PlanStep(Meet(self.arena.region), left)] if left else steps
 
     def _parts(self, cut: int) -> Iterator[tuple[Segment | Exchange, Sequence[Call]]]:
         """The parts in order, each with the calls that it is made of; none has calls on both sides
@@ -166,9 +181,8 @@ class Recording:
             self._groups,
             call.body,
             self._placement.within(call.body),
-            self._arena,
+            self.arena,
         )
-        self.handles += body.handles
         self._bodies.append(body)
         parts = [step.part for step in body.steps]
         segments = [part for part in parts if not isinstance(part, Exchange)]
@@ -186,4 +200,5 @@ class Recording:
 
     def _fixed(self, ref: BufferRef) -> Region:
         place = self._placement.place(ref)
-        return Region(self._arena.buffer, self._arena.offset + place.offset, place.nbytes)
+        whole = self.arena.region
+        return Region(whole.buffer, whole.offset + place.offset, place.nbytes)

@@ -3,12 +3,14 @@
 import math
 import random
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
 
 import hal
 from hal.core.dtypes import DType
+from hal.core.spec import hookimpl
 from hal.core.values import OpenOptions
 from hal.tile.node import Type
 from stack import ops as g
@@ -143,6 +145,44 @@ def test_one_graph_serves_all_sizes(engine):
             check(engine, build(size), rng)
         assert engine.families.compiled == compiled, engine.families.notes[-1]
         assert engine.programs.count == loaded
+
+
+class Prepared:
+    """A wrapper that counts what a device prepares: launches that it binds, graphs that it
+    records."""
+
+    def __init__(self):
+        self.count = Counter()
+
+    def __call__(self, device):
+        return self
+
+    @hookimpl(wrapper=True)
+    def bind(self, program, args):
+        self.count["bound"] += 1
+        return (yield)
+
+    @hookimpl(wrapper=True)
+    def record(self, commands):
+        self.count["recorded"] += 1
+        return (yield)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build", [softmax, grown])
+def test_a_further_size_binds_nothing(build):
+    prepared, rng = Prepared(), np.random.default_rng(0)
+    with engine_of(hal.open("cpu:0", (prepared, "races"))) as engine:
+        for size in (5, 12, 250, 249):  # up to the largest, so that memory is laid out for it
+            check(engine, build(size), rng)
+        before = prepared.count["bound"]
+        for size in (248, 3, 130, 131):
+            check(engine, build(size), rng)
+        assert prepared.count["bound"] == before
+        before = prepared.count["recorded"]
+        for size in (131, 3):
+            check(engine, build(size), rng)
+        assert prepared.count["recorded"] == before, "these sizes were seen"
 
 
 def scaled(*numbers):
