@@ -8,7 +8,8 @@ and comes back as a spare or a rank. A recovery is the time from the end of a pr
 launcher hears of it, to the first step after it that all ranks of the new epoch have done.
 
 With `--least 4 --spares 0` each waits for the process that is started anew; beside it is said how
-long the start of the job took, from its first process to the first step of all.
+long the start of the job took, from its first process to the first step of all. What processes
+compile after their first steps is counted: nothing, whatever the number of ranks.
 
 With --torchrun so many kills of ranks under `torchrun --max-restarts` stand between the two halves
 of these: from the kill to the first step that all its new ranks have done; with --torchft so many
@@ -133,7 +134,20 @@ def ours(kills: int, rng: random.Random, ranks: int, spares: int, least: int) ->
                         killed += 1
             job.terminate()
         print(f"start to the first step of all: {started_s(seen):.3f} s", flush=True)
+        print(compiled(Path(name)), flush=True)
         return recoveries(seen)
+
+
+def compiled(folder: Path) -> str:
+    """What processes have compiled after their first steps, in epochs of which sizes."""
+    later, sizes, count = 0, set(), 0
+    for file in folder.glob("*.txt"):
+        rows = [line.split() for line in file.read_text().splitlines(keepends=True) if "\n" in line]
+        sizes |= {int(size) for _, size, *_ in rows}
+        later += max(int(compiled) - int(rows[0][-1]) for *_, compiled in rows)
+        count += 1
+    where = f"after the first steps of {count} processes, in epochs of {sorted(sizes)} ranks"
+    return f"{later} graphs compiled {where}"
 
 
 def said(what: str, times: list[float]) -> str:

@@ -10,6 +10,7 @@ from itertools import product
 import pytest
 
 from stack.fault.parts import share, shares
+from stack.launch.membership import Member
 from tests.draw import stream
 from tests.fault import train
 from tests.launch.running import LONG_S, Folder
@@ -28,7 +29,7 @@ def undisturbed(tmp_path_factory):
 
 def losses(file):
     rows = [line.split() for line in file.read_text().splitlines()]
-    return {int(step): loss for step, _, _, loss in rows}
+    return {int(step): loss for step, _, _, loss, _ in rows}
 
 
 @pytest.mark.slow
@@ -37,11 +38,10 @@ def test_ranks_that_die_leave_no_trace_in_the_numbers(tmp_path, monkeypatch, und
     (tmp_path / "out").mkdir()
     # A spare takes the place of the first one, which is killed; the others go on without the
     # second one, which is stopped.
-    kills = ("1.0@12", "0.0@16!")
     options = ("-n", "3", "--least", "2", "--spares", "1", "--restarts", "1", "--devices", "cpu:0")
-    done = Folder(tmp_path).run(
-        *options, "--events", "events", train.__file__, tmp_path / "out", STEPS, *kills
-    )
+    plan = "kill at step nth 12 rank 1; stop at step nth 16 rank 0"
+    options += ("--events", "events", "--faults", plan)
+    done = Folder(tmp_path).run(*options, train.__file__, tmp_path / "out", STEPS)
     assert done.code == 0, done.err
     wanted, parameters = undisturbed
     assert (tmp_path / "out/final.bin").read_bytes() == parameters
@@ -50,10 +50,23 @@ def test_ranks_that_die_leave_no_trace_in_the_numbers(tmp_path, monkeypatch, und
     epochs = [e["epoch"]["members"] for e in events if e["event"] == "form"]
     assert len(epochs[0]) == 3
     found = [(e["kind"], e["seat"]) for e in events if e["event"] == "found"]
-    assert ("ended", 1) in found
-    assert ("stopped", 0) in found or ("silent", 0) in found
+    killed, stopped = (Member.of(e["member"]).seat for e in events if e["event"] == "fault")
+    assert ("ended", killed) in found
+    assert ("stopped", stopped) in found or ("silent", stopped) in found
     recoveries = [e["s"] for e in events if e["event"] == "entered"]
     assert len(recoveries) >= 3
+    check_compiled(tmp_path)
+
+
+def check_compiled(folder):
+    """Nobody compiles anything after its first step, however many ranks there are in the next."""
+    sizes = set()
+    for file in (folder / "out").glob("*.txt"):
+        rows = [line.split() for line in file.read_text().splitlines()]
+        assert len({compiled for *_, compiled in rows}) == 1, file
+        assert int(rows[0][-1]) > 0
+        sizes |= {size for _, size, *_ in rows}
+    assert len(sizes) > 1
 
 
 def check_losses(folder, wanted):

@@ -1,4 +1,5 @@
-"""A small training for `hal run --least ...`: each rank writes what it sees of every step.
+"""A small training for `hal run --least ...`: each rank writes what it sees of every step, and how
+much it has compiled until then.
 
 train.py OUT STEPS [SEAT.START@STEP ...]   the processes that kill themselves in the step, or
                                            (SEAT.START@device) whose devices are lost
@@ -47,6 +48,7 @@ def main():
     optimizer = optim.AdamW(model.parameters(), lr=1e-2)
     schedule = optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
     data = Batches()
+    compiled = engine_for(ht.default_device()).families.compiled
     random = ht.default_generator()
     declared = {"optimizer": optimizer, "schedule": schedule, "data": data, "random": random}
     with Training(model, parts=PARTS, **declared) as training:
@@ -61,7 +63,7 @@ def main():
             schedule.step()
             with (out / f"{member}.txt").open("a") as file:
                 line = (training.step, training.size, training.rank, float(loss).hex())
-                file.write(" ".join(map(str, line)) + "\n")
+                file.write(" ".join(map(str, (*line, compiled.total()))) + "\n")
 
         training.each(step, until=steps)
         values = np.concatenate([p.detach().numpy().ravel() for p in model.parameters()])
