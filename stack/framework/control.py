@@ -18,7 +18,7 @@ from hal.tile.size import is_symbolic
 from stack import ops as g
 from stack.framework import store
 from stack.framework.apply import common_device, evaluate
-from stack.framework.cell import Trace, here, hooked, settle, tracing, under_way
+from stack.framework.cell import Trace, here, hooked, owners, settle, tracing, under_way
 from stack.framework.create import tensor
 from stack.framework.devices import default_device
 from stack.framework.errors import TensorError, TracingError, where_called
@@ -301,7 +301,8 @@ def _split(
 ) -> tuple[LoopBody, tuple[Node, ...]]:
     """The body, whose inputs are what it reads from outside and then the arguments; and the
     former. What does not depend on the arguments is computed outside, but for views and constants,
-    which cost nothing."""
+    which cost nothing. A parameter that an optimizer holds is a view of its flat array, and the end
+    of a gradient's way: the body takes it as it is."""
     depends, plain = _depending(outputs, set(arguments))
     consts: dict[Node, Node] = {}
     done: dict[Node, Node] = {n: store.fresh(n.type) for n in arguments}
@@ -312,7 +313,8 @@ def _split(
         if n in done:
             stack.pop()
             continue
-        inside = depends[n] or plain[n] or (n.op in store.VIEWS and n not in store.leaves)
+        is_view = n.op in store.VIEWS and n not in store.leaves and n not in owners
+        inside = depends[n] or plain[n] or is_view
         below = _below(n) if inside else ()
         waiting = [s for s in below if s not in done]
         if waiting:
@@ -376,9 +378,9 @@ def _leads_to_leaf(root: Node) -> bool:
         if n in seen:
             continue
         seen.add(n)
+        if gradient_leaf(n) is not None:
+            return True
         if n.op == "input":
-            if gradient_leaf(n) is not None:
-                return True
             stack += rules[n].sources if n in rules else ()
             stack += [store.histories[n]] if n in store.histories else []
         stack += n.srcs

@@ -55,7 +55,7 @@ def _hooks(n: Node) -> list[Hook]:
     """What looks at the gradient of a node before it goes on."""
     if n in hooked:
         return list(hooked[n].values())
-    leaf = gradient_leaf(n) if n.op == "input" else None
+    leaf = gradient_leaf(n)
     return [] if leaf is None else list(leaf.hooks.values())
 
 

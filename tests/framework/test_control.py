@@ -114,6 +114,15 @@ def test_second_derivatives_flow_through_a_scan():
             np.testing.assert_allclose(a, b, 1e-3, 1e-4)
 
 
+def test_a_scan_reads_parameters_that_an_optimizer_holds():
+    w = nn.Parameter(ht.tensor([2.0]))
+    optimizer = ht.optim.SGD([w, nn.Parameter(ht.ones(3))], lr=1.0)
+    last, _ = ht.scan(lambda h, x: (h * w + x, h), ht.ones(1), ht.ones(2, 1))
+    last.sum().backward()  # w^2 + w + 1
+    optimizer.step()
+    assert w.item() == -3
+
+
 def test_random_numbers_reads_and_changes_are_refused_in_a_body():
     total, x = ht.zeros(()), ht.arange(3.0)
 

@@ -191,6 +191,20 @@ def test_hooks_of_tensors_see_and_replace_gradients():
     assert sorted(map(str, seen[:3])) == sorted(map(str, seen[3:]))
 
 
+def test_hooks_see_gradients_of_parameters_that_an_optimizer_holds():
+    found = []
+    for t in (ht, torch):
+        p = t.nn.Parameter(t.tensor([2.0]))
+        optimizer = t.optim.SGD([p, t.nn.Parameter(t.ones(3))], lr=1.0)
+        hook = p.register_hook(lambda d: d * 10)
+        (p * 3).sum().backward()
+        optimizer.step()
+        found.append([p.tolist(), t.autograd.grad((p * p).sum(), p)[0].tolist()])
+        hook.remove()
+        found[-1].append(t.autograd.grad((p * p).sum(), p)[0].tolist())
+    assert found[0] == found[1]
+
+
 def test_hooks_of_modules_see_and_replace_gradients():
     found = []
     for t, n in ((ht, nn), (torch, torch.nn)):
