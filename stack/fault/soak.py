@@ -29,7 +29,7 @@ _SHELL = "sh -c 'eval \"exec $1\"' {host}"
 _LONG = 8
 _LOOK_S = 1.0
 _SHOWN = 8
-"""Events that are shown with a defect, at most."""
+"""Events, or lines of output, that are shown with a defect, at most."""
 _STARTS = 20
 """Of a round, at most."""
 _WEIGHTS = {
@@ -188,7 +188,8 @@ def _round(
                 report.failed.append(f"{wrong}: {where}")
             return
         if not struck:
-            report.failed.append(f"status {status} without a fault: {where}")
+            said = (folder / "output").read_text(errors="replace").splitlines()[-_SHOWN:]
+            report.failed.append(f"status {status} without a fault: {where}: {said}")
             return
         report.all_copies_died += status != -signal.SIGKILL
         kept, damage = _kept_step(folder), {DISK_FULL, TORN_WRITE}

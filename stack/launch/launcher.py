@@ -218,15 +218,16 @@ class Launcher:
     def _turn(self) -> None:
         now_s = time.monotonic()
         alarm_s = self._job.alarm_s
-        spared = self._job.spared if isinstance(self._job, Membership) else None
-        due_s = [link.patience_s(host == spared) for host, link in self._links.items()]
+        job = self._job
+        alone = job.unwatched if isinstance(job, Membership) else frozenset()
+        due_s = [link.patience_s(host in alone) for host, link in self._links.items()]
         due_s += [] if alarm_s is None else [alarm_s - now_s]
         left_s = max(0.0, min(_TURN_S, *due_s))
         turn(self._selector, left_s)
         if alarm_s is not None and time.monotonic() >= alarm_s:
             self._feed(Alarm())
         for host, link in self._links.items():
-            link.look(left_s, host == spared)
+            link.look(left_s, host in alone)
             link.pause(self._screen.full)
         # Let the terminal take what waits for it, and show how far the job is
         passed_s = int(time.monotonic() - self._begin_s)
@@ -256,7 +257,14 @@ class Launcher:
                 case End(seat):
                     words = {"say": "signal", "number": int(signal.SIGKILL), "rank": seat}
                     self._links[self._plan.seats[seat].host].say(words)
-                case Form(epoch):
+                case Form(epoch, is_lost):
+                    if is_lost:
+                        step = max(self._steps.values(), default=0)
+                        begin = "what --keep had" if self._plan.keep else "its begin"
+                        self._screen.tell(
+                            "hal run: no process that is left, nor its host, has the state after "
+                            f"step {step}: the training goes on from {begin}"
+                        )
                     self._pace = Pace(len(epoch.members))
                     self._without_room.clear()
                     is_copied = self._place_copies(epoch)

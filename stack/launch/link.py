@@ -20,7 +20,7 @@ from stack.launch.talk import GREETING, PIECE_NBYTES, Ear, TalkError, said
 
 PATIENCE_S = 20.0
 """An agent that says nothing for so long is lost; after `SILENT_S` where others have missed its
-ranks, too, or another host has what it holds."""
+ranks, too, or where nobody else would."""
 _LATE_S = 0.5
 """A turn of the launcher that comes so much later than it should says nothing of agents: it is this
 machine that has no time (Lifeguard, arXiv 1707.00788)."""
@@ -97,22 +97,22 @@ class AgentLink:
         """Others miss its ranks: it is lost, unless it is heard of soon."""
         self._is_suspect = True
 
-    def patience_s(self, is_spared: bool) -> float:
-        """How much longer the agent may be silent; it `is_spared` where others could go on at once
-        without its host."""
+    def patience_s(self, is_unwatched: bool) -> float:
+        """How much longer the agent may be silent; less long where it `is_unwatched`: others could
+        go on without its host, and none of them would notice."""
         if self._paused or self._lost:
             return PATIENCE_S
-        longest_s = SILENT_S if self._is_suspect or is_spared else PATIENCE_S
+        longest_s = SILENT_S if self._is_suspect or is_unwatched else PATIENCE_S
         return self._heard_s + longest_s - time.monotonic()
 
-    def look(self, turn_s: float, is_spared: bool = False) -> None:
+    def look(self, turn_s: float, is_unwatched: bool = False) -> None:
         """Lose the agent if it has been silent for too long; a look is due after `turn_s` at
         most."""
         now_s = time.monotonic()
         if now_s - self._looked_s > turn_s + _LATE_S:
             self._heard_s = max(self._heard_s, now_s - SILENT_S / 2)
         self._looked_s = now_s
-        if self.patience_s(is_spared) < 0:
+        if self.patience_s(is_unwatched) < 0:
             self._lose(f"it gave no sign of life for {now_s - self._heard_s:.1f} s")
 
     def let_go(self) -> None:

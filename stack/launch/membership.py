@@ -123,9 +123,11 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Tell all that run of the new epoch."""
+    """Tell all that run of the new epoch. The state of the one before `is_lost` where no member has
+    it, nor a host of theirs a copy."""
 
     epoch: Epoch
+    is_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,13 +212,17 @@ class Membership:
         return self._holders[1]
 
     @property
-    def spared(self) -> int | None:
-        """The host that has all ranks, so that none of them would miss it, where a process on
-        another host waits that has their state and could go on at once."""
-        members = () if self.epoch is None else self.epoch.members
-        ranks_at = {self._seats[m.seat].host for m in members}
+    def unwatched(self) -> frozenset[int]:
+        """The hosts whose silence nobody but the launcher notices: their ranks are all that there
+        are, or still meet, so that none of another host waits for them in a call. Only where a
+        process of another host could go on at once with the state."""
+        if self.epoch is None:
+            return frozenset()
+        ranks_at = {self._seats[m.seat].host for m in self.epoch.members}
+        if len(ranks_at) > 1 and self._holders[0] == self.epoch.number:
+            return frozenset()
         ready = {self._seats[m.seat].host for m in self.here()} & self.holders
-        return ranks_at.pop() if len(ranks_at) == 1 and ready - ranks_at else None
+        return frozenset(host for host in ranks_at if ready - {host})
 
     def here(self) -> list[Member]:
         """The processes that have arrived and run."""
@@ -385,7 +391,8 @@ class Membership:
         if self.epoch is not None and tuple(members) == self.epoch.members:
             return []
         self.epoch = Epoch(self.epoch.number + 1 if self.epoch else 1, tuple(members))
-        return [Form(self.epoch)]
+        left = {self._seats[m.seat].host for m in members} & self.holders
+        return [Form(self.epoch, is_lost=bool(self.holders) and not left)]
 
     def _state_may_come(self, waiting: Sequence[Member]) -> bool:
         """Where no rank is left, the newest state is with the agents of their hosts: whether it is

@@ -148,7 +148,7 @@ def test_where_all_ranks_have_died_the_newest_state_is_with_their_agents():
     assert job.phase is Phase.GATHERING
     late = copy.deepcopy(job)
     assert told(job, Arrived(Member(0, 1))) == [Form(Epoch(3, members("0.1 1.1")))]
-    assert told(late, Alarm(), now_s=late.alarm_s) == [Form(Epoch(3, members("1.1")))]
+    assert told(late, Alarm(), now_s=late.alarm_s) == [Form(Epoch(3, members("1.1")), is_lost=True)]
 
 
 def test_where_a_host_is_lost_the_state_is_with_who_has_a_copy():
@@ -161,23 +161,26 @@ def test_where_a_host_is_lost_the_state_is_with_who_has_a_copy():
     told(job, *map(Ready, range(3)), Arrived(Member(0, 0)), Entered(Member(0, 0)))
     told(job, Arrived(Member(1, 0)), Arrived(Member(2, 0)), Held(2, 1))
     assert told(job, Lost(0, "gone")) == [Form(Epoch(2, members("2.0")))]
+    # and so is the third one before it has entered, and with it all that had the state
+    assert told(job, Lost(2, "gone")) == [Form(Epoch(3, members("1.0")), is_lost=True)]
 
 
-def test_a_host_is_spared_where_another_one_can_go_on_at_once_with_its_state():
+def test_hosts_that_only_the_launcher_would_miss():
     job = made(size=2, least=1, spares=4, hosts=3)
     told(job, *map(Ready, range(3)), *(Arrived(Member(seat, 0)) for seat in (0, 1, 2)))
-    assert job.spared is None  # nobody has entered yet
+    assert job.unwatched == set()  # nobody has a state to go on with
     told(job, Entered(Member(0, 0)), Entered(Member(1, 0)), Held(2, 1))
-    assert job.spared is None  # a process waits on the second host, and the third has a copy
+    assert job.unwatched == set()  # a process waits on the second host, and the third has a copy
     told(job, Arrived(Member(4, 0)))
-    assert job.spared == 0
-    assert told(job, Lost(2, "gone")) == []
-    assert job.spared is None
+    assert job.unwatched == {0}
+    told(job, Lost(2, "gone"))
+    assert job.unwatched == set()
     told(job, Held(1, 1))
-    assert job.spared == 0
+    assert job.unwatched == {0}
     assert told(job, Exited(1, KILLED)) == [Form(Epoch(2, members("0.0 2.0")))]
-    told(job, Entered(Member(0, 0)), Entered(Member(2, 0)))
-    assert job.spared is None  # the ranks of two hosts miss each other
+    assert job.unwatched == {0, 1}  # the ranks of two hosts meet
+    told(job, Entered(Member(0, 0)))
+    assert job.unwatched == set()  # and miss each other
 
 
 def test_a_lost_host_takes_its_seats_along():
