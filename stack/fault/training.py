@@ -98,7 +98,7 @@ class Training:
         self._met_as: tuple[Sequence[str], Group] | None = None
         """The group that calls are made in, and its members."""
         self._is_fresh = self._is_live = True
-        self._is_warm = False
+        self._is_warm = self._has_left = False
         self._members: list[str] = []
         self._has_adopted = False
         self._gives = False
@@ -160,6 +160,11 @@ class Training:
         Raises what a step raises that is no other rank's end, and that where the launcher says
         nothing of how to go on.
         """
+        if self._has_left:
+            raise InvalidCall(
+                f"the ranks have come to the end of the training, after step {self.step}, and "
+                "cannot be replaced any more; call `each` once, until the last step"
+            )
         is_last: object = None
         self._arrive(step)
         while True:
@@ -170,6 +175,9 @@ class Training:
                     # Nobody goes whose state another one may still need
                     if self._line is not None and self._parts.group is not None:
                         self._parts.group.barrier()
+                        self._has_left = True
+                        own = self._members[self.rank]
+                        self._tell(say="left", member=own, ranks=self._members)
                     break
                 while self._struck:
                     self._suffer(self._struck.popleft())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,10 @@ class EventLog:
         try:
             self._file.write(json.dumps(line) + "\n")
         except OSError as error:
-            raise InvalidCall(f"{self._file.name} takes no more events: {error}") from error
+            file, self._file = self._file, None
+            with suppress(OSError):  # what it still holds finds no room, either
+                file.close()
+            raise InvalidCall(f"{file.name} takes no more events: {error}") from error
 
     def close(self) -> None:
         if self._file is not None:

@@ -49,6 +49,7 @@ from stack.launch.membership import (
     Faulty,
     Form,
     Held,
+    Left,
     Member,
     Membership,
 )
@@ -391,6 +392,8 @@ class Launcher:
                 # A job that goes on begins with steps that were done before it
                 self._reached.setdefault(STEP, words["step"])
                 self._log.write(str(words.pop("say")), seat=seat, **words)
+            case {"say": "left", "member": member, "ranks": ranks}:
+                self._feed(Left(Member.of(member), tuple(map(Member.of, ranks))))
             case {"say": "device lost", "why": why}:
                 self._found("device lost", seat, why)
                 self._without_device.add(seat)

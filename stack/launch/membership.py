@@ -111,7 +111,15 @@ class Held:
     epoch: int
 
 
-Event = Ready | Lost | Exited | Asked | Alarm | Arrived | Faulty | Entered | Held
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A rank has come to the end of the training, together with `ranks`, of which it is one."""
+
+    member: Member
+    ranks: tuple[Member, ...]
+
+
+Event = Ready | Lost | Exited | Asked | Alarm | Arrived | Faulty | Entered | Held | Left
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +188,10 @@ class Membership:
         self._places = [_Seat() for _ in seats]
         self._restarts = elastic.restarts
         self._last_error = ""
+        self._last_cause: Cause | None = None
+        """Of the last new epoch that somebody's end has made."""
+        self._has_left = False
+        """Whether a rank has come to the end of the training: no new epoch is made."""
         self._phase_alarm_s: float | None = now_s + limits.meet_s
         self.phase = Phase.MEETING
         self.began = False
@@ -262,6 +274,8 @@ class Membership:
                 if self.epoch is not None and self.epoch.number == epoch == self._holders[0]:
                     self._holds(host)
                 return []
+            case Left(member, ranks):
+                return self._left(member, ranks, now_s)
             case Exited(seat, status, error):
                 return self._exited(seat, status, error, now_s)
             case Lost(host, why):
@@ -293,8 +307,10 @@ class Membership:
                 "declare it by `stack.fault.Training`, or leave out --least and --spares"
             )
             return self._end(Cause(text, code, seat), now_s)
+        if self._has_left and not before.entered:
+            return []
         own_fault = status > 0 and (self.epoch is None or (error and error == self._last_error))
-        if own_fault or self._has_ended_well():
+        if own_fault or self._has_left:
             return self._end(Cause(text, code, seat), now_s)
         self._last_error = error if status > 0 else self._last_error
         if self._restarts and self._places[seat].usable:
@@ -304,16 +320,30 @@ class Membership:
         given = self._begin_due(now_s)
         return given + self._go_on(Cause(text, code, seat), now_s)
 
+    def _left(self, member: Member, ranks: Sequence[Member], now_s: float) -> list[Instruction]:
+        if self._is_ending or not self._is(member, Place.HERE):
+            return []
+        self._has_left = True
+        for seat in range(len(self._places)):
+            self._put(seat, due_s=None)
+        there = all(self._is(m, Place.HERE) or self._is(m, Place.DONE) for m in ranks)
+        # One that had come to the end, too, may not have done what it does after it
+        return [] if there or self._last_cause is None else self._end(self._last_cause, now_s)
+
     def _lost(self, host: int, why: str, now_s: float) -> list[Instruction]:
+        had_ranks = False
         for seat in self._seats:
             if seat.host == host:
                 place = self._places[seat.rank].place
+                had_ranks |= place is Place.HERE and self._places[seat.rank].entered
                 gone = Place.DONE if place is Place.DONE else Place.EMPTY
                 self._put(seat.rank, place=gone, usable=False, due_s=None)
         cause = Cause(f"{self._hosts[host]} is lost: {why}", 1)
         if self._is_ending:
             return self._finish_if_empty()
-        if self.phase is Phase.MEETING or self._has_ended_well():
+        if self._has_left and not had_ranks:
+            return []
+        if self.phase is Phase.MEETING or self._has_left:
             return self._end(cause, now_s)
         return self._go_on(cause, now_s)
 
@@ -357,12 +387,13 @@ class Membership:
         coming = [s for s in self._places if s.place is Place.STARTING or s.due_s is not None]
         if len(self.here()) + len(coming) < self._elastic.least:
             return self._end(cause, now_s)
+        self._last_cause = cause
         return self._form(now_s)
 
     def _form(self, now_s: float, late: bool = False) -> list[Instruction]:
         """The next epoch, if it would be another one. Members that are left keep their order, and
         whoever comes for one that is not takes its place."""
-        if self._is_ending or self._has_ended_well():
+        if self._is_ending or self._has_left:
             return []
         here = self.here()
         if self.epoch is None:
@@ -416,6 +447,7 @@ class Membership:
         """A member ended well: the job has ended when all have that were ranks; who only waited is
         told to end, also one that was to be a rank and came too late."""
         assert self.epoch is not None
+        self._has_left = True
         members = [m for m in self.epoch.members if self._is(m, Place.HERE)]
         if any(self._places[m.seat].entered for m in members):
             return []
@@ -456,10 +488,6 @@ class Membership:
     def _is(self, member: Member, place: Place) -> bool:
         found = self._places[member.seat]
         return found.place is place and found.start == member.start
-
-    def _has_ended_well(self) -> bool:
-        """Whether a member has: its state is gone, so the others cannot begin a new epoch."""
-        return any(s.place is Place.DONE for s in self._places)
 
     def _put(self, seat: int, **changes: object) -> None:
         self._places[seat] = replace(self._places[seat], **changes)  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from stack.launch.membership import (
     Faulty,
     Form,
     Held,
+    Left,
     Member,
     Membership,
     Place,
@@ -183,6 +184,23 @@ def test_hosts_that_only_the_launcher_would_miss():
     assert job.unwatched == set()  # and miss each other
 
 
+def test_who_dies_after_the_end_of_the_training_has_not_done_what_comes_after_it():
+    job = begun(size=2, spares=1, restarts=2)
+    ranks = members("0.0 1.0")
+    assert told(job, Left(Member(1, 0), ranks), Exited(2, KILLED)) == []  # it only waited
+    assert told(job, Exited(0, KILLED)) == [Signal(signal.SIGTERM)]
+    assert job.cause.text == "rank 0 failed: killed by SIGKILL"
+    job = begun(size=2, spares=1, restarts=2)
+    done = told(job, Exited(0, KILLED))  # which is heard of before the end of the others
+    assert done == [Begin(Member(0, 1)), Form(Epoch(2, members("2.0 1.0")))]
+    assert told(job, Left(Member(1, 0), ranks)) == [Signal(signal.SIGTERM)]
+    assert job.cause.code == 128 + signal.SIGKILL
+    job = begun(size=2, spares=1, restarts=2)
+    told(job, Left(Member(1, 0), ranks), Left(Member(0, 0), ranks), Exited(0, 0))
+    assert told(job, Exited(1, 0)) == [Signal(signal.SIGTERM)]
+    assert job.cause is None
+
+
 def test_a_lost_host_takes_its_seats_along():
     job = begun(size=4, least=2, restarts=3, hosts=2)
     assert told(job, Lost(0, "gone")) == [Form(Epoch(2, members("2.0 3.0")))]
@@ -217,6 +235,9 @@ def possible(job):
             found += [Exited(seat, 1, "an error at step 1"), Faulty(Member(seat, state.start), "")]
         if state.place is Place.HERE and job.epoch and not state.entered:
             found.append(Entered(Member(seat, state.start)))
+        if state.place is Place.HERE and job.epoch and state.entered:
+            found.append(Left(Member(seat, state.start), job.epoch.members))
+            found.append(Left(Member(seat, state.start), members("0.0 1.0 2.0")))
         if state.place is Place.STARTING:
             found.append(Arrived(Member(seat, state.start)))
         if state.start > 0:
@@ -226,7 +247,9 @@ def possible(job):
 
 def looks(job):
     """What a job does next follows from this."""
-    own = {k: v for k, v in vars(job).items() if k not in ("statuses", "cause", "epoch")}
+    own = {
+        k: v for k, v in vars(job).items() if k not in ("statuses", "cause", "epoch", "_last_cause")
+    }
     state = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items()}
     state["_unready"] = frozenset(state["_unready"])
     members = job.epoch and job.epoch.members
@@ -262,7 +285,7 @@ def check(job, event, now_s):
     if job.phase is not Phase.OVER:
         assert job.running or job.alarm_s is not None, "a state without an exit"
         in_epoch = job.epoch and [m for m in job.epoch.members if m in job.here()]
-        if job.phase is Phase.RUNNING and not job._has_ended_well():
+        if job.phase is Phase.RUNNING and not job._has_left:
             assert in_epoch == list(job.epoch.members), "an epoch with the dead"
     return done
 

@@ -1,11 +1,14 @@
 """Where the time of a job went, told from events whose times are known."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from hal.core.errors import InvalidCall
 from hal_tools.cli_goodput import goodput
+from stack.launch.events import EventLog
 from stack.launch.spent import Spent
 from tests.draw import stream
 
@@ -113,3 +116,11 @@ def test_a_log_is_told_by_hal_goodput(tmp_path):
     assert told.exit_code == 1
     assert "line 2 of" in told.output
     assert CliRunner().invoke(goodput, ["--mtbf", "3"]).exit_code == 2
+
+
+def test_a_log_without_room_says_so_once():
+    log = EventLog(Path("/dev/full"))
+    with pytest.raises(InvalidCall, match="/dev/full takes no more events"):
+        log.write("moved", seat=1)
+    log.write("unkept", why="what a job says at its end")
+    log.close()
