@@ -63,7 +63,7 @@ def settle(folder: Path, memories: Sequence[int], is_well: bool) -> None:
     then leaves a line of it there for the next job."""
     file, before, note = (folder / name for name in (_NAME, _BEFORE, _NOTE))
     if is_well:
-        for old in (file, before, note):
+        for old in (file, before, note, *_unfinished(folder)):
             old.unlink(missing_ok=True)
         return
     newest = max(memories, key=order_of, default=None)
@@ -75,6 +75,8 @@ def settle(folder: Path, memories: Sequence[int], is_well: bool) -> None:
         there = whole_step(file)
         if step_of(newest) <= max(there, whole_step(before)):
             return
+        for old in _unfinished(folder):
+            old.unlink(missing_ok=True)
         made = folder / f"{_NAME}.{os.getpid()}"
         try:
             _write(made, newest)
@@ -86,6 +88,11 @@ def settle(folder: Path, memories: Sequence[int], is_well: bool) -> None:
             note.write_text(f"the state after step {step_of(newest)} was not kept: {error}")
             raise
         os.fsync(descriptor)
+
+
+def _unfinished(folder: Path) -> list[Path]:
+    """What agents were writing that were killed then: whoever has the lock is the only one."""
+    return list(folder.glob(f"{_NAME}.*"))
 
 
 def kept_in(folder: Path) -> Kept:

@@ -55,6 +55,13 @@ def test_the_newest_is_kept_and_the_one_before(tmp_path, memory):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("is_well", [False, True])
+def test_what_a_killed_agent_was_writing_does_not_stay(tmp_path, memory, is_well):
+    (tmp_path / "state.bin.123").write_bytes(b"half of it")
+    settle(tmp_path, [memory(5)], is_well)
+    assert [file.name for file in tmp_path.iterdir()] == ([] if is_well else ["state.bin"])
+
+
 def test_a_single_flipped_bit_is_noticed(tmp_path, memory):
     settle(tmp_path, [memory(5)], False)
     (file,) = tmp_path.iterdir()
