@@ -1,4 +1,5 @@
-"""Ctrl-C between training steps, so that what is saved is always a whole number of them."""
+"""Ctrl-C, or being asked to end, between training steps, so that what is saved is always a whole
+number of them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ NOTICE = b"\nending after the step under way; Ctrl-C again ends at once, without
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Gives a function that says whether Ctrl-C was pressed; the second raises KeyboardInterrupt.
+    """Gives a function that says whether Ctrl-C was pressed or SIGTERM came, by which a scheduler
+    asks; the second Ctrl-C raises KeyboardInterrupt.
 
     Raising at the first one could leave a step that changed the weights but was not counted.
     """
@@ -22,14 +24,16 @@ def interruptible() -> Iterator[Callable[[], bool]]:
 
     def ask(signal_number: int, frame: FrameType | None) -> None:
         nonlocal asked
-        if asked:
+        if asked and signal_number == signal.SIGINT:
             raise KeyboardInterrupt
         asked = True
         # A handler may run inside a write to the same stream, which only a bare write survives.
         os.write(sys.stderr.fileno(), NOTICE)
 
-    before = signal.signal(signal.SIGINT, ask)
+    asking = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, ask) for number in asking]
     try:
         yield lambda: asked
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in zip(asking, before, strict=True):
+            signal.signal(number, handler)

@@ -23,6 +23,7 @@ SHELL = "ssh -o BatchMode=yes -o ConnectTimeout=10 {host}"
 @click.option("--shell", default=SHELL, show_default=True, help="Runs a command on a host.")
 @click.option("--address", default="", help="HOST[:PORT] by which other hosts reach this one.")
 @click.option("--deadline", "deadline_s", default=300.0, help="Seconds that ranks wait for others.")
+@click.option("--grace", "grace_s", default=30.0, help="Seconds to save in, when asked to end.")
 @click.option("--restarts", type=click.IntRange(0), default=0, help="Start a failed job so often.")
 @click.option("--least", type=int, help="Go on with so many ranks at least when one ends.")
 @click.option(

@@ -224,4 +224,5 @@ def _plan(run: Attempt, job: JobFile, folder: Path, config: ClusterFile) -> Mapp
         "shell": config.shell,
         "address": config.address,
         "restarts": job.restarts,
+        "grace_s": job.grace_s,
     }

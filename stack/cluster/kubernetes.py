@@ -60,7 +60,7 @@ def manifests(job: JobFile, name: str) -> list[dict[str, Any]]:
         )
     hosts = job.ranks // per_host
     labels = {JOB: name}
-    run = [*("hal", "run"), "-n", str(job.ranks)]
+    run = [*("hal", "run"), "-n", str(job.ranks), "--grace", f"{job.grace_s:g}"]
     target = shlex.join([*(["-m"] if job.module else []), job.script, *job.arguments])
     devices = ",".join(f"{job.kinds[0]}:{index}" for index in range(per_host))
     if hosts == 1:

@@ -134,7 +134,17 @@ def _run(ray: Any, job: JobFile, group: Any, name: str, counts: list[int]) -> in
         plan = {"group": name, "address": ray.get_runtime_context().gcs_address}
         Path(folder, "plan").write_text(json.dumps({**plan, "environment": job.environment}))
         shell = [sys.executable, "-m", "stack.cluster.ray", str(Path(folder, "plan")), "{host}"]
-        run = [sys.executable, "-m", "hal", "run", "-n", str(job.ranks), "--shell"]
+        run = [
+            sys.executable,
+            "-m",
+            "hal",
+            "run",
+            "-n",
+            str(job.ranks),
+            "--grace",
+            f"{job.grace_s:g}",
+        ]
+        run += ["--shell"]
         run += [shlex.join(shell).replace("'{host}'", "{host}")]
         run += ["--address", ray.util.get_node_ip_address(), "--hosts", str(Path(folder, "hosts"))]
         run += [*(["-m"] if job.module else []), job.script, *job.arguments]

@@ -63,6 +63,7 @@ def script(job: JobFile, address: str = "") -> str:
     ]
     run = [sys.executable, "-m", "hal", "run", "-n", str(job.ranks)]
     run += ["--shell", SHELL, "--restarts", str(job.restarts)]
+    run += ["--grace", f"{job.grace_s:g}"]
     run += ["--address", address] if address else []
     lines = [
         "#!/bin/sh",

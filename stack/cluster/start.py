@@ -28,6 +28,7 @@ def main() -> int:
             plan["address"],
             300.0,
             plan["restarts"],
+            grace_s=plan["grace_s"],
         )
     except HalError as error:
         sys.stderr.write(f"hal run: {error}\n")

@@ -42,6 +42,7 @@ def run(
     keep: Path | None = None,
     faults: str = "",
     instead: str = "",
+    grace_s: float = Limits.asked_s,
 ) -> int:
     """Run a script, or a module, as the ranks of a job; gives the exit status. A job that
     fails is started anew, at most `restarts` times. With `least` or `spares` its ranks are replaced
@@ -49,7 +50,8 @@ def run(
     has started. `events` is a file for a line of JSON for each event, `keep` a
     folder for the newest state of an elastic job that ends before its time. `faults` is
     a plan of faults that happen to an elastic job, as text, or a file with one. `instead` is the
-    device with which a rank goes on whose own is lost, "" for the same one.
+    device with which a rank goes on whose own is lost, "" for the same one. Ranks that are asked to
+    end are killed `grace_s` later.
 
     Raises InvalidCall for what cannot be started, PluginError for a device of a plugin that is not
     installed.
@@ -57,6 +59,8 @@ def run(
     fill_closed_streams()
     named = device_names(devices) if devices else ()
     seconds_of("--deadline", deadline_s)
+    if grace_s != 0:  # at once
+        seconds_of("--grace", grace_s)
     if mpi:
         _check_left_to_mpi(size, hosts_file, log_folder, address, restarts, least, spares, events)
         from stack.launch.mpi import run_as_rank  # noqa: PLC0415  who launches is no rank
@@ -97,7 +101,7 @@ def run(
         shell,
         address or own_address([host for host in hosts if host.name]),
         deadline_s,
-        Limits(),
+        Limits(asked_s=grace_s),
         elastic=elastic,
         events=events,
         keep=keep,

@@ -99,12 +99,12 @@ def test_a_slice_of_the_device_lies_between_the_first_and_the_last_call(finished
     assert set(arrows.values()) == {2}
 
 
-def interrupted(commands, steps, *arguments):
-    """Press Ctrl-C after some lines of the log of a long run, and see how it ends."""
+def interrupted(commands, steps, *arguments, by=signal.SIGINT):
+    """Press Ctrl-C (or ask as schedulers do) after some lines of the log of a long run, and see how it ends."""
     log = commands.folder / "log.json"
     process = commands.start_training("--steps", 10**6, "--json", log, *arguments)
     wait_until(process, lambda: log.exists() and len(lines(log)) >= steps)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(by)
     return commands.ended(process)
 
 
@@ -115,7 +115,7 @@ def test_an_interrupted_run_saves_and_goes_on_as_if_nothing_had_happened(command
     log = lines(tmp_path / "log.json")
     assert f"interrupted at step {len(log)}; saved out/checkpoints; go on" in ended.out
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["checkpoints", "data"]
-    assert interrupted(commands, len(log) + 3, "--resume").code == 130
+    assert interrupted(commands, len(log) + 3, "--resume", by=signal.SIGTERM).code == 130
     resumed = lines(tmp_path / "log.json")
     (tmp_path / "log.json").unlink()
     assert interrupted(commands, len(log) + 3, "--out", "whole").code == 130

@@ -299,6 +299,25 @@ def test_a_signal_lets_every_rank_end_in_its_own_way(folder, number):
     ]
 
 
+STUBBORN = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_rank_that_does_not_end_is_killed_when_its_grace_is_over(folder):
+    """A job of a cluster says how long it needs to save; that was 30 s for every one."""
+    with folder.start("-n", 1, *HERE, "--grace", 0.1, folder.write(STUBBORN)) as process:
+        assert read_lines(process.stdout, 1) == ["[0] ready"]
+        process.send_signal(signal.SIGTERM)
+        process.wait(LONG_S / 3)
+        done = finished(process)
+    assert done.code == 143
+    assert done.err[-1] == "  rank 0: killed by SIGKILL"
+
+
 CHILDREN = """
 import os, subprocess, sys, time
 child = "import subprocess, sys, time\\n"
