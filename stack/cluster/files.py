@@ -119,6 +119,7 @@ class RulesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reclaim: bool = True
     elastic: bool = True
     patience_s: float | None = None
+    fair_start: float = 0.0
     head_start_s: float = 0.0
     depth: int = 100
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from stack.scheduler.events import Decision
+from stack.scheduler.fifo import PlainFifo
 from stack.scheduler.gang import (
     Blocker,
     Bucket,
@@ -49,6 +50,7 @@ class Books:
         self.alarms: list[tuple[float, int]] = []
         self.woken: dict[Bucket, None] = {}
         self.stirred: dict[Blocker, Bucket | None] = {}
+        self.fifo = PlainFifo(rules.fair_start) if rules.fair_start else None
         self.users: dict[str, Tally] = defaultdict(Tally)
         self.use = Use({}, self.users, rules.head_start_s)
         self.now = -math.inf
@@ -151,6 +153,20 @@ class Books:
         if held is not None:
             held.changes += 1
 
+    def enter(self, gang: Gang) -> None:
+        """A job is here."""
+        self.gangs[gang.job] = gang
+        if self.fifo is not None:
+            spec = gang.spec
+            kind = next(kind for kind in spec.kinds if kind in self.trees)
+            self.fifo.submitted(gang.job, kind, spec.ranks * spec.devices)
+
+    def over(self, gang: Gang) -> None:
+        """A job is here no more."""
+        del self.gangs[gang.job]
+        if self.fifo is not None:
+            self.fifo.over(gang.job, gang.ran_s, self.now)
+
     def bucket(self, gang: Gang) -> Bucket:
         assert gang.bucket is not None, "it waits"
         return gang.bucket
@@ -158,7 +174,9 @@ class Books:
     def key(self, gang: Gang) -> tuple[float, ...]:
         """A job's place among those that wait: those whose patience is over come first, by
         submission, since by any other key a newer one could pass."""
-        if self.now >= gang.submitted + self.rules.patience_s:  # when the alarm rings, to the bit
+        if (
+            gang.overdue or self.now >= gang.submitted + self.rules.patience_s
+        ):  # when the alarm rings, to the bit
             return (0.0, gang.seq)
         if self.moving:
             self.rank(gang)

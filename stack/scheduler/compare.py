@@ -30,12 +30,14 @@ POLICIES = {
     "wide": Policy(
         Rules(("wide", "submitted"), Backfill.CONSERVATIVE, elastic=False, head_start_s=12 * 3600)
     ),
+    "fair_start": Policy(Rules(("submitted",), Backfill.EASY, elastic=False, fair_start=1.1)),
     "fair": Policy(Rules(("share", "user", "submitted"), Backfill.EASY, elastic=False)),
     "elastic": Policy(Rules(("submitted",), Backfill.EASY), elastic=True),
 }
 """FIFO that locks, traversal that fills holes, backfill with reservations, three priorities with
-preemption, conservative backfill where wide jobs have a head start of up to twelve hours, fair
-shares of queues and users, and elastic jobs under EASY backfill."""
+preemption, conservative backfill where wide jobs have a head start of up to twelve hours, EASY
+backfill whose jobs give way to those that they passed when plain FIFO would have started these,
+fair shares of queues and users, and elastic jobs under EASY backfill."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ What it promises, whatever the rules:
 * a job that can never fit is refused at once;
 * with a finite `Rules.patience_s`, a job that has waited so long is passed by none: it starts when
   the limits of those that run let it;
+* with `Rules.fair_start`, none starts later than plain FIFO would start it, but for saving, quotas
+  and domains;
 * a job that is stopped for another has saved, or its grace is over.
 """
 
@@ -36,6 +38,7 @@ from stack.scheduler.events import (
     Submitted,
     Wanted,
 )
+from stack.scheduler.fifo import PlainFifo
 from stack.scheduler.gang import Gang, State
 from stack.scheduler.hosts import host_drained, host_joined, host_lost
 from stack.scheduler.moves import ask, break_promise, left, release, resize, shrink, tell
@@ -56,7 +59,9 @@ class Scheduler:
     @property
     def alarm_at(self) -> float:
         """When it wants an `Alarm`, if nothing happens before; infinity: never."""
-        return self.books.alarms[0][0] if self.books.alarms else math.inf
+        books = self.books
+        own = books.alarms[0][0] if books.alarms else math.inf
+        return own if books.fifo is None else min(own, books.fifo.next_at)
 
     def handle(self, event: Event) -> list[Decision]:
         """What is to be done, in order, now that this has happened.
@@ -67,6 +72,8 @@ class Scheduler:
         if not event.at >= books.now:
             raise SpecError(f"event at {event.at}, after one at {books.now}: time goes forward")
         books.now, books.out = event.at, []
+        if books.fifo is not None:
+            _fair_starts(books, books.fifo)
         match event:
             case Submitted(_, job, spec):
                 _submitted(books, job, spec)
@@ -97,6 +104,8 @@ class Scheduler:
                 host_drained(books, host)
             case Alarm():
                 pass
+        if books.fifo is not None:
+            _fair_starts(books, books.fifo)
         _overdue(books)
         start_waiting(books)
         if books.rules.elastic:
@@ -128,7 +137,7 @@ def _submitted(books: Books, job: int, spec: JobSpec) -> None:
         return
     queue = books.queues[spec.queue]
     gang = Gang(job, spec, job, books.now, queue, spec.limit_s)
-    books.gangs[job] = gang
+    books.enter(gang)
     _queued(books, gang)
     for wait_s in (books.rules.patience_s, queue.spec.rung_s):
         if math.isfinite(wait_s):
@@ -199,12 +208,12 @@ def _cancelled(books: Books, gang: Gang) -> None:
     match gang.state:
         case State.WAITING:
             books.unwait(gang)
-            del books.gangs[gang.job]
+            books.over(gang)
         case State.HELD:
-            del books.gangs[gang.job]
+            books.over(gang)
         case State.PROMISED:
             break_promise(books, gang)
-            del books.gangs[gang.job]
+            books.over(gang)
         case State.RUNNING | State.STOPPING:
             books.unbook(gang)
             gang.state, gang.why = State.STOPPING, "it was cancelled"
@@ -228,7 +237,7 @@ def _ended(books: Books, gang: Gang, done: bool) -> None:
         gang.stop_by, gang.why = math.inf, ""
         books.wait(gang)
     else:
-        del books.gangs[gang.job]
+        books.over(gang)
 
 
 def _resized(books: Books, gang: Gang) -> None:
@@ -246,6 +255,21 @@ def _resized(books: Books, gang: Gang) -> None:
     left(books, gang)
 
 
+def _fair_starts(books: Books, fifo: PlainFifo) -> None:
+    """Jobs that plain FIFO would have started by now are out of patience."""
+    for job in fifo.until(books.now):
+        gang = books.gangs.get(job)
+        if gang is not None:
+            gang.overdue = True
+            if gang.state is State.WAITING:
+                _out_of_patience(books, gang)
+
+
+def _out_of_patience(books: Books, gang: Gang) -> None:
+    books.woken[books.bucket(gang)] = None
+    books.wake(gang.queue.turn)
+
+
 def _overdue(books: Books) -> None:
     """Limits, graces and patiences that are over."""
     while books.alarms and books.alarms[0][0] <= books.now:
@@ -254,8 +278,7 @@ def _overdue(books: Books) -> None:
         if gang is None:
             continue
         if gang.state is State.WAITING:
-            books.woken[books.bucket(gang)] = None
-            books.wake(gang.queue.turn)
+            _out_of_patience(books, gang)
         elif gang.state is State.STOPPING and gang.stop_by <= books.now:
             tell(books, gang)
         elif gang.state is State.RUNNING and gang.ends_at <= books.now:

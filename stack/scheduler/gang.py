@@ -50,9 +50,10 @@ class Gang:
     promised job still waits for, by leaf, and `awaits` are the jobs that shall leave for it.
     `left_s` is what remains of its limit with all ranks, as of `since`. `booked` is what its queue
     counts for it, and `booked_end` when it was thought to end. A job that was `due` when it started
-    is stopped for no other. `key` is its place among those that wait while its patience lasts, and
-    `bucket` where it waits, or has waited last. `need` are the devices without which it does not
-    start."""
+    is stopped for no other; one that is `overdue` would have started under plain FIFO. `ran_s` is
+    how long it has run, as with all its ranks, up to `since`. `key` is its place among those that
+    wait while its patience lasts, and `bucket` where it waits, or has waited last. `need` are the
+    devices without which it does not start."""
 
     job: int
     spec: JobSpec
@@ -73,6 +74,8 @@ class Gang:
     booked: Tally | None = None
     booked_end: float = math.inf
     due: bool = False
+    overdue: bool = False
+    ran_s: float = 0.0
     resizes: int = 0
     key: tuple[float, ...] = ()
     bucket: Bucket | None = None
@@ -100,12 +103,15 @@ class Gang:
         """Take another number of ranks for its own; the work that its limit allows stays."""
         self.now_has(self.ranks, now)
         self.left_s *= self.spec.ranks / spec.ranks
+        self.ran_s *= self.spec.ranks / spec.ranks
         self.spec, self.need = spec, spec.fewest * spec.devices
 
     def now_has(self, ranks: int, now: float) -> None:
         """Account for the time that has passed and go on with so many ranks."""
         if self.ranks:
-            self.left_s = max(self.left_s - (now - self.since) * self.ranks / self.spec.ranks, 0.0)
+            passed_s = (now - self.since) * self.ranks / self.spec.ranks
+            self.left_s = max(self.left_s - passed_s, 0.0)
+            self.ran_s += passed_s
         self.ranks, self.since = ranks, now
 
     def tally(self) -> Tally:

@@ -9,7 +9,7 @@ from stack.scheduler.moves import break_promise, resize
 from stack.scheduler.order import Use
 from stack.scheduler.running import RunningJobs
 from stack.scheduler.spec import HostSpec, SpecError
-from stack.scheduler.topology import DeviceTree
+from stack.scheduler.topology import DeviceTree, Domain
 
 
 def host_joined(books: Books, host: HostSpec) -> None:
@@ -23,6 +23,7 @@ def host_joined(books: Books, host: HostSpec) -> None:
         for leaf in known[1]:
             if not leaf.usable:
                 leaf.usable = True
+                _count(books, leaf, 1)
                 books.trees[leaf.kind].closed -= 1
                 held = 0
                 for gang in books.occupants[leaf]:
@@ -39,10 +40,11 @@ def host_joined(books: Books, host: HostSpec) -> None:
             if kind not in books.trees:
                 books.trees[kind] = DeviceTree(kind, books.levels)
                 books.pools[kind] = Blocker(f"devices of kind {kind}", kind)
-                books.running[kind] = RunningJobs(books.rules.preempt)
+                books.running[kind] = RunningJobs(books.rules.preempt, bool(books.fifo))
             leaves += books.trees[kind].add(host)
         for leaf in leaves:
             books.occupants[leaf] = {}
+            _count(books, leaf, 1)
         books.hosts[host.name] = (host, leaves)
     for leaf in books.hosts[host.name][1]:
         capacity = {kind: tree.total for kind, tree in books.trees.items()}
@@ -51,9 +53,16 @@ def host_joined(books: Books, host: HostSpec) -> None:
         books.wake(books.pools[leaf.kind])
 
 
+def _count(books: Books, leaf: Domain, sign: int) -> None:
+    if books.fifo is not None:
+        books.fifo.counted(leaf.kind, sign * leaf.whole.bit_count())
+
+
 def host_drained(books: Books, host: str) -> None:
     for leaf in books.leaves(host):
         books.trees[leaf.kind].closed += leaf.usable
+        if leaf.usable:
+            _count(books, leaf, -1)
         leaf.usable = False
         books.trees[leaf.kind].take(leaf, leaf.free)
         books.changed(leaf.kind)

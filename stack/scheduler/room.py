@@ -85,8 +85,9 @@ def _may_have(gang: Gang, kind: str, within: bool) -> bool:
 
 def _offers(books: Books, gang: Gang, tree: DeviceTree) -> Iterator[Offer]:
     """What running jobs could leave for this one, the least harm first: ranks beyond what an
-    elastic job needs; then jobs on borrowed quota, if the queue would be within its own; then
-    jobs of lower priority, the newest first."""
+    elastic job needs; then jobs on borrowed quota, if the queue would be within its own; then, if
+    plain FIFO would have started it by now, those that came later, the last first; then jobs of
+    lower priority, the newest first."""
     running = books.running[tree.kind]
     need = gang.need
     offered: dict[Gang, Holding] = {}
@@ -111,6 +112,11 @@ def _stoppable(books: Books, gang: Gang, kind: str, need: int) -> Iterator[Gang]
                     break
                 if other.booked is not None and other.booked.occupied.get(kind):
                     yield other
+    if gang.overdue:
+        for place, other in books.running[kind].newest.items():
+            if -place < gang.seq:
+                break
+            yield other
     if books.rules.preempt:
         ours = not gang.queue.spec.quota or _is_entitled(gang, kind)
         for (priority, _, _), other in books.running[kind].by_priority.items():

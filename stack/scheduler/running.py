@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 @dataclass(slots=True, eq=False)
 class RunningJobs:
     """`by_end` are all, by the end of their limits; `by_priority` those that may be asked to stop,
-    lowest and newest first (none unless the rules `preempt`); `surplus` those with more ranks than
-    they need, and `hungry` those with fewer than they want."""
+    lowest and newest first (none unless the rules `preempt`); `newest` those by submission, the
+    last first (none without fair starts); `surplus` those with more ranks than they need, and
+    `hungry` those with fewer than they want."""
 
     preempt: bool
+    fair_start: bool
     by_end: SortedList[tuple[float, int, Gang]] = field(default_factory=SortedList)
     by_priority: SortedDict[tuple[int, float, int], Gang] = field(default_factory=SortedDict)
+    newest: SortedDict[int, Gang] = field(default_factory=SortedDict)
     surplus: dict[Gang, None] = field(default_factory=dict)
     hungry: dict[Gang, None] = field(default_factory=dict)
 
@@ -33,6 +36,8 @@ class RunningJobs:
         if gang.state is State.RUNNING:
             if self.preempt:
                 self.by_priority[gang.spec.priority, -gang.started, gang.job] = gang
+            if self.fair_start:
+                self.newest[-gang.seq] = gang
             if not gang.leaving and gang.spec.elastic and not gang.spec.mixed:
                 if gang.ranks > gang.spec.fewest:
                     self.surplus[gang] = None
@@ -44,6 +49,7 @@ class RunningJobs:
         self.by_end.discard((gang.booked_end, gang.job, gang))
         if self.preempt:
             self.by_priority.pop((gang.spec.priority, -gang.started, gang.job), None)
+        self.newest.pop(-gang.seq, None)
         self.surplus.pop(gang, None)
         self.hungry.pop(gang, None)
 

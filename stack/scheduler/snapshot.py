@@ -16,11 +16,11 @@ from stack.scheduler.gang import Blocker, Gang, Reservation, State
 from stack.scheduler.spec import Chip, HostSpec, JobSpec, QueueSpec, Rules
 from stack.scheduler.topology import Domain
 
-VERSION = 2
+VERSION = 3
 
 PLAIN = (
     *("seq", "submitted", "left_s", "ranks", "since", "started", "stop_by", "yields", "due"),
-    *("resizes", "told", "requeue", "why"),
+    *("resizes", "told", "requeue", "why", "overdue", "ran_s"),
 )
 """Fields of a Gang that are numbers, truths or text."""
 
@@ -68,6 +68,7 @@ def snapshot(scheduler: Scheduler) -> dict[str, Any]:
             for host, leaves in books.hosts.values()
         ],
         "jobs": [_gang_data(gang) for gang in books.gangs.values()],
+        "fifo": None if books.fifo is None else books.fifo.data(),
         "promised": [gang.job for gang in books.promised],
         "alarms": [list(alarm) for alarm in books.alarms],
         "blocked": [
@@ -101,6 +102,11 @@ def restored(
             scheduler.handle(HostDrained(now, host.name))
     for entry in data["jobs"]:
         _add_gang(books, entry)
+    if books.fifo is not None and data["fifo"] is not None:
+        books.fifo.restore(data["fifo"])
+    elif books.fifo is not None:  # the rules ask only now: all that are here came now
+        for gang in sorted(books.gangs.values(), key=lambda gang: gang.seq):
+            books.enter(gang)
     books.promised = dict.fromkeys(books.gangs[job] for job in data["promised"])
     blockers = _blockers(books)
     waiting = []

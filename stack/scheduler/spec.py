@@ -163,7 +163,9 @@ class Rules:
 
     `order` names the keys by which waiting jobs are compared, the first difference decides (see
     `stack.scheduler.order`); a job that has waited `patience_s` comes before all others but those
-    that were submitted before it and have, too. `head_start_s` is for the key `wide`. `preempt`: a
+    that were submitted before it and have, too. With `fair_start` its patience is also over when
+    plain FIFO on devices so many times as fast would have started it (0: nobody asks), and it takes
+    devices back from those that came later. `head_start_s` is for the key `wide`. `preempt`: a
     job may stop those of lower priority; `reclaim`: a queue takes back what it lent; `elastic`:
     running jobs shrink for waiting ones, and grow when nobody waits."""
 
@@ -173,5 +175,10 @@ class Rules:
     reclaim: bool = True
     elastic: bool = True
     patience_s: float = math.inf
+    fair_start: float = 0.0
     head_start_s: float = 0.0
     depth: int = 100
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.fair_start < math.inf:
+            raise SpecError(f"rules: fair_start is {self.fair_start}; 0, or how many times as fast")

@@ -313,7 +313,7 @@ def _one_pass_with_profile(books: Books) -> None:
         times = {k: profiles[k].first(need, long_s) for k in gang.spec.kinds if k in profiles}
         kind = min(times, key=lambda k: (times[k], gang.spec.kinds.index(k)))
         lacks: tuple[Blocker, ...] = tuple(books.pools[k] for k in times)
-        if times[kind] <= books.now or gang.spec.mixed:
+        if times[kind] <= books.now or gang.spec.mixed or gang.overdue:
             lacks = _attempt(books, gang, books.key(gang))
         if lacks:
             blocked.setdefault(bucket, lacks)

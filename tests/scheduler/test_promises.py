@@ -3,10 +3,14 @@
 import json
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
+from stack.scheduler.simulate import Simulation
 from stack.scheduler.snapshot import restored, snapshot
+from stack.scheduler.spec import Backfill, Discipline, Rules
+from stack.scheduler.traces import gang_mix
 from tests import draw
 from tests.scheduler.laws import Laws
 from tests.scheduler.worlds import LEVELS, calm, world
@@ -97,3 +101,25 @@ def test_a_patience_is_over_when_its_alarm_rings():
     """By rounding it could last on behind the alarm, and nobody looked again until something else
     happened: what was decided then hung on whether the state had been read anew."""
     decides_the_same(641, cuts=0.1)
+
+
+@pytest.mark.parametrize("backfill", list(Backfill))
+def test_with_fair_starts_nobody_starts_later_than_under_plain_fifo(backfill):
+    """Whatever the order and the limits that users gave; without fair starts many do."""
+    for seed in draw.sample("fair starts", range(1000), 4):
+        random_ = random.Random(seed)
+        tasks, hosts, queues = gang_mix(seed, jobs=60, devices=128, load=random_.uniform(0.5, 3))
+        tasks = [task for task in tasks if task.spec.ranks <= 128]
+        order = random_.choice(("submitted", "smallest", "shortest"))
+        locked = [replace(queue, discipline=Discipline.LOCK) for queue in queues]
+        plain = Rules(("submitted",), Backfill.NONE)
+        fifo = Simulation(tasks, hosts, locked, rules=plain).run()
+        fair = Rules((order, "submitted"), backfill, fair_start=1.0)
+        ours = Simulation(tasks, hosts, queues, rules=fair).run()
+        late = {
+            job: (course.started, fifo.courses[job].started)
+            for job, course in ours.courses.items()
+            if course.started > fifo.courses[job].started + 1e-6
+        }
+        assert not late, seed
+        assert sum(ours.waits()) < sum(fifo.waits()), seed

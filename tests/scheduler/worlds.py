@@ -111,6 +111,9 @@ def world(seed: int, jobs: int = 40) -> World:
     if draw.random() < 0.3:
         first = draw.choice(("wide", "shortest"))
         rules = replace(rules, order=(first, *rules.order), head_start_s=draw.uniform(0, 300))
+    draw = random.Random(f"as fifo {seed}")
+    if draw.random() < 0.2:
+        rules = replace(rules, fair_start=draw.choice((1.0, 1.5)))
     return World(tasks, hosts, queues, rules, costs, kept)
 
 
