@@ -1,14 +1,12 @@
 """The same job's file on a real Ray of two nodes, where it is installed."""
 
 import importlib.util
-import json
 import os
-import subprocess
-import sys
 
 import pytest
 
-WAIT_S = 300.0
+from tests.cluster import own_ray
+
 TRAIN = """
 import os, sys, time
 from pathlib import Path
@@ -81,21 +79,9 @@ print(json.dumps(found))
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="Ray is not installed")
 @pytest.mark.skipif(os.getuid() != 0, reason="a network of its own needs root")
 def test_a_job_runs_on_the_nodes_of_its_placement_group(tmp_path):
-    """In a network of its own, in which Ray takes 127.0.0.1."""
     (tmp_path / "train.py").write_text(TRAIN)
-    apart = 'ip link set lo up && exec "$@"'
-    done = subprocess.run(
-        ["unshare", "-n", "sh", "-c", apart, "sh", sys.executable, "-c", TRIAL, str(tmp_path)],
-        # nothing is told to Ray's makers, and who else fills this machine's memory ends no rank
-        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_memory_monitor_refresh_ms": "0"},
-        capture_output=True,
-        text=True,
-        timeout=WAIT_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert (found["done"], found["failed"]) == (0, 7), done.stderr[-3000:]
+    found = own_ray.run(TRIAL, tmp_path)
+    assert (found["done"], found["failed"]) == (0, 7)
     said = [(tmp_path / f"first-rank-{rank}").read_text().split(maxsplit=2) for rank in range(4)]
     assert [(total, own) for _, total, own in said] == [("4.0", "a b")] * 4
     first, second = said[0][0], said[2][0]

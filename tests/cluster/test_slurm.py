@@ -3,13 +3,8 @@
 import contextlib
 import os
 import select
-import shutil
-import signal
-import socket
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
@@ -17,11 +12,8 @@ from hal.core.errors import InvalidCall
 from stack.cluster import slurm
 from stack.cluster.client import ask
 from stack.cluster.files import ClusterFile, Devices, HostFile, JobFile, this_machine, told
+from tests.cluster.own_slurm import WAIT_S, await_, commands_of_all, lose, said, states
 
-WAIT_S = 120.0
-HOSTS = 4
-NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
-MISSING = [name for name in NEEDED if shutil.which(name, path="/usr/sbin:/usr/bin") is None]
 SCRIPT = """
 import os
 from pathlib import Path
@@ -62,114 +54,12 @@ def test_the_batch_script_says_what_the_job_needs(tmp_path):
     assert subprocess.run(["sh", "-n"], input=text, text=True, timeout=10, check=True)
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    """A Slurm of its own, without a service: its environment."""
-    if MISSING or os.geteuid() != 0:
-        pytest.skip(f"a Slurm of its own needs root and {', '.join(MISSING or NEEDED)}")
-    # munge wants a folder that its group cannot write
-    place = Path(tmp_path_factory.mktemp("slurm"))
-    run = Path("/run") / f"hal-slurm-{os.getpid()}"
-    run.mkdir(mode=0o755)
-    (place / "key").write_bytes(os.urandom(128))
-    (place / "key").chmod(0o600)
-    ports = [free_port() for _ in range(HOSTS + 1)]
-    nodes = "\n".join(
-        f"NodeName=n{i} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 Port={ports[i]} "
-        "CPUs=4 RealMemory=1000"
-        for i in range(HOSTS)
-    )
-    (place / "state").mkdir()
-    config = place / "slurm.conf"
-    config.write_text(f"""ClusterName=hal
-SlurmctldHost={socket.gethostname()}(127.0.0.1)
-SlurmctldPort={ports[HOSTS]}
-AuthType=auth/munge
-AuthInfo=socket={run}/socket
-SlurmUser=root
-SlurmdUser=root
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-AccountingStorageType=accounting_storage/none
-JobAcctGatherType=jobacct_gather/none
-SlurmdParameters=config_overrides
-SlurmdTimeout=10
-KillWait=2
-ReturnToService=2
-SchedulerParameters=bf_interval=1,sched_interval=2
-StateSaveLocation={place}/state
-SlurmdSpoolDir={place}/spool-%n
-SlurmctldPidFile={place}/ctld.pid
-SlurmdPidFile={place}/d-%n.pid
-SlurmctldLogFile={place}/ctld.log
-SlurmdLogFile={place}/d-%n.log
-MpiDefault=none
-{nodes}
-PartitionName=main Nodes=n[0-{HOSTS - 1}] Default=YES State=UP MaxTime=INFINITE
-""")
-    environment = {**os.environ, "SLURM_CONF": str(config)}
-    environment["PATH"] += ":/usr/sbin"
-    munge = ["munged", "--foreground", "--force", f"--key-file={place}/key"]
-    munge += [f"--socket={run}/socket", f"--pid-file={run}/pid", f"--log-file={place}/munge.log"]
-    munge += [f"--seed-file={place}/seed"]
-    commands = [munge, ["slurmctld", "-D", "-i", "-c"]]
-    commands += [["slurmd", "-D", "-N", f"n{i}", "-c"] for i in range(HOSTS)]
-    daemons = []
-    try:
-        for command in commands:
-            daemons.append(
-                subprocess.Popen(
-                    command,
-                    env=environment,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                )
-            )
-            if command is munge:
-                await_(lambda: (run / "socket").exists())
-        await_(lambda: said(environment, "sinfo", "-h", "-o", "%T %D").strip() == f"idle {HOSTS}")
-        yield environment
-    finally:
-        for daemon in reversed(daemons):
-            daemon.terminate()
-        for daemon in daemons:
-            daemon.wait(WAIT_S)
-        shutil.rmtree(run)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def said(environment, *command):
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False
-    )
-    return done.stdout
-
-
-def await_(holds):
-    end_s = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < end_s
-        time.sleep(0.1)
-
-
-def states(environment):
-    lines = said(environment, "squeue", "-h", "-t", "all", "-o", "%i %T").split("\n")
-    return dict(line.split() for line in lines if line)
-
-
 @pytest.mark.slow
-def test_ranks_of_a_job_meet_on_the_hosts_that_slurm_gives(cluster, tmp_path, monkeypatch):
-    monkeypatch.setenv("SLURM_CONF", cluster["SLURM_CONF"])
+def test_ranks_of_a_job_meet_on_the_hosts_that_slurm_gives(slurm_hosts, tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_CONF", slurm_hosts["SLURM_CONF"])
     (tmp_path / "train.py").write_text(SCRIPT)
     number = slurm.submit(job(tmp_path, ranks=4, per_host=2), address="127.0.0.1")
-    await_(lambda: states(cluster).get(number) in ("COMPLETED", "FAILED"))
+    await_(lambda: states(slurm_hosts).get(number) in ("COMPLETED", "FAILED"))
     written = [(tmp_path / f"rank-{rank}").read_text().split() for rank in range(4)]
     assert [total for _, total in written] == ["4.0"] * 4
     first, second = written[0][0], written[2][0]
@@ -180,8 +70,8 @@ def test_ranks_of_a_job_meet_on_the_hosts_that_slurm_gives(cluster, tmp_path, mo
 
 
 @pytest.mark.slow
-def test_a_job_that_is_cancelled_leaves_nothing(cluster, tmp_path, monkeypatch):
-    monkeypatch.setenv("SLURM_CONF", cluster["SLURM_CONF"])
+def test_a_job_that_is_cancelled_leaves_nothing(slurm_hosts, tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_CONF", slurm_hosts["SLURM_CONF"])
     mark = f"mark-{os.getpid()}"
     (tmp_path / "train.py").write_text(
         "import pathlib, time\npathlib.Path('here').touch()\ntime.sleep(600)"
@@ -189,17 +79,9 @@ def test_a_job_that_is_cancelled_leaves_nothing(cluster, tmp_path, monkeypatch):
     long = job(tmp_path, ranks=2, per_host=1, arguments=[mark])
     number = slurm.submit(long, address="127.0.0.1")
     await_((tmp_path / "here").exists)
-    said(cluster, "scancel", number)
-    await_(lambda: states(cluster).get(number) == "CANCELLED")
+    said(slurm_hosts, "scancel", number)
+    await_(lambda: states(slurm_hosts).get(number) == "CANCELLED")
     await_(lambda: not [p for p in commands_of_all() if mark.encode() in p])
-
-
-def commands_of_all():
-    for place in Path("/proc").glob("[0-9]*"):
-        try:
-            yield (place / "cmdline").read_bytes()
-        except OSError:
-            continue
 
 
 STEPS = """
@@ -225,7 +107,7 @@ with Group.of(World.from_environment()) as group:
 
 
 @pytest.fixture
-def daemon(cluster, tmp_path):
+def daemon(slurm_hosts, tmp_path):
     """Start daemons of one cluster, each in an allocation of its own."""
     config = tmp_path / "cluster.toml"
     config.write_text('address = "127.0.0.1"\n')
@@ -235,7 +117,7 @@ def daemon(cluster, tmp_path):
     def start(hosts):
         made = subprocess.Popen(
             ["salloc", "--no-kill", "-N", str(hosts), *command, "--slurm", "--config", str(config)],
-            env=cluster,
+            env=slurm_hosts,
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
@@ -252,7 +134,7 @@ def daemon(cluster, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_daemon_gives_the_hosts_of_its_allocation_to_jobs(cluster, daemon, tmp_path):
+def test_a_daemon_gives_the_hosts_of_its_allocation_to_jobs(slurm_hosts, daemon, tmp_path):
     """Two ranks on two hosts; the daemon ends, which they hear and save; in another allocation they
     start anew."""
     first = daemon(2)
@@ -293,22 +175,22 @@ def test_hosts_of_an_allocation_need_one(monkeypatch):
 
 
 @pytest.mark.slow
-def test_slurm_says_which_hosts_are_gone(cluster, monkeypatch):
+def test_slurm_says_which_hosts_are_gone(slurm_hosts, monkeypatch):
     """One that is down; and all when the allocation is over."""
-    monkeypatch.setenv("SLURM_CONF", cluster["SLURM_CONF"])
+    monkeypatch.setenv("SLURM_CONF", slurm_hosts["SLURM_CONF"])
     allocate = ["salloc", "--no-kill", "-N", "4", "cat"]
-    held = subprocess.Popen(allocate, env=cluster, stdin=subprocess.PIPE)
-    await_(lambda: "RUNNING" in states(cluster).values())
-    (number,) = (job for job, state in states(cluster).items() if state == "RUNNING")
+    held = subprocess.Popen(allocate, env=slurm_hosts, stdin=subprocess.PIPE)
+    await_(lambda: "RUNNING" in states(slurm_hosts).values())
+    (number,) = (job for job, state in states(slurm_hosts).items() if state == "RUNNING")
     monkeypatch.setenv("SLURM_JOB_ID", number)
     try:
         assert slurm.lost(["n0", "n1", "n3"]) == []
-        said(cluster, "scontrol", "update", "nodename=n3", "state=down", "reason=test")
+        said(slurm_hosts, "scontrol", "update", "nodename=n3", "state=down", "reason=test")
         await_(lambda: slurm.lost(["n0", "n1", "n3"]) == ["n3"])
-        said(cluster, "scancel", number)
+        said(slurm_hosts, "scancel", number)
         await_(lambda: slurm.lost(["n0", "n1"]) == ["n0", "n1"])
     finally:
-        said(cluster, "scontrol", "update", "nodename=n3", "state=resume")
+        said(slurm_hosts, "scontrol", "update", "nodename=n3", "state=resume")
         held.communicate(timeout=WAIT_S)
 
 
@@ -330,10 +212,10 @@ with Group.of(World.from_environment()) as group:
 
 @pytest.mark.slow
 def test_a_job_that_notices_a_lost_host_before_slurm_does_starts_again(
-    cluster, tmp_path, monkeypatch
+    slurm_hosts, tmp_path, monkeypatch
 ):
     """The last test: its host stays lost."""
-    monkeypatch.setenv("SLURM_CONF", cluster["SLURM_CONF"])
+    monkeypatch.setenv("SLURM_CONF", slurm_hosts["SLURM_CONF"])
     (tmp_path / "train.py").write_text(TOGETHER)
     file = job(tmp_path, ranks=2, per_host=1)
     number = slurm.submit(file, address="127.0.0.1")
@@ -341,31 +223,11 @@ def test_a_job_that_notices_a_lost_host_before_slurm_does_starts_again(
     await_(second.exists)
     await_(lambda: second.read_text().endswith("\n"))
     lose(second.read_text().split()[0])
-    await_(lambda: "Restarts=1" in said(cluster, "scontrol", "show", "job", number))
+    await_(lambda: "Restarts=1" in said(slurm_hosts, "scontrol", "show", "job", number))
     # Slurm lets a job wait two minutes whose host was lost
-    await_(lambda: states(cluster)[number] == "PENDING")
-    said(cluster, "scontrol", "update", f"jobid={number}", "starttime=now")
+    await_(lambda: states(slurm_hosts)[number] == "PENDING")
+    said(slurm_hosts, "scontrol", "update", f"jobid={number}", "starttime=now")
     (tmp_path / "go").touch()
-    await_(lambda: states(cluster)[number] == "COMPLETED")
+    await_(lambda: states(slurm_hosts)[number] == "COMPLETED")
     before, after = second.read_text().split()
     assert before != after
-
-
-def lose(node):
-    """End all that runs on a host, Slurm's own too, at once."""
-    here = {}
-    for place in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            line = (place / "cmdline").read_bytes().split(b"\0")
-            if line[:1] == [b"slurmd"] and node.encode() in line:
-                here[int(place.name)] = None
-            elif f"SLURMD_NODENAME={node}".encode() in (place / "environ").read_bytes().split(
-                b"\0"
-            ):
-                parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
-                if b"slurmstepd" in Path(f"/proc/{parent}/cmdline").read_bytes():
-                    here[parent] = None
-                here[int(place.name)] = None
-    for pid in here:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
