@@ -100,7 +100,7 @@ def test_a_slice_of_the_device_lies_between_the_first_and_the_last_call(finished
 
 
 def interrupted(commands, steps, *arguments, by=signal.SIGINT):
-    """Press Ctrl-C (or ask as schedulers do) after some lines of the log of a long run, and see how it ends."""
+    """Press Ctrl-C (or ask as schedulers do) after some lines of the log of a long run."""
     log = commands.folder / "log.json"
     process = commands.start_training("--steps", 10**6, "--json", log, *arguments)
     wait_until(process, lambda: log.exists() and len(lines(log)) >= steps)
