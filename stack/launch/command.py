@@ -15,7 +15,7 @@ from stack.launch.address import own_address
 from stack.launch.again import run_until_well
 from stack.launch.faults import JobFaults, check_faults
 from stack.launch.hosts import read_hosts
-from stack.launch.job import Limits
+from stack.launch.job import GRACE_S, Limits
 from stack.launch.launcher import RunRequest
 from stack.launch.membership import Elastic
 from stack.launch.processes import descendants_end
@@ -42,7 +42,7 @@ def run(
     keep: Path | None = None,
     faults: str = "",
     instead: str = "",
-    grace_s: float = Limits.asked_s,
+    grace_s: float = GRACE_S,
 ) -> int:
     """Run a script, or a module, as the ranks of a job; gives the exit status. A job that
     fails is started anew, at most `restarts` times. With `least` or `spares` its ranks are replaced

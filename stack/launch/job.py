@@ -89,6 +89,10 @@ class Phase(Enum):
     OVER = "over"
 
 
+GRACE_S = 30.0
+"""How long ranks may take to save when they are asked to end, if nobody says."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Seconds: until all hosts have answered; from asking ranks to end, after a failure or when the
@@ -97,7 +101,7 @@ class Limits:
 
     meet_s: float = 60.0
     failed_s: float = 5.0
-    asked_s: float = 30.0
+    asked_s: float = GRACE_S
     kill_s: float = 10.0
     start_s: float = 300.0
 
