@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -16,8 +17,12 @@ from stack.ops.sharding import Link, Sharding
 from stack.ops.table import ALL, define, widened
 
 I64 = DType.I64
-RUN = 16
+RUN = 64
 """Elements that are put in order by comparing all pairs; runs are then merged."""
+STRIDE = 16
+"""Merged elements of which one is found among whole runs, and the others near it."""
+BLOCK = 64
+"""Neighbours of which the first elements are sought by their least one, at most."""
 
 
 def _reference(n: Node, xs: tuple[NDArray, ...]) -> NDArray:
@@ -56,15 +61,27 @@ def _keys(x: Node, descending: bool) -> Node:
     return g.not_(keys) if descending else keys
 
 
+def _rowwise(x: Node, axis: int, descending: bool) -> tuple[Node, tuple[int, ...]]:
+    """The keys of x as [rows, size], and the order of x's axes in which the rows lie."""
+    order = (*(i for i in range(len(x.shape)) if i != axis), axis)
+    moved = g.permute(x, order)
+    size = moved.shape[-1]
+    return g.reshape(_keys(moved, descending), (moved.type.size // size, size)), order
+
+
+def _from_rows(places: Node, x: Node, order: tuple[int, ...]) -> Node:
+    """i64 places in rows where they belong along x's axis."""
+    shape = (*(x.shape[i] for i in order[:-1]), places.shape[1])
+    found = g.reshape(g.cast(places, I64), shape)
+    return g.permute(found, np.argsort(order).tolist())
+
+
 def _sorted(n: Node) -> Node:
     """Runs by rank, merged in pairs until one is left. Only reads at computed places: every element
     of every step is found by itself."""
-    (x,), axis = n.srcs, n["axis"]
-    rank, size = len(x.shape), x.shape[axis]
-    order = [*(i for i in range(rank) if i != axis), axis]
-    moved = g.permute(x, order)
-    rows = moved.type.size // size
-    keys = g.reshape(_keys(moved, n["descending"]), (rows, size))
+    (x,) = n.srcs
+    keys, order = _rowwise(x, n["axis"], n["descending"])
+    size = keys.shape[1]
     run = min(RUN, size)
     whole = run
     while whole < size:
@@ -74,25 +91,31 @@ def _sorted(n: Node) -> Node:
     while run < whole:
         keys, places = _merged(keys, places, run)
         run *= 2
-    found = g.reshape(g.slice_axis(places, 1, 0, size), moved.shape)
-    return g.permute(found, np.argsort(order).tolist())
+    return _from_rows(g.slice_axis(places, 1, 0, size), x, order)
+
+
+def _index_dtype(size: int) -> DType:
+    """What holds positions of an axis and twice them: the narrow one has twice the lanes."""
+    return DType.I32 if size < 1 << 30 else I64
 
 
 def _runs(keys: Node, run: int) -> tuple[Node, Node]:
     """Each run of neighbours in order, and where its elements were."""
     rows, whole = keys.shape
+    dtype = _index_dtype(whole)
     shape = (rows, whole // run, run)
     x = g.reshape(keys, shape)
     mine, other = ((*shape[:2], run, 1), (*shape[:2], 1, run))
     square = (*shape, run)
     a, b = (g.expand(g.reshape(x, s), square) for s in (mine, other))
-    i, j = (g.expand(g.reshape(g.arange(run), s), square) for s in ((1, 1, run, 1), (1, 1, 1, run)))
+    line = g.arange(run, dtype)
+    i, j = (g.expand(g.reshape(line, s), square) for s in ((1, 1, run, 1), (1, 1, 1, run)))
     before = g.or_(g.lt(b, a), g.and_(g.eq(b, a), g.lt(j, i)))
-    ranks = g.reduce("sum", g.cast(before, I64), 3)
+    ranks = g.reduce("sum", g.cast(before, dtype), 3)
     at = g.expand(g.reshape(ranks, (*shape[:2], 1, run)), square)
     hit = g.eq(at, i)  # whether the element j belongs at place i
     source = g.reduce("sum", g.where(hit, j, g.full_like(j, 0)), 3)
-    start = g.mul(g.arange(shape[1]), g.full((shape[1],), run, I64))
+    start = g.mul(g.arange(shape[1], dtype), g.full((shape[1],), run, dtype))
     places = g.add(g.reshape(source, shape), g.expand(g.reshape(start, (1, shape[1], 1)), shape))
     places = g.reshape(places, (rows, whole))
     return g.gather(keys, places, 1, batch=True), places
@@ -100,39 +123,86 @@ def _runs(keys: Node, run: int) -> tuple[Node, Node]:
 
 def _merged(keys: Node, places: Node, run: int) -> tuple[Node, Node]:
     """Neighbouring runs merged: before element k of a pair are i of the one and k - i of the other,
-    where i is found by bisection (merge path, Odeh et al., 2012)."""
+    where i is found by bisection (merge path, Odeh et al., 2012): of every STRIDE-th element among
+    all, of the others from there on, as i grows by at most one from element to element."""
     rows, whole = keys.shape
-    shape = (rows, whole)
-
-    def full(value: int) -> Node:
-        return g.full(shape, value, I64)
-
-    place = g.expand(g.reshape(g.arange(whole), (1, whole)), shape)
-    k = g.and_(place, full(2 * run - 1))
-    first = g.sub(place, k)
+    count = whole // STRIDE
+    near = _path(keys, run, STRIDE, None)
+    shape = (rows, count, STRIDE)
+    near = g.reshape(g.expand(g.reshape(g.contiguous(near), (rows, count, 1)), shape), keys.shape)
+    low = _path(keys, run, 1, near)
+    k, first = _pair(keys.shape, run, 1)
+    full = partial(g.full_like, k)
+    j = g.sub(k, low)
     second = g.add(first, full(run))
+    here = _key(keys, g.add(first, g.minimum(low, full(run - 1))))
+    there = _key(keys, g.add(second, g.minimum(j, full(run - 1))))
+    ended = g.le(full(run), j)
+    is_first = g.and_(g.lt(low, full(run)), g.or_(ended, g.le(here, there)))
+    source = g.contiguous(g.where(is_first, g.add(first, low), g.add(second, j)))
+    return _key(keys, source), _key(places, source)
 
-    def key(at: Node) -> Node:
-        return g.gather(keys, at, 1, batch=True)
 
+def _key(keys: Node, at: Node) -> Node:
+    return g.gather(keys, at, 1, batch=True)
+
+
+def _pair(shape: tuple[int, ...], run: int, step: int) -> tuple[Node, Node]:
+    """Of each step-th element of rows its place in its pair of runs, and where the pair begins."""
+    rows, whole = shape
+    dtype = _index_dtype(whole)
+    at = (rows, whole // step)
+    places = g.mul(g.arange(at[1], dtype), g.full((at[1],), step, dtype))
+    place = g.expand(g.reshape(places, (1, at[1])), at)
+    k = g.and_(place, g.full_like(place, 2 * run - 1))
+    return k, g.sub(place, k)
+
+
+def _path(keys: Node, run: int, step: int, near: Node | None) -> Node:
+    """How many elements of the first run of its pair are before each step-th element; with `near`,
+    which is that of the last STRIDE-th one, at most STRIDE - 1 more."""
+    k, first = _pair(keys.shape, run, step)
+    full = partial(g.full_like, k)
+    second = g.add(first, full(run))
     low = g.maximum(full(0), g.sub(k, full(run)))
     high = g.minimum(k, full(run))
-    for _ in range(run.bit_length()):
+    if near is not None:
+        low = g.maximum(low, near)
+        high = g.minimum(high, g.add(near, g.and_(k, full(STRIDE - 1))))
+    for _ in range((run if near is None else STRIDE - 1).bit_length()):
         middle = g.shr(g.add(low, high), full(1))
-        left = key(g.add(first, g.minimum(middle, full(run - 1))))
+        left = _key(keys, g.add(first, g.minimum(middle, full(run - 1))))
         right = g.sub(g.sub(k, full(1)), middle)
-        right = key(g.add(second, g.maximum(full(0), g.minimum(right, full(run - 1)))))
+        right = _key(keys, g.add(second, g.maximum(full(0), g.minimum(right, full(run - 1)))))
         more = g.and_(g.lt(low, high), g.le(left, right))
         less = g.and_(g.lt(low, high), g.lt(right, left))
         low = g.where(more, g.add(middle, full(1)), low)
         high = g.where(less, middle, high)
-    j = g.sub(k, low)
-    here = key(g.add(first, g.minimum(low, full(run - 1))))
-    there = key(g.add(second, g.minimum(j, full(run - 1))))
-    ended = g.le(full(run), j)
-    is_first = g.and_(g.lt(low, full(run)), g.or_(ended, g.le(here, there)))
-    source = g.contiguous(g.where(is_first, g.add(first, low), g.add(second, j)))
-    return key(source), g.gather(places, source, 1, batch=True)
+    return low
+
+
+def _first(keys: Node, count: int) -> Node:
+    """The places of the first elements of rows, in order. They lie in the blocks whose least
+    elements come first: before an element of another block come the least ones of `count` blocks.
+    """
+    rows, size = keys.shape
+    block = BLOCK
+    while block > 1 and 4 * block * count > size:
+        block //= 2
+    if block < 4:
+        return g.slice_axis(argsort(keys, 1), 1, 0, count)
+    blocks = -(-size // block)
+    keys = g.pad(keys, (0, 0), (0, blocks * block - size), int(highest(keys.dtype)))
+    least = g.contiguous(g.reduce("min", g.reshape(keys, (rows, blocks, block)), 2))
+    chosen = _first(g.reshape(least, (rows, blocks)), count)
+    chosen = g.gather(chosen, argsort(chosen, 1), 1, batch=True)  # equal elements stay in order
+    shape = (rows, count, block)
+    begin = g.mul(chosen, g.full_like(chosen, block))
+    begin = g.expand(g.reshape(begin, (rows, count, 1)), shape)
+    line = g.expand(g.reshape(g.arange(block), (1, 1, block)), shape)
+    among = g.contiguous(g.reshape(g.add(begin, line), (rows, count * block)))
+    found = g.contiguous(g.gather(keys, among, 1, batch=True))
+    return g.gather(among, _first(found, count), 1, batch=True)
 
 
 _ARGSORT = define(
@@ -149,9 +219,19 @@ _ARGSORT = define(
     sharding=Sharding(lambda n: [Link((i,), i) for i in range(len(n.shape)) if i != n["axis"]]),
 )
 
-__all__ = ["argsort"]
+__all__ = ["argsort", "argsort_first"]
 
 
 def argsort(x: Node, axis: int, descending: bool = False) -> Node:
     """The i64 positions that put x in order along an axis; a stable order, NaN greatest."""
     return _ARGSORT(x, axis=axis_of(axis, len(x.shape)), descending=descending)
+
+
+def argsort_first(x: Node, axis: int, count: int, descending: bool = False) -> Node:
+    """The first `count` of argsort's positions along an axis; where they are few of many, all
+    elements are read but only some put in order."""
+    axis = axis_of(axis, len(x.shape))
+    if not x.type.size or not count:
+        return g.slice_axis(argsort(x, axis, descending), axis, 0, count)
+    keys, order = _rowwise(x, axis, descending)
+    return _from_rows(_first(keys, count), x, order)

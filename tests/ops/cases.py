@@ -242,7 +242,7 @@ def _arg(m, op, dtype):
 def _argsort(m, op, dtype):
     shape = m.shape(1, 3, low=1)
     if m.number(0, 3) == 0:
-        shape = (*shape[:-1], m.number(17, 70))
+        shape = (*shape[:-1], m.number(60, 200))
     x = m.operand(shape, dtype, special=True)
     return g.argsort(x, m.number(0, len(x.shape) - 1), bool(m.number(0, 1)))
 

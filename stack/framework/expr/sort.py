@@ -61,7 +61,7 @@ def topk(x: Node, k: int, dim: int = -1, largest: bool = True, sorted: bool = Tr
     a = axis(dim, len(x.shape))
     if not 0 <= k <= x.shape[a]:
         raise TensorError(f"k is {k}, but dim {dim} of {text(x)} has {x.shape[a]} elements")
-    places = g.slice_axis(argsort(x, a, largest), a, 0, k)
+    places = g.argsort_first(x, a, k, largest)
     return Extreme(_at(x, places, a), places)
 
 
@@ -94,7 +94,7 @@ def kthvalue(x: Node, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     a = axis(dim, len(x.shape))
     if not 1 <= k <= x.shape[a]:
         raise TensorError(f"k is {k}, but dim {dim} of {text(x)} has {x.shape[a]} elements")
-    place = g.slice_axis(argsort(x, a), a, k - 1, k)
+    place = g.slice_axis(g.argsort_first(x, a, k), a, k - 1, k)
     shape = place.shape if keepdim else (*x.shape[:a], *x.shape[a + 1 :])
     return Extreme(g.reshape(_at(x, place, a), shape), g.reshape(place, shape))
 

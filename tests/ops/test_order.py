@@ -1,0 +1,80 @@
+"""The order of elements, all of it and its beginning, against numpy's stable sort."""
+
+import math
+
+import numpy as np
+import pytest
+
+import hal
+from hal.core.dtypes import DType
+from hal.tile.node import Type
+from hal.tile.numeric import NUMPY
+from stack import ops as g
+from stack.compiler.program import GraphRequest
+from stack.ir.interpret import interpret
+from stack.runtime import engine_of
+from tests.draw import stream
+
+SPECIAL = (math.nan, -math.nan, 0.0, -0.0, math.inf, -math.inf, 5e-324, 1e-45)
+DTYPES = (DType.F32, DType.F64, DType.BF16, DType.F16, DType.I64, DType.U64, DType.I8, DType.BOOL)
+
+
+def drawn(shape, dtype, *what):
+    """Numbers of the whole range, many of them equal, and few that no other is equal to."""
+    rng = np.random.default_rng(stream(f"{shape} {dtype} {what}").randrange(2**32))
+    if not dtype.is_float:
+        bits = rng.integers(0, 256, (*shape, 8), np.uint8).view(np.uint64)[..., 0]
+        x = bits & 1 if dtype is DType.BOOL else bits
+        x = np.where(rng.random(shape) < 0.5, rng.choice(x.ravel()[:3], shape), x)
+        return x.astype(NUMPY[dtype])
+    x = rng.standard_normal(shape) * 10.0 ** rng.integers(-4, 5, shape)
+    with np.errstate(all="ignore"):
+        return np.where(rng.random(shape) < 0.3, rng.choice(SPECIAL, shape), x).astype(NUMPY[dtype])
+
+
+def ordered(x, axis, descending):
+    """By Python's sort, which is stable, of ranks, of which NaN has the greatest."""
+
+    def line(row):
+        rank = {v: i for i, v in enumerate(sorted({v for v in row if v == v}))}
+        keys = [rank[v] if v == v else len(rank) for v in row]
+        return sorted(range(len(row)), key=lambda i: -keys[i] if descending else keys[i])
+
+    return np.apply_along_axis(lambda row: np.array(line(row.tolist())), axis, x)
+
+
+def argument(x, dtype):
+    return g.input(0, Type(x.shape, dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("size", "count"), [(4096, 3), (1037, 16), (257, 16), (255, 16), (7, 7)])
+def test_the_first_elements_are_those_of_the_whole_order(size, count, dtype):
+    for axis, shape in ((1, (2, size)), (0, (size, 2))):
+        for descending in (False, True):
+            x = drawn(shape, dtype, count)
+            n = argument(x, dtype)
+            (first,) = interpret([g.argsort_first(n, axis, count, descending)], {n: x})
+            expected = np.take(ordered(x, axis, descending), range(count), axis)
+            np.testing.assert_array_equal(first, expected)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_of_nothing_the_first_elements_are_none(count):
+    n = g.input(0, Type((0, 3), DType.F32))
+    (first,) = interpret([g.argsort_first(n, 1, count)], {n: np.zeros((0, 3), np.float32)})
+    assert first.shape == (0, count)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu:0", "opencl:0", "sunway:0"])
+def test_runs_are_merged_and_the_first_are_found_on_a_device(device):
+    """Runs are merged twice, and rows do not fill the last one."""
+    x = drawn((2, 140), DType.F32, device)
+    n = argument(x, DType.F32)
+    with engine_of(hal.open(device)) as engine:
+        nodes = (g.argsort(n, 1), g.argsort_first(n, 1, 2, descending=True))
+        plan = engine.plan(GraphRequest(nodes, (n,)))
+        every, first = (engine.get(a) for a in plan.run([engine.put(x, DType.F32)]))
+    np.testing.assert_array_equal(every, ordered(x, 1, False))
+    np.testing.assert_array_equal(first, ordered(x, 1, True)[:, :2])
