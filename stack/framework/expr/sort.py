@@ -12,7 +12,7 @@ from stack import ops as g
 from stack.framework.errors import TensorError
 from stack.framework.expr import elementwise as e
 from stack.framework.expr import reduce as r
-from stack.framework.expr.operand import axis, meet, text
+from stack.framework.expr.operand import axis, text
 from stack.framework.expr.public import layer, operator
 from stack.framework.expr.reduce import Extreme
 
@@ -73,17 +73,14 @@ def top_k_top_p(logits: Node, top_k: int = 0, top_p: float = 1.0) -> Node:
     n = logits.shape[-1] if logits.shape else 0
     if not n or top_k < 0 or not 0 < top_p <= 1:
         raise TensorError(f"top_k is 0 or more and top_p in (0, 1], got {top_k} and {top_p}")
-    places = g.argsort(logits, len(logits.shape) - 1, True)
-    ranked = _at(logits, places, len(logits.shape) - 1)
-    kept = e.lt(g.arange(n), top_k or n)
+    last = len(logits.shape) - 1
+    places = g.argsort_first(logits, last, min(top_k or n, n), True)
+    ranked = _at(logits, places, last)
     if top_p < 1:
-        within_k = e.where(kept, ranked, -math.inf)
-        chance = r.softmax(g.cast(within_k, within_k.dtype.computed_in), -1)
-        before = e.sub(g.scan("sum", chance, len(chance.shape) - 1), chance)
-        kept = g.and_(*meet(kept, e.lt(before, top_p)))
-    rank = g.argsort(places, len(places.shape) - 1, False)  # where each element has come to
-    own = _at(g.broadcast(kept, logits.shape), rank, len(logits.shape) - 1)
-    return e.where(own, logits, -math.inf)
+        chance = r.softmax(g.cast(ranked, ranked.dtype.computed_in), -1)
+        before = e.sub(g.scan("sum", chance, last), chance)
+        ranked = e.where(e.lt(before, top_p), ranked, -math.inf)
+    return g.scatter("set", g.full_like(logits, -math.inf), places, ranked, last, batch=True)
 
 
 @operator(aten="kthvalue")
